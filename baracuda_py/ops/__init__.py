@@ -1,0 +1,1 @@
+"""Op families: one file a family, with its descriptor, candidates, plan, table of ops and functions."""

@@ -1,0 +1,50 @@
+"""What candidates share when they lower: index types, structs passed by value, grids. Mirrors kernels/include/index.cuh."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..runtime.steps import Packed
+
+__all__ = ["THREADS", "divisor", "grid_of", "index_scalar", "index_type", "pack_dims"]
+
+THREADS = 256
+_INT32_LIMIT = 1 << 31
+
+
+def index_type(count: int) -> str:
+    """The C++ index type for `count` items."""
+    return "u32" if count < _INT32_LIMIT - THREADS * 64 else "u64"
+
+
+def index_scalar(value: int, index: str) -> np.generic:
+    return np.uint32(value) if index == "u32" else np.uint64(value)
+
+
+def divisor(value: int, index: str) -> Packed:
+    """Divisor32 or Divisor64."""
+    return Packed(_divisor(value, index), 4 if index == "u32" else 8)
+
+
+def _divisor(value: int, index: str) -> bytes:
+    if index == "u64":
+        return struct.pack("<QQ", value, 0)
+    if value <= 1:
+        return struct.pack("<IIII", 1, 0, 0, 0)
+    log2 = (value - 1).bit_length()
+    return struct.pack("<IIII", value, -(-(1 << (31 + log2)) // value), log2 - 1, 0)
+
+
+def pack_dims(extents: Sequence[int], strides: Sequence[Sequence[int]], index: str) -> Packed:
+    """Dims<index, len(extents), len(strides)>: strides in bytes (or whatever unit the kernel steps by)."""
+    data = b"".join(_divisor(e, index) for e in extents or (1,))
+    for one in strides:
+        data += struct.pack(f"<{max(len(one), 1)}q", *(one or (0,)))
+    return Packed(data, 8)
+
+
+def grid_of(items: int, per_cta: int) -> tuple[int, int, int]:
+    return (max(1, -(-items // per_cta)), 1, 1)

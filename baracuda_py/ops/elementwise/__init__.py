@@ -1,0 +1,1 @@
+"""Elementwise functions: a table of rows over one kernel."""

@@ -1,0 +1,1 @@
+"""Moving elements without computing on them."""

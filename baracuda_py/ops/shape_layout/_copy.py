@@ -1,0 +1,396 @@
+"""Strided copies, the engine of write_slice and contiguize: dest[i, ...] = source[i, ...] for every byte width.
+
+A descriptor gives a CopyProblem; the axes are collapsed first, and each candidate takes the collapsed problem.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement, no
+from ...runtime.steps import Copy, Copy2D, Kernel, Launch, Ptr, Step
+from ...tensor.axes import alignment_of, collapse
+from ...types import BackendKind, DeviceSpec, ElementKind, PrecisionGuarantee
+from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, pack_dims
+
+__all__ = ["COPY_CANDIDATES", "CopyProblem", "HasCopy", "WholeDest"]
+
+CHUNK = 16
+
+
+@dataclass(frozen=True)
+class CopyProblem:
+    """A copy between the operands `dest` and `source`; strides in elements, alignments in bytes of what is touched.
+
+    Phases are the nibbles by which packed views start inside their first byte.
+    """
+
+    dest: str
+    source: str
+    shape: tuple[int, ...]
+    dest_strides: tuple[int, ...]
+    source_strides: tuple[int, ...]
+    element: ElementKind
+    dest_align: int
+    source_align: int
+    dest_phase: int = 0
+    source_phase: int = 0
+
+    @cached_property
+    def bytewise(self) -> bool:
+        """Whether whole bytes move: always, but for packed kinds whose window cuts a byte."""
+        if not self.element.packed:
+            return True
+        per = self.element.per_byte
+        steps = (*self.dest_strides[:-1], *self.source_strides[:-1])
+        unit = not self.shape or (self.dest_strides[-1] == 1 and self.source_strides[-1] == 1) or self.shape[-1] <= 1
+        even = not self.shape or self.shape[-1] % per == 0
+        return unit and even and not (self.dest_phase or self.source_phase) and all(s % per == 0 for s in steps)
+
+    @cached_property
+    def width(self) -> int:
+        """Bytes of the unit that moves."""
+        return max(self.element.bits // 8, 1)
+
+    @cached_property
+    def collapsed(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Extents and strides, in units of `width` bytes, widest destination stride first."""
+        shape, dest, source = self.shape, self.dest_strides, self.source_strides
+        if self.element.packed and shape:
+            per = self.element.per_byte
+            shape = (*shape[:-1], shape[-1] // per)
+            dest = (*(s // per for s in dest[:-1]), 1)
+            source = (*(s // per for s in source[:-1]), 1)
+        merged, (d, s) = collapse(shape, [dest, source])
+        return merged, d, s
+
+    @cached_property
+    def run(self) -> int:
+        """Bytes that are contiguous on both sides: the innermost axis, or one unit."""
+        shape, dest, source = self.collapsed
+        if shape and dest[-1] == 1 and source[-1] == 1:
+            return shape[-1] * self.width
+        return self.width if not shape else 0
+
+    @cached_property
+    def outer(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """The axes around the run, strides in bytes."""
+        shape, dest, source = self.collapsed
+        w = self.width
+        return shape[:-1], tuple(s * w for s in dest[:-1]), tuple(s * w for s in source[:-1])
+
+    @cached_property
+    def nbytes(self) -> int:
+        return self.element.nbytes(math.prod(self.shape))
+
+    @cached_property
+    def grain(self) -> int:
+        """The power of two, at most 16, that divides the run and every address on both sides."""
+        _, dest, source = self.outer
+        return min(self.dest_align, self.source_align, *(alignment_of(abs(v)) for v in (self.run, *dest, *source)))
+
+
+class HasCopy(Protocol):
+    """A descriptor that is a strided copy."""
+
+    def copy(self) -> CopyProblem: ...
+
+
+class _CopyCandidate(Candidate[Any]):
+    def guarantee(self, desc: HasCopy, device: DeviceSpec, config: Any) -> PrecisionGuarantee:  # noqa: ARG002
+        return exact_movement(desc.copy().element)
+
+    def supports(self, desc: HasCopy, device: DeviceSpec) -> Feasibility:  # noqa: ARG002
+        copy = desc.copy()
+        if getattr(desc, "dynamic_axis", None) is not None:
+            return no("takes its start from the host", "dynamic_axis=None")
+        if not copy.bytewise:
+            return no("the window cuts through bytes", f"bounds on the last axis that are multiples of {copy.element.per_byte}")
+        return self.fits(copy, desc)
+
+    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
+        raise NotImplementedError
+
+    def cost(self, desc: HasCopy, device: DeviceSpec, config: Any) -> Cost:
+        copy = desc.copy()
+        return Cost.streaming(device, 2 * copy.nbytes, efficiency=self.efficiency(copy, config))
+
+    def efficiency(self, copy: CopyProblem, config: Any) -> float:
+        raise NotImplementedError
+
+
+class ContiguousChunk(_CopyCandidate):
+    """One run on both sides: one device memcpy."""
+
+    variant = "contiguous_chunk"
+    backend = BackendKind.MEMCPY
+
+    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:  # noqa: ARG002
+        if copy.run != copy.nbytes:
+            return no(f"contiguous runs are {copy.run or copy.width} of {copy.nbytes} bytes", "make the trailing axes full and contiguous")
+        return OK
+
+    def efficiency(self, copy: CopyProblem, config: Any) -> float:  # noqa: ARG002
+        return 1.0
+
+    def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:  # noqa: ARG002
+        copy = desc.copy()
+        return (Copy(Ptr(copy.dest), Ptr(copy.source), copy.nbytes),)
+
+
+class WholeDest(ContiguousChunk):
+    """The whole destination from one run: one device memcpy."""
+
+    variant = "whole_dest"
+
+    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
+        if not desc.covers_dest:
+            return no("the window is not the whole destination", "ranges that span every axis")
+        return super().fits(copy, desc)
+
+
+class Pitched(_CopyCandidate):
+    """Runs at one pitch on each side: a 2-D device memcpy."""
+
+    variant = "pitched"
+    backend = BackendKind.MEMCPY
+
+    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:  # noqa: ARG002
+        extents, dest, source = copy.outer
+        if not copy.run or len(extents) != 1:
+            return no(f"the window collapses to {len(copy.collapsed[0])} axes, not to rows of contiguous bytes", "variant 'vectorised'")
+        if dest[0] < copy.run or source[0] < copy.run:
+            return no("rows overlap, repeat or run backwards", "variant 'vectorised'")
+        return OK
+
+    def efficiency(self, copy: CopyProblem, config: Any) -> float:  # noqa: ARG002
+        return 0.85 * min(1.0, copy.run / 512) if copy.grain >= 4 else 0.3
+
+    def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:  # noqa: ARG002
+        copy = desc.copy()
+        (rows,), (dest,), (source,) = copy.outer
+        return (Copy2D(Ptr(copy.dest), dest, Ptr(copy.source), source, copy.run, rows),)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    grain: int
+    unroll: int
+
+    def __str__(self) -> str:
+        return f"g{self.grain}u{self.unroll}"
+
+
+class Vectorised(_CopyCandidate):
+    """Runs of any length, pitch and phase: 16-byte stores aligned to the destination, ends peeled."""
+
+    variant = "vectorised"
+
+    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:  # noqa: ARG002
+        if copy.run < min(CHUNK, copy.width * 2):
+            return no(f"contiguous runs are only {copy.run or copy.width} bytes", "unit stride along the last axis of both sides")
+        return OK
+
+    def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[RunConfig]:
+        grain = desc.copy().grain
+        few = desc.copy().nbytes < device.sms * THREADS * CHUNK * 4
+        return [RunConfig(grain, unroll) for unroll in ((1, 2, 4) if few else (4, 2, 1))]
+
+    def efficiency(self, copy: CopyProblem, config: Any) -> float:
+        chunks = _chunks_per_run(copy)
+        used = copy.run / (chunks * CHUNK)
+        order = {4: 0.97, 2: 0.96, 1: 0.94}[config.unroll]
+        if copy.nbytes < 132 * THREADS * CHUNK * 4:
+            order = {1: 0.97, 2: 0.96, 4: 0.94}[config.unroll]
+        return order * (1.0 if config.grain == CHUNK else 0.95) * (0.5 + 0.5 * used)
+
+    def lower(self, desc: HasCopy, device: DeviceSpec, config: RunConfig) -> tuple[Step, ...]:  # noqa: ARG002
+        copy = desc.copy()
+        extents, dest, source = copy.outer
+        per_run = _chunks_per_run(copy)
+        chunks = math.prod(extents) * per_run
+        index = index_type(chunks)
+        entry = f"copy_runs<{index}, {len(extents)}, {config.grain}, {config.unroll}>"
+        args = (
+            Ptr(copy.dest), Ptr(copy.source), np.int64(copy.run), index_scalar(chunks, index), divisor(per_run, index),
+            pack_dims(extents, [dest, source], index),
+        )  # fmt: skip
+        return (Launch(Kernel("shape_layout/copy.cu", entry), grid_of(chunks, THREADS * config.unroll), (THREADS, 1, 1), args),)
+
+
+def _chunks_per_run(copy: CopyProblem) -> int:
+    """Aligned 16-byte destination chunks that a run can touch: one more where its start may lie anywhere."""
+    aligned = min(copy.dest_align, *(alignment_of(abs(s)) for s in copy.outer[1]), CHUNK)
+    slack = 0 if aligned == CHUNK else CHUNK - min(copy.grain, aligned)
+    return -(-(copy.run + slack) // CHUNK)
+
+
+class Elements(_CopyCandidate):
+    """No contiguous run: an element at a time, any stride."""
+
+    variant = "elements"
+
+    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:  # noqa: ARG002
+        return OK
+
+    def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[int]:  # noqa: ARG002
+        return (4, 1)
+
+    def efficiency(self, copy: CopyProblem, config: Any) -> float:
+        _, dest, source = copy.collapsed
+        stepped = max((abs(s[-1]) for s in (dest, source) if s), default=1)
+        return min(0.6, 0.08 * copy.width) * (0.3 if stepped * copy.width >= 32 else 1.0) * (1.0 if config == 4 else 0.95)
+
+    def lower(self, desc: HasCopy, device: DeviceSpec, config: int) -> tuple[Step, ...]:  # noqa: ARG002
+        copy = desc.copy()
+        shape, dest, source = copy.collapsed
+        w = copy.width
+        count = math.prod(shape)
+        index = index_type(count)
+        entry = f"copy_elements<{index}, {len(shape)}, {w}, {config}>"
+        strides = [tuple(s * w for s in dest), tuple(s * w for s in source)]
+        args = (Ptr(copy.dest), Ptr(copy.source), index_scalar(count, index), pack_dims(shape, strides, index))
+        return (Launch(Kernel("shape_layout/copy.cu", entry), grid_of(count, THREADS * config), (THREADS, 1, 1), args),)
+
+
+@dataclass(frozen=True)
+class _Planes:
+    """A copy whose fastest axis is `b` on the destination side and `a` on the source side, around it the other axes."""
+
+    a: int
+    b: int
+    dest_a: int
+    source_b: int
+    outer: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+def _planes(copy: CopyProblem) -> _Planes | None:
+    shape, dest, source = copy.collapsed
+    if len(shape) < 2 or dest[-1] != 1 or source[-1] == 1:
+        return None
+    axes = [i for i in range(len(shape) - 1) if source[i] == 1]
+    if not axes:
+        return None
+    a, w = axes[0], copy.width
+    rest = [i for i in range(len(shape) - 1) if i != a]
+    outer = (tuple(shape[i] for i in rest), tuple(dest[i] * w for i in rest), tuple(source[i] * w for i in rest))
+    return _Planes(shape[a], shape[-1], dest[a] * w, source[-1] * w, outer)
+
+
+class Transpose(_CopyCandidate):
+    """The fastest axis differs: blocks transposed in registers, 16-byte accesses on both sides."""
+
+    variant = "transpose"
+
+    def vector(self, copy: CopyProblem, planes: _Planes) -> int:
+        widest = 8 if copy.width == 1 else CHUNK
+        steps = (planes.dest_a, planes.source_b, *planes.outer[1], *planes.outer[2])
+        return min(widest, copy.dest_align, copy.source_align, *(alignment_of(abs(s)) for s in steps))
+
+    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:  # noqa: ARG002
+        planes = _planes(copy)
+        if planes is None:
+            return no("the fastest axis is the same on both sides, or none has unit stride", "variant 'vectorised' or 'elements'")
+        if self.vector(copy, planes) < min(2 * copy.width, CHUNK):
+            return no("rows are not aligned to two elements", "pad the rows, or variant 'transpose_tile'")
+        return OK
+
+    def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[int]:  # noqa: ARG002
+        copy = desc.copy()
+        planes = _planes(copy)
+        assert planes is not None
+        return [v for v in (16, 8, 4, 2) if copy.width <= v <= self.vector(copy, planes)][:2]
+
+    def efficiency(self, copy: CopyProblem, config: Any) -> float:
+        planes = _planes(copy)
+        assert planes is not None
+        n = config // copy.width
+        tile_a, tile_b = 8 * n, 32 * n
+        filled = planes.a / (-(-planes.a // tile_a) * tile_a) * planes.b / (-(-planes.b // tile_b) * tile_b)
+        return {16: 0.9, 8: 0.75, 4: 0.5, 2: 0.3}.get(config, 0.3) * max(filled, 0.05)
+
+    def lower(self, desc: HasCopy, device: DeviceSpec, config: int) -> tuple[Step, ...]:  # noqa: ARG002
+        copy = desc.copy()
+        n = config // copy.width
+        return _transpose_launch(copy, f"transpose_blocks<{copy.width}, {config}, ", 8 * n, 32 * n)
+
+
+class TransposeTile(_CopyCandidate):
+    """The fastest axis differs, at any alignment: 64 x 64 tiles through shared memory."""
+
+    variant = "transpose_tile"
+
+    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:  # noqa: ARG002
+        if _planes(copy) is None:
+            return no("the fastest axis is the same on both sides, or none has unit stride", "variant 'vectorised' or 'elements'")
+        if copy.width > 8:
+            return no("a tile of 16-byte elements exceeds static shared memory", "variant 'transpose'")
+        return OK
+
+    def efficiency(self, copy: CopyProblem, config: Any) -> float:  # noqa: ARG002
+        planes = _planes(copy)
+        assert planes is not None
+        filled = planes.a / (-(-planes.a // 64) * 64) * planes.b / (-(-planes.b // 64) * 64)
+        return min(0.8, 0.2 * copy.width) * max(filled, 0.05)
+
+    def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:  # noqa: ARG002
+        copy = desc.copy()
+        return _transpose_launch(copy, f"transpose_tile<{copy.width}, ", 64, 64)
+
+
+def _transpose_launch(copy: CopyProblem, entry: str, tile_a: int, tile_b: int) -> tuple[Step, ...]:
+    planes = _planes(copy)
+    assert planes is not None
+    extents, dest, source = planes.outer
+    tiles_a, tiles_b = -(-planes.a // tile_a), -(-planes.b // tile_b)
+    args = (
+        Ptr(copy.dest), Ptr(copy.source), np.int64(planes.a), np.int64(planes.b), np.int64(planes.dest_a), np.int64(planes.source_b),
+        np.uint32(tiles_a), np.uint32(tiles_b), pack_dims(extents, [dest, source], "u64"),
+    )  # fmt: skip
+    grid = (tiles_a * tiles_b * math.prod(extents), 1, 1)
+    return (Launch(Kernel("shape_layout/transpose.cu", f"{entry}{len(extents)}>"), grid, (THREADS, 1, 1), args),)
+
+
+class Nibble(_CopyCandidate):
+    """4-bit elements at odd bounds or strides: a destination byte a thread, read-modify-write at the ends."""
+
+    variant = "nibble"
+
+    def supports(self, desc: HasCopy, device: DeviceSpec) -> Feasibility:  # noqa: ARG002
+        copy = desc.copy()
+        if copy.element not in (ElementKind.S4, ElementKind.U4):
+            return no(f"{copy.element} is not a 4-bit kind", "element s4 or u4")
+        if copy.shape and copy.shape[-1] > 1 and copy.dest_strides[-1] != 1:
+            return no("the destination's rows are not contiguous", "a destination packed along its last axis")
+        if any(s % 2 for s in copy.dest_strides[:-1]):
+            return no("destination rows do not start on bytes", "rows of an even number of nibbles")
+        return OK
+
+    def efficiency(self, copy: CopyProblem, config: Any) -> float:  # noqa: ARG002
+        return 0.05
+
+    def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:  # noqa: ARG002
+        copy = desc.copy()
+        shape = copy.shape or (1,)
+        dest, source = copy.dest_strides or (1,), copy.source_strides or (1,)
+        per_row = (shape[-1] + copy.dest_phase + 1) // 2
+        count = math.prod(shape[:-1]) * per_row
+        index = index_type(count)
+        args = (
+            Ptr(copy.dest), Ptr(copy.source), np.int64(shape[-1]), np.int64(source[-1]), np.int64(copy.dest_phase),
+            np.int64(copy.source_phase), index_scalar(count, index), divisor(per_row, index),
+            pack_dims(shape[:-1], [dest[:-1], source[:-1]], index),
+        )  # fmt: skip
+        entry = f"copy_nibbles<{index}, {len(shape) - 1}>"
+        return (Launch(Kernel("shape_layout/nibble.cu", entry), grid_of(count, THREADS), (THREADS, 1, 1), args),)
+
+
+COPY_CANDIDATES: tuple[Candidate[Any], ...] = (
+    ContiguousChunk(), Pitched(), Vectorised(), Transpose(), TransposeTile(), Elements(), Nibble(),
+)  # fmt: skip

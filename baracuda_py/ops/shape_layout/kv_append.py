@@ -1,0 +1,206 @@
+"""kv_append: new keys and values written into contiguous caches at positions read on the device."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from ... import functional, samples
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement
+from ...plan.descriptor import Descriptor, Layout, Operand, resolved_align, resolved_strides
+from ...plan.plan import Plan
+from ...plan.registry import Op, register
+from ...reference import shape_layout as oracle
+from ...runtime.steps import Kernel, Launch, Ptr, Step
+from ...tensor import intake
+from ...tensor.axes import alignment_of, merge_axes
+from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PlanPreference, PrecisionGuarantee
+from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, pack_dims
+from ._copy import CHUNK
+
+__all__ = ["KvAppendDescriptor", "KvAppendPlan", "kv_append"]
+
+LAYOUTS = {"BHSD": 2, "BSHD": 1}  # where the token axis is
+
+
+@dataclass(frozen=True)
+class KvAppendDescriptor(Descriptor):
+    """Caches of `cache_shape` ([B, H, S, D] or [B, S, H, D]) and `tokens` new tokens for every sequence, in the same layout."""
+
+    cache_shape: tuple[int, ...]
+    tokens: int
+    element: ElementKind
+    cache_layout: str = "BHSD"
+    positions_element: ElementKind = ElementKind.I64
+    k_cache_strides: tuple[int, ...] | None = None
+    v_cache_strides: tuple[int, ...] | None = None
+    k_strides: tuple[int, ...] | None = None
+    v_strides: tuple[int, ...] | None = None
+    k_cache_align: int | None = None
+    v_cache_align: int | None = None
+    k_align: int | None = None
+    v_align: int | None = None
+
+    signature_operands: ClassVar[tuple[Operand, ...]] = (
+        Operand("k_cache", "inout"), Operand("v_cache", "inout"), Operand("k"), Operand("v"), Operand("positions"), Operand("status", "out"),
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        self._ints("cache_shape", "k_cache_strides", "v_cache_strides", "k_strides", "v_strides")
+        self._kind("element", "positions_element")
+        object.__setattr__(self, "tokens", int(self.tokens))
+        object.__setattr__(self, "cache_layout", str(self.cache_layout).upper())
+
+    @classmethod
+    def of(cls, k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, layout: str = "BHSD") -> Self:
+        """The descriptor of arrays as they lie."""
+        named = {"k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "positions": positions}
+        t = {name: intake(x, what=f"kv_append: {name}") for name, x in named.items()}
+        axis = LAYOUTS.get(str(layout).upper(), 2)
+        if len(t["k"].shape) != 4:
+            raise InvalidProblemError(f"kv_append: k has rank {len(t['k'].shape)}", f"pass k of shape {layout}")
+        return cls(
+            t["k_cache"].shape, t["k"].shape[axis], t["k_cache"].element, layout, t["positions"].element,
+            *(t[n].strides for n in ("k_cache", "v_cache", "k", "v")), *(t[n].align for n in ("k_cache", "v_cache", "k", "v")),
+        )  # fmt: skip
+
+    @property
+    def op(self) -> str:
+        return "kv_append"
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return self.signature_operands
+
+    @property
+    def token_axis(self) -> int:
+        return LAYOUTS[self.cache_layout]
+
+    @property
+    def new_shape(self) -> tuple[int, ...]:
+        shape = list(self.cache_shape)
+        shape[self.token_axis] = self.tokens
+        return tuple(shape)
+
+    def layout(self, name: str) -> Layout:
+        if name in ("positions", "status"):
+            kind = self.positions_element if name == "positions" else ElementKind.I32
+            return Layout((self.cache_shape[0],), (1,), kind, kind.bits // 8)
+        shape = self.cache_shape if name.endswith("cache") else self.new_shape
+        strides = resolved_strides(shape, getattr(self, f"{name}_strides"), self.element)
+        return Layout(shape, strides, self.element, resolved_align(getattr(self, f"{name}_align")))
+
+    def validate(self) -> None:
+        if self.cache_layout not in LAYOUTS:
+            raise InvalidProblemError(f"kv_append: layout {self.cache_layout!r} is not known", f"one of {', '.join(LAYOUTS)}")
+        if len(self.cache_shape) != 4 or any(n < 0 for n in self.cache_shape):
+            raise InvalidProblemError(f"kv_append: caches of shape {self.cache_shape}", f"pass rank-4 caches, {self.cache_layout}")
+        if self.element.packed:
+            raise OperandTypeError(f"kv_append: {self.element} is packed", "view the packed bytes as u8")
+        if self.positions_element not in (ElementKind.I32, ElementKind.I64):
+            raise OperandTypeError(f"kv_append: positions must hold i32 or i64, got {self.positions_element}", "cast them to int64")
+        if not 0 <= self.tokens <= self.cache_shape[self.token_axis]:
+            raise InvalidProblemError(
+                f"kv_append: {self.tokens} tokens do not fit a cache of {self.cache_shape[self.token_axis]}", "append fewer, or allocate a longer cache"
+            )
+        for name in ("k_cache", "v_cache", "k", "v"):
+            strides = getattr(self, f"{name}_strides")
+            if strides is not None and len(strides) != 4:
+                raise InvalidProblemError(f"kv_append: {name} has {len(strides)} axes", f"pass it as {self.cache_layout}")
+
+    def canonical(self) -> KvAppendDescriptor:
+        filled: dict[str, Any] = {}
+        for name in ("k_cache", "v_cache", "k", "v"):
+            filled[f"{name}_strides"], filled[f"{name}_align"] = self.layout(name).strides, self.layout(name).align
+        return replace(self, **filled)
+
+
+class PerSequence(Candidate[KvAppendDescriptor]):
+    """Both caches in one launch; each sequence's position is read and checked on the device."""
+
+    variant = "per_sequence"
+
+    def supports(self, desc: KvAppendDescriptor, device: DeviceSpec) -> Feasibility:  # noqa: ARG002
+        return OK
+
+    def guarantee(self, desc: KvAppendDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:  # noqa: ARG002
+        return exact_movement(desc.element)
+
+    def cost(self, desc: KvAppendDescriptor, device: DeviceSpec, config: Any) -> Cost:  # noqa: ARG002
+        return Cost.streaming(device, 4 * desc.element.nbytes(math.prod(desc.new_shape)), efficiency=0.9)
+
+    def lower(self, desc: KvAppendDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:  # noqa: ARG002
+        if desc.layout("k").strides == desc.layout("v").strides and desc.layout("k_cache").strides == desc.layout("v_cache").strides:
+            return (_append(desc, device, ("k", "v")),)
+        return _append(desc, device, ("k",)), _append(desc, device, ("v",))
+
+
+def _append(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]) -> Launch:
+    """One launch for one cache, or for both where they lie alike. The sequence axis is kept whole, first."""
+    size = desc.element.bits // 8
+    cache, new = desc.layout(f"{parts[0]}_cache"), desc.layout(parts[0])
+    align = min(lay.align for p in parts for lay in (desc.layout(p), desc.layout(f"{p}_cache")))
+    shape, (dest, source) = merge_axes(new.shape[1:], [cache.strides[1:], new.strides[1:]])
+    step = cache.strides[desc.token_axis] * size
+    word = size
+    if shape and dest[-1] == 1 and source[-1] == 1:
+        others = [s * size for s in (*dest[:-1], *source[:-1], cache.strides[0], new.strides[0])] + [step, shape[-1] * size]
+        word = max(size, min(align, CHUNK, *(alignment_of(abs(s)) for s in others)))
+    extents = [new.shape[0], *shape]
+    strides = [[lay.strides[0] * size, *(s * size for s in axes)] for lay, axes in ((cache, dest), (new, source))]
+    if word > size:
+        extents[-1] = extents[-1] * size // word
+        for one in strides:
+            one[-1] = word
+    count = math.prod(extents)
+    index = index_type(count)
+    unroll = 1 if count < device.sms * THREADS * 4 else 4
+    a, b = parts[0], parts[-1]
+    args = (
+        Ptr(f"{a}_cache"), Ptr(f"{b}_cache"), Ptr(a), Ptr(b), Ptr("positions"), Ptr("status"),
+        np.int64(desc.cache_shape[desc.token_axis] - desc.tokens), np.int64(step), index_scalar(count, index),
+        divisor(count // max(new.shape[0], 1), index), pack_dims(extents, strides, index),
+    )  # fmt: skip
+    entry = f"append_runs<{index}, {desc.positions_element.cuda}, {len(extents)}, {word}, {unroll}, {len(parts)}>"
+    grid = (grid_of(count, THREADS * unroll)[0], len(parts), 1)
+    return Launch(Kernel("shape_layout/append.cu", entry), grid, (THREADS, 1, 1), args)
+
+
+class KvAppendPlan(Plan[KvAppendDescriptor]):
+    """Appends to a pair of caches: operands `k_cache`, `v_cache` (in place), `k`, `v`, `positions`, and `status` out."""
+
+    descriptor = KvAppendDescriptor
+    category = OpCategory.SHAPE_LAYOUT
+    candidates = (PerSequence(),)
+
+    @classmethod
+    def reference(cls, desc: KvAppendDescriptor, **arrays: Any) -> Any:
+        return oracle.kv_append(desc, **arrays)
+
+    @classmethod
+    def reference_guarantee(cls, desc: KvAppendDescriptor) -> PrecisionGuarantee:
+        return exact_movement(desc.element)
+
+
+def kv_append(
+    k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, *, layout: str = "BHSD", status: Any = None,
+    stream: Any = None, pref: PlanPreference | None = None, device: Any = None,
+) -> Any:  # fmt: skip
+    """Writes `k` and `v` into the caches at each sequence's position; returns (k_cache, v_cache, status).
+
+    k_cache, v_cache: [B, H, S, D] or [B, S, H, D] (`layout`), written in place, any byte-wide kind. k, v: the same layout with
+    T new tokens for S. positions: device int32 or int64 [B], the first token's place in each sequence, read at launch.
+    status: device int32 [B], 0 where the tokens were written, 1 (and nothing written) where they would not fit; allocated if
+    not given.
+    """
+    operands = {"k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "positions": positions, "status": status}
+    return functional.call(
+        KvAppendPlan, operands, lambda: KvAppendDescriptor.of(k_cache, v_cache, k, v, positions, layout), options=layout,
+        stream=stream, pref=pref, device=device,
+    )  # fmt: skip
+
+
+register(Op("kv_append", KvAppendPlan, kv_append, samples.kv_append))

@@ -1,0 +1,356 @@
+"""write_slice: dest[ranges] = source, in place; a contiguous window is one device memcpy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from ... import functional, samples
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement, no
+from ...plan.descriptor import Descriptor, Layout, Operand, resolved_align, resolved_strides
+from ...plan.plan import Plan
+from ...plan.registry import Op, register
+from ...reference import shape_layout as oracle
+from ...runtime.steps import Kernel, Launch, Ptr, Step
+from ...tensor import Tensor, intake
+from ...tensor.axes import alignment_of, c_strides
+from ...types import (
+    DeviceSpec,
+    ElementKind,
+    InvalidProblemError,
+    OpCategory,
+    OperandTypeError,
+    PlanPreference,
+    PrecisionGuarantee,
+)
+from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, pack_dims
+from ._copy import COPY_CANDIDATES, CHUNK, CopyProblem, WholeDest
+
+__all__ = ["WriteSliceDescriptor", "WriteSlicePlan", "write_slice"]
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class WriteSliceDescriptor(Descriptor):
+    """The window `ranges` (half-open pairs or slices, one an axis) of a destination, and how both sides lie.
+
+    With `dynamic_axis`, that axis' start is read at launch from the device int64 scalar `start`; its pair gives the extent.
+    Strides count elements; alignments are bytes up to 16 of the first element touched (None: base addresses aligned).
+    """
+
+    dest_shape: tuple[int, ...]
+    ranges: Ranges
+    element: ElementKind
+    dest_strides: tuple[int, ...] | None = None
+    source_strides: tuple[int, ...] | None = None
+    dest_align: int | None = None
+    source_align: int | None = None
+    dynamic_axis: int | None = None
+    dest_phase: int = 0
+
+    values: ClassVar[tuple[str, ...]] = ("start",)
+    signature_operands: ClassVar[tuple[Operand, ...]] = (Operand("dest", "inout"), Operand("source"))
+
+    def __post_init__(self) -> None:
+        self._ints("dest_shape", "dest_strides", "source_strides")
+        self._kind("element")
+        object.__setattr__(self, "ranges", pairs_of(self.ranges, self.dest_shape))
+
+    @classmethod
+    def of(cls, dest: Any, source: Any, ranges: Sequence[Any], *, dynamic_axis: int | None = None) -> Self:
+        """The descriptor of arrays as they lie."""
+        d, s = intake(dest, what="write_slice: dest"), intake(source, what="write_slice: source")
+        if s.element is not d.element:
+            raise OperandTypeError(f"write_slice: source must hold {d.element}, as dest does, got {s.element}", f"cast it to {d.element}")
+        draft = cls(d.shape, ranges, d.element, d.strides, s.strides, dynamic_axis=dynamic_axis)  # type: ignore[arg-type]
+        if s.shape != draft.extents:
+            raise InvalidProblemError(
+                f"write_slice: source must have the window's shape {draft.extents}, got {s.shape}", "pass a source of that shape, or other ranges"
+            )
+        draft.validate()
+        return replace(draft, dest_align=alignment_of(d.pointer + draft.displacement()), source_align=s.align)
+
+    # -- geometry ---------------------------------------------------------------------------------------------------
+
+    @property
+    def op(self) -> str:
+        return "write_slice"
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        both = Operand("dest", "inout"), Operand("source")
+        return both if self.dynamic_axis is None else (*both, Operand("start"), Operand("status", "inout", optional=True))
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        return tuple(b - a for a, b in self.ranges)
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where the window starts; 0 along a dynamic axis."""
+        return tuple(0 if axis == self.dynamic_axis else a for axis, (a, _) in enumerate(self.ranges))
+
+    @property
+    def covers_dest(self) -> bool:
+        return self.extents == self.dest_shape
+
+    def layout(self, name: str) -> Layout:
+        if name == "dest":
+            strides = resolved_strides(self.dest_shape, self.dest_strides, self.element)
+            return Layout(self.dest_shape, strides, self.element, resolved_align(self.dest_align, self.displacement()))
+        if name == "source":
+            strides = resolved_strides(self.extents, self.source_strides, self.element)
+            return Layout(self.extents, strides, self.element, resolved_align(self.source_align))
+        kind = ElementKind.I64 if name == "start" else ElementKind.I32
+        return Layout((), (), kind, kind.bits // 8)
+
+    def offset(self, starts: Sequence[int] | None = None) -> int:
+        """Elements from dest's first to the window's first."""
+        strides = resolved_strides(self.dest_shape, self.dest_strides, self.element)
+        return sum(a * s for a, s in zip(self.starts if starts is None else starts, strides))
+
+    def displacement(self) -> int:
+        """Bytes from dest's first element to the window's first byte."""
+        return self.offset() * self.element.bits // 8
+
+    def displacements(self) -> tuple[int, ...]:
+        return (self.displacement(),) + (0,) * (len(self.operands) - 1)
+
+    # -- lifecycle --------------------------------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        rank = len(self.dest_shape)
+        if self.element is ElementKind.BIN:
+            raise OperandTypeError("write_slice: bin is not supported, bits cannot be written apart", "view the bytes as u8")
+        if rank == 0:
+            raise InvalidProblemError("write_slice: dest has rank 0", "pass a dest of rank 1 or more")
+        if any(n < 0 for n in self.dest_shape):
+            raise InvalidProblemError(f"write_slice: dest_shape {self.dest_shape} has a negative extent", "give extents of 0 or more")
+        for name, strides in (("dest", self.dest_strides), ("source", self.source_strides)):
+            if strides is not None and len(strides) != rank:
+                raise InvalidProblemError(f"write_slice: {name}_strides {strides} has {len(strides)} axes, dest has {rank}", "one stride an axis")
+        if self.dynamic_axis is not None and not 0 <= self.dynamic_axis < rank:
+            raise InvalidProblemError(f"write_slice: dynamic_axis {self.dynamic_axis} is not an axis of dest", f"0 to {rank - 1}")
+        if self.dynamic_axis is not None and self.element.packed:
+            raise OperandTypeError(f"write_slice: dynamic_axis does not take {self.element}", "view the packed bytes as u8")
+        _check_ranges(self.ranges, self.dest_shape)
+        row = self.dest_strides[-1] if self.dest_strides else 1
+        if self.element.packed and self.extents[-1] > 1 and row != 1:
+            raise InvalidProblemError(f"write_slice: rows of {self.element} must be contiguous in dest, the last stride is {row}", "pass a packed dest")
+
+    def canonical(self) -> WriteSliceDescriptor:
+        dest, source = self.layout("dest"), self.layout("source")
+        phase = self.offset() % self.element.per_byte
+        ranges = self.ranges
+        if self.dynamic_axis is None:
+            ranges = tuple((0, n) for n in self.extents)
+        else:
+            k = self.dynamic_axis
+            ranges = tuple((0, b - a) if axis == k else (a, b) for axis, (a, b) in enumerate(ranges))
+        return replace(
+            self, ranges=ranges, dest_strides=dest.strides, source_strides=source.strides,
+            dest_align=dest.align, source_align=source.align, dest_phase=phase if self.element.packed else 0,
+        )  # fmt: skip
+
+    def at(self, given: Mapping[str, Any]) -> WriteSliceDescriptor:
+        start = given.get("start")
+        if start is None or self.dynamic_axis is not None:
+            return self
+        try:
+            starts = tuple(v.__index__() for v in start)
+        except (TypeError, AttributeError):
+            raise InvalidProblemError(f"write_slice: start={start!r} is not a sequence of integers", "give one int an axis") from None
+        if len(starts) != len(self.dest_shape):
+            raise InvalidProblemError(f"write_slice: start {starts} has {len(starts)} axes, dest has {len(self.dest_shape)}", "give one int an axis")
+        ranges = tuple((a, a + n) for a, n in zip(starts, self.extents))
+        _check_ranges(ranges, self.dest_shape)
+        moved = replace(self, ranges=ranges)
+        if self.element.packed and moved.offset() % self.element.per_byte != self.offset() % self.element.per_byte:
+            raise InvalidProblemError(
+                f"write_slice: start {starts} begins at another nibble of its byte than the plan was selected for", "select a plan for it"
+            )
+        return moved
+
+    def resolve(self, given: Mapping[str, Any]) -> tuple[tuple[int, ...], Mapping[str, Any]]:
+        start = given.get("start")
+        if self.dynamic_axis is not None:
+            return self.displacements(), {}
+        if start is None:
+            return (self.displacement(), 0), {}
+        if self.element.packed:
+            return (self.at(given).displacement(), 0), {}
+        strides, offset = self.dest_strides or c_strides(self.dest_shape), 0
+        if len(start) != len(strides):
+            self.at(given)
+        for a, (low, high), extent, stride in zip(start, self.ranges, self.dest_shape, strides):
+            if a < 0 or a + high - low > extent:
+                self.at(given)
+            offset += a * stride
+        return (offset * self.element.bits // 8, 0), {}
+
+    def footprint(self, name: str, tensor: Tensor) -> Tensor:
+        if name != "dest":
+            return tensor
+        shape = self.extents
+        if self.dynamic_axis is not None:  # wherever the start may be
+            shape = (*shape[: self.dynamic_axis], self.dest_shape[self.dynamic_axis], *shape[self.dynamic_axis + 1 :])
+        return replace(tensor, pointer=tensor.pointer + self.displacement(), shape=shape)
+
+    def copy(self) -> CopyProblem:
+        """The window as a strided copy; on the canonical descriptor."""
+        dest, source = self.layout("dest"), self.layout("source")
+        return CopyProblem("dest", "source", self.extents, dest.strides, source.strides, self.element, dest.align, source.align, self.dest_phase)
+
+
+def pairs_of(ranges: Any, shape: tuple[int, ...]) -> Ranges:
+    """Pairs of ints from pairs, slices or ints-likes; a slice's open ends are the axis' own."""
+    try:
+        pairs = []
+        for axis, item in enumerate(ranges):
+            if isinstance(item, slice):
+                if item.step not in (None, 1):
+                    raise InvalidProblemError(f"write_slice: ranges[{axis}] is {item}, and only a step of 1 is written", "write a strided view of dest")
+                a = 0 if item.start is None else item.start
+                b = (shape[axis] if axis < len(shape) else 0) if item.stop is None else item.stop
+            else:
+                a, b = item
+            pairs.append((a.__index__(), b.__index__()))
+    except (TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, InvalidProblemError):
+            raise
+        raise InvalidProblemError(f"write_slice: ranges={ranges!r} are not pairs of integers or slices", "give [(start, end), ...]") from None
+    return tuple(pairs)
+
+
+def _check_ranges(ranges: Ranges, shape: tuple[int, ...]) -> None:
+    if len(ranges) != len(shape):
+        raise InvalidProblemError(f"write_slice: {len(ranges)} ranges for a dest of rank {len(shape)}", "give one (start, end) an axis")
+    for axis, ((a, b), extent) in enumerate(zip(ranges, shape)):
+        if a < 0:
+            raise InvalidProblemError(f"write_slice: ranges[{axis}] starts at {a}", f"negative starts do not wrap here; give {extent + a}, counted from 0")
+        if b < a:
+            raise InvalidProblemError(f"write_slice: ranges[{axis}] = ({a}, {b}) is reversed", "give start <= end")
+        if b > extent:
+            raise InvalidProblemError(f"write_slice: ranges[{axis}] = ({a}, {b}) reaches beyond dest's extent {extent}", f"end at {extent} or before")
+
+
+class DynamicStart(Candidate[WriteSliceDescriptor]):
+    """The start along one axis is read on the device, so that a captured graph can append at a moving position."""
+
+    variant = "dynamic_start"
+
+    def supports(self, desc: WriteSliceDescriptor, device: DeviceSpec) -> Feasibility:  # noqa: ARG002
+        return OK if desc.dynamic_axis is not None else no("the start is given by the host", "dynamic_axis=...")
+
+    def guarantee(self, desc: WriteSliceDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:  # noqa: ARG002
+        return exact_movement(desc.element)
+
+    def cost(self, desc: WriteSliceDescriptor, device: DeviceSpec, config: Any) -> Cost:  # noqa: ARG002
+        return Cost.streaming(device, 2 * desc.copy().nbytes, efficiency=0.8)
+
+    def lower(self, desc: WriteSliceDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:  # noqa: ARG002
+        copy = desc.copy()
+        axis = desc.dynamic_axis
+        assert axis is not None
+        step = desc.layout("dest").strides[axis] * copy.width
+        word = min(alignment_of(abs(step)), copy.grain, CHUNK) if copy.run else copy.width
+        extents, dest, source = copy.outer if copy.run else copy.collapsed
+        if copy.run:
+            extents, dest, source = (*extents, copy.run // word), (*dest, word), (*source, word)
+        else:
+            dest, source = tuple(s * copy.width for s in dest), tuple(s * copy.width for s in source)
+        count = math.prod(extents)
+        index = index_type(count)
+        unroll = 1 if count < device.sms * THREADS * 4 else 4
+        args = (
+            Ptr("dest"), Ptr("dest"), Ptr("source"), Ptr("source"), Ptr("start"), Ptr("status"),
+            np.int64(desc.dest_shape[axis] - desc.extents[axis]), np.int64(step), index_scalar(count, index), divisor(count, index),
+            pack_dims(extents, [dest, source], index),
+        )  # fmt: skip
+        entry = f"append_runs<{index}, i64, {len(extents)}, {word}, {unroll}, 1>"
+        return (Launch(Kernel("shape_layout/append.cu", entry), grid_of(count, THREADS * unroll), (THREADS, 1, 1), args),)
+
+
+class WriteSlicePlan(Plan[WriteSliceDescriptor]):
+    """dest[ranges] = source: operands `dest` (in place) and `source`; run-time value `start`.
+
+    With `dynamic_axis`: operand `start`, a device int64 scalar, and optional `status`, a device int32 scalar set to 1 (and
+    nothing written) where the start is out of range, else to 0.
+    """
+
+    descriptor = WriteSliceDescriptor
+    category = OpCategory.SHAPE_LAYOUT
+    candidates = (WholeDest(), *COPY_CANDIDATES, DynamicStart())
+
+    @classmethod
+    def reference(cls, desc: WriteSliceDescriptor, **arrays: Any) -> Any:
+        return oracle.write_slice(desc, **arrays)
+
+    @classmethod
+    def reference_guarantee(cls, desc: WriteSliceDescriptor) -> PrecisionGuarantee:
+        return exact_movement(desc.element)
+
+
+def write_slice(
+    dest: Any,
+    source: Any,
+    ranges: Sequence[Any],
+    *,
+    dynamic_axis: int | None = None,
+    start: Any = None,
+    status: Any = None,
+    stream: Any = None,
+    pref: PlanPreference | None = None,
+    device: Any = None,
+) -> Any:
+    """Writes `source` into the window `ranges` of `dest`, in place, and returns `dest`.
+
+    dest: any array of rank 1 or more and any strides; every kind but BIN. source: the window's shape, the same kind.
+    ranges: one (start, end) pair or slice an axis, half-open, 0 <= start <= end <= extent.
+    dynamic_axis, start, status: that axis' start is read from `start`, a device int64 scalar, at launch; a start out of
+    range writes nothing and sets `status`, an optional device int32 scalar, to 1.
+
+    Bytes outside the window are untouched. Raises InvalidProblemError for a bad window, OperandTypeError for another dtype
+    or a read-only dest, OverlapError where source shares memory with the window.
+    """
+    if dynamic_axis is not None:
+        operands = {"dest": dest, "source": source, "start": start, "status": status}
+        options = (dynamic_axis, pairs_of(ranges, tuple(dest.shape)))
+        return functional.call(
+            WriteSlicePlan, operands, lambda: WriteSliceDescriptor.of(dest, source, ranges, dynamic_axis=dynamic_axis),
+            options=options, shifts=None, stream=stream, pref=pref, device=device,
+        )  # fmt: skip
+    shift, starts, window = _window(dest, ranges)
+    return functional.call(
+        WriteSlicePlan, {"dest": dest, "source": source}, lambda: WriteSliceDescriptor.of(dest, source, ranges),
+        options=window, values={"start": starts} if starts else None, shifts=(shift, 0), stream=stream, pref=pref, device=device,
+    )  # fmt: skip
+
+
+def _window(dest: Any, ranges: Sequence[Any]) -> tuple[int, tuple[int, ...], Any]:
+    """The byte shift of a window of a CuPy array, its starts and its extents; what is unusual is left to the descriptor."""
+    try:
+        shift, starts, extents = 0, [], []
+        for (a, b), n, stride in zip(ranges, dest.shape, dest.strides, strict=True):
+            if not 0 <= a <= b <= n:
+                break
+            shift += a * stride
+            starts.append(a)
+            extents.append(b - a)
+        else:
+            return shift, tuple(starts), tuple(extents)
+    except (TypeError, ValueError, AttributeError):
+        pass
+    pairs = pairs_of(ranges, tuple(dest.shape))
+    _check_ranges(pairs, tuple(dest.shape))
+    strides = getattr(dest, "strides", None)
+    shift = sum(a * s for (a, _), s in zip(pairs, strides)) if isinstance(strides, tuple) else 0
+    return shift, tuple(a for a, _ in pairs), tuple(b - a for a, b in pairs)
+
+
+register(Op("write_slice", WriteSlicePlan, write_slice, samples.write_slice, peers={"cupy": "assignment", "torch": "assignment"}))

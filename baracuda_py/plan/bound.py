@@ -1,0 +1,58 @@
+"""BoundPlan: a plan with its operands, validated and packed once, so that a call is nothing but launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..runtime.driver import require_gpu
+from ..runtime.streams import stream_pointer
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+__all__ = ["BoundPlan"]
+
+
+class BoundPlan:
+    """What ``plan.bind(...)`` returns. ``bound()`` launches on CuPy's current stream, ``bound(stream)`` on another.
+
+    Operands and scratch are kept alive. `update` validates and packs others (or other run-time values).
+    """
+
+    __slots__ = ("_calls", "_given", "_keep", "_only", "_stream_of", "plan", "result")
+
+    def __init__(self, plan: Plan[Any], given: dict[str, Any], workspace: Any) -> None:
+        self._stream_of = require_gpu("bind").cuda.get_current_stream if not plan.device.is_host else None
+        self.plan = plan
+        self._given: dict[str, Any] = {"workspace": workspace}
+        self.update(**given)
+
+    def update(self, **given: Any) -> BoundPlan:
+        """Binds other operands or run-time values; those not named stay."""
+        merged = {**self._given, **given}
+        workspace = merged.pop("workspace", None)
+        prepared, result, keep = self.plan._prepare(merged, workspace)
+        # An output that was allocated is bound from now on, so that a graph keeps writing to the same place.
+        self._given = {**keep, "workspace": workspace}
+        self._calls: tuple[Callable[[int], None], ...] = prepared
+        self._only = prepared[0] if len(prepared) == 1 else None
+        self._keep = keep
+        self.result = result
+        return self
+
+    def __call__(self, stream: Any = None) -> Any:
+        """Launches; returns the output(s). Checks nothing."""
+        if stream is None:
+            pointer = self._stream_of().ptr if self._stream_of is not None else 0
+        else:
+            pointer = stream_pointer(stream)
+        if self._only is not None:
+            self._only(pointer)
+        else:
+            for call in self._calls:
+                call(pointer)
+        return self.result
+
+    def __repr__(self) -> str:
+        return f"<bound {self.plan.sku}>"

@@ -1,0 +1,72 @@
+"""CUDA graphs of bound plans: captured through CuPy, updated through cuda.bindings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..runtime.driver import require_gpu
+from ..types import DriverError, InvalidProblemError, UnsupportedError
+from .bound import BoundPlan
+
+__all__ = ["Graph"]
+
+
+class Graph:
+    """A CUDA graph that replays bound plans in order.
+
+    >>> graph = bp.Graph(append, project)          # doctest: +SKIP
+    >>> graph.launch()                             # doctest: +SKIP
+    >>> graph.update(append, start=(8, 0, 0))      # doctest: +SKIP
+    """
+
+    def __init__(self, *bounds: BoundPlan) -> None:
+        for bound in bounds:
+            if not isinstance(bound, BoundPlan):
+                raise InvalidProblemError(f"Graph: expected bound plans, got {type(bound).__name__}", "pass plan.bind(...)")
+            if not bound.plan.capture_safe:
+                raise UnsupportedError(f"Graph: {bound.plan.sku} cannot be captured", "run it outside the graph")
+        self._cupy = require_gpu("Graph")
+        self.bounds = bounds
+        self._stream = self._cupy.cuda.Stream(non_blocking=True)
+        self._graph = self._capture()
+
+    def _capture(self) -> Any:
+        with self._stream:
+            self._stream.begin_capture()
+            try:
+                for bound in self.bounds:
+                    bound(self._stream)
+            finally:
+                captured = self._stream.end_capture()
+        return captured
+
+    def launch(self, stream: Any = None) -> None:
+        """Replays on `stream`, or on CuPy's current one. Asynchronous."""
+        self._graph.launch(stream if stream is not None else self._cupy.cuda.get_current_stream())
+
+    def update(self, bound: BoundPlan, **operands: Any) -> None:
+        """Binds other operands or run-time values to `bound` and puts them into the graph, without building it again.
+
+        The old operands may be freed once work in flight has passed. Where another kernel had to be chosen and the
+        driver cannot change the graph in place, the newly captured one takes its place.
+        """
+        if bound not in self.bounds:
+            raise InvalidProblemError("Graph.update: that bound plan is not in this graph", "pass one of graph.bounds")
+        try:
+            from cuda.bindings import driver
+        except ImportError as error:
+            raise UnsupportedError(
+                f"Graph.update needs cuda.bindings ({error})", "pip install 'baracuda-py[cuda12]' (or [cuda13]), or build the Graph again"
+            ) from None
+        bound.update(**operands)
+        fresh = self._capture()
+        code, *_ = driver.cuGraphExecUpdate(driver.CUgraphExec(int(self._graph.graphExec)), driver.CUgraph(int(fresh.graph)))
+        if code == driver.CUresult.CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE:
+            self._graph = fresh  # another variant's nodes: the fresh graph takes over
+        elif code != driver.CUresult.CUDA_SUCCESS:
+            raise DriverError(f"Graph.update: the CUDA driver answered {code.name}", int(code), code.name)
+
+    def __repr__(self) -> str:
+        return f"<bp.Graph of {', '.join(str(b.plan.sku) for b in self.bounds)}>"
+
+

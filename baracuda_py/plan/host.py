@@ -1,0 +1,54 @@
+"""Running a plan on the host: the family's NumPy oracle, rounded once to the output's dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..reference.rounding import round_to
+from ..types import InvalidProblemError
+from .validate import check_operands
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+__all__ = ["prepare", "run_reference"]
+
+
+def prepare(plan: Plan[Any], given: Mapping[str, Any]) -> tuple[tuple[Callable[[int], None], ...], Any, dict[str, Any]]:
+    """Validated host operands as a call that ignores its stream, the result it writes, and the operands."""
+    desc = plan._described(given)
+    tensors = plan._take(given, None)
+    check_operands(desc, plan._canonical, tensors, plan.device)
+    given = dict(given)
+    for operand in desc.operands:
+        if operand.role == "out" and tensors[operand.name] is None and not operand.optional:
+            layout = plan._canonical.layout(operand.name)
+            if layout.element.packed:
+                raise InvalidProblemError(f"{desc.op}: an output of {layout.element} is not allocated", "pass out=")
+            given[operand.name] = _empty(layout.shape, layout.strides, layout.element.dtype)
+    arrays = {n: (given[n].array if hasattr(given[n], "array") else given[n]) for n in plan._names if given.get(n) is not None}
+    arrays = {n: a if isinstance(a, np.ndarray) else np.from_dlpack(a) for n, a in arrays.items()}
+
+    def call(stream: int) -> None:  # noqa: ARG001
+        run_reference(plan, desc, arrays)
+
+    return (call,), plan._result(given), given
+
+
+def run_reference(plan: Plan[Any], desc: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
+    """Computes every written operand with the oracle, then writes them."""
+    written = [o.name for o in desc.operands if o.written and o.name in arrays]
+    inputs = {o.name: arrays[o.name] for o in desc.operands if o.role != "out" and o.name in arrays}
+    results = plan.reference(desc, **inputs)
+    results = results if isinstance(results, tuple) else (results,)
+    for name, wide in zip(written, results):
+        arrays[name][...] = round_to(wide, desc.layout(name).element)
+
+
+def _empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    order = sorted(range(len(shape)), key=lambda a: -strides[a])
+    plain = np.empty([shape[a] for a in order], dtype)
+    return plain.transpose(np.argsort(order)) if order else plain

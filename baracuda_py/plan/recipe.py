@@ -1,0 +1,97 @@
+"""The short path: operands whose layout was validated once are launched with no more than a few comparisons."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..runtime.driver import require_gpu
+from ..runtime.launch import Executable
+from ..runtime.streams import foreign_stream
+from ..tensor import Tensor
+from ..tensor.axes import span
+from .descriptor import Descriptor
+
+__all__ = ["Recipe", "array_type", "framework_stream", "key_of", "written_stream"]
+
+
+def array_type() -> type | None:
+    """cupy.ndarray where CuPy has been imported (only then can there be such arrays)."""
+    cupy = sys.modules.get("cupy")
+    return getattr(cupy, "ndarray", None)
+
+
+def key_of(x: Any, address: int) -> tuple[Any, ...]:
+    """What a recipe depends on in a CuPy array whose first touched byte is at `address`."""
+    return x.shape, x.strides, x.dtype, address & 15, x.data.device_id
+
+
+class Recipe:
+    """An executable with the comparisons that a set of validated operand layouts still needs: do their bytes meet?"""
+
+    __slots__ = ("_get_device", "_pairs", "_set_device", "_stream_of", "execute", "ordinal")
+
+    def __init__(self, desc: Descriptor, executable: Executable, ordinal: int, feet: Mapping[str, Tensor]) -> None:
+        cupy = require_gpu("running a plan")
+        self.execute = executable
+        self.ordinal = ordinal
+        self._stream_of = cupy.cuda.get_current_stream
+        self._get_device, self._set_device = cupy.cuda.runtime.getDevice, cupy.cuda.runtime.setDevice
+        self._pairs = _pairs(desc, feet)
+
+    def meets(self, pointers: Sequence[int]) -> bool:
+        """Whether the intervals of a written operand and another may share a byte, but for a permitted in-place view."""
+        for i, low, high, j, other_low, other_high, in_place in self._pairs:
+            a, b = pointers[i], pointers[j]
+            if a + low < b + other_high and b + other_low < a + high and not (in_place and a == b):
+                return True
+        return False
+
+    def current_stream(self) -> int:
+        """CuPy's current stream on the current device."""
+        return self._stream_of().ptr  # type: ignore[no-any-return]
+
+    def fire(self, pointers: Sequence[int], values: Mapping[str, Any], scratch: int, stream: int | None) -> None:
+        """Launches on `stream`, or on CuPy's current one, with the operands' device current."""
+        here = self._get_device()
+        if here == self.ordinal:
+            self.execute(pointers, values, scratch, self._stream_of().ptr if stream is None else stream)
+            return
+        self._set_device(self.ordinal)
+        try:
+            self.execute(pointers, values, scratch, self._stream_of().ptr if stream is None else stream)
+        finally:
+            self._set_device(here)
+
+
+def _pairs(desc: Descriptor, feet: Mapping[str, Tensor]) -> tuple[tuple[int, int, int, int, int, int, bool], ...]:
+    spans = {name: span(f.shape, f.strides, f.element) for name, f in feet.items()}
+    index = {operand.name: i for i, operand in enumerate(desc.operands)}
+    pairs = []
+    for operand in desc.operands:
+        if not operand.written or operand.name not in feet:
+            continue
+        for other in feet:
+            twice = any(p[0] == index[other] and p[3] == index[operand.name] for p in pairs)
+            if other == operand.name or twice or spans[operand.name][1] == spans[operand.name][0]:
+                continue
+            mine, theirs = feet[operand.name], feet[other]
+            alike = mine.shape == theirs.shape and mine.strides == theirs.strides and mine.element is theirs.element
+            in_place = alike and desc.in_place(operand.name, other)
+            pairs.append((index[operand.name], *spans[operand.name], index[other], *spans[other], in_place))
+    return tuple(pairs)
+
+
+def framework_stream(x: Any) -> int | None:
+    """The current stream of the framework that owns `x`, or None for CuPy, NumPy and frameworks without the notion."""
+    framework = type(x).__module__.partition(".")[0]
+    if framework != "torch" or not x.is_cuda:
+        return None
+    return foreign_stream(framework, x.device.index)
+
+
+def written_stream(desc: Descriptor, given: Mapping[str, Any]) -> int | None:
+    """The current stream of the foreign framework that owns a written operand, if one does."""
+    streams = (framework_stream(given[o.name]) for o in desc.operands if o.written and given.get(o.name) is not None)
+    return next((s for s in streams if s is not None), None)

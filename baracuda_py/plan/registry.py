@@ -1,0 +1,91 @@
+"""The op registry: one Op a public name, registered by its family's table; everything else iterates over it."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ..types import UnsupportedError
+from .plan import Plan
+
+__all__ = ["Op", "all_ops", "find", "get_op", "list_ops", "register"]
+
+Samples: TypeAlias = Callable[..., Iterator[Any]]
+
+
+@dataclass(frozen=True)
+class Op:
+    """One public name.
+
+    `samples` yields host problems (baracuda_py.samples.Sample) for tests, benches and `verify`; `measures` are the float64
+    functions that the guarantee's bound names; `fixed` are descriptor fields that the name fixes (``{"kind": ...}``).
+    """
+
+    name: str
+    plan: type[Plan[Any]]
+    function: Callable[..., Any]
+    samples: Samples
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    measures: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    elements: tuple[Any, ...] = ()
+    backward: str | None = None
+    peers: Mapping[str, str] = field(default_factory=dict)
+    heavy: bool = False
+
+    def describe(self, **fields: Any) -> Any:
+        """The op's descriptor with its fixed fields put in."""
+        return self.plan.descriptor(**{**self.fixed, **fields})
+
+    def of(self, **operands: Any) -> Any:
+        """The op's descriptor read off arrays."""
+        return self.plan.descriptor.of(**{**self.fixed, **operands})  # type: ignore[attr-defined]
+
+    @property
+    def summary(self) -> str:
+        return (self.function.__doc__ or "").strip().partition("\n")[0]
+
+
+_OPS: dict[str, Op] = {}
+
+
+def register(op: Op) -> Op:
+    """Adds an op; a family's module calls this once a row of its table."""
+    if op.name in _OPS and _OPS[op.name].function.__module__ != op.function.__module__:
+        raise ValueError(f"op {op.name!r} is registered twice")
+    _OPS[op.name] = op
+    return op
+
+
+def all_ops() -> dict[str, Op]:
+    """Every op by name, all families imported."""
+    from .. import ops
+
+    for module in pkgutil.walk_packages(ops.__path__, ops.__name__ + "."):
+        importlib.import_module(module.name)
+    return dict(sorted(_OPS.items(), key=lambda item: (item[1].plan.category.value, list(_OPS).index(item[0]))))
+
+
+def get_op(name: str) -> Op:
+    """The op called `name`; UnsupportedError with near matches otherwise."""
+    ops = all_ops()
+    if name not in ops:
+        near = find(name) or list(ops)
+        raise UnsupportedError(f"there is no op {name!r}", f"did you mean {', '.join(near[:8])}?")
+    return ops[name]
+
+
+def list_ops() -> list[str]:
+    """The names of all ops."""
+    return list(all_ops())
+
+
+def find(text: str) -> list[str]:
+    """Ops whose name, category or summary contains `text`, or whose name is spelled nearly so."""
+    import difflib
+
+    ops, key = all_ops(), text.lower()
+    hits = [n for n, op in ops.items() if key in n or key in op.plan.category.value or key in op.summary.lower()]
+    return hits or difflib.get_close_matches(key, ops, n=5)

@@ -1,0 +1,124 @@
+"""Checking operands against a descriptor: dtype, shape, strides, alignment, device, size, overlap, in that order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..tensor import HOST_ORDINAL, Tensor, overlaps, same_view
+from ..tensor.axes import self_overlapping, span
+from ..types import (
+    BufferTooSmallError,
+    DeviceMismatchError,
+    DeviceSpec,
+    InvalidProblemError,
+    MisalignedOperandError,
+    OperandTypeError,
+    OverlapError,
+)
+from .descriptor import Descriptor, resolved_strides
+
+__all__ = ["check_operands"]
+
+Tensors = Mapping[str, "Tensor | None"]
+
+
+def check_operands(desc: Descriptor, canonical: Descriptor, tensors: Tensors, device: DeviceSpec) -> int:
+    """Raises the right error unless `tensors` (None: to be allocated, or absent) fit; returns the common ordinal.
+
+    `canonical` says the layout and alignment that the plan was selected for, `desc` which bytes are touched this time.
+    """
+    present = [(operand, tensors[operand.name]) for operand in desc.operands if tensors.get(operand.name) is not None]
+    for operand, tensor in present:
+        assert tensor is not None
+        _check_layout(canonical, operand.name, tensor)
+        if operand.written and tensor.readonly:
+            raise OperandTypeError(
+                f"{desc.op}: {operand.name} is written and the {tensor.framework} array is read-only",
+                "JAX arrays are immutable, pass a CuPy array" if tensor.framework == "jax" else "pass a writable array",
+            )
+    ordinal = _common_device(desc, [(o.name, t) for o, t in present if t is not None], device)
+    feet = {o.name: desc.footprint(o.name, t) for o, t in present if t is not None}
+    _check_alignment(canonical, feet)
+    _check_overlap(desc, feet)
+    return ordinal
+
+
+def _check_layout(desc: Descriptor, name: str, tensor: Tensor) -> None:
+    wanted = desc.layout(name)
+    if tensor.element is not wanted.element:
+        raise OperandTypeError(
+            f"{desc.op}: {name} must hold {wanted.element}, got {tensor.element}",
+            f"cast it to {wanted.element}, or describe the problem with element={tensor.element.value!r}",
+        )
+    if tensor.shape != wanted.shape:
+        raise InvalidProblemError(
+            f"{desc.op}: {name} must have shape {wanted.shape}, got {tensor.shape}",
+            "pass an array of that shape, or select a plan for this one",
+        )
+    if resolved_strides(tensor.shape, tensor.strides, tensor.element) != wanted.strides:
+        raise InvalidProblemError(
+            f"{desc.op}: {name} must have strides {wanted.strides} (elements), got {tensor.strides}",
+            f"contiguize it, or select with {type(desc).__name__}.of(...) on these arrays",
+        )
+    if tensor.room is not None:
+        low, high = span(tensor.shape, tensor.strides, tensor.element)
+        before, after = tensor.room
+        if high > after or -low > before:
+            raise BufferTooSmallError(
+                f"{desc.op}: {name} of shape {tensor.shape} and strides {tensor.strides} reaches {high - low} bytes, "
+                f"and its buffer holds {before + after}",
+                high - low,
+                before + after,
+                "allocate a larger one",
+            )
+
+
+def _common_device(desc: Descriptor, present: Sequence[tuple[str, Tensor]], device: DeviceSpec) -> int:
+    if not present:
+        return HOST_ORDINAL
+    for name, tensor in present:
+        if tensor.on_host and not device.is_host:
+            raise OperandTypeError(
+                f"{desc.op}: {name} is a {tensor.framework} array on the host and the plan is for {device}",
+                'move it with cupy.asarray(...), or pass device="cpu" (or use `with bp.device("cpu"):`)',
+            )
+        if not tensor.on_host and device.is_host:
+            raise OperandTypeError(
+                f"{desc.op}: {name} is a {tensor.framework} array on CUDA device {tensor.ordinal} and the plan is for the host",
+                "pass NumPy arrays, or select the plan for the GPU",
+            )
+    first, ordinal = present[0][0], present[0][1].ordinal
+    for name, tensor in present[1:]:
+        if tensor.ordinal != ordinal:
+            raise DeviceMismatchError(
+                f"{desc.op}: {first} is on CUDA device {ordinal} and {name} on device {tensor.ordinal}",
+                f"copy {name} to device {ordinal}",
+            )
+    return ordinal
+
+
+def _check_alignment(desc: Descriptor, feet: Mapping[str, Tensor]) -> None:
+    for name, foot in feet.items():
+        wanted = desc.layout(name).align
+        if foot.align < wanted and 0 not in foot.shape:
+            raise MisalignedOperandError(
+                f"{desc.op}: {name}'s first touched element must be aligned to {wanted} bytes, got {foot.align}",
+                f"select with {name}_align={foot.align}, or {type(desc).__name__}.of(...) on these arrays",
+            )
+
+
+def _check_overlap(desc: Descriptor, feet: Mapping[str, Tensor]) -> None:
+    for operand in desc.operands:
+        if not operand.written or operand.name not in feet:
+            continue
+        written = feet[operand.name]
+        if self_overlapping(written.shape, written.strides):
+            raise OverlapError(
+                f"{desc.op}: {operand.name} is written, and its strides {written.strides} reach one element by several indices",
+                "pass an array that is not broadcast",
+            )
+        for other, foot in feet.items():
+            if other == operand.name or (desc.in_place(operand.name, other) and same_view(written, foot)):
+                continue
+            if overlaps(written, foot):
+                raise OverlapError(f"{desc.op}: {operand.name} is written and shares memory with {other}", f"pass a copy of {other}")

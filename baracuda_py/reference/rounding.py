@@ -1,0 +1,33 @@
+"""From wide values to an element kind, rounded once: the only place where the oracle loses a bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..types import ElementKind
+
+__all__ = ["round_to"]
+
+
+def round_to(wide: np.ndarray[Any, Any], element: ElementKind) -> np.ndarray[Any, Any]:
+    """`wide` in the dtype of `element`: float64 rounds to nearest even in one step (ml_dtypes goes through float32,
+    which would round twice); other dtypes convert as they are."""
+    wide = np.asarray(wide)
+    if wide.dtype == element.dtype:
+        return wide
+    with np.errstate(over="ignore", invalid="ignore"):
+        if wide.dtype == np.float64 and element in (ElementKind.BF16, ElementKind.FP8_E4M3, ElementKind.FP8_E5M2):
+            return _to_odd_float32(wide).astype(element.dtype)
+        return wide.astype(element.dtype)
+
+
+def _to_odd_float32(wide: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Rounds to float32 by rounding to odd, so that a second rounding to fewer than 23 digits is correct (S. Boldo and
+    G. Melquiond, "Emulation of a FMA and correctly rounded sums", IEEE TC 57(4), 2008)."""
+    near = wide.astype(np.float32)
+    inexact = np.isfinite(near) & (near.astype(np.float64) != wide)
+    toward = np.where(np.abs(near.astype(np.float64)) > np.abs(wide), np.nextafter(near, np.float32(0)), near)
+    bits = toward.view(np.uint32) | inexact.astype(np.uint32)
+    return np.where(inexact, bits.view(np.float32), near).astype(np.float32)

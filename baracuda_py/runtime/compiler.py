@@ -1,0 +1,166 @@
+"""NVRTC: from a kernel and an arch to a cubin, with registers, spills and shared memory read off the compile log."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..types import CompileError
+from . import cache
+from .sources import Source, source_of
+from .steps import Kernel
+from .toolchain import cccl_version, include_dirs, nvrtc, nvrtc_version
+
+__all__ = ["Compiled", "Resources", "compile_kernels", "compile_ptx", "entry_key"]
+
+log = logging.getLogger("baracuda_py")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one kernel takes of an SM, as ptxas reports it. Bytes are per thread but for shared memory (per CTA)."""
+
+    registers: int
+    spill_bytes: int
+    stack_bytes: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel built for an arch."""
+
+    name: str  # mangled
+    cubin: bytes
+    path: str | None  # where the cubin lies on disk, if anywhere
+    resources: Resources
+    seconds: float  # NVRTC's time; 0.0 when it came from the cache
+
+
+def _options(kernel_source: Source, arch: str) -> tuple[str, ...]:
+    # No --use_fast_math and no -ftz: subnormals are kept unless a kernel asks for approx.ftz itself.
+    headers = frozenset(kernel_source.system)
+    folders = tuple(f"-I{folder}" for folder in include_dirs(headers)) if headers else ()
+    return (f"-arch={arch}", "--std=c++17", "--ptxas-options=-v", *folders)
+
+
+def entry_key(kernel: Kernel, arch: str) -> str:
+    """The cache key: our text, the name expression, options, arch, NVRTC's and CCCL's versions."""
+    source = source_of(kernel)
+    versions = f"{nvrtc_version()} {cccl_version() if source.system else ''}"
+    return cache.key(source.digest(kernel.prelude), kernel.entry, arch, "c++17", versions)
+
+
+def compile_kernels(kernels: Iterable[Kernel], arch: str, *, force: bool = False) -> dict[Kernel, Compiled]:
+    """Builds each kernel for `arch` (``"sm_90a"``), from the cache where it can; no GPU needed.
+
+    Kernels that share a file and prelude compile as one program. Raises CompileError with the first error line.
+    """
+    done: dict[Kernel, Compiled] = {}
+    missing: dict[tuple[str, str], list[Kernel]] = defaultdict(list)
+    for kernel in dict.fromkeys(kernels):
+        hit = None if force else cache.load(entry_key(kernel, arch))
+        if hit:
+            resources = Resources(**hit.meta["resources"])
+            done[kernel] = Compiled(hit.meta["name"], hit.cubin, hit.path, resources, 0.0)
+        else:
+            missing[kernel.file, kernel.prelude].append(kernel)
+    for group in missing.values():
+        done.update(_build(group, arch))
+    return done
+
+
+def _build(group: Sequence[Kernel], arch: str) -> dict[Kernel, Compiled]:
+    source = source_of(group[0])
+    began = time.perf_counter()
+    with _Program(source, group[0].prelude, [k.entry for k in group]) as program:
+        program.compile(_options(source, arch), f"{group[0]} for {arch}")
+        # CuPy's getCUBIN drops the ELF's last byte, which disassemblers miss.
+        cubin = program.nvrtc.getCUBIN(program.handle) + b"\0"
+        names = [program.lowered(k.entry) for k in group]
+        usage = parse_log(program.log())
+    seconds = time.perf_counter() - began
+    log.debug("compiled %d kernels of %s for %s in %.2f s", len(group), group[0].file, arch, seconds)
+    path = cache.store_cubin(cubin)
+    built = {}
+    for kernel, name in zip(group, names):
+        resources = usage.get(name, Resources(0, 0, 0, 0))
+        cache.store_entry(
+            entry_key(kernel, arch),
+            cubin,
+            {"name": name, "kernel": str(kernel), "arch": arch, "resources": asdict(resources)},
+        )
+        built[kernel] = Compiled(name, cubin, path, resources, seconds / len(group))
+    return built
+
+
+def compile_ptx(kernel: Kernel, arch: str) -> str:
+    """The kernel's PTX, built afresh."""
+    source = source_of(kernel)
+    with _Program(source, kernel.prelude, [kernel.entry]) as program:
+        options = tuple(o for o in _options(source, arch) if not o.startswith(("-arch", "--ptxas")))
+        program.compile((f"-arch={arch.replace('sm_', 'compute_')}", *options), f"{kernel} for {arch}")
+        return str(program.nvrtc.getPTX(program.handle))
+
+
+class _Program:
+    """An NVRTC program that is destroyed on the way out."""
+
+    def __init__(self, source: Source, prelude: str, entries: Sequence[str]) -> None:
+        self.nvrtc = nvrtc()
+        names = [name.encode() for name in source.headers]
+        texts = [text.encode() for text in source.headers.values()]
+        self.handle = self.nvrtc.createProgram(source.program(prelude), source.file, texts, names)
+        self.entries = entries
+
+    def __enter__(self) -> _Program:
+        for entry in self.entries:
+            self.nvrtc.addNameExpression(self.handle, entry)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.nvrtc.destroyProgram(self.handle)
+
+    def compile(self, options: tuple[str, ...], what: str) -> None:
+        try:
+            self.nvrtc.compileProgram(self.handle, options)
+        except self.nvrtc.NVRTCError as error:
+            text = self.log()
+            first = next((line for line in text.splitlines() if "error" in line), str(error))
+            raise CompileError(f"{what} does not compile: {first.strip()} (the whole output is in .log)", text) from None
+        complaint = _REFUSED.search(self.log())
+        if complaint:
+            raise CompileError(f"{what}: ptxas says {complaint[0].strip()}", self.log())
+
+    def lowered(self, entry: str) -> str:
+        return str(self.nvrtc.getLoweredName(self.handle, entry))
+
+    def log(self) -> str:
+        return str(self.nvrtc.getProgramLog(self.handle))
+
+
+# ptxas reports these as information, yet each means a tensor-core kernel that is slower than it was written to be.
+_REFUSED = re.compile(r"^.*\b(C7508|C751[0-7]|C7602)\b.*$", re.MULTILINE)
+
+_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
+
+
+def parse_log(text: str) -> dict[str, Resources]:
+    """Resources by mangled name, from the output of ``--ptxas-options=-v``."""
+    usage: dict[str, Resources] = {}
+    name, stack, spill = "", 0, 0
+    for line in text.splitlines():
+        if entry := _ENTRY.search(line):
+            name, stack, spill = entry[1], 0, 0
+        elif frame := _STACK.search(line):
+            stack, spill = int(frame[1]), int(frame[2]) + int(frame[3])
+        elif (used := _USED.search(line)) and name:
+            usage[name] = Resources(int(used[1]), spill, stack, int(used[2] or 0))
+    return usage

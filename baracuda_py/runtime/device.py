@@ -1,0 +1,113 @@
+"""Devices that are present: ordinals, their DeviceSpec, and which one `device=` means."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from ..types import DeviceSpec, UnsupportedError
+from .driver import device_count, require_gpu
+
+__all__ = ["Device", "current_ordinal", "default_device", "device", "spec_of"]
+
+_default: ContextVar[Any] = ContextVar("baracuda_default_device", default=None)
+
+
+class Device:
+    """A CUDA device by ordinal (KAIO's ``KaioDevice``). Equal to another of the same ordinal.
+
+    >>> bp.Device(0).spec.sms          # doctest: +SKIP
+    132
+    """
+
+    __slots__ = ("ordinal",)
+
+    def __init__(self, ordinal: int = 0) -> None:
+        count = device_count()
+        if not 0 <= int(ordinal) < count:
+            require_gpu(f"Device({ordinal})")
+            raise UnsupportedError(f"Device({ordinal}): this machine has CUDA devices 0 to {count - 1}")
+        self.ordinal = int(ordinal)
+
+    @property
+    def spec(self) -> DeviceSpec:
+        return _present(self.ordinal)
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def synchronize(self) -> None:
+        """Waits for all work on the device."""
+        cupy = require_gpu("Device.synchronize")
+        with cupy.cuda.Device(self.ordinal):
+            cupy.cuda.runtime.deviceSynchronize()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and other.ordinal == self.ordinal
+
+    def __hash__(self) -> int:
+        return hash(("bp.Device", self.ordinal))
+
+    def __repr__(self) -> str:
+        return f"<bp.Device {self.ordinal}: {self.spec}>"
+
+
+@contextlib.contextmanager
+def device(which: Any) -> Iterator[None]:
+    """``with bp.device("cpu"):`` makes `which` what ``device=None`` means, in this context."""
+    token = _default.set(which)
+    try:
+        yield
+    finally:
+        _default.reset(token)
+
+
+def default_device() -> Any:
+    """What ``device=None`` stands for: the innermost ``with bp.device(...)``, else None (the current CUDA device)."""
+    return _default.get()
+
+
+def current_ordinal() -> int:
+    return int(require_gpu("the current CUDA device").cuda.runtime.getDevice())
+
+
+def spec_of(which: Any = None) -> DeviceSpec:
+    """The DeviceSpec that `which` means: None (the current CUDA device), an ordinal, a `Device` or `cupy.cuda.Device`,
+    an arch (``"sm_90a"``), a GPU with shipped figures (``"h200"``), a DeviceSpec, or ``"cpu"``."""
+    if which is None:
+        which = _default.get()
+    if which is None:
+        require_gpu("device=None (the current CUDA device)")
+        return _present(current_ordinal())
+    if isinstance(which, DeviceSpec):
+        return which
+    if isinstance(which, str):
+        return DeviceSpec.named(which)
+    ordinal = getattr(which, "ordinal", getattr(which, "id", which))
+    if isinstance(ordinal, int):
+        return Device(ordinal).spec
+    raise UnsupportedError(f"device={which!r} is not an ordinal, a bp.Device, an arch such as 'sm_90a', a GPU's name or 'cpu'")
+
+
+@lru_cache(maxsize=64)
+def _present(ordinal: int) -> DeviceSpec:
+    """Shipped figures where the GPU is known by name, else its arch's nominal ones; size and memory as the driver says."""
+    runtime = require_gpu("a device's properties").cuda.runtime
+    properties = runtime.getDeviceProperties(ordinal)
+    name = properties["name"].decode() if isinstance(properties["name"], bytes) else str(properties["name"])
+    try:
+        figures = DeviceSpec.named(name)
+    except UnsupportedError:
+        figures = DeviceSpec.named(f"sm_{properties['major']}{properties['minor']}")
+    return replace(
+        figures,
+        name=name,
+        sms=int(properties["multiProcessorCount"]),
+        shared_bytes=int(properties["sharedMemPerBlockOptin"]),
+        l2_bytes=int(properties["l2CacheSize"]),
+    )

@@ -1,0 +1,58 @@
+"""The one door to CuPy: imported inside functions only, its exceptions turned into ours."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from ..types import DriverError, UnsupportedError
+from .toolchain import install_hint
+
+__all__ = ["cupy", "cupy_or_none", "device_count", "driver_error", "require_gpu"]
+
+_NO_GPU_MEND = 'pass device="cpu" to run on NumPy arrays, or device="sm_90a" to select, explain and compile only'
+
+
+@lru_cache(maxsize=1)
+def cupy_or_none() -> Any:
+    """The cupy module, or None where it cannot be imported."""
+    try:
+        import cupy as module
+    except Exception:
+        return None
+    return module
+
+
+def cupy() -> Any:
+    """The cupy module; UnsupportedError with the mend where it cannot be imported."""
+    module = cupy_or_none()
+    if module is None:
+        raise UnsupportedError(f"running on a GPU needs CuPy, which cannot be imported here: {install_hint()}; or {_NO_GPU_MEND}")
+    return module
+
+
+@lru_cache(maxsize=1)
+def device_count() -> int:
+    """CUDA devices that can be used; 0 without a driver or CuPy."""
+    module = cupy_or_none()
+    if module is None:
+        return 0
+    try:
+        return int(module.cuda.runtime.getDeviceCount())
+    except Exception:
+        return 0
+
+
+def require_gpu(what: str) -> Any:
+    """cupy, where a CUDA device is there; else an UnsupportedError that says `what` needed one."""
+    module = cupy()
+    if not device_count():
+        raise UnsupportedError(f"{what} needs a CUDA device and none is usable here: {_NO_GPU_MEND}")
+    return module
+
+
+def driver_error(error: Exception, doing: str) -> DriverError:
+    """CuPy's driver or runtime exception as a DriverError."""
+    name = re.match(r"\w+", str(error))
+    return DriverError(f"{doing}: the CUDA driver answered {error}", int(getattr(error, "status", -1)), name[0] if name else "")

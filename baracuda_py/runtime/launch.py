@@ -1,0 +1,198 @@
+"""Running steps on a device: kernels loaded once, argument arrays packed once, pointers patched at each call."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from .compiler import Compiled, compile_kernels
+from .driver import driver_error, require_gpu
+from .steps import Copy, Copy2D, Fill, Launch, Packed, Ptr, Run, Scratch, Step
+
+__all__ = ["Executable", "load_kernel"]
+
+Values: TypeAlias = Mapping[str, Any]
+Pointers: TypeAlias = Sequence[int]
+
+_OPT_IN_SHARED = 48 << 10  # a CTA gets more dynamic shared memory than this only when it asks
+_TENSOR_MAP_ALIGN = 64
+_loaded: dict[tuple[int, str, bytes], tuple[Any, int]] = {}
+_loading = threading.Lock()
+
+
+def load_kernel(compiled: Compiled, shared_bytes: int, ordinal: int) -> int:
+    """The driver's function handle on device `ordinal`, which must be current; loads the cubin the first time."""
+    identity = (ordinal, compiled.name, compiled.cubin)
+    with _loading:
+        if identity not in _loaded:
+            cupy = require_gpu("loading a kernel")
+            driver = cupy.cuda.driver
+            try:
+                if compiled.path:
+                    function = cupy.RawModule(path=compiled.path).get_function(compiled.name).kernel
+                else:
+                    module = cupy.cuda.function.Module()
+                    module.load(compiled.cubin)
+                    function = module.get_function(compiled.name)
+                if shared_bytes > _OPT_IN_SHARED:
+                    driver.funcSetAttribute(function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
+            except (driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
+                raise driver_error(error, f"loading {compiled.name}") from None
+            _loaded[identity] = (function, int(function.ptr))
+        return _loaded[identity][1]
+
+
+class Runner(Protocol):
+    """One step on one device. `prepare` fixes everything but the stream."""
+
+    def __call__(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None: ...
+    def prepare(self, pointers: Pointers, values: Values, scratch: int) -> Callable[[int], None]: ...
+
+
+class Executable:
+    """The steps of one plan, ready on one device.
+
+    `pointers` follow the order of `operands`; an absent optional operand is 0. Safe to call from several threads.
+    """
+
+    def __init__(self, steps: Sequence[Step], operands: Sequence[str], arch: str, ordinal: int) -> None:
+        index = {name: i for i, name in enumerate(operands)}
+        compiled = compile_kernels([s.kernel for s in steps if isinstance(s, Launch)], arch)
+        self.runners: list[Runner] = []
+        for step in steps:
+            if isinstance(step, Launch):
+                handle = load_kernel(compiled[step.kernel], step.shared_bytes, ordinal)
+                self.runners.append(_LaunchRunner(step, handle, index))
+            elif isinstance(step, (Copy, Copy2D, Fill)):
+                self.runners.append(_TransferRunner(step, index))
+            else:
+                raise TypeError(f"{type(step).__name__} does not run on a device")
+
+    def __call__(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
+        for run in self.runners:
+            run(pointers, values, scratch, stream)
+
+    def prepare(self, pointers: Pointers, values: Values, scratch: int) -> tuple[Callable[[int], None], ...]:
+        """Calls that take only the stream, their arguments packed for good."""
+        return tuple(run.prepare(pointers, values, scratch) for run in self.runners)
+
+
+class _Arguments:
+    """A kernel's arguments: one buffer of values, and the array of their addresses that the driver reads."""
+
+    def __init__(self, args: Sequence[Any], index: Mapping[str, int]) -> None:
+        offsets, end = [], 0
+        for arg in args:
+            size, align = _extent(arg)
+            end = -(-end // align) * align
+            offsets.append(end)
+            end += size
+        self._storage = np.zeros(end + _TENSOR_MAP_ALIGN + 8, dtype=np.uint8)
+        base = -_address_of(self._storage) % _TENSOR_MAP_ALIGN
+        buffer = self._storage[base : base + end + (-end % 8)]
+        self._table = np.array([_address_of(buffer) + o for o in offsets] or [0], dtype=np.uint64)
+        self.address = _address_of(self._table)
+        self._words = memoryview(buffer).cast("B").cast("Q") if end else memoryview(b"")
+        self._pointers: list[tuple[int, int, int]] = []
+        self._scratch: list[tuple[int, int]] = []
+        self._values: list[tuple[memoryview, str, Any]] = []
+        for arg, offset in zip(args, offsets):
+            if isinstance(arg, Ptr):
+                self._pointers.append((offset // 8, index[arg.operand], arg.offset))
+            elif isinstance(arg, Scratch):
+                self._scratch.append((offset // 8, arg.offset))
+            elif isinstance(arg, Run):
+                dtype = np.dtype(arg.dtype)
+                self._values.append((memoryview(buffer)[offset : offset + dtype.itemsize], arg.name, dtype.type))
+            else:
+                data = arg.data if isinstance(arg, Packed) else arg.tobytes()
+                buffer[offset : offset + len(data)] = np.frombuffer(data, dtype=np.uint8)
+
+    def patch(self, pointers: Pointers, values: Values, scratch: int) -> None:
+        words = self._words
+        for word, operand, offset in self._pointers:
+            pointer = pointers[operand]
+            words[word] = pointer + offset if pointer else 0
+        for word, offset in self._scratch:
+            words[word] = scratch + offset
+        for view, name, scalar in self._values:
+            view[:] = scalar(values[name]).tobytes()
+
+
+def _address_of(array: np.ndarray[Any, Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _extent(arg: Any) -> tuple[int, int]:
+    """Size and alignment of an argument, in bytes."""
+    if isinstance(arg, (Ptr, Scratch)):
+        return 8, 8
+    if isinstance(arg, Packed):
+        return len(arg.data), arg.align
+    size = np.dtype(arg.dtype).itemsize
+    return size, size
+
+
+class _LaunchRunner:
+    def __init__(self, step: Launch, function: int, index: Mapping[str, int]) -> None:
+        driver = require_gpu("a launch").cuda.driver
+        self._step, self._index = step, index
+        self._driver_launch, self._refused = driver.launchKernel, driver.CUDADriverError
+        self._shape = (function, *step.grid, *step.block, step.shared_bytes)
+        self._arguments = _Arguments(step.args, index)
+        self._lock = threading.Lock()  # the driver copies the arguments before launchKernel returns
+
+    def __call__(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
+        with self._lock:
+            self._arguments.patch(pointers, values, scratch)
+            try:
+                self._driver_launch(*self._shape, stream, self._arguments.address, 0)
+            except self._refused as error:
+                raise driver_error(error, f"launching {self._step.kernel}") from None
+
+    def prepare(self, pointers: Pointers, values: Values, scratch: int) -> Callable[[int], None]:
+        own = _Arguments(self._step.args, self._index)
+        own.patch(pointers, values, scratch)
+        launch = partial(self._driver_launch, *self._shape)
+
+        def fire(stream: int, launch: Callable[..., None] = launch, own: _Arguments = own, table: int = own.address) -> None:
+            launch(stream, table, 0)
+
+        return fire
+
+
+class _TransferRunner:
+    """A copy or a fill: a runtime call whose last argument is the stream."""
+
+    def __init__(self, step: Copy | Copy2D | Fill, index: Mapping[str, int]) -> None:
+        runtime = require_gpu("a copy").cuda.runtime
+        self._step, self._index = step, index
+        self._kind, self._refused = runtime.memcpyDeviceToDevice, runtime.CUDARuntimeError
+        calls = {Copy: runtime.memcpyAsync, Copy2D: runtime.memcpy2DAsync, Fill: runtime.memsetAsync}
+        self._call = calls[type(step)]
+
+    def __call__(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
+        try:
+            self._call(*self._fixed(pointers, scratch), stream)
+        except self._refused as error:
+            raise driver_error(error, "copying") from None
+
+    def prepare(self, pointers: Pointers, values: Values, scratch: int) -> Callable[[int], None]:
+        return partial(self._call, *self._fixed(pointers, scratch))
+
+    def _fixed(self, pointers: Pointers, scratch: int) -> tuple[int, ...]:
+        step = self._step
+        if isinstance(step, Fill):
+            dest = scratch + step.dest.offset if isinstance(step.dest, Scratch) else self._at(step.dest, pointers)
+            return dest, step.value, step.nbytes
+        dest, source = self._at(step.dest, pointers), self._at(step.source, pointers)
+        if isinstance(step, Copy):
+            return dest, source, step.nbytes, self._kind
+        return dest, step.dest_pitch, source, step.source_pitch, step.width, step.height, self._kind
+
+    def _at(self, ptr: Ptr, pointers: Pointers) -> int:
+        return pointers[self._index[ptr.operand]] + ptr.offset

@@ -1,0 +1,68 @@
+"""The texts of the kernels: where they are, what they include, and the hash that names a version of one."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from ..types import CompileError
+from .steps import Kernel
+
+__all__ = ["Source", "kernels_dir", "source_of"]
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+_SYSTEM = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
+
+
+@lru_cache(maxsize=1)
+def kernels_dir() -> Path:
+    """The folder of ``.cu`` files: inside an installed wheel, or at the top of a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    inside = package / "kernels"
+    return inside if inside.is_dir() else package.parent / "kernels"
+
+
+class Source:
+    """A kernel file with its quoted headers, read once."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.text = _read(kernels_dir() / file)
+        self.headers: dict[str, str] = {}
+        self.system: set[str] = set(_SYSTEM.findall(self.text))
+        pending = _INCLUDE.findall(self.text)
+        while pending:
+            name = pending.pop()
+            if name not in self.headers:
+                self.headers[name] = text = _read(kernels_dir() / "include" / name)
+                pending += _INCLUDE.findall(text)
+                self.system |= set(_SYSTEM.findall(text))
+        parts = [file, self.text] + [part for item in sorted(self.headers.items()) for part in item]
+        self._digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def digest(self, prelude: str = "") -> str:
+        """SHA-256 of our text: the file, the headers it reaches, and the prelude."""
+        return hashlib.sha256((self._digest + prelude).encode()).hexdigest()
+
+    def program(self, prelude: str = "") -> str:
+        """The text NVRTC compiles; a prelude keeps its own line numbers."""
+        return f'#line 1 "prelude"\n{prelude}\n#line 1 "{self.file}"\n{self.text}' if prelude else self.text
+
+
+@lru_cache(maxsize=256)
+def _source(file: str) -> Source:
+    return Source(file)
+
+
+def source_of(kernel: Kernel) -> Source:
+    """The source of `kernel`; CompileError if its file is missing."""
+    return _source(kernel.file)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise CompileError(f"kernel source {path.name} cannot be read ({error}): reinstall the package") from None

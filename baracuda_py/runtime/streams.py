@@ -1,0 +1,64 @@
+"""Which stream a call runs on, and events that order one stream after another without stopping the host."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ..types import OperandTypeError
+from .driver import driver_error, require_gpu
+
+__all__ = ["current_stream", "fence", "foreign_stream", "is_capturing", "stream_pointer"]
+
+
+def current_stream() -> int:
+    """CuPy's current stream on the current device."""
+    return int(require_gpu("the current stream").cuda.get_current_stream().ptr)
+
+
+def stream_pointer(stream: Any) -> int:
+    """The handle of an int, or of anything with ``__cuda_stream__``, ``.ptr`` (CuPy) or ``.cuda_stream`` (PyTorch)."""
+    if isinstance(stream, int):
+        return stream
+    for attribute in ("ptr", "cuda_stream"):
+        value = getattr(stream, attribute, None)
+        if isinstance(value, int):
+            return value
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        return int(protocol()[1] if callable(protocol) else protocol[1])
+    raise OperandTypeError(
+        f"stream={stream!r} is not a stream: give an int handle, or an object with __cuda_stream__, .ptr or .cuda_stream"
+    )
+
+
+def foreign_stream(framework: str, ordinal: int) -> int | None:
+    """The current stream of a framework that is already imported, or None where it has no such notion."""
+    torch = sys.modules.get("torch") if framework == "torch" else None
+    return int(torch.cuda.current_stream(ordinal).cuda_stream) if torch is not None else None
+
+
+def is_capturing(stream: int) -> bool:
+    """Whether a CUDA graph is being captured on `stream`."""
+    return bool(require_gpu("a capture").cuda.runtime.streamIsCapturing(stream))
+
+
+def fence(producer: Any, consumer: Any) -> None:
+    """Makes `consumer` wait for the work now in `producer`: an event between two streams, no host sync.
+
+    Both may be an int handle or any stream object. On one stream it does nothing. Inside a capture it becomes a
+    dependency of the graph.
+    """
+    first, second = stream_pointer(producer), stream_pointer(consumer)
+    if first == second:
+        return
+    runtime = require_gpu("fence").cuda.runtime
+    try:
+        event = runtime.eventCreateWithFlags(runtime.eventDisableTiming)
+        try:
+            runtime.eventRecord(event, first)
+            runtime.streamWaitEvent(second, event)
+        finally:
+            runtime.eventDestroy(event)  # the driver keeps it until the wait has passed
+    except runtime.CUDARuntimeError as error:
+        raise driver_error(error, "fence") from None

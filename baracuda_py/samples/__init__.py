@@ -1,0 +1,10 @@
+"""Problems for every op: seeded host arrays of awkward shapes, strides and values, shared by tests, benches, verify and demo.
+
+A sample's operands are NumPy arrays whose strides are part of the problem. Packed kinds come as a `Packed`.
+"""
+
+from .elementwise import binary, unary
+from .sample import Packed, Sample, strided_like
+from .shape_layout import contiguize, kv_append, write_slice
+
+__all__ = ["Packed", "Sample", "binary", "contiguize", "kv_append", "strided_like", "unary", "write_slice"]

@@ -1,0 +1,101 @@
+"""Arithmetic on shapes and strides: C order, collapsing, spans, alignment. Strides count elements throughout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..types import ElementKind
+
+__all__ = ["Collapsed", "alignment_of", "broadcast", "c_strides", "collapse", "merge_axes", "self_overlapping", "span"]
+
+Shape = tuple[int, ...]
+Collapsed = tuple[Shape, tuple[Shape, ...]]
+
+
+def c_strides(shape: Sequence[int], element: ElementKind | None = None) -> Shape:
+    """C-order strides; rows of a packed kind start on a byte."""
+    strides, step = [0] * len(shape), 1
+    for axis in range(len(shape) - 1, -1, -1):
+        strides[axis] = step
+        extent = shape[axis]
+        if axis == len(shape) - 1 and element is not None and element.packed:
+            extent = -(-extent // element.per_byte) * element.per_byte
+        step *= max(extent, 1)
+    return tuple(strides)
+
+
+def without_unit_axes(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Collapsed:
+    keep = [axis for axis, extent in enumerate(shape) if extent != 1]
+    return tuple(shape[a] for a in keep), tuple(tuple(s[a] for a in keep) for s in strides)
+
+
+def merge_axes(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Collapsed:
+    """Drops axes of extent 1 and joins neighbours that every operand steps through evenly."""
+    shape, strides = without_unit_axes(shape, strides)
+    merged: list[int] = []
+    steps: list[list[int]] = [[] for _ in strides]
+    for axis, extent in enumerate(shape):
+        if merged and all(mine[-1] == theirs[axis] * extent for mine, theirs in zip(steps, strides)):
+            merged[-1] *= extent
+            for mine, theirs in zip(steps, strides):
+                mine[-1] = theirs[axis]
+        else:
+            merged.append(extent)
+            for mine, theirs in zip(steps, strides):
+                mine.append(theirs[axis])
+    return tuple(merged), tuple(map(tuple, steps))
+
+
+def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Collapsed:
+    """Reorders axes by the first operand's |stride|, widest first, then merges: the same elements in fewer axes."""
+    shape, strides = without_unit_axes(shape, strides)
+    order = sorted(range(len(shape)), key=lambda a: tuple(-abs(s[a]) for s in strides))
+    return merge_axes([shape[a] for a in order], [[s[a] for a in order] for s in strides])
+
+
+def span(shape: Sequence[int], strides: Sequence[int], element: ElementKind, phase: int = 0) -> tuple[int, int]:
+    """Bytes [low, high) that a view touches, relative to its first byte; (0, 0) when it is empty."""
+    if 0 in shape:
+        return 0, 0
+    low = phase + sum(min(0, s * (n - 1)) for n, s in zip(shape, strides))
+    high = phase + sum(max(0, s * (n - 1)) for n, s in zip(shape, strides)) + 1
+    return (low * element.bits) // 8, (high * element.bits + 7) // 8
+
+
+def self_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two indices may reach one element (zero strides, or axes that interleave). False is certain."""
+    reach = 0
+    for stride, extent in sorted((abs(s), n) for n, s in zip(shape, strides) if n > 1):
+        if stride <= reach:
+            return 0 not in shape
+        reach += stride * (extent - 1)
+    return False
+
+
+def alignment_of(address: int) -> int:
+    """The largest power of two up to 16 that divides an address or a byte count (16 for zero)."""
+    return min(16, address & -address) if address else 16
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """NumPy's broadcast shape; ValueError if there is none."""
+    return np.broadcast_shapes(*shapes)
+
+
+def broadcast_strides(shape: Shape, strides: Shape, onto: Shape) -> Shape:
+    """A view's strides after broadcasting `shape` onto a longer one: 0 along the axes it repeats."""
+    lead = len(onto) - len(shape)
+    return (0,) * lead + tuple(0 if n == 1 and m != 1 else s for n, m, s in zip(shape, onto[lead:], strides))
+
+
+def numel(shape: Sequence[int]) -> int:
+    return math.prod(shape)
+
+
+def as_ints(values: Any) -> Shape:
+    """A tuple of Python ints from any sequence of integers; TypeError for what is not an integer."""
+    return tuple(v.__index__() for v in values)

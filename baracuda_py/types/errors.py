@@ -1,0 +1,98 @@
+"""Every error the library raises, all under :class:`BaracudaError`.
+
+A message names the op, the operand, what was expected, what came, and how to mend it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "BaracudaError",
+    "BufferTooSmallError",
+    "CompileError",
+    "DeviceMismatchError",
+    "DriverError",
+    "InvalidProblemError",
+    "MisalignedOperandError",
+    "OperandTypeError",
+    "OverlapError",
+    "UnsupportedError",
+    "WorkspaceTooSmallError",
+]
+
+
+class BaracudaError(Exception):
+    """Base of every error raised on purpose: `reason` says what is wrong, `mend` how to put it right."""
+
+    def __init__(self, reason: str, mend: str = "") -> None:
+        super().__init__(f"{reason}: {mend}" if mend else reason)
+        self.reason = reason
+        self.mend = mend
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = {k: v for k, v in self.__dict__.items() if k not in ("reason", "mend")}
+        return _restore, (type(self), self.reason, self.mend, state)
+
+
+def _restore(kind: type[BaracudaError], reason: str, mend: str, state: dict[str, Any]) -> BaracudaError:
+    error = kind.__new__(kind)
+    BaracudaError.__init__(error, reason, mend)
+    error.__dict__.update(state)
+    return error
+
+
+class InvalidProblemError(BaracudaError, ValueError):
+    """A shape, rank, stride or range is wrong, or an operand is missing or unknown."""
+
+
+class OperandTypeError(BaracudaError, TypeError):
+    """A dtype is wrong, an output is read-only, or a host array met a GPU plan (or the reverse)."""
+
+
+class MisalignedOperandError(BaracudaError, ValueError):
+    """An operand's address is less aligned than the selected kernel needs."""
+
+
+class DeviceMismatchError(BaracudaError, ValueError):
+    """Operands sit on different devices, or on one the plan was not selected for."""
+
+
+class OverlapError(BaracudaError, ValueError):
+    """A written operand shares bytes with another operand, or with itself."""
+
+
+class _SizeError(BaracudaError, ValueError):
+    def __init__(self, reason: str, needed: int, got: int, mend: str = "") -> None:
+        super().__init__(reason, mend)
+        self.needed = needed
+        self.got = got
+
+
+class BufferTooSmallError(_SizeError):
+    """A buffer holds fewer bytes (`got`) than its shape and strides reach (`needed`)."""
+
+
+class WorkspaceTooSmallError(_SizeError):
+    """`workspace=` holds fewer bytes (`got`) than the plan's `workspace_size` (`needed`)."""
+
+
+class UnsupportedError(BaracudaError, NotImplementedError):
+    """Nothing here can do that: unknown arch or variant, a preference nobody honours, a missing library."""
+
+
+class CompileError(BaracudaError, RuntimeError):
+    """A kernel did not compile; `log` holds the compiler's whole output."""
+
+    def __init__(self, reason: str, log: str = "", mend: str = "") -> None:
+        super().__init__(reason, mend)
+        self.log = log
+
+
+class DriverError(BaracudaError, RuntimeError):
+    """The CUDA driver or runtime refused a call; `code` and `name` are its own."""
+
+    def __init__(self, reason: str, code: int = -1, name: str = "", mend: str = "") -> None:
+        super().__init__(reason, mend)
+        self.code = code
+        self.name = name

@@ -1,0 +1,175 @@
+"""What a result is worth: numeric error bounds as data, and the guarantee a plan carries.
+
+`Componentwise` follows N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., SIAM 2002, section 3:
+|computed - exact| <= sum of coefficient * unit roundoff * measure, each measure a non-negative function of the operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .elements import ElementKind
+from .vocabulary import MathPrecision
+
+__all__ = ["Bound", "Componentwise", "Exact", "PrecisionGuarantee", "Term", "Ulp", "ulp_of"]
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Measures: TypeAlias = Mapping[str, Callable[..., Array]]
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Every bit is the correctly rounded (for data movement: the very same) value."""
+
+    def allowed(self, wide: Array, output: ElementKind, operands: Mapping[str, Array], measures: Measures) -> Any:  # noqa: ARG002
+        return 0.0
+
+    def __str__(self) -> str:
+        return "exact"
+
+
+@dataclass(frozen=True)
+class Ulp:
+    """|computed - exact| <= n units in the last place of the output type, plus `absolute` (0 unless tails flush)."""
+
+    n: float
+    absolute: float = 0.0
+
+    def allowed(self, wide: Array, output: ElementKind, operands: Mapping[str, Array], measures: Measures) -> Any:  # noqa: ARG002
+        return self.n * ulp_of(wide, output) + self.absolute
+
+    def __str__(self) -> str:
+        return f"<= {self.n:.4g} ulp" + (f" + {self.absolute:.3g}" if self.absolute else "")
+
+
+@dataclass(frozen=True)
+class Term:
+    """coefficient * unit roundoff of `unit` * `measure`, "abs_result" being |exact result|."""
+
+    coefficient: float
+    unit: ElementKind
+    measure: str
+
+    def __str__(self) -> str:
+        return f"{self.coefficient:.4g} u({self.unit}) {self.measure}"
+
+
+@dataclass(frozen=True)
+class Componentwise:
+    """A sum of terms, each scaled by a measure of the operands."""
+
+    terms: tuple[Term, ...]
+    source: str
+
+    def allowed(self, wide: Array, output: ElementKind, operands: Mapping[str, Array], measures: Measures) -> Any:  # noqa: ARG002
+        def measured(name: str) -> Array:
+            return np.abs(wide) if name == "abs_result" else measures[name](**operands)
+
+        return sum(t.coefficient * t.unit.unit_roundoff * measured(t.measure) for t in self.terms)
+
+    def __str__(self) -> str:
+        return "|error| <= " + " + ".join(map(str, self.terms))
+
+
+Bound: TypeAlias = Exact | Ulp | Componentwise
+
+
+def ulp_of(wide: Array, output: ElementKind) -> Array:
+    """The spacing of `output`'s numbers at each |wide|, subnormals included, as float64."""
+    info = _float_info(output)
+    magnitude = np.abs(np.asarray(wide, dtype=np.float64))
+    _, exponent = np.frexp(np.where(np.isfinite(magnitude), magnitude, 1.0))
+    return np.ldexp(1.0, np.maximum(exponent - output.digits, info))
+
+
+def _float_info(output: ElementKind) -> int:
+    import ml_dtypes
+
+    finfo = ml_dtypes.finfo(output.dtype)
+    return int(np.frexp(float(finfo.smallest_subnormal))[1]) - 1
+
+
+@dataclass(frozen=True)
+class PrecisionGuarantee:
+    """What a plan promises of its result, computed from the chosen candidate.
+
+    `deterministic`: the same plan on the same operands gives the same bits at every call.
+    `bit_stable_on_same_hardware`: also in another process, at other addresses of the same alignment.
+    `batch_invariant`: a row's result does not depend on what else is in the batch.
+    """
+
+    math_precision: MathPrecision
+    accumulator: ElementKind
+    deterministic: bool
+    bit_stable_on_same_hardware: bool
+    batch_invariant: bool
+    flushes_subnormals: bool
+    bound: Bound
+
+    def check(
+        self,
+        got: Array,
+        reference: Array,
+        operands: Mapping[str, Array] | None = None,
+        *,
+        output: ElementKind | None = None,
+        measures: Measures | None = None,
+    ) -> None:
+        """Raises AssertionError, naming the worst element, unless `got` is within the bound of `reference`.
+
+        `reference` is the wide (float64) exact result. NaN matches NaN; an infinity matches itself, or a value that
+        overflows `output` within the bound.
+        """
+        output = output or ElementKind.of(got.dtype)
+        if got.shape != reference.shape:
+            raise AssertionError(f"shape {got.shape} is not the reference's {reference.shape}")
+        if isinstance(self.bound, Exact) or not (output.is_float or output.is_complex):
+            self._check_exact(got, reference)
+            return
+        wide = np.asarray(reference, dtype=np.float64)
+        found = got.astype(np.float64)
+        largest = _largest(output)
+        with np.errstate(all="ignore"):
+            allowed = np.asarray(self.bound.allowed(wide, output, operands or {}, measures or {})) + np.zeros(wide.shape)
+            overflow = np.isinf(found) & (np.sign(found) == np.sign(wide)) & (np.abs(wide) + allowed >= largest)
+            bad = ~(np.abs(found - wide) <= allowed) & ~(found == wide) & ~overflow & ~(np.isnan(found) & np.isnan(wide))
+        if bad.any():
+            excess = np.where(bad, np.abs(found - wide) / np.maximum(allowed, np.finfo(np.float64).tiny), -1.0)
+            at = np.unravel_index(int(np.nanargmax(np.where(np.isnan(excess), np.inf, excess))), excess.shape)
+            raise AssertionError(
+                f"{int(bad.sum())} of {bad.size} elements break '{self.bound}'; worst at {tuple(map(int, at))}: "
+                f"got {found[at]!r}, reference {wide[at]!r}, off by {abs(found[at] - wide[at]):.3g}, allowed {allowed[at]:.3g}"
+            )
+
+    @staticmethod
+    def _check_exact(got: Array, reference: Array) -> None:
+        same = np.ascontiguousarray(got).view(np.uint8), np.ascontiguousarray(reference).view(np.uint8)
+        if same[0].shape != same[1].shape or got.dtype != reference.dtype:
+            raise AssertionError(f"dtype {got.dtype} is not the reference's {reference.dtype}")
+        if not np.array_equal(*same):
+            wrong = int(np.count_nonzero(same[0] != same[1]))
+            raise AssertionError(f"{wrong} of {same[0].size} bytes differ from the exact result")
+
+    def __str__(self) -> str:
+        flags = [
+            name
+            for name, on in (
+                ("deterministic", self.deterministic),
+                ("bit-stable", self.bit_stable_on_same_hardware),
+                ("batch-invariant", self.batch_invariant),
+                ("flushes subnormals", self.flushes_subnormals),
+            )
+            if on
+        ]
+        return f"{self.bound}; {self.math_precision} math, {self.accumulator} accumulator; {', '.join(flags)}"
+
+
+def _largest(output: ElementKind) -> float:
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(output.dtype).max)
+

@@ -1,0 +1,62 @@
+"""The identity of a selected kernel, and what a caller may ask of selection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .elements import ElementKind
+from .errors import UnsupportedError
+from .precision import PrecisionGuarantee
+from .vocabulary import ArchSku, BackendKind, EpilogueKind, LayoutSku, MathPrecision, OpCategory
+
+__all__ = ["KernelSku", "PlanPreference"]
+
+
+@dataclass(frozen=True)
+class KernelSku:
+    """Which kernel a plan launches. Prints as one line: ``shape_layout.write_slice/bf16/memcpy.contiguous_chunk@sm_90a``."""
+
+    category: OpCategory
+    op: str
+    element: ElementKind
+    arch: ArchSku
+    backend: BackendKind
+    variant: str
+    config: str
+    target: str
+    precision_guarantee: PrecisionGuarantee = field(compare=False)
+    aux_element: ElementKind | None = None
+    layout: LayoutSku | None = None
+    epilogue: EpilogueKind | None = None
+
+    def __str__(self) -> str:
+        element = f"{self.element}" + (f"->{self.aux_element}" if self.aux_element else "")
+        extras = "".join(f"/{part}" for part in (self.layout, self.epilogue) if part is not None)
+        config = f"[{self.config}]" if self.config else ""
+        return f"{self.category}.{self.op}/{element}{extras}/{self.backend}.{self.variant}{config}@{self.target}"
+
+
+@dataclass(frozen=True)
+class PlanPreference:
+    """What the caller insists on. A preference that no candidate can honour is an UnsupportedError.
+
+    A candidate whose result depends on scheduling is admitted only with ``deterministic=False``.
+    """
+
+    backend: BackendKind | None = None
+    variant: str | None = None
+    math: MathPrecision | None = None
+    deterministic: bool = True
+    bit_stable: bool = False
+    batch_invariant: bool = False
+    max_workspace_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, kind in (("backend", BackendKind), ("math", MathPrecision)):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                try:
+                    object.__setattr__(self, name, kind(value.lower()))
+                except ValueError:
+                    known = ", ".join(m.value for m in kind)
+                    raise UnsupportedError(f"PlanPreference: {name}={value!r} is not one of {known}") from None

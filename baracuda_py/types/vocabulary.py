@@ -1,0 +1,127 @@
+"""The enumerations that name categories, kernels, back ends and layouts. Values are the lower-case names."""
+
+from __future__ import annotations
+
+import enum
+
+__all__ = [
+    "ArchSku",
+    "BackendKind",
+    "BinaryKind",
+    "EpilogueKind",
+    "LayoutSku",
+    "MathPrecision",
+    "OpCategory",
+    "ShapeLayoutKind",
+    "UnaryKind",
+]
+
+
+class _Named(enum.Enum):
+    """An enum whose values are the members' lower-case names."""
+
+    @staticmethod
+    def _generate_next_value_(name: str, start: int, count: int, last_values: list[str]) -> str:  # noqa: ARG004
+        return name.lower()
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class MathPrecision(_Named):
+    """What a kernel multiplies and accumulates in, as against how elements are stored."""
+
+    F16 = enum.auto()
+    BF16 = enum.auto()
+    TF32 = enum.auto()
+    F32 = enum.auto()
+    F64 = enum.auto()
+    INT8 = enum.auto()
+    FP8 = enum.auto()
+    EXACT = enum.auto()
+
+
+class OpCategory(_Named):
+    SHAPE_LAYOUT = enum.auto()
+    UNARY_ELEMENTWISE = enum.auto()
+    BINARY_ELEMENTWISE = enum.auto()
+    GEMM = enum.auto()
+    ATTENTION = enum.auto()
+    QUANTIZATION = enum.auto()
+
+
+class ShapeLayoutKind(_Named):
+    WRITE_SLICE = enum.auto()
+    CONTIGUIZE = enum.auto()
+    KV_APPEND = enum.auto()
+
+
+class UnaryKind(_Named):
+    NEG = enum.auto()
+    ABS = enum.auto()
+    SIGN = enum.auto()
+    SQUARE = enum.auto()
+    SQRT = enum.auto()
+    RSQRT = enum.auto()
+    EXP = enum.auto()
+    LOG = enum.auto()
+    TANH = enum.auto()
+    SIGMOID = enum.auto()
+    ERF = enum.auto()
+    RELU = enum.auto()
+    GELU = enum.auto()
+    SILU = enum.auto()
+
+
+class BinaryKind(_Named):
+    ADD = enum.auto()
+    SUBTRACT = enum.auto()
+    MULTIPLY = enum.auto()
+    DIVIDE = enum.auto()
+    MAXIMUM = enum.auto()
+    MINIMUM = enum.auto()
+    POW = enum.auto()
+    COPYSIGN = enum.auto()
+
+
+class BackendKind(_Named):
+    BESPOKE = enum.auto()
+    MEMCPY = enum.auto()
+    CUBLAS = enum.auto()
+    CUBLASLT = enum.auto()
+    CUDNN = enum.auto()
+    CUFFT = enum.auto()
+    CUSOLVER = enum.auto()
+    CUSPARSE = enum.auto()
+    CURAND = enum.auto()
+    CUB = enum.auto()
+    NCCL = enum.auto()
+    REFERENCE = enum.auto()
+
+
+class ArchSku(_Named):
+    """A tier of GPUs that share kernels: sm_86 and sm_87 belong to SM80, sm_103 to SM100A."""
+
+    SM80 = enum.auto()
+    SM89 = enum.auto()
+    SM90A = enum.auto()
+    SM100A = enum.auto()
+    SM120 = enum.auto()
+    HOST = enum.auto()
+
+
+class LayoutSku(_Named):
+    """Row (R) or column (C) order of A, B and the result."""
+
+    RRR = enum.auto()
+    RCR = enum.auto()
+    CRR = enum.auto()
+    CCR = enum.auto()
+
+
+class EpilogueKind(_Named):
+    IDENTITY = enum.auto()
+    BIAS = enum.auto()
+    BIAS_RELU = enum.auto()
+    BIAS_GELU = enum.auto()
+    BIAS_SILU = enum.auto()

@@ -1,0 +1,51 @@
+// Appends whose position is read on the device, so that a captured CUDA graph can follow a moving cache.
+//
+// append_runs: `parts` (source, cache) pairs, each a [sequences, heads, tokens, head_dim] copy in WIDTH-byte words. A
+// sequence's position is checked against [0, limit - tokens]; outside, nothing of it is written and status says 1. The
+// source is loaded before the position is known, so the two latencies overlap. UNROLL words a thread.
+// No shared memory. Bound: memory latency when small, bandwidth when large.
+#include "index.cuh"
+
+constexpr int THREADS = 256;
+
+template <int BYTES> struct Word;
+template <> struct Word<1> { using type = u8; };
+template <> struct Word<2> { using type = u16; };
+template <> struct Word<4> { using type = u32; };
+template <> struct Word<8> { using type = u64; };
+template <> struct Word<16> { using type = uint4; };
+
+// The operand that moves: `count` words laid out by R axes, the first of which is the sequence.
+template <class I, class Position, int R, int WIDTH, int UNROLL, int PARTS>
+__global__ void __launch_bounds__(THREADS)
+append_runs(u8* dest0, u8* dest1, const u8* source0, const u8* source1, const Position* position, i32* status, i64 limit,
+            i64 dest_step, I count, typename DivisorOf<I>::type words_per_sequence, Dims<I, R, 2> dims) {
+  using T = typename Word<WIDTH>::type;
+  const u8* source = PARTS == 2 && blockIdx.y ? source1 : source0;
+  u8* dest = PARTS == 2 && blockIdx.y ? dest1 : dest0;
+  I base = I(blockIdx.x) * (THREADS * UNROLL) + threadIdx.x;
+  T value[UNROLL];
+  i64 to[UNROLL];
+  I sequence[UNROLL];
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    I i = base + u * THREADS;
+    if (i < count) {
+      i64 offset[2] = {0, 0};
+      dims.locate(i, offset);
+      to[u] = offset[0];
+      sequence[u] = words_per_sequence.divide(i);
+      value[u] = *reinterpret_cast<const T*>(source + offset[1]);
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    I i = base + u * THREADS;
+    if (i < count) {
+      i64 at = i64(position[sequence[u]]);
+      bool valid = at >= 0 && at <= limit;
+      if (valid) *reinterpret_cast<T*>(dest + to[u] + at * dest_step) = value[u];
+      if (status && blockIdx.y == 0 && i == sequence[u] * words_per_sequence.divisor) status[sequence[u]] = valid ? 0 : 1;
+    }
+  }
+}

@@ -1,0 +1,103 @@
+// Strided copies: dest[i0, ..., ir] = source[i0, ..., ir] as bytes, whatever the element.
+//
+// copy_runs: both sides have contiguous runs of L bytes. A thread owns 16-byte chunks of the *destination*, aligned there,
+// so that stores are full and coalesced whatever the offsets; a source that is out of phase is read as aligned 4-byte
+// words and shifted. UNROLL chunks a thread, a CTA's chunks contiguous. No shared memory. Bound: memory bandwidth.
+// copy_elements: no contiguous run; a thread moves UNROLL elements of WIDTH bytes. Bound: sectors touched.
+#include "index.cuh"
+
+constexpr int THREADS = 256;
+constexpr int CHUNK = 16;
+
+template <int BYTES> struct Word;
+template <> struct Word<1> { using type = u8; };
+template <> struct Word<2> { using type = u16; };
+template <> struct Word<4> { using type = u32; };
+template <> struct Word<8> { using type = u64; };
+template <> struct Word<16> { using type = uint4; };
+
+// Chunk [dest, dest + 16) of a run [run_dest, run_dest + length), source `lag` bytes behind it. GRAIN divides everything.
+template <int GRAIN>
+__device__ __forceinline__ bool inside(u64 dest, u64 run_dest, i64 length, i64 lag) {
+  // The 4-byte words read for the chunk must lie in the source run too, so no byte outside the view is ever touched.
+  u64 first = (dest - lag) & ~u64(3);
+  return dest >= run_dest && dest + CHUNK <= run_dest + length && first >= run_dest - lag &&
+         first + CHUNK + 4 <= run_dest - lag + length;
+}
+
+// I: index type of chunks. R: outer axes. GRAIN: the power of two (up to 16) that divides every address, stride and L.
+template <class I, int R, int GRAIN, int UNROLL>
+__global__ void __launch_bounds__(THREADS)
+copy_runs(u8* dest, const u8* source, i64 length, I chunks, typename DivisorOf<I>::type chunks_per_run, Dims<I, R, 2> dims) {
+  I base = I(blockIdx.x) * (THREADS * UNROLL) + threadIdx.x;
+  uint4 value[UNROLL];
+  u64 to[UNROLL];
+  u64 run_dest[UNROLL];
+  i64 lag[UNROLL];
+  bool whole[UNROLL];
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    I chunk = base + u * THREADS;
+    whole[u] = false;
+    to[u] = 0;
+    if (chunk < chunks) {
+      I run = chunks_per_run.divide(chunk);
+      i64 offset[2] = {0, 0};
+      dims.locate(run, offset);
+      run_dest[u] = u64(dest) + offset[0];
+      lag[u] = i64(run_dest[u] - (u64(source) + offset[1]));
+      to[u] = (run_dest[u] & ~u64(CHUNK - 1)) + u64(chunk - run * chunks_per_run.divisor) * CHUNK;
+      if constexpr (GRAIN == CHUNK) {
+        whole[u] = true;
+        value[u] = *reinterpret_cast<const uint4*>(to[u] - lag[u]);
+      } else if (inside<GRAIN>(to[u], run_dest[u], length, lag[u])) {
+        whole[u] = true;
+        u64 from = to[u] - lag[u];
+        const u32* words = reinterpret_cast<const u32*>(from & ~u64(3));
+        if ((from & 15) == 0) {
+          value[u] = *reinterpret_cast<const uint4*>(from);
+        } else {
+          u32 w[5];
+#pragma unroll
+          for (int k = 0; k < 5; ++k) w[k] = words[k];
+          u32 bits = u32(from & 3) * 8;
+          value[u] = make_uint4(__funnelshift_r(w[0], w[1], bits), __funnelshift_r(w[1], w[2], bits),
+                                __funnelshift_r(w[2], w[3], bits), __funnelshift_r(w[3], w[4], bits));
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    if (whole[u]) {
+      *reinterpret_cast<uint4*>(to[u]) = value[u];
+    } else if (GRAIN < CHUNK && to[u]) {  // the ends of a run, grain by grain
+      using Grain = typename Word<GRAIN>::type;
+      u64 first = to[u] > run_dest[u] ? to[u] : run_dest[u];
+      u64 last = to[u] + CHUNK < run_dest[u] + length ? to[u] + CHUNK : run_dest[u] + length;
+      for (u64 at = first; at < last; at += GRAIN)
+        *reinterpret_cast<Grain*>(at) = *reinterpret_cast<const Grain*>(at - lag[u]);
+    }
+  }
+}
+
+template <class I, int R, int WIDTH, int UNROLL>
+__global__ void __launch_bounds__(THREADS) copy_elements(u8* dest, const u8* source, I count, Dims<I, R, 2> dims) {
+  using T = typename Word<WIDTH>::type;
+  I base = I(blockIdx.x) * (THREADS * UNROLL) + threadIdx.x;
+  T value[UNROLL];
+  i64 to[UNROLL];
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    I i = base + u * THREADS;
+    if (i < count) {
+      i64 offset[2] = {0, 0};
+      dims.locate(i, offset);
+      to[u] = offset[0];
+      value[u] = *reinterpret_cast<const T*>(source + offset[1]);
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u)
+    if (base + u * THREADS < count) *reinterpret_cast<T*>(dest + to[u]) = value[u];
+}
