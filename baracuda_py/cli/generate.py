@@ -33,10 +33,10 @@ def names() -> dict[str, str]:
     found = {name: f"types:{name}" for name in types.__all__}
     found |= {name: f"{module}:{name}" for module, group in FIXED.items() for name in group}
     all_ops()
-    for info in pkgutil.walk_packages(ops.__path__, "ops."):
+    for info in pkgutil.walk_packages(ops.__path__, f"{ops.__name__}."):
         if not info.ispkg and not info.name.rpartition(".")[2].startswith("_"):
-            module = importlib.import_module(f"baracuda_py.{info.name}")
-            found |= {name: f"{info.name}:{name}" for name in module.__all__}
+            module = importlib.import_module(info.name)
+            found |= {name: f"{info.name.removeprefix('baracuda_py.')}:{name}" for name in module.__all__}
     return dict(sorted(found.items()))
 
 
