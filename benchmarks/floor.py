@@ -49,11 +49,10 @@ STREAMS = {(0, 1): "write", (1, 0): "read", (1, 1): "copy", (2, 1): "add"}
 
 _TEMPLATES = r"""
 template <bool S> __device__ __forceinline__ uint4 load(const uint4* p) {
+  if (S) return __ldcs(p);
   uint4 v;
-  if (S) asm volatile("ld.global.nc.L1::no_allocate.L2::evict_first.v4.u32 {%0,%1,%2,%3}, [%4];"
-                      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-  else asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-                    : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
 
