@@ -41,6 +41,7 @@ SHAPES = (
     Shape(256, 2, False),
     Shape(512, 2, False),
     Shape(512, 4, False),
+    Shape(512, 8, False),
     Shape(256, 4, True),
     Shape(512, 4, True),
 )
