@@ -58,9 +58,9 @@ class Timing:
 class Bench:
     """The timing discipline on the current device.
 
-    Operands rotate over `COLD_BYTES`, and before every timed graph as many clean bytes are read: a small row, whose sets
-    would all fit the L2, finds it cold as well, and the launch of the graph hides behind the read. Nothing is written
-    before a timed launch, so no launch pays for another's dirty lines.
+    Operands rotate over `COLD_BYTES`, and before every timed graph as many clean bytes are read: a small row, whose
+    sets would all fit the L2, finds it cold as well, and the launch of the graph hides behind the read. Nothing is
+    written between timed launches, so none pays for dirty lines that are not a contender's own.
     """
 
     def __init__(self, kit: Kit) -> None:
@@ -73,12 +73,13 @@ class Bench:
         self._scrub = self.floor.call(Shape(512, 8, False), (clean,), None)
         self._torch_stream = None if kit.torch is None else kit.torch.cuda.ExternalStream(self.stream.ptr)
 
-    # ---- one contender ----------------------------------------------------------------------------------------------
+    # ---- one contender -------------------------------------------------------------------------------------------
 
     def contender(self, name: str, calls: Sequence[Call]) -> Contender:
         """Runs every call once, then captures them into one graph of at least `GRAPH_LAUNCHES` launches."""
         launches = len(calls) * -(-GRAPH_LAUNCHES // len(calls))
         order = [calls[i % len(calls)] for i in range(launches)]
+        self.kit.synchronize()
         with self._current(name):
             for call in calls:
                 call()
@@ -150,7 +151,7 @@ class Bench:
                 call()
         return graph.replay  # type: ignore[no-any-return]
 
-    # ---- the matched floor --------------------------------------------------------------------------------------------
+    # ---- the matched floor ---------------------------------------------------------------------------------------
 
     def matched_floor(self, stream: Stream, samples: int = 3) -> tuple[Contender, Shape]:
         """The fastest shape of a floor stream, over rotating operands of its own."""
@@ -171,7 +172,7 @@ class Bench:
         assert best is not None
         return best[1], best[2]
 
-    # ---- all together -------------------------------------------------------------------------------------------------
+    # ---- all together --------------------------------------------------------------------------------------------
 
     def contenders(self, sets: Sequence[Mapping[str, Call]]) -> tuple[list[Contender], dict[str, str]]:
         """A contender a name, from operand sets that each hold a call a name; peers that fail become an error text."""

@@ -89,6 +89,12 @@ class Kit:
             self._compiled[name] = self.torch.compile(function, dynamic=False)
         return self._compiled[name]
 
+    def synchronize(self) -> None:
+        """Waits until the operands are made."""
+        import cupy
+
+        cupy.cuda.Device().synchronize()
+
     def release(self) -> None:
         """Gives back what the last row held; the random blocks stay."""
         import cupy
