@@ -8,15 +8,13 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-import baracuda_py as bp
-
 from .floor import Floor
 from .harness import OURS
 from .operands import Call, Kit, itemsize
 from .peers import cupy_call, torch_function
 from .target import Target
 
-__all__ = ["ROWS", "Row"]
+__all__ = ["ROWS", "Row", "write_slice_plan"]
 
 Calls = dict[str, Call]
 Ranges = tuple[tuple[int, int], ...]
@@ -66,12 +64,20 @@ class Row:
         return self.read + self.written
 
 
-# ---- write_slice ------------------------------------------------------------------------------------------------------
+# ---- write_slice ---------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4)
-def _write_slice_plan(descriptor: Any) -> Any:
-    return bp.WriteSlicePlan.select(descriptor)
+def _selected(plan: Any, descriptor: Any) -> Any:
+    return plan.select(descriptor)
+
+
+def write_slice_plan(dest: Any, source: Any, ranges: Ranges, **structure: Any) -> Any:
+    """The plan of a write, selected once for all operand sets that look alike."""
+    import baracuda_py as bp
+
+    descriptor = bp.WriteSliceDescriptor.of(dest=dest, source=source, ranges=ranges, **structure)
+    return _selected(bp.WriteSlicePlan, descriptor)
 
 
 def _extents(ranges: Ranges) -> tuple[int, ...]:
@@ -80,7 +86,7 @@ def _extents(ranges: Ranges) -> tuple[int, ...]:
 
 def _window_calls(kit: Kit, dest: Any, source: Any, ranges: Ranges) -> Calls:
     """Ours bound, and the assignment that a CuPy or torch user would write."""
-    plan = _write_slice_plan(bp.WriteSliceDescriptor.of(dest=dest, source=source, ranges=ranges))
+    plan = write_slice_plan(dest, source, ranges)
     window = tuple(slice(*r) for r in ranges)
     calls: Calls = {OURS: plan.bind(dest=dest, source=source), "cupy": lambda: dest.__setitem__(window, source)}
     if kit.torch is not None:
@@ -127,8 +133,7 @@ def _token_append(name: str, dest_shape: tuple[int, ...], dtype: str) -> Row:
 
         dest, source = kit.empty(dest_shape, dtype), kit.normal((1, *dest_shape[1:]), dtype)
         start = cupy.asarray(dest_shape[0] // 2, dtype="int64")
-        descriptor = bp.WriteSliceDescriptor.of(dest=dest, source=source, ranges=ranges, dynamic_axis=0)
-        bound = _write_slice_plan(descriptor).bind(dest=dest, source=source, start=start)
+        bound = write_slice_plan(dest, source, ranges, dynamic_axis=0).bind(dest=dest, source=source, start=start)
         return {OURS: bound, "empty kernel": Floor().empty()}
 
     nbytes = prod(dest_shape[1:]) * itemsize(dtype)
@@ -149,13 +154,15 @@ def _write_slice_rows() -> Iterator[Row]:
     yield _token_append("append one token, graph", (8192, 32, 128), "bfloat16")
 
 
-# ---- contiguize -------------------------------------------------------------------------------------------------------
+# ---- contiguize ----------------------------------------------------------------------------------------------
 
 
 def _permute(name: str, shape: tuple[int, ...], axes: tuple[int, ...], dtype: str, target: Target | None = None) -> Row:
     """A permuted view made contiguous."""
 
     def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
         view = kit.normal(shape, dtype).transpose(axes)
         out = kit.empty(view.shape, dtype)
         calls: Calls = {OURS: lambda: bp.contiguize(view, out=out), "cupy": lambda: out.__setitem__(..., view)}
@@ -175,16 +182,18 @@ def _contiguize_rows() -> Iterator[Row]:
     yield _permute("transpose 4 MiB bf16", (2048, 1024), (1, 0), "bfloat16")
 
 
-# ---- elementwise ------------------------------------------------------------------------------------------------------
+# ---- elementwise ---------------------------------------------------------------------------------------------
 
 
 def _elementwise(
     op: str, shapes: tuple[tuple[int, ...], ...], dtype: str, label: str = "", target: Target | None = None
 ) -> Row:
     """One elementwise op over operands of `shapes`, broadcast to the first."""
-    ours = getattr(bp, op)
 
     def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        ours = getattr(bp, op)
         inputs = [kit.normal(s, dtype, positive=op in POSITIVE) for s in shapes]
         out = kit.empty(shapes[0], dtype)
         calls: Calls = {OURS: lambda: ours(*inputs, out=out)}
