@@ -68,7 +68,7 @@ def _calls(make: Callable[[Kit], dict[str, Call]]) -> Callable[[Kit, int], Measu
         costs = call_cost(kit, make(kit), batches)
         ours = costs.pop(OURS)
         peers = {
-            name: {"us": median(theirs), "mean_us": mean(theirs), "speedup": paired_ratio(theirs, ours)}
+            name: {"us": median(theirs), "mean_us": mean(theirs), "ratio": paired_ratio(ours, theirs)}
             for name, theirs in costs.items()
         }
         return {"us": median(ours), "mean_us": mean(ours), "peers": peers}

@@ -55,17 +55,16 @@ def judged(record: Record, target: Target | None) -> Record:
     if target is None:
         return record | {"target": None, "met": None}
     theirs = record.get("floor") if target.against == FLOOR else record["peers"].get(target.against)
-    against = (theirs or {}).get("us")
-    speedup = (theirs or {}).get("speedup")
-    met = target.met(record["us"], against, None if speedup is None else 1 / speedup)
+    theirs = theirs or {}
+    met = target.met(record["us"], theirs.get("us"), theirs.get("ratio"))
     return record | {"target": asdict(target) | {"text": str(target)}, "met": met}
 
 
 def best_peer(record: Record) -> tuple[str, float] | None:
     """The peer that comes nearest to us or beats us, and how many times its time is ours; None without one."""
     peers: Iterable[tuple[str, float]] = (
-        (name, peer["speedup"])
+        (name, 1 / peer["ratio"])
         for name, peer in record.get("peers", {}).items()
-        if name not in BASELINES and "speedup" in peer
+        if name not in BASELINES and "ratio" in peer
     )
     return min(peers, key=lambda p: p[1], default=None)
