@@ -20,11 +20,10 @@ _STEP_BYTES = 1 << 20
 
 def dtype_of(name: str) -> np.dtype[Any]:
     """A NumPy dtype by name, bfloat16 among them."""
-    if name == "bfloat16":
-        import ml_dtypes
+    import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)
+    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    return dtype
 
 
 def itemsize(dtype: str) -> int:

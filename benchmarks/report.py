@@ -125,12 +125,12 @@ def _peer_bars(rows: list[Record]) -> Any:
 
 
 def _sweep(rows: list[Record]) -> Any:
-    """Useful bytes a second over useful bytes, of every op and dtype that was timed at three sizes or more."""
+    """Useful bytes a second by size, for every op and dtype timed at three sizes or more without broadcasting."""
     from matplotlib.figure import Figure
 
     families: dict[tuple[str, str], list[Record]] = {}
     for row in rows:
-        if row["group"] == "elementwise" and len({_useful(row), row["written_bytes"]}) == 2:
+        if row["group"] == "elementwise" and row["read_bytes"] % row["written_bytes"] == 0:
             families.setdefault((row["op"], row["dtype"]), []).append(row)
     families = {k: sorted(v, key=_useful) for k, v in families.items() if len({_useful(r) for r in v}) >= 3}
     if not families:
@@ -140,7 +140,7 @@ def _sweep(rows: list[Record]) -> Any:
         _curve(axes, family, lambda r: r["us"], "ours", color=OURS_COLOUR, marker="o")
         _curve(axes, family, lambda r: r["floor"]["us"], "floor F", color=FLOOR_COLOUR, linestyle="--")
         for colour, peer in zip(PEER_COLOURS, dict.fromkeys(p for r in family for p in r["peers"])):
-            _curve(axes, family, lambda r, p=peer: r["peers"].get(p, {}).get("us"), peer, color=colour, marker=".")
+            _curve(axes, family, _peer_time(peer), peer, color=colour, marker=".")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_title(f"{op} {dtype}", fontsize=10)
@@ -154,6 +154,10 @@ def _sweep(rows: list[Record]) -> Any:
 def _curve(axes: Any, rows: list[Record], time_of: Callable[[Record], float | None], label: str, **style: Any) -> None:
     points = [(_useful(r), _useful(r) / us / 1e6) for r in rows if (us := time_of(r))]
     axes.plot([x for x, _ in points], [y for _, y in points], label=label, linewidth=1.3, **style)
+
+
+def _peer_time(peer: str) -> Callable[[Record], float | None]:
+    return lambda row: row["peers"].get(peer, {}).get("us")
 
 
 def _useful(row: Record) -> int:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 from . import results
 from .floor import matched
@@ -20,7 +19,7 @@ from .rows import ROWS, Row
 from .stats import rotation
 from .target import FLOOR
 
-__all__ = ["Effort", "FULL", "QUICK", "Session", "chosen"]
+__all__ = ["FULL", "QUICK", "Effort", "Session", "chosen"]
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class Session:
             "read_bytes": row.read,
             "written_bytes": row.written,
             "sku": None if plan is None else str(plan.sku),
-            "discipline": f"graph of {contenders[0].launches}, {len(sets)} sets in rotation, clean read before each graph",
+            "discipline": f"graph of {contenders[0].launches} over {len(sets)} sets, clean read before each graph",
             "us": ours.us,
             "event_us": median(ours.event_us),
             "tbps": row.bytes / ours.us / 1e6,

@@ -37,6 +37,6 @@ class Target:
 
     def __str__(self) -> str:
         if self.kind == "absolute":
-            return f"≤ {self.limit:g} µs"
+            return f"≤ {self.limit:,g} µs"
         of = "F" if self.against == FLOOR else self.against
         return f"≤ {of} + {self.limit:g} µs" if self.kind == "excess" else f"≤ {self.limit:.2f} {of}"
