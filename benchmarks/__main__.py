@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +14,8 @@ from .results import DIRECTORY, Record
 from .run import FULL, QUICK, Session, chosen
 from .stats import slug
 from .tables import cells, headings
+
+LOG_WIDTH = 160
 
 
 def arguments() -> argparse.Namespace:
@@ -31,7 +34,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     """Runs what the command line asks for."""
-    given, console = arguments(), Console()
+    given, console = arguments(), Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
     rows = chosen(given.rows)
     if given.list:
         for row in rows:

@@ -57,6 +57,7 @@ class Session:
     def run(self, rows: Sequence[Row | HostRow], path: Path | None) -> Iterator[Record]:
         """Measures row after row; each is written as soon as it is done. A row that fails is a line with its error."""
         results.write_line(path, self.meta())
+        self.bench.warm_up(0.6)
         for row in rows:
             began = perf_counter()
             record: Record = {"kind": "row", "row": row.key, "group": row.group, "name": row.name}

@@ -22,7 +22,8 @@ def cells(record: Record) -> tuple[str, ...]:
     """One result line as the cells of its group's table."""
     host = record["group"] == HOST
     if "error" in record:
-        return (record["name"], *("–",) * (len(headings(record["group"])) - 2), f"failed: {record['error']}")
+        gaps = ("–",) * (len(headings(record["group"])) - 2)
+        return (record["name"], *gaps, f"failed: {record['error'].splitlines()[0][:120]}")
     target = record["target"]["text"] if record["target"] else ""
     last = (peer_text(record), target, verdict(record))
     if host:
