@@ -52,7 +52,7 @@ def summary(results: Results) -> str:
     lines.append(f"Targets missed: {', '.join(missed) or 'none'}.")
     if failed:
         lines.append(f"Rows that failed: {', '.join(failed)}.")
-    return "\n".join(lines)
+    return "\n".join(f"- {line}" for line in lines)
 
 
 # ---- plots ---------------------------------------------------------------------------------------------------
@@ -119,7 +119,6 @@ def _peer_bars(rows: list[Record]) -> Any:
     values = [speedup for _, (_, speedup) in found]
     colours = [OURS_COLOUR if v >= 0.98 else MARK_COLOUR for v in values]
     figure, axes = _bars(labels, values, colours, "speed-up over the best peer (higher is better)")
-    axes.set_xscale("log", base=2)
     axes.set_xlabel("red: the peer is faster by more than 2 %", fontsize=8)
     return figure
 
@@ -137,7 +136,7 @@ def _sweep(rows: list[Record]) -> Any:
         return None
     figure = Figure(figsize=(4.2 * len(families), 3.6), layout="constrained")
     for axes, ((op, dtype), family) in zip(figure.subplots(1, len(families), squeeze=False)[0], families.items()):
-        _curve(axes, family, lambda r: r["us"], "ours", color=OURS_COLOUR, marker="o")
+        _curve(axes, family, lambda r: r["us"], "ours", color=OURS_COLOUR, marker="o", markersize=4)
         _curve(axes, family, lambda r: r["floor"]["us"], "floor F", color=FLOOR_COLOUR, linestyle="--")
         for colour, peer in zip(PEER_COLOURS, dict.fromkeys(p for r in family for p in r["peers"])):
             _curve(axes, family, _peer_time(peer), peer, color=colour, marker=".")
