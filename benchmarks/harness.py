@@ -1,0 +1,216 @@
+"""Timing on the device: cold L2 by rotation, graphs, events, and contenders in alternating rounds."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from .floor import SHAPES, Floor, Shape, Stream
+from .operands import Call, Kit
+from .stats import alternated, paired_ratio, paired_spread, rotation
+from .target import FLOOR
+
+__all__ = ["COLD_BYTES", "OURS", "Bench", "Contender", "Timing", "is_torch"]
+
+OURS = "ours"
+COLD_BYTES = 600_000_000
+GRAPH_LAUNCHES = 16
+EVENT_BATCH = 8
+
+
+def is_torch(name: str) -> bool:
+    """Whether a contender of this name launches through torch, and so is captured by it."""
+    return name.split(".")[0] == "torch"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Calls over rotating operands, and one graph of them."""
+
+    name: str
+    calls: tuple[Call, ...]
+    replay: Call
+    launches: int
+
+
+@dataclass
+class Timing:
+    """What one contender took, a launch: a graph figure a round, and single launches between events."""
+
+    graph_us: list[float] = field(default_factory=list)
+    event_us: list[float] = field(default_factory=list)
+
+    @property
+    def us(self) -> float:
+        """The graph figure: the median over the rounds."""
+        return median(self.graph_us)
+
+    def against(self, other: Timing) -> tuple[float, float]:
+        """The paired ratio to `other` and its spread."""
+        return paired_ratio(self.graph_us, other.graph_us), paired_spread(self.graph_us, other.graph_us)
+
+
+class Bench:
+    """The timing discipline on the current device.
+
+    Operands rotate over `COLD_BYTES`, and before every timed graph as many clean bytes are read: a small row, whose
+    sets would all fit the L2, finds it cold as well, and the launch of the graph hides behind the read. Nothing is
+    written between timed launches, so none pays for dirty lines that are not a contender's own.
+    """
+
+    def __init__(self, kit: Kit) -> None:
+        import cupy
+
+        self.kit = kit
+        self.floor = Floor()
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        clean = cupy.zeros(COLD_BYTES, np.uint8)
+        self._scrub = self.floor.call(Shape(512, 8, False), (clean,), None)
+        self._torch_stream = None if kit.torch is None else kit.torch.cuda.ExternalStream(self.stream.ptr)
+
+    def warm_up(self, seconds: float) -> None:
+        """Keeps the memory busy for a while, so that clocks are up before anything is timed."""
+        end = perf_counter() + seconds
+        while perf_counter() < end:
+            with self.stream:
+                for _ in range(50):
+                    self._scrub()
+            self.stream.synchronize()
+
+    # ---- one contender -------------------------------------------------------------------------------------------
+
+    def contender(self, name: str, calls: Sequence[Call]) -> Contender:
+        """Runs every call once, then captures them into one graph of at least `GRAPH_LAUNCHES` launches."""
+        launches = len(calls) * -(-GRAPH_LAUNCHES // len(calls))
+        order = [calls[i % len(calls)] for i in range(launches)]
+        self.kit.synchronize()
+        with self._current(name):
+            for call in calls:
+                call()
+            self.stream.synchronize()
+        replay = self._torch_graph(order) if is_torch(name) else self._cupy_graph(order)
+        return Contender(name, tuple(calls), replay, launches)
+
+    def graph_us(self, contender: Contender, meanwhile: Call | None = None) -> float:
+        """One replay on a cold L2, in microseconds a launch. `meanwhile` is called while the graph runs."""
+        import cupy
+
+        start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+        with self._current(contender.name):
+            self._scrub()
+            start.record(self.stream)
+            contender.replay()
+            stop.record(self.stream)
+            if meanwhile is not None:
+                meanwhile()
+            stop.synchronize()
+        return float(cupy.cuda.get_elapsed_time(start, stop)) * 1e3 / contender.launches
+
+    def event_us(self, contender: Contender, batches: int) -> list[float]:
+        """Single launches, each between two events, in batches enqueued behind one read of clean bytes."""
+        import cupy
+
+        times = []
+        for batch in range(batches):
+            pairs = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in range(EVENT_BATCH)]
+            with self._current(contender.name):
+                self._scrub()
+                for i, (start, stop) in enumerate(pairs):
+                    start.record(self.stream)
+                    contender.calls[(batch * EVENT_BATCH + i) % len(contender.calls)]()
+                    stop.record(self.stream)
+            self.stream.synchronize()
+            times += [float(cupy.cuda.get_elapsed_time(a, b)) * 1e3 for a, b in pairs]
+        return times
+
+    @contextlib.contextmanager
+    def _current(self, name: str) -> Any:
+        """Makes the timing stream current, for CuPy and, where it launches, for torch."""
+        with self.stream, contextlib.ExitStack() as stack:
+            if is_torch(name):
+                stack.enter_context(self.kit.torch.cuda.stream(self._torch_stream))
+            yield
+
+    def _cupy_graph(self, calls: Sequence[Call]) -> Call:
+        import cupy
+
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            stream.begin_capture()
+            try:
+                for call in calls:
+                    call()
+            except BaseException:
+                with contextlib.suppress(Exception):  # the capture is void; what went wrong is what is raised
+                    stream.end_capture()
+                raise
+            graph = stream.end_capture()
+        return lambda: graph.launch(self.stream)
+
+    def _torch_graph(self, calls: Sequence[Call]) -> Call:
+        torch = self.kit.torch
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for call in calls:
+                call()
+        return graph.replay  # type: ignore[no-any-return]
+
+    # ---- the matched floor ---------------------------------------------------------------------------------------
+
+    def matched_floor(self, stream: Stream, samples: int = 3) -> tuple[Contender, Shape]:
+        """The fastest shape of a floor stream, over rotating operands of its own."""
+        count = rotation((stream.reads + stream.writes) * stream.nbytes, COLD_BYTES)
+        elements = max(16, stream.nbytes)
+        sets = []
+        for _ in range(count):
+            reads = [self.kit.normal((-(-elements // 4),), "float32") for _ in range(stream.reads)]
+            sets.append((reads, self.kit.empty((-(-elements // 4),), "float32") if stream.writes else None))
+
+        best: tuple[float, Contender, Shape] | None = None
+        for shape in SHAPES:
+            contender = self.contender(FLOOR, [self.floor.call(shape, reads, write) for reads, write in sets])
+            self.graph_us(contender)
+            us = median(self.graph_us(contender) for _ in range(samples))
+            if best is None or us < best[0]:
+                best = us, contender, shape
+        assert best is not None
+        return best[1], best[2]
+
+    # ---- all together --------------------------------------------------------------------------------------------
+
+    def contenders(self, sets: Sequence[Mapping[str, Call]]) -> tuple[list[Contender], dict[str, str]]:
+        """A contender a name, from operand sets that each hold a call a name; peers that fail become an error text."""
+        ready, failed = [], {}
+        for name in sets[0]:
+            try:
+                ready.append(self.contender(name, [s[name] for s in sets]))
+            except Exception as error:
+                if name == OURS:
+                    raise
+                failed[name] = f"{type(error).__name__}: {error}"
+        return ready, failed
+
+    def compare(
+        self,
+        contenders: Sequence[Contender],
+        rounds: int,
+        event_batches: int,
+        meanwhile: Callable[[], Any] | None = None,
+    ) -> dict[str, Timing]:
+        """Every contender once a round, the order alternated. `meanwhile` is called while each graph runs."""
+        self.warm_up(0.05)
+        timings = {c.name: Timing() for c in contenders}
+        for contender in contenders:
+            self.graph_us(contender)
+        for index in range(rounds):
+            for contender in alternated(contenders, index):
+                timings[contender.name].graph_us.append(self.graph_us(contender, meanwhile))
+        for contender in contenders:
+            timings[contender.name].event_us += self.event_us(contender, event_batches)
+        return timings

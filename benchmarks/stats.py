@@ -1,0 +1,45 @@
+"""The arithmetic of a figure: medians, paired ratios, alternation. Pure functions."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import TypeVar
+
+__all__ = ["alternated", "geometric_mean", "median", "paired_ratio", "paired_spread", "rotation", "slug"]
+
+T = TypeVar("T")
+
+
+def paired_ratio(ours: Sequence[float], other: Sequence[float]) -> float:
+    """The median of the per-round ratios ours / other: what drifts over the run drops out."""
+    return median(a / b for a, b in zip(ours, other, strict=True))
+
+
+def paired_spread(ours: Sequence[float], other: Sequence[float]) -> float:
+    """How far the per-round ratios lie apart, (largest - smallest) / median."""
+    ratios = [a / b for a, b in zip(ours, other, strict=True)]
+    return (max(ratios) - min(ratios)) / median(ratios)
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """The geometric mean of positive values; NaN of none."""
+    logs = [math.log(v) for v in values]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+
+
+def alternated(names: Sequence[T], round_index: int) -> list[T]:
+    """The order of one round: forwards in even rounds, backwards in odd ones (ABBA)."""
+    return list(names) if round_index % 2 == 0 else list(reversed(names))
+
+
+def rotation(set_bytes: int, cold_bytes: int, most: int = 64) -> int:
+    """How many operand sets of `set_bytes` make `cold_bytes`: at least 2, at most `most`."""
+    return max(2, min(most, -(-cold_bytes // max(set_bytes, 1))))
+
+
+def slug(name: str) -> str:
+    """A file name for a GPU: ``"NVIDIA H200" -> "nvidia-h200"``."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

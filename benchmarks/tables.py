@@ -1,0 +1,82 @@
+"""Result lines as table cells and markdown. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .results import BASELINES, Record, best_peer
+
+__all__ = ["between_markers", "cells", "headings", "markdown", "peer_text", "verdict"]
+
+HOST = "host"
+DEVICE_HEADINGS = ("row", "µs", "TB/s", "× F", "µs, one launch", "peers: µs (our speed-up)", "target", "met")
+HOST_HEADINGS = ("row", "µs", "peers: µs (our speed-up)", "target", "met")
+
+
+def headings(group: str) -> tuple[str, ...]:
+    """The column titles of a group."""
+    return HOST_HEADINGS if group == HOST else DEVICE_HEADINGS
+
+
+def cells(record: Record) -> tuple[str, ...]:
+    """One result line as the cells of its group's table."""
+    host = record["group"] == HOST
+    if "error" in record:
+        gaps = ("–",) * (len(headings(record["group"])) - 2)
+        return (record["name"], *gaps, f"failed: {record['error'].splitlines()[0][:120]}")
+    target = record["target"]["text"] if record["target"] else ""
+    last = (peer_text(record), target, verdict(record))
+    if host:
+        return (record["name"], number(record["us"]), *last)
+    return (
+        record["name"],
+        number(record["us"]),
+        f"{record['tbps']:.2f}",
+        f"{record['floor']['ratio']:.3f}",
+        number(record["event_us"]),
+        *last,
+    )
+
+
+def number(us: float) -> str:
+    """Microseconds in three or four figures."""
+    if us >= 1e4:
+        return f"{us:,.0f}"
+    return f"{us:.2f}" if us < 100 else f"{us:.1f}"
+
+
+def peer_text(record: Record) -> str:
+    """``cupy 12.30 (1.21×), torch 10.10 (0.99×)``; a baseline, which does less than we do, shows its time alone."""
+    texts = []
+    for name, peer in record["peers"].items():
+        if "error" in peer:
+            texts.append(f"{name} failed")
+        elif name in BASELINES:
+            texts.append(f"{name} {number(peer['us'])}")
+        else:
+            texts.append(f"{name} {number(peer['us'])} ({1 / peer['ratio']:.2f}×)")
+    return ", ".join(texts)
+
+
+def verdict(record: Record) -> str:
+    """Whether the target was met; a row that a peer beats by more than 2 % says so as well."""
+    met = {True: "yes", False: "no", None: ""}[record.get("met")]
+    best = best_peer(record)
+    beaten = f"behind {best[0]}" if best and best[1] < 0.98 else ""
+    return ", ".join(filter(None, (met, beaten)))
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A GitHub table: the first column left, the others right but for long texts."""
+    lines = [header, ["---", *("---:" if len(h) < 16 else "---" for h in header[1:])], *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def between_markers(text: str, name: str, body: str) -> str:
+    """`text` with what stands between the markers of `name` replaced; ValueError where it has no such markers."""
+    begin, end = f"<!-- benchmark:{name}:begin -->", f"<!-- benchmark:{name}:end -->"
+    head, found, rest = text.partition(begin)
+    _, closed, tail = rest.partition(end)
+    if not (found and closed):
+        raise ValueError(f"no markers {begin} … {end}")
+    return f"{head}{begin}\n{body}\n{end}{tail}"
