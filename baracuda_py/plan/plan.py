@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import math
 from collections import namedtuple
 from collections.abc import Mapping
@@ -40,6 +41,7 @@ from .candidate import Candidate, Cost, Feasibility, OK, Reference
 from .descriptor import Descriptor, Layout, Operand
 from .recipe import Recipe, array_type, framework_stream, key_of, written_stream
 from .select import Assessment, assess, choose
+from .tuned import apply
 from .validate import check_operands
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["LaunchConfig", "Plan"]
 
 D = TypeVar("D", bound=Descriptor)
+log = logging.getLogger("baracuda_py")
 
 
 class LaunchConfig(NamedTuple):
@@ -115,8 +118,12 @@ class Plan(Generic[D]):
         pref = pref or PlanPreference()
         spec = spec_of(device)
         desc.validate()
-        answers = assess(cls._all_candidates(), desc.canonical(), pref, spec)
-        return cls._make(desc, pref, spec, choose(answers, desc.op, pref, spec), "model")
+        canonical = desc.canonical()
+        answers = assess(cls._all_candidates(), canonical, pref, spec)
+        measured = apply(cls, canonical, pref, spec, answers)
+        chosen, provenance = measured or (choose(answers, desc.op, pref, spec), "model")
+        log.debug("%s on %s: %s, by %s", desc.op, spec, chosen.candidate.variant, provenance)
+        return cls._make(desc, pref, spec, chosen, provenance)
 
     @classmethod
     def _all_candidates(cls) -> tuple[Candidate[Any], ...]:
