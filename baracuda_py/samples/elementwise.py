@@ -45,7 +45,7 @@ def binary(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
 
     def pair(a: tuple[int, ...], b: tuple[int, ...], first: ElementKind, second: ElementKind) -> dict[str, Any]:
         x1, x2 = values(rng, a, first), values(rng, b, second)
-        return {"x1": np.abs(x1) if power and first.is_float else x1, "x2": x2}
+        return {"x1": np.asarray(np.abs(x1)) if power and first.is_float else x1, "x2": x2}
 
     for element in (*FLOATS, *INTEGERS):
         corners = adversarial(element)

@@ -62,8 +62,11 @@ class WriteSliceDescriptor(Descriptor):
         object.__setattr__(self, "ranges", pairs_of(self.ranges, self.dest_shape))
 
     @classmethod
-    def of(cls, dest: Any, source: Any, ranges: Sequence[Any], *, dynamic_axis: int | None = None) -> Self:
-        """The descriptor of arrays as they lie."""
+    def of(
+        cls, dest: Any, source: Any, ranges: Sequence[Any], *, dynamic_axis: int | None = None, start: Any = None, status: Any = None
+    ) -> Self:  # fmt: skip
+        """The descriptor of arrays as they lie; `start` and `status` have no layout to read."""
+        del start, status
         d, s = intake(dest, what="write_slice: dest"), intake(source, what="write_slice: source")
         if s.element is not d.element:
             raise OperandTypeError(f"write_slice: source must hold {d.element}, as dest does, got {s.element}", f"cast it to {d.element}")
