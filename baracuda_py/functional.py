@@ -6,14 +6,15 @@ alignments and options, and the recipe found under it launches.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .plan.descriptor import Descriptor
-from .plan.plan import Plan, allocate
-from .plan.recipe import Recipe, array_type, key_of
+from .plan.plan import Plan, allocate, allocator
+from .plan.recipe import Recipe, array_type
 from .runtime.device import default_device, spec_of
 from .runtime.streams import is_capturing, stream_pointer
 from .types import DeviceSpec, PlanPreference, UnsupportedError
@@ -31,10 +32,19 @@ class CacheInfo(NamedTuple):
     limit: int
 
 
-class _Entry(NamedTuple):
-    plan: Plan[Any]
-    recipe: Recipe
-    outputs: tuple[int, ...]  # positions of operands that may be allocated
+class _Entry:
+    """A ready call: the plan, its validated recipe, and what makes the output where it was not given."""
+
+    __slots__ = ("allocated", "make", "plan", "recipe", "used", "written")
+
+    def __init__(self, plan: Plan[Any], recipe: Recipe) -> None:
+        self.plan = plan
+        self.recipe = recipe
+        self.used = 0
+        self.written = plan._written[0]
+        self.allocated = next((i for i, o in enumerate(plan.operands) if o.role == "out"), -1)
+        layout = plan._canonical.layout(self.written)
+        self.make: Callable[[], Any] = allocator(layout)
 
 
 class PlanCache:
@@ -44,17 +54,20 @@ class PlanCache:
         self._limit = limit
         self._lock = threading.Lock()
         self._plans: OrderedDict[Any, Plan[Any]] = OrderedDict()
-        self._calls: OrderedDict[Any, _Entry] = OrderedDict()
-        self._hits = self._misses = 0
+        self._calls: dict[Any, _Entry] = {}
+        self._clock = itertools.count(1)  # next() is atomic, so a hit takes no lock
+        self._misses = 0
+        self._ndarray: type | None = None  # cupy.ndarray, once there has been a call on such an array
 
     def info(self) -> CacheInfo:
-        return CacheInfo(self._hits, self._misses, len(self._plans), len(self._calls), self._limit)
+        hits = self._clock.__reduce__()[1][0] - 1
+        return CacheInfo(hits, self._misses, len(self._plans), len(self._calls), self._limit)
 
     def clear(self) -> None:
         with self._lock:
             self._plans.clear()
             self._calls.clear()
-            self._hits = self._misses = 0
+            self._clock, self._misses = itertools.count(1), 0
 
     def plan(self, kind: type[Plan[Any]], desc: Descriptor, pref: PlanPreference | None, device: DeviceSpec) -> Plan[Any]:
         """The plan for a canonical descriptor, selected the first time."""
@@ -63,6 +76,7 @@ class PlanCache:
             held = self._plans.get(key)
             if held is not None:
                 self._plans.move_to_end(key)
+                next(self._clock)
                 return held
         plan = kind.select(desc, pref, device=device)
         with self._lock:
@@ -72,19 +86,13 @@ class PlanCache:
                 self._plans.popitem(last=False)
         return plan
 
-    def _lookup(self, key: Any) -> _Entry | None:
-        with self._lock:
-            entry = self._calls.get(key)
-            if entry is not None:
-                self._hits += 1
-                self._calls.move_to_end(key)
-            return entry
-
     def _keep(self, key: Any, entry: _Entry) -> None:
         with self._lock:
+            if len(self._calls) >= self._limit:  # drop the eighth used longest ago
+                for old in sorted(self._calls, key=lambda k: self._calls[k].used)[: max(1, self._limit // 8)]:
+                    del self._calls[old]
+            entry.used = next(self._clock)
             self._calls[key] = entry
-            while len(self._calls) > self._limit:
-                self._calls.popitem(last=False)
 
 
 plan_cache = PlanCache()
@@ -107,43 +115,56 @@ def call(
     `options` is everything else the descriptor depends on, hashable; `describe` builds it when that is new. `values` are
     run-time values and `shifts` the bytes by which they move each operand's first touched element.
     """
-    ndarray = array_type()
+    ndarray = plan_cache._ndarray
     key: list[Any] = [plan, options, pref, default_device() if device is None else device]
     pointers: list[int] = []
-    for position, x in enumerate(operands.values()):
-        if x is None:
+    for x in operands.values():
+        if type(x) is ndarray:
+            memory = x.data
+            address = memory.ptr
+            if shifts is not None:
+                address += shifts[len(pointers)]
+            key += (x.shape, x.strides, x.dtype.num, address & 15, memory.device_id)
+            pointers.append(address)
+        elif x is None:
             key.append(None)
             pointers.append(0)
-        elif type(x) is ndarray:
-            address = x.data.ptr if shifts is None else x.data.ptr + shifts[position]
-            key.append(key_of(x, address))
-            pointers.append(address)
+        elif type(x) is array_type():  # the first such call: nothing is kept yet
+            plan_cache._ndarray = array_type()
+            return call(plan, operands, describe, options=options, values=values, shifts=shifts, stream=stream, pref=pref, device=device)
         else:
             return _call_checked(plan, None, operands, describe, values, stream, pref, device)
     flat = tuple(key)
-    entry = plan_cache._lookup(flat)
-    if entry is None or entry.recipe.meets(pointers):
+    entry = plan_cache._calls.get(flat)
+    if entry is None:
         return _call_checked(plan, flat, operands, describe, values, stream, pref, device)
+    entry.used = next(plan_cache._clock)
+    recipe = entry.recipe
     handle = None if stream is None else stream_pointer(stream)
-    result = None
-    for position in entry.outputs:
-        if not pointers[position]:
-            result = _output(entry, position, handle)
-            pointers[position] = result.data.ptr
-    entry.recipe.fire(pointers, values or {}, 0, handle)
-    return entry.plan._result(operands) if result is None else result
+    position = entry.allocated
+    if position >= 0 and not pointers[position]:
+        result, handle = _output(entry, handle)
+        pointers[position] = result.data.ptr
+    else:
+        result = operands[entry.written]
+        if recipe.meets(pointers):
+            return _call_checked(plan, flat, operands, describe, values, stream, pref, device)
+    recipe.fire(pointers, values or _NOTHING, 0, handle)
+    return result
 
 
-def _output(entry: _Entry, position: int, stream: int | None) -> Any:
-    """A fresh output in the order of the stream it is written on; a capture allocates nothing."""
+_NOTHING: Mapping[str, Any] = {}
+
+
+def _output(entry: _Entry, stream: int | None) -> tuple[Any, int]:
+    """A fresh output in the order of the stream it is written on, and that stream; a capture allocates nothing."""
     current = entry.recipe.current_stream()
     target = current if stream is None else stream
     if is_capturing(target):
-        raise UnsupportedError(
-            f"{entry.plan.desc.op}: a capture allocates nothing, and the output was not passed", "pass out=..."
-        )
-    layout = entry.plan._canonical.layout(entry.plan._names[position])
-    return allocate(layout, None if target == current else target)
+        raise UnsupportedError(f"{entry.plan.desc.op}: a capture allocates nothing, and {entry.written} was not passed", "pass out=...")
+    if target == current:
+        return entry.make(), target
+    return allocate(entry.plan._canonical.layout(entry.written), target), target
 
 
 def _call_checked(
@@ -164,8 +185,8 @@ def _call_checked(
     given = {name: x for name, x in operands.items() if x is not None} | dict(values or {})
     if key is None or spec.is_host or plan.workspace_size or len(plan._written) != 1:
         return plan.run(stream=stream, **given)
-    recipe, pointers, launch_values, given, scratch, handle = plan._resolve(given, None, stream)
+    recipe, pointers, launch_values, given, _, handle = plan._resolve(given, None, stream)
     recipe.fire(pointers, launch_values, 0, handle)
-    outputs = tuple(i for i, o in enumerate(plan.operands) if o.role == "out" and not o.optional)
-    plan_cache._keep(key, _Entry(plan, recipe, outputs))
+    if type(given[plan._written[0]]) is array_type():
+        plan_cache._keep(key, _Entry(plan, recipe))
     return plan._result(given)

@@ -19,10 +19,10 @@ class Shape(NamedTuple):
 
     block: int
     unroll: int
-    streaming: bool
+    hint: str  # "plain", "na" (read-only path, not kept in L1) or "cs" (streaming)
 
     def __str__(self) -> str:
-        return f"{self.block}x{self.unroll}{'cs' if self.streaming else ''}"
+        return f"{self.block}x{self.unroll}{self.hint}"
 
 
 class Stream(NamedTuple):
@@ -37,32 +37,38 @@ class Stream(NamedTuple):
 
 
 SHAPES = (
-    Shape(128, 1, False),
-    Shape(256, 2, False),
-    Shape(512, 2, False),
-    Shape(512, 4, False),
-    Shape(512, 8, False),
-    Shape(256, 4, True),
-    Shape(512, 4, True),
+    Shape(128, 1, "plain"),
+    Shape(128, 1, "na"),
+    Shape(128, 2, "plain"),
+    Shape(256, 1, "plain"),
+    Shape(256, 2, "plain"),
+    Shape(512, 1, "plain"),
+    Shape(512, 4, "na"),
+    Shape(512, 8, "na"),
+    Shape(256, 4, "cs"),
+    Shape(512, 4, "cs"),
 )
 
 STREAMS = {(0, 1): "write", (1, 0): "read", (1, 1): "copy", (2, 1): "add"}
 
 _TEMPLATES = r"""
-template <bool S> __device__ __forceinline__ uint4 load(const uint4* p) {
-  if (S) return __ldcs(p);
+enum Hint { plain, na, cs };
+
+template <Hint S> __device__ __forceinline__ uint4 load(const uint4* p) {
+  if (S == cs) return __ldcs(p);
+  if (S == plain) return *p;
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
 
-template <bool S> __device__ __forceinline__ void store(uint4* p, uint4 v) {
-  if (S) __stcs(p, v); else *p = v;
+template <Hint S> __device__ __forceinline__ void store(uint4* p, uint4 v) {
+  if (S == cs) __stcs(p, v); else *p = v;
 }
 
 // Vectors i, i + B, ... of this thread; a full block tests nothing.
-template <int B, int U, bool S, int R, int W>
+template <int B, int U, Hint S, int R, int W>
 __device__ __forceinline__ void stream(const uint4* a, const uint4* b, uint4* o, long long n) {
   const long long first = (long long)blockIdx.x * (B * U) + threadIdx.x;
   const bool full = ((long long)blockIdx.x + 1) * (B * U) <= n;
@@ -101,7 +107,7 @@ def kernel_name(kind: str, shape: Shape) -> str:
 def floor_source() -> str:
     """The CUDA source of every stream in every shape, and of an empty kernel."""
     kernels = (
-        f"KERNEL({kernel_name(kind, s)}, {s.block}, {s.unroll}, {str(s.streaming).lower()}, {reads}, {writes})"
+        f"KERNEL({kernel_name(kind, s)}, {s.block}, {s.unroll}, {s.hint}, {reads}, {writes})"
         for (reads, writes), kind in STREAMS.items()
         for s in SHAPES
     )

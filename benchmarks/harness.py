@@ -21,7 +21,8 @@ __all__ = ["COLD_BYTES", "OURS", "Bench", "Contender", "Timing", "is_torch"]
 OURS = "ours"
 COLD_BYTES = 600_000_000
 GRAPH_LAUNCHES = 16
-EVENT_BATCH = 8
+EVENT_BATCH = 4
+GRAPH_LIMIT_US = 100.0
 
 
 def is_torch(name: str) -> bool:
@@ -41,19 +42,25 @@ class Contender:
 
 @dataclass
 class Timing:
-    """What one contender took, a launch: a graph figure a round, and single launches between events."""
+    """What one contender took, a launch, in every round: in a graph, and as single launches between events."""
 
     graph_us: list[float] = field(default_factory=list)
     event_us: list[float] = field(default_factory=list)
 
     @property
+    def by_graph(self) -> bool:
+        """Under 100 us a launch is what it costs in a graph; above, the event pair adds nothing worth mentioning."""
+        return median(self.graph_us) < GRAPH_LIMIT_US
+
+    @property
     def us(self) -> float:
-        """The graph figure: the median over the rounds."""
-        return median(self.graph_us)
+        """The figure: the median over the rounds."""
+        return median(self.graph_us if self.by_graph else self.event_us)
 
     def against(self, other: Timing) -> tuple[float, float]:
-        """The paired ratio to `other` and its spread."""
-        return paired_ratio(self.graph_us, other.graph_us), paired_spread(self.graph_us, other.graph_us)
+        """The paired ratio to `other` and its spread, both measured the way this one is."""
+        mine, theirs = (self.graph_us, other.graph_us) if self.by_graph else (self.event_us, other.event_us)
+        return paired_ratio(mine, theirs), paired_spread(mine, theirs)
 
 
 class Bench:
@@ -71,7 +78,7 @@ class Bench:
         self.floor = Floor()
         self.stream = cupy.cuda.Stream(non_blocking=True)
         clean = cupy.zeros(COLD_BYTES, np.uint8)
-        self._scrub = self.floor.call(Shape(512, 8, False), (clean,), None)
+        self._scrub = self.floor.call(Shape(512, 8, "na"), (clean,), None)
         self._torch_stream = None if kit.torch is None else kit.torch.cuda.ExternalStream(self.stream.ptr)
 
     def warm_up(self, seconds: float) -> None:
@@ -112,22 +119,19 @@ class Bench:
             stop.synchronize()
         return float(cupy.cuda.get_elapsed_time(start, stop)) * 1e3 / contender.launches
 
-    def event_us(self, contender: Contender, batches: int) -> list[float]:
-        """Single launches, each between two events, in batches enqueued behind one read of clean bytes."""
+    def event_us(self, contender: Contender, first: int) -> float:
+        """The median of a few single launches, each between two events, enqueued behind one read of clean bytes."""
         import cupy
 
-        times = []
-        for batch in range(batches):
-            pairs = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in range(EVENT_BATCH)]
-            with self._current(contender.name):
-                self._scrub()
-                for i, (start, stop) in enumerate(pairs):
-                    start.record(self.stream)
-                    contender.calls[(batch * EVENT_BATCH + i) % len(contender.calls)]()
-                    stop.record(self.stream)
-            self.stream.synchronize()
-            times += [float(cupy.cuda.get_elapsed_time(a, b)) * 1e3 for a, b in pairs]
-        return times
+        pairs = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in range(EVENT_BATCH)]
+        with self._current(contender.name):
+            self._scrub()
+            for i, (start, stop) in enumerate(pairs):
+                start.record(self.stream)
+                contender.calls[(first + i) % len(contender.calls)]()
+                stop.record(self.stream)
+        self.stream.synchronize()
+        return median(float(cupy.cuda.get_elapsed_time(a, b)) * 1e3 for a, b in pairs)
 
     @contextlib.contextmanager
     def _current(self, name: str) -> Any:
@@ -200,7 +204,6 @@ class Bench:
         self,
         contenders: Sequence[Contender],
         rounds: int,
-        event_batches: int,
         meanwhile: Callable[[], Any] | None = None,
     ) -> dict[str, Timing]:
         """Every contender once a round, the order alternated. `meanwhile` is called while each graph runs."""
@@ -211,6 +214,5 @@ class Bench:
         for index in range(rounds):
             for contender in alternated(contenders, index):
                 timings[contender.name].graph_us.append(self.graph_us(contender, meanwhile))
-        for contender in contenders:
-            timings[contender.name].event_us += self.event_us(contender, event_batches)
+                timings[contender.name].event_us.append(self.event_us(contender, index * EVENT_BATCH))
         return timings

@@ -90,7 +90,7 @@ def _rows(kit: Kit) -> tuple[Any, Any, Any, Any]:
 
 def _bound_kernel(kit: Kit) -> dict[str, Call]:
     dest, source, _, plan = _window(kit)
-    kernel = Floor().call(Shape(128, 1, False), (source,), dest)
+    kernel = Floor().call(Shape(128, 1, "plain"), (source,), dest)
     return {OURS: plan.bind(dest=dest, source=source), "cupy RawKernel": kernel}
 
 

@@ -124,15 +124,21 @@ def _contiguous(name: str, rows: int, columns: int, dtype: str) -> Row:
     return Row("write_slice", name, "write_slice", dest_shape, dtype, nbytes, nbytes, make, MEMCPY)
 
 
-def _token_append(name: str, dest_shape: tuple[int, ...], dtype: str) -> Row:
-    """One token into a cache at a position read from device memory, beside a kernel that does nothing."""
+def _token_append(name: str, dest_shape: tuple[int, ...], dtype: str, *, fresh: bool) -> Row:
+    """One token into a cache at a position read from device memory, beside a kernel that does nothing.
+
+    With `fresh`, the token and the position are in L2, as after the kernels that made them; without, they come from memory.
+    """
     ranges = ((0, 1), *((0, extent) for extent in dest_shape[1:]))
+    shared: list[Any] = []
 
     def make(kit: Kit) -> Calls:
         import cupy
 
-        dest, source = kit.empty(dest_shape, dtype), kit.normal((1, *dest_shape[1:]), dtype)
-        start = cupy.asarray(dest_shape[0] // 2, dtype="int64")
+        dest = kit.empty(dest_shape, dtype)
+        if not (fresh and shared):
+            shared[:] = [kit.normal((1, *dest_shape[1:]), dtype), cupy.asarray(dest_shape[0] // 2, dtype="int64")]
+        source, start = shared
         bound = write_slice_plan(dest, source, ranges, dynamic_axis=0).bind(dest=dest, source=source, start=start)
         return {OURS: bound, "empty kernel": Floor().empty()}
 
@@ -151,7 +157,8 @@ def _write_slice_rows() -> Iterator[Row]:
     yield _window("prefill BHSD", (8, 32, 4096, 128), (*heads, (1024, 3072), (0, 128)), "bfloat16", Target(1.04))
     yield _window("inner window 4 MiB", (2048, 2048), ((0, 2048), (512, 1536)), "bfloat16")
     yield _window("inner window 8 KiB", (64, 128), ((0, 64), (32, 96)), "bfloat16")
-    yield _token_append("append one token, graph", (8192, 32, 128), "bfloat16")
+    yield _token_append("append one token, in L2", (8192, 32, 128), "bfloat16", fresh=True)
+    yield _token_append("append one token, cold", (8192, 32, 128), "bfloat16", fresh=False)
 
 
 # ---- contiguize ----------------------------------------------------------------------------------------------

@@ -14,6 +14,16 @@ if TYPE_CHECKING:
 __all__ = ["BoundPlan"]
 
 
+class _HostStream:
+    """Stands in for a stream where the reference backend runs."""
+
+    ptr = 0
+
+
+def _host_stream() -> type[_HostStream]:
+    return _HostStream
+
+
 class BoundPlan:
     """What ``plan.bind(...)`` returns. ``bound()`` launches on CuPy's current stream, ``bound(stream)`` on another.
 
@@ -23,7 +33,7 @@ class BoundPlan:
     __slots__ = ("_calls", "_given", "_keep", "_only", "_stream_of", "plan", "result")
 
     def __init__(self, plan: Plan[Any], given: dict[str, Any], workspace: Any) -> None:
-        self._stream_of = require_gpu("bind").cuda.get_current_stream if not plan.device.is_host else None
+        self._stream_of = _host_stream if plan.device.is_host else require_gpu("bind").cuda.get_current_stream
         self.plan = plan
         self._given: dict[str, Any] = {"workspace": workspace}
         self.update(**given)
@@ -43,15 +53,12 @@ class BoundPlan:
 
     def __call__(self, stream: Any = None) -> Any:
         """Launches; returns the output(s). Checks nothing."""
-        if stream is None:
-            pointer = self._stream_of().ptr if self._stream_of is not None else 0
-        else:
-            pointer = stream_pointer(stream)
+        pointer = self._stream_of().ptr if stream is None else stream_pointer(stream)
         if self._only is not None:
             self._only(pointer)
-        else:
-            for call in self._calls:
-                call(pointer)
+            return self.result
+        for call in self._calls:
+            call(pointer)
         return self.result
 
     def __repr__(self) -> str:

@@ -7,8 +7,8 @@ import json
 import logging
 import math
 from collections import namedtuple
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
@@ -21,7 +21,7 @@ from ..runtime.inspect import KernelView
 from ..runtime.launch import Executable
 from ..runtime.steps import Call, Launch, Step, workspace_size
 from ..runtime.streams import is_capturing, stream_pointer
-from ..tensor import HOST_ORDINAL, Tensor, intake
+from ..tensor import HOST_ORDINAL, GpuBuffer, Tensor, intake
 from ..tensor.axes import c_strides
 from ..types import (
     BaracudaError,
@@ -30,7 +30,6 @@ from ..types import (
     InvalidProblemError,
     KernelSku,
     OpCategory,
-    OperandTypeError,
     PlanPreference,
     PrecisionGuarantee,
     UnsupportedError,
@@ -143,6 +142,7 @@ class Plan(Generic[D]):
         plan._recipes: dict[Any, Recipe] = {}
         plan._executables: dict[int, Executable] = {}
         plan._values: tuple[str, ...] = type(desc).values
+        plan._ndarray: type | None = None  # cupy.ndarray, once a recipe for such arrays is kept
         return plan
 
     def _identity(self) -> tuple[Any, ...]:
@@ -259,7 +259,33 @@ class Plan(Generic[D]):
         Outputs that are not given are allocated from CuPy's pool. The stream is `stream`; else, where a written operand
         belongs to another framework, that framework's current stream; else CuPy's current stream.
         """
-        return self._run(operands, workspace, stream)
+        if self.device.is_host:
+            return self._run_on_host(operands)
+        moved = sum(name in operands for name in self._values)
+        shifts, values = self.desc.resolve(operands) if moved else self._unmoved
+        ndarray = self._ndarray
+        key: list[Any] = []
+        pointers: list[int] = []
+        taken = 0
+        for name, shift in zip(self._names, shifts):
+            x = operands.get(name)
+            if type(x) is ndarray:
+                memory = x.data
+                address = memory.ptr + shift
+                key += (x.shape, x.strides, x.dtype.num, address & 15, memory.device_id)
+                pointers.append(address)
+                taken += 1
+            elif x is None:
+                key.append(None)
+                pointers.append(0)
+            else:
+                return self._run_checked(operands, workspace, stream)
+        recipe = self._recipes.get(tuple(key))
+        if recipe is None or workspace is not None or len(operands) - moved != taken or recipe.meets(pointers):
+            return self._run_checked(operands, workspace, stream)
+        recipe.fire(pointers, values, 0, None if stream is None else stream_pointer(stream))
+        only = self._only_written
+        return self._result(operands) if only is None else operands[only]
 
     def bind(self, *, workspace: Any = None, **operands: Any) -> BoundPlan:
         """Compiles, loads, validates and packs once; ``bound()`` then only launches."""
@@ -296,34 +322,6 @@ class Plan(Generic[D]):
 
     # ---- the way from operands to a launch ------------------------------------------------------------------------
 
-    def _run(self, given: dict[str, Any], workspace: Any, stream: Any) -> Any:
-        if self.device.is_host:
-            return self._run_on_host(given)
-        ndarray = array_type()
-        shifts, values = self.desc.resolve(given)
-        key: list[Any] = []
-        pointers: list[int] = []
-        absent = 0
-        for name, shift in zip(self._names, shifts):
-            x = given.get(name)
-            if x is None:
-                absent += 1
-                key.append(None)
-                pointers.append(0)
-                continue
-            if type(x) is not ndarray:
-                return self._run_checked(given, workspace, stream)
-            address = x.data.ptr + shift
-            key.append(key_of(x, address))
-            pointers.append(address)
-        recipe = self._recipes.get(tuple(key))
-        if recipe is None or workspace is not None or self.workspace_size or recipe.meets(pointers):
-            return self._run_checked(given, workspace, stream)
-        if len(given) != len(self._names) - absent:
-            self._refuse_unknown(given)
-        recipe.fire(pointers, values, 0, None if stream is None else stream_pointer(stream))
-        return self._result(given)
-
     def _run_checked(self, given: dict[str, Any], workspace: Any, stream: Any) -> Any:
         """The long way: intake, every check, allocation, and a recipe for the next time."""
         recipe, pointers, values, given, scratch, handle = self._resolve(given, workspace, stream)
@@ -337,7 +335,7 @@ class Plan(Generic[D]):
 
             return prepare(self, given)
         recipe, pointers, values, given, scratch, _ = self._resolve(given, workspace, None)
-        calls = recipe.execute.prepare(pointers, values, scratch.ptr if scratch is not None else 0)
+        calls = recipe.executable.prepare(pointers, values, scratch.ptr if scratch is not None else 0)
         keep = dict(given)
         if scratch is not None:
             keep["workspace"] = scratch
@@ -367,10 +365,23 @@ class Plan(Generic[D]):
         feet = {n: desc.footprint(n, t) for n, t in tensors.items() if t is not None}
         recipe = Recipe(desc, executable, ordinal, feet)
         pointers = [feet[n].pointer if n in feet else 0 for n in self._names]
-        if all(t.framework == "cupy" for t in feet.values()):
-            key = [key_of(given[n], p) if n in feet else None for n, p in zip(self._names, pointers)]
+        ndarray = array_type()
+        if not self.workspace_size and all(type(given[n]) is ndarray for n in feet):
+            self._ndarray = ndarray
+            key: list[Any] = []
+            for name, pointer in zip(self._names, pointers):
+                key += key_of(given[name], pointer) if name in feet else (None,)
             self._recipes[tuple(key)] = recipe
         return recipe, pointers, desc.resolve(given)[1], given, scratch, handle
+
+    @cached_property
+    def _unmoved(self) -> tuple[tuple[int, ...], Mapping[str, Any]]:
+        """Displacements and launch values where the call gives no run-time values."""
+        return self.desc.resolve({})  # type: ignore[no-any-return]
+
+    @cached_property
+    def _only_written(self) -> str | None:
+        return self._written[0] if len(self._written) == 1 else None
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
@@ -489,20 +500,26 @@ class Plan(Generic[D]):
         return Plan.from_json, (self.to_json(),)
 
 
-def allocate(layout: Layout, stream: int | None = None) -> Any:
-    """A fresh CuPy array of that layout on the current device, from the pool, in `stream`'s order (None: the current)."""
+_BYTES_IN_CUPY = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)  # kinds that CuPy has no dtype for
+
+
+def allocator(layout: Layout) -> Callable[[], Any]:
+    """What makes fresh arrays of that layout: on the current device, from CuPy's pool, in the current stream's order."""
     cupy = require_gpu("allocating an output")
-    if layout.element.packed:
-        raise OperandTypeError(f"an output of {layout.element} is not allocated", "pass out=")
-    if stream is not None:
-        with cupy.cuda.ExternalStream(stream):
-            return allocate(layout)
-    shape, dtype = layout.shape, layout.element.dtype
+    shape, element, dtype = layout.shape, layout.element, layout.element.dtype
+    if element.packed or element in _BYTES_IN_CUPY:
+        return partial(GpuBuffer.zeros, shape, element)
     if layout.strides == c_strides(shape):
-        return cupy.ndarray(shape, dtype)
-    itemsize = dtype.itemsize
-    memory = cupy.cuda.alloc(math.prod(shape) * itemsize)
-    return cupy.ndarray(shape, dtype, memory, tuple(s * itemsize for s in layout.strides))
+        return partial(cupy.ndarray, shape, dtype)
+    nbytes = math.prod(shape) * dtype.itemsize
+    strides = tuple(s * dtype.itemsize for s in layout.strides)
+    return lambda: cupy.ndarray(shape, dtype, cupy.cuda.alloc(nbytes), strides)
+
+
+def allocate(layout: Layout, stream: int) -> Any:
+    """A fresh array of that layout, from the pool in `stream`'s order."""
+    with require_gpu("allocating an output").cuda.ExternalStream(stream):
+        return allocator(layout)()
 
 
 def signature(cls: type[Plan[Any]], method: str) -> inspect.Signature:

@@ -24,20 +24,21 @@ def array_type() -> type | None:
 
 def key_of(x: Any, address: int) -> tuple[Any, ...]:
     """What a recipe depends on in a CuPy array whose first touched byte is at `address`."""
-    return x.shape, x.strides, x.dtype, address & 15, x.data.device_id
+    return x.shape, x.strides, x.dtype.num, address & 15, x.data.device_id
 
 
 class Recipe:
     """An executable with the comparisons that a set of validated operand layouts still needs: do their bytes meet?"""
 
-    __slots__ = ("_get_device", "_pairs", "_set_device", "_stream_of", "execute", "ordinal")
+    __slots__ = ("_device", "_execute", "_pairs", "_restore", "_stream_of", "executable", "ordinal")
 
     def __init__(self, desc: Descriptor, executable: Executable, ordinal: int, feet: Mapping[str, Tensor]) -> None:
         cupy = require_gpu("running a plan")
-        self.execute = executable
+        self.executable = executable
         self.ordinal = ordinal
+        self._execute = executable.run
         self._stream_of = cupy.cuda.get_current_stream
-        self._get_device, self._set_device = cupy.cuda.runtime.getDevice, cupy.cuda.runtime.setDevice
+        self._device, self._restore = cupy.cuda.runtime.getDevice, cupy.cuda.runtime.setDevice
         self._pairs = _pairs(desc, feet)
 
     def meets(self, pointers: Sequence[int]) -> bool:
@@ -54,15 +55,15 @@ class Recipe:
 
     def fire(self, pointers: Sequence[int], values: Mapping[str, Any], scratch: int, stream: int | None) -> None:
         """Launches on `stream`, or on CuPy's current one, with the operands' device current."""
-        here = self._get_device()
-        if here == self.ordinal:
-            self.execute(pointers, values, scratch, self._stream_of().ptr if stream is None else stream)
-            return
-        self._set_device(self.ordinal)
-        try:
-            self.execute(pointers, values, scratch, self._stream_of().ptr if stream is None else stream)
-        finally:
-            self._set_device(here)
+        here = self._device()
+        if here != self.ordinal:
+            self._restore(self.ordinal)
+            try:
+                self._execute(pointers, values, scratch, self._stream_of().ptr if stream is None else stream)
+            finally:
+                self._restore(here)
+        else:
+            self._execute(pointers, values, scratch, self._stream_of().ptr if stream is None else stream)
 
 
 def _pairs(desc: Descriptor, feet: Mapping[str, Tensor]) -> tuple[tuple[int, int, int, int, int, int, bool], ...]:

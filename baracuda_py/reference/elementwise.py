@@ -1,4 +1,4 @@
-"""Elementwise functions in float64 (long double for f64 inputs), exactly in integers."""
+"""Elementwise functions in float64 (long double for f64 results), exactly in integers."""
 
 from __future__ import annotations
 
@@ -65,8 +65,7 @@ def relu(x: Array) -> Array:
 
 
 def gelu(x: Array) -> Array:
-    wide = np.asarray(x, dtype=np.float64)
-    return np.where(np.isneginf(wide), -0.0, wide * special.phi(wide))
+    return np.where(np.isneginf(x), -np.zeros_like(x), x * special.phi(x))
 
 
 def silu(x: Array) -> Array:
@@ -74,16 +73,19 @@ def silu(x: Array) -> Array:
 
 
 def _wide(x: Array, out: ElementKind) -> Array:
-    """The type computed in: at least 53 digits, 64 where the result itself is f64, integers as they are."""
+    """The type computed in: integers as they are, floats with digits to spare. Integers become floats by way of the
+    result's own type, as in NumPy."""
     if out.is_integer:
         return x.astype(out.dtype)
+    if x.dtype.kind in "iu":
+        x = x.astype(np.float64 if out is ElementKind.F64 else np.float32)
     return x.astype(np.longdouble if out is ElementKind.F64 else np.float64)
 
 
 def unary(desc: Any, x: Array) -> Array:
     """`desc.kind` of x, wide."""
     with np.errstate(all="ignore"):
-        return _narrowed(globals()[desc.kind.value](_wide(x, desc.layout("out").element)))
+        return globals()[desc.kind.value](_wide(x, desc.layout("out").element))  # type: ignore[no-any-return]
 
 
 def binary(desc: Any, x1: Array, x2: Array) -> Array:
@@ -93,7 +95,7 @@ def binary(desc: Any, x1: Array, x2: Array) -> Array:
     with np.errstate(all="ignore"):
         if desc.kind.value == "pow" and out.is_integer:
             return _integer_pow(a, b)
-        return _narrowed(desc.row.numpy(a, b))
+        return desc.row.numpy(a, b)  # type: ignore[no-any-return]
 
 
 def _integer_pow(a: Array, b: Array) -> Array:
@@ -102,10 +104,6 @@ def _integer_pow(a: Array, b: Array) -> Array:
     positive = np.power(a, np.where(b < 0, 0, b).astype(b.dtype))
     odd = np.where(b & 1, a, np.ones_like(a))
     return np.where(b < 0, np.where(a == 1, 1, np.where((a == -1) if a.dtype.kind == "i" else False, odd, 0)), positive).astype(a.dtype)
-
-
-def _narrowed(wide: Array) -> Array:
-    return wide.astype(np.float64) if wide.dtype == np.longdouble else wide
 
 
 def guarantee(kernel: PrecisionGuarantee) -> PrecisionGuarantee:

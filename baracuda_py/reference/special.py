@@ -25,5 +25,12 @@ def erfc(x: Array) -> Array:
 
 
 def phi(x: Array) -> Array:
-    """The standard normal distribution function, accurate in both tails."""
-    return 0.5 * erfc(-np.asarray(x, dtype=np.float64) / math.sqrt(2.0))
+    """The standard normal distribution function, accurate in both tails: erfc amplifies the rounding of x / sqrt(2) by
+    2 x**2, so that rounding is carried along and put back by erfc's derivative."""
+    wide = np.asarray(x, dtype=np.longdouble)
+    exact = -wide / np.sqrt(np.longdouble(2))
+    near = exact.astype(np.float64)
+    with np.errstate(all="ignore"):
+        rest = np.where(np.isfinite(near), exact - near, 0)
+        slope = np.exp(-(near.astype(np.longdouble) ** 2)) * (2 / np.sqrt(np.longdouble(np.pi)))
+        return 0.5 * (erfc(near) - rest * slope)  # type: ignore[no-any-return]

@@ -49,7 +49,7 @@ def load_kernel(compiled: Compiled, shared_bytes: int, ordinal: int) -> int:
 class Runner(Protocol):
     """One step on one device. `prepare` fixes everything but the stream."""
 
-    def __call__(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None: ...
+    def run(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None: ...
     def prepare(self, pointers: Pointers, values: Values, scratch: int) -> Callable[[int], None]: ...
 
 
@@ -62,23 +62,26 @@ class Executable:
     def __init__(self, steps: Sequence[Step], operands: Sequence[str], arch: str, ordinal: int) -> None:
         index = {name: i for i, name in enumerate(operands)}
         compiled = compile_kernels([s.kernel for s in steps if isinstance(s, Launch)], arch)
-        self.runners: list[Runner] = []
+        runners: list[Runner] = []
         for step in steps:
             if isinstance(step, Launch):
                 handle = load_kernel(compiled[step.kernel], step.shared_bytes, ordinal)
-                self.runners.append(_LaunchRunner(step, handle, index))
+                runners.append(_LaunchRunner(step, handle, index))
             elif isinstance(step, (Copy, Copy2D, Fill)):
-                self.runners.append(_TransferRunner(step, index))
+                runners.append(_TransferRunner(step, index))
             else:
                 raise TypeError(f"{type(step).__name__} does not run on a device")
+        self._runners = tuple(runners)
+        # One step is by far the usual case: its runner is called directly.
+        self.run = runners[0].run if len(runners) == 1 else self._run_all
 
-    def __call__(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
-        for run in self.runners:
-            run(pointers, values, scratch, stream)
+    def _run_all(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
+        for runner in self._runners:
+            runner.run(pointers, values, scratch, stream)
 
     def prepare(self, pointers: Pointers, values: Values, scratch: int) -> tuple[Callable[[int], None], ...]:
         """Calls that take only the stream, their arguments packed for good."""
-        return tuple(run.prepare(pointers, values, scratch) for run in self.runners)
+        return tuple(runner.prepare(pointers, values, scratch) for runner in self._runners)
 
 
 class _Arguments:
@@ -97,11 +100,14 @@ class _Arguments:
         self._table = np.array([_address_of(buffer) + o for o in offsets] or [0], dtype=np.uint64)
         self.address = _address_of(self._table)
         self._words = memoryview(buffer).cast("B").cast("Q") if end else memoryview(b"")
+        self._plain: list[tuple[int, int]] = []
         self._pointers: list[tuple[int, int, int]] = []
         self._scratch: list[tuple[int, int]] = []
         self._values: list[tuple[memoryview, str, Any]] = []
         for arg, offset in zip(args, offsets):
-            if isinstance(arg, Ptr):
+            if isinstance(arg, Ptr) and not arg.offset:
+                self._plain.append((offset // 8, index[arg.operand]))
+            elif isinstance(arg, Ptr):
                 self._pointers.append((offset // 8, index[arg.operand], arg.offset))
             elif isinstance(arg, Scratch):
                 self._scratch.append((offset // 8, arg.offset))
@@ -114,9 +120,10 @@ class _Arguments:
 
     def patch(self, pointers: Pointers, values: Values, scratch: int) -> None:
         words = self._words
+        for word, operand in self._plain:
+            words[word] = pointers[operand]
         for word, operand, offset in self._pointers:
-            pointer = pointers[operand]
-            words[word] = pointer + offset if pointer else 0
+            words[word] = pointers[operand] + offset if pointers[operand] else 0
         for word, offset in self._scratch:
             words[word] = scratch + offset
         for view, name, scalar in self._values:
@@ -140,26 +147,25 @@ def _extent(arg: Any) -> tuple[int, int]:
 class _LaunchRunner:
     def __init__(self, step: Launch, function: int, index: Mapping[str, int]) -> None:
         driver = require_gpu("a launch").cuda.driver
-        self._step, self._index = step, index
-        self._driver_launch, self._refused = driver.launchKernel, driver.CUDADriverError
-        self._shape = (function, *step.grid, *step.block, step.shared_bytes)
+        self._step, self._index, self._refused = step, index, driver.CUDADriverError
+        self._launch = partial(driver.launchKernel, function, *step.grid, *step.block, step.shared_bytes)
         self._arguments = _Arguments(step.args, index)
         self._lock = threading.Lock()  # the driver copies the arguments before launchKernel returns
 
-    def __call__(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
+    def run(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
+        arguments = self._arguments
         with self._lock:
-            self._arguments.patch(pointers, values, scratch)
+            arguments.patch(pointers, values, scratch)
             try:
-                self._driver_launch(*self._shape, stream, self._arguments.address, 0)
+                self._launch(stream, arguments.address, 0)
             except self._refused as error:
                 raise driver_error(error, f"launching {self._step.kernel}") from None
 
     def prepare(self, pointers: Pointers, values: Values, scratch: int) -> Callable[[int], None]:
         own = _Arguments(self._step.args, self._index)
         own.patch(pointers, values, scratch)
-        launch = partial(self._driver_launch, *self._shape)
 
-        def fire(stream: int, launch: Callable[..., None] = launch, own: _Arguments = own, table: int = own.address) -> None:
+        def fire(stream: int, launch: Callable[..., None] = self._launch, table: int = own.address, keep: _Arguments = own) -> None:  # noqa: ARG001
             launch(stream, table, 0)
 
         return fire
@@ -170,12 +176,14 @@ class _TransferRunner:
 
     def __init__(self, step: Copy | Copy2D | Fill, index: Mapping[str, int]) -> None:
         runtime = require_gpu("a copy").cuda.runtime
-        self._step, self._index = step, index
+        self._step = step
         self._kind, self._refused = runtime.memcpyDeviceToDevice, runtime.CUDARuntimeError
+        self._dest = None if isinstance(step.dest, Scratch) else index[step.dest.operand]
+        self._source = None if isinstance(step, Fill) else index[step.source.operand]
         calls = {Copy: runtime.memcpyAsync, Copy2D: runtime.memcpy2DAsync, Fill: runtime.memsetAsync}
         self._call = calls[type(step)]
 
-    def __call__(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
+    def run(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
         try:
             self._call(*self._fixed(pointers, scratch), stream)
         except self._refused as error:
@@ -186,13 +194,10 @@ class _TransferRunner:
 
     def _fixed(self, pointers: Pointers, scratch: int) -> tuple[int, ...]:
         step = self._step
-        if isinstance(step, Fill):
-            dest = scratch + step.dest.offset if isinstance(step.dest, Scratch) else self._at(step.dest, pointers)
-            return dest, step.value, step.nbytes
-        dest, source = self._at(step.dest, pointers), self._at(step.source, pointers)
+        dest = (scratch if self._dest is None else pointers[self._dest]) + step.dest.offset
+        if self._source is None:
+            return dest, step.value, step.nbytes  # type: ignore[union-attr]
+        source = pointers[self._source] + step.source.offset  # type: ignore[union-attr]
         if isinstance(step, Copy):
             return dest, source, step.nbytes, self._kind
-        return dest, step.dest_pitch, source, step.source_pitch, step.width, step.height, self._kind
-
-    def _at(self, ptr: Ptr, pointers: Pointers) -> int:
-        return pointers[self._index[ptr.operand]] + ptr.offset
+        return dest, step.dest_pitch, source, step.source_pitch, step.width, step.height, self._kind  # type: ignore[union-attr]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import Any
 
 from ..types import OperandTypeError
@@ -40,7 +41,12 @@ def foreign_stream(framework: str, ordinal: int) -> int | None:
 
 def is_capturing(stream: int) -> bool:
     """Whether a CUDA graph is being captured on `stream`."""
-    return bool(require_gpu("a capture").cuda.runtime.streamIsCapturing(stream))
+    return bool(_query()(stream))
+
+
+@lru_cache(maxsize=1)
+def _query() -> Any:
+    return require_gpu("a capture").cuda.runtime.streamIsCapturing
 
 
 def fence(producer: Any, consumer: Any) -> None:

@@ -54,8 +54,8 @@ class GpuBuffer:
         extents = (shape,) if isinstance(shape, int) else tuple(shape)
         ordinal = current_ordinal() if device is None else getattr(device, "ordinal", device)
         with cupy.cuda.Device(ordinal):
-            bytes_ = cupy.zeros(_storage_shape(extents, kind), dtype=np.uint8 if kind.packed else kind.dtype)
-        return cls(bytes_, kind, extents, c_strides(extents, kind))
+            bare = cupy.zeros(_storage_shape(extents, kind), dtype=_storage_dtype(kind))
+        return cls(bare, kind, extents, c_strides(extents, kind))
 
     @classmethod
     def alloc_from(cls, host: Any, element: ElementLike | None = None, device: Device | int | None = None) -> GpuBuffer:
@@ -85,7 +85,9 @@ class GpuBuffer:
             )
         if shape is not None and tuple(shape) != base.shape:
             raise InvalidProblemError(f"GpuBuffer.view: shape {tuple(shape)} is not the array's {base.shape}: reshape the array")
-        typed = array if kind.packed or base.framework not in ("cupy", "numpy") else array.view(kind.dtype)
+        typed = array
+        if base.framework in ("cupy", "numpy"):
+            typed = array.view(_storage_dtype(kind) if base.framework == "cupy" else kind.dtype)
         return cls(typed, kind, base.shape, base.strides)
 
     @classmethod
@@ -166,6 +168,11 @@ class GpuBuffer:
 
     def __repr__(self) -> str:
         return f"<bp.GpuBuffer {self.element}{list(self.shape)} on {self.device}>"
+
+
+def _storage_dtype(kind: ElementKind) -> np.dtype[Any]:
+    """What CuPy holds it as: it has no dtype for fp8 and packed kinds, so those are bytes."""
+    return np.dtype(np.uint8) if kind.packed or "fp8" in kind.value else kind.dtype
 
 
 def _storage_shape(shape: tuple[int, ...], kind: ElementKind) -> tuple[int, ...]:

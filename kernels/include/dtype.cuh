@@ -10,6 +10,9 @@ using u32 = unsigned int;
 using i64 = long long;
 using u64 = unsigned long long;
 
+template <class A, class B> struct Same { static constexpr bool value = false; };
+template <class A> struct Same<A, A> { static constexpr bool value = true; };
+
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 
@@ -53,17 +56,33 @@ template <class To, class From> __device__ __forceinline__ To convert(From x) { 
 template <class T, int V> struct alignas(sizeof(T) * V) Vec { T at[V]; };
 
 // Rounds V computed values to the stored type; pairs of 16-bit results take one instruction.
-template <class Out, class C, int V> __device__ __forceinline__ Vec<Out, V> pack(const C (&x)[V]) {
+template <class Out, int V, class C> __device__ __forceinline__ Vec<Out, V> round_to(const C (&x)[V]) {
   Vec<Out, V> out;
 #pragma unroll
   for (int i = 0; i < V; ++i) out.at[i] = convert<Out>(x[i]);
   return out;
 }
-template <int V> __device__ __forceinline__ void pack_pairs(const float (&x)[V], u32* out, bf16) {
-#pragma unroll
-  for (int i = 0; i < V; i += 2) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out[i / 2]) : "f"(x[i + 1]), "f"(x[i]));
+__device__ __forceinline__ u32 round_pair(float low, float high, bf16) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
 }
-template <int V> __device__ __forceinline__ void pack_pairs(const float (&x)[V], u32* out, f16) {
+__device__ __forceinline__ u32 round_pair(float low, float high, f16) {
+  u32 pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+template <class Half, int V> __device__ __forceinline__ Vec<Half, V> round_halves(const float (&x)[V]) {
+  Vec<Half, V> out;
 #pragma unroll
-  for (int i = 0; i < V; i += 2) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out[i / 2]) : "f"(x[i + 1]), "f"(x[i]));
+  for (int i = 0; i < V; i += 2) {
+    u32 pair = i + 1 < V ? round_pair(x[i], x[i + 1 < V ? i + 1 : i], Half{}) : round_pair(x[i], 0.0f, Half{});
+    out.at[i].bits = u16(pair);
+    if (i + 1 < V) out.at[i + 1 < V ? i + 1 : i].bits = u16(pair >> 16);
+  }
+  return out;
+}
+template <class Out, int V> __device__ __forceinline__ Vec<Out, V> round_to(const float (&x)[V]) {
+  if constexpr (sizeof(Out) == 2 && (Same<Out, f16>::value || Same<Out, bf16>::value)) return round_halves<Out, V>(x);
+  else return round_to<Out, V, float>(x);
 }

@@ -16,13 +16,27 @@ template <> struct Word<4> { using type = u32; };
 template <> struct Word<8> { using type = u64; };
 template <> struct Word<16> { using type = uint4; };
 
-// Chunk [dest, dest + 16) of a run [run_dest, run_dest + length), source `lag` bytes behind it. GRAIN divides everything.
-template <int GRAIN>
+// Whether chunk [dest, dest + 16) lies in the run [run_dest, run_dest + length), and the two aligned 16-byte words that hold
+// its source do in the source run, `lag` bytes behind: no byte outside the view is ever read.
 __device__ __forceinline__ bool inside(u64 dest, u64 run_dest, i64 length, i64 lag) {
-  // The 4-byte words read for the chunk must lie in the source run too, so no byte outside the view is ever touched.
-  u64 first = (dest - lag) & ~u64(3);
-  return dest >= run_dest && dest + CHUNK <= run_dest + length && first >= run_dest - lag &&
-         first + CHUNK + 4 <= run_dest - lag + length;
+  u64 from = (dest - lag) & ~u64(CHUNK - 1), run_source = run_dest - lag;
+  return dest >= run_dest && dest + CHUNK <= run_dest + length && from >= run_source && from + 2 * CHUNK <= run_source + length;
+}
+
+// Bytes [shift, shift + 16) of two words.
+__device__ __forceinline__ uint4 shifted(uint4 low, uint4 high, u32 shift) {
+  u32 w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  if (shift & 8) {
+#pragma unroll
+    for (int k = 0; k < 6; ++k) w[k] = w[k + 2];
+  }
+  if (shift & 4) {
+#pragma unroll
+    for (int k = 0; k < 5; ++k) w[k] = w[k + 1];
+  }
+  u32 bits = (shift & 3) * 8;
+  return make_uint4(__funnelshift_r(w[0], w[1], bits), __funnelshift_r(w[1], w[2], bits), __funnelshift_r(w[2], w[3], bits),
+                    __funnelshift_r(w[3], w[4], bits));
 }
 
 // I: index type of chunks. R: outer axes. GRAIN: the power of two (up to 16) that divides every address, stride and L.
@@ -50,20 +64,13 @@ copy_runs(u8* dest, const u8* source, i64 length, I chunks, typename DivisorOf<I
       if constexpr (GRAIN == CHUNK) {
         whole[u] = true;
         value[u] = *reinterpret_cast<const uint4*>(to[u] - lag[u]);
-      } else if (inside<GRAIN>(to[u], run_dest[u], length, lag[u])) {
+      } else if (inside(to[u], run_dest[u], length, lag[u])) {
         whole[u] = true;
         u64 from = to[u] - lag[u];
-        const u32* words = reinterpret_cast<const u32*>(from & ~u64(3));
-        if ((from & 15) == 0) {
-          value[u] = *reinterpret_cast<const uint4*>(from);
-        } else {
-          u32 w[5];
-#pragma unroll
-          for (int k = 0; k < 5; ++k) w[k] = words[k];
-          u32 bits = u32(from & 3) * 8;
-          value[u] = make_uint4(__funnelshift_r(w[0], w[1], bits), __funnelshift_r(w[1], w[2], bits),
-                                __funnelshift_r(w[2], w[3], bits), __funnelshift_r(w[3], w[4], bits));
-        }
+        const uint4* words = reinterpret_cast<const uint4*>(from & ~u64(CHUNK - 1));
+        u32 shift = u32(from & (CHUNK - 1));
+        value[u] = words[0];
+        if (shift) value[u] = shifted(value[u], words[1], shift);
       }
     }
   }

@@ -2,8 +2,8 @@
 // the destination and along a in the source.
 //
 // transpose_blocks: a thread transposes an N x N block in registers (N = VECTOR / WIDTH), reading N vectors along a and
-// writing N vectors along b. A warp spans 8 blocks along a (128-byte reads at VECTOR 16) by 4 along b; a CTA of 8 warps
-// covers 8 x 32 blocks, so that its writes are 512 bytes a row. No shared memory; N vectors a thread in flight.
+// writing N vectors along b. A warp spans 8 blocks along a (128-byte reads at VECTOR 16) by 4 along b; WARPS_A of a CTA's 8
+// warps lie along a, the others along b. No shared memory; N vectors a thread in flight.
 // transpose_tile: any alignment; 64 x 64 elements through padded shared memory, 64 * 65 * WIDTH bytes.
 // Bound of both: memory bandwidth.
 #include "index.cuh"
@@ -43,7 +43,7 @@ template <int N> __device__ __forceinline__ void flip16(u32 (&r)[N][N / 2]) {
     for (int j = 0; j < N / 2; ++j) r[i][j] = t[i][j];
 }
 
-template <int WIDTH, int VECTOR, int R>
+template <int WIDTH, int VECTOR, int WARPS_A, int R>
 __global__ void __launch_bounds__(THREADS)
 transpose_blocks(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 dest_a, i64 source_b, u32 tiles_a, u32 tiles_b,
                  Dims<u64, R, 2> dims) {
@@ -55,8 +55,8 @@ transpose_blocks(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 des
   u32 rest = u32(tile - batch * tiles_a * tiles_b);
   u32 tile_b = rest / tiles_a, tile_a = rest - tile_b * tiles_a;
   u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  i64 a = (i64(tile_a) * 8 + lane % 8) * N;
-  i64 b = (i64(tile_b) * 32 + warp * 4 + lane / 8) * N;
+  i64 a = (i64(tile_a) * (8 * WARPS_A) + warp % WARPS_A * 8 + lane % 8) * N;
+  i64 b = (i64(tile_b) * (32 / WARPS_A) + warp / WARPS_A * 4 + lane / 8) * N;
   if (a >= extent_a || b >= extent_b) return;
   i64 offset[2] = {0, 0};
   if (R > 0) dims.locate(batch, offset);

@@ -25,7 +25,7 @@ from ...types import (
     PrecisionGuarantee,
     Ulp,
 )
-from .._launch import THREADS, grid_of, index_scalar, index_type, pack_dims
+from .._launch import grid_of, index_scalar, index_type, pack_dims
 
 __all__ = ["CANDIDATES", "FLOATS", "INTEGERS", "MapDescriptor", "Row", "check_output", "checked_layout", "guarantee_of", "keep_order", "result_kind"]
 
@@ -142,13 +142,14 @@ def guarantee_of(row: Row, out: ElementKind) -> PrecisionGuarantee:
 
 @dataclass(frozen=True)
 class MapConfig:
-    """Elements an access, and accesses an operand in flight per thread."""
+    """Elements an access, accesses an operand in flight per thread, and threads a CTA."""
 
     vector: int
     unroll: int
+    threads: int
 
     def __str__(self) -> str:
-        return f"v{self.vector}u{self.unroll}"
+        return f"v{self.vector}u{self.unroll}t{self.threads}"
 
 
 class _Map(Candidate[MapDescriptor]):
@@ -176,7 +177,7 @@ class _Map(Candidate[MapDescriptor]):
             f"struct Op {{  // {desc.row.name}\n  template <int digits, class C> static __device__ __forceinline__ C "
             f"apply({arguments}) {{ return C({desc.row.cuda}); }}\n}};"
         )
-        name = f"map{len(desc.inputs)}_{entry}<Op, {compute}, {digits}, {config.vector}, {config.unroll}, {extra}{index}, {types}>"
+        name = f"map_{entry}<Op, {compute}, {digits}, {config.vector}, {config.unroll}, {config.threads}, {extra}{index}, {types}>"
         return Kernel("elementwise/map.cu", name, functor)
 
 
@@ -188,6 +189,10 @@ def _align_in_elements(desc: MapDescriptor, name: str) -> int:
 def _widest(desc: MapDescriptor) -> int:
     """Elements in 16 bytes of the widest operand."""
     return max(1, 16 // max(desc.layout(n).element.dtype.itemsize for n in ("out", *desc.inputs)))
+
+
+# (unroll, threads) that streamed fastest on an H200, by the number of inputs.
+PREFERRED = {1: (1, 128), 2: (1, 128)}
 
 
 class Contiguous(_Map):
@@ -203,25 +208,20 @@ class Contiguous(_Map):
 
     def configs(self, desc: MapDescriptor, device: DeviceSpec) -> Iterable[MapConfig]:  # noqa: ARG002
         vector = min(_widest(desc), *(_align_in_elements(desc, n) for n in ("out", *desc.inputs)))
-        # 64 bytes a thread in flight hide HBM latency at full occupancy; the neighbours are there for autotune.
-        best = 4 if len(desc.inputs) == 1 else 2
-        return [MapConfig(vector, unroll) for unroll in (best, best // 2, best * 2)]
+        return [MapConfig(vector, unroll, threads) for threads in (128, 256, 512) for unroll in (1, 2, 4)]
 
     def cost(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> Cost:
-        count = math.prod(desc.layout("out").shape)
         full = config.vector / _widest(desc)
-        # A grid that leaves SMs idle streams slower, so small problems prefer less work a thread.
-        waves = -(-count // (config.vector * config.unroll * THREADS)) / (device.sms * 2)
-        best = 4 if len(desc.inputs) == 1 else 2
-        tuned = 0.97 if config.unroll == best else 0.95
-        return self._cost(desc, device, tuned * max(0.3, full) * min(1.0, max(waves, 0.05)), 3.0 / config.vector)
+        preferred = PREFERRED[min(len(desc.inputs), 2)]
+        rank = 1.0 if (config.unroll, config.threads) == preferred else 0.97
+        return self._cost(desc, device, rank * max(0.3, full), 3.0 / config.vector)
 
     def lower(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> tuple[Step, ...]:  # noqa: ARG002
         count = math.prod(desc.layout("out").shape)
         index = index_type(count)
         kernel = self._kernel(desc, "contiguous", config, "", index)
-        args = (Ptr("out"), *(Ptr(name) for name in desc.inputs), index_scalar(count, index))
-        return (Launch(kernel, grid_of(count, THREADS * config.vector * config.unroll), (THREADS, 1, 1), args),)
+        args = (index_scalar(count, index), Ptr("out"), *(Ptr(name) for name in desc.inputs))
+        return (Launch(kernel, grid_of(count, config.threads * config.vector * config.unroll), (config.threads, 1, 1), args),)
 
 
 class Strided(_Map):
@@ -238,7 +238,7 @@ class Strided(_Map):
         vector = _widest(desc)
         while vector > 1 and not self._vector_fits(desc, names, shape, strides, vector):
             vector //= 2
-        return [MapConfig(vector, unroll) for unroll in (2, 1, 4)]
+        return [MapConfig(vector, unroll, 256) for unroll in (2, 1, 4)]
 
     @staticmethod
     def _vector_fits(
@@ -247,7 +247,7 @@ class Strided(_Map):
         if not shape or shape[-1] % vector:
             return False
         for name, steps in zip(names, strides):
-            splat = steps[-1] == 0 and name != "out" and len(names) == 3
+            splat = steps[-1] == 0 and name != "out"
             if steps[-1] != 1 and not splat:
                 return False
             if not splat and (_align_in_elements(desc, name) < vector or any(s % vector for s in steps[:-1])):
@@ -273,14 +273,11 @@ class Strided(_Map):
             for steps, size in zip(strides, sizes)
         ]
         rank = len(extents)
-        extra = f"{rank}, " + "".join(f"{s}, " for s in (splats if len(names) == 3 else []))
+        mask = sum(bit << i for i, bit in enumerate(splats))
+        extra = f"{rank}, {mask}, "
         kernel = self._kernel(desc, "strided", config, extra, index)
-        args = (
-            *(Ptr(name) for name in names),
-            index_scalar(vectors, index),
-            pack_dims(extents, packed, index),
-        )
-        return (Launch(kernel, grid_of(vectors, THREADS * config.unroll), (THREADS, 1, 1), args),)
+        args = (index_scalar(vectors, index), pack_dims(extents, packed, index), *(Ptr(name) for name in names))
+        return (Launch(kernel, grid_of(vectors, config.threads * config.unroll), (config.threads, 1, 1), args),)
 
 
 CANDIDATES: tuple[Candidate[Any], ...] = (Contiguous(), Strided())

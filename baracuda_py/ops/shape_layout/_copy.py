@@ -283,6 +283,22 @@ def _planes(copy: CopyProblem) -> _Planes | None:
     return _Planes(shape[a], shape[-1], dest[a] * w, source[-1] * w, outer)
 
 
+@dataclass(frozen=True)
+class BlockConfig:
+    """Bytes an access, and how many of a CTA's 8 warps lie along the source's fast axis."""
+
+    vector: int
+    warps_a: int
+
+    def tile(self, width: int) -> tuple[int, int]:
+        """Elements a CTA covers along both axes."""
+        n = self.vector // width
+        return 8 * self.warps_a * n, 32 // self.warps_a * n
+
+    def __str__(self) -> str:
+        return f"w{self.vector}a{self.warps_a}"
+
+
 class Transpose(_CopyCandidate):
     """The fastest axis differs: blocks transposed in registers, 16-byte accesses on both sides."""
 
@@ -301,24 +317,24 @@ class Transpose(_CopyCandidate):
             return no("rows are not aligned to two elements", "pad the rows, or variant 'transpose_tile'")
         return OK
 
-    def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[int]:  # noqa: ARG002
+    def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[BlockConfig]:  # noqa: ARG002
         copy = desc.copy()
         planes = _planes(copy)
         assert planes is not None
-        return [v for v in (16, 8, 4, 2) if copy.width <= v <= self.vector(copy, planes)][:2]
+        widths = [v for v in (16, 8, 4, 2) if copy.width <= v <= self.vector(copy, planes)]
+        return [BlockConfig(v, warps) for v in widths[:2] for warps in (2, 1, 4)]
 
-    def efficiency(self, copy: CopyProblem, config: Any) -> float:
+    def efficiency(self, copy: CopyProblem, config: BlockConfig) -> float:
         planes = _planes(copy)
         assert planes is not None
-        n = config // copy.width
-        tile_a, tile_b = 8 * n, 32 * n
+        tile_a, tile_b = config.tile(copy.width)
         filled = planes.a / (-(-planes.a // tile_a) * tile_a) * planes.b / (-(-planes.b // tile_b) * tile_b)
-        return {16: 0.9, 8: 0.75, 4: 0.5, 2: 0.3}.get(config, 0.3) * max(filled, 0.05)
+        order = 1.0 if config.warps_a == 2 else 0.98
+        return order * {16: 0.9, 8: 0.75, 4: 0.5, 2: 0.3}.get(config.vector, 0.3) * max(filled, 0.05)
 
-    def lower(self, desc: HasCopy, device: DeviceSpec, config: int) -> tuple[Step, ...]:  # noqa: ARG002
+    def lower(self, desc: HasCopy, device: DeviceSpec, config: BlockConfig) -> tuple[Step, ...]:  # noqa: ARG002
         copy = desc.copy()
-        n = config // copy.width
-        return _transpose_launch(copy, f"transpose_blocks<{copy.width}, {config}, ", 8 * n, 32 * n)
+        return _transpose_launch(copy, f"transpose_blocks<{copy.width}, {config.vector}, {config.warps_a}, ", *config.tile(copy.width))
 
 
 class TransposeTile(_CopyCandidate):

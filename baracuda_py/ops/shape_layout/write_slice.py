@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,7 +18,7 @@ from ...plan.registry import Op, register
 from ...reference import shape_layout as oracle
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...tensor import Tensor, intake
-from ...tensor.axes import alignment_of, c_strides
+from ...tensor.axes import alignment_of
 from ...types import (
     DeviceSpec,
     ElementKind,
@@ -185,16 +186,22 @@ class WriteSliceDescriptor(Descriptor):
             return self.displacements(), {}
         if start is None:
             return (self.displacement(), 0), {}
+        steps, offset = self._steps, 0
+        if len(start) != len(steps):
+            self.at(given)  # raises
+        for a, (last, step) in zip(start, steps):
+            if not 0 <= a <= last:
+                self.at(given)  # raises
+            offset += a * step
         if self.element.packed:
             return (self.at(given).displacement(), 0), {}
-        strides, offset = self.dest_strides or c_strides(self.dest_shape), 0
-        if len(start) != len(strides):
-            self.at(given)
-        for a, (low, high), extent, stride in zip(start, self.ranges, self.dest_shape, strides):
-            if a < 0 or a + high - low > extent:
-                self.at(given)
-            offset += a * stride
-        return (offset * self.element.bits // 8, 0), {}
+        return (offset, 0), {}
+
+    @cached_property
+    def _steps(self) -> tuple[tuple[int, int], ...]:
+        """The largest start and the bytes a step, an axis."""
+        strides, size = self.layout("dest").strides, self.element.bits // 8
+        return tuple((n - m, s * size) for n, m, s in zip(self.dest_shape, self.extents, strides))
 
     def footprint(self, name: str, tensor: Tensor) -> Tensor:
         if name != "dest":
