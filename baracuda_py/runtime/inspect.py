@@ -61,7 +61,7 @@ class KernelView:
         if tool is None:
             raise UnsupportedError(
                 "showing SASS needs cuobjdump or nvdisasm, and neither is on PATH, in a CUDA toolkit, in a CUDA wheel or "
-                "in Triton: pip install nvidia-cuda-nvcc-cu12, or install the CUDA toolkit"
+                "in Triton: pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm, or install the CUDA toolkit"
             )
         compiled = self._compiled()
         with tempfile.TemporaryDirectory() as folder:

@@ -89,19 +89,24 @@ def cccl_version() -> str:
 
 @lru_cache(maxsize=1)
 def disassembler() -> str | None:
-    """The path of cuobjdump or nvdisasm, or None: PATH, a toolkit, a CUDA wheel, or the copy that Triton ships."""
-    for tool in ("cuobjdump", "nvdisasm"):
-        on_path = shutil.which(tool)
-        if on_path:
-            return on_path
-        candidates = [root / "bin" / tool for root in _roots()]
-        triton = importlib.util.find_spec("triton")
-        for base in (triton.submodule_search_locations or []) if triton else []:
-            candidates.append(Path(base) / "backends" / "nvidia" / "bin" / tool)
-        for path in candidates:
-            if path.is_file() and os.access(path, os.X_OK):
-                return str(path)
-    return None
+    """The path of cuobjdump or nvdisasm, or None: PATH, a toolkit, a CUDA wheel of any version, or Triton's own copy."""
+    folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    folders += [root / "bin" for root in _roots()]
+    nvidia = importlib.util.find_spec("nvidia")
+    for base in (nvidia.submodule_search_locations or []) if nvidia else []:
+        folders += sorted(Path(base).glob("cu*/bin"), reverse=True)
+    triton = importlib.util.find_spec("triton")
+    for base in (triton.submodule_search_locations or []) if triton else []:
+        folders.append(Path(base) / "backends" / "nvidia" / "bin")
+    # cuobjdump picks one kernel of a cubin, but only calls nvdisasm, which it looks for on PATH and beside itself.
+    for folder in folders:
+        if _runs(folder / "cuobjdump") and (shutil.which("nvdisasm") or _runs(folder / "nvdisasm")):
+            return str(folder / "cuobjdump")
+    return next((str(folder / "nvdisasm") for folder in folders if _runs(folder / "nvdisasm")), None)
+
+
+def _runs(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
 
 
 def installed_version(distribution: str) -> str | None:
