@@ -1,0 +1,247 @@
+"""Shows what was found here, what is missing, and how to get it. Never fails: a probe that breaks is a line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["SUMMARY", "Finding", "arguments", "findings", "run"]
+
+SUMMARY = "what was found here, what is missing, how to get it"
+
+_EXTRAS = "pip install 'baracuda-py[{}]'"
+_DRIVER = "install NVIDIA's driver on a machine with a GPU of compute capability 8.0 or later"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked for. `value` is None where it is missing, and `get` says how to have it; `extra` is for JSON."""
+
+    group: str
+    name: str
+    value: str | None
+    get: str = ""
+    note: str = ""
+    extra: Mapping[str, Any] | None = None
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="JSON")
+
+
+def run(given: argparse.Namespace) -> int:
+    found = findings()
+    able = abilities(found)
+    if given.json:
+        print(json.dumps({"findings": [asdict(f) for f in found], "abilities": able}, indent=2))
+    else:
+        _show(found, able)
+    return 0
+
+
+def findings() -> list[Finding]:
+    """Every probe's answer, in the order shown."""
+    cuda = _wanted_extra()
+    probes: list[tuple[str, str, Callable[[], Any], str]] = [
+        (
+            "here",
+            "Python",
+            lambda: f"{platform.python_version()} ({platform.python_implementation()}, {sys.executable})",
+            "",
+        ),
+        ("here", "OS", platform.platform, ""),
+        ("here", "baracuda_py", _ourselves, ""),
+        ("here", "NumPy", lambda: _version("numpy"), "pip install numpy"),
+        ("here", "ml_dtypes", lambda: _version("ml_dtypes"), "pip install ml_dtypes"),
+        ("GPU", "CuPy", _cupy, _EXTRAS.format(cuda)),
+        ("GPU", "cuda.bindings", lambda: _version("cuda-bindings"), _EXTRAS.format(cuda)),
+        ("GPU", "driver", _driver, _DRIVER),
+        ("compile", "NVRTC", _nvrtc, _EXTRAS.format(cuda)),
+        ("compile", "CUDA headers", lambda: _headers("cuda_fp16.h", "cuda_bf16.h"), _EXTRAS.format(cuda)),
+        ("compile", "CCCL headers", _cccl, _EXTRAS.format(cuda.replace("cuda", "full"))),
+        (
+            "compile",
+            "disassembler",
+            _disassembler,
+            "pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm (for SASS only)",
+        ),
+        ("compile", "kernel cache", _cache, "set BARACUDA_CACHE_DIR to a folder that can be written"),
+        ("optional", "torch", lambda: _version("torch"), _EXTRAS.format("torch")),
+        ("optional", "jax", lambda: _version("jax"), f"pip install 'jax[{cuda}]'"),
+        ("optional", "matplotlib", lambda: _version("matplotlib"), _EXTRAS.format("bench")),
+        ("optional", "NVML", lambda: _version("nvidia-ml-py"), _EXTRAS.format("bench")),
+    ]
+    found = [_probe(*p) for p in probes]
+    place = next(i for i, f in enumerate(found) if f.name == "driver") + 1
+    return [*found[:place], *_gpus(), *found[place:]]
+
+
+def abilities(found: list[Finding]) -> dict[str, bool]:
+    """What can be done here."""
+    have = {f.name for f in found if f.value is not None}
+    compiles = {"NVRTC", "CUDA headers"} <= have
+    return {
+        "select and explain": True,
+        "run on NumPy": True,
+        "compile": compiles,
+        "run on a GPU": compiles and any(f.name.startswith("GPU ") and f.value for f in found),
+        "show SASS": compiles and "disassembler" in have,
+    }
+
+
+def _probe(group: str, name: str, probe: Callable[[], Any], get: str) -> Finding:
+    try:
+        answer = probe()
+    except Exception as error:  # whatever is broken here is what this command is asked about
+        return Finding(group, name, None, get, _one_line(error))
+    value, note = answer if isinstance(answer, tuple) else (answer, "")
+    return Finding(group, name, value, "" if value else get, note)
+
+
+def _one_line(error: Exception) -> str:
+    # Our own reasons end in an install hint, which the `get` column says already.
+    return " ".join(str(getattr(error, "reason", error)).split()).partition(": pip install")[0] or type(error).__name__
+
+
+def _version(distribution: str) -> str | None:
+    from ..runtime.toolchain import installed_version
+
+    return installed_version(distribution)
+
+
+def _ourselves() -> str:
+    from .. import __version__
+    from .demo import checkout
+
+    root = checkout()
+    return f"{__version__} ({f'checkout {root}' if root else f'installed in {Path(__file__).resolve().parents[1]}'})"
+
+
+def _wanted_extra() -> str:
+    """The extra for the driver here: cuda13 where it speaks CUDA 13, else cuda12, which every driver of today takes."""
+    try:
+        from ..runtime.driver import cupy_or_none
+
+        module = cupy_or_none()
+        return "cuda13" if module is not None and module.cuda.runtime.driverGetVersion() >= 13000 else "cuda12"
+    except Exception:
+        return "cuda12"
+
+
+def _cupy() -> tuple[str | None, str]:
+    from ..runtime.driver import cupy_or_none
+
+    wheels = [name for name in ("cupy-cuda12x", "cupy-cuda13x", "cupy-cuda11x", "cupy") if _version(name)]
+    module = cupy_or_none()
+    if module is None:
+        return None, f"{wheels[0]} is installed and cannot be imported" if wheels else ""
+    clash = (
+        f"{' and '.join(wheels)} are both installed and share a folder: uninstall all but one"
+        if len(wheels) > 1
+        else ""
+    )
+    return f"{module.__version__} ({', '.join(wheels) or 'built from source'})", clash
+
+
+def _driver() -> tuple[str | None, str]:
+    from ..runtime.driver import cupy_or_none
+
+    module = cupy_or_none()
+    speaks = int(module.cuda.runtime.driverGetVersion()) if module is not None else 0
+    report = Path("/proc/driver/nvidia/version")
+    text = report.read_text() if report.is_file() else ""
+    match = re.search(r"\b(\d{3}\.\d+(?:\.\d+)?)\b", text)
+    version = match[1] if match else None
+    if not speaks:
+        return version, "" if module is not None else "its CUDA version is read through CuPy"
+    return f"{version or 'unknown version'}, CUDA {speaks // 1000}.{speaks % 1000 // 10}", ""
+
+
+def _gpus() -> list[Finding]:
+    try:
+        from ..runtime.device import Device
+        from ..runtime.driver import device_count
+
+        return [_gpu(i, Device(i).spec) for i in range(device_count())] or [
+            Finding("GPU", "GPU 0", None, 'device="cpu" runs on NumPy, device="sm_90a" selects and compiles')
+        ]
+    except Exception as error:
+        return [Finding("GPU", "GPU 0", None, _DRIVER, _one_line(error))]
+
+
+def _gpu(ordinal: int, spec: Any) -> Finding:
+    text = f"{spec}, {spec.sms} SMs, {spec.bandwidth / 1e12:.2f} TB/s, {spec.l2_bytes >> 20} MiB L2, tier {spec.tier}"
+    names = ("name", "arch", "sms", "shared_bytes", "l2_bytes", "bandwidth")
+    extra = {**{name: getattr(spec, name) for name in names}, "tier": spec.tier.value}
+    return Finding("GPU", f"GPU {ordinal}", text, extra=extra)
+
+
+def _nvrtc() -> str:
+    from ..runtime.toolchain import nvrtc_version
+
+    return ".".join(map(str, nvrtc_version()))
+
+
+def _headers(*names: str) -> str:
+    from ..runtime.toolchain import include_dirs
+
+    return ", ".join(include_dirs(frozenset(names)))
+
+
+def _cccl() -> tuple[str | None, str]:
+    from ..runtime.toolchain import cccl_version
+
+    code = cccl_version()  # 3000001 is 3.0.1
+    version = (
+        f"{int(code) // 1_000_000}.{int(code) // 1000 % 1000}.{int(code) % 1000}" if code.isdigit() else code or None
+    )
+    return version, "only the kernels that use CUB's block primitives need them"
+
+
+def _disassembler() -> str | None:
+    from ..runtime.toolchain import disassembler
+
+    return disassembler()
+
+
+def _cache() -> tuple[str | None, str]:
+    from ..runtime.cache import LIMIT_BYTES, cache_dir
+    from .terminal import bytes_text
+
+    folder = cache_dir()
+    there = next(p for p in (folder, *folder.parents) if p.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        return None, f"{folder} cannot be written: kernels are compiled again in every process"
+    sizes = [p.stat().st_size for p in folder.iterdir() if p.is_file()] if folder.is_dir() else []
+    return f"{folder} ({len(sizes)} files, {bytes_text(sum(sizes))} of at most {bytes_text(LIMIT_BYTES)})", ""
+
+
+def _show(found: list[Finding], able: Mapping[str, bool]) -> None:
+    from rich.text import Text
+
+    from .terminal import console, show_table
+
+    rows = []
+    group = ""
+    for f in found:
+        value = Text(f.value) if f.value else Text("missing", style="dim" if f.group == "optional" else "yellow")
+        rows.append(
+            (Text("" if f.group == group else f.group, style="bold"), f.name, value, Text(f.get, style="cyan"), f.note)
+        )
+        group = f.group
+    screen = console()
+    show_table(screen, ("", "what", "found", "how to get it", "note"), rows)
+    line = Text("\nhere you can: ")
+    for i, (name, can) in enumerate(able.items()):
+        line.append(", " if i else "").append(f"{name} ", style="").append(
+            "yes" if can else "no", style="green" if can else "yellow"
+        )
+    screen.print(line)

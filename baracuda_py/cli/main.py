@@ -1,0 +1,77 @@
+"""The command line: one subcommand a file, errors in one line, exit codes that scripts can rely on.
+
+0: done; 1: something was checked and is wrong; 2: it cannot be done as asked (bad arguments, no GPU, no such op).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..types import BaracudaError
+from . import bench, compile, demo, env, explain, ops
+from .terminal import complain
+
+__all__ = ["COMMANDS", "main"]
+
+# A command module has SUMMARY (the line in the overview), arguments(parser) and run(arguments) -> exit code.
+COMMANDS = {"demo": demo, "ops": ops, "explain": explain, "compile": compile, "env": env, "bench": bench}
+
+_DESCRIPTION = "CUDA kernels for CuPy, PyTorch and JAX arrays behind plans that explain themselves."
+_EPILOG = """first steps:
+  {prog} env                   what is installed, what is missing, how to get it
+  {prog} demo                  a checked run, on the GPU or on NumPy
+  {prog} ops soft              ops by name, category or summary
+  {prog} COMMAND --help        a command's own arguments
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    prog = "baracuda" if Path(sys.argv[0]).stem == "baracuda" else "python -m baracuda_py"
+    raw = argparse.RawDescriptionHelpFormatter
+    top = argparse.ArgumentParser(
+        prog=prog, description=_DESCRIPTION, epilog=_EPILOG.format(prog=prog), formatter_class=raw
+    )
+    top.add_argument("--version", action="store_true", help="print the version and stop")
+    top.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name, module in COMMANDS.items():
+        sub = commands.add_parser(name, help=module.SUMMARY, description=module.__doc__, formatter_class=raw)
+        sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        module.arguments(sub)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    with contextlib.suppress(AttributeError, ValueError):
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal that cannot say "µs"
+    top = parser()
+    try:
+        given = top.parse_args(argv)
+    except SystemExit as stop:  # argparse has printed why
+        return int(stop.code or 0)
+    if given.version:
+        from .. import __version__
+
+        print(__version__)
+        return 0
+    if given.command is None:
+        top.print_help()
+        return 0
+    try:
+        return int(COMMANDS[given.command].run(given))
+    except BaracudaError as error:
+        if given.debug:
+            raise
+        complain(str(error))
+        return 2
+    except KeyboardInterrupt:
+        if given.debug:
+            raise
+        complain("interrupted")
+        return 130

@@ -1,0 +1,94 @@
+"""What the commands print with: one console, one sort of table, numbers with their units. Rich is imported on use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+__all__ = ["bytes_text", "complain", "console", "device_of", "progress", "rate_text", "show_table", "time_text"]
+
+# A pipe has no width: lines are as long as their text, so that grep and diff see whole rows.
+_PIPE_WIDTH = 1000
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console on the present stdout (or stderr): a terminal's own width, or none at all in a pipe."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, width=None if stream.isatty() else _PIPE_WIDTH, highlight=False, emoji=False)
+
+
+def complain(text: str) -> None:
+    """One red line on stderr, never wrapped."""
+    from rich.text import Text
+
+    line = " ".join(text.split())
+    console(stderr=True).print(Text(f"error: {line}", style="red"), soft_wrap=True)
+
+
+def show_table(screen: Console, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> None:
+    """Prints a table. In a narrow terminal texts fold inside their columns; the first column and numbers never do.
+
+    A column whose head begins with ``>`` is of numbers. Cells are Rich Text or plain text, never markup.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for i, column in enumerate(columns):
+        number = column.startswith(">")
+        made.add_column(column.removeprefix(">"), justify="right" if number else "left", no_wrap=number or i == 0)
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    if title:
+        screen.print(Text(f"\n{title}", style="bold"))
+    if screen.is_terminal:
+        screen.print(made)
+        return
+    with screen.capture() as drawn:
+        screen.print(made)
+    for line in drawn.get().splitlines():  # without the spaces that fill every line up to the table's width
+        screen.out(line.rstrip(), highlight=False)
+
+
+def progress(screen: Console) -> Progress:
+    """A progress bar that vanishes when done; silent where the console is no terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal)
+
+
+def device_of(text: str | None) -> Any:
+    """``--device``: an ordinal, a name, or None."""
+    return int(text) if text is not None and text.isdigit() else text
+
+
+def bytes_text(count: float) -> str:
+    """Bytes in powers of two, as memory is sold: ``1 GiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    raise AssertionError
+
+
+def time_text(seconds: float) -> str:
+    """A duration in µs, ms or s."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.3g} µs"
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def rate_text(bytes_per_second: float) -> str:
+    """Bytes a second in powers of ten, as bandwidth is quoted: ``4.1 TB/s``."""
+    if bytes_per_second >= 1e12:
+        return f"{bytes_per_second / 1e12:.2f} TB/s"
+    return f"{bytes_per_second / 1e9:.3g} GB/s"
