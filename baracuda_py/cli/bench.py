@@ -191,7 +191,8 @@ def _time(op: Op, kind: str, size: int, repeats: int) -> Result:
     from ..types import ElementKind
 
     element = ElementKind.of(kind)
-    problem = _BUILDERS.get(op.name, _map)(op, element.dtype, size)
+    build: Callable[[Any, Any, int], Problem] = _BUILDERS.get(op.name) or _map
+    problem = build(op, element.dtype, size)
     described = {name: x for name, x in problem.operands.items() if name != "out"}
     plan = op.plan.select(op.of(**described, **problem.options))
     seconds = plan.profile(repeats=repeats, **problem.operands)

@@ -40,11 +40,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
+    from ..runtime.toolchain import nvrtc
     from ..types import BaracudaError
     from .problems import resolve_ops
     from .terminal import complain, console, progress
 
     arches = _arches(given)
+    nvrtc()  # where it is missing, say so once
     screen = console()
     jobs = [(op, arch, kernels_of(op, arch, given.limit)) for arch in arches for op in resolve_ops(given.ops)]
     rows, failed = [], 0

@@ -77,7 +77,7 @@ def run(given: argparse.Namespace) -> int:
                 wrong += 1
                 screen.print("  [bold red]FAIL[/]", end="  ")
                 screen.print(str(error), markup=False)
-    passed = f"{len(steps) - wrong} of {len(steps)} checks passed"
+    passed = f"{len(steps) - wrong} of {len(steps)} checks"
     screen.print(f"\n[bold red]FAILED[/]: {passed}" if wrong else f"\n[bold green]PASSED[/]: {passed}")
     return int(wrong > 0)
 
@@ -372,4 +372,4 @@ def _title(screen: Any, number: str, text: str) -> None:
 
 def _indent(screen: Any, text: str) -> None:
     for line in text.splitlines():
-        screen.print(f"    {line}", markup=False, style="dim", soft_wrap=True)
+        screen.print(f"    {line}", markup=False, style="dim", no_wrap=True, overflow="ellipsis")

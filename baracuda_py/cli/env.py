@@ -233,15 +233,15 @@ def _show(found: list[Finding], able: Mapping[str, bool]) -> None:
     group = ""
     for f in found:
         value = Text(f.value) if f.value else Text("missing", style="dim" if f.group == "optional" else "yellow")
-        rows.append(
-            (Text("" if f.group == group else f.group, style="bold"), f.name, value, Text(f.get, style="cyan"), f.note)
-        )
+        if f.get:
+            value.append(": ", style="default").append(f.get, style="cyan")
+        if f.note:
+            value.append(f" ({f.note})", style="dim")
+        rows.append((Text("" if f.group == group else f.group, style="bold"), Text(f.name, no_wrap=True), value))
         group = f.group
     screen = console()
-    show_table(screen, ("", "what", "found", "how to get it", "note"), rows)
+    show_table(screen, ("", "what", "found, or how to get it"), rows)
     line = Text("\nhere you can: ")
     for i, (name, can) in enumerate(able.items()):
-        line.append(", " if i else "").append(f"{name} ", style="").append(
-            "yes" if can else "no", style="green" if can else "yellow"
-        )
+        line.append(f"{', ' if i else ''}{name} ").append("yes" if can else "no", style="green" if can else "yellow")
     screen.print(line)

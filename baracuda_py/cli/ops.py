@@ -13,6 +13,7 @@ __all__ = ["SUMMARY", "arguments", "describe", "run"]
 
 SUMMARY = "list the ops: kinds, variants, bounds, verified where"
 DEVICE = "h200"
+_WIDE = 130  # a narrower terminal is spared the variants, which `explain` shows with their reasons
 _SHOWN = ("f32", "bf16")  # the kinds whose bounds the table shows; --json has them all
 
 
@@ -38,10 +39,11 @@ def run(given: argparse.Namespace) -> int:
         print(json.dumps(found, indent=2))
         return 0
     screen = console()
+    head = ("op", "takes", f"bound {' / '.join(_SHOWN)}", "verified on", "what it computes", "variants")
+    columns = len(head) if screen.width >= _WIDE else len(head) - 1
     for category in dict.fromkeys(op["category"] for op in found):
-        rows = [_cells(op) for op in found if op["category"] == category]
-        head = ("op", "takes", f"bound {' / '.join(_SHOWN)}", "verified on", "variants", "what it computes")
-        show_table(screen, head, rows, title=category)
+        rows = [_cells(op)[:columns] for op in found if op["category"] == category]
+        show_table(screen, head[:columns], rows, title=category)
     screen.print(f"\n{len(found)} ops; bounds are those of plans for {spec}. `explain OP` shows one at work.")
     return 0
 
@@ -84,6 +86,6 @@ def _cells(op: dict[str, Any]) -> tuple[Any, ...]:
         op["takes"],
         bounds[0] if len(set(bounds)) == 1 else " / ".join(bounds),
         Text(where, style="green") if where else Text("unverified", style="yellow"),
-        " ".join(op["variants"]),
         op["summary"],
+        " ".join(op["variants"]),
     )

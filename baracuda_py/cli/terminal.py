@@ -44,7 +44,11 @@ def show_table(screen: Console, columns: Sequence[str], rows: Iterable[Sequence[
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for i, column in enumerate(columns):
         number = column.startswith(">")
-        made.add_column(column.removeprefix(">"), justify="right" if number else "left", no_wrap=number or i == 0)
+        fixed = number or i == 0
+        made.add_column(
+            column.removeprefix(">"), justify="right" if number else "left",
+            no_wrap=fixed, overflow="ellipsis" if fixed else "fold",
+        )  # fmt: skip
     for row in rows:
         made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
     if title:
