@@ -54,7 +54,8 @@ def contiguize(desc: Any, x: Array) -> Array:
         nibbles = unpack_nibbles(x)[..., : shape[-1]]
     else:
         flat = unpack_nibbles(x.reshape(-1))
-        at = np.full(shape, desc.x_phase)
+        below = sum(min(0, s * (n - 1)) for n, s in zip(shape, desc.x_strides))
+        at = np.full(shape, (desc.x_phase + below) % 2 - below)  # the bytes given start with the lowest one touched
         for axis, (extent, stride) in enumerate(zip(shape, desc.x_strides)):
             at = at + (np.arange(extent) * stride).reshape([-1 if a == axis else 1 for a in range(len(shape))])
         nibbles = flat[at]

@@ -124,7 +124,10 @@ class GpuBuffer:
             raise BufferTooSmallError(
                 f"GpuBuffer.strided: the view reaches bytes {low} to {high} of {self.nbytes}", high - low, self.nbytes, "stay inside the buffer"
             )
-        return GpuBuffer(self.array, self.element, tuple(shape), tuple(strides), offset)
+        bare = self.array.reshape(-1).view(np.uint8)[low:high]
+        start = offset - low * 8 // self.element.bits
+        held = bare if self.element.packed else bare.view(self.array.dtype)
+        return GpuBuffer(held, self.element, tuple(shape), tuple(strides), start)
 
     # -- reading it ------------------------------------------------------------------------------------------------
 
@@ -142,7 +145,8 @@ class GpuBuffer:
 
     def to_host(self) -> np.ndarray[Any, Any]:
         """A NumPy copy (packed kinds: their bytes). Waits for the current stream."""
-        return np.array(self.array) if isinstance(self.array, np.ndarray) else self.array.get()  # type: ignore[no-any-return]
+        host = np.array(self.array) if isinstance(self.array, np.ndarray) else self.array.get()
+        return host if self.element.packed else host.view(self.element.dtype)  # type: ignore[no-any-return]
 
     def __baracuda_tensor__(self) -> Tensor:
         return self._tensor

@@ -79,11 +79,12 @@ Bound: TypeAlias = Exact | Ulp | Componentwise
 
 
 def ulp_of(wide: Array, output: ElementKind) -> Array:
-    """The spacing of `output`'s numbers at each |wide|, subnormals included, as float64."""
+    """The spacing of `output`'s numbers at each |wide|, subnormals included (long double for f64: half of one counts)."""
     info = _float_info(output)
     magnitude = np.abs(np.asarray(wide, dtype=np.float64))  # rounding up to a power of two doubles the ulp, rightly
     _, exponent = np.frexp(np.where(np.isfinite(magnitude), magnitude, 1.0))
-    return np.ldexp(1.0, np.maximum(exponent - output.digits, info))
+    one = np.longdouble(1) if output is ElementKind.F64 else np.float64(1)
+    return np.asarray(np.ldexp(one, np.maximum(exponent - output.digits, info)))
 
 
 def _float_info(output: ElementKind) -> int:

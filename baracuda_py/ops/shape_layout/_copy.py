@@ -170,7 +170,7 @@ class Pitched(_CopyCandidate):
         return OK
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:  # noqa: ARG002
-        return 0.85 * min(1.0, copy.run / 512) if copy.grain >= 4 else 0.3
+        return 0.4 * min(1.0, copy.run / 512)
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:  # noqa: ARG002
         copy = desc.copy()
@@ -197,17 +197,12 @@ class Vectorised(_CopyCandidate):
             return no(f"contiguous runs are only {copy.run or copy.width} bytes", "unit stride along the last axis of both sides")
         return OK
 
-    def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[RunConfig]:
-        grain = desc.copy().grain
-        few = desc.copy().nbytes < device.sms * THREADS * CHUNK * 4
-        return [RunConfig(grain, unroll) for unroll in ((1, 2, 4) if few else (4, 2, 1))]
+    def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[RunConfig]:  # noqa: ARG002
+        return [RunConfig(desc.copy().grain, unroll) for unroll in (1, 2, 4)]
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
-        chunks = _chunks_per_run(copy)
-        used = copy.run / (chunks * CHUNK)
-        order = {4: 0.97, 2: 0.96, 1: 0.94}[config.unroll]
-        if copy.nbytes < 132 * THREADS * CHUNK * 4:
-            order = {1: 0.97, 2: 0.96, 4: 0.94}[config.unroll]
+        used = copy.run / (_chunks_per_run(copy) * CHUNK)
+        order = {1: 0.98, 2: 0.96, 4: 0.94}[config.unroll]
         return order * (1.0 if config.grain == CHUNK else 0.95) * (0.5 + 0.5 * used)
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: RunConfig) -> tuple[Step, ...]:  # noqa: ARG002
