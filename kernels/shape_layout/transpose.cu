@@ -1,15 +1,15 @@
 // Copies whose fastest axis differs between the two sides: dest[..., a, b] = source[..., a, b] with unit stride along b in
 // the destination and along a in the source.
 //
-// transpose_blocks: a thread transposes an N x N block in registers (N = VECTOR / WIDTH), reading N vectors along a and
-// writing N vectors along b. A warp spans 8 blocks along a (128-byte reads at VECTOR 16) by 4 along b; WARPS_A of a CTA's 8
-// warps lie along a, the others along b. No shared memory; N vectors a thread in flight.
+// transpose_blocks: a thread transposes an N x N block in registers (N = VECTOR / WIDTH), from N vectors along a to N along b.
+// A CTA of CA x CB threads stages its tile of CA N by CB N elements in shared memory (CA CB N VECTOR bytes, 16 KB at 16 x 8),
+// 16-byte chunks swizzled by the block row so that neither side has bank conflicts, and stores whole rows of CB vectors.
 // transpose_tile: any alignment; 64 x 64 elements through padded shared memory, 64 * 65 * WIDTH bytes.
-// Bound of both: memory bandwidth.
+// Both: neighbouring CTAs lie along b, so that destination rows fill up in order. Bound: memory bandwidth.
 #include "index.cuh"
 
-constexpr int THREADS = 256;
 constexpr int TILE = 64;
+constexpr int TILE_THREADS = 256;
 
 template <int BYTES> struct Word;
 template <> struct Word<1> { using type = u8; };
@@ -18,99 +18,103 @@ template <> struct Word<4> { using type = u32; };
 template <> struct Word<8> { using type = u64; };
 template <> struct Word<16> { using type = uint4; };
 
+// Which tile a CTA has, and where its batch lies. Tiles along b are neighbours.
+template <int R> struct Place {
+  i64 a, b, offset[2];
+  __device__ __forceinline__ Place(u32 tiles_a, u32 tiles_b, const Dims<u64, R, 2>& dims) : offset{0, 0} {
+    u64 batch = blockIdx.x / (u64(tiles_a) * tiles_b);
+    u32 rest = u32(blockIdx.x - batch * tiles_a * tiles_b);
+    a = rest / tiles_b;
+    b = rest - u32(a) * tiles_b;
+    if (R > 0) dims.locate(batch, offset);
+  }
+};
+
 // In-register transpose of N rows of N elements, each row one vector.
 template <class T, int N> __device__ __forceinline__ void flip(Vec<T, N> (&rows)[N]) {
   Vec<T, N> turned[N];
+  if constexpr (sizeof(T) == 2 && N > 1) {  // pairwise with PRMT, so that the compiler never unpacks to single halves
+    u32 from[N][N / 2], to[N][N / 2];
+    memcpy(from, rows, sizeof(from));
 #pragma unroll
-  for (int i = 0; i < N; ++i)
+    for (int i = 0; i < N; ++i)
 #pragma unroll
-    for (int j = 0; j < N; ++j) turned[i].at[j] = rows[j].at[i];
+      for (int j = 0; j < N / 2; ++j)
+        to[i][j] = __byte_perm(from[2 * j][i / 2], from[2 * j + 1][i / 2], i % 2 ? 0x7632 : 0x5410);
+    memcpy(turned, to, sizeof(to));
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+#pragma unroll
+      for (int j = 0; j < N; ++j) turned[i].at[j] = rows[j].at[i];
+  }
 #pragma unroll
   for (int i = 0; i < N; ++i) rows[i] = turned[i];
 }
 
-// 16-bit blocks pairwise with PRMT, so that the compiler never unpacks to single halves.
-template <int N> __device__ __forceinline__ void flip16(u32 (&r)[N][N / 2]) {
-  u32 t[N][N / 2];
-#pragma unroll
-  for (int i = 0; i < N; ++i)
-#pragma unroll
-    for (int j = 0; j < N / 2; ++j)
-      t[i][j] = __byte_perm(r[2 * j][i / 2], r[2 * j + 1][i / 2], i % 2 ? 0x7632 : 0x5410);
-#pragma unroll
-  for (int i = 0; i < N; ++i)
-#pragma unroll
-    for (int j = 0; j < N / 2; ++j) r[i][j] = t[i][j];
-}
-
-template <int WIDTH, int VECTOR, int WARPS_A, int R>
-__global__ void __launch_bounds__(THREADS)
+template <int WIDTH, int VECTOR, int CA, int CB, int R>
+__global__ void __launch_bounds__(CA* CB)
 transpose_blocks(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 dest_a, i64 source_b, u32 tiles_a, u32 tiles_b,
                  Dims<u64, R, 2> dims) {
   using T = typename Word<WIDTH>::type;
   constexpr int N = VECTOR / WIDTH;
   using V = Vec<T, N>;
-  u64 tile = blockIdx.x;
-  u64 batch = tile / (u64(tiles_a) * tiles_b);
-  u32 rest = u32(tile - batch * tiles_a * tiles_b);
-  u32 tile_b = rest / tiles_a, tile_a = rest - tile_b * tiles_a;
-  u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  i64 a = (i64(tile_a) * (8 * WARPS_A) + warp % WARPS_A * 8 + lane % 8) * N;
-  i64 b = (i64(tile_b) * (32 / WARPS_A) + warp / WARPS_A * 4 + lane / 8) * N;
-  if (a >= extent_a || b >= extent_b) return;
-  i64 offset[2] = {0, 0};
-  if (R > 0) dims.locate(batch, offset);
-  const u8* from = source + offset[1] + b * source_b + a * WIDTH;
-  u8* to = dest + offset[0] + a * dest_a + b * WIDTH;
-  if (a + N <= extent_a && b + N <= extent_b) {
-    if constexpr (WIDTH == 2 && N > 1) {
-      u32 r[N][N / 2];
-#pragma unroll
-      for (int i = 0; i < N; ++i) *reinterpret_cast<Vec<u32, N / 2>*>(r[i]) = *reinterpret_cast<const Vec<u32, N / 2>*>(from + i * source_b);
-      flip16(r);
-#pragma unroll
-      for (int i = 0; i < N; ++i) *reinterpret_cast<Vec<u32, N / 2>*>(to + i * dest_a) = *reinterpret_cast<Vec<u32, N / 2>*>(r[i]);
-    } else {
-      V rows[N];
+  __shared__ V staged[CA * N][CB];
+  const Place<R> place(tiles_a, tiles_b, dims);
+  const i64 a0 = place.a * (CA * N), b0 = place.b * (CB * N);
+  {
+    const int ca = threadIdx.x % CA, cb = threadIdx.x / CA;
+    const i64 a = a0 + ca * N, b = b0 + cb * N;
+    const u8* from = source + place.offset[1] + b * source_b + a * WIDTH;
+    V rows[N];
+    if (a + N <= extent_a && b + N <= extent_b) {
 #pragma unroll
       for (int i = 0; i < N; ++i) rows[i] = *reinterpret_cast<const V*>(from + i * source_b);
-      flip(rows);
+    } else {
 #pragma unroll
-      for (int i = 0; i < N; ++i) *reinterpret_cast<V*>(to + i * dest_a) = rows[i];
+      for (int i = 0; i < N; ++i)
+#pragma unroll
+        for (int j = 0; j < N; ++j)
+          rows[i].at[j] = b + i < extent_b && a + j < extent_a ? *reinterpret_cast<const T*>(from + i * source_b + j * WIDTH) : T{};
     }
-  } else {
-    for (int i = 0; i < N && b + i < extent_b; ++i)
-      for (int j = 0; j < N && a + j < extent_a; ++j)
-        *reinterpret_cast<T*>(to + j * dest_a + i * WIDTH) = *reinterpret_cast<const T*>(from + i * source_b + j * WIDTH);
+    flip(rows);
+#pragma unroll
+    for (int i = 0; i < N; ++i) staged[ca * N + i][cb ^ (ca % CB)] = rows[i];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    const int at = threadIdx.x + k * (CA * CB), row = at / CB, chunk = at % CB;
+    const i64 a = a0 + row, b = b0 + chunk * N;
+    if (a >= extent_a) continue;
+    const V value = staged[row][chunk ^ (row / N % CB)];
+    u8* to = dest + place.offset[0] + a * dest_a + b * WIDTH;
+    if (b + N <= extent_b) {
+      *reinterpret_cast<V*>(to) = value;
+    } else {
+#pragma unroll
+      for (int j = 0; j < N; ++j)
+        if (b + j < extent_b) *reinterpret_cast<T*>(to + j * WIDTH) = value.at[j];
+    }
   }
 }
 
 template <int WIDTH, int R>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(TILE_THREADS)
 transpose_tile(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 dest_a, i64 source_b, u32 tiles_a, u32 tiles_b,
                Dims<u64, R, 2> dims) {
   using T = typename Word<WIDTH>::type;
-  __shared__ alignas(16) u8 storage[TILE * (TILE + 1) * WIDTH];
-  T* tile_data = reinterpret_cast<T*>(storage);
-  u64 tile = blockIdx.x;
-  u64 batch = tile / (u64(tiles_a) * tiles_b);
-  u32 rest = u32(tile - batch * tiles_a * tiles_b);
-  u32 tile_b = rest / tiles_a, tile_a = rest - tile_b * tiles_a;
-  i64 a0 = i64(tile_a) * TILE, b0 = i64(tile_b) * TILE;
-  i64 offset[2] = {0, 0};
-  if (R > 0) dims.locate(batch, offset);
-  int fast = threadIdx.x % TILE, slow = threadIdx.x / TILE;
+  __shared__ T staged[TILE][TILE + 1];
+  const Place<R> place(tiles_a, tiles_b, dims);
+  const i64 a0 = place.a * TILE, b0 = place.b * TILE;
+  const int fast = threadIdx.x % TILE, slow = threadIdx.x / TILE;
 #pragma unroll
-  for (int k = 0; k < TILE; k += THREADS / TILE) {
-    i64 a = a0 + fast, b = b0 + slow + k;
-    if (a < extent_a && b < extent_b)
-      tile_data[(slow + k) * (TILE + 1) + fast] = *reinterpret_cast<const T*>(source + offset[1] + b * source_b + a * WIDTH);
-  }
+  for (int k = slow; k < TILE; k += TILE_THREADS / TILE)
+    if (a0 + fast < extent_a && b0 + k < extent_b)
+      staged[k][fast] = *reinterpret_cast<const T*>(source + place.offset[1] + (b0 + k) * source_b + (a0 + fast) * WIDTH);
   __syncthreads();
 #pragma unroll
-  for (int k = 0; k < TILE; k += THREADS / TILE) {
-    i64 a = a0 + slow + k, b = b0 + fast;
-    if (a < extent_a && b < extent_b)
-      *reinterpret_cast<T*>(dest + offset[0] + a * dest_a + b * WIDTH) = tile_data[fast * (TILE + 1) + slow + k];
-  }
+  for (int k = slow; k < TILE; k += TILE_THREADS / TILE)
+    if (a0 + k < extent_a && b0 + fast < extent_b)
+      *reinterpret_cast<T*>(dest + place.offset[0] + (a0 + k) * dest_a + (b0 + fast) * WIDTH) = staged[fast][k];
 }

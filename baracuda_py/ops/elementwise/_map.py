@@ -192,7 +192,8 @@ def _widest(desc: MapDescriptor) -> int:
     return max(1, 16 // max(desc.layout(n).element.dtype.itemsize for n in ("out", *desc.inputs)))
 
 
-# On an H200 one access a thread in CTAs of 128 streams fastest; from here on a second hides the arithmetic's latency.
+# On an H200 one access a thread in CTAs of 128 streams fastest; for 16-bit results from this many instructions an element
+# on, a second access hides the arithmetic's latency.
 HEAVY = 14.0
 
 
@@ -213,11 +214,13 @@ class Contiguous(_Map):
 
     def configs(self, desc: MapDescriptor, device: DeviceSpec) -> Iterable[MapConfig]:  # noqa: ARG002
         vector = min(_widest(desc), *(_align_in_elements(desc, n) for n in ("out", *desc.inputs)))
-        return [MapConfig(vector, unroll, threads) for threads in (128, 256, 512) for unroll in (1, 2, 4)]
+        unrolls = (1,) if desc.layout("out").element is ElementKind.F64 else (1, 2, 4)  # f64 functions spill beyond
+        return [MapConfig(vector, unroll, threads) for threads in (128, 256, 512) for unroll in unrolls]
 
     def cost(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> Cost:
         full = config.vector / _widest(desc)
-        unroll = 2 if _instructions(desc) >= HEAVY else 1
+        narrow = desc.layout("out").element in (ElementKind.F16, ElementKind.BF16)
+        unroll = 2 if narrow and _instructions(desc) >= HEAVY else 1
         rank = 1.0 if (config.unroll, config.threads) == (unroll, 128) else 0.97
         return self._cost(desc, device, rank * max(0.3, full), 3.0 / config.vector)
 
@@ -243,7 +246,7 @@ class Strided(_Map):
         vector = _widest(desc)
         while vector > 1 and not self._vector_fits(desc, names, shape, strides, vector):
             vector //= 2
-        return [MapConfig(vector, unroll, 256) for unroll in (1, 2)]
+        return [MapConfig(vector, unroll, 256) for unroll in ((1,) if desc.layout("out").element is ElementKind.F64 else (1, 2))]
 
     @staticmethod
     def _vector_fits(

@@ -280,22 +280,27 @@ def _planes(copy: CopyProblem) -> _Planes | None:
 
 @dataclass(frozen=True)
 class BlockConfig:
-    """Bytes an access, and how many of a CTA's 8 warps lie along the source's fast axis."""
+    """Bytes an access, and the blocks that a CTA's tile has along the source's and the destination's fast axis."""
 
     vector: int
-    warps_a: int
+    blocks_a: int
+    blocks_b: int
 
     def tile(self, width: int) -> tuple[int, int]:
         """Elements a CTA covers along both axes."""
         n = self.vector // width
-        return 8 * self.warps_a * n, 32 // self.warps_a * n
+        return self.blocks_a * n, self.blocks_b * n
 
     def __str__(self) -> str:
-        return f"w{self.vector}a{self.warps_a}"
+        return f"w{self.vector}b{self.blocks_a}x{self.blocks_b}"
+
+
+# Measured on an H200: narrow elements, wide elements.
+PREFERRED_BLOCKS = ((16, 8), (16, 16))
 
 
 class Transpose(_CopyCandidate):
-    """The fastest axis differs: blocks transposed in registers, 16-byte accesses on both sides."""
+    """The fastest axis differs: blocks transposed in registers, staged in shared memory, 16-byte accesses on both sides."""
 
     variant = "transpose"
 
@@ -317,19 +322,20 @@ class Transpose(_CopyCandidate):
         planes = _planes(copy)
         assert planes is not None
         widths = [v for v in (16, 8, 4, 2) if copy.width <= v <= self.vector(copy, planes)]
-        return [BlockConfig(v, warps) for v in widths[:2] for warps in (2, 1, 4)]
+        return [BlockConfig(v, a, b) for v in widths[:2] for a, b in ((16, 8), (16, 16), (8, 8))]
 
     def efficiency(self, copy: CopyProblem, config: BlockConfig) -> float:
         planes = _planes(copy)
         assert planes is not None
         tile_a, tile_b = config.tile(copy.width)
         filled = planes.a / (-(-planes.a // tile_a) * tile_a) * planes.b / (-(-planes.b // tile_b) * tile_b)
-        order = 1.0 if config.warps_a == 2 else 0.98
-        return order * {16: 0.9, 8: 0.75, 4: 0.5, 2: 0.3}.get(config.vector, 0.3) * max(filled, 0.05)
+        order = 1.0 if (config.blocks_a, config.blocks_b) == PREFERRED_BLOCKS[copy.width >= 4] else 0.98
+        return order * {16: 0.95, 8: 0.75, 4: 0.5, 2: 0.3}.get(config.vector, 0.3) * max(filled, 0.05)
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: BlockConfig) -> tuple[Step, ...]:  # noqa: ARG002
         copy = desc.copy()
-        return _transpose_launch(copy, f"transpose_blocks<{copy.width}, {config.vector}, {config.warps_a}, ", *config.tile(copy.width))
+        entry = f"transpose_blocks<{copy.width}, {config.vector}, {config.blocks_a}, {config.blocks_b}, "
+        return _transpose_launch(copy, entry, config.tile(copy.width), config.blocks_a * config.blocks_b)
 
 
 class TransposeTile(_CopyCandidate):
@@ -352,20 +358,20 @@ class TransposeTile(_CopyCandidate):
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:  # noqa: ARG002
         copy = desc.copy()
-        return _transpose_launch(copy, f"transpose_tile<{copy.width}, ", 64, 64)
+        return _transpose_launch(copy, f"transpose_tile<{copy.width}, ", (64, 64), 256)
 
 
-def _transpose_launch(copy: CopyProblem, entry: str, tile_a: int, tile_b: int) -> tuple[Step, ...]:
+def _transpose_launch(copy: CopyProblem, entry: str, tile: tuple[int, int], threads: int) -> tuple[Step, ...]:
     planes = _planes(copy)
     assert planes is not None
     extents, dest, source = planes.outer
-    tiles_a, tiles_b = -(-planes.a // tile_a), -(-planes.b // tile_b)
+    tiles_a, tiles_b = -(-planes.a // tile[0]), -(-planes.b // tile[1])
     args = (
         Ptr(copy.dest), Ptr(copy.source), np.int64(planes.a), np.int64(planes.b), np.int64(planes.dest_a), np.int64(planes.source_b),
         np.uint32(tiles_a), np.uint32(tiles_b), pack_dims(extents, [dest, source], "u64"),
     )  # fmt: skip
     grid = (tiles_a * tiles_b * math.prod(extents), 1, 1)
-    return (Launch(Kernel("shape_layout/transpose.cu", f"{entry}{len(extents)}>"), grid, (THREADS, 1, 1), args),)
+    return (Launch(Kernel("shape_layout/transpose.cu", f"{entry}{len(extents)}>"), grid, (threads, 1, 1), args),)
 
 
 class Nibble(_CopyCandidate):
