@@ -149,7 +149,7 @@ class WriteSliceDescriptor(Descriptor):
 
     def canonical(self) -> WriteSliceDescriptor:
         dest, source = self.layout("dest"), self.layout("source")
-        phase = self.offset() % self.element.per_byte
+        phase = (self.offset() + self.dest_phase) % self.element.per_byte
         ranges = self.ranges
         if self.dynamic_axis is None:
             ranges = tuple((0, n) for n in self.extents)
@@ -173,8 +173,8 @@ class WriteSliceDescriptor(Descriptor):
             raise InvalidProblemError(f"write_slice: start {starts} has {len(starts)} axes, dest has {len(self.dest_shape)}", "give one int an axis")
         ranges = tuple((a, a + n) for a, n in zip(starts, self.extents))
         _check_ranges(ranges, self.dest_shape)
-        moved = replace(self, ranges=ranges)
-        if self.element.packed and moved.offset() % self.element.per_byte != self.offset() % self.element.per_byte:
+        moved = replace(self, ranges=ranges, dest_phase=0)
+        if self.element.packed and (moved.offset() - self.offset() - self.dest_phase) % self.element.per_byte:
             raise InvalidProblemError(
                 f"write_slice: start {starts} begins at another nibble of its byte than the plan was selected for", "select a plan for it"
             )
