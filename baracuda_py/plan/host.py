@@ -45,7 +45,14 @@ def run_reference(plan: Plan[Any], desc: Any, arrays: dict[str, np.ndarray[Any, 
     results = plan.reference(desc, **inputs)
     results = results if isinstance(results, tuple) else (results,)
     for name, wide in zip(written, results):
-        arrays[name][...] = round_to(wide, desc.layout(name).element)
+        layout = desc.layout(name)
+        result = round_to(wide, layout.element)
+        used = layout.shape[-1] * layout.element.bits % 8 if layout.element.packed and layout.shape else 0
+        if used:  # the spare bits of a row's last byte are not ours
+            spare, last = np.uint8(0xFF << used & 0xFF), layout.shape[-1] * layout.element.bits // 8
+            result = np.array(result)
+            result[..., last] = (result[..., last] & ~spare) | (arrays[name][..., last] & spare)
+        arrays[name][...] = result
 
 
 def _empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
