@@ -84,8 +84,12 @@ class Slot:
         return np.ndarray(self.shape, self.dtype, image.data, self.offset, self.strides)
 
     def host(self) -> Array:
-        """The initial elements on the host, laid out as the operand."""
-        return self.view(self.initial.copy())
+        """The initial elements on the host, laid out as the operand; another view of packed bytes, as its own rows."""
+        view = self.view(self.initial.copy())
+        if self.packed is None or self.packed.strides is None:
+            return view
+        buffer = bp.GpuBuffer.view(view, self.element).strided(self.packed.shape, self.packed.strides, self.packed.offset)
+        return buffer.to_host()
 
     def expected(self, result: Array) -> Array:
         """The image that writing `result` here must leave: everything else as it was, spare nibbles included."""
