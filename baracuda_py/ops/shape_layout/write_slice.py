@@ -329,6 +329,8 @@ def write_slice(
     or a read-only dest, OverlapError where source shares memory with the window.
     """
     if dynamic_axis is not None:
+        if not hasattr(dest, "shape"):
+            intake(dest, what="write_slice: dest")
         operands = {"dest": dest, "source": source, "start": start, "status": status}
         options = (dynamic_axis, pairs_of(ranges, tuple(dest.shape)))
         return functional.call(
@@ -355,7 +357,8 @@ def _window(dest: Any, ranges: Sequence[Any]) -> tuple[int, tuple[int, ...], Any
         else:
             return shift, tuple(starts), tuple(extents)
     except (TypeError, ValueError, AttributeError):
-        pass
+        if not hasattr(dest, "shape"):
+            intake(dest, what="write_slice: dest")
     pairs = pairs_of(ranges, tuple(dest.shape))
     _check_ranges(pairs, tuple(dest.shape))
     strides = getattr(dest, "strides", None)
