@@ -16,15 +16,10 @@ from .resources import ARCHES, SPILLS
 OPS = list(all_ops())
 
 
-def allowed(label: str, arch: str) -> int:
-    """Bytes of spill and of stack that a kernel is declared to take."""
-    return max((nbytes for (part, on), (nbytes, _) in SPILLS.items() if part in label and on == arch), default=0)
-
-
-def check(label: str, arch: str, spill: int, stack: int) -> None:
-    most = allowed(label, arch)
-    assert spill <= most, f"{label} on {arch} spills {spill} bytes, {most} are declared"
-    assert stack <= most, f"{label} on {arch} has a stack frame of {stack} bytes, {most} are declared"
+def check(op: str, label: str, arch: str, spill: int, stack: int) -> None:
+    most = SPILLS.get((op, arch), (0, ""))[0]
+    assert spill <= most, f"{op}: {label} on {arch} spills {spill} bytes, {most} are declared"
+    assert stack <= most, f"{op}: {label} on {arch} has a stack frame of {stack} bytes, {most} are declared"
 
 
 @pytest.mark.timeout(1800)
@@ -37,13 +32,13 @@ def test_every_kernel_compiles_for_every_arch_without_a_spill(op: str, everythin
         for kernel in kernels:
             entry = known.get(arch, {}).get(resources.label(kernel))
             if entry is not None and entry[0] == resources.digest(kernel):
-                check(resources.label(kernel), arch, entry[2], entry[3])
+                check(op, resources.label(kernel), arch, entry[2], entry[3])
             else:
                 fresh.append(kernel)
         for kernel, built in resources.compiled(fresh, arch).items():
             assert len(built.cubin) > 500
             assert built.resources.registers > 0, f"the compile log says nothing of {kernel}"
-            check(resources.label(kernel), arch, built.resources.spill_bytes, built.resources.stack_bytes)
+            check(op, resources.label(kernel), arch, built.resources.spill_bytes, built.resources.stack_bytes)
 
 
 def test_resources_are_not_stale() -> None:
@@ -60,14 +55,15 @@ def test_resources_are_not_stale() -> None:
 
 def test_no_exception_is_declared_in_vain() -> None:
     known = resources.listed()
-    for (part, arch), (nbytes, why) in SPILLS.items():
-        used = [e for label, e in known.get(arch, {}).items() if part in label and max(e[2], e[3])]
-        assert used, f"no kernel matching {part!r} on {arch} needs its {nbytes} bytes any more"
+    for (op, arch), (nbytes, why) in SPILLS.items():
+        labels = [resources.label(kernel) for kernel in resources.kernels_of(get_op(op), arch)]
+        used = max((max(known[arch][label][2:4]) for label in labels), default=0)
+        assert used == nbytes, f"{op} on {arch} takes {used} bytes and {nbytes} are declared"
         assert why
 
 
 def test_a_spill_is_noticed() -> None:
     with pytest.raises(AssertionError, match="spills 8 bytes"):
-        check("some/kernel.cu:entry", "sm_90a", 8, 0)
+        check("add", "some/kernel.cu:entry", "sm_90a", 8, 0)
     with pytest.raises(AssertionError, match="stack frame of 16 bytes"):
-        check("some/kernel.cu:entry", "sm_90a", 0, 16)
+        check("add", "some/kernel.cu:entry", "sm_90a", 0, 16)
