@@ -97,7 +97,7 @@ class GpuBuffer:
                 f"GpuBuffer.view: {kind} is packed in bytes, and the array holds {base.element} of rank {len(base.shape)}: "
                 "give a uint8 array of rank 1 or more"
             )
-        if base.shape[-1] > 1 and base.strides[-1] != 1:
+        if base.shape[-1] > 1 and base.strides[-1] != 1 and 0 not in base.shape:
             raise InvalidProblemError(
                 f"GpuBuffer.view: packed rows must be contiguous, and the last stride is {base.strides[-1]} bytes: copy the array"
             )
