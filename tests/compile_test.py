@@ -58,7 +58,7 @@ def test_no_exception_is_declared_in_vain() -> None:
     for (op, arch), (nbytes, why) in SPILLS.items():
         labels = [resources.label(kernel) for kernel in resources.kernels_of(get_op(op), arch)]
         used = max((max(known[arch][label][2:4]) for label in labels), default=0)
-        assert used == nbytes, f"{op} on {arch} takes {used} bytes and {nbytes} are declared"
+        assert 0 < used <= nbytes, f"{op} on {arch} takes {used} bytes and {nbytes} are declared"
         assert why
 
 
