@@ -91,8 +91,8 @@ def unary(desc: Any, x: Array) -> Array:
 def binary(desc: Any, x1: Array, x2: Array) -> Array:
     """`desc.kind` of x1 and x2, wide."""
     out = desc.layout("out").element
-    a, b = _wide(x1, out), _wide(x2, out)
     with np.errstate(all="ignore"):
+        a, b = _wide(x1, out), _wide(x2, out)
         if desc.kind.value == "pow" and out.is_integer:
             return _integer_pow(a, b)
         return desc.row.numpy(a, b)  # type: ignore[no-any-return]
