@@ -107,6 +107,8 @@ def _integer_pow(a: Array, b: Array) -> Array:
 
 
 def guarantee(kernel: PrecisionGuarantee) -> PrecisionGuarantee:
-    """What the oracle itself promises: one rounding, and in f64 what the C library's erfc adds to it."""
-    bound = kernel.bound if isinstance(kernel.bound, Exact) else Ulp(3.0 if kernel.accumulator is ElementKind.F64 else 1.0)
+    """What the oracle itself promises: one rounding; in f64 the C library's functions err too, as much as the kernels may."""
+    if not isinstance(kernel.bound, Ulp):
+        return replace(kernel, flushes_subnormals=False)
+    bound = Ulp(max(kernel.bound.n, 1.0) if kernel.accumulator is ElementKind.F64 else 1.0)
     return replace(kernel, bound=bound, flushes_subnormals=False)
