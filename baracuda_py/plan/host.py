@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..reference.rounding import round_to
+from ..tensor import GpuBuffer
 from ..types import InvalidProblemError
 from .validate import check_operands
 
@@ -29,11 +30,17 @@ def prepare(plan: Plan[Any], given: Mapping[str, Any]) -> tuple[tuple[Callable[[
             if layout.element.packed:
                 raise InvalidProblemError(f"{desc.op}: an output of {layout.element} is not allocated", "pass out=")
             given[operand.name] = _empty(layout.shape, layout.strides, layout.element.dtype)
-    arrays = {n: (given[n].array if hasattr(given[n], "array") else given[n]) for n in plan._names if given.get(n) is not None}
-    arrays = {n: a if isinstance(a, np.ndarray) else np.from_dlpack(a) for n, a in arrays.items()}
+    held = {n: given[n] for n in plan._names if given.get(n) is not None}
+    apart = {n: x for n, x in held.items() if isinstance(x, GpuBuffer) and not x.plain}
+    fixed = {n: getattr(x, "array", x) for n, x in held.items() if n not in apart}
+    fixed = {n: a if isinstance(a, np.ndarray) else np.from_dlpack(a) for n, a in fixed.items()}
 
     def call(stream: int) -> None:  # noqa: ARG001
-        run_reference(plan, desc, arrays)
+        rows = {n: x.to_host() for n, x in apart.items()}
+        run_reference(plan, desc, {n: rows[n] if n in rows else fixed[n] for n in held})
+        for operand in desc.operands:
+            if operand.written and operand.name in rows:
+                apart[operand.name].put_rows(rows[operand.name])
 
     return (call,), plan._result(given), given
 
@@ -45,7 +52,14 @@ def run_reference(plan: Plan[Any], desc: Any, arrays: dict[str, np.ndarray[Any, 
     results = plan.reference(desc, **inputs)
     results = results if isinstance(results, tuple) else (results,)
     for name, wide in zip(written, results):
-        arrays[name][...] = round_to(wide, desc.layout(name).element)
+        layout = desc.layout(name)
+        result = round_to(wide, layout.element)
+        used = layout.shape[-1] * layout.element.bits % 8 if layout.element.packed and layout.shape else 0
+        if used:  # the spare bits of a row's last byte are not ours
+            spare, last = np.uint8(0xFF << used & 0xFF), layout.shape[-1] * layout.element.bits // 8
+            result = np.array(result)
+            result[..., last] = (result[..., last] & ~spare) | (arrays[name][..., last] & spare)
+        arrays[name][...] = result
 
 
 def _empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

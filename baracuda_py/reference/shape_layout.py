@@ -46,19 +46,11 @@ def write_slice(desc: Any, dest: Array, source: Array, start: Array | None = Non
 
 
 def contiguize(desc: Any, x: Array) -> Array:
-    """x in C order. A packed view is read nibble by nibble where it is given as its flat bytes with strides."""
+    """x in C order; a packed view comes as its rows of bytes."""
     if not desc.element.packed:
         return np.array(x, order="C")
     shape = desc.shape
-    if x.ndim == len(shape) and desc.x_strides[-1:] in ((), (1,)) and not desc.x_phase:
-        nibbles = unpack_nibbles(x)[..., : shape[-1]]
-    else:
-        flat = unpack_nibbles(x.reshape(-1))
-        below = sum(min(0, s * (n - 1)) for n, s in zip(shape, desc.x_strides))
-        at = np.full(shape, (desc.x_phase + below) % 2 - below)  # the bytes given start with the lowest one touched
-        for axis, (extent, stride) in enumerate(zip(shape, desc.x_strides)):
-            at = at + (np.arange(extent) * stride).reshape([-1 if a == axis else 1 for a in range(len(shape))])
-        nibbles = flat[at]
+    nibbles = unpack_nibbles(x)[..., : shape[-1]]
     spare = np.zeros((*shape[:-1], shape[-1] % 2), np.uint8)
     return pack_nibbles(np.concatenate([nibbles, spare], axis=-1))
 

@@ -97,7 +97,7 @@ class GpuBuffer:
                 f"GpuBuffer.view: {kind} is packed in bytes, and the array holds {base.element} of rank {len(base.shape)}: "
                 "give a uint8 array of rank 1 or more"
             )
-        if base.shape[-1] > 1 and base.strides[-1] != 1:
+        if base.shape[-1] > 1 and base.strides[-1] != 1 and 0 not in base.shape:
             raise InvalidProblemError(
                 f"GpuBuffer.view: packed rows must be contiguous, and the last stride is {base.strides[-1]} bytes: copy the array"
             )
@@ -143,10 +143,54 @@ class GpuBuffer:
     def device(self) -> Device | str:
         return "cpu" if self._tensor.on_host else Device(self._tensor.ordinal)
 
+    @property
+    def plain(self) -> bool:
+        """Whether `array` itself is the view: False for another view of its bytes, which `strided` makes."""
+        base = intake(self.array, what="GpuBuffer")
+        if self.offset or len(self.shape) != len(base.shape):
+            return False
+        if not self.element.packed:
+            return (self.shape, self.strides) == (base.shape, base.strides)
+        rows = tuple(s * self.element.per_byte for s in base.strides[:-1])
+        return self.shape[:-1] == base.shape[:-1] and self.strides == (*rows, 1)
+
     def to_host(self) -> np.ndarray[Any, Any]:
-        """A NumPy copy (packed kinds: their bytes). Waits for the current stream."""
-        host = np.array(self.array) if isinstance(self.array, np.ndarray) else self.array.get()
-        return host if self.element.packed else host.view(self.element.dtype)  # type: ignore[no-any-return]
+        """A NumPy copy (packed kinds: their rows of bytes). Waits for the current stream."""
+        array = np.array(self.array) if isinstance(self.array, np.ndarray) else self.array.get()
+        array = array if self.element.packed else array.view(self.element.dtype)
+        if self.plain:
+            return array  # type: ignore[no-any-return]
+        if not self.element.packed:
+            return array.reshape(-1)[self._places()]  # type: ignore[no-any-return]
+        bits, per, places = self.element.bits, self.element.per_byte, self._places()
+        values = array.reshape(-1).view(np.uint8)[places // per] >> (places % per * bits).astype(np.uint8) & ((1 << bits) - 1)
+        rows = np.zeros(_storage_shape(self.shape, self.element), np.uint8)
+        for k in range(per):
+            part = values[..., k::per]
+            rows[..., : part.shape[-1]] |= (part << (k * bits)).astype(np.uint8)
+        return rows
+
+    def put_rows(self, rows: np.ndarray[Any, Any]) -> None:
+        """Writes what `to_host` gave back into a view of a NumPy array, element by element."""
+        flat = self.array.reshape(-1)
+        if not self.element.packed:
+            flat[self._places()] = rows
+            return
+        bits, per, places = self.element.bits, self.element.per_byte, self._places()
+        flat = flat.view(np.uint8)
+        column = np.arange(self.shape[-1])
+        values = rows[..., column // per] >> (column % per * bits).astype(np.uint8) & ((1 << bits) - 1)
+        for k in range(per):  # the elements of one byte in turn, so that no two writes of a pass meet
+            mine = places % per == k
+            at = places[mine] // per
+            flat[at] = (flat[at] & ~np.uint8(((1 << bits) - 1) << k * bits)) | (values[mine] << (k * bits)).astype(np.uint8)
+
+    def _places(self) -> np.ndarray[Any, Any]:
+        """Where each element lies, counted in elements from the array's first."""
+        places = np.full(self.shape, self.offset, np.int64)
+        for axis, (extent, stride) in enumerate(zip(self.shape, self.strides)):
+            places += (np.arange(extent) * stride).reshape([-1 if a == axis else 1 for a in range(len(self.shape))])
+        return places
 
     def __baracuda_tensor__(self) -> Tensor:
         return self._tensor

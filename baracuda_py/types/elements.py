@@ -125,6 +125,8 @@ class ElementKind(enum.Enum):
             return like
         try:
             return _kind_of(like)
+        except OperandTypeError:
+            raise
         except TypeError:  # unhashable
             raise OperandTypeError(_unknown(like)) from None
 

@@ -83,6 +83,7 @@ def ulp_of(wide: Array, output: ElementKind) -> Array:
     info = _float_info(output)
     magnitude = np.abs(np.asarray(wide, dtype=np.float64))  # rounding up to a power of two doubles the ulp, rightly
     _, exponent = np.frexp(np.where(np.isfinite(magnitude), magnitude, 1.0))
+    exponent = np.where(magnitude == 0, info, exponent)  # frexp(0) has exponent 0, as if it were a half
     one = np.longdouble(1) if output is ElementKind.F64 else np.float64(1)
     return np.asarray(np.ldexp(one, np.maximum(exponent - output.digits, info)))
 

@@ -149,7 +149,7 @@ class WriteSliceDescriptor(Descriptor):
 
     def canonical(self) -> WriteSliceDescriptor:
         dest, source = self.layout("dest"), self.layout("source")
-        phase = self.offset() % self.element.per_byte
+        phase = (self.offset() + self.dest_phase) % self.element.per_byte
         ranges = self.ranges
         if self.dynamic_axis is None:
             ranges = tuple((0, n) for n in self.extents)
@@ -173,8 +173,8 @@ class WriteSliceDescriptor(Descriptor):
             raise InvalidProblemError(f"write_slice: start {starts} has {len(starts)} axes, dest has {len(self.dest_shape)}", "give one int an axis")
         ranges = tuple((a, a + n) for a, n in zip(starts, self.extents))
         _check_ranges(ranges, self.dest_shape)
-        moved = replace(self, ranges=ranges)
-        if self.element.packed and moved.offset() % self.element.per_byte != self.offset() % self.element.per_byte:
+        moved = replace(self, ranges=ranges, dest_phase=0)
+        if self.element.packed and (moved.offset() - self.offset() - self.dest_phase) % self.element.per_byte:
             raise InvalidProblemError(
                 f"write_slice: start {starts} begins at another nibble of its byte than the plan was selected for", "select a plan for it"
             )
@@ -329,6 +329,8 @@ def write_slice(
     or a read-only dest, OverlapError where source shares memory with the window.
     """
     if dynamic_axis is not None:
+        if not hasattr(dest, "shape"):
+            intake(dest, what="write_slice: dest")
         operands = {"dest": dest, "source": source, "start": start, "status": status}
         options = (dynamic_axis, pairs_of(ranges, tuple(dest.shape)))
         return functional.call(
@@ -355,7 +357,8 @@ def _window(dest: Any, ranges: Sequence[Any]) -> tuple[int, tuple[int, ...], Any
         else:
             return shift, tuple(starts), tuple(extents)
     except (TypeError, ValueError, AttributeError):
-        pass
+        if not hasattr(dest, "shape"):
+            intake(dest, what="write_slice: dest")
     pairs = pairs_of(ranges, tuple(dest.shape))
     _check_ranges(pairs, tuple(dest.shape))
     strides = getattr(dest, "strides", None)

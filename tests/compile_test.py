@@ -1,0 +1,69 @@
+"""Every kernel compiles for every arch, with no spill and no stack frame that is not declared. No GPU is needed.
+
+What has not changed since `kernels/resources.json` was written is taken from there; ``--all`` compiles everything.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from baracuda_py.plan import all_ops, get_op
+from baracuda_py.runtime.steps import Kernel
+
+from . import resources
+from .resources import ARCHES, SPILLS
+
+OPS = list(all_ops())
+
+
+def check(op: str, label: str, arch: str, spill: int, stack: int) -> None:
+    most = SPILLS.get((op, arch), (0, ""))[0]
+    assert spill <= most, f"{op}: {label} on {arch} spills {spill} bytes, {most} are declared"
+    assert stack <= most, f"{op}: {label} on {arch} has a stack frame of {stack} bytes, {most} are declared"
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("op", OPS)
+def test_every_kernel_compiles_for_every_arch_without_a_spill(op: str, everything: bool) -> None:
+    known = {} if everything else resources.listed()
+    for arch in ARCHES:
+        kernels = resources.kernels_of(get_op(op), arch, everything=everything)
+        fresh: list[Kernel] = []
+        for kernel in kernels:
+            entry = known.get(arch, {}).get(resources.label(kernel))
+            if entry is not None and entry[0] == resources.digest(kernel):
+                check(op, resources.label(kernel), arch, entry[2], entry[3])
+            else:
+                fresh.append(kernel)
+        for kernel, built in resources.compiled(fresh, arch).items():
+            assert len(built.cubin) > 500
+            assert built.resources.registers > 0, f"the compile log says nothing of {kernel}"
+            check(op, resources.label(kernel), arch, built.resources.spill_bytes, built.resources.stack_bytes)
+
+
+def test_resources_are_not_stale() -> None:
+    """Regenerate with `python -m tests.resources` after editing a kernel."""
+    known = resources.listed()
+    assert set(known) == set(ARCHES), "kernels/resources.json is missing an arch"
+    for arch in ARCHES:
+        present = {resources.label(k): resources.digest(k) for op in OPS for k in resources.kernels_of(get_op(op), arch)}
+        stale = [label for label, entry in known[arch].items() if present.get(label) != entry[0]]
+        assert not stale, f"{len(stale)} kernels changed since kernels/resources.json was written: {stale[:3]}"
+        missing = sorted(present.keys() - known[arch].keys())
+        assert not missing, f"{len(missing)} kernels are not in kernels/resources.json: {missing[:3]}"
+
+
+def test_no_exception_is_declared_in_vain() -> None:
+    known = resources.listed()
+    for (op, arch), (nbytes, why) in SPILLS.items():
+        labels = [resources.label(kernel) for kernel in resources.kernels_of(get_op(op), arch)]
+        used = max((max(known[arch][label][2:4]) for label in labels), default=0)
+        assert 0 < used <= nbytes, f"{op} on {arch} takes {used} bytes and {nbytes} are declared"
+        assert why
+
+
+def test_a_spill_is_noticed() -> None:
+    with pytest.raises(AssertionError, match="spills 8 bytes"):
+        check("add", "some/kernel.cu:entry", "sm_90a", 8, 0)
+    with pytest.raises(AssertionError, match="stack frame of 16 bytes"):
+        check("add", "some/kernel.cu:entry", "sm_90a", 0, 16)

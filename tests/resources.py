@@ -1,0 +1,128 @@
+"""What each kernel takes of an SM, on every arch: ``python -m tests.resources`` writes kernels/resources.json.
+
+The file is keyed by kernel, with the digest of its source, so that the bounded test run compiles what has changed only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from baracuda_py.plan import Op, all_ops
+from baracuda_py.plan.select import assess
+from baracuda_py.runtime.compiler import Compiled, compile_kernels
+from baracuda_py.runtime.sources import kernels_dir, source_of
+from baracuda_py.runtime.steps import Kernel, Launch
+from baracuda_py.types import BaracudaError, DeviceSpec, PlanPreference
+
+from .gauntlet import samples_of
+
+__all__ = ["ARCHES", "SPILLS", "compiled", "digest", "kernels_of", "label", "listed"]
+
+ARCHES = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120")
+SAMPLES = 12
+
+_CALL = "in f64 from integers, the registers kept over a call into CUDA's f64 slow path"
+# Declared exceptions: (op, arch) -> the most bytes of spill and of stack one of its kernels may take, and why.
+SPILLS: Mapping[tuple[str, str], tuple[int, str]] = {
+    ("divide", "sm_120"): (48, _CALL),
+    **{(op, arch): (16, _CALL) for op in ("exp", "sigmoid") for arch in ("sm_90a", "sm_100a", "sm_120")},
+}
+
+
+def path() -> Path:
+    return kernels_dir() / "resources.json"
+
+
+def label(kernel: Kernel) -> str:
+    """The kernel's name in the file; a generated prelude is part of it."""
+    prelude = f"#{hashlib.sha256(kernel.prelude.encode()).hexdigest()[:8]}" if kernel.prelude else ""
+    return f"{kernel}{prelude}"
+
+
+def digest(kernel: Kernel) -> str:
+    return source_of(kernel).digest(kernel.prelude)[:16]
+
+
+def kernels_of(op: Op, arch: str, *, everything: bool = False) -> list[Kernel]:
+    """The kernels that the op's candidates lower to on `arch`: the best configuration of each, over a spread of samples;
+    every configuration over every sample where `everything`."""
+    device, known = DeviceSpec.named(arch), inspect.signature(op.plan.descriptor.of).parameters  # type: ignore[attr-defined]
+    found: dict[Kernel, None] = {}
+    for sample in samples_of(op, everything=everything, count=SAMPLES):
+        desc = _desc(op, sample, known)
+        if desc is None:
+            continue
+        answers = assess(op.plan.candidates, desc, PlanPreference(deterministic=False), device)
+        best: dict[str, Any] = {}
+        for answer in (a for a in answers if a.feasibility):
+            held = best.get(answer.candidate.variant)
+            if everything or held is None or (answer.cost and held.cost and answer.cost.seconds < held.cost.seconds):
+                best[answer.candidate.variant + (str(answer.config) if everything else "")] = answer
+        for answer in best.values():
+            steps = answer.candidate.lower(desc, device, answer.config)
+            found |= {s.kernel: None for s in steps if isinstance(s, Launch)}
+    return list(found)
+
+
+def _desc(op: Op, sample: Any, known: Iterable[str]) -> Any:
+    from .arena import materialise
+
+    operands = {name: slot.operand for name, slot in materialise(sample.operands, "cpu").items()}
+    try:
+        desc = op.of(**{k: v for k, v in {**operands, **sample.options}.items() if k in known}).canonical()
+    except BaracudaError:
+        return None
+    written = [o.name for o in desc.operands if o.written and not o.optional]
+    return None if all(0 in desc.layout(name).shape for name in written) else desc
+
+
+def compiled(kernels: Iterable[Kernel], arch: str) -> dict[Kernel, Compiled]:
+    return compile_kernels(kernels, arch)
+
+
+def listed() -> dict[str, dict[str, list[Any]]]:
+    """The file: arch -> label -> [digest, registers, spill bytes, stack bytes, static shared bytes]."""
+    try:
+        return json.loads(path().read_text(encoding="utf-8"))["kernels"]  # type: ignore[no-any-return]
+    except (OSError, ValueError, KeyError):
+        return {}
+
+
+def _entries(ops: Mapping[str, Op]) -> Iterator[tuple[str, str, dict[str, list[Any]]]]:
+    for arch in ARCHES:
+        for op in ops.values():
+            entries = {}
+            for kernel, built in compiled(kernels_of(op, arch), arch).items():
+                r = built.resources
+                entries[label(kernel)] = [digest(kernel), r.registers, r.spill_bytes, r.stack_bytes, r.shared_bytes]
+            yield arch, op.name, entries
+
+
+def main() -> int:
+    from rich.progress import Progress
+
+    from baracuda_py.runtime.toolchain import nvrtc_version
+
+    ops = all_ops()
+    kernels: dict[str, dict[str, list[Any]]] = {arch: {} for arch in ARCHES}
+    with Progress() as bar:
+        task = bar.add_task("compiling", total=len(ARCHES) * len(ops))
+        for arch, name, entries in _entries(ops):
+            kernels[arch] |= entries
+            bar.update(task, advance=1, description=f"{arch} {name}")
+    lines = [f' "nvrtc": "{".".join(map(str, nvrtc_version()))}",', ' "fields": ["source", "registers", "spill", "stack", "shared"],', ' "kernels": {']
+    for arch in ARCHES:
+        rows = [f"   {json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(kernels[arch].items())]
+        lines += [f'  "{arch}": {{', ",\n".join(rows), "  }" + ("," if arch != ARCHES[-1] else "")]
+    path().write_text("\n".join(["{", *lines, " }", "}", ""]), encoding="utf-8")
+    print(f"{path().name}: {sum(map(len, kernels.values()))} kernels")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

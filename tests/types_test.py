@@ -1,0 +1,247 @@
+"""The vocabulary: kinds, devices, guarantees and their arithmetic, errors."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import baracuda_py as bp
+from baracuda_py.reference.rounding import round_to
+from baracuda_py.types import (
+    ArchSku,
+    BackendKind,
+    Componentwise,
+    DeviceSpec,
+    ElementKind,
+    Exact,
+    MathPrecision,
+    PlanPreference,
+    PrecisionGuarantee,
+    Term,
+    Ulp,
+    known_devices,
+    ulp_of,
+)
+
+KINDS = list(ElementKind)
+FLOATS = [k for k in KINDS if k.is_float]
+
+
+def guarantee(bound: Any, kind: ElementKind = ElementKind.F32) -> PrecisionGuarantee:
+    return PrecisionGuarantee(MathPrecision.F32, kind, True, True, True, False, bound)
+
+
+# ---- element kinds ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_kind_is_found_by_every_name(kind: ElementKind) -> None:
+    assert ElementKind.of(kind) is kind
+    assert ElementKind.of(kind.value) is ElementKind.of(kind.value.upper()) is kind
+    assert getattr(bp, kind.name) is kind
+    assert pickle.loads(pickle.dumps(kind)) is kind
+    assert repr(kind) == f"bp.{kind.name}"
+    if not kind.packed:
+        assert ElementKind.of(kind.dtype) is kind
+        assert ElementKind.of(kind.dtype.name) is kind
+        assert kind.dtype.itemsize * 8 == kind.bits
+    else:
+        assert kind.dtype == np.uint8
+
+
+def test_names_of_frameworks() -> None:
+    assert ElementKind.of("torch.bfloat16") is ElementKind.of("bfloat16") is ElementKind.of(ml_dtypes.bfloat16) is bp.BF16
+    assert ElementKind.of(np.float32) is ElementKind.of(float and "float32") is bp.F32
+    assert ElementKind.of("float8_e4m3fn") is bp.FP8_E4M3
+
+
+@pytest.mark.parametrize("like", ["float31", object(), None, [1], np.dtype("U3"), np.dtype("datetime64[s]"), np.longdouble])
+def test_what_is_not_a_kind_is_refused_in_one_sentence(like: Any) -> None:
+    if like is None:
+        like = "none"
+    with pytest.raises(bp.OperandTypeError, match="is not an element kind: give"):
+        ElementKind.of(like)
+
+
+@pytest.mark.parametrize("name", ["int4", "uint4"])
+def test_one_nibble_a_byte_is_not_packed(name: str) -> None:
+    with pytest.raises(bp.OperandTypeError, match=r"one element a byte.*GpuBuffer\.view"):
+        ElementKind.of(getattr(ml_dtypes, name))
+
+
+def test_bytes_of_a_row() -> None:
+    assert [bp.S4.nbytes(n) for n in (0, 1, 2, 3)] == [0, 1, 1, 2]
+    assert [bp.BIN.nbytes(n) for n in (1, 8, 9)] == [1, 1, 2]
+    assert bp.COMPLEX128.nbytes(3) == 48
+
+
+@pytest.mark.parametrize("kind", FLOATS, ids=str)
+def test_the_unit_roundoff_is_half_of_epsilon(kind: ElementKind) -> None:
+    assert kind.unit_roundoff == float(ml_dtypes.finfo(kind.dtype).eps) / 2
+
+
+@pytest.mark.parametrize("kind", FLOATS, ids=str)
+def test_an_ulp_is_the_gap_between_neighbours(kind: ElementKind) -> None:
+    """Against every code of the narrow kinds, and a spread of the wide ones."""
+    if kind.bits <= 16:
+        codes = np.arange(1 << (kind.bits - 1), dtype=f"u{kind.bits // 8}").view(kind.dtype)
+        with np.errstate(invalid="ignore"):  # signalling NaNs among them
+            codes = codes.astype(np.float64)
+    else:
+        codes = np.array([0.0, 1e-45, 1e-40, 1e-38, 0.1, 1.0, 1.5, 2.0, 1e30]).astype(kind.dtype).astype(np.float64)
+    codes = codes[np.isfinite(codes)]
+    if kind.bits <= 16:
+        assert np.array_equal(ulp_of(codes[:-1], kind), np.diff(codes))
+    else:
+        assert np.array_equal(ulp_of(codes, kind), np.spacing(codes.astype(kind.dtype)).astype(np.float64))
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, width=64), st.sampled_from([bp.BF16, bp.F16, bp.F32]))
+def test_rounding_is_to_nearest_even_in_one_step(x: float, kind: ElementKind) -> None:
+    got = float(round_to(np.float64(x), kind))
+    largest = float(ml_dtypes.finfo(kind.dtype).max)
+    if abs(x) > largest:
+        half = Fraction(largest) + Fraction(float(ulp_of(np.float64(largest), kind))) / 2
+        assert got == (math.copysign(math.inf, x) if Fraction(abs(x)) >= half else math.copysign(largest, x))
+        return
+    unit = Fraction(float(ulp_of(np.float64(x), kind)))
+    error = abs(Fraction(got) - Fraction(x))
+    assert error <= unit / 2
+    if error == unit / 2:
+        assert (Fraction(got) / unit) % 2 == 0
+
+
+# ---- guarantees ------------------------------------------------------------------------------------------------------
+
+
+def test_exact_means_every_bit() -> None:
+    check = guarantee(Exact()).check
+    check(np.float32([np.nan, 0.0]), np.float32([np.nan, 0.0]))
+    with pytest.raises(AssertionError, match="1 of 8 bytes"):
+        check(np.float32([1.0, -0.0]), np.float32([1.0, 0.0]))
+    with pytest.raises(AssertionError, match="dtype"):
+        check(np.float32([1.0]), np.float64([1.0]))
+    payload = np.array([0x7FC00001], np.uint32).view(np.float32)
+    with pytest.raises(AssertionError, match="bytes differ"):
+        check(payload, np.float32([np.nan]))
+
+
+@pytest.mark.parametrize("kind", [bp.BF16, bp.F16, bp.F32, bp.F64], ids=str)
+def test_a_bound_in_ulps_is_tight(kind: ElementKind) -> None:
+    wide = np.array([1.0, 1.75, -3.0, 1000.0])
+    one = wide + ulp_of(wide, kind)
+    guarantee(Ulp(1.0)).check(one.astype(kind.dtype), wide, output=kind)
+    with pytest.raises(AssertionError, match=r"4 of 4 elements break '<= 0\.9 ulp'"):
+        guarantee(Ulp(0.9)).check(one.astype(kind.dtype), wide, output=kind)
+
+
+def test_corners_match_only_themselves() -> None:
+    check = guarantee(Ulp(2.0)).check
+    inf, nan = np.inf, np.nan
+    check(np.float32([inf, -inf, nan, 0.0]), np.array([inf, -inf, nan, -0.0]))
+    check(np.float32([inf]), np.array([3.4028236e38]))  # overflows within the bound
+    for got, wide in ((inf, nan), (nan, 1.0), (1.0, nan), (inf, 1.0), (-inf, inf), (-inf, 3.4028236e38), (3e38, inf)):
+        with pytest.raises(AssertionError, match="1 of 1 elements break"):
+            check(np.float32([got]), np.array([wide]))
+
+
+def test_the_worst_element_is_named() -> None:
+    got = np.ones((3, 4), np.float32)
+    got[1, 2] = 1.5
+    got[0, 0] = 1.0001
+    with pytest.raises(AssertionError, match=r"2 of 12.*\(1, 2\).*1\.5"):
+        guarantee(Ulp(1.0)).check(got, np.ones((3, 4)))
+
+
+def test_a_componentwise_bound_measures_the_operands() -> None:
+    bound = Componentwise((Term(3.0, bp.F32, "abs_sum"), Term(1.0, bp.BF16, "abs_result")), "Higham 3.1")
+    x = np.array([1.0, -1.0, 2.0**-20])
+    measures = {"abs_sum": lambda x: np.abs(x).sum()}
+    wide = np.asarray(x.sum())
+    allowed = 3 * 2.0**-24 * (2 + 2.0**-20) + 2.0**-8 * 2.0**-20
+    promise = guarantee(bound)
+    promise.check(np.asarray(wide + 0.99 * allowed, np.float32), wide, {"x": x}, measures=measures)
+    with pytest.raises(AssertionError, match="break"):
+        promise.check(np.asarray(wide + 1.02 * allowed, np.float32), wide, {"x": x}, measures=measures)
+    assert "abs_sum" in str(promise) and pickle.loads(pickle.dumps(promise)) == promise and hash(promise)
+
+
+def test_a_wrong_shape_is_not_compared() -> None:
+    with pytest.raises(AssertionError, match="shape"):
+        guarantee(Ulp(1.0)).check(np.ones(3, np.float32), np.ones((3, 1)))
+
+
+# ---- devices ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "tier", "arch"),
+    [
+        ("sm_80", "sm80", "sm_80"),
+        ("sm_86", "sm80", "sm_86"),
+        ("sm_87", "sm80", "sm_87"),
+        ("sm_89", "sm89", "sm_89"),
+        ("sm_90", "sm90a", "sm_90a"),
+        ("sm_90a", "sm90a", "sm_90a"),
+        ("SM90A", "sm90a", "sm_90a"),
+        ("compute_90", "sm90a", "sm_90a"),
+        ("sm_100", "sm100a", "sm_100a"),
+        ("sm_103", "sm100a", "sm_103a"),
+        ("sm_120", "sm120", "sm_120"),
+        ("h200", "sm90a", "sm_90a"),
+        ("NVIDIA H200", "sm90a", "sm_90a"),
+        ("cpu", "host", "host"),
+    ],
+)
+def test_a_device_by_name(name: str, tier: str, arch: str) -> None:
+    spec = DeviceSpec.named(name)
+    assert (spec.tier, spec.arch) == (ArchSku(tier), arch)
+    assert hash(spec) == hash(pickle.loads(pickle.dumps(spec)))
+    assert spec.bandwidth > 0 and str(spec)
+
+
+@pytest.mark.parametrize("name", ["sm_75", "sm_999", "sm_90b", "gtx", "", "cuda:0"])
+def test_an_unknown_arch_lists_what_is_known(name: str) -> None:
+    with pytest.raises(bp.UnsupportedError, match="is not known: give one of") as caught:
+        DeviceSpec.named(name)
+    assert all(known in str(caught.value) for known in (*known_devices(), "sm_86"))
+
+
+# ---- preferences and errors ------------------------------------------------------------------------------------------
+
+
+def test_preferences_take_names() -> None:
+    pref = PlanPreference(backend="memcpy", math="F32")  # type: ignore[arg-type]
+    assert pref.backend is BackendKind.MEMCPY and pref.math is MathPrecision.F32
+    with pytest.raises(bp.UnsupportedError, match="is not one of bespoke, memcpy"):
+        PlanPreference(backend="cuda")  # type: ignore[arg-type]
+
+
+ERRORS: list[tuple[bp.BaracudaError, type[Exception]]] = [
+    (bp.InvalidProblemError("op: wrong", "mend"), ValueError),
+    (bp.OperandTypeError("op: wrong", "mend"), TypeError),
+    (bp.MisalignedOperandError("op: wrong", "mend"), ValueError),
+    (bp.DeviceMismatchError("op: wrong", "mend"), ValueError),
+    (bp.OverlapError("op: wrong", "mend"), ValueError),
+    (bp.BufferTooSmallError("op: wrong", 8, 4, "mend"), ValueError),
+    (bp.WorkspaceTooSmallError("op: wrong", 8, 4, "mend"), ValueError),
+    (bp.UnsupportedError("op: wrong", "mend"), NotImplementedError),
+    (bp.CompileError("op: wrong", "the log", "mend"), RuntimeError),
+    (bp.DriverError("op: wrong", 700, "cudaErrorIllegalAddress", "mend"), RuntimeError),
+]
+
+
+@pytest.mark.parametrize(("error", "builtin"), ERRORS, ids=lambda x: getattr(x, "__name__", type(x).__name__))
+def test_errors_are_also_python_s_own_and_pickle(error: bp.BaracudaError, builtin: type[Exception]) -> None:
+    assert isinstance(error, builtin) and isinstance(error, bp.BaracudaError)
+    assert str(error) == "op: wrong: mend"
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error) and str(again) == str(error) and again.__dict__ == error.__dict__
