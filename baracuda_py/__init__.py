@@ -25,7 +25,9 @@ def __getattr__(name: str) -> Any:
     elif name in KINDS:
         value = getattr(importlib.import_module("baracuda_py.types").ElementKind, name)
     else:
-        raise AttributeError(f"module 'baracuda_py' has no attribute {name!r}; bp.list_ops() lists the ops, bp.find({name!r}) searches")
+        raise AttributeError(
+            f"module 'baracuda_py' has no attribute {name!r}; bp.list_ops() lists the ops, bp.find({name!r}) searches"
+        )
     globals()[name] = value
     return value
 

@@ -12,9 +12,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from .plan.allocate import allocate, allocator
 from .plan.descriptor import Descriptor
-from .plan.plan import Plan, allocate, allocator
+from .plan.plan import Plan
 from .plan.recipe import Recipe, array_type
+from .plan.resolve import resolve
 from .runtime.device import default_device, spec_of
 from .runtime.streams import is_capturing, stream_pointer
 from .types import DeviceSpec, PlanPreference, UnsupportedError
@@ -57,10 +59,10 @@ class PlanCache:
         self._calls: dict[Any, _Entry] = {}
         self._clock = itertools.count(1)  # next() is atomic, so a hit takes no lock
         self._misses = 0
-        self._ndarray: type | None = None  # cupy.ndarray, once there has been a call on such an array
+        self._ndarray: Any = None  # cupy.ndarray, once there has been a call on such an array
 
     def info(self) -> CacheInfo:
-        hits = self._clock.__reduce__()[1][0] - 1
+        hits = int(self._clock.__reduce__()[1][0]) - 1
         return CacheInfo(hits, self._misses, len(self._plans), len(self._calls), self._limit)
 
     def clear(self) -> None:
@@ -69,7 +71,9 @@ class PlanCache:
             self._calls.clear()
             self._clock, self._misses = itertools.count(1), 0
 
-    def plan(self, kind: type[Plan[Any]], desc: Descriptor, pref: PlanPreference | None, device: DeviceSpec) -> Plan[Any]:
+    def plan(
+        self, kind: type[Plan[Any]], desc: Descriptor, pref: PlanPreference | None, device: DeviceSpec
+    ) -> Plan[Any]:
         """The plan for a canonical descriptor, selected the first time."""
         key = (kind, desc, pref, device)
         with self._lock:
@@ -131,7 +135,17 @@ def call(
             pointers.append(0)
         elif type(x) is array_type():  # the first such call: nothing is kept yet
             plan_cache._ndarray = array_type()
-            return call(plan, operands, describe, options=options, values=values, shifts=shifts, stream=stream, pref=pref, device=device)
+            return call(
+                plan,
+                operands,
+                describe,
+                options=options,
+                values=values,
+                shifts=shifts,
+                stream=stream,
+                pref=pref,
+                device=device,
+            )
         else:
             return _call_checked(plan, None, operands, describe, values, stream, pref, device)
     flat = tuple(key)
@@ -161,7 +175,9 @@ def _output(entry: _Entry, stream: int | None) -> tuple[Any, int]:
     current = entry.recipe.current_stream()
     target = current if stream is None else stream
     if is_capturing(target):
-        raise UnsupportedError(f"{entry.plan.desc.op}: a capture allocates nothing, and {entry.written} was not passed", "pass out=...")
+        raise UnsupportedError(
+            f"{entry.plan.desc.op}: a capture allocates nothing, and {entry.written} was not passed", "pass out=..."
+        )
     if target == current:
         return entry.make(), target
     return allocate(entry.plan._canonical.layout(entry.written), target), target
@@ -185,8 +201,8 @@ def _call_checked(
     given = {name: x for name, x in operands.items() if x is not None} | dict(values or {})
     if key is None or spec.is_host or plan.workspace_size or len(plan._written) != 1:
         return plan.run(stream=stream, **given)
-    recipe, pointers, launch_values, given, _, handle = plan._resolve(given, None, stream)
-    recipe.fire(pointers, launch_values, 0, handle)
-    if type(given[plan._written[0]]) is array_type():
-        plan_cache._keep(key, _Entry(plan, recipe))
-    return plan._result(given)
+    ready = resolve(plan, given, None, stream)
+    ready.fire()
+    if type(ready.given[plan._written[0]]) is array_type():
+        plan_cache._keep(key, _Entry(plan, ready.recipe))
+    return plan._result(ready.given)

@@ -78,9 +78,7 @@ class Session:
         contenders, failed = self.bench.contenders(sets)
         stream = matched(row.read, row.written)
         floor, shape = self.bench.matched_floor(stream)
-        timings = self.bench.compare(
-            [*contenders, floor], self.effort.rounds, self.sensor.sample
-        )
+        timings = self.bench.compare([*contenders, floor], self.effort.rounds, self.sensor.sample)
         ours = timings[OURS]
         against: dict[str, Record] = {name: {"error": text} for name, text in failed.items()}
         for name, timing in timings.items():

@@ -88,7 +88,9 @@ class Slot:
         view = self.view(self.initial.copy())
         if self.packed is None or self.packed.strides is None:
             return view
-        buffer = bp.GpuBuffer.view(view, self.element).strided(self.packed.shape, self.packed.strides, self.packed.offset)
+        buffer = bp.GpuBuffer.view(view, self.element).strided(
+            self.packed.shape, self.packed.strides, self.packed.offset
+        )
         return buffer.to_host()
 
     def expected(self, result: Array) -> Array:
@@ -127,9 +129,13 @@ def poisoned(layout: Any, backend: str) -> Slot:
     start = -sum(min(0, s * max(n - 1, 0)) for n, s in zip(layout.shape, strides))
     memory = np.zeros(size + 16, np.uint8)
     base = -memory.ctypes.data % 16
-    return Slot(np.ndarray(layout.shape, layout.element.dtype, memory.data, base + start, strides), backend, poison=True)
+    return Slot(
+        np.ndarray(layout.shape, layout.element.dtype, memory.data, base + start, strides), backend, poison=True
+    )
 
 
-def materialise(operands: Mapping[str, Any], backend: str, *, poison: Callable[[str], bool] = lambda _: False) -> dict[str, Slot]:
+def materialise(
+    operands: Mapping[str, Any], backend: str, *, poison: Callable[[str], bool] = lambda _: False
+) -> dict[str, Slot]:
     """Every operand of a sample in guarded memory of its own."""
     return {name: Slot(data, backend, poison=poison(name)) for name, data in operands.items()}

@@ -46,7 +46,9 @@ def test_resources_are_not_stale() -> None:
     known = resources.listed()
     assert set(known) == set(ARCHES), "kernels/resources.json is missing an arch"
     for arch in ARCHES:
-        present = {resources.label(k): resources.digest(k) for op in OPS for k in resources.kernels_of(get_op(op), arch)}
+        present = {
+            resources.label(k): resources.digest(k) for op in OPS for k in resources.kernels_of(get_op(op), arch)
+        }
         stale = [label for label, entry in known[arch].items() if present.get(label) != entry[0]]
         assert not stale, f"{len(stale)} kernels changed since kernels/resources.json was written: {stale[:3]}"
         missing = sorted(present.keys() - known[arch].keys())

@@ -126,7 +126,9 @@ def test_random_broadcasts_match_numpy_on_the_device(case: tuple[np.ndarray, np.
 def test_shapes_that_do_not_broadcast_are_refused(backend: str) -> None:
     x1, x2 = Slot(np.ones((3, 4), np.float32), backend), Slot(np.ones((3, 5), np.float32), backend)
     out = Slot(np.ones((3, 4), np.float32), backend)
-    with pytest.raises(bp.InvalidProblemError, match=r"add: x1 of shape \(3, 4\) and x2 of shape \(3, 5\) do not broadcast"):
+    with pytest.raises(
+        bp.InvalidProblemError, match=r"add: x1 of shape \(3, 4\) and x2 of shape \(3, 5\) do not broadcast"
+    ):
         bp.add(x1.operand, x2.operand, out=out.operand, device=device_of(backend))
     with pytest.raises(bp.InvalidProblemError, match="out must have shape"):
         bp.exp(x2.operand, out=out.operand, device=device_of(backend))
@@ -198,7 +200,14 @@ MPMATH: dict[str, Any] = {
 def test_values_against_mpmath(backend: str, op: str, kind: ElementKind) -> None:
     """Forty digits, on points dense around zero and in both tails: within what the plan guarantees."""
     rng = np.random.default_rng(1)
-    x = np.concatenate([rng.uniform(-20, 20, 120), rng.uniform(-1, 1, 60), 10.0 ** rng.uniform(-12, 1.5, 60), -(10.0 ** rng.uniform(-12, 1.5, 60))])
+    x = np.concatenate(
+        [
+            rng.uniform(-20, 20, 120),
+            rng.uniform(-1, 1, 60),
+            10.0 ** rng.uniform(-12, 1.5, 60),
+            -(10.0 ** rng.uniform(-12, 1.5, 60)),
+        ]
+    )
     x = (np.abs(x) if op in ("log", "sqrt", "rsqrt") else x).astype(kind.dtype)
     slot = Slot(x, backend)
     plan = bp.UnaryPlan.select(get_op(op).of(x=slot.operand), device=device_of(backend))
@@ -208,10 +217,14 @@ def test_values_against_mpmath(backend: str, op: str, kind: ElementKind) -> None
     with mpmath.workdps(40):
         for value, result in zip(x.tolist(), got.tolist()):
             exact = MPMATH[op](mpmath.mpf(value))
-            exponent = max(int(mpmath.floor(mpmath.log(abs(exact), 2))) + 1 if exact else -5000, -125 if digits == 24 else -1021)
+            exponent = max(
+                int(mpmath.floor(mpmath.log(abs(exact), 2))) + 1 if exact else -5000, -125 if digits == 24 else -1021
+            )
             unit = mpmath.ldexp(1, exponent - digits)
             off = abs(mpmath.mpf(result) - exact) / unit
-            assert off <= bound.n + bound.absolute / unit + mpmath.mpf(10) ** -9, f"{op}({value!r}) is {float(off):.3g} ulp off, {bound} promised"
+            assert off <= bound.n + bound.absolute / unit + mpmath.mpf(10) ** -9, (
+                f"{op}({value!r}) is {float(off):.3g} ulp off, {bound} promised"
+            )
 
 
 @pytest.mark.parametrize("op", UNARY)
@@ -244,7 +257,11 @@ def test_corner_pairs_are_numpy_s_bits(backend: str, op: str, kind: ElementKind)
 @pytest.mark.parametrize("kind", [bp.BF16, bp.F16], ids=str)
 def test_subnormals_are_not_flushed(backend: str, kind: ElementKind) -> None:
     codes = np.arange(1 << 16, dtype=np.uint16).view(kind.dtype)
-    got = host(bp.multiply(Slot(codes, backend).operand, Slot(np.ones(1, kind.dtype), backend).operand, device=device_of(backend)))
+    got = host(
+        bp.multiply(
+            Slot(codes, backend).operand, Slot(np.ones(1, kind.dtype), backend).operand, device=device_of(backend)
+        )
+    )
     with np.errstate(invalid="ignore"):
         finite = np.isfinite(codes.astype(np.float32))
     assert np.array_equal(got.view(np.uint16)[finite], codes.view(np.uint16)[finite])

@@ -112,7 +112,9 @@ class Problem:
     @cached_property
     def wide(self) -> dict[str, Array]:
         """The oracle's wide answer for each written operand."""
-        inputs = {o.name: self.slots[o.name].host() for o in self.desc.operands if o.role != "out" and o.name in self.slots}
+        inputs = {
+            o.name: self.slots[o.name].host() for o in self.desc.operands if o.role != "out" and o.name in self.slots
+        }
         results = self.op.plan.reference(self.desc, **inputs)
         return dict(zip(self.written, results if isinstance(results, tuple) else (results,)))
 
@@ -144,7 +146,11 @@ class Problem:
             assert np.array_equal(images[name][~touched], slot.initial[~touched]), f"bytes outside {name} were changed"
             inputs = {n: s.host() for n, s in self.slots.items() if n not in self.written}
             guarantee.check(
-                slot.view(images[name]), np.asarray(wide).reshape(slot.shape), inputs, output=element, measures=self.op.measures
+                slot.view(images[name]),
+                np.asarray(wide).reshape(slot.shape),
+                inputs,
+                output=element,
+                measures=self.op.measures,
             )
 
     def check_unchanged(self) -> None:
@@ -164,11 +170,18 @@ class Problem:
             assert same, "the allocated result differs from the oracle"
             return
         inputs = {n: s.host() for n, s in self.slots.items() if n not in self.written}
-        plan.precision_guarantee.check(host, np.asarray(self.wide[name]).reshape(host.shape), inputs, measures=self.op.measures)
+        plan.precision_guarantee.check(
+            host, np.asarray(self.wide[name]).reshape(host.shape), inputs, measures=self.op.measures
+        )
 
     def call_function(self, **extra: Any) -> Any:
         """The public function on this sample, its arguments by position where they have no name to give."""
-        given = {**{n: s.operand for n, s in self._given.items()}, **self.sample.options, "device": self.device, **extra}
+        given = {
+            **{n: s.operand for n, s in self._given.items()},
+            **self.sample.options,
+            "device": self.device,
+            **extra,
+        }
         positional, keyword = [], {}
         for parameter in _parameters(self.op.function).values():
             if parameter.name not in given:
@@ -317,7 +330,9 @@ class Refusal:
 def refusals(problem: Problem) -> Iterator[Refusal]:
     """A wrong operand of each sort, for every operand of the problem."""
     good, roles = problem.operands, {o.name: o for o in problem.desc.operands}
-    yield Refusal("unknown name", "no_such_operand", (bp.InvalidProblemError,), {**good, "no_such_operand": 1}, ("takes",))
+    yield Refusal(
+        "unknown name", "no_such_operand", (bp.InvalidProblemError,), {**good, "no_such_operand": 1}, ("takes",)
+    )
     for name, slot in problem.slots.items():
         role = roles[name]
 
@@ -325,7 +340,9 @@ def refusals(problem: Problem) -> Iterator[Refusal]:
             return {**good, name: x}
 
         if role.role != "out" and not role.optional:
-            yield Refusal("missing", name, (bp.InvalidProblemError,), {k: v for k, v in good.items() if k != name}, ("missing",))
+            yield Refusal(
+                "missing", name, (bp.InvalidProblemError,), {k: v for k, v in good.items() if k != name}, ("missing",)
+            )
         yield Refusal("not an array", name, (bp.OperandTypeError,), having("text"))
         if slot.packed is not None:
             continue
@@ -337,7 +354,9 @@ def refusals(problem: Problem) -> Iterator[Refusal]:
             shorter = Slot(np.zeros((*slot.shape[:-1], slot.shape[-1] - 1), slot.dtype), problem.backend).operand
             yield Refusal("wrong extent", name, (bp.InvalidProblemError,), having(shorter), ("shape",))
             if 0 not in slot.shape:
-                stepped = Slot(np.zeros((*slot.shape[:-1], slot.shape[-1] * 3), slot.dtype)[..., ::3], problem.backend).operand
+                stepped = Slot(
+                    np.zeros((*slot.shape[:-1], slot.shape[-1] * 3), slot.dtype)[..., ::3], problem.backend
+                ).operand
                 yield Refusal("other strides", name, (bp.InvalidProblemError,), having(stepped), ("strides",))
         if role.written:
             frozen = readonly(slot)

@@ -28,7 +28,9 @@ def _close(wide: Array, wanted: Array, digits: int) -> None:
     bad = ~(alike | near)
     if bad.any():
         at = np.unravel_index(int(np.argmax(bad)), bad.shape)
-        raise AssertionError(f"oracle {wide[at]!r}, independent {wanted[at]!r} at {at}, {int(bad.sum())} of {bad.size} differ")
+        raise AssertionError(
+            f"oracle {wide[at]!r}, independent {wanted[at]!r} at {at}, {int(bad.sum())} of {bad.size} differ"
+        )
 
 
 def _map(function: Callable[..., Array], digits: int = 48) -> Callable[[Problem], None]:
@@ -67,7 +69,11 @@ def nibbles_of(data: Array, shape: tuple[int, ...]) -> Array:
     """Packed rows as one nibble a byte, by integer arithmetic on the flat bytes."""
     rows = data.reshape(-1, data.shape[-1]) if data.size else data.reshape(0, max(data.shape[-1], 1))
     columns = np.arange(shape[-1])
-    picked = (rows[:, columns // 2].astype(int) // (16 ** (columns % 2))) % 16 if rows.size else np.zeros((len(rows), shape[-1]))
+    picked = (
+        (rows[:, columns // 2].astype(int) // (16 ** (columns % 2))) % 16
+        if rows.size
+        else np.zeros((len(rows), shape[-1]))
+    )
     return picked.astype(np.uint8).reshape(shape)
 
 
@@ -79,7 +85,7 @@ def _write_slice(problem: Problem) -> None:
     dest, source = slots["dest"].view(image), slots["source"].host()
     if axis is not None:
         start, extent = int(slots["start"].host()), ranges[axis][1] - ranges[axis][0]
-        fits = 0 <= start and start + extent <= dest.shape[axis]
+        fits = start >= 0 and start + extent <= dest.shape[axis]
         assert int(problem.wide["status"]) == (0 if fits else 1)
         if not fits:
             assert np.array_equal(slots["dest"].expected(problem.wide["dest"]), image)

@@ -28,7 +28,9 @@ def test_importing_the_package_imports_no_op_and_no_framework() -> None:
 
 
 def test_a_kind_and_a_function_are_resolved_on_first_use() -> None:
-    out = run("import sys, baracuda_py as bp; bp.F32; print('cupy' in sys.modules); bp.add; print('cupy' in sys.modules)")
+    out = run(
+        "import sys, baracuda_py as bp; bp.F32; print('cupy' in sys.modules); bp.add; print('cupy' in sys.modules)"
+    )
     assert out.split() == ["False", "False"]
 
 

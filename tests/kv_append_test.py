@@ -111,7 +111,12 @@ REFUSED: list[tuple[str, dict[str, Any], type[bp.BaracudaError], str]] = [
     ("too many tokens", {"k": np.zeros((3, 2, 12, 8), bp.BF16.dtype)}, bp.InvalidProblemError, "12 tokens do not fit"),
     ("float positions", {"positions": np.zeros(3, np.float32)}, bp.OperandTypeError, "positions must hold i32 or i64"),
     ("two positions", {"positions": np.zeros(2, np.int64)}, bp.InvalidProblemError, "positions must have shape"),
-    ("caches that differ", {"v_cache": np.zeros((3, 2, 12, 8), bp.BF16.dtype)}, bp.InvalidProblemError, "v_cache must have shape"),
+    (
+        "caches that differ",
+        {"v_cache": np.zeros((3, 2, 12, 8), bp.BF16.dtype)},
+        bp.InvalidProblemError,
+        "v_cache must have shape",
+    ),
 ]
 
 
@@ -139,7 +144,7 @@ def test_one_array_for_both_caches_is_refused(backend: str) -> None:
     with pytest.raises(bp.OverlapError, match="k_cache is written and shares memory with v_cache"):
         bp.kv_append(cache.operand, cache.operand, *rest, device=device_of(backend))
     inside = cache.operand[:, :, :2]
+    other = Slot(made["v_cache"], backend).operand
     with pytest.raises(bp.OverlapError):
-        other = Slot(made["v_cache"], backend).operand
         bp.kv_append(cache.operand, other, inside, rest[1], rest[2], device=device_of(backend))
     assert np.array_equal(cache.image(), cache.initial)

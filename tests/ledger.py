@@ -40,7 +40,9 @@ def machine() -> dict[str, str]:
     return {"gpu": properties["name"].decode(), "driver": driver}
 
 
-def record(path: Path, passed: Mapping[str, set[str]], failed: set[str], on: Mapping[str, str] | None = None) -> dict[str, Any]:
+def record(
+    path: Path, passed: Mapping[str, set[str]], failed: set[str], on: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Merges one run into the ledger at `path`, and returns it."""
     try:
         entries: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

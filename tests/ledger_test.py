@@ -49,7 +49,9 @@ def test_an_edited_kernel_is_unverified(written: Path, monkeypatch: pytest.Monke
     original = sources.Source.digest
     edited = "shape_layout/append.cu"
     monkeypatch.setattr(
-        sources.Source, "digest", lambda self, prelude="": original(self, prelude) + ("edited" if self.file == edited else "")
+        sources.Source,
+        "digest",
+        lambda self, prelude="": original(self, prelude) + ("edited" if self.file == edited else ""),
     )
     assert read.verified_on(get_op("kv_append")) == ""
     assert read.verified_on(get_op("add")) == "NVIDIA H200"

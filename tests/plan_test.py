@@ -97,7 +97,9 @@ def test_a_device_that_is_none_is_refused(device: Any) -> None:
 
 
 def test_select_refuses_the_descriptor_of_another_family() -> None:
-    with pytest.raises(bp.InvalidProblemError, match=r"BinaryPlan\.select: expected a BinaryDescriptor, got UnaryDescriptor"):
+    with pytest.raises(
+        bp.InvalidProblemError, match=r"BinaryPlan\.select: expected a BinaryDescriptor, got UnaryDescriptor"
+    ):
         bp.BinaryPlan.select(descriptors("exp", 2)[-1], device="cpu")  # type: ignore[arg-type]
 
 
@@ -121,7 +123,11 @@ def test_plans_hash_compare_pickle_and_go_through_json(op: str) -> None:
     for desc in descriptors(op, 24):
         for device in ("sm_90a", "h200", "cpu"):
             plan = get_op(op).plan.select(desc, device=device)
-            for again in (pickle.loads(pickle.dumps(plan)), Plan.from_json(plan.to_json()), get_op(op).plan.select(desc, device=device)):
+            for again in (
+                pickle.loads(pickle.dumps(plan)),
+                Plan.from_json(plan.to_json()),
+                get_op(op).plan.select(desc, device=device),
+            ):
                 assert again == plan
                 assert hash(again) == hash(plan)
                 assert again.sku == plan.sku
@@ -140,7 +146,11 @@ def test_a_restored_plan_is_not_ranked_again() -> None:
     assert default.sku.variant != "elements"
     assert Plan.from_json(other.to_json()).sku.variant == "elements"
     assert default != other
-    gone = other.to_json().replace('"elements"', '"vanished"').replace('"variant": "vanished", "math"', '"variant": null, "math"')
+    gone = (
+        other.to_json()
+        .replace('"elements"', '"vanished"')
+        .replace('"variant": "vanished", "math"', '"variant": null, "math"')
+    )
     with pytest.raises(bp.UnsupportedError, match="vanished"):
         Plan.from_json(gone)
     with pytest.raises(bp.UnsupportedError, match="not a plan of this library"):
@@ -182,7 +192,11 @@ def test_every_admitted_variant_can_be_preferred(op: str) -> None:
 
 def test_an_impossible_preference_lists_every_candidate_and_its_reason() -> None:
     desc = bp.WriteSliceDescriptor((64, 64), [(0, 32), (0, 32)], "f32")
-    for pref in (PlanPreference(backend=bp.BackendKind.NCCL), PlanPreference(math="tf32"), PlanPreference(variant="whole_dest")):  # type: ignore[arg-type]
+    for pref in (
+        PlanPreference(backend=bp.BackendKind.NCCL),
+        PlanPreference(math="tf32"),
+        PlanPreference(variant="whole_dest"),
+    ):  # type: ignore[arg-type]
         with pytest.raises(bp.UnsupportedError) as caught:
             bp.WriteSlicePlan.select(desc, pref, device="h200")
         for candidate in bp.WriteSlicePlan._all_candidates():

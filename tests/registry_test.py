@@ -32,8 +32,6 @@ def test_gauntlet(op: str, backend: str, everything: bool) -> None:
             gauntlet.run(problem)
 
 
-
-
 @every_op
 @pytest.mark.gpu
 def test_gauntlet_variants(op: str, everything: bool) -> None:

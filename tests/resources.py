@@ -115,7 +115,11 @@ def main() -> int:
         for arch, name, entries in _entries(ops):
             kernels[arch] |= entries
             bar.update(task, advance=1, description=f"{arch} {name}")
-    lines = [f' "nvrtc": "{".".join(map(str, nvrtc_version()))}",', ' "fields": ["source", "registers", "spill", "stack", "shared"],', ' "kernels": {']
+    lines = [
+        f' "nvrtc": "{".".join(map(str, nvrtc_version()))}",',
+        ' "fields": ["source", "registers", "spill", "stack", "shared"],',
+        ' "kernels": {',
+    ]
     for arch in ARCHES:
         rows = [f"   {json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(kernels[arch].items())]
         lines += [f'  "{arch}": {{', ",\n".join(rows), "  }" + ("," if arch != ARCHES[-1] else "")]

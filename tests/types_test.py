@@ -58,12 +58,16 @@ def test_a_kind_is_found_by_every_name(kind: ElementKind) -> None:
 
 
 def test_names_of_frameworks() -> None:
-    assert ElementKind.of("torch.bfloat16") is ElementKind.of("bfloat16") is ElementKind.of(ml_dtypes.bfloat16) is bp.BF16
+    assert (
+        ElementKind.of("torch.bfloat16") is ElementKind.of("bfloat16") is ElementKind.of(ml_dtypes.bfloat16) is bp.BF16
+    )
     assert ElementKind.of(np.float32) is ElementKind.of(float and "float32") is bp.F32
     assert ElementKind.of("float8_e4m3fn") is bp.FP8_E4M3
 
 
-@pytest.mark.parametrize("like", ["float31", object(), None, [1], np.dtype("U3"), np.dtype("datetime64[s]"), np.longdouble])
+@pytest.mark.parametrize(
+    "like", ["float31", object(), None, [1], np.dtype("U3"), np.dtype("datetime64[s]"), np.longdouble]
+)
 def test_what_is_not_a_kind_is_refused_in_one_sentence(like: Any) -> None:
     if like is None:
         like = "none"

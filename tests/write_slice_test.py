@@ -105,7 +105,9 @@ def test_the_whole_destination(backend: str) -> None:
     assert bp.WriteSlicePlan.select(whole, device="sm_90a").sku.variant == "whole_dest"
 
 
-@pytest.mark.parametrize(("shape", "ranges"), [((5, 7), [(2, 2), (0, 7)]), ((5, 7), [(5, 5), (0, 7)]), ((0, 4), [(0, 0), (1, 3)])])
+@pytest.mark.parametrize(
+    ("shape", "ranges"), [((5, 7), [(2, 2), (0, 7)]), ((5, 7), [(5, 5), (0, 7)]), ((0, 4), [(0, 0), (1, 3)])]
+)
 def test_an_empty_window_launches_nothing(backend: str, shape: tuple[int, ...], ranges: Ranges) -> None:
     extents = tuple(b - a for a, b in ranges)
     check(backend, numbers(shape, bp.F32), numbers(extents, bp.F32), ranges)
@@ -121,7 +123,9 @@ def test_ranks_up_to_twelve(backend: str, rank: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [bp.S4, bp.U4], ids=str)
-@pytest.mark.parametrize(("columns", "a", "b"), [(8, 1, 5), (8, 1, 6), (7, 0, 7), (7, 3, 7), (9, 8, 9), (2, 1, 2), (33, 1, 32)])
+@pytest.mark.parametrize(
+    ("columns", "a", "b"), [(8, 1, 5), (8, 1, 6), (7, 0, 7), (7, 3, 7), (9, 8, 9), (2, 1, 2), (33, 1, 32)]
+)
 def test_nibbles_at_odd_bounds(backend: str, kind: ElementKind, columns: int, a: int, b: int) -> None:
     """An odd start or end cuts a byte: its other nibble, and the spare one of an odd row, stay."""
     rng = np.random.default_rng(0)
@@ -220,7 +224,9 @@ def test_random_windows_match_numpy_on_the_device(case: tuple[np.ndarray, np.nda
 
 @pytest.mark.parametrize(("shape", "axis"), [((1, 8, 64, 16), 2), ((64, 8, 16), 0)])
 @pytest.mark.parametrize("kind", [bp.U8, bp.BF16, bp.F32, bp.F64, bp.COMPLEX128], ids=str)
-def test_a_start_on_the_device_sweeps_the_cache(backend: str, shape: tuple[int, ...], axis: int, kind: ElementKind) -> None:
+def test_a_start_on_the_device_sweeps_the_cache(
+    backend: str, shape: tuple[int, ...], axis: int, kind: ElementKind
+) -> None:
     """The seeds' harness: every position's slab correct, and every earlier row preserved, in one accumulated cache."""
     extent = shape[axis]
     d = Slot(bits(shape, kind), backend)
@@ -231,10 +237,16 @@ def test_a_start_on_the_device_sweeps_the_cache(backend: str, shape: tuple[int, 
         source = Slot(bits(slab, kind, seed + 10), backend)
         where, status = Slot(np.array(start, np.int64), backend), Slot(np.array(9, np.int32), backend)
         bp.write_slice(
-            d.operand, source.operand, ranges, dynamic_axis=axis, start=where.operand, status=status.operand, device=device_of(backend)
+            d.operand,
+            source.operand,
+            ranges,
+            dynamic_axis=axis,
+            start=where.operand,
+            status=status.operand,
+            device=device_of(backend),
         )
-        as_bytes(mirror)[tuple(slice(start, start + 1) if a == axis else slice(None) for a in range(len(shape)))] = as_bytes(
-            source.view(source.initial)
+        as_bytes(mirror)[tuple(slice(start, start + 1) if a == axis else slice(None) for a in range(len(shape)))] = (
+            as_bytes(source.view(source.initial))
         )
         assert np.array_equal(d.image(), d.expected(mirror))
         assert int(status.view(status.image())) == 0
@@ -300,7 +312,7 @@ def test_operands_that_do_not_fit_are_refused(backend: str) -> None:
 def test_bin_is_refused(backend: str) -> None:
     data = np.arange(16, dtype=np.uint8).reshape(4, 4)
     d, s = Slot(Packed(data, bp.BIN, (4, 32)), backend), Slot(Packed(data, bp.BIN, (4, 32)), backend)
-    with pytest.raises(bp.OperandTypeError, match="bin is not supported.*view the bytes as u8"):
+    with pytest.raises(bp.OperandTypeError, match=r"bin is not supported.*view the bytes as u8"):
         bp.write_slice(d.operand, s.operand, [(0, 4), (0, 32)], device=device_of(backend))
     assert np.array_equal(d.image(), d.initial)
     with pytest.raises(bp.OperandTypeError, match="bin"):
@@ -316,7 +328,9 @@ def test_a_read_only_destination_is_refused() -> None:
 def test_a_destination_that_repeats_elements_is_refused(backend: str) -> None:
     base = Slot(np.broadcast_to(np.float32([1]), (4, 4)), backend)
     s = Slot(numbers((2, 4), bp.F32), backend)
-    _refused(backend, bp.OverlapError, "reach one element by several indices", base.operand, s.operand, [(0, 2), (0, 4)])
+    _refused(
+        backend, bp.OverlapError, "reach one element by several indices", base.operand, s.operand, [(0, 2), (0, 4)]
+    )
     assert np.array_equal(base.image(), base.initial)
 
 

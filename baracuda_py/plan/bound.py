@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..runtime.driver import require_gpu
 from ..runtime.streams import stream_pointer
+from .host import prepare
+from .resolve import resolve
 
 if TYPE_CHECKING:
     from .plan import Plan
 
 __all__ = ["BoundPlan"]
+
+Calls = tuple[Callable[[int], None], ...]
 
 
 class _HostStream:
@@ -30,25 +34,23 @@ class BoundPlan:
     Operands and scratch are kept alive. `update` validates and packs others (or other run-time values).
     """
 
-    __slots__ = ("_calls", "_given", "_keep", "_only", "_stream_of", "plan", "result")
+    __slots__ = ("_calls", "_given", "_only", "_scratch", "_stream_of", "plan", "result")
 
     def __init__(self, plan: Plan[Any], given: dict[str, Any], workspace: Any) -> None:
         self._stream_of = _host_stream if plan.device.is_host else require_gpu("bind").cuda.get_current_stream
         self.plan = plan
         self._given: dict[str, Any] = {"workspace": workspace}
+        self._calls: Calls = ()
         self.update(**given)
 
     def update(self, **given: Any) -> BoundPlan:
         """Binds other operands or run-time values; those not named stay."""
         merged = {**self._given, **given}
         workspace = merged.pop("workspace", None)
-        prepared, result, keep = self.plan._prepare(merged, workspace)
+        self._calls, self.result, whole, self._scratch = _prepared(self.plan, merged, workspace)
+        self._only = self._calls[0] if len(self._calls) == 1 else None
         # An output that was allocated is bound from now on, so that a graph keeps writing to the same place.
-        self._given = {**keep, "workspace": workspace}
-        self._calls: tuple[Callable[[int], None], ...] = prepared
-        self._only = prepared[0] if len(prepared) == 1 else None
-        self._keep = keep
-        self.result = result
+        self._given = {**whole, "workspace": workspace}
         return self
 
     def __call__(self, stream: Any = None) -> Any:
@@ -63,3 +65,13 @@ class BoundPlan:
 
     def __repr__(self) -> str:
         return f"<bound {self.plan.sku}>"
+
+
+def _prepared(plan: Plan[Any], given: dict[str, Any], workspace: Any) -> tuple[Calls, Any, dict[str, Any], Any]:
+    """Calls that take only the stream, the result they write, and what must stay alive: operands and scratch."""
+    if plan.device.is_host:
+        call, whole = prepare(plan, given)
+        return (call,), plan._result(whole), whole, None
+    ready = resolve(plan, given, workspace, None)
+    calls = ready.recipe.executable.prepare(ready.pointers, ready.values, ready.scratch_pointer)
+    return calls, plan._result(ready.given), ready.given, ready.scratch

@@ -79,7 +79,7 @@ class Candidate(Generic[D]):
     def supports(self, desc: D, device: DeviceSpec) -> Feasibility:
         raise NotImplementedError
 
-    def configs(self, desc: D, device: DeviceSpec) -> Iterable[Config]:  # noqa: ARG002
+    def configs(self, desc: D, device: DeviceSpec) -> Iterable[Config]:
         return ("",)
 
     def cost(self, desc: D, device: DeviceSpec, config: Config) -> Cost:
@@ -103,22 +103,20 @@ class Reference(Candidate[Descriptor]):
     variant = "reference"
     backend = BackendKind.REFERENCE
 
-    def __init__(
-        self, run: Callable[..., None], guarantee: Callable[[Any], PrecisionGuarantee]
-    ) -> None:
+    def __init__(self, run: Callable[..., None], guarantee: Callable[[Any], PrecisionGuarantee]) -> None:
         self._run, self._guarantee = run, guarantee
 
-    def supports(self, desc: Descriptor, device: DeviceSpec) -> Feasibility:  # noqa: ARG002
+    def supports(self, desc: Descriptor, device: DeviceSpec) -> Feasibility:
         return OK if device.is_host else no("runs on the host only", 'device="cpu"')
 
-    def cost(self, desc: Descriptor, device: DeviceSpec, config: Config) -> Cost:  # noqa: ARG002
+    def cost(self, desc: Descriptor, device: DeviceSpec, config: Config) -> Cost:
         nbytes = sum(lay.element.nbytes(_count(lay.shape)) for lay in map(desc.layout, _names(desc)))
         return Cost.streaming(device, nbytes)
 
-    def guarantee(self, desc: Descriptor, device: DeviceSpec, config: Config) -> PrecisionGuarantee:  # noqa: ARG002
+    def guarantee(self, desc: Descriptor, device: DeviceSpec, config: Config) -> PrecisionGuarantee:
         return self._guarantee(desc)
 
-    def lower(self, desc: Descriptor, device: DeviceSpec, config: Config) -> tuple[Step, ...]:  # noqa: ARG002
+    def lower(self, desc: Descriptor, device: DeviceSpec, config: Config) -> tuple[Step, ...]:
         return (Call("reference", self._run),)
 
 

@@ -68,11 +68,11 @@ class Descriptor:
         """The same problem with defaults filled in and every run-time value neutral."""
         return self
 
-    def at(self, given: Mapping[str, Any]) -> Self:  # noqa: ARG002
+    def at(self, given: Mapping[str, Any]) -> Self:
         """The same problem with the run-time values of `given` put in; raises where they are out of range."""
         return self
 
-    def resolve(self, given: Mapping[str, Any]) -> tuple[tuple[int, ...], Mapping[str, Any]]:  # noqa: ARG002
+    def resolve(self, given: Mapping[str, Any]) -> tuple[tuple[int, ...], Mapping[str, Any]]:
         """The short form of `at`: each operand's displacement in bytes, and the scalars steps ask for with Run(...)."""
         return self.displacements(), {}
 
@@ -80,11 +80,11 @@ class Descriptor:
         """Bytes from each operand's first element to the first one touched."""
         return (0,) * len(self.operands)
 
-    def footprint(self, name: str, tensor: Tensor) -> Tensor:  # noqa: ARG002
+    def footprint(self, name: str, tensor: Tensor) -> Tensor:
         """The part of an operand that is read or written, its pointer moved by its displacement."""
         return tensor
 
-    def in_place(self, written: str, read: str) -> bool:  # noqa: ARG002
+    def in_place(self, written: str, read: str) -> bool:
         """Whether `written` may be the very same view as `read`."""
         return False
 

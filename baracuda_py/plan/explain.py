@@ -144,7 +144,9 @@ def _facts(plan: Plan[Any]) -> list[tuple[str, str]]:
         ("chosen by", plan.provenance),
     ]
     for config in plan.launch_config:
-        facts.append(("launch", f"grid {config.grid}, block {config.block}, {size_text(config.shared_memory_bytes)} shared"))
+        facts.append(
+            ("launch", f"grid {config.grid}, block {config.block}, {size_text(config.shared_memory_bytes)} shared")
+        )
     return facts
 
 

@@ -22,7 +22,9 @@ class Graph:
     def __init__(self, *bounds: BoundPlan) -> None:
         for bound in bounds:
             if not isinstance(bound, BoundPlan):
-                raise InvalidProblemError(f"Graph: expected bound plans, got {type(bound).__name__}", "pass plan.bind(...)")
+                raise InvalidProblemError(
+                    f"Graph: expected bound plans, got {type(bound).__name__}", "pass plan.bind(...)"
+                )
             if not bound.plan.capture_safe:
                 raise UnsupportedError(f"Graph: {bound.plan.sku} cannot be captured", "run it outside the graph")
         self._cupy = require_gpu("Graph")
@@ -56,11 +58,14 @@ class Graph:
             from cuda.bindings import driver
         except ImportError as error:
             raise UnsupportedError(
-                f"Graph.update needs cuda.bindings ({error})", "pip install 'baracuda-py[cuda12]' (or [cuda13]), or build the Graph again"
+                f"Graph.update needs cuda.bindings ({error})",
+                "pip install 'baracuda-py[cuda12]' (or [cuda13]), or build the Graph again",
             ) from None
         bound.update(**operands)
         fresh = self._capture()
-        code, *_ = driver.cuGraphExecUpdate(driver.CUgraphExec(int(self._graph.graphExec)), driver.CUgraph(int(fresh.graph)))
+        code, *_ = driver.cuGraphExecUpdate(
+            driver.CUgraphExec(int(self._graph.graphExec)), driver.CUgraph(int(fresh.graph))
+        )
         if code == driver.CUresult.CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE:
             self._graph = fresh  # another variant's nodes: the fresh graph takes over
         elif code != driver.CUresult.CUDA_SUCCESS:
@@ -68,5 +73,3 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"<bp.Graph of {', '.join(str(b.plan.sku) for b in self.bounds)}>"
-
-

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..reference.rounding import round_to
 from ..tensor import GpuBuffer
-from ..types import InvalidProblemError
+from .descriptor import Layout
+from .resolve import refuse_unknown, take
 from .validate import check_operands
 
 if TYPE_CHECKING:
@@ -18,31 +19,29 @@ if TYPE_CHECKING:
 __all__ = ["prepare", "run_reference"]
 
 
-def prepare(plan: Plan[Any], given: Mapping[str, Any]) -> tuple[tuple[Callable[[int], None], ...], Any, dict[str, Any]]:
-    """Validated host operands as a call that ignores its stream, the result it writes, and the operands."""
-    desc = plan._described(given)
-    tensors = plan._take(given, None)
+def prepare(plan: Plan[Any], given: Mapping[str, Any]) -> tuple[Callable[[int], None], dict[str, Any]]:
+    """Validated host operands as a call that ignores its stream, and the operands with the outputs allocated."""
+    refuse_unknown(plan, given)
+    desc = plan.desc.at(given)
+    tensors = take(plan, given, None)
     check_operands(desc, plan._canonical, tensors, plan.device)
     given = dict(given)
-    for operand in desc.operands:
-        if operand.role == "out" and tensors[operand.name] is None and not operand.optional:
-            layout = plan._canonical.layout(operand.name)
-            if layout.element.packed:
-                raise InvalidProblemError(f"{desc.op}: an output of {layout.element} is not allocated", "pass out=")
-            given[operand.name] = _empty(layout.shape, layout.strides, layout.element.dtype)
+    for name, role, optional in desc.operands:
+        if role == "out" and tensors[name] is None and not optional:
+            given[name] = _empty(plan._canonical.layout(name))
     held = {n: given[n] for n in plan._names if given.get(n) is not None}
     apart = {n: x for n, x in held.items() if isinstance(x, GpuBuffer) and not x.plain}
     fixed = {n: getattr(x, "array", x) for n, x in held.items() if n not in apart}
     fixed = {n: a if isinstance(a, np.ndarray) else np.from_dlpack(a) for n, a in fixed.items()}
 
-    def call(stream: int) -> None:  # noqa: ARG001
+    def call(_stream: int) -> None:
         rows = {n: x.to_host() for n, x in apart.items()}
         run_reference(plan, desc, {n: rows[n] if n in rows else fixed[n] for n in held})
         for operand in desc.operands:
             if operand.written and operand.name in rows:
                 apart[operand.name].put_rows(rows[operand.name])
 
-    return (call,), plan._result(given), given
+    return call, given
 
 
 def run_reference(plan: Plan[Any], desc: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
@@ -62,7 +61,11 @@ def run_reference(plan: Plan[Any], desc: Any, arrays: dict[str, np.ndarray[Any, 
         arrays[name][...] = result
 
 
-def _empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    order = sorted(range(len(shape)), key=lambda a: -strides[a])
-    plain = np.empty([shape[a] for a in order], dtype)
+def _empty(layout: Layout) -> Any:
+    shape, element = layout.shape, layout.element
+    if element.packed:
+        rows = np.zeros((*shape[:-1], element.nbytes(shape[-1])) if shape else (1,), np.uint8)
+        return GpuBuffer.view(rows, element, shape)
+    order = sorted(range(len(shape)), key=lambda a: -layout.strides[a])
+    plain = np.empty([shape[a] for a in order], element.dtype)
     return plain.transpose(np.argsort(order)) if order else plain

@@ -46,7 +46,8 @@ def _named_in(module: str) -> frozenset[str]:
 def _lowered_of(name: str) -> tuple[Kernel, ...]:
     from .registry import get_op
 
-    op, device, kernels = get_op(name), DeviceSpec.named("sm_90a"), {}
+    op, device = get_op(name), DeviceSpec.named("sm_90a")
+    kernels: dict[Kernel, None] = {}
     for sample in islice(op.samples(op.fixed), _SAMPLES):
         known = inspect.signature(op.plan.descriptor.of).parameters  # type: ignore[attr-defined]
         try:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-import math
 from collections import namedtuple
-from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from collections.abc import Mapping
+from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
-
-import numpy as np
 
 from ..runtime.compiler import compile_kernels
 from ..runtime.device import spec_of
@@ -20,9 +17,7 @@ from ..runtime.driver import require_gpu
 from ..runtime.inspect import KernelView
 from ..runtime.launch import Executable
 from ..runtime.steps import Call, Launch, Step, workspace_size
-from ..runtime.streams import is_capturing, stream_pointer
-from ..tensor import HOST_ORDINAL, GpuBuffer, Tensor, intake
-from ..tensor.axes import c_strides
+from ..runtime.streams import stream_pointer
 from ..types import (
     BaracudaError,
     DeviceSpec,
@@ -32,13 +27,12 @@ from ..types import (
     OpCategory,
     PlanPreference,
     PrecisionGuarantee,
-    UnsupportedError,
-    WorkspaceTooSmallError,
 )
 from .bound import BoundPlan
-from .candidate import Candidate, Cost, Feasibility, OK, Reference
-from .descriptor import Descriptor, Layout, Operand
-from .recipe import Recipe, array_type, framework_stream, key_of, written_stream
+from .candidate import OK, Candidate, Cost, Feasibility, Reference
+from .descriptor import Descriptor, Operand
+from .recipe import Recipe
+from .resolve import refuse_unknown, resolve, take
 from .select import Assessment, assess, choose
 from .tuned import apply
 from .validate import check_operands
@@ -50,6 +44,7 @@ __all__ = ["LaunchConfig", "Plan"]
 
 D = TypeVar("D", bound=Descriptor)
 log = logging.getLogger("baracuda_py")
+RECIPES = 256  # operand layouts that a plan remembers
 
 
 class LaunchConfig(NamedTuple):
@@ -66,6 +61,17 @@ class Plan(Generic[D]):
     Immutable, data-free and thread-safe; equal and hashable by (type, descriptor, preference, device, variant, config).
     It owns no device memory and no stream.
     """
+
+    desc: Any
+    pref: PlanPreference
+    device: DeviceSpec
+    provenance: str
+    _candidate: Candidate[Any]
+    _config: Any
+    _values: tuple[str, ...]
+    _recipes: dict[Any, Recipe]
+    _executables: dict[int, Executable]
+    _ndarray: Any  # cupy.ndarray, once a recipe for such arrays is kept
 
     descriptor: ClassVar[type[Descriptor]]
     category: ClassVar[OpCategory]
@@ -133,16 +139,10 @@ class Plan(Generic[D]):
     @classmethod
     def _make(cls, desc: Any, pref: PlanPreference, spec: DeviceSpec, chosen: Assessment, provenance: str) -> Self:
         plan = cls.__new__(cls)
-        plan.desc: Any = desc
-        plan.pref: PlanPreference = pref
-        plan.device: DeviceSpec = spec
-        plan.provenance: str = provenance
-        plan._candidate: Candidate[Any] = chosen.candidate
-        plan._config: Any = chosen.config
-        plan._recipes: dict[Any, Recipe] = {}
-        plan._executables: dict[int, Executable] = {}
-        plan._values: tuple[str, ...] = type(desc).values
-        plan._ndarray: type | None = None  # cupy.ndarray, once a recipe for such arrays is kept
+        plan.desc, plan.pref, plan.device, plan.provenance = desc, pref, spec, provenance
+        plan._candidate, plan._config = chosen.candidate, chosen.config
+        plan._values = type(desc).values
+        plan._recipes, plan._executables, plan._ndarray = {}, {}, None
         return plan
 
     def _identity(self) -> tuple[Any, ...]:
@@ -247,8 +247,8 @@ class Plan(Generic[D]):
     def can_implement(self, **operands: Any) -> Feasibility:
         """Whether `run` would take these operands; falsy with .reason, .mend and .error. Raises nothing."""
         try:
-            desc = self._described(operands)
-            check_operands(desc, self._canonical, self._take(operands, None), self.device)
+            refuse_unknown(self, operands)
+            check_operands(self.desc.at(operands), self._canonical, take(self, operands, None), self.device)
         except BaracudaError as error:
             return Feasibility.of(error)
         return OK
@@ -268,7 +268,7 @@ class Plan(Generic[D]):
         pointers: list[int] = []
         taken = 0
         for name, shift in zip(self._names, shifts):
-            x = operands.get(name)
+            x: Any = operands.get(name)
             if type(x) is ndarray:
                 memory = x.data
                 address = memory.ptr + shift
@@ -306,7 +306,8 @@ class Plan(Generic[D]):
         ones on copies) and returns the plan for the fastest; 5 % is needed to displace this one."""
         from .tune import autotune
 
-        return autotune(self, operands)
+        tuned: Self = autotune(self, operands)
+        return tuned
 
     def verify(self, **operands: Any) -> None:
         """Runs on copies of the operands and checks the result against the oracle and the guarantee (AssertionError)."""
@@ -323,56 +324,16 @@ class Plan(Generic[D]):
     # ---- the way from operands to a launch ------------------------------------------------------------------------
 
     def _run_checked(self, given: dict[str, Any], workspace: Any, stream: Any) -> Any:
-        """The long way: intake, every check, allocation, and a recipe for the next time."""
-        recipe, pointers, values, given, scratch, handle = self._resolve(given, workspace, stream)
-        recipe.fire(pointers, values, scratch.ptr if scratch is not None else 0, handle)
-        return self._result(given)
+        ready = resolve(self, given, workspace, stream)
+        ready.fire()
+        return self._result(ready.given)
 
-    def _prepare(self, given: dict[str, Any], workspace: Any) -> tuple[tuple[Any, ...], Any, dict[str, Any]]:
-        """For BoundPlan: prepared calls, the result they write, and what must stay alive."""
-        if self.device.is_host:
-            from .host import prepare
-
-            return prepare(self, given)
-        recipe, pointers, values, given, scratch, _ = self._resolve(given, workspace, None)
-        calls = recipe.executable.prepare(pointers, values, scratch.ptr if scratch is not None else 0)
-        keep = dict(given)
-        if scratch is not None:
-            keep["workspace"] = scratch
-        return calls, self._result(given), given
-
-    def _resolve(
-        self, given: dict[str, Any], workspace: Any, stream: Any
-    ) -> tuple[Recipe, list[int], Mapping[str, Any], dict[str, Any], Any, int]:
-        cupy = require_gpu(self.desc.op)
-        desc = self._described(given)
-        handle = written_stream(desc, given) if stream is None else stream_pointer(stream)
-        if handle is None:
-            handle = int(cupy.cuda.get_current_stream().ptr)
-        capturing = is_capturing(handle)
-        if capturing:
-            self._check_foreign(given, handle)
-        tensors = self._take(given, handle)
-        ordinal = check_operands(desc, self._canonical, tensors, self.device)
-        if ordinal == HOST_ORDINAL:
-            ordinal = int(cupy.cuda.runtime.getDevice())
-        with cupy.cuda.Device(ordinal):
-            if capturing:
-                self._check_capture(tensors, ordinal, workspace)
-            given = self._allocate(given, tensors, handle)
-            executable = self._executable(ordinal)
-            scratch = self._scratch(workspace, handle)
-        feet = {n: desc.footprint(n, t) for n, t in tensors.items() if t is not None}
-        recipe = Recipe(desc, executable, ordinal, feet)
-        pointers = [feet[n].pointer if n in feet else 0 for n in self._names]
-        ndarray = array_type()
-        if not self.workspace_size and all(type(given[n]) is ndarray for n in feet):
-            self._ndarray = ndarray
-            key: list[Any] = []
-            for name, pointer in zip(self._names, pointers):
-                key += key_of(given[name], pointer) if name in feet else (None,)
-            self._recipes[tuple(key)] = recipe
-        return recipe, pointers, desc.resolve(given)[1], given, scratch, handle
+    def _remember(self, key: tuple[Any, ...], recipe: Recipe, ndarray: Any) -> None:
+        """Keeps a recipe for CuPy arrays that lie as `key` says; the oldest go where there are too many."""
+        while len(self._recipes) >= RECIPES:
+            self._recipes.pop(next(iter(self._recipes)), None)
+        self._ndarray = ndarray
+        self._recipes[key] = recipe
 
     @cached_property
     def _unmoved(self) -> tuple[tuple[int, ...], Mapping[str, Any]]:
@@ -386,74 +347,6 @@ class Plan(Generic[D]):
     @cached_property
     def _names(self) -> tuple[str, ...]:
         return tuple(operand.name for operand in self.desc.operands)
-
-    def _described(self, given: Mapping[str, Any]) -> Any:
-        """The descriptor with the run-time values of this call; refuses names that are neither operands nor values."""
-        self._refuse_unknown(given)
-        return self.desc.at(given)
-
-    def _refuse_unknown(self, given: Mapping[str, Any]) -> None:
-        for name in given:
-            if name not in self._names and name not in self._values:
-                known = ", ".join((*self._names, *self._values))
-                raise InvalidProblemError(f"{self.desc.op}: there is no operand {name!r}", f"it takes {known}")
-
-    def _take(self, given: Mapping[str, Any], stream: int | None) -> dict[str, Tensor | None]:
-        tensors: dict[str, Tensor | None] = {}
-        for name, role, optional in self.desc.operands:
-            x = given.get(name)
-            if x is None and role != "out" and not optional:
-                raise InvalidProblemError(f"{self.desc.op}: operand {name!r} is missing", f"pass {name}=...")
-            what = f"{self.desc.op}: {name}"
-            tensors[name] = None if x is None else intake(x, what=what, stream=stream, host=self.device.is_host)
-        return tensors
-
-    def _allocate(self, given: Mapping[str, Any], tensors: dict[str, Tensor | None], stream: int) -> dict[str, Any]:
-        given = dict(given)
-        for operand in self.desc.operands:
-            if operand.role == "out" and tensors[operand.name] is None and not operand.optional:
-                array = allocate(self._canonical.layout(operand.name), stream)
-                given[operand.name] = array
-                tensors[operand.name] = intake(array, what=operand.name)
-        return given
-
-    def _scratch(self, workspace: Any, stream: int) -> Any:
-        needed = self.workspace_size
-        if not needed:
-            return None
-        if workspace is None:
-            return allocate(Layout((needed,), (1,), ElementKind.U8), stream).data
-        got = int(workspace.nbytes)
-        if got < needed:
-            raise WorkspaceTooSmallError(
-                f"{self.desc.op}: workspace holds {got} bytes and the plan needs {needed}", needed, got, "pass plan.workspace_size bytes"
-            )
-        return workspace.data
-
-    def _check_capture(self, tensors: Mapping[str, Tensor | None], ordinal: int, workspace: Any) -> None:
-        """Refuses, before anything is launched, what a CUDA graph that is being captured cannot hold."""
-        op = self.desc.op
-        if not self.capture_safe:
-            raise UnsupportedError(f"{op}: {self.sku} cannot be captured in a CUDA graph", "run it outside the capture")
-        for operand in self.desc.operands:
-            tensor = tensors[operand.name]
-            if operand.role == "out" and tensor is None and not operand.optional:
-                raise UnsupportedError(f"{op}: a capture allocates nothing, and {operand.name} was not passed", f"pass {operand.name}=...")
-        if self.workspace_size and workspace is None:
-            raise UnsupportedError(f"{op}: a capture allocates nothing, and workspace was not passed", "pass workspace=...")
-        if ordinal not in self._executables:
-            raise UnsupportedError(f"{op}: a capture loads nothing, and {self.sku} is not loaded", "call plan.load() or bind before it")
-
-    def _check_foreign(self, given: Mapping[str, Any], stream: int) -> None:
-        """A capture cannot wait for a stream outside it: foreign operands must come from the capturing stream itself."""
-        for name in self._names:
-            x = given.get(name)
-            foreign = x is not None and type(x) is not array_type() and not hasattr(x, "__baracuda_tensor__")
-            if foreign and not isinstance(x, np.ndarray) and framework_stream(x) != stream:
-                raise UnsupportedError(
-                    f"{self.desc.op}: a graph is being captured, and {name} belongs to {type(x).__module__} on another stream",
-                    "capture on that framework's stream, or pass a CuPy array",
-                )
 
     def _executable(self, ordinal: int) -> Executable:
         executable = self._executables.get(ordinal)
@@ -470,15 +363,14 @@ class Plan(Generic[D]):
         names = self._written
         if len(names) == 1:
             return given[names[0]]
-        return namedtuple(f"{type(self).__name__}Result", names)(*(given[n] for n in names))  # type: ignore[misc]
+        return namedtuple(f"{type(self).__name__}Result", names)(*(given[n] for n in names))
 
     def _run_on_host(self, given: dict[str, Any]) -> Any:
         from .host import prepare
 
-        calls, result, _ = prepare(self, given)
-        for call in calls:
-            call(0)
-        return result
+        call, whole = prepare(self, given)
+        call(0)
+        return self._result(whole)
 
     # ---- as a value -----------------------------------------------------------------------------------------------
 
@@ -500,28 +392,6 @@ class Plan(Generic[D]):
         return Plan.from_json, (self.to_json(),)
 
 
-_BYTES_IN_CUPY = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)  # kinds that CuPy has no dtype for
-
-
-def allocator(layout: Layout) -> Callable[[], Any]:
-    """What makes fresh arrays of that layout: on the current device, from CuPy's pool, in the current stream's order."""
-    cupy = require_gpu("allocating an output")
-    shape, element, dtype = layout.shape, layout.element, layout.element.dtype
-    if element.packed or element in _BYTES_IN_CUPY:
-        return partial(GpuBuffer.zeros, shape, element)
-    if layout.strides == c_strides(shape):
-        return partial(cupy.ndarray, shape, dtype)
-    nbytes = math.prod(shape) * dtype.itemsize
-    strides = tuple(s * dtype.itemsize for s in layout.strides)
-    return lambda: cupy.ndarray(shape, dtype, cupy.cuda.alloc(nbytes), strides)
-
-
-def allocate(layout: Layout, stream: int) -> Any:
-    """A fresh array of that layout, from the pool in `stream`'s order."""
-    with require_gpu("allocating an output").cuda.ExternalStream(stream):
-        return allocator(layout)()
-
-
 def signature(cls: type[Plan[Any]], method: str) -> inspect.Signature:
     """The signature of `run`, `bind` or `can_implement` for a family, made from its descriptor's operands."""
     example = getattr(cls.descriptor, "signature_operands", ())
@@ -529,7 +399,8 @@ def signature(cls: type[Plan[Any]], method: str) -> inspect.Signature:
     extra = {"run": ("workspace", "stream"), "bind": ("workspace",), "can_implement": ()}[method]
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
     parameters += [
-        inspect.Parameter(o.name, keyword, default=None if o.optional or o.role == "out" else inspect.Parameter.empty) for o in example
+        inspect.Parameter(o.name, keyword, default=None if o.optional or o.role == "out" else inspect.Parameter.empty)
+        for o in example
     ]
     parameters += [inspect.Parameter(n, keyword, default=None) for n in (*cls.descriptor.values, *extra)]
     return inspect.Signature(parameters)

@@ -69,7 +69,7 @@ class Recipe:
 def _pairs(desc: Descriptor, feet: Mapping[str, Tensor]) -> tuple[tuple[int, int, int, int, int, int, bool], ...]:
     spans = {name: span(f.shape, f.strides, f.element) for name, f in feet.items()}
     index = {operand.name: i for i, operand in enumerate(desc.operands)}
-    pairs = []
+    pairs: list[tuple[int, int, int, int, int, int, bool]] = []
     for operand in desc.operands:
         if not operand.written or operand.name not in feet:
             continue

@@ -72,9 +72,12 @@ def choose(answers: Sequence[Assessment], op: str, pref: PlanPreference, device:
         return min(admitted, key=lambda a: a.cost.seconds if a.cost else 0.0)
     known = [a.candidate.variant for a in answers]
     if pref.variant is not None and pref.variant not in known:
-        raise UnsupportedError(f"{op}: no variant is called {pref.variant!r}", f"choose among {', '.join(dict.fromkeys(known))}")
+        raise UnsupportedError(
+            f"{op}: no variant is called {pref.variant!r}", f"choose among {', '.join(dict.fromkeys(known))}"
+        )
     reasons = dict.fromkeys(
-        f"{a.candidate.variant}: {a.feasibility.reason}" + (f" (mend: {a.feasibility.mend})" if a.feasibility.mend else "")
+        f"{a.candidate.variant}: {a.feasibility.reason}"
+        + (f" (mend: {a.feasibility.mend})" if a.feasibility.mend else "")
         for a in answers
     )
     raise UnsupportedError(f"{op}: no kernel for {device} serves this problem and preference. " + "; ".join(reasons))

@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from ..types import ArchSku, DeviceSpec, PlanPreference, UnsupportedError
-from .select import Assessment, assess
+from .select import assess
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -41,11 +41,12 @@ def plan_from_dict(data: dict[str, Any]) -> Plan[Any]:
         if (answer.candidate.variant, str(answer.config)) == (data["variant"], data["config"]) and answer.feasibility:
             return kind._make(desc, pref, device, answer, data["provenance"])
     raise UnsupportedError(
-        f"{desc.op}: variant {data['variant']!r} [{data['config']}] of the saved plan no longer serves it", _alternative(kind, desc, pref, device, answers)
+        f"{desc.op}: variant {data['variant']!r} [{data['config']}] of the saved plan no longer serves it",
+        _alternative(kind, desc, pref, device),
     )
 
 
-def _alternative(kind: Any, desc: Any, pref: PlanPreference, device: DeviceSpec, answers: list[Assessment]) -> str:  # noqa: ARG001
+def _alternative(kind: Any, desc: Any, pref: PlanPreference, device: DeviceSpec) -> str:
     try:
         return f"select now chooses {kind.select(desc, pref, device=device).sku}"
     except UnsupportedError as error:
@@ -54,7 +55,12 @@ def _alternative(kind: Any, desc: Any, pref: PlanPreference, device: DeviceSpec,
 
 def _device_to_dict(device: DeviceSpec) -> dict[str, Any]:
     data = {f.name: getattr(device, f.name) for f in fields(device)}
-    return {**data, "tier": device.tier.value, "libraries": sorted(device.libraries), "rates": [list(r) for r in device.rates]}
+    return {
+        **data,
+        "tier": device.tier.value,
+        "libraries": sorted(device.libraries),
+        "rates": [list(r) for r in device.rates],
+    }
 
 
 def _device_from_dict(data: dict[str, Any]) -> DeviceSpec:

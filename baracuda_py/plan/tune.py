@@ -66,7 +66,7 @@ def profile(plan: Plan[Any], operands: Mapping[str, Any], repeats: int = 50) -> 
             second.record(stream)
             second.synchronize()
             times.append(cupy.cuda.get_elapsed_time(first, second) * 1e-3 / LAUNCHES)
-    return statistics.median(times)
+    return float(statistics.median(times))
 
 
 def autotune(plan: Plan[Any], operands: Mapping[str, Any]) -> Any:
@@ -74,7 +74,11 @@ def autotune(plan: Plan[Any], operands: Mapping[str, Any]) -> Any:
     kind, canonical = type(plan), plan._canonical
     times: dict[Any, float] = {}
     for answer in assess(kind._all_candidates(), canonical, plan.pref, plan.device):
-        if not answer.feasibility or answer.guarantee is None or not _at_least(answer.guarantee, plan.precision_guarantee):
+        if (
+            not answer.feasibility
+            or answer.guarantee is None
+            or not _at_least(answer.guarantee, plan.precision_guarantee)
+        ):
             continue
         rival = kind._make(plan.desc, plan.pref, plan.device, answer, "model")
         try:
@@ -95,7 +99,11 @@ def _at_least(rival: Any, held: Any) -> bool:
     """Whether `rival` promises everything that `held` does."""
     flags = ("deterministic", "bit_stable_on_same_hardware", "batch_invariant")
     kept = all(getattr(rival, f) >= getattr(held, f) for f in flags)
-    return kept and rival.flushes_subnormals <= held.flushes_subnormals and (rival.bound == held.bound or _tighter(rival, held))
+    return (
+        kept
+        and rival.flushes_subnormals <= held.flushes_subnormals
+        and (rival.bound == held.bound or _tighter(rival, held))
+    )
 
 
 def _tighter(rival: Any, held: Any) -> bool:

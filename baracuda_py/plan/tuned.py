@@ -63,7 +63,7 @@ def _stamp(path: Path) -> float:
 
 
 @lru_cache(maxsize=16)
-def _read(path: Path, stamp: float) -> dict[str, Winner]:  # noqa: ARG001
+def _read(path: Path, _stamp: float) -> dict[str, Winner]:
     try:
         data = json.loads(path.read_text())
         return data if isinstance(data, dict) else {}
@@ -76,7 +76,9 @@ def _tables(device: DeviceSpec) -> list[dict[str, Winner]]:
     return [_read(path, _stamp(path)) for path in (_own_path(device), shipped)]
 
 
-def apply(kind: type[Plan[Any]], desc: Any, pref: Any, device: DeviceSpec, answers: list[Assessment]) -> tuple[Assessment, str] | None:
+def apply(
+    kind: type[Plan[Any]], desc: Any, pref: Any, device: DeviceSpec, answers: list[Assessment]
+) -> tuple[Assessment, str] | None:
     """The recorded winner among admissible `answers` and its provenance, if there is one and it still stands."""
     tables = [t for t in _tables(device) if t] if not device.is_host else []
     if not tables:
@@ -91,10 +93,17 @@ def apply(kind: type[Plan[Any]], desc: Any, pref: Any, device: DeviceSpec, answe
     return None
 
 
-def record(kind: type[Plan[Any]], desc: Any, pref: Any, device: DeviceSpec, answer: Assessment, provenance: str) -> None:
+def record(
+    kind: type[Plan[Any]], desc: Any, pref: Any, device: DeviceSpec, answer: Assessment, provenance: str
+) -> None:
     """Adds a winner to the cache directory's table, atomically; a folder that cannot be written is no error."""
     path = _own_path(device)
-    winner = {"variant": answer.candidate.variant, "config": str(answer.config), "sources": source_digest(answer, desc, device), "provenance": provenance}
+    winner = {
+        "variant": answer.candidate.variant,
+        "config": str(answer.config),
+        "sources": source_digest(answer, desc, device),
+        "provenance": provenance,
+    }
     table = {**_read(path, _stamp(path)), _key(kind, desc, pref): winner}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

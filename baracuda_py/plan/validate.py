@@ -121,4 +121,6 @@ def _check_overlap(desc: Descriptor, feet: Mapping[str, Tensor]) -> None:
             if other == operand.name or (desc.in_place(operand.name, other) and same_view(written, foot)):
                 continue
             if overlaps(written, foot):
-                raise OverlapError(f"{desc.op}: {operand.name} is written and shares memory with {other}", f"pass a copy of {other}")
+                raise OverlapError(
+                    f"{desc.op}: {operand.name} is written and shares memory with {other}", f"pass a copy of {other}"
+                )

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..types import ElementKind, Exact, PrecisionGuarantee, Ulp
+from ..types import ElementKind, PrecisionGuarantee, Ulp
 from . import special
 
 __all__ = ["binary", "guarantee", "unary"]
@@ -53,7 +53,7 @@ def tanh(x: Array) -> Array:
 
 def sigmoid(x: Array) -> Array:
     t = np.exp(-np.abs(x))
-    return np.where(x < 0, t, np.ones_like(t)) / (1 + t)
+    return np.asarray(np.where(x < 0, t, np.ones_like(t)) / (1 + t))
 
 
 def erf(x: Array) -> Array:
@@ -103,7 +103,9 @@ def _integer_pow(a: Array, b: Array) -> Array:
     a, b = np.broadcast_arrays(a, b)
     positive = np.power(a, np.where(b < 0, 0, b).astype(b.dtype))
     odd = np.where(b & 1, a, np.ones_like(a))
-    return np.where(b < 0, np.where(a == 1, 1, np.where((a == -1) if a.dtype.kind == "i" else False, odd, 0)), positive).astype(a.dtype)
+    return np.where(
+        b < 0, np.where(a == 1, 1, np.where((a == -1) if a.dtype.kind == "i" else False, odd, 0)), positive
+    ).astype(a.dtype)
 
 
 def guarantee(kernel: PrecisionGuarantee) -> PrecisionGuarantee:

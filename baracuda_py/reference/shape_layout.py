@@ -6,7 +6,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-
 __all__ = ["contiguize", "kv_append", "pack_nibbles", "unpack_nibbles", "write_slice"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -19,7 +18,7 @@ def unpack_nibbles(packed: Array) -> Array:
 
 def pack_nibbles(nibbles: Array) -> Array:
     """The reverse, for an even last extent."""
-    return (nibbles[..., 0::2] | (nibbles[..., 1::2] << 4)).astype(np.uint8)
+    return np.asarray(nibbles[..., 0::2] | (nibbles[..., 1::2] << 4), dtype=np.uint8)
 
 
 def write_slice(desc: Any, dest: Array, source: Array, start: Array | None = None, status: Array | None = None) -> Any:
@@ -55,7 +54,9 @@ def contiguize(desc: Any, x: Array) -> Array:
     return pack_nibbles(np.concatenate([nibbles, spare], axis=-1))
 
 
-def kv_append(desc: Any, k_cache: Array, v_cache: Array, k: Array, v: Array, positions: Array) -> tuple[Array, Array, Array]:
+def kv_append(
+    desc: Any, k_cache: Array, v_cache: Array, k: Array, v: Array, positions: Array
+) -> tuple[Array, Array, Array]:
     """Both caches with each sequence's tokens put at its position, and the status of each sequence."""
     caches = k_cache.copy(), v_cache.copy()
     axis = desc.token_axis
@@ -68,5 +69,3 @@ def kv_append(desc: Any, k_cache: Array, v_cache: Array, k: Array, v: Array, pos
         for cache, new in zip(caches, (k, v)):
             np.moveaxis(cache[b], axis - 1, 0)[position : position + tokens] = np.moveaxis(new[b], axis - 1, 0)
     return *caches, status
-
-

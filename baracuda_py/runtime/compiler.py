@@ -132,7 +132,9 @@ class _Program:
         except self.nvrtc.NVRTCError as error:
             text = self.log()
             first = next((line for line in text.splitlines() if "error" in line), str(error))
-            raise CompileError(f"{what} does not compile: {first.strip()} (the whole output is in .log)", text) from None
+            raise CompileError(
+                f"{what} does not compile: {first.strip()} (the whole output is in .log)", text
+            ) from None
         complaint = _REFUSED.search(self.log())
         if complaint:
             raise CompileError(f"{what}: ptxas says {complaint[0].strip()}", self.log())

@@ -91,7 +91,9 @@ def spec_of(which: Any = None) -> DeviceSpec:
     ordinal = getattr(which, "ordinal", getattr(which, "id", which))
     if isinstance(ordinal, int):
         return Device(ordinal).spec
-    raise UnsupportedError(f"device={which!r} is not an ordinal, a bp.Device, an arch such as 'sm_90a', a GPU's name or 'cpu'")
+    raise UnsupportedError(
+        f"device={which!r} is not an ordinal, a bp.Device, an arch such as 'sm_90a', a GPU's name or 'cpu'"
+    )
 
 
 @lru_cache(maxsize=64)

@@ -28,7 +28,9 @@ def cupy() -> Any:
     """The cupy module; UnsupportedError with the mend where it cannot be imported."""
     module = cupy_or_none()
     if module is None:
-        raise UnsupportedError(f"running on a GPU needs CuPy, which cannot be imported here: {install_hint()}; or {_NO_GPU_MEND}")
+        raise UnsupportedError(
+            f"running on a GPU needs CuPy, which cannot be imported here: {install_hint()}; or {_NO_GPU_MEND}"
+        )
     return module
 
 
@@ -55,4 +57,6 @@ def require_gpu(what: str) -> Any:
 def driver_error(error: Exception, doing: str) -> DriverError:
     """CuPy's driver or runtime exception as a DriverError."""
     name = re.match(r"\w+", str(error))
-    return DriverError(f"{doing}: the CUDA driver answered {error}", int(getattr(error, "status", -1)), name[0] if name else "")
+    return DriverError(
+        f"{doing}: the CUDA driver answered {error}", int(getattr(error, "status", -1)), name[0] if name else ""
+    )

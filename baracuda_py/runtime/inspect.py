@@ -67,7 +67,9 @@ class KernelView:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "kernel.cubin"
             path.write_bytes(compiled.cubin)
-            command = [tool, "-sass", "-fun", compiled.name, str(path)] if "cuobjdump" in tool else [tool, "-c", str(path)]
+            command = (
+                [tool, "-sass", "-fun", compiled.name, str(path)] if "cuobjdump" in tool else [tool, "-c", str(path)]
+            )
             ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode:
             raise UnsupportedError(f"{tool} refused the cubin: {ran.stderr.strip() or ran.stdout.strip()}")

@@ -39,7 +39,9 @@ def load_kernel(compiled: Compiled, shared_bytes: int, ordinal: int) -> int:
                     module.load(compiled.cubin)
                     function = module.get_function(compiled.name)
                 if shared_bytes > _OPT_IN_SHARED:
-                    driver.funcSetAttribute(function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
+                    driver.funcSetAttribute(
+                        function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes
+                    )
             except (driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
                 raise driver_error(error, f"loading {compiled.name}") from None
             _loaded[identity] = (function, int(function.ptr))
@@ -99,7 +101,7 @@ class _Arguments:
         buffer = self._storage[base : base + end + (-end % 8)]
         self._table = np.array([_address_of(buffer) + o for o in offsets] or [0], dtype=np.uint64)
         self.address = _address_of(self._table)
-        self._words = memoryview(buffer).cast("B").cast("Q") if end else memoryview(b"")
+        self._words = memoryview(buffer.data).cast("B").cast("Q") if end else memoryview(b"")
         self._plain: list[tuple[int, int]] = []
         self._pointers: list[tuple[int, int, int]] = []
         self._scratch: list[tuple[int, int]] = []
@@ -113,7 +115,7 @@ class _Arguments:
                 self._scratch.append((offset // 8, arg.offset))
             elif isinstance(arg, Run):
                 dtype = np.dtype(arg.dtype)
-                self._values.append((memoryview(buffer)[offset : offset + dtype.itemsize], arg.name, dtype.type))
+                self._values.append((memoryview(buffer.data)[offset : offset + dtype.itemsize], arg.name, dtype.type))
             else:
                 data = arg.data if isinstance(arg, Packed) else arg.tobytes()
                 buffer[offset : offset + len(data)] = np.frombuffer(data, dtype=np.uint8)
@@ -165,7 +167,9 @@ class _LaunchRunner:
         own = _Arguments(self._step.args, self._index)
         own.patch(pointers, values, scratch)
 
-        def fire(stream: int, launch: Callable[..., None] = self._launch, table: int = own.address, keep: _Arguments = own) -> None:  # noqa: ARG001
+        def fire(
+            stream: int, launch: Callable[..., None] = self._launch, table: int = own.address, _keep: _Arguments = own
+        ) -> None:
             launch(stream, table, 0)
 
         return fire

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-__all__ = ["Arg", "Call", "Copy", "Copy2D", "Fill", "Kernel", "Launch", "Packed", "Ptr", "Run", "Scratch", "Step", "workspace_size"]
+__all__ = [
+    "Arg",
+    "Call",
+    "Copy",
+    "Copy2D",
+    "Fill",
+    "Kernel",
+    "Launch",
+    "Packed",
+    "Ptr",
+    "Run",
+    "Scratch",
+    "Step",
+    "workspace_size",
+]
 
 
 @dataclass(frozen=True)
@@ -57,7 +71,7 @@ class Packed:
     align: int = 8
 
 
-Arg: TypeAlias = "Ptr | Scratch | Run | Packed | np.generic[Any]"
+Arg: TypeAlias = "Ptr | Scratch | Run | Packed | np.generic"
 
 
 @dataclass(frozen=True)

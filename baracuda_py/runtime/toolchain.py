@@ -26,11 +26,15 @@ def nvrtc() -> Any:
     try:
         from cupy.cuda import nvrtc as module
     except ImportError as error:
-        raise UnsupportedError(f"compiling a kernel needs CuPy, which cannot be imported ({error}): {install_hint()}") from None
+        raise UnsupportedError(
+            f"compiling a kernel needs CuPy, which cannot be imported ({error}): {install_hint()}"
+        ) from None
     try:
         module.getVersion()
     except Exception as error:
-        raise UnsupportedError(f"compiling a kernel needs the NVRTC library, which CuPy cannot load ({error}): {install_hint()}") from None
+        raise UnsupportedError(
+            f"compiling a kernel needs the NVRTC library, which CuPy cannot load ({error}): {install_hint()}"
+        ) from None
     return module
 
 

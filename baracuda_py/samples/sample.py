@@ -58,7 +58,27 @@ def adversarial(element: ElementKind) -> Array:
 
     info = ml_dtypes.finfo(element.dtype)
     tiny, sub, top, eps = float(info.smallest_normal), float(info.smallest_subnormal), float(info.max), float(info.eps)
-    positive = [0.0, sub, 3 * sub, tiny - sub, tiny, 1 - eps / 2, 1.0, 1 + eps, 0.1, 0.25, 0.5, 2.0, 3.0, 10.0, 87.0, 88.9, top / 2, top, np.inf]
+    positive = [
+        0.0,
+        sub,
+        3 * sub,
+        tiny - sub,
+        tiny,
+        1 - eps / 2,
+        1.0,
+        1 + eps,
+        0.1,
+        0.25,
+        0.5,
+        2.0,
+        3.0,
+        10.0,
+        87.0,
+        88.9,
+        top / 2,
+        top,
+        np.inf,
+    ]
     return np.array([*positive, *(-v for v in positive), np.nan], dtype=np.float64).astype(element.dtype)
 
 

@@ -84,7 +84,9 @@ class GpuBuffer:
                 "view the array as a dtype of that width first"
             )
         if shape is not None and tuple(shape) != base.shape:
-            raise InvalidProblemError(f"GpuBuffer.view: shape {tuple(shape)} is not the array's {base.shape}: reshape the array")
+            raise InvalidProblemError(
+                f"GpuBuffer.view: shape {tuple(shape)} is not the array's {base.shape}: reshape the array"
+            )
         typed = array
         if base.framework in ("cupy", "numpy"):
             typed = array.view(_storage_dtype(kind) if base.framework == "cupy" else kind.dtype)
@@ -104,7 +106,9 @@ class GpuBuffer:
         per = kind.per_byte
         extents = (*base.shape[:-1], base.shape[-1] * per) if shape is None else tuple(shape)
         if extents[:-1] != base.shape[:-1]:
-            raise InvalidProblemError(f"GpuBuffer.view: shape {extents} does not have the rows of the array's {base.shape}")
+            raise InvalidProblemError(
+                f"GpuBuffer.view: shape {extents} does not have the rows of the array's {base.shape}"
+            )
         row = -(-extents[-1] // per)
         if row > base.shape[-1]:
             raise BufferTooSmallError(
@@ -118,11 +122,16 @@ class GpuBuffer:
     def strided(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> GpuBuffer:
         """Another view of the same memory: `strides` and `offset` count elements, any sign and zero included."""
         if self.array.size and not self.array.flags.c_contiguous:
-            raise InvalidProblemError("GpuBuffer.strided: the array is not C-contiguous", "start from the whole allocation")
+            raise InvalidProblemError(
+                "GpuBuffer.strided: the array is not C-contiguous", "start from the whole allocation"
+            )
         low, high = span(tuple(shape), tuple(strides), self.element, offset)
         if low < 0 or high > self.nbytes:
             raise BufferTooSmallError(
-                f"GpuBuffer.strided: the view reaches bytes {low} to {high} of {self.nbytes}", high - low, self.nbytes, "stay inside the buffer"
+                f"GpuBuffer.strided: the view reaches bytes {low} to {high} of {self.nbytes}",
+                high - low,
+                self.nbytes,
+                "stay inside the buffer",
             )
         bare = self.array.reshape(-1).view(np.uint8)[low:high]
         start = offset - low * 8 // self.element.bits
@@ -159,11 +168,13 @@ class GpuBuffer:
         array = np.array(self.array) if isinstance(self.array, np.ndarray) else self.array.get()
         array = array if self.element.packed else array.view(self.element.dtype)
         if self.plain:
-            return array  # type: ignore[no-any-return]
+            return array
         if not self.element.packed:
             return array.reshape(-1)[self._places()]  # type: ignore[no-any-return]
         bits, per, places = self.element.bits, self.element.per_byte, self._places()
-        values = array.reshape(-1).view(np.uint8)[places // per] >> (places % per * bits).astype(np.uint8) & ((1 << bits) - 1)
+        values = array.reshape(-1).view(np.uint8)[places // per] >> (places % per * bits).astype(np.uint8) & (
+            (1 << bits) - 1
+        )
         rows = np.zeros(_storage_shape(self.shape, self.element), np.uint8)
         for k in range(per):
             part = values[..., k::per]
@@ -183,7 +194,9 @@ class GpuBuffer:
         for k in range(per):  # the elements of one byte in turn, so that no two writes of a pass meet
             mine = places % per == k
             at = places[mine] // per
-            flat[at] = (flat[at] & ~np.uint8(((1 << bits) - 1) << k * bits)) | (values[mine] << (k * bits)).astype(np.uint8)
+            flat[at] = (flat[at] & ~np.uint8(((1 << bits) - 1) << k * bits)) | (values[mine] << (k * bits)).astype(
+                np.uint8
+            )
 
     def _places(self) -> np.ndarray[Any, Any]:
         """Where each element lies, counted in elements from the array's first."""

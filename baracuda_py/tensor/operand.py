@@ -131,7 +131,10 @@ def _from_dlpack(x: Any, what: str, stream: int | None, host: bool) -> Tensor:
     device_type, device_id = (int(v) for v in x.__dlpack_device__())
     framework = _framework(x)
     if device_type in dlpack.CUDA_DEVICES and host:
-        raise OperandTypeError(f"{what}: the {framework} array is on CUDA device {device_id} and the plan is for the host", "pass NumPy arrays")
+        raise OperandTypeError(
+            f"{what}: the {framework} array is on CUDA device {device_id} and the plan is for the host",
+            "pass NumPy arrays",
+        )
     if device_type in dlpack.CUDA_DEVICES:
         consumer = (current_stream() if stream is None else stream) or 1  # DLPack's name for the legacy default stream
         capsule = _export(x, what, framework, consumer)
@@ -165,7 +168,9 @@ def _export(x: Any, what: str, framework: str, stream: int | None) -> Any:
             return x.__dlpack__(**arguments)
     except Exception as error:
         mend = "pass x.detach()" if "grad" in str(error) else "pass a CUDA array whose __dlpack__ works"
-        raise OperandTypeError(f"{what}: the {framework} array cannot be exchanged over DLPack ({error}): {mend}") from None
+        raise OperandTypeError(
+            f"{what}: the {framework} array cannot be exchanged over DLPack ({error}): {mend}"
+        ) from None
 
 
 def _from_cuda_array_interface(x: Any, what: str, stream: int | None) -> Tensor:
@@ -179,7 +184,9 @@ def _from_cuda_array_interface(x: Any, what: str, stream: int | None) -> Tensor:
     producer = interface.get("stream")
     if producer is not None:
         fence(int(producer), current_stream() if stream is None else stream)
-    return Tensor(int(pointer), shape, strides, element, _ordinal_of(int(pointer)), _framework(x), bool(readonly), 0, None, x, x)
+    return Tensor(
+        int(pointer), shape, strides, element, _ordinal_of(int(pointer)), _framework(x), bool(readonly), 0, None, x, x
+    )
 
 
 def _ordinal_of(pointer: int) -> int:

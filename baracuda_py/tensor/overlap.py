@@ -43,6 +43,6 @@ def overlaps(a: Tensor, b: Tensor) -> bool:
     if high <= other_low or other_high <= low or low == high or other_low == other_high:
         return False
     try:
-        return bool(np.shares_memory(np.asarray(_Footprint(a)), np.asarray(_Footprint(b)), max_work=_WORK))
+        return bool(np.shares_memory(np.asarray(_Footprint(a)), np.asarray(_Footprint(b)), max_work=_WORK))  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True

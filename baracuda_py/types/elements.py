@@ -108,7 +108,7 @@ class ElementKind(enum.Enum):
 
     @property
     def is_complex(self) -> bool:
-        return self.value.startswith("complex")
+        return str(self.value).startswith("complex")
 
     @property
     def is_integer(self) -> bool:

@@ -25,7 +25,7 @@ Measures: TypeAlias = Mapping[str, Callable[..., Array]]
 class Exact:
     """Every bit is the correctly rounded (for data movement: the very same) value."""
 
-    def allowed(self, wide: Array, output: ElementKind, operands: Mapping[str, Array], measures: Measures) -> Any:  # noqa: ARG002
+    def allowed(self, wide: Array, output: ElementKind, operands: Mapping[str, Array], measures: Measures) -> Any:
         return 0.0
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class Ulp:
     n: float
     absolute: float = 0.0
 
-    def allowed(self, wide: Array, output: ElementKind, operands: Mapping[str, Array], measures: Measures) -> Any:  # noqa: ARG002
+    def allowed(self, wide: Array, output: ElementKind, operands: Mapping[str, Array], measures: Measures) -> Any:
         return self.n * ulp_of(wide, output) + self.absolute
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class Componentwise:
     terms: tuple[Term, ...]
     source: str
 
-    def allowed(self, wide: Array, output: ElementKind, operands: Mapping[str, Array], measures: Measures) -> Any:  # noqa: ARG002
+    def allowed(self, wide: Array, output: ElementKind, operands: Mapping[str, Array], measures: Measures) -> Any:
         def measured(name: str) -> Array:
             return np.abs(wide) if name == "abs_result" else measures[name](**operands)
 
@@ -137,11 +137,15 @@ class PrecisionGuarantee:
         found = got.astype(wide.dtype)
         largest = _largest(output)
         with np.errstate(all="ignore"):
-            allowed = np.asarray(self.bound.allowed(wide, output, operands or {}, measures or {})) + np.zeros(wide.shape)
+            allowed = np.asarray(self.bound.allowed(wide, output, operands or {}, measures or {})) + np.zeros(
+                wide.shape
+            )
             overflow = np.isinf(found) & (np.sign(found) == np.sign(wide)) & (np.abs(wide) + allowed >= largest)
             if wide.dtype == np.longdouble:  # the oracle's own rounding
                 allowed = allowed + np.abs(wide) * np.finfo(np.longdouble).eps
-            bad = ~(np.abs(found - wide) <= allowed) & ~(found == wide) & ~overflow & ~(np.isnan(found) & np.isnan(wide))
+            bad = (
+                ~(np.abs(found - wide) <= allowed) & ~(found == wide) & ~overflow & ~(np.isnan(found) & np.isnan(wide))
+            )
         if bad.any():
             with np.errstate(all="ignore"):
                 excess = np.where(bad, np.abs(found - wide) / np.maximum(allowed, np.finfo(np.float64).tiny), -1.0)
@@ -178,4 +182,3 @@ def _largest(output: ElementKind) -> float:
     import ml_dtypes
 
     return float(ml_dtypes.finfo(output.dtype).max)
-

@@ -21,7 +21,7 @@ class _Named(enum.Enum):
     """An enum whose values are the members' lower-case names."""
 
     @staticmethod
-    def _generate_next_value_(name: str, start: int, count: int, last_values: list[str]) -> str:  # noqa: ARG004
+    def _generate_next_value_(name: str, start: int, count: int, last_values: list[str]) -> str:
         return name.lower()
 
     def __str__(self) -> str:

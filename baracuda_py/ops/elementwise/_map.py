@@ -12,7 +12,7 @@ import numpy as np
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.descriptor import Descriptor, Layout, Operand, resolved_align, resolved_strides
-from ...runtime.steps import Kernel, Launch, Ptr, Step
+from ...runtime.steps import Arg, Kernel, Launch, Ptr, Step
 from ...tensor.axes import broadcast_strides, collapse
 from ...types import (
     BackendKind,
@@ -27,7 +27,18 @@ from ...types import (
 )
 from .._launch import grid_of, index_scalar, index_type, pack_dims
 
-__all__ = ["CANDIDATES", "FLOATS", "INTEGERS", "MapDescriptor", "Row", "check_output", "checked_layout", "guarantee_of", "keep_order", "result_kind"]
+__all__ = [
+    "CANDIDATES",
+    "FLOATS",
+    "INTEGERS",
+    "MapDescriptor",
+    "Row",
+    "check_output",
+    "checked_layout",
+    "guarantee_of",
+    "keep_order",
+    "result_kind",
+]
 
 FLOATS = (ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64)
 INTEGERS = tuple(k for k in ElementKind if k.is_integer and not k.packed)
@@ -75,7 +86,7 @@ class MapDescriptor(Descriptor):
     def operands(self) -> tuple[Operand, ...]:
         return (Operand("out", "out"), *(Operand(name) for name in self.inputs))
 
-    def in_place(self, written: str, read: str) -> bool:  # noqa: ARG002
+    def in_place(self, written: str, read: str) -> bool:
         return True
 
     def problem(self) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
@@ -156,7 +167,7 @@ class MapConfig:
 class _Map(Candidate[MapDescriptor]):
     backend = BackendKind.BESPOKE
 
-    def guarantee(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> PrecisionGuarantee:  # noqa: ARG002
+    def guarantee(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> PrecisionGuarantee:
         return guarantee_of(desc.row, desc.layout("out").element)
 
     def _bytes(self, desc: MapDescriptor) -> int:
@@ -178,7 +189,8 @@ class _Map(Candidate[MapDescriptor]):
             f"struct Op {{  // {desc.row.name}\n  template <int digits, class C> static __device__ __forceinline__ C "
             f"apply({arguments}) {{ return C({desc.row.cuda}); }}\n}};"
         )
-        name = f"map_{entry}<Op, {compute}, {digits}, {config.vector}, {config.unroll}, {config.threads}, {extra}{index}, {types}>"
+        shape = f"{config.vector}, {config.unroll}, {config.threads}"
+        name = f"map_{entry}<Op, {compute}, {digits}, {shape}, {extra}{index}, {types}>"
         return Kernel("elementwise/map.cu", name, functor)
 
 
@@ -206,13 +218,13 @@ class Contiguous(_Map):
 
     variant = "contiguous"
 
-    def supports(self, desc: MapDescriptor, device: DeviceSpec) -> Feasibility:  # noqa: ARG002
+    def supports(self, desc: MapDescriptor, device: DeviceSpec) -> Feasibility:
         shape, strides = desc.problem()
         if len(shape) > 1 or any(s not in ((), (1,)) for s in strides):
             return no("the operands are not dense in one common order", "contiguize them, or variant 'strided'")
         return OK
 
-    def configs(self, desc: MapDescriptor, device: DeviceSpec) -> Iterable[MapConfig]:  # noqa: ARG002
+    def configs(self, desc: MapDescriptor, device: DeviceSpec) -> Iterable[MapConfig]:
         vector = min(_widest(desc), *(_align_in_elements(desc, n) for n in ("out", *desc.inputs)))
         unrolls = (1,) if desc.layout("out").element is ElementKind.F64 else (1, 2, 4)  # f64 functions spill beyond
         return [MapConfig(vector, unroll, threads) for threads in (128, 256, 512) for unroll in unrolls]
@@ -224,12 +236,16 @@ class Contiguous(_Map):
         rank = 1.0 if (config.unroll, config.threads) == (unroll, 128) else 0.97
         return self._cost(desc, device, rank * max(0.3, full), 3.0 / config.vector)
 
-    def lower(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> tuple[Step, ...]:  # noqa: ARG002
+    def lower(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> tuple[Step, ...]:
         count = math.prod(desc.layout("out").shape)
         index = index_type(count)
         kernel = self._kernel(desc, "contiguous", config, "", index)
-        args = (index_scalar(count, index), Ptr("out"), *(Ptr(name) for name in desc.inputs))
-        return (Launch(kernel, grid_of(count, config.threads * config.vector * config.unroll), (config.threads, 1, 1), args),)
+        args: tuple[Arg, ...] = (index_scalar(count, index), Ptr("out"), *(Ptr(name) for name in desc.inputs))
+        return (
+            Launch(
+                kernel, grid_of(count, config.threads * config.vector * config.unroll), (config.threads, 1, 1), args
+            ),
+        )
 
 
 class Strided(_Map):
@@ -237,16 +253,19 @@ class Strided(_Map):
 
     variant = "strided"
 
-    def supports(self, desc: MapDescriptor, device: DeviceSpec) -> Feasibility:  # noqa: ARG002
+    def supports(self, desc: MapDescriptor, device: DeviceSpec) -> Feasibility:
         return OK
 
-    def configs(self, desc: MapDescriptor, device: DeviceSpec) -> Iterable[MapConfig]:  # noqa: ARG002
+    def configs(self, desc: MapDescriptor, device: DeviceSpec) -> Iterable[MapConfig]:
         shape, strides = desc.problem()
         names = ("out", *desc.inputs)
         vector = _widest(desc)
         while vector > 1 and not self._vector_fits(desc, names, shape, strides, vector):
             vector //= 2
-        return [MapConfig(vector, unroll, 256) for unroll in ((1,) if desc.layout("out").element is ElementKind.F64 else (1, 2))]
+        return [
+            MapConfig(vector, unroll, 256)
+            for unroll in ((1,) if desc.layout("out").element is ElementKind.F64 else (1, 2))
+        ]
 
     @staticmethod
     def _vector_fits(
@@ -265,14 +284,20 @@ class Strided(_Map):
     def cost(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> Cost:
         shape, strides = desc.problem()
         tidy = all(s[-1:] in ((), (0,), (1,)) for s in strides)
-        efficiency = (0.9 if config.unroll == 1 else 0.88) * max(0.35, config.vector / _widest(desc)) * (1.0 if tidy else 0.4)
+        efficiency = (
+            (0.9 if config.unroll == 1 else 0.88) * max(0.35, config.vector / _widest(desc)) * (1.0 if tidy else 0.4)
+        )
         return self._cost(desc, device, efficiency, (8.0 + 12.0 * len(shape)) / config.vector)
 
-    def lower(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> tuple[Step, ...]:  # noqa: ARG002
+    def lower(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> tuple[Step, ...]:
         shape, strides = desc.problem()
         names = ("out", *desc.inputs)
         sizes = [desc.layout(name).element.dtype.itemsize for name in names]
-        splats = [int(bool(steps) and steps[-1] == 0) for steps in strides[1:]] if config.vector > 1 else [0] * len(desc.inputs)
+        splats = (
+            [int(bool(steps) and steps[-1] == 0) for steps in strides[1:]]
+            if config.vector > 1
+            else [0] * len(desc.inputs)
+        )
         vectors = math.prod(shape) // config.vector
         index = index_type(vectors)
         extents = [*shape[:-1], shape[-1] // config.vector] if shape else []
@@ -284,7 +309,11 @@ class Strided(_Map):
         mask = sum(bit << i for i, bit in enumerate(splats))
         extra = f"{rank}, {mask}, "
         kernel = self._kernel(desc, "strided", config, extra, index)
-        args = (index_scalar(vectors, index), pack_dims(extents, packed, index), *(Ptr(name) for name in names))
+        args: tuple[Arg, ...] = (
+            index_scalar(vectors, index),
+            pack_dims(extents, packed, index),
+            *(Ptr(name) for name in names),
+        )
         return (Launch(kernel, grid_of(vectors, config.threads * config.unroll), (config.threads, 1, 1), args),)
 
 
@@ -297,6 +326,7 @@ def checked_layout(
     """An operand's layout, refusing strides whose rank is not the shape's."""
     if strides is not None and len(strides) != len(shape):
         raise InvalidProblemError(
-            f"{desc.op}: {name}_strides {strides} has {len(strides)} axes and {name} has {len(shape)}", "give one stride an axis"
+            f"{desc.op}: {name}_strides {strides} has {len(strides)} axes and {name} has {len(shape)}",
+            "give one stride an axis",
         )
     return Layout(shape, resolved_strides(shape, strides, kind), kind, resolved_align(align))

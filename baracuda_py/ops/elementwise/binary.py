@@ -23,10 +23,12 @@ TABLE = (
     Row("add", "a + b", np.add, "x1 + x2, elementwise.", (0.5, 0.5)),
     Row("subtract", "a - b", np.subtract, "x1 - x2, elementwise.", (0.5, 0.5)),
     Row("multiply", "a * b", np.multiply, "x1 * x2, elementwise.", (0.5, 0.5)),
-    Row("divide", "math::divide<digits>(a, b)", np.true_divide, "x1 / x2, elementwise; integers divide into floats.", (0.5, 0.5), 0, "float", (40, 12), 0.01),
+    Row("divide", "math::divide<digits>(a, b)", np.true_divide, "x1 / x2, elementwise; integers divide into floats.",
+        (0.5, 0.5), 0, "float", (40, 12), 0.01),
     Row("maximum", "math::maximum(a, b)", np.maximum, "The larger; a NaN on either side is the result."),
     Row("minimum", "math::minimum(a, b)", np.minimum, "The smaller; a NaN on either side is the result."),
-    Row("pow", "math::pow<digits>(a, b)", np.power, "x1 to the power x2; an integer to a negative power is truncated.", (5, 2), 0, "same", (40, 30), 0.1),
+    Row("pow", "math::pow<digits>(a, b)", np.power, "x1 to the power x2; an integer to a negative power is truncated.",
+        (5, 2), 0, "same", (40, 30), 0.1),
     Row("copysign", "math::copysign(a, b)", np.copysign, "|x1| with the sign of x2.", (0, 0), 0, "float"),
 )  # fmt: skip
 _ROWS = {row.name: row for row in TABLE}
@@ -107,7 +109,9 @@ class BinaryDescriptor(MapDescriptor):
 
     def validate(self) -> None:
         if any(n < 0 for n in (*self.x1_shape, *self.x2_shape)):
-            raise InvalidProblemError(f"{self.op}: {self.x1_shape} or {self.x2_shape} has a negative extent", "give extents of 0 or more")
+            raise InvalidProblemError(
+                f"{self.op}: {self.x1_shape} or {self.x2_shape} has a negative extent", "give extents of 0 or more"
+            )
         check_output(self.op, result_kind(self.row, self.x1_element, self.x2_element), self.out_element)
         for name in ("x1", "x2", "out"):
             self.layout(name)
@@ -138,7 +142,14 @@ class BinaryPlan(Plan[BinaryDescriptor]):
 
 def _function(row: Row) -> Callable[..., Any]:
     def function(
-        x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None
+        x1: Any,
+        x2: Any,
+        /,
+        *,
+        out: Any = None,
+        stream: Any = None,
+        pref: PlanPreference | None = None,
+        device: Any = None,
     ) -> Any:
         return functional.call(
             BinaryPlan, {"out": out, "x1": x1, "x2": x2}, lambda: BinaryDescriptor.of(row.name, x1, x2, out), options=row.name,

@@ -32,7 +32,8 @@ TABLE = (
     Row("sigmoid", "math::sigmoid<digits>(x)", oracle.sigmoid, "1 / (1 + exp(-x)).", (4, 3), 2.0**-126, "float", (45, 4), 0.02),
     Row("erf", "math::erf<digits>(x)", oracle.erf, "The error function.", (2, 2), 0, "float", (23, 6), 0.14),
     Row("relu", "math::maximum(x, C(0))", oracle.relu, "max(x, 0); NaN stays NaN."),
-    Row("gelu", "math::gelu<digits>(x)", oracle.gelu, "x Phi(x), by the error function (torch's default).", (8, 6), 2.0**-120, "float", (27, 14), 0.05),
+    Row("gelu", "math::gelu<digits>(x)", oracle.gelu, "x Phi(x), by the error function (torch's default).",
+        (8, 6), 2.0**-120, "float", (27, 14), 0.05),
     Row("silu", "math::silu<digits>(x)", oracle.silu, "x / (1 + exp(-x)).", (5, 4), 2.0**-119, "float", (48, 6), 0.03),
 )  # fmt: skip
 _ROWS = {row.name: row for row in TABLE}
@@ -89,7 +90,9 @@ class UnaryDescriptor(MapDescriptor):
 
     def validate(self) -> None:
         if any(n < 0 for n in self.shape):
-            raise InvalidProblemError(f"{self.op}: shape {self.shape} has a negative extent", "give extents of 0 or more")
+            raise InvalidProblemError(
+                f"{self.op}: shape {self.shape} has a negative extent", "give extents of 0 or more"
+            )
         check_output(self.op, result_kind(self.row, self.element), self.out_element)
         self.layout("x"), self.layout("out")
 
@@ -138,8 +141,13 @@ Returns out. Raises OperandTypeError for a dtype that is not taken, OverlapError
 for _row in TABLE:
     globals()[_row.name] = _function(_row)
     register(
-        Op(_row.name, UnaryPlan, globals()[_row.name], samples.unary, {"kind": _row.name}, peers={"cupy": _row.name, "torch": _row.name})
+        Op(
+            _row.name,
+            UnaryPlan,
+            globals()[_row.name],
+            samples.unary,
+            {"kind": _row.name},
+            peers={"cupy": _row.name, "torch": _row.name},
+        )
     )
     __all__ += [_row.name]
-
-

@@ -103,15 +103,18 @@ class HasCopy(Protocol):
 
 
 class _CopyCandidate(Candidate[Any]):
-    def guarantee(self, desc: HasCopy, device: DeviceSpec, config: Any) -> PrecisionGuarantee:  # noqa: ARG002
+    def guarantee(self, desc: HasCopy, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         return exact_movement(desc.copy().element)
 
-    def supports(self, desc: HasCopy, device: DeviceSpec) -> Feasibility:  # noqa: ARG002
+    def supports(self, desc: HasCopy, device: DeviceSpec) -> Feasibility:
         copy = desc.copy()
         if getattr(desc, "dynamic_axis", None) is not None:
             return no("takes its start from the host", "dynamic_axis=None")
         if not copy.bytewise:
-            return no("the window cuts through bytes", f"bounds on the last axis that are multiples of {copy.element.per_byte}")
+            return no(
+                "the window cuts through bytes",
+                f"bounds on the last axis that are multiples of {copy.element.per_byte}",
+            )
         return self.fits(copy, desc)
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
@@ -131,15 +134,18 @@ class ContiguousChunk(_CopyCandidate):
     variant = "contiguous_chunk"
     backend = BackendKind.MEMCPY
 
-    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:  # noqa: ARG002
+    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         if copy.run != copy.nbytes:
-            return no(f"contiguous runs are {copy.run or copy.width} of {copy.nbytes} bytes", "make the trailing axes full and contiguous")
+            return no(
+                f"contiguous runs are {copy.run or copy.width} of {copy.nbytes} bytes",
+                "make the trailing axes full and contiguous",
+            )
         return OK
 
-    def efficiency(self, copy: CopyProblem, config: Any) -> float:  # noqa: ARG002
+    def efficiency(self, copy: CopyProblem, config: Any) -> float:
         return 1.0
 
-    def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:  # noqa: ARG002
+    def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         copy = desc.copy()
         return (Copy(Ptr(copy.dest), Ptr(copy.source), copy.nbytes),)
 
@@ -161,18 +167,21 @@ class Pitched(_CopyCandidate):
     variant = "pitched"
     backend = BackendKind.MEMCPY
 
-    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:  # noqa: ARG002
+    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         extents, dest, source = copy.outer
         if not copy.run or len(extents) != 1:
-            return no(f"the window collapses to {len(copy.collapsed[0])} axes, not to rows of contiguous bytes", "variant 'vectorised'")
+            return no(
+                f"the window collapses to {len(copy.collapsed[0])} axes, not to rows of contiguous bytes",
+                "variant 'vectorised'",
+            )
         if dest[0] < copy.run or source[0] < copy.run:
             return no("rows overlap, repeat or run backwards", "variant 'vectorised'")
         return OK
 
-    def efficiency(self, copy: CopyProblem, config: Any) -> float:  # noqa: ARG002
+    def efficiency(self, copy: CopyProblem, config: Any) -> float:
         return 0.4 * min(1.0, copy.run / 512)
 
-    def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:  # noqa: ARG002
+    def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         copy = desc.copy()
         (rows,), (dest,), (source,) = copy.outer
         return (Copy2D(Ptr(copy.dest), dest, Ptr(copy.source), source, copy.run, rows),)
@@ -192,12 +201,15 @@ class Vectorised(_CopyCandidate):
 
     variant = "vectorised"
 
-    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:  # noqa: ARG002
+    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         if copy.run < min(CHUNK, copy.width * 2):
-            return no(f"contiguous runs are only {copy.run or copy.width} bytes", "unit stride along the last axis of both sides")
+            return no(
+                f"contiguous runs are only {copy.run or copy.width} bytes",
+                "unit stride along the last axis of both sides",
+            )
         return OK
 
-    def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[RunConfig]:  # noqa: ARG002
+    def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[RunConfig]:
         return [RunConfig(desc.copy().grain, unroll) for unroll in (1, 2, 4)]
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
@@ -205,7 +217,7 @@ class Vectorised(_CopyCandidate):
         order = {1: 0.98, 2: 0.96, 4: 0.94}[config.unroll]
         return order * (1.0 if config.grain == CHUNK else 0.95) * (0.5 + 0.5 * used)
 
-    def lower(self, desc: HasCopy, device: DeviceSpec, config: RunConfig) -> tuple[Step, ...]:  # noqa: ARG002
+    def lower(self, desc: HasCopy, device: DeviceSpec, config: RunConfig) -> tuple[Step, ...]:
         copy = desc.copy()
         extents, dest, source = copy.outer
         per_run = _chunks_per_run(copy)
@@ -216,7 +228,11 @@ class Vectorised(_CopyCandidate):
             Ptr(copy.dest), Ptr(copy.source), np.int64(copy.run), index_scalar(chunks, index), divisor(per_run, index),
             pack_dims(extents, [dest, source], index),
         )  # fmt: skip
-        return (Launch(Kernel("shape_layout/copy.cu", entry), grid_of(chunks, THREADS * config.unroll), (THREADS, 1, 1), args),)
+        return (
+            Launch(
+                Kernel("shape_layout/copy.cu", entry), grid_of(chunks, THREADS * config.unroll), (THREADS, 1, 1), args
+            ),
+        )
 
 
 def _chunks_per_run(copy: CopyProblem) -> int:
@@ -231,18 +247,20 @@ class Elements(_CopyCandidate):
 
     variant = "elements"
 
-    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:  # noqa: ARG002
+    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         return OK
 
-    def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[int]:  # noqa: ARG002
+    def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[int]:
         return (4, 1)
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
         _, dest, source = copy.collapsed
         stepped = max((abs(s[-1]) for s in (dest, source) if s), default=1)
-        return min(0.6, 0.08 * copy.width) * (0.3 if stepped * copy.width >= 32 else 1.0) * (1.0 if config == 4 else 0.95)
+        return (
+            min(0.6, 0.08 * copy.width) * (0.3 if stepped * copy.width >= 32 else 1.0) * (1.0 if config == 4 else 0.95)
+        )
 
-    def lower(self, desc: HasCopy, device: DeviceSpec, config: int) -> tuple[Step, ...]:  # noqa: ARG002
+    def lower(self, desc: HasCopy, device: DeviceSpec, config: int) -> tuple[Step, ...]:
         copy = desc.copy()
         shape, dest, source = copy.collapsed
         w = copy.width
@@ -309,15 +327,18 @@ class Transpose(_CopyCandidate):
         steps = (planes.dest_a, planes.source_b, *planes.outer[1], *planes.outer[2])
         return min(widest, copy.dest_align, copy.source_align, *(alignment_of(abs(s)) for s in steps))
 
-    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:  # noqa: ARG002
+    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         planes = _planes(copy)
         if planes is None:
-            return no("the fastest axis is the same on both sides, or none has unit stride", "variant 'vectorised' or 'elements'")
+            return no(
+                "the fastest axis is the same on both sides, or none has unit stride",
+                "variant 'vectorised' or 'elements'",
+            )
         if self.vector(copy, planes) < min(2 * copy.width, CHUNK):
             return no("rows are not aligned to two elements", "pad the rows, or variant 'transpose_tile'")
         return OK
 
-    def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[BlockConfig]:  # noqa: ARG002
+    def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[BlockConfig]:
         copy = desc.copy()
         planes = _planes(copy)
         assert planes is not None
@@ -332,7 +353,7 @@ class Transpose(_CopyCandidate):
         order = 1.0 if (config.blocks_a, config.blocks_b) == PREFERRED_BLOCKS[copy.width >= 4] else 0.98
         return order * {16: 0.95, 8: 0.75, 4: 0.5, 2: 0.3}.get(config.vector, 0.3) * max(filled, 0.05)
 
-    def lower(self, desc: HasCopy, device: DeviceSpec, config: BlockConfig) -> tuple[Step, ...]:  # noqa: ARG002
+    def lower(self, desc: HasCopy, device: DeviceSpec, config: BlockConfig) -> tuple[Step, ...]:
         copy = desc.copy()
         entry = f"transpose_blocks<{copy.width}, {config.vector}, {config.blocks_a}, {config.blocks_b}, "
         return _transpose_launch(copy, entry, config.tile(copy.width), config.blocks_a * config.blocks_b)
@@ -343,20 +364,23 @@ class TransposeTile(_CopyCandidate):
 
     variant = "transpose_tile"
 
-    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:  # noqa: ARG002
+    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         if _planes(copy) is None:
-            return no("the fastest axis is the same on both sides, or none has unit stride", "variant 'vectorised' or 'elements'")
+            return no(
+                "the fastest axis is the same on both sides, or none has unit stride",
+                "variant 'vectorised' or 'elements'",
+            )
         if copy.width > 8:
             return no("a tile of 16-byte elements exceeds static shared memory", "variant 'transpose'")
         return OK
 
-    def efficiency(self, copy: CopyProblem, config: Any) -> float:  # noqa: ARG002
+    def efficiency(self, copy: CopyProblem, config: Any) -> float:
         planes = _planes(copy)
         assert planes is not None
         filled = planes.a / (-(-planes.a // 64) * 64) * planes.b / (-(-planes.b // 64) * 64)
         return min(0.8, 0.2 * copy.width) * max(filled, 0.05)
 
-    def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:  # noqa: ARG002
+    def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         copy = desc.copy()
         return _transpose_launch(copy, f"transpose_tile<{copy.width}, ", (64, 64), 256)
 
@@ -367,7 +391,8 @@ def _transpose_launch(copy: CopyProblem, entry: str, tile: tuple[int, int], thre
     extents, dest, source = planes.outer
     tiles_a, tiles_b = -(-planes.a // tile[0]), -(-planes.b // tile[1])
     args = (
-        Ptr(copy.dest), Ptr(copy.source), np.int64(planes.a), np.int64(planes.b), np.int64(planes.dest_a), np.int64(planes.source_b),
+        Ptr(copy.dest), Ptr(copy.source), np.int64(planes.a), np.int64(planes.b),
+        np.int64(planes.dest_a), np.int64(planes.source_b),
         np.uint32(tiles_a), np.uint32(tiles_b), pack_dims(extents, [dest, source], "u64"),
     )  # fmt: skip
     grid = (tiles_a * tiles_b * math.prod(extents), 1, 1)
@@ -379,7 +404,7 @@ class Nibble(_CopyCandidate):
 
     variant = "nibble"
 
-    def supports(self, desc: HasCopy, device: DeviceSpec) -> Feasibility:  # noqa: ARG002
+    def supports(self, desc: HasCopy, device: DeviceSpec) -> Feasibility:
         copy = desc.copy()
         if copy.element not in (ElementKind.S4, ElementKind.U4):
             return no(f"{copy.element} is not a 4-bit kind", "element s4 or u4")
@@ -389,10 +414,10 @@ class Nibble(_CopyCandidate):
             return no("destination rows do not start on bytes", "rows of an even number of nibbles")
         return OK
 
-    def efficiency(self, copy: CopyProblem, config: Any) -> float:  # noqa: ARG002
+    def efficiency(self, copy: CopyProblem, config: Any) -> float:
         return 0.05
 
-    def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:  # noqa: ARG002
+    def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         copy = desc.copy()
         shape = copy.shape or (1,)
         dest, source = copy.dest_strides or (1,), copy.source_strides or (1,)

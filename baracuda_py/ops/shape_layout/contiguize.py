@@ -58,15 +58,24 @@ class ContiguizeDescriptor(Descriptor):
     def layout(self, name: str) -> Layout:
         if name == "out":
             return Layout(self.shape, c_strides(self.shape, self.element), self.element, resolved_align(self.out_align))
-        return Layout(self.shape, resolved_strides(self.shape, self.x_strides, self.element), self.element, resolved_align(self.x_align))
+        return Layout(
+            self.shape,
+            resolved_strides(self.shape, self.x_strides, self.element),
+            self.element,
+            resolved_align(self.x_align),
+        )
 
     def validate(self) -> None:
         if self.element is ElementKind.BIN:
             raise OperandTypeError("contiguize: bin is not supported", "view the bytes as u8")
         if any(n < 0 for n in self.shape):
-            raise InvalidProblemError(f"contiguize: shape {self.shape} has a negative extent", "give extents of 0 or more")
+            raise InvalidProblemError(
+                f"contiguize: shape {self.shape} has a negative extent", "give extents of 0 or more"
+            )
         if self.x_strides is not None and len(self.x_strides) != len(self.shape):
-            raise InvalidProblemError(f"contiguize: x_strides {self.x_strides} for a shape of rank {len(self.shape)}", "one stride an axis")
+            raise InvalidProblemError(
+                f"contiguize: x_strides {self.x_strides} for a shape of rank {len(self.shape)}", "one stride an axis"
+            )
 
     def canonical(self) -> ContiguizeDescriptor:
         x, out = self.layout("x"), self.layout("out")
@@ -74,7 +83,9 @@ class ContiguizeDescriptor(Descriptor):
 
     def copy(self) -> CopyProblem:
         out, x = self.layout("out"), self.layout("x")
-        return CopyProblem("out", "x", self.shape, out.strides, x.strides, self.element, out.align, x.align, 0, self.x_phase)
+        return CopyProblem(
+            "out", "x", self.shape, out.strides, x.strides, self.element, out.align, x.align, 0, self.x_phase
+        )
 
 
 class ContiguizePlan(Plan[ContiguizeDescriptor]):
@@ -93,15 +104,30 @@ class ContiguizePlan(Plan[ContiguizeDescriptor]):
         return exact_movement(desc.element)
 
 
-def contiguize(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+def contiguize(
+    x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None
+) -> Any:
     """A C-ordered copy of `x`, whatever its strides; always a copy.
 
     x: any array of any kind but BIN; zero (broadcast) and negative strides included. out: a C-ordered array of x's shape
     and kind, allocated if not given (packed kinds need it). Returns out. Raises OverlapError where out shares memory with x.
     """
     return functional.call(
-        ContiguizePlan, {"out": out, "x": x}, lambda: ContiguizeDescriptor.of(x, out), stream=stream, pref=pref, device=device
+        ContiguizePlan,
+        {"out": out, "x": x},
+        lambda: ContiguizeDescriptor.of(x, out),
+        stream=stream,
+        pref=pref,
+        device=device,
     )
 
 
-register(Op("contiguize", ContiguizePlan, contiguize, samples.contiguize, peers={"cupy": "ascontiguousarray", "torch": "contiguous"}))
+register(
+    Op(
+        "contiguize",
+        ContiguizePlan,
+        contiguize,
+        samples.contiguize,
+        peers={"cupy": "ascontiguousarray", "torch": "contiguous"},
+    )
+)

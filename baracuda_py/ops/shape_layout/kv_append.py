@@ -17,7 +17,15 @@ from ...reference import shape_layout as oracle
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...tensor import intake
 from ...tensor.axes import alignment_of, merge_axes
-from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PlanPreference, PrecisionGuarantee
+from ...types import (
+    DeviceSpec,
+    ElementKind,
+    InvalidProblemError,
+    OpCategory,
+    OperandTypeError,
+    PlanPreference,
+    PrecisionGuarantee,
+)
 from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, pack_dims
 from ._copy import CHUNK
 
@@ -45,7 +53,8 @@ class KvAppendDescriptor(Descriptor):
     v_align: int | None = None
 
     signature_operands: ClassVar[tuple[Operand, ...]] = (
-        Operand("k_cache", "inout"), Operand("v_cache", "inout"), Operand("k"), Operand("v"), Operand("positions"), Operand("status", "out"),
+        Operand("k_cache", "inout"), Operand("v_cache", "inout"),
+        Operand("k"), Operand("v"), Operand("positions"), Operand("status", "out"),
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -64,7 +73,8 @@ class KvAppendDescriptor(Descriptor):
             raise InvalidProblemError(f"kv_append: k has rank {len(t['k'].shape)}", f"pass k of shape {layout}")
         return cls(
             t["k_cache"].shape, t["k"].shape[axis], t["k_cache"].element, layout, t["positions"].element,
-            *(t[n].strides for n in ("k_cache", "v_cache", "k", "v")), *(t[n].align for n in ("k_cache", "v_cache", "k", "v")),
+            t["k_cache"].strides, t["v_cache"].strides, t["k"].strides, t["v"].strides,
+            t["k_cache"].align, t["v_cache"].align, t["k"].align, t["v"].align,
         )  # fmt: skip
 
     @property
@@ -95,21 +105,30 @@ class KvAppendDescriptor(Descriptor):
 
     def validate(self) -> None:
         if self.cache_layout not in LAYOUTS:
-            raise InvalidProblemError(f"kv_append: layout {self.cache_layout!r} is not known", f"one of {', '.join(LAYOUTS)}")
+            raise InvalidProblemError(
+                f"kv_append: layout {self.cache_layout!r} is not known", f"one of {', '.join(LAYOUTS)}"
+            )
         if len(self.cache_shape) != 4 or any(n < 0 for n in self.cache_shape):
-            raise InvalidProblemError(f"kv_append: caches of shape {self.cache_shape}", f"pass rank-4 caches, {self.cache_layout}")
+            raise InvalidProblemError(
+                f"kv_append: caches of shape {self.cache_shape}", f"pass rank-4 caches, {self.cache_layout}"
+            )
         if self.element.packed:
             raise OperandTypeError(f"kv_append: {self.element} is packed", "view the packed bytes as u8")
         if self.positions_element not in (ElementKind.I32, ElementKind.I64):
-            raise OperandTypeError(f"kv_append: positions must hold i32 or i64, got {self.positions_element}", "cast them to int64")
+            raise OperandTypeError(
+                f"kv_append: positions must hold i32 or i64, got {self.positions_element}", "cast them to int64"
+            )
         if not 0 <= self.tokens <= self.cache_shape[self.token_axis]:
             raise InvalidProblemError(
-                f"kv_append: {self.tokens} tokens do not fit a cache of {self.cache_shape[self.token_axis]}", "append fewer, or allocate a longer cache"
+                f"kv_append: {self.tokens} tokens do not fit a cache of {self.cache_shape[self.token_axis]}",
+                "append fewer, or allocate a longer cache",
             )
         for name in ("k_cache", "v_cache", "k", "v"):
             strides = getattr(self, f"{name}_strides")
             if strides is not None and len(strides) != 4:
-                raise InvalidProblemError(f"kv_append: {name} has {len(strides)} axes", f"pass it as {self.cache_layout}")
+                raise InvalidProblemError(
+                    f"kv_append: {name} has {len(strides)} axes", f"pass it as {self.cache_layout}"
+                )
 
     def canonical(self) -> KvAppendDescriptor:
         filled: dict[str, Any] = {}
@@ -123,17 +142,20 @@ class PerSequence(Candidate[KvAppendDescriptor]):
 
     variant = "per_sequence"
 
-    def supports(self, desc: KvAppendDescriptor, device: DeviceSpec) -> Feasibility:  # noqa: ARG002
+    def supports(self, desc: KvAppendDescriptor, device: DeviceSpec) -> Feasibility:
         return OK
 
-    def guarantee(self, desc: KvAppendDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:  # noqa: ARG002
+    def guarantee(self, desc: KvAppendDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         return exact_movement(desc.element)
 
-    def cost(self, desc: KvAppendDescriptor, device: DeviceSpec, config: Any) -> Cost:  # noqa: ARG002
+    def cost(self, desc: KvAppendDescriptor, device: DeviceSpec, config: Any) -> Cost:
         return Cost.streaming(device, 4 * desc.element.nbytes(math.prod(desc.new_shape)), efficiency=0.9)
 
-    def lower(self, desc: KvAppendDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:  # noqa: ARG002
-        if desc.layout("k").strides == desc.layout("v").strides and desc.layout("k_cache").strides == desc.layout("v_cache").strides:
+    def lower(self, desc: KvAppendDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
+        if (
+            desc.layout("k").strides == desc.layout("v").strides
+            and desc.layout("k_cache").strides == desc.layout("v_cache").strides
+        ):
             return (_append(desc, device, ("k", "v")),)
         return _append(desc, device, ("k",)), _append(desc, device, ("v",))
 
@@ -147,7 +169,10 @@ def _append(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]
     step = cache.strides[desc.token_axis] * size
     word = size
     if shape and dest[-1] == 1 and source[-1] == 1:
-        others = [s * size for s in (*dest[:-1], *source[:-1], cache.strides[0], new.strides[0])] + [step, shape[-1] * size]
+        others = [s * size for s in (*dest[:-1], *source[:-1], cache.strides[0], new.strides[0])] + [
+            step,
+            shape[-1] * size,
+        ]
         word = max(size, min(align, CHUNK, *(alignment_of(abs(s)) for s in others)))
     extents = [new.shape[0], *shape]
     strides = [[lay.strides[0] * size, *(s * size for s in axes)] for lay, axes in ((cache, dest), (new, source))]

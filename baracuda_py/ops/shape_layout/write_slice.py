@@ -29,7 +29,7 @@ from ...types import (
     PrecisionGuarantee,
 )
 from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, pack_dims
-from ._copy import COPY_CANDIDATES, CHUNK, CopyProblem, WholeDest
+from ._copy import CHUNK, COPY_CANDIDATES, CopyProblem, WholeDest
 
 __all__ = ["WriteSliceDescriptor", "WriteSlicePlan", "write_slice"]
 
@@ -64,17 +64,21 @@ class WriteSliceDescriptor(Descriptor):
 
     @classmethod
     def of(
-        cls, dest: Any, source: Any, ranges: Sequence[Any], *, dynamic_axis: int | None = None, start: Any = None, status: Any = None
+        cls, dest: Any, source: Any, ranges: Sequence[Any], *, dynamic_axis: int | None = None,
+        start: Any = None, status: Any = None,
     ) -> Self:  # fmt: skip
         """The descriptor of arrays as they lie; `start` and `status` have no layout to read."""
         del start, status
         d, s = intake(dest, what="write_slice: dest"), intake(source, what="write_slice: source")
         if s.element is not d.element:
-            raise OperandTypeError(f"write_slice: source must hold {d.element}, as dest does, got {s.element}", f"cast it to {d.element}")
+            raise OperandTypeError(
+                f"write_slice: source must hold {d.element}, as dest does, got {s.element}", f"cast it to {d.element}"
+            )
         draft = cls(d.shape, ranges, d.element, d.strides, s.strides, dynamic_axis=dynamic_axis)  # type: ignore[arg-type]
         if s.shape != draft.extents:
             raise InvalidProblemError(
-                f"write_slice: source must have the window's shape {draft.extents}, got {s.shape}", "pass a source of that shape, or other ranges"
+                f"write_slice: source must have the window's shape {draft.extents}, got {s.shape}",
+                "pass a source of that shape, or other ranges",
             )
         draft.validate()
         return replace(draft, dest_align=alignment_of(d.pointer + draft.displacement()), source_align=s.align)
@@ -88,7 +92,9 @@ class WriteSliceDescriptor(Descriptor):
     @property
     def operands(self) -> tuple[Operand, ...]:
         both = Operand("dest", "inout"), Operand("source")
-        return both if self.dynamic_axis is None else (*both, Operand("start"), Operand("status", "inout", optional=True))
+        return (
+            both if self.dynamic_axis is None else (*both, Operand("start"), Operand("status", "inout", optional=True))
+        )
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -130,22 +136,36 @@ class WriteSliceDescriptor(Descriptor):
     def validate(self) -> None:
         rank = len(self.dest_shape)
         if self.element is ElementKind.BIN:
-            raise OperandTypeError("write_slice: bin is not supported, bits cannot be written apart", "view the bytes as u8")
+            raise OperandTypeError(
+                "write_slice: bin is not supported, bits cannot be written apart", "view the bytes as u8"
+            )
         if rank == 0:
             raise InvalidProblemError("write_slice: dest has rank 0", "pass a dest of rank 1 or more")
         if any(n < 0 for n in self.dest_shape):
-            raise InvalidProblemError(f"write_slice: dest_shape {self.dest_shape} has a negative extent", "give extents of 0 or more")
+            raise InvalidProblemError(
+                f"write_slice: dest_shape {self.dest_shape} has a negative extent", "give extents of 0 or more"
+            )
         for name, strides in (("dest", self.dest_strides), ("source", self.source_strides)):
             if strides is not None and len(strides) != rank:
-                raise InvalidProblemError(f"write_slice: {name}_strides {strides} has {len(strides)} axes, dest has {rank}", "one stride an axis")
+                raise InvalidProblemError(
+                    f"write_slice: {name}_strides {strides} has {len(strides)} axes, dest has {rank}",
+                    "one stride an axis",
+                )
         if self.dynamic_axis is not None and not 0 <= self.dynamic_axis < rank:
-            raise InvalidProblemError(f"write_slice: dynamic_axis {self.dynamic_axis} is not an axis of dest", f"0 to {rank - 1}")
+            raise InvalidProblemError(
+                f"write_slice: dynamic_axis {self.dynamic_axis} is not an axis of dest", f"0 to {rank - 1}"
+            )
         if self.dynamic_axis is not None and self.element.packed:
-            raise OperandTypeError(f"write_slice: dynamic_axis does not take {self.element}", "view the packed bytes as u8")
+            raise OperandTypeError(
+                f"write_slice: dynamic_axis does not take {self.element}", "view the packed bytes as u8"
+            )
         _check_ranges(self.ranges, self.dest_shape)
         row = self.dest_strides[-1] if self.dest_strides else 1
         if self.element.packed and self.extents[-1] > 1 and row != 1:
-            raise InvalidProblemError(f"write_slice: rows of {self.element} must be contiguous in dest, the last stride is {row}", "pass a packed dest")
+            raise InvalidProblemError(
+                f"write_slice: rows of {self.element} must be contiguous in dest, the last stride is {row}",
+                "pass a packed dest",
+            )
 
     def canonical(self) -> WriteSliceDescriptor:
         dest, source = self.layout("dest"), self.layout("source")
@@ -168,15 +188,21 @@ class WriteSliceDescriptor(Descriptor):
         try:
             starts = tuple(v.__index__() for v in start)
         except (TypeError, AttributeError):
-            raise InvalidProblemError(f"write_slice: start={start!r} is not a sequence of integers", "give one int an axis") from None
+            raise InvalidProblemError(
+                f"write_slice: start={start!r} is not a sequence of integers", "give one int an axis"
+            ) from None
         if len(starts) != len(self.dest_shape):
-            raise InvalidProblemError(f"write_slice: start {starts} has {len(starts)} axes, dest has {len(self.dest_shape)}", "give one int an axis")
+            raise InvalidProblemError(
+                f"write_slice: start {starts} has {len(starts)} axes, dest has {len(self.dest_shape)}",
+                "give one int an axis",
+            )
         ranges = tuple((a, a + n) for a, n in zip(starts, self.extents))
         _check_ranges(ranges, self.dest_shape)
         moved = replace(self, ranges=ranges, dest_phase=0)
         if self.element.packed and (moved.offset() - self.offset() - self.dest_phase) % self.element.per_byte:
             raise InvalidProblemError(
-                f"write_slice: start {starts} begins at another nibble of its byte than the plan was selected for", "select a plan for it"
+                f"write_slice: start {starts} begins at another nibble of its byte than the plan was selected for",
+                "select a plan for it",
             )
         return moved
 
@@ -214,7 +240,17 @@ class WriteSliceDescriptor(Descriptor):
     def copy(self) -> CopyProblem:
         """The window as a strided copy; on the canonical descriptor."""
         dest, source = self.layout("dest"), self.layout("source")
-        return CopyProblem("dest", "source", self.extents, dest.strides, source.strides, self.element, dest.align, source.align, self.dest_phase)
+        return CopyProblem(
+            "dest",
+            "source",
+            self.extents,
+            dest.strides,
+            source.strides,
+            self.element,
+            dest.align,
+            source.align,
+            self.dest_phase,
+        )
 
 
 def pairs_of(ranges: Any, shape: tuple[int, ...]) -> Ranges:
@@ -224,7 +260,10 @@ def pairs_of(ranges: Any, shape: tuple[int, ...]) -> Ranges:
         for axis, item in enumerate(ranges):
             if isinstance(item, slice):
                 if item.step not in (None, 1):
-                    raise InvalidProblemError(f"write_slice: ranges[{axis}] is {item}, and only a step of 1 is written", "write a strided view of dest")
+                    raise InvalidProblemError(
+                        f"write_slice: ranges[{axis}] is {item}, and only a step of 1 is written",
+                        "write a strided view of dest",
+                    )
                 a = 0 if item.start is None else item.start
                 b = (shape[axis] if axis < len(shape) else 0) if item.stop is None else item.stop
             else:
@@ -233,20 +272,30 @@ def pairs_of(ranges: Any, shape: tuple[int, ...]) -> Ranges:
     except (TypeError, ValueError, AttributeError) as error:
         if isinstance(error, InvalidProblemError):
             raise
-        raise InvalidProblemError(f"write_slice: ranges={ranges!r} are not pairs of integers or slices", "give [(start, end), ...]") from None
+        raise InvalidProblemError(
+            f"write_slice: ranges={ranges!r} are not pairs of integers or slices", "give [(start, end), ...]"
+        ) from None
     return tuple(pairs)
 
 
 def _check_ranges(ranges: Ranges, shape: tuple[int, ...]) -> None:
     if len(ranges) != len(shape):
-        raise InvalidProblemError(f"write_slice: {len(ranges)} ranges for a dest of rank {len(shape)}", "give one (start, end) an axis")
+        raise InvalidProblemError(
+            f"write_slice: {len(ranges)} ranges for a dest of rank {len(shape)}", "give one (start, end) an axis"
+        )
     for axis, ((a, b), extent) in enumerate(zip(ranges, shape)):
         if a < 0:
-            raise InvalidProblemError(f"write_slice: ranges[{axis}] starts at {a}", f"negative starts do not wrap here; give {extent + a}, counted from 0")
+            raise InvalidProblemError(
+                f"write_slice: ranges[{axis}] starts at {a}",
+                f"negative starts do not wrap here; give {extent + a}, counted from 0",
+            )
         if b < a:
             raise InvalidProblemError(f"write_slice: ranges[{axis}] = ({a}, {b}) is reversed", "give start <= end")
         if b > extent:
-            raise InvalidProblemError(f"write_slice: ranges[{axis}] = ({a}, {b}) reaches beyond dest's extent {extent}", f"end at {extent} or before")
+            raise InvalidProblemError(
+                f"write_slice: ranges[{axis}] = ({a}, {b}) reaches beyond dest's extent {extent}",
+                f"end at {extent} or before",
+            )
 
 
 class DynamicStart(Candidate[WriteSliceDescriptor]):
@@ -254,16 +303,16 @@ class DynamicStart(Candidate[WriteSliceDescriptor]):
 
     variant = "dynamic_start"
 
-    def supports(self, desc: WriteSliceDescriptor, device: DeviceSpec) -> Feasibility:  # noqa: ARG002
+    def supports(self, desc: WriteSliceDescriptor, device: DeviceSpec) -> Feasibility:
         return OK if desc.dynamic_axis is not None else no("the start is given by the host", "dynamic_axis=...")
 
-    def guarantee(self, desc: WriteSliceDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:  # noqa: ARG002
+    def guarantee(self, desc: WriteSliceDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         return exact_movement(desc.element)
 
-    def cost(self, desc: WriteSliceDescriptor, device: DeviceSpec, config: Any) -> Cost:  # noqa: ARG002
+    def cost(self, desc: WriteSliceDescriptor, device: DeviceSpec, config: Any) -> Cost:
         return Cost.streaming(device, 2 * desc.copy().nbytes, efficiency=0.8)
 
-    def lower(self, desc: WriteSliceDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:  # noqa: ARG002
+    def lower(self, desc: WriteSliceDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         copy = desc.copy()
         axis = desc.dynamic_axis
         assert axis is not None
@@ -279,11 +328,14 @@ class DynamicStart(Candidate[WriteSliceDescriptor]):
         unroll = 1 if count < device.sms * THREADS * 4 else 4
         args = (
             Ptr("dest"), Ptr("dest"), Ptr("source"), Ptr("source"), Ptr("start"), Ptr("status"),
-            np.int64(desc.dest_shape[axis] - desc.extents[axis]), np.int64(step), index_scalar(count, index), divisor(count, index),
+            np.int64(desc.dest_shape[axis] - desc.extents[axis]), np.int64(step),
+            index_scalar(count, index), divisor(count, index),
             pack_dims(extents, [dest, source], index),
         )  # fmt: skip
         entry = f"append_runs<{index}, i64, {len(extents)}, {word}, {unroll}, 1>"
-        return (Launch(Kernel("shape_layout/append.cu", entry), grid_of(count, THREADS * unroll), (THREADS, 1, 1), args),)
+        return (
+            Launch(Kernel("shape_layout/append.cu", entry), grid_of(count, THREADS * unroll), (THREADS, 1, 1), args),
+        )
 
 
 class WriteSlicePlan(Plan[WriteSliceDescriptor]):
@@ -366,4 +418,12 @@ def _window(dest: Any, ranges: Sequence[Any]) -> tuple[int, tuple[int, ...], Any
     return shift, tuple(a for a, _ in pairs), tuple(b - a for a, b in pairs)
 
 
-register(Op("write_slice", WriteSlicePlan, write_slice, samples.write_slice, peers={"cupy": "assignment", "torch": "assignment"}))
+register(
+    Op(
+        "write_slice",
+        WriteSlicePlan,
+        write_slice,
+        samples.write_slice,
+        peers={"cupy": "assignment", "torch": "assignment"},
+    )
+)
