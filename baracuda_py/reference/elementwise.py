@@ -72,27 +72,34 @@ def silu(x: Array) -> Array:
     return np.where(np.isneginf(x), -np.zeros_like(x), x * sigmoid(x))
 
 
-def _wide(x: Array, out: ElementKind) -> Array:
+# IEEE 754 rounds these correctly: in float64 they are the oracle as they stand, and more digits would round twice.
+_CORRECTLY_ROUNDED = frozenset(
+    "neg abs sign square sqrt relu add subtract multiply divide maximum minimum copysign".split()
+)
+
+
+def _wide(x: Array, out: ElementKind, kind: str) -> Array:
     """The type computed in: integers as they are, floats with digits to spare. Integers become floats by way of the
     result's own type, as in NumPy."""
     if out.is_integer:
         return x.astype(out.dtype)
     if x.dtype.kind in "iu":
         x = x.astype(np.float64 if out is ElementKind.F64 else np.float32)
-    return x.astype(np.longdouble if out is ElementKind.F64 else np.float64)
+    return x.astype(np.longdouble if out is ElementKind.F64 and kind not in _CORRECTLY_ROUNDED else np.float64)
 
 
 def unary(desc: Any, x: Array) -> Array:
     """`desc.kind` of x, wide."""
     with np.errstate(all="ignore"):
-        return globals()[desc.kind.value](_wide(x, desc.layout("out").element))  # type: ignore[no-any-return]
+        kind = desc.kind.value
+        return globals()[kind](_wide(x, desc.layout("out").element, kind))  # type: ignore[no-any-return]
 
 
 def binary(desc: Any, x1: Array, x2: Array) -> Array:
     """`desc.kind` of x1 and x2, wide."""
     out = desc.layout("out").element
     with np.errstate(all="ignore"):
-        a, b = _wide(x1, out), _wide(x2, out)
+        a, b = (_wide(x, out, desc.kind.value) for x in (x1, x2))
         if desc.kind.value == "pow" and out.is_integer:
             return _integer_pow(a, b)
         return desc.row.numpy(a, b)  # type: ignore[no-any-return]
