@@ -4,7 +4,7 @@
 >>> bp.add(a, b)                                   # doctest: +SKIP
 >>> bp.WriteSlicePlan.select(desc, device="h200")  # doctest: +SKIP
 
-Importing the package touches no GPU and imports no op; names are resolved on first use through `_index`.
+Importing the package touches no GPU and imports neither CuPy nor an op; names are resolved on first use through `_index`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from . import functional as functional  # the machinery, so that an op's first call imports no more than its family
 from ._index import KINDS, NAMES
 
 __version__ = "0.1.0"

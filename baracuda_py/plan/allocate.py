@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..runtime.driver import require_gpu
+from ..runtime.streams import made_current
 from ..tensor import GpuBuffer
 from ..tensor.axes import c_strides
 from ..types import ElementKind
@@ -33,5 +34,5 @@ def allocator(layout: Layout) -> Callable[[], Any]:
 
 def allocate(layout: Layout, stream: int) -> Any:
     """A fresh array of that layout, from the pool in `stream`'s order."""
-    with require_gpu("allocating an output").cuda.ExternalStream(stream):
+    with made_current(stream):
         return allocator(layout)()

@@ -261,7 +261,10 @@ class Plan(Generic[D]):
         """
         if self.device.is_host:
             return self._run_on_host(operands)
-        moved = sum(name in operands for name in self._values)
+        moved = 0
+        for name in self._values:
+            if name in operands:
+                moved += 1
         shifts, values = self.desc.resolve(operands) if moved else self._unmoved
         ndarray = self._ndarray
         key: list[Any] = []

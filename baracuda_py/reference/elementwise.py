@@ -74,7 +74,21 @@ def silu(x: Array) -> Array:
 
 # IEEE 754 rounds these correctly: in float64 they are the oracle as they stand, and more digits would round twice.
 _CORRECTLY_ROUNDED = frozenset(
-    "neg abs sign square sqrt relu add subtract multiply divide maximum minimum copysign".split()
+    [
+        "neg",
+        "abs",
+        "sign",
+        "square",
+        "sqrt",
+        "relu",
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "maximum",
+        "minimum",
+        "copysign",
+    ]
 )
 
 

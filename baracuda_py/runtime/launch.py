@@ -69,7 +69,9 @@ class Executable:
             if isinstance(step, Launch):
                 handle = load_kernel(compiled[step.kernel], step.shared_bytes, ordinal)
                 runners.append(_LaunchRunner(step, handle, index))
-            elif isinstance(step, (Copy, Copy2D, Fill)):
+            elif isinstance(step, Copy):
+                runners.append(_CopyRunner(step, index))
+            elif isinstance(step, (Copy2D, Fill)):
                 runners.append(_TransferRunner(step, index))
             else:
                 raise TypeError(f"{type(step).__name__} does not run on a device")
@@ -175,33 +177,54 @@ class _LaunchRunner:
         return fire
 
 
-class _TransferRunner:
-    """A copy or a fill: a runtime call whose last argument is the stream."""
+class _CopyRunner:
+    """One memcpy: the shortest path there is, since an append is nothing else."""
 
-    def __init__(self, step: Copy | Copy2D | Fill, index: Mapping[str, int]) -> None:
+    def __init__(self, step: Copy, index: Mapping[str, int]) -> None:
         runtime = require_gpu("a copy").cuda.runtime
-        self._step = step
-        self._kind, self._refused = runtime.memcpyDeviceToDevice, runtime.CUDARuntimeError
-        self._dest = None if isinstance(step.dest, Scratch) else index[step.dest.operand]
-        self._source = None if isinstance(step, Fill) else index[step.source.operand]
-        calls = {Copy: runtime.memcpyAsync, Copy2D: runtime.memcpy2DAsync, Fill: runtime.memsetAsync}
-        self._call = calls[type(step)]
+        self._copy, self._refused = runtime.memcpyAsync, runtime.CUDARuntimeError
+        self._dest, self._source = index[step.dest.operand], index[step.source.operand]
+        self._offsets = step.dest.offset, step.source.offset
+        self._nbytes, self._kind = step.nbytes, runtime.memcpyDeviceToDevice
 
-    def run(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
+    def run(self, pointers: Pointers, _values: Values, _scratch: int, stream: int) -> None:
+        to, of = self._offsets
+        try:
+            self._copy(pointers[self._dest] + to, pointers[self._source] + of, self._nbytes, self._kind, stream)
+        except self._refused as error:
+            raise driver_error(error, "copying") from None
+
+    def prepare(self, pointers: Pointers, _values: Values, _scratch: int) -> Callable[[int], None]:
+        to, of = self._offsets
+        return partial(self._copy, pointers[self._dest] + to, pointers[self._source] + of, self._nbytes, self._kind)
+
+
+class _TransferRunner:
+    """A pitched copy or a fill: a runtime call whose last argument is the stream."""
+
+    def __init__(self, step: Copy2D | Fill, index: Mapping[str, int]) -> None:
+        runtime = require_gpu("a copy").cuda.runtime
+        self._step, self._index = step, index
+        self._kind, self._refused = runtime.memcpyDeviceToDevice, runtime.CUDARuntimeError
+        self._call = runtime.memsetAsync if isinstance(step, Fill) else runtime.memcpy2DAsync
+
+    def run(self, pointers: Pointers, _values: Values, scratch: int, stream: int) -> None:
         try:
             self._call(*self._fixed(pointers, scratch), stream)
         except self._refused as error:
             raise driver_error(error, "copying") from None
 
-    def prepare(self, pointers: Pointers, values: Values, scratch: int) -> Callable[[int], None]:
+    def prepare(self, pointers: Pointers, _values: Values, scratch: int) -> Callable[[int], None]:
         return partial(self._call, *self._fixed(pointers, scratch))
 
     def _fixed(self, pointers: Pointers, scratch: int) -> tuple[int, ...]:
         step = self._step
-        dest = (scratch if self._dest is None else pointers[self._dest]) + step.dest.offset
-        if self._source is None:
-            return dest, step.value, step.nbytes  # type: ignore[union-attr]
-        source = pointers[self._source] + step.source.offset  # type: ignore[union-attr]
-        if isinstance(step, Copy):
-            return dest, source, step.nbytes, self._kind
-        return dest, step.dest_pitch, source, step.source_pitch, step.width, step.height, self._kind  # type: ignore[union-attr]
+        if isinstance(step, Copy2D):
+            dest, source = self._at(step.dest, pointers), self._at(step.source, pointers)
+            return dest, step.dest_pitch, source, step.source_pitch, step.width, step.height, self._kind
+        if isinstance(step.dest, Scratch):
+            return scratch + step.dest.offset, step.value, step.nbytes
+        return self._at(step.dest, pointers), step.value, step.nbytes
+
+    def _at(self, ptr: Ptr, pointers: Pointers) -> int:
+        return pointers[self._index[ptr.operand]] + ptr.offset

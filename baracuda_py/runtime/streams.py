@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from functools import lru_cache
 from typing import Any
@@ -9,12 +10,30 @@ from typing import Any
 from ..types import OperandTypeError
 from .driver import driver_error, require_gpu
 
-__all__ = ["current_stream", "fence", "foreign_stream", "is_capturing", "stream_pointer"]
+__all__ = ["current_stream", "fence", "foreign_stream", "is_capturing", "made_current", "stream_pointer"]
 
 
 def current_stream() -> int:
     """CuPy's current stream on the current device."""
     return int(require_gpu("the current stream").cuda.get_current_stream().ptr)
+
+
+class _Handle:
+    """A stream's handle as CuPy takes it."""
+
+    def __init__(self, pointer: int) -> None:
+        self._pointer = pointer
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._pointer
+
+
+def made_current(stream: int) -> contextlib.AbstractContextManager[Any]:
+    """Makes the stream of that handle CuPy's current one, so that its pool serves in its order."""
+    if stream == current_stream():
+        return contextlib.nullcontext()
+    cuda = require_gpu("a stream").cuda
+    return cuda.Stream.from_external(_Handle(stream))  # type: ignore[no-any-return]
 
 
 def stream_pointer(stream: Any) -> int:

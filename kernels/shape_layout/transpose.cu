@@ -2,10 +2,11 @@
 // the destination and along a in the source.
 //
 // transpose_blocks: a thread transposes an N x N block in registers (N = VECTOR / WIDTH), from N vectors along a to N along b.
-// A CTA of CA x CB threads stages its tile of CA N by CB N elements in shared memory (CA CB N VECTOR bytes, 16 KB at 16 x 8),
+// A CTA of CA x CB threads stages its tile of CA N by CB N elements in shared memory (CA CB N VECTOR bytes, 32 KB at 16 x 16 of 16 bytes),
 // 16-byte chunks swizzled by the block row so that neither side has bank conflicts, and stores whole rows of CB vectors.
 // transpose_tile: any alignment; 64 x 64 elements through padded shared memory, 64 * 65 * WIDTH bytes.
-// Both: neighbouring CTAs lie along b, so that destination rows fill up in order. Bound: memory bandwidth.
+// Neighbouring CTAs lie along b where whole vectors are stored, so that destination rows fill up in order, and along a for
+// single elements (each the faster on an H200). Bound of both: memory bandwidth.
 #include "index.cuh"
 
 constexpr int TILE = 64;
@@ -18,14 +19,15 @@ template <> struct Word<4> { using type = u32; };
 template <> struct Word<8> { using type = u64; };
 template <> struct Word<16> { using type = uint4; };
 
-// Which tile a CTA has, and where its batch lies. Tiles along b are neighbours.
-template <int R> struct Place {
+// Which tile a CTA has, and where its batch lies; neighbours lie along b, or along a.
+template <int R, bool ALONG_B> struct Place {
   i64 a, b, offset[2];
   __device__ __forceinline__ Place(u32 tiles_a, u32 tiles_b, const Dims<u64, R, 2>& dims) : offset{0, 0} {
     u64 batch = blockIdx.x / (u64(tiles_a) * tiles_b);
     u32 rest = u32(blockIdx.x - batch * tiles_a * tiles_b);
-    a = rest / tiles_b;
-    b = rest - u32(a) * tiles_b;
+    u32 fast = ALONG_B ? tiles_b : tiles_a, slow = rest / fast;
+    a = ALONG_B ? slow : rest - slow * fast;
+    b = ALONG_B ? rest - slow * fast : slow;
     if (R > 0) dims.locate(batch, offset);
   }
 };
@@ -60,7 +62,7 @@ transpose_blocks(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 des
   constexpr int N = VECTOR / WIDTH;
   using V = Vec<T, N>;
   __shared__ V staged[CA * N][CB];
-  const Place<R> place(tiles_a, tiles_b, dims);
+  const Place<R, true> place(tiles_a, tiles_b, dims);
   const i64 a0 = place.a * (CA * N), b0 = place.b * (CB * N);
   {
     const int ca = threadIdx.x % CA, cb = threadIdx.x / CA;
@@ -105,7 +107,7 @@ transpose_tile(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 dest_
                Dims<u64, R, 2> dims) {
   using T = typename Word<WIDTH>::type;
   __shared__ T staged[TILE][TILE + 1];
-  const Place<R> place(tiles_a, tiles_b, dims);
+  const Place<R, false> place(tiles_a, tiles_b, dims);
   const i64 a0 = place.a * TILE, b0 = place.b * TILE;
   const int fast = threadIdx.x % TILE, slow = threadIdx.x / TILE;
 #pragma unroll

@@ -216,8 +216,9 @@ class WriteSliceDescriptor(Descriptor):
         if len(start) != len(steps):
             self.at(given)  # raises
         for a, (last, step) in zip(start, steps):
-            if not 0 <= a <= last:
-                self.at(given)  # raises
+            if type(a) is not int or not 0 <= a <= last:
+                moved = self.at(given)  # raises, or takes what is an integer all the same
+                return (moved.displacement(), 0), {}
             offset += a * step
         if self.element.packed:
             return (self.at(given).displacement(), 0), {}
@@ -401,7 +402,7 @@ def _window(dest: Any, ranges: Sequence[Any]) -> tuple[int, tuple[int, ...], Any
     try:
         shift, starts, extents = 0, [], []
         for (a, b), n, stride in zip(ranges, dest.shape, dest.strides, strict=True):
-            if not 0 <= a <= b <= n:
+            if type(a) is not int or type(b) is not int or not 0 <= a <= b <= n:
                 break
             shift += a * stride
             starts.append(a)
