@@ -11,7 +11,7 @@ import baracuda_py as bp
 from baracuda_py.samples import Packed
 from baracuda_py.types import ElementKind
 
-__all__ = ["GUARD", "Slot", "as_bytes", "materialise", "poisoned"]
+__all__ = ["GUARD", "Slot", "as_bytes", "host", "materialise", "poisoned"]
 
 GUARD = 64
 Array = np.ndarray[Any, Any]
@@ -20,6 +20,13 @@ Array = np.ndarray[Any, Any]
 def as_bytes(view: Array) -> Array:
     """The same elements as opaque bytes, so that an assignment keeps every bit (NaN payloads too)."""
     return view.view(f"u{view.itemsize}") if view.itemsize <= 8 else view.view(np.dtype((np.void, view.itemsize)))
+
+
+def host(x: Any) -> Array:
+    """What an op returned, on the host."""
+    if isinstance(x, np.ndarray):
+        return x
+    return x.to_host() if isinstance(x, bp.GpuBuffer) else x.get()  # type: ignore[no-any-return]
 
 
 class Slot:
@@ -54,9 +61,12 @@ class Slot:
 
             self._memory = cupy.empty(size, np.uint8)
             assert self._memory.data.ptr % 16 == 0
-            self._array = cupy.ndarray(self.shape, self.dtype, self._memory.data + self.offset, self.strides)
+            held = np.dtype(np.uint8) if "float8" in self.dtype.name else self.dtype  # CuPy has no dtype for fp8
+            self._array = cupy.ndarray(self.shape, held, self._memory.data + self.offset, self.strides)
         self.reset()
         self.operand = self._array if self.packed is None else self._as_packed(self.packed)
+        if self.packed is None and self._array.dtype != self.dtype:
+            self.operand = bp.GpuBuffer.view(self._array, self.element)
 
     def _as_packed(self, packed: Packed) -> Any:
         if packed.strides is None:

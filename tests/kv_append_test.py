@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import baracuda_py as bp
 from baracuda_py.types import ElementKind
 
-from .arena import Slot, as_bytes
+from .arena import Slot, as_bytes, host
 from .gauntlet import readable
 
 COVERS = ("kv_append",)
@@ -44,7 +44,7 @@ def check(backend: str, layout: str, given_arrays: dict[str, np.ndarray], positi
     axis = layout.index("S")
     limit, tokens = given_arrays["k_cache"].shape[axis], given_arrays["k"].shape[axis]
     fits = [0 <= p <= limit - tokens for p in positions.tolist()]
-    status = result.status if isinstance(result.status, np.ndarray) else result.status.get()
+    status = host(result.status)
     assert status.dtype == np.int32
     assert status.tolist() == [0 if ok else 1 for ok in fits]
     for cache, new in (("k_cache", "k"), ("v_cache", "v")):

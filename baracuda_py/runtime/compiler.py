@@ -65,14 +65,22 @@ def compile_kernels(kernels: Iterable[Kernel], arch: str, *, force: bool = False
     missing: dict[tuple[str, str], list[Kernel]] = defaultdict(list)
     for kernel in dict.fromkeys(kernels):
         hit = None if force else cache.load(entry_key(kernel, arch))
-        if hit:
-            resources = Resources(**hit.meta["resources"])
+        resources = _resources_of(hit.meta["resources"]) if hit else None
+        if hit and resources:
             done[kernel] = Compiled(hit.meta["name"], hit.cubin, hit.path, resources, 0.0)
         else:
             missing[kernel.file, kernel.prelude].append(kernel)
     for group in missing.values():
         done.update(_build(group, arch))
     return done
+
+
+def _resources_of(recorded: Any) -> Resources | None:
+    """What an entry records, or None where it is of another form: then the kernel is built again."""
+    try:
+        return Resources(**recorded)
+    except TypeError:
+        return None
 
 
 def _build(group: Sequence[Kernel], arch: str) -> dict[Kernel, Compiled]:

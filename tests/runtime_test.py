@@ -1,0 +1,458 @@
+"""Compiling, the cubin cache under stress and failure, missing toolchains, and a machine with no CuPy."""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+from baracuda_py.runtime import cache, compiler, driver, sources, toolchain
+from baracuda_py.runtime.compiler import compile_kernels, compile_ptx, entry_key, parse_log
+from baracuda_py.runtime.launch import _Arguments
+from baracuda_py.runtime.steps import Copy, Fill, Kernel, Launch, Packed, Ptr, Run, Scratch, workspace_size
+
+from .gauntlet import readable
+
+ARCH = "sm_90a"
+COPY = Kernel("shape_layout/copy.cu", "copy_elements<u32, 1, 4, 1>")
+OTHER = Kernel("shape_layout/copy.cu", "copy_elements<u32, 2, 8, 4>")
+
+
+def build(kernel: Kernel = COPY, arch: str = ARCH, **options: Any) -> Any:
+    return compile_kernels([kernel], arch, **options)[kernel]
+
+
+# ---- compiling -------------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_is_compiled_once(fresh_cache: Path) -> None:
+    first = build()
+    assert first.seconds > 0
+    assert first.cubin[:4] == b"\x7fELF"
+    assert first.resources.registers > 0
+    again = build()
+    assert again.seconds == 0
+    assert (again.cubin, again.name, again.resources) == (first.cubin, first.name, first.resources)
+    assert build(force=True).seconds > 0
+    assert {p.suffix for p in fresh_cache.iterdir()} == {".cubin", ".json"}
+
+
+def test_kernels_of_one_file_share_a_program(fresh_cache: Path) -> None:
+    built = compile_kernels([COPY, OTHER, COPY], ARCH)
+    assert len(built) == 2
+    assert built[COPY].cubin == built[OTHER].cubin
+    assert built[COPY].name != built[OTHER].name
+    assert len(list(fresh_cache.glob("*.cubin"))) == 1
+
+
+def test_the_key_depends_on_everything_that_changes_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {entry_key(COPY, ARCH), entry_key(OTHER, ARCH), entry_key(COPY, "sm_80")}
+    keys.add(entry_key(Kernel(COPY.file, COPY.entry, "// prelude"), ARCH))
+    monkeypatch.setattr(compiler, "nvrtc_version", lambda: (99, 0))
+    keys.add(entry_key(COPY, ARCH))
+    assert len(keys) == 5
+
+
+def test_a_source_digest_covers_the_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "include").mkdir()
+    (tmp_path / "a" / "k.cu").write_text('#include "one.cuh"\n')
+    (tmp_path / "include" / "one.cuh").write_text('#include "two.cuh"\n')
+    (tmp_path / "include" / "two.cuh").write_text("// first\n")
+    monkeypatch.setattr(sources, "kernels_dir", lambda: tmp_path)
+    first = sources.Source("a/k.cu")
+    assert set(first.headers) == {"one.cuh", "two.cuh"}
+    (tmp_path / "include" / "two.cuh").write_text("// second\n")
+    assert sources.Source("a/k.cu").digest() != first.digest()
+    with pytest.raises(bp.CompileError, match=r"gone\.cu cannot be read.*reinstall"):
+        sources.Source("a/gone.cu")
+
+
+def test_a_kernel_that_does_not_compile_gives_the_log(fresh_cache: Path) -> None:
+    broken = Kernel("shape_layout/copy.cu", "copy_elements<u32, 1, 4, 1>", "struct Broken { int x }")
+    with pytest.raises(bp.CompileError) as caught:
+        build(broken)
+    readable(caught.value, "copy.cu", ARCH, "error", ".log")
+    assert "Broken" in caught.value.log or "prelude" in caught.value.log
+    assert len(caught.value.log.splitlines()) > 1
+    assert not fresh_cache.exists() or not list(fresh_cache.iterdir())
+
+
+@pytest.mark.usefixtures("fresh_cache")
+@pytest.mark.parametrize("entry", ["no_such_kernel<1>", "copy_elements<u32, 1, 3, 1>", "copy_elements<"])
+def test_an_entry_that_is_not_there(entry: str) -> None:
+    with pytest.raises(bp.CompileError) as caught:
+        build(Kernel("shape_layout/copy.cu", entry))
+    assert caught.value.log
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("fresh_cache")
+def test_an_arch_that_nvrtc_does_not_know() -> None:
+    with pytest.raises(bp.CompileError, match="sm_12345"):
+        build(COPY, "sm_12345")
+
+
+def test_ptx_and_sass() -> None:
+    assert ".target sm_90a" in compile_ptx(COPY, ARCH)
+    assert ".target sm_80" in compile_ptx(COPY, "sm_80")
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (64,), "f32"), device=ARCH)  # type: ignore[arg-type]
+    if toolchain.disassembler() is None:
+        with pytest.raises(bp.UnsupportedError, match="cuobjdump or nvdisasm"):
+            _ = plan.kernels[0].sass
+    else:
+        assert "EXIT" in plan.kernels[0].sass
+
+
+def test_the_log_is_read_by_entry() -> None:
+    text = textwrap.dedent("""
+        ptxas info    : Compiling entry function '_Z1av' for 'sm_90a'
+        ptxas info    : Function properties for _Z1av
+            16 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads
+        ptxas info    : Used 40 registers, used 1 barriers, 16 bytes stack, 8192 bytes smem
+        ptxas info    : Compiling entry function '_Z1bv' for 'sm_90a'
+            0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+        ptxas info    : Used 8 registers, used 0 barriers
+    """)
+    assert parse_log(text) == {"_Z1av": compiler.Resources(40, 12, 16, 8192), "_Z1bv": compiler.Resources(8, 0, 0, 0)}
+
+
+# ---- the cache: damage and failure -----------------------------------------------------------------------------------
+
+
+def _damage(folder: Path, how: str) -> None:
+    cubin, meta = next(folder.glob("*.cubin")), next(folder.glob("*.json"))
+    data = json.loads(meta.read_text())
+    if how == "truncated cubin":
+        cubin.write_bytes(cubin.read_bytes()[:-7])
+    elif how == "flipped bit":
+        raw = bytearray(cubin.read_bytes())
+        raw[len(raw) // 2] ^= 1
+        cubin.write_bytes(raw)
+    elif how == "empty cubin":
+        cubin.write_bytes(b"")
+    elif how == "missing cubin":
+        cubin.unlink()
+    elif how == "truncated entry":
+        meta.write_text(meta.read_text()[:20])
+    elif how == "empty entry":
+        meta.write_text("")
+    elif how == "entry of another shape":
+        meta.write_text("[1, 2]")
+    elif how == "binary entry":
+        meta.write_bytes(b"\xff\xfe\x00")
+    elif how == "entry without a name":
+        meta.write_text(json.dumps({"digest": data["digest"]}))
+    elif how == "entry of an older form":
+        meta.write_text(json.dumps({**data, "resources": {"regs": 3}}))
+    elif how == "entry is a folder":
+        meta.unlink()
+        meta.mkdir()
+
+
+DAMAGE = [
+    "truncated cubin", "flipped bit", "empty cubin", "missing cubin", "truncated entry", "empty entry", "entry of another shape",
+    "binary entry", "entry without a name", "entry of an older form",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_entry_is_rebuilt(fresh_cache: Path, how: str) -> None:
+    first = build()
+    _damage(fresh_cache, how)
+    again = build()
+    assert again.seconds > 0
+    assert again.cubin == first.cubin
+    assert build().seconds == 0
+
+
+def test_an_entry_that_cannot_be_replaced_is_one_warning(fresh_cache: Path) -> None:
+    build()
+    _damage(fresh_cache, "entry is a folder")
+    with pytest.warns(RuntimeWarning, match="cannot be written") as caught:
+        assert build().resources.registers > 0
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert build().seconds > 0
+
+
+def test_a_full_disk_is_one_warning(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fdopen
+
+    class Full:
+        """A file that has no room."""
+
+        def __init__(self, handle: int, mode: str) -> None:
+            self.file = real(handle, mode)
+
+        def __enter__(self) -> Full:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.file.close()
+
+        def write(self, data: bytes) -> None:
+            self.file.write(data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cache.os, "fdopen", Full)
+    with pytest.warns(RuntimeWarning, match=r"No space left on device.*BARACUDA_CACHE_DIR") as caught:
+        built = build()
+    assert len(caught) == 1
+    assert built.path is None
+    assert built.cubin[:4] == b"\x7fELF"
+    assert list(fresh_cache.iterdir()) == [], "half a file was left behind"
+
+
+def test_a_read_only_cache_is_read_and_not_written(fresh_cache: Path) -> None:
+    build()
+    fresh_cache.chmod(0o555)
+    try:
+        if os.access(fresh_cache, os.W_OK):
+            pytest.skip("this user may write everywhere")
+        assert build().seconds == 0
+        with pytest.warns(RuntimeWarning, match="cannot be written") as caught:
+            assert build(OTHER).path is None
+        assert len(caught) == 1
+    finally:
+        fresh_cache.chmod(0o755)
+
+
+def test_a_cache_that_cannot_be_made_is_one_warning(
+    tmp_path: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del fresh_cache
+    blocker = tmp_path / "file"
+    blocker.write_text("not a folder")
+    monkeypatch.setenv("BARACUDA_CACHE_DIR", str(blocker / "cubins"))
+    with pytest.warns(RuntimeWarning, match="kernels are compiled again in every process") as caught:
+        built = compile_kernels([COPY, OTHER], ARCH)
+    assert len(caught) == 1
+    assert built[COPY].path is None
+
+
+def test_the_oldest_entries_make_room(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh_cache.mkdir()
+    for index in range(10):
+        path = fresh_cache / f"{index}.cubin"
+        path.write_bytes(b"x" * 1000)
+        os.utime(path, (index, index))
+    monkeypatch.setattr(cache, "LIMIT_BYTES", 8000)
+    build()
+    left = sorted(int(p.stem) for p in fresh_cache.glob("?.cubin"))
+    assert left == [4, 5, 6, 7, 8, 9]
+    assert build().seconds == 0
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BARACUDA_CACHE_DIR", str(tmp_path / "own"))
+    assert cache.cache_dir() == tmp_path / "own"
+    monkeypatch.delenv("BARACUDA_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache.cache_dir() == tmp_path / "baracuda_py"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache.cache_dir() == tmp_path / "home" / ".cache" / "baracuda_py"
+
+
+# ---- threads and processes on one cache ------------------------------------------------------------------------------
+
+MANY = [
+    Kernel("shape_layout/copy.cu", f"copy_elements<u32, {rank}, {width}, 1>") for rank in (1, 2) for width in (1, 2, 4)
+]
+
+
+def test_threads_hammer_one_cache(fresh_cache: Path) -> None:
+    gate = threading.Barrier(6)
+
+    def work(seed: int) -> list[str]:
+        gate.wait()
+        return [build(MANY[i]).name for i in np.random.default_rng(seed).permutation(len(MANY))]
+
+    with ThreadPoolExecutor(6) as pool:
+        names = [set(found) for found in pool.map(work, range(6))]
+    assert all(found == names[0] for found in names)
+    assert not list(fresh_cache.glob(".new-*"))
+    assert all(build(kernel).seconds == 0 for kernel in MANY)
+
+
+def _hammer(seed: int, folder: str, results: Any) -> None:
+    os.environ["BARACUDA_CACHE_DIR"] = folder
+    rng = np.random.default_rng(seed)
+    for step in range(3):
+        for i in rng.permutation(len(MANY)):
+            built = build(MANY[i])
+            results.put((str(MANY[i]), built.name, len(built.cubin) > 500))
+        for path in list(Path(folder).glob("*.cubin"))[: step + 1]:  # damage, while the others read
+            try:
+                path.write_bytes(path.read_bytes()[:100])
+            except OSError:
+                continue
+
+
+def test_processes_hammer_one_cache_while_it_is_damaged(fresh_cache: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager:
+        results = manager.Queue()
+        workers = [context.Process(target=_hammer, args=(seed, str(fresh_cache), results)) for seed in range(3)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(240)
+        assert [worker.exitcode for worker in workers] == [0, 0, 0]
+        seen: dict[str, str] = {}
+        count = 0
+        while not results.empty():
+            kernel, name, whole = results.get()
+            assert whole
+            assert seen.setdefault(kernel, name) == name
+            count += 1
+    assert count == 3 * 3 * len(MANY)
+    assert not list(fresh_cache.glob(".new-*"))
+    for kernel in MANY:
+        assert build(kernel).cubin[:4] == b"\x7fELF"
+
+
+# ---- a toolchain that is not there -----------------------------------------------------------------------------------
+
+
+class _NoNvrtc:
+    @staticmethod
+    def getVersion() -> Any:
+        raise RuntimeError("libnvrtc.so.12: cannot open shared object file")
+
+
+@pytest.mark.usefixtures("fresh_cache")
+def test_no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+    import cupy.cuda
+
+    monkeypatch.setattr(cupy.cuda, "nvrtc", _NoNvrtc)
+    for cached in (toolchain.nvrtc, toolchain.nvrtc_version):
+        cached.cache_clear()
+    try:
+        with pytest.raises(bp.UnsupportedError) as caught:
+            build()
+        readable(caught.value, "NVRTC", "libnvrtc", "pip install 'baracuda-py[cuda12]'")
+    finally:
+        for cached in (toolchain.nvrtc, toolchain.nvrtc_version):
+            cached.cache_clear()
+
+
+def test_a_missing_system_header_is_named() -> None:
+    toolchain.include_dirs.cache_clear()
+    with pytest.raises(bp.UnsupportedError, match=r"<no/such/header\.h> is in no CUDA wheel.*pip install"):
+        toolchain.include_dirs(frozenset({"no/such/header.h"}))
+
+
+def _blocked(code: str, *modules: str) -> subprocess.CompletedProcess[str]:
+    """Runs code where these modules cannot be imported."""
+    program = f"""
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {modules!r}:
+            raise ImportError("No module named " + repr(name))
+sys.meta_path.insert(0, Blocker())
+{textwrap.dedent(code)}
+"""
+    return subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
+
+
+def test_with_no_cupy_the_host_back_end_works_and_a_gpu_says_what_to_install() -> None:
+    ran = _blocked(
+        """
+        import numpy as np
+        import baracuda_py as bp
+        x = np.arange(6, dtype=np.float32)
+        assert np.array_equal(bp.square(x, device="cpu"), x * x)
+        with bp.device("cpu"):
+            d = bp.write_slice(np.zeros((4, 4), np.float32), np.ones((1, 4), np.float32), [(1, 2), (0, 4)])
+            assert d.sum() == 4
+        plan = bp.UnaryPlan.select(bp.UnaryDescriptor("exp", (1024,), "f32"), device="h200")
+        repr(plan), repr(plan.explain()), plan.to_json(), hash(plan)
+        assert bp.UnaryPlan.from_json(plan.to_json()) == plan
+        for what in (lambda: bp.square(x), lambda: bp.UnaryPlan.select(plan.desc), lambda: plan.run(x=x), lambda: plan.bind(x=x),
+                     lambda: plan.compile(), lambda: plan.load(), lambda: plan.kernels[0].ptx, lambda: bp.Device(0),
+                     lambda: bp.GpuBuffer.zeros(4, "f32"), lambda: bp.fence(1, 2)):
+            try:
+                what()
+            except bp.UnsupportedError as error:
+                assert "CuPy" in str(error) and "pip install" in str(error), error
+                print("refused")
+        """,
+        "cupy", "cupyx", "cupy_backends",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == ["refused"] * 10
+
+
+def test_with_no_gpu_every_way_in_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    if driver.cupy_or_none() is None:
+        pytest.skip("CuPy is not installed")
+    for module in ("driver", "device"):
+        monkeypatch.setattr(f"baracuda_py.runtime.{module}.device_count", lambda: 0)
+    x = np.ones(8, np.float32)
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor("exp", (8,), "f32"), device="h200")  # type: ignore[arg-type]
+    for what in (
+        lambda: bp.exp(x),
+        lambda: plan.run(x=x),
+        lambda: plan.bind(x=x),
+        plan.load,
+        lambda: bp.Device(0),
+        lambda: bp.GpuBuffer.zeros(4, "f32"),
+    ):
+        with pytest.raises(bp.UnsupportedError) as caught:
+            what()
+        readable(caught.value, 'device="cpu"')
+    assert plan.compile().kernels[0].resources.registers > 0
+
+
+# ---- steps and arguments ---------------------------------------------------------------------------------------------
+
+
+def test_workspace_is_what_the_steps_reach() -> None:
+    launch = Launch(COPY, (1, 1, 1), (1, 1, 1), (Ptr("x"), Scratch(256, 100), Scratch(0, 10)))
+    assert workspace_size((launch,)) == 356
+    assert workspace_size((launch, Fill(Scratch(400, 8), 0, 8), Copy(Ptr("a"), Ptr("b"), 4))) == 408
+    assert workspace_size(()) == 0
+
+
+def test_arguments_are_aligned_and_patched() -> None:
+    args = (
+        np.int32(7),
+        Ptr("b", 12),
+        Packed(b"\x01" * 5, 4),
+        np.float64(2.5),
+        Scratch(64, 8),
+        Run("alpha", "float32"),
+        Ptr("a"),
+    )
+    packed = _Arguments(args, {"a": 0, "b": 1})
+    packed.patch([0x1000, 0x2000], {"alpha": 1.5}, 0x9000)
+    table = packed._table.tolist()
+    base = table[0]
+
+    def at(index: int, dtype: Any) -> Any:
+        buffer = packed._storage[table[index] - packed._storage.__array_interface__["data"][0] :]
+        return np.frombuffer(buffer[: np.dtype(dtype).itemsize].tobytes(), dtype)[0]
+
+    assert [at(0, np.int32), at(1, np.uint64), at(3, np.float64), at(4, np.uint64)] == [7, 0x200C, 2.5, 0x9040]
+    assert [at(5, np.float32), at(6, np.uint64)] == [1.5, 0x1000]
+    assert base % 64 == 0
+    assert all(address % 8 == 0 for address in (table[1], table[3], table[4], table[6]))
+    packed.patch([0, 0], {"alpha": 0.0}, 0)
+    assert (at(1, np.uint64), at(6, np.uint64)) == (0, 0), "an absent operand stays null, whatever its offset"

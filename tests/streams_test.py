@@ -1,0 +1,435 @@
+"""Streams on the device: delayed producers, fences, captures, and what a capture refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+from baracuda_py.plan import get_op
+
+pytestmark = pytest.mark.gpu
+COVERS = ("add", "square", "write_slice", "contiguize")
+
+SPIN = r"""
+extern "C" __global__ void spin(long long cycles) {
+  long long began = clock64();
+  while (clock64() - began < cycles) {}
+}
+"""
+CYCLES = 200_000_000  # about 0.1 s, far longer than the host takes to queue what follows
+
+
+@pytest.fixture(scope="module")
+def spin() -> Callable[[], None]:
+    """Keeps CuPy's current stream busy for a tenth of a second."""
+    import cupy
+
+    kernel = cupy.RawKernel(SPIN, "spin")
+    kernel((1,), (1,), (np.int64(1),))
+    cupy.cuda.runtime.deviceSynchronize()
+    return lambda: kernel((1,), (1,), (np.int64(CYCLES),))
+
+
+def stream() -> Any:
+    import cupy
+
+    return cupy.cuda.Stream(non_blocking=True)
+
+
+def warm() -> None:
+    """Loads the kernels, so that nothing but the order of streams is at stake."""
+    import cupy
+
+    x = cupy.ones(1024, np.float32)
+    bp.square(x)
+    bp.add(x, x)
+    cupy.cuda.runtime.deviceSynchronize()
+
+
+def torch_cuda() -> Any:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("this PyTorch has no CUDA")
+    return torch
+
+
+# ---- producers that are late -----------------------------------------------------------------------------------------
+
+
+def test_the_current_cupy_stream_is_used(spin: Callable[[], None]) -> None:
+    import cupy
+
+    warm()
+    x = cupy.zeros(1024, np.float32)
+    cupy.cuda.runtime.deviceSynchronize()
+    with stream():
+        spin()
+        x.fill(3)
+        y = bp.square(x)
+        got = y.get()
+    assert (got == 9).all()
+
+
+def test_a_stream_given_by_name_is_used(spin: Callable[[], None]) -> None:
+    import cupy
+
+    warm()
+    x, out = cupy.zeros(1024, np.float32), cupy.zeros(1024, np.float32)
+    side = stream()
+    cupy.cuda.runtime.deviceSynchronize()
+    for given in (side, side.ptr):
+        with side:
+            spin()
+            x.fill(3)
+        bp.square(x, out=out, stream=given)
+        assert not side.done, "the call waited for the producer"
+        side.synchronize()
+        assert (out.get() == 9).all()
+        out.fill(0)
+        x.fill(0)
+        cupy.cuda.runtime.deviceSynchronize()
+
+
+def test_a_fresh_output_on_another_stream(spin: Callable[[], None]) -> None:
+    import cupy
+
+    warm()
+    x = cupy.zeros(1 << 20, np.float32)
+    side = stream()
+    cupy.cuda.runtime.deviceSynchronize()
+    with side:
+        spin()
+        x.fill(2)
+    y = bp.square(x, stream=side)
+    side.synchronize()
+    assert (y.get() == 4).all()
+
+
+def test_a_fence_orders_two_streams_without_the_host(spin: Callable[[], None]) -> None:
+    import cupy
+
+    warm()
+    x, out = cupy.zeros(1024, np.float32), cupy.zeros(1024, np.float32)
+    producer, consumer = stream(), stream()
+    cupy.cuda.runtime.deviceSynchronize()
+    with producer:
+        spin()
+        x.fill(5)
+    bp.fence(producer, consumer)
+    assert not producer.done, "fence waited on the host"
+    bp.square(x, out=out, stream=consumer)
+    consumer.synchronize()
+    assert (out.get() == 25).all()
+    bp.fence(consumer, consumer)
+    bp.fence(producer.ptr, consumer)
+
+
+def test_without_a_fence_the_delay_is_long_enough_to_be_seen(spin: Callable[[], None]) -> None:
+    """Were this to fail, the tests above could not fail."""
+    import cupy
+
+    warm()
+    x, out = cupy.zeros(1024, np.float32), cupy.ones(1024, np.float32)
+    producer, consumer = stream(), stream()
+    cupy.cuda.runtime.deviceSynchronize()
+    with producer:
+        spin()
+        x.fill(5)
+    bp.square(x, out=out, stream=consumer)
+    consumer.synchronize()
+    stale = out.get()
+    cupy.cuda.runtime.deviceSynchronize()
+    assert (stale == 0).all()
+
+
+def test_an_interface_with_a_stream_is_waited_for(spin: Callable[[], None]) -> None:
+    import cupy
+
+    warm()
+    x = cupy.zeros(1024, np.float32)
+    producer = stream()
+    cupy.cuda.runtime.deviceSynchronize()
+    with producer:
+        spin()
+        x.fill(5)
+
+    class Foreign:
+        __cuda_array_interface__ = {**x.__cuda_array_interface__, "stream": producer.ptr}
+
+    consumer = stream()
+    with consumer:
+        y = bp.square(Foreign())
+        consumer.synchronize()
+        assert (y.get() == 25).all()
+
+
+def test_dlpack_producers_are_waited_for(spin: Callable[[], None]) -> None:
+    """The handshake: the consumer's stream is handed to the producer, which orders its work before it."""
+    import cupy
+
+    warm()
+    x = cupy.zeros(1024, np.float32)
+    producer, consumer = stream(), stream()
+    seen: list[Any] = []
+    cupy.cuda.runtime.deviceSynchronize()
+    with producer:
+        spin()
+        x.fill(5)
+
+    class Foreign:
+        def __dlpack_device__(self) -> Any:
+            return x.__dlpack_device__()
+
+        def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
+            seen.append(stream)
+            bp.fence(producer, int(stream))
+            return x.__dlpack__(stream=-1, **options)
+
+    y = bp.square(Foreign(), stream=consumer)
+    consumer.synchronize()
+    assert (y.get() == 25).all()
+    assert int(seen[0]) == consumer.ptr
+
+
+def test_torch_inputs_written_late(spin: Callable[[], None]) -> None:
+    torch = torch_cuda()
+    import cupy
+
+    warm()
+    x = torch.zeros(1024, device="cuda")
+    side = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        with cupy.cuda.ExternalStream(side.cuda_stream):
+            spin()
+        x.fill_(3)
+        y = bp.square(x)  # on CuPy's stream, fenced by the handshake
+    got = y.get()
+    assert (got == 9).all()
+
+
+def test_torch_outputs_are_written_on_torch_s_stream(spin: Callable[[], None]) -> None:
+    torch = torch_cuda()
+    import cupy
+
+    warm()
+    x, out = torch.zeros(1024, device="cuda"), torch.zeros(1024, device="cuda")
+    side = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        with cupy.cuda.ExternalStream(side.cuda_stream):
+            spin()
+        x.fill_(3)
+        assert bp.square(x, out=out) is out
+        after = out + 1
+        assert not side.query(), "the call waited for the producer"
+    side.synchronize()
+    assert bool((out == 9).all())
+    assert bool((after == 10).all())
+
+
+def test_torch_layouts_and_dtypes() -> None:
+    torch = torch_cuda()
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32):
+        x = torch.arange(24, device="cuda").reshape(4, 6).to(dtype)
+        for view in (x, x.t(), x[:, ::2], x[1:3, 2:]):
+            out = torch.empty_like(view)
+            bp.square(view, out=out)
+            torch.cuda.synchronize()
+            assert torch.equal(out, view * view)
+    cache = torch.zeros(8, 4, device="cuda")
+    bp.write_slice(cache, torch.ones(2, 4, device="cuda"), [(3, 5), (0, 4)])
+    torch.cuda.synchronize()
+    assert cache.sum().item() == 8
+    eight = torch.zeros(16, device="cuda").to(torch.float8_e4m3fn)
+    bp.write_slice(eight, torch.ones(4, device="cuda").to(torch.float8_e4m3fn), [(2, 6)])
+    torch.cuda.synchronize()
+    assert eight.float().sum().item() == 4
+
+
+def test_torch_tensors_that_need_gradients_are_refused() -> None:
+    torch = torch_cuda()
+    with pytest.raises(bp.OperandTypeError, match=r"x\.detach\(\)"):
+        bp.square(torch.ones(4, device="cuda", requires_grad=True))
+
+
+# ---- captures --------------------------------------------------------------------------------------------------------
+
+
+def test_a_graph_replays_and_updates() -> None:
+    import cupy
+
+    pytest.importorskip("cuda.bindings")
+    cache, token = cupy.zeros((8, 4), np.float32), cupy.ones((1, 4), np.float32)
+    desc = bp.WriteSliceDescriptor.of(cache, token, [(0, 1), (0, 4)])
+    bound = bp.WriteSlicePlan.select(desc).bind(dest=cache, source=token)
+    graph = bp.Graph(bound)
+    cupy.cuda.runtime.deviceSynchronize()
+    assert not cache.get().any(), "capturing launched it"
+    for position in (0, 3, 7):
+        graph.update(bound, start=(position, 0))
+        graph.launch()
+    cupy.cuda.runtime.deviceSynchronize()
+    assert np.flatnonzero(cache.get().any(axis=1)).tolist() == [0, 3, 7]
+    with pytest.raises(bp.InvalidProblemError):
+        graph.update(bound, start=(8, 0))
+    assert "write_slice" in repr(graph)
+
+
+def test_a_graph_that_fails_to_update_keeps_working() -> None:
+    import cupy
+
+    x, out = cupy.ones(64, np.float32), cupy.zeros(64, np.float32)
+    bound = get_op("square").plan.select(get_op("square").of(x=x, out=out)).bind(x=x, out=out)
+    graph = bp.Graph(bound)
+    with pytest.raises(bp.InvalidProblemError):
+        graph.update(bound, x=cupy.ones(65, np.float32))
+    graph.launch()
+    cupy.cuda.runtime.deviceSynchronize()
+    assert (out.get() == 1).all()
+
+
+def _capturing(action: Callable[[Any], Any]) -> Any:
+    """What `action` raises while a stream is being captured; the capture itself survives."""
+    side = stream()
+    with side:
+        side.begin_capture()
+        try:
+            with pytest.raises(bp.BaracudaError) as caught:
+                action(side)
+        finally:
+            side.end_capture()
+    return caught.value
+
+
+def test_a_capture_refuses_to_allocate() -> None:
+    import cupy
+
+    x = cupy.ones(64, np.float32)
+    bp.square(x)
+    plan = get_op("square").plan.select(get_op("square").of(x=x))
+    plan.load()
+    for call in (lambda _: bp.square(x), lambda _: plan.run(x=x), lambda s: bp.square(x, stream=s)):
+        error = _capturing(call)
+        assert isinstance(error, bp.UnsupportedError)
+        assert "a capture allocates nothing" in str(error)
+        assert "pass out=" in str(error)
+
+
+def test_a_capture_refuses_to_load() -> None:
+    import cupy
+
+    x, out = cupy.ones(67, np.float32), cupy.zeros(67, np.float32)
+    plan = get_op("neg").plan.select(get_op("neg").of(x=x, out=out))
+    error = _capturing(lambda _: plan.run(x=x, out=out))
+    assert isinstance(error, bp.UnsupportedError)
+    assert "plan.load()" in str(error)
+    plan.load()
+    side = stream()
+    with side:
+        side.begin_capture()
+        plan.run(x=x, out=out)
+        graph = side.end_capture()
+        graph.launch(side)
+        side.synchronize()
+    assert (out.get() == -1).all()
+
+
+def test_a_capture_refuses_a_foreign_operand_from_another_stream() -> None:
+    torch = torch_cuda()
+    import cupy
+
+    x, out = torch.ones(64, device="cuda"), cupy.zeros(64, np.float32)
+    plan = get_op("square").plan.select(get_op("square").of(x=x, out=out)).load()
+    torch.cuda.synchronize()
+    error = _capturing(lambda _: plan.run(x=x, out=out))
+    assert isinstance(error, bp.UnsupportedError)
+    assert "another stream" in str(error)
+    assert not out.get().any()
+
+
+def test_a_bound_call_runs_on_the_stream_it_is_given(spin: Callable[[], None]) -> None:
+    import cupy
+
+    x, out = cupy.zeros(64, np.float32), cupy.zeros(64, np.float32)
+    bound = get_op("square").plan.select(get_op("square").of(x=x, out=out)).bind(x=x, out=out)
+    side = stream()
+    cupy.cuda.runtime.deviceSynchronize()
+    with side:
+        spin()
+        x.fill(6)
+    assert bound(side) is out
+    assert not side.done
+    side.synchronize()
+    assert (out.get() == 36).all()
+
+
+def test_threads_run_one_plan_on_streams_of_their_own() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    import cupy
+
+    x = cupy.ones(1 << 16, np.float32)
+    plan = get_op("square").plan.select(get_op("square").of(x=x)).load()
+
+    def work(value: int) -> bool:
+        with stream() as side:
+            mine = cupy.full(1 << 16, value, np.float32)
+            got = plan.run(x=mine)
+            side.synchronize()
+            return bool((got.get() == value * value).all())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(100)))
+
+
+@pytest.mark.parametrize("bad", ["text", 1.5, object()])
+def test_what_is_no_stream_is_refused(bad: Any) -> None:
+    import cupy
+
+    x = cupy.ones(4, np.float32)
+    with pytest.raises(bp.OperandTypeError, match="is not a stream"):
+        bp.square(x, stream=bad)
+
+
+def test_a_decode_loop_on_the_device_makes_one_plan_and_one_recipe() -> None:
+    import cupy
+
+    from baracuda_py.functional import plan_cache
+
+    cache, token = cupy.zeros((8192, 2, 8), np.float32), cupy.ones((1, 2, 8), np.float32)
+    plan_cache.clear()
+    for position in range(8192):
+        bp.write_slice(cache, token, [(position, position + 1), (0, 2), (0, 8)])
+    info = plan_cache.info()
+    assert (info.plans, info.misses) == (1, 1)
+    assert info.hits >= 8190
+    assert cache.get().all()
+
+
+@pytest.mark.heavy
+def test_more_than_two_to_the_31_elements() -> None:
+    import cupy
+
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    count = (1 << 31) + 4097
+    if free < 6 * count:
+        pytest.skip(f"needs {6 * count >> 30} GiB of device memory")
+    x = cupy.zeros(count, np.int8)
+    x[-4097:] = 3
+    x[:5] = 2
+    out = bp.square(x)
+    assert int(out[-4097:].sum()) == 9 * 4097
+    assert int(out[:5].sum()) == 20
+    assert not bool(out[5:-4097].any())
+    bp.write_slice(out, x[:4097], [(count - 4097, count)])
+    assert int(out[-4097:].sum()) == 10
+    turned = bp.contiguize(x[: 1 << 31].reshape(2, -1).T)
+    assert turned.shape == (1 << 30, 2)
+    assert turned[:5].sum() == 10
+    del x, out, turned
+    cupy.get_default_memory_pool().free_all_blocks()

@@ -1,0 +1,390 @@
+"""Operands: intake, GpuBuffer, spans, collapsing, and overlap decided against brute force."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import baracuda_py as bp
+from baracuda_py.tensor import HOST_ORDINAL, Tensor, intake, overlaps, same_view
+from baracuda_py.tensor.axes import (
+    alignment_of,
+    broadcast_strides,
+    c_strides,
+    collapse,
+    merge_axes,
+    self_overlapping,
+    span,
+)
+from baracuda_py.types import ElementKind
+
+Layout = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@st.composite
+def layouts(draw: st.DrawFn, *, reach: int = 9, most: int = 5) -> Layout:
+    """A shape and strides of any sign, zero included."""
+    shape = tuple(draw(st.lists(st.integers(0, most), max_size=4)))
+    return shape, tuple(draw(st.integers(-reach, reach)) for _ in shape)
+
+
+def places(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
+    """Where each element lies, by enumeration."""
+    return [sum(i * s for i, s in zip(index, strides)) for index in np.ndindex(*shape)]
+
+
+# ---- arithmetic on axes ----------------------------------------------------------------------------------------------
+
+
+@given(layouts(), st.sampled_from([bp.U8, bp.BF16, bp.F64, bp.S4]), st.integers(0, 1))
+def test_a_span_holds_every_byte_and_no_more(layout: Layout, kind: ElementKind, phase: int) -> None:
+    shape, strides = layout
+    phase = phase if kind.packed else 0
+    touched = [byte for p in places(shape, strides) for byte in _bytes(p + phase, kind)]
+    assert span(shape, strides, kind, phase) == ((min(touched), max(touched) + 1) if touched else (0, 0))
+
+
+def _bytes(place: int, kind: ElementKind) -> range:
+    if kind.packed:
+        return range(place * kind.bits // 8, place * kind.bits // 8 + 1)
+    size = kind.bits // 8
+    return range(place * size, place * size + size)
+
+
+@given(layouts(), st.data())
+@settings(max_examples=200)
+def test_collapsing_keeps_every_pair_of_places(layout: Layout, data: st.DataObject) -> None:
+    shape, strides = layout
+    other = tuple(data.draw(st.integers(-9, 9)) for _ in shape)
+    pairs = sorted(zip(places(shape, strides), places(shape, other)))
+    for helper in (collapse, merge_axes):
+        merged, (a, b) = helper(shape, [strides, other])
+        assert sorted(zip(places(merged, a), places(merged, b))) == pairs
+        assert 1 not in merged
+        assert len(merged) <= len(shape)
+
+
+def test_a_dense_array_collapses_to_one_axis_in_any_axis_order() -> None:
+    x = np.zeros((2, 3, 4, 5))
+    for order in ((0, 1, 2, 3), (3, 2, 1, 0), (1, 3, 0, 2)):
+        view = x.transpose(order)
+        strides = tuple(s // 8 for s in view.strides)
+        assert collapse(view.shape, [strides, strides]) == ((120,), ((1,), (1,)))
+
+
+@given(layouts())
+def test_no_self_overlap_is_certain(layout: Layout) -> None:
+    shape, strides = layout
+    where = places(shape, strides)
+    if not self_overlapping(shape, strides):
+        assert len(set(where)) == len(where)
+    if any(s == 0 and n > 1 for n, s in zip(shape, strides)) and 0 not in shape:
+        assert self_overlapping(shape, strides)
+
+
+@given(st.lists(st.integers(0, 5), max_size=5))
+def test_c_order_is_numpy_s(shape: list[int]) -> None:
+    if 0 not in shape:
+        assert c_strides(shape) == tuple(s // 2 for s in np.zeros(shape, np.int16).strides)
+
+
+def test_c_order_of_packed_rows_starts_each_on_a_byte() -> None:
+    assert c_strides((3, 5), bp.S4) == (6, 1)
+    assert c_strides((2, 3, 9), bp.BIN) == (48, 16, 1)
+
+
+@given(st.integers(0, 10**6))
+def test_alignment(address: int) -> None:
+    wanted = next(a for a in (16, 8, 4, 2, 1) if address % a == 0)
+    assert alignment_of(address) == wanted
+
+
+def test_broadcast_strides_are_numpy_s() -> None:
+    for shape, onto in (((3, 1), (2, 3, 4)), ((), (2,)), ((1, 1), (5, 1)), ((4,), (3, 4))):
+        x = np.zeros(shape, np.float32)
+        view = np.broadcast_to(x, onto)
+        got = broadcast_strides(shape, tuple(s // 4 for s in x.strides), onto)
+        assert [s for s, n in zip(got, onto) if n > 1] == [s // 4 for s, n in zip(view.strides, onto) if n > 1]
+
+
+# ---- overlap ---------------------------------------------------------------------------------------------------------
+
+
+def _tensor(pointer: int, layout: Layout, kind: ElementKind, ordinal: int = 0) -> Tensor:
+    return Tensor(pointer, *layout, kind, ordinal, "cupy")
+
+
+@given(
+    layouts(),
+    layouts(),
+    st.integers(0, 40),
+    st.sampled_from([bp.U8, bp.BF16, bp.F32]),
+    st.sampled_from([bp.U8, bp.F32]),
+)
+@settings(max_examples=400)
+def test_overlap_is_exact(a: Layout, b: Layout, shift: int, first: ElementKind, second: ElementKind) -> None:
+    base = 1 << 20
+    x, y = _tensor(base, a, first), _tensor(base + shift, b, second)
+    mine = {byte for p in places(*a) for byte in _bytes(p, first)}
+    theirs = {byte + shift for p in places(*b) for byte in _bytes(p, second)}
+    assert overlaps(x, y) == overlaps(y, x) == bool(mine & theirs)
+    assert same_view(x, x)
+
+
+def test_undecided_counts_as_overlap() -> None:
+    """A hard instance of NumPy's problem: the work is bounded, and the answer is the safe one."""
+    shape, primes = (30,) * 8, (10007, 20011, 30011, 40009, 50021, 60013, 70001, 80021)
+    x = _tensor(1 << 30, (shape, primes), bp.U8)
+    y = _tensor((1 << 30) + 1, (shape, tuple(p + 30 for p in primes)), bp.U8)
+    assert overlaps(x, y) in (True, False)
+    assert overlaps(x, x)
+
+
+def test_other_devices_never_overlap() -> None:
+    layout = ((4,), (1,))
+    assert not overlaps(_tensor(4096, layout, bp.U8, 0), _tensor(4096, layout, bp.U8, 1))
+
+
+# ---- intake ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [k for k in ElementKind if not k.packed], ids=str)
+def test_numpy_arrays_of_every_kind(kind: ElementKind) -> None:
+    x = np.zeros((4, 6), kind.dtype)[::2, ::-1]
+    t = intake(x, what="test")
+    assert (t.element, t.shape, t.strides) == (kind, (2, 6), (12, -1))
+    assert t.pointer == (x.__array_interface__["data"][0] if x.dtype.kind != "V" else x.ctypes.data)
+    assert t.ordinal == HOST_ORDINAL
+    assert t.on_host
+    assert not t.readonly
+    assert np.array_equal(t.host_array(), x)
+
+
+class Exporter:
+    """A foreign array: DLPack only."""
+
+    def __init__(self, x: Any) -> None:
+        self._x = x
+
+    def __dlpack__(self, **arguments: Any) -> Any:
+        return self._x.__dlpack__(**arguments)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._x.__dlpack_device__()  # type: ignore[no-any-return]
+
+
+class OldExporter(Exporter):
+    """One from before DLPack 1.0, which knows no max_version."""
+
+    def __dlpack__(self, stream: Any = None) -> Any:  # type: ignore[override]
+        return self._x.__dlpack__() if stream is None else self._x.__dlpack__(stream=stream)
+
+
+@pytest.mark.parametrize("wrap", [Exporter, OldExporter])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int64, np.uint8, np.bool_, np.complex64])
+def test_dlpack_on_the_host(wrap: Any, dtype: Any) -> None:
+    x = np.zeros((3, 8), dtype)[:, ::2]
+    t = intake(wrap(x), what="test", host=True)
+    assert (t.element, t.shape, t.strides, t.ordinal) == (ElementKind.of(dtype), (3, 4), (8, 2), HOST_ORDINAL)
+    assert t.pointer == x.ctypes.data
+
+
+def test_dlpack_read_only_is_kept() -> None:
+    x = np.zeros(3, np.float32)
+    x.flags.writeable = False
+    assert intake(Exporter(x), what="test", host=True).readonly
+
+
+def test_dlpack_arrays_run_on_the_host() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert np.array_equal(bp.square(Exporter(x), device="cpu"), x * x)
+    out = np.zeros((2, 3), np.float32)
+    bp.square(x, out=Exporter(out), device="cpu")
+    assert np.array_equal(out, x * x)
+
+
+class Other:
+    """An array on a device that is neither CUDA nor the host."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 8, 0  # kDLMetal
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise AssertionError("must not be asked")
+
+
+class Broken(Other):
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise RuntimeError("Can't export tensors that require gradient, use tensor.detach()")
+
+
+class OnGpu(Broken):
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+
+class Interface:
+    def __init__(self, **fields: Any) -> None:
+        self.__cuda_array_interface__ = {"version": 3, "shape": (4,), "typestr": "<f4", "data": (0, False), **fields}
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "says"),
+    [
+        ("text", bp.OperandTypeError, "expected an array"),
+        ([1.0], bp.OperandTypeError, "got list"),
+        (3, bp.OperandTypeError, "cupy.asarray"),
+        (np.array(["a"]), bp.OperandTypeError, "is not an element kind"),
+        (np.zeros(3, ml_dtypes.int4), bp.OperandTypeError, "GpuBuffer.view"),
+        (np.zeros(3, "f4,i4"), bp.OperandTypeError, "op: x"),
+        (np.ndarray((2,), np.float32, bytearray(16), 0, (6,)), bp.OperandTypeError, "not whole elements"),
+        (Other(), bp.DeviceMismatchError, "device type 8"),
+        (Broken(), bp.OperandTypeError, "x.detach()"),
+        (Interface(typestr="<M8[s]"), bp.OperandTypeError, "is not an element kind"),
+        (Interface(strides=(6,)), bp.OperandTypeError, "not whole elements"),
+    ],
+    ids=lambda v: type(v).__name__ if not isinstance(v, str) else v[:12],
+)
+def test_what_cannot_be_taken_is_refused(x: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error) as caught:
+        intake(x, what="op: x", host=True)
+    assert says in str(caught.value)
+    assert "op: x" in str(caught.value)
+
+
+def test_a_device_array_on_a_host_plan_is_refused_before_it_is_asked_for() -> None:
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor("exp", (4,), "f32"), device="cpu")  # type: ignore[arg-type]
+    with pytest.raises(bp.OperandTypeError, match="on CUDA device 0 and the plan is for the host"):
+        plan.run(x=OnGpu())
+
+
+def test_a_read_only_interface() -> None:
+    t = intake(Interface(data=(0, True), shape=(2, 3), strides=(16, 4)), what="op: x")
+    assert t.readonly
+    assert (t.shape, t.strides, t.element) == ((2, 3), (4, 1), bp.F32)
+    assert intake(Interface(shape=(2, 3)), what="op: x").strides == (3, 1)
+
+
+# ---- GpuBuffer -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [bp.S4, bp.U4, bp.BIN], ids=str)
+def test_packed_views(kind: ElementKind) -> None:
+    data = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    per = kind.per_byte
+    buffer = bp.GpuBuffer.view(data, kind)
+    assert buffer.shape == (3, 4 * per)
+    assert buffer.strides == (4 * per, 1)
+    assert buffer.size == 12 * per
+    assert buffer.nbytes == 12
+    assert buffer.device == "cpu"
+    assert len(buffer) == 3
+    assert np.array_equal(buffer.to_host(), data)
+    odd = bp.GpuBuffer.view(data, kind, (3, 4 * per - 1))
+    assert odd.shape == (3, 4 * per - 1)
+    assert intake(odd, what="x").element is kind
+    assert str(kind) in repr(odd)
+    with pytest.raises(bp.BufferTooSmallError) as caught:
+        bp.GpuBuffer.view(data, kind, (3, 4 * per + 1))
+    assert (caught.value.needed, caught.value.got) == (5, 4)
+    with pytest.raises(bp.InvalidProblemError, match="rows"):
+        bp.GpuBuffer.view(data, kind, (4, 4))
+    with pytest.raises(bp.InvalidProblemError, match="packed rows must be contiguous"):
+        bp.GpuBuffer.view(data.T, kind)
+    with pytest.raises(bp.OperandTypeError, match="packed in bytes"):
+        bp.GpuBuffer.view(np.zeros(4, np.float32), kind)
+    with pytest.raises(bp.OperandTypeError, match="rank"):
+        bp.GpuBuffer.view(np.zeros((), np.uint8), kind)
+
+
+@pytest.mark.parametrize("kind", [bp.FP8_E4M3, bp.FP8_E5M2, bp.I8, bp.BOOL], ids=str)
+def test_bytes_read_as_another_kind(kind: ElementKind) -> None:
+    data = np.zeros((3, 8), np.uint8)[:, ::2]
+    buffer = bp.GpuBuffer.view(data, kind)
+    assert (buffer.shape, buffer.strides, buffer.element) == ((3, 4), (8, 2), kind)
+    assert np.shares_memory(buffer.array, data)
+    with pytest.raises(bp.OperandTypeError, match="bf16 has 16: view the array as a dtype of that width"):
+        bp.GpuBuffer.view(data, bp.BF16)
+    with pytest.raises(bp.InvalidProblemError, match="reshape"):
+        bp.GpuBuffer.view(data, kind, (4, 3))
+
+
+def test_strided_views_stay_inside() -> None:
+    data = np.arange(10, dtype=np.float32)
+    buffer = bp.GpuBuffer.view(data, bp.F32)
+    assert np.array_equal(bp.contiguize(buffer.strided((3, 2), (2, -1), 3), device="cpu"), [[3, 2], [5, 4], [7, 6]])
+    out = np.zeros(12, np.float32)
+    bp.write_slice(
+        bp.GpuBuffer.view(out, bp.F32).strided((3, 2), (4, 1), 1),
+        np.ones((1, 2), np.float32),
+        [(1, 2), (0, 2)],
+        device="cpu",
+    )
+    assert np.flatnonzero(out).tolist() == [5, 6]
+    for shape, strides, offset in (((11,), (1,), 0), ((3,), (-1,), 1), ((2,), (9,), 1)):
+        with pytest.raises(bp.BufferTooSmallError, match="stay inside"):
+            buffer.strided(shape, strides, offset)
+    with pytest.raises(bp.InvalidProblemError, match="not C-contiguous"):
+        bp.GpuBuffer.view(data[::2], bp.F32).strided((2,), (1,))
+
+
+@given(layouts(), st.sampled_from([bp.S4, bp.U4]), st.integers(0, 3))
+def test_rows_of_any_packed_view_and_back(layout: Layout, kind: ElementKind, slack: int) -> None:
+    shape, strides = layout
+    if not shape:
+        return
+    where = places(shape, strides)
+    low = min(where, default=0)
+    size = (max(where, default=0) - low + slack) // 2 + 2
+    data = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
+    buffer = bp.GpuBuffer.view(data, kind).strided(shape, strides, slack - low)
+    flat = np.stack([data & 15, data >> 4], -1).reshape(-1)
+    rows = buffer.to_host()
+    nibbles = np.stack([rows & 15, rows >> 4], -1).reshape(*rows.shape[:-1], rows.shape[-1] * 2)[..., : shape[-1]]
+    assert nibbles.reshape(-1).tolist() == [int(flat[slack - low + p]) for p in where]
+    if len(set(where)) == len(where):
+        before = data.copy()
+        buffer.put_rows(rows)
+        assert np.array_equal(data, before)
+
+
+@pytest.mark.gpu
+def test_buffers_on_the_device() -> None:
+    import cupy
+
+    zeros = bp.GpuBuffer.zeros((3, 5), bp.S4)
+    assert zeros.shape == (3, 5)
+    assert zeros.nbytes == 9
+    assert not zeros.to_host().any()
+    host = np.arange(12, dtype=np.float32).reshape(3, 4)
+    buffer = bp.GpuBuffer.alloc_from(host)
+    assert np.array_equal(buffer.to_host(), host)
+    assert np.array_equal(cupy.from_dlpack(buffer).get(), host)
+    assert np.array_equal(cupy.asarray(buffer).get(), host)
+    assert intake(buffer, what="x").ordinal == buffer.device.ordinal
+    eight = bp.GpuBuffer.alloc_from(np.ones(16, bp.FP8_E4M3.dtype))
+    assert eight.element is bp.FP8_E4M3
+    assert eight.to_host().dtype == bp.FP8_E4M3.dtype
+
+
+@pytest.mark.gpu
+def test_an_array_on_another_device_is_refused() -> None:
+    import cupy
+
+    if cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("needs two devices")
+    x = cupy.ones(4, np.float32)
+    with cupy.cuda.Device(1):
+        y = cupy.ones(4, np.float32)
+    with pytest.raises(bp.DeviceMismatchError, match="copy x2 to device 0"):
+        bp.add(x, y)
+    assert float(bp.exp(y).get()[0]) == pytest.approx(np.e)
+    assert cupy.cuda.runtime.getDevice() == 0
