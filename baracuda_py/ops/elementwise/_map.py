@@ -226,8 +226,10 @@ class Contiguous(_Map):
 
     def configs(self, desc: MapDescriptor, device: DeviceSpec) -> Iterable[MapConfig]:
         vector = min(_widest(desc), *(_align_in_elements(desc, n) for n in ("out", *desc.inputs)))
-        unrolls = (1,) if desc.layout("out").element is ElementKind.F64 else (1, 2, 4)  # f64 functions spill beyond
-        return [MapConfig(vector, unroll, threads) for threads in (128, 256, 512) for unroll in unrolls]
+        # f64 functions spill at 2, and bytes come 16 an access as it is.
+        once = desc.layout("out").element is ElementKind.F64 or vector > 8
+        unrolls = (1,) if once else (1, 2)
+        return [MapConfig(vector, unroll, threads) for threads in (128, 256) for unroll in unrolls]
 
     def cost(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> Cost:
         full = config.vector / _widest(desc)

@@ -339,7 +339,7 @@ class Transpose(_CopyCandidate):
         planes = _planes(copy)
         assert planes is not None
         widths = [v for v in (16, 8, 4, 2) if copy.width <= v <= self.vector(copy, planes)]
-        return [BlockConfig(v, a, b) for v in widths[:2] for a, b in ((16, 16), (16, 8), (8, 8))]
+        return [BlockConfig(v, a, b) for v in widths[:2] for a, b in ((16, 16), (8, 8))]
 
     def efficiency(self, copy: CopyProblem, config: BlockConfig) -> float:
         planes = _planes(copy)
