@@ -58,18 +58,20 @@ class PlanCache:
         self._plans: OrderedDict[Any, Plan[Any]] = OrderedDict()
         self._calls: dict[Any, _Entry] = {}
         self._clock = itertools.count(1)  # next() is atomic, so a hit takes no lock
-        self._misses = 0
+        self._misses = self._looks = 0
         self._ndarray: Any = None  # cupy.ndarray, once there has been a call on such an array
 
     def info(self) -> CacheInfo:
-        hits = int(self._clock.__reduce__()[1][0]) - 1
+        with self._lock:  # reading the clock moves it
+            hits = next(self._clock) - 1 - self._looks
+            self._looks += 1
         return CacheInfo(hits, self._misses, len(self._plans), len(self._calls), self._limit)
 
     def clear(self) -> None:
         with self._lock:
             self._plans.clear()
             self._calls.clear()
-            self._clock, self._misses = itertools.count(1), 0
+            self._clock, self._misses, self._looks = itertools.count(1), 0, 0
 
     def plan(
         self, kind: type[Plan[Any]], desc: Descriptor, pref: PlanPreference | None, device: DeviceSpec

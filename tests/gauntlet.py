@@ -429,6 +429,11 @@ def shared_memory(problem: Problem) -> None:
             _overlapping(problem, name, other)
 
 
+def _part(x: Any, index: tuple[slice, ...]) -> Any:
+    """A slice of an array, or of the bytes behind a GpuBuffer."""
+    return bp.GpuBuffer.view(x.array[index], x.element) if isinstance(x, bp.GpuBuffer) else x[index]
+
+
 def _overlapping(problem: Problem, name: str, other: str) -> None:
     slot = problem.slots[other]
     axis = min((a for a, n in enumerate(slot.shape) if n > 1), key=lambda a: abs(slot.strides[a]))
@@ -438,8 +443,8 @@ def _overlapping(problem: Problem, name: str, other: str) -> None:
     memory = np.zeros(high - low + 16, np.uint8)
     base = -memory.ctypes.data % 16
     whole = Slot(np.ndarray(longer, slot.dtype, memory.data, base - low, slot.strides), problem.backend)
-    head = whole.operand[tuple(slice(0, n) for n in slot.shape)]
-    tail = whole.operand[tuple(slice(1, None) if a == axis else slice(None) for a in range(len(longer)))]
+    head = _part(whole.operand, tuple(slice(0, n) for n in slot.shape))
+    tail = _part(whole.operand, tuple(slice(1, None) if a == axis else slice(None) for a in range(len(longer))))
     given = {**{n: s.operand for n, s in problem._given.items()}, name: tail, other: head}
     known = _parameters(problem.op.plan.descriptor.of)  # type: ignore[attr-defined]
     desc = problem.op.of(**{k: v for k, v in {**given, **problem.sample.options}.items() if k in known})

@@ -64,7 +64,9 @@ class GpuBuffer:
         array = np.asarray(host)
         ordinal = current_ordinal() if device is None else getattr(device, "ordinal", device)
         with cupy.cuda.Device(ordinal):
-            return cls.view(cupy.asarray(array), ElementKind.of(element if element is not None else array.dtype))
+            kind = ElementKind.of(element if element is not None else array.dtype)
+            bare = array if kind.packed else array.view(_storage_dtype(kind))
+            return cls.view(cupy.asarray(bare), kind)
 
     @classmethod
     def view(cls, array: Any, element: ElementLike, shape: tuple[int, ...] | None = None) -> GpuBuffer:

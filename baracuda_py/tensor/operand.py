@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.driver import cupy_or_none
-from ..runtime.streams import current_stream, fence
+from ..runtime.streams import fence
 from ..types import DeviceMismatchError, ElementKind, OperandTypeError
 from . import dlpack
 from .axes import alignment_of, c_strides, span
@@ -65,7 +65,8 @@ def _framework(x: Any) -> str:
 def intake(x: Any, *, what: str, stream: int | None = None, host: bool = False) -> Tensor:
     """Reads an array's address and layout. `what` names the operand in errors (``"write_slice: dest"``).
 
-    Work that another framework has queued on `x` is ordered before `stream` (default: CuPy's current stream).
+    With `stream`, work that another framework has queued on `x` is ordered before it; without, nothing is ordered (DLPack's
+    stream -1), since only the layout is wanted.
     """
     described = getattr(x, "__baracuda_tensor__", None)
     if described is not None:
@@ -136,7 +137,7 @@ def _from_dlpack(x: Any, what: str, stream: int | None, host: bool) -> Tensor:
             "pass NumPy arrays",
         )
     if device_type in dlpack.CUDA_DEVICES:
-        consumer = (current_stream() if stream is None else stream) or 1  # DLPack's name for the legacy default stream
+        consumer = -1 if stream is None else stream or 1  # 1 is DLPack's name for the legacy default stream
         capsule = _export(x, what, framework, consumer)
         ordinal = device_id
     elif device_type == dlpack.HOST:
@@ -182,8 +183,8 @@ def _from_cuda_array_interface(x: Any, what: str, stream: int | None) -> Tensor:
     byte_strides = interface.get("strides")
     strides = c_strides(shape) if byte_strides is None else _element_strides(tuple(byte_strides), dtype.itemsize, what)
     producer = interface.get("stream")
-    if producer is not None:
-        fence(int(producer), current_stream() if stream is None else stream)
+    if producer is not None and stream is not None:
+        fence(int(producer), stream)
     return Tensor(
         int(pointer), shape, strides, element, _ordinal_of(int(pointer)), _framework(x), bool(readonly), 0, None, x, x
     )

@@ -18,8 +18,8 @@ template <> struct Word<16> { using type = uint4; };
 // The operand that moves: `count` words laid out by R axes, the first of which is the sequence.
 template <class I, class Position, int R, int WIDTH, int UNROLL, int PARTS>
 __global__ void __launch_bounds__(THREADS)
-append_runs(u8* dest0, u8* dest1, const u8* source0, const u8* source1, const Position* position, i32* status, i64 limit,
-            i64 dest_step, I count, typename DivisorOf<I>::type words_per_sequence, Dims<I, R, 2> dims) {
+append_runs(u8* dest0, u8* dest1, const u8* source0, const u8* source1, const Position* position, i32* status, I sequences,
+            i64 limit, i64 dest_step, I count, typename DivisorOf<I>::type words_per_sequence, Dims<I, R, 2> dims) {
   using T = typename Word<WIDTH>::type;
   const u8* source = PARTS == 2 && blockIdx.y ? source1 : source0;
   u8* dest = PARTS == 2 && blockIdx.y ? dest1 : dest0;
@@ -43,9 +43,13 @@ append_runs(u8* dest0, u8* dest1, const u8* source0, const u8* source1, const Po
     I i = base + u * THREADS;
     if (i < count) {
       i64 at = i64(position[sequence[u]]);
-      bool valid = at >= 0 && at <= limit;
-      if (valid) *reinterpret_cast<T*>(dest + to[u] + at * dest_step) = value[u];
-      if (status && blockIdx.y == 0 && i == sequence[u] * words_per_sequence.divisor) status[sequence[u]] = valid ? 0 : 1;
+      if (at >= 0 && at <= limit) *reinterpret_cast<T*>(dest + to[u] + at * dest_step) = value[u];
+    }
+  }
+  if (status && blockIdx.y == 0) {
+    for (I s = I(blockIdx.x) * THREADS + threadIdx.x; s < sequences; s += I(gridDim.x) * THREADS) {
+      i64 at = i64(position[s]);
+      status[s] = at >= 0 && at <= limit ? 0 : 1;
     }
   }
 }

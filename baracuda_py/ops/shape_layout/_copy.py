@@ -282,6 +282,11 @@ class _Planes:
     source_b: int
     outer: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
+    def filled(self, tile_a: int, tile_b: int) -> float:
+        """The share of the tiles that is not beyond an edge."""
+        covered = -(-self.a // tile_a) * tile_a * -(-self.b // tile_b) * tile_b
+        return self.a * self.b / covered if covered else 1.0
+
 
 def _planes(copy: CopyProblem) -> _Planes | None:
     shape, dest, source = copy.collapsed
@@ -345,7 +350,7 @@ class Transpose(_CopyCandidate):
         planes = _planes(copy)
         assert planes is not None
         tile_a, tile_b = config.tile(copy.width)
-        filled = planes.a / (-(-planes.a // tile_a) * tile_a) * planes.b / (-(-planes.b // tile_b) * tile_b)
+        filled = planes.filled(tile_a, tile_b)
         order = 1.0 if config.blocks_b == 16 else 0.98  # measured on an H200
         return order * {16: 0.95, 8: 0.75, 4: 0.5, 2: 0.3}.get(config.vector, 0.3) * max(filled, 0.05)
 
@@ -373,7 +378,7 @@ class TransposeTile(_CopyCandidate):
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
         planes = _planes(copy)
         assert planes is not None
-        filled = planes.a / (-(-planes.a // 64) * 64) * planes.b / (-(-planes.b // 64) * 64)
+        filled = planes.filled(64, 64)
         return min(0.8, 0.2 * copy.width) * max(filled, 0.05)
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: Any) -> tuple[Step, ...]:

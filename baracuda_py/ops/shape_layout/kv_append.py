@@ -186,7 +186,8 @@ def _append(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]
     a, b = parts[0], parts[-1]
     args = (
         Ptr(f"{a}_cache"), Ptr(f"{b}_cache"), Ptr(a), Ptr(b), Ptr("positions"), Ptr("status"),
-        np.int64(desc.cache_shape[desc.token_axis] - desc.tokens), np.int64(step), index_scalar(count, index),
+        index_scalar(desc.cache_shape[0], index), np.int64(desc.cache_shape[desc.token_axis] - desc.tokens), 
+            np.int64(step), index_scalar(count, index),
         divisor(count // max(new.shape[0], 1), index), pack_dims(extents, strides, index),
     )  # fmt: skip
     entry = f"append_runs<{index}, {desc.positions_element.cuda}, {len(extents)}, {word}, {unroll}, {len(parts)}>"

@@ -329,7 +329,7 @@ class DynamicStart(Candidate[WriteSliceDescriptor]):
         unroll = 1 if count < device.sms * THREADS * 4 else 4
         args = (
             Ptr("dest"), Ptr("dest"), Ptr("source"), Ptr("source"), Ptr("start"), Ptr("status"),
-            np.int64(desc.dest_shape[axis] - desc.extents[axis]), np.int64(step),
+            index_scalar(1, index), np.int64(desc.dest_shape[axis] - desc.extents[axis]), np.int64(step),
             index_scalar(count, index), divisor(count, index),
             pack_dims(extents, [dest, source], index),
         )  # fmt: skip
