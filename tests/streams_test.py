@@ -218,6 +218,7 @@ def test_torch_outputs_are_written_on_torch_s_stream(spin: Callable[[], None]) -
 
     warm()
     x, out = torch.zeros(1024, device="cuda"), torch.zeros(1024, device="cuda")
+    x.fill_(1), out + 1, bp.square(x, out=out)  # whatever loads lazily would wait for the device
     side = torch.cuda.Stream()
     torch.cuda.synchronize()
     with torch.cuda.stream(side):

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..runtime.steps import Packed
+from ..types import DeviceSpec
 
-__all__ = ["THREADS", "divisor", "grid_of", "index_scalar", "index_type", "pack_dims"]
+__all__ = ["THREADS", "append_shape", "divisor", "grid_of", "index_scalar", "index_type", "pack_dims"]
 
 THREADS = 256
 _INT32_LIMIT = 1 << 31
@@ -48,3 +49,8 @@ def pack_dims(extents: Sequence[int], strides: Sequence[Sequence[int]], index: s
 
 def grid_of(items: int, per_cta: int) -> tuple[int, int, int]:
     return (max(1, -(-items // per_cta)), 1, 1)
+
+
+def append_shape(count: int, device: DeviceSpec) -> tuple[int, int]:
+    """Threads a CTA and words a thread for kernels/shape_layout/append.cu: small CTAs on many SMs while latency is all."""
+    return (64, 1) if count < device.sms * 64 * 8 else (256, 1)

@@ -6,8 +6,6 @@
 // No shared memory. Bound: memory latency when small, bandwidth when large.
 #include "index.cuh"
 
-constexpr int THREADS = 256;
-
 template <int BYTES> struct Word;
 template <> struct Word<1> { using type = u8; };
 template <> struct Word<2> { using type = u16; };
@@ -16,7 +14,7 @@ template <> struct Word<8> { using type = u64; };
 template <> struct Word<16> { using type = uint4; };
 
 // The operand that moves: `count` words laid out by R axes, the first of which is the sequence.
-template <class I, class Position, int R, int WIDTH, int UNROLL, int PARTS>
+template <class I, class Position, int R, int WIDTH, int THREADS, int UNROLL, int PARTS>
 __global__ void __launch_bounds__(THREADS)
 append_runs(u8* dest0, u8* dest1, const u8* source0, const u8* source1, const Position* position, i32* status, I sequences,
             i64 limit, i64 dest_step, I count, typename DivisorOf<I>::type words_per_sequence, Dims<I, R, 2> dims) {

@@ -204,9 +204,15 @@ def _widest(desc: MapDescriptor) -> int:
     return max(1, 16 // max(desc.layout(n).element.dtype.itemsize for n in ("out", *desc.inputs)))
 
 
-# On an H200 one access a thread in CTAs of 128 streams fastest; for 16-bit results from this many instructions an element
-# on, a second access hides the arithmetic's latency.
+# On an H200 one access a thread in CTAs of 128 streams fastest; for many 16-bit results from this many instructions an
+# element on, a second access hides the arithmetic's latency.
 HEAVY = 14.0
+LARGE = 1 << 24
+
+
+def _unrolls(desc: MapDescriptor, vector: int) -> tuple[int, ...]:
+    """Accesses a thread worth trying: f64 functions spill at 2, and bytes come 16 an access as it is."""
+    return (1,) if desc.layout("out").element is ElementKind.F64 or vector > 8 else (1, 2)
 
 
 def _instructions(desc: MapDescriptor) -> float:
@@ -226,15 +232,13 @@ class Contiguous(_Map):
 
     def configs(self, desc: MapDescriptor, device: DeviceSpec) -> Iterable[MapConfig]:
         vector = min(_widest(desc), *(_align_in_elements(desc, n) for n in ("out", *desc.inputs)))
-        # f64 functions spill at 2, and bytes come 16 an access as it is.
-        once = desc.layout("out").element is ElementKind.F64 or vector > 8
-        unrolls = (1,) if once else (1, 2)
-        return [MapConfig(vector, unroll, threads) for threads in (128, 256) for unroll in unrolls]
+        return [MapConfig(vector, unroll, threads) for threads in (128, 256) for unroll in _unrolls(desc, vector)]
 
     def cost(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> Cost:
         full = config.vector / _widest(desc)
-        narrow = desc.layout("out").element in (ElementKind.F16, ElementKind.BF16)
-        unroll = 2 if narrow and _instructions(desc) >= HEAVY else 1
+        out = desc.layout("out")
+        narrow, large = out.element in (ElementKind.F16, ElementKind.BF16), math.prod(out.shape) >= LARGE
+        unroll = 2 if narrow and large and _instructions(desc) >= HEAVY else 1
         rank = 1.0 if (config.unroll, config.threads) == (unroll, 128) else 0.97
         return self._cost(desc, device, rank * max(0.3, full), 3.0 / config.vector)
 
@@ -264,10 +268,7 @@ class Strided(_Map):
         vector = _widest(desc)
         while vector > 1 and not self._vector_fits(desc, names, shape, strides, vector):
             vector //= 2
-        return [
-            MapConfig(vector, unroll, 256)
-            for unroll in ((1,) if desc.layout("out").element is ElementKind.F64 else (1, 2))
-        ]
+        return [MapConfig(vector, unroll, 256) for unroll in _unrolls(desc, vector)]
 
     @staticmethod
     def _vector_fits(

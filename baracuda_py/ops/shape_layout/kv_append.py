@@ -26,7 +26,7 @@ from ...types import (
     PlanPreference,
     PrecisionGuarantee,
 )
-from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, pack_dims
+from .._launch import append_shape, divisor, grid_of, index_scalar, index_type, pack_dims
 from ._copy import CHUNK
 
 __all__ = ["KvAppendDescriptor", "KvAppendPlan", "kv_append"]
@@ -182,17 +182,17 @@ def _append(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]
             one[-1] = word
     count = math.prod(extents)
     index = index_type(count)
-    unroll = 1 if count < device.sms * THREADS * 4 else 4
+    threads, unroll = append_shape(count, device)
     a, b = parts[0], parts[-1]
     args = (
         Ptr(f"{a}_cache"), Ptr(f"{b}_cache"), Ptr(a), Ptr(b), Ptr("positions"), Ptr("status"),
-        index_scalar(desc.cache_shape[0], index), np.int64(desc.cache_shape[desc.token_axis] - desc.tokens), 
+        index_scalar(desc.cache_shape[0], index), np.int64(desc.cache_shape[desc.token_axis] - desc.tokens),
             np.int64(step), index_scalar(count, index),
         divisor(count // max(new.shape[0], 1), index), pack_dims(extents, strides, index),
     )  # fmt: skip
-    entry = f"append_runs<{index}, {desc.positions_element.cuda}, {len(extents)}, {word}, {unroll}, {len(parts)}>"
-    grid = (grid_of(count, THREADS * unroll)[0], len(parts), 1)
-    return Launch(Kernel("shape_layout/append.cu", entry), grid, (THREADS, 1, 1), args)
+    entry = f"append_runs<{index}, {desc.positions_element.cuda}, {len(extents)}, {word}, {threads}, {unroll}, {len(parts)}>"
+    grid = (grid_of(count, threads * unroll)[0], len(parts), 1)
+    return Launch(Kernel("shape_layout/append.cu", entry), grid, (threads, 1, 1), args)
 
 
 class KvAppendPlan(Plan[KvAppendDescriptor]):

@@ -28,7 +28,7 @@ from ...types import (
     PlanPreference,
     PrecisionGuarantee,
 )
-from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, pack_dims
+from .._launch import append_shape, divisor, grid_of, index_scalar, index_type, pack_dims
 from ._copy import CHUNK, COPY_CANDIDATES, CopyProblem, WholeDest
 
 __all__ = ["WriteSliceDescriptor", "WriteSlicePlan", "write_slice"]
@@ -326,16 +326,16 @@ class DynamicStart(Candidate[WriteSliceDescriptor]):
             dest, source = tuple(s * copy.width for s in dest), tuple(s * copy.width for s in source)
         count = math.prod(extents)
         index = index_type(count)
-        unroll = 1 if count < device.sms * THREADS * 4 else 4
+        threads, unroll = append_shape(count, device)
         args = (
             Ptr("dest"), Ptr("dest"), Ptr("source"), Ptr("source"), Ptr("start"), Ptr("status"),
             index_scalar(1, index), np.int64(desc.dest_shape[axis] - desc.extents[axis]), np.int64(step),
             index_scalar(count, index), divisor(count, index),
             pack_dims(extents, [dest, source], index),
         )  # fmt: skip
-        entry = f"append_runs<{index}, i64, {len(extents)}, {word}, {unroll}, 1>"
+        entry = f"append_runs<{index}, i64, {len(extents)}, {word}, {threads}, {unroll}, 1>"
         return (
-            Launch(Kernel("shape_layout/append.cu", entry), grid_of(count, THREADS * unroll), (THREADS, 1, 1), args),
+            Launch(Kernel("shape_layout/append.cu", entry), grid_of(count, threads * unroll), (threads, 1, 1), args),
         )
 
 
