@@ -161,7 +161,8 @@ def _from_dlpack(x: Any, what: str, stream: int | None, host: bool) -> Tensor:
 def _export(x: Any, what: str, framework: str, stream: int | None) -> Any:
     if framework == "torch" and "float8" in str(x.dtype):
         x = x.view(sys.modules["torch"].uint8)
-    arguments = {} if stream is None else {"stream": stream}
+    # JAX takes any number for a stream's handle; without one it orders nothing.
+    arguments = {} if stream is None or (stream == -1 and framework == "jax") else {"stream": stream}
     try:
         try:
             return x.__dlpack__(**arguments, max_version=(1, 1))

@@ -22,32 +22,28 @@ append_runs(u8* dest0, u8* dest1, const u8* source0, const u8* source1, const Po
   const u8* source = PARTS == 2 && blockIdx.y ? source1 : source0;
   u8* dest = PARTS == 2 && blockIdx.y ? dest1 : dest0;
   I base = I(blockIdx.x) * (THREADS * UNROLL) + threadIdx.x;
+  i64 at[UNROLL], to[UNROLL];
   T value[UNROLL];
-  i64 to[UNROLL];
-  I sequence[UNROLL];
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u)
+    if (base + u * THREADS < count) at[u] = i64(position[words_per_sequence.divide(base + u * THREADS)]);
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u) {
-    I i = base + u * THREADS;
-    if (i < count) {
+    if (base + u * THREADS < count) {
       i64 offset[2] = {0, 0};
-      dims.locate(i, offset);
+      dims.locate(base + u * THREADS, offset);
       to[u] = offset[0];
-      sequence[u] = words_per_sequence.divide(i);
       value[u] = *reinterpret_cast<const T*>(source + offset[1]);
     }
   }
 #pragma unroll
-  for (int u = 0; u < UNROLL; ++u) {
-    I i = base + u * THREADS;
-    if (i < count) {
-      i64 at = i64(position[sequence[u]]);
-      if (at >= 0 && at <= limit) *reinterpret_cast<T*>(dest + to[u] + at * dest_step) = value[u];
-    }
-  }
+  for (int u = 0; u < UNROLL; ++u)
+    if (base + u * THREADS < count && at[u] >= 0 && at[u] <= limit)
+      *reinterpret_cast<T*>(dest + to[u] + at[u] * dest_step) = value[u];
   if (status && blockIdx.y == 0) {
     for (I s = I(blockIdx.x) * THREADS + threadIdx.x; s < sequences; s += I(gridDim.x) * THREADS) {
-      i64 at = i64(position[s]);
-      status[s] = at >= 0 && at <= limit ? 0 : 1;
+      i64 first = i64(position[s]);
+      status[s] = first >= 0 && first <= limit ? 0 : 1;
     }
   }
 }
