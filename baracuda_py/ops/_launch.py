@@ -53,4 +53,4 @@ def grid_of(items: int, per_cta: int) -> tuple[int, int, int]:
 
 def append_shape(count: int, device: DeviceSpec) -> tuple[int, int]:
     """Threads a CTA and words a thread for kernels/shape_layout/append.cu: small CTAs on many SMs while latency is all."""
-    return (64, 1) if count < device.sms * 64 * 8 else (256, 1)
+    return (128, 1) if count < device.sms * 128 * 8 else (256, 1)
