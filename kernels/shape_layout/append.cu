@@ -22,8 +22,8 @@ __device__ __forceinline__ void store_if(bool yes, uint4* p, uint4 x) {
   asm volatile("{.reg .pred q; setp.ne.u32 q, %0, 0; @q st.global.v4.u32 [%1], {%2, %3, %4, %5};}" ::"r"(u32(yes)), "l"(p), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w));
 }
 
-// The operand that moves: `count` words laid out by R axes, the first of which is the sequence.
-template <class I, class Position, int R, int WIDTH, int THREADS, int UNROLL, int PARTS>
+// The operand that moves: `count` words laid out by R axes, the first of which is the sequence where there are MANY.
+template <class I, class Position, int R, int WIDTH, int THREADS, int UNROLL, int PARTS, bool MANY>
 __global__ void __launch_bounds__(THREADS)
 append_runs(u8* dest0, u8* dest1, const u8* source0, const u8* source1, const Position* position, i32* status, I sequences,
             i64 limit, i64 dest_step, I count, typename DivisorOf<I>::type words_per_sequence, Dims<I, R, 2> dims) {
@@ -43,7 +43,7 @@ append_runs(u8* dest0, u8* dest1, const u8* source0, const u8* source1, const Po
   for (int u = 0; u < UNROLL; ++u) {
     const I i = first + u * THREADS < count ? first + u * THREADS : count - 1;  // a thread too many repeats the last word
     i64 offset[2] = {0, 0};
-    sequence[u] = words_per_sequence.divide(i);
+    sequence[u] = MANY ? words_per_sequence.divide(i) : 0;
     at[u] = i64(position[sequence[u]]);
     dims.locate(i, offset);
     to[u] = offset[0];
@@ -53,7 +53,7 @@ append_runs(u8* dest0, u8* dest1, const u8* source0, const u8* source1, const Po
   for (int u = 0; u < UNROLL; ++u) {
     const bool fits = at[u] >= 0 && at[u] <= limit;
     store_if(fits, reinterpret_cast<T*>(dest + to[u] + at[u] * dest_step), value[u]);
-    const bool reports = status && blockIdx.y == 0 && first + u * THREADS == sequence[u] * words_per_sequence.divisor;
+    const bool reports = status && blockIdx.y == 0 && first + u * THREADS == (MANY ? sequence[u] * words_per_sequence.divisor : 0);
     store_if(reports, reinterpret_cast<u32*>(status + sequence[u]), fits ? 0u : 1u);
   }
 }

@@ -82,8 +82,17 @@ copy_runs(u8* dest, const u8* source, i64 length, I chunks, typename DivisorOf<I
       using Grain = typename Word<GRAIN>::type;
       u64 first = to[u] > run_dest[u] ? to[u] : run_dest[u];
       u64 last = to[u] + CHUNK < run_dest[u] + length ? to[u] + CHUNK : run_dest[u] + length;
-      for (u64 at = first; at < last; at += GRAIN)
-        *reinterpret_cast<Grain*>(at) = *reinterpret_cast<const Grain*>(at - lag[u]);
+      Grain grains[CHUNK / GRAIN];  // all loads before the first store, so that their latencies overlap
+#pragma unroll
+      for (int k = 0; k < CHUNK / GRAIN; ++k) {
+        u64 at = to[u] + k * GRAIN;
+        if (at >= first && at < last) grains[k] = *reinterpret_cast<const Grain*>(at - lag[u]);
+      }
+#pragma unroll
+      for (int k = 0; k < CHUNK / GRAIN; ++k) {
+        u64 at = to[u] + k * GRAIN;
+        if (at >= first && at < last) *reinterpret_cast<Grain*>(at) = grains[k];
+      }
     }
   }
 }

@@ -333,7 +333,7 @@ class DynamicStart(Candidate[WriteSliceDescriptor]):
             index_scalar(count, index), divisor(count, index),
             pack_dims(extents, [dest, source], index),
         )  # fmt: skip
-        entry = f"append_runs<{index}, i64, {len(extents)}, {word}, {threads}, {unroll}, 1>"
+        entry = f"append_runs<{index}, i64, {len(extents)}, {word}, {threads}, {unroll}, 1, false>"
         return (
             Launch(Kernel("shape_layout/append.cu", entry), grid_of(count, threads * unroll), (threads, 1, 1), args),
         )
