@@ -39,8 +39,8 @@ __device__ __forceinline__ uint4 shifted(uint4 low, uint4 high, u32 shift) {
                     __funnelshift_r(w[3], w[4], bits));
 }
 
-// I: index type of chunks. R: outer axes. GRAIN: the power of two (up to 16) that divides every address, stride and L.
-template <class I, int R, int GRAIN, int UNROLL>
+// ENDS: grains loaded at a run's end before the first is stored. I: index type of chunks. R: outer axes. GRAIN: the power of two (up to 16) that divides every address, stride and L.
+template <class I, int R, int GRAIN, int ENDS, int UNROLL>
 __global__ void __launch_bounds__(THREADS)
 copy_runs(u8* dest, const u8* source, i64 length, I chunks, typename DivisorOf<I>::type chunks_per_run, Dims<I, R, 2> dims) {
   I base = I(blockIdx.x) * (THREADS * UNROLL) + threadIdx.x;
@@ -82,16 +82,19 @@ copy_runs(u8* dest, const u8* source, i64 length, I chunks, typename DivisorOf<I
       using Grain = typename Word<GRAIN>::type;
       u64 first = to[u] > run_dest[u] ? to[u] : run_dest[u];
       u64 last = to[u] + CHUNK < run_dest[u] + length ? to[u] + CHUNK : run_dest[u] + length;
-      Grain grains[CHUNK / GRAIN];  // all loads before the first store, so that their latencies overlap
+      Grain grains[ENDS];
+#pragma unroll 1
+      for (u64 start = first; start < last; start += ENDS * GRAIN) {
 #pragma unroll
-      for (int k = 0; k < CHUNK / GRAIN; ++k) {
-        u64 at = to[u] + k * GRAIN;
-        if (at >= first && at < last) grains[k] = *reinterpret_cast<const Grain*>(at - lag[u]);
-      }
+        for (int k = 0; k < ENDS; ++k) {
+          u64 at = start + k * GRAIN;
+          if (at < last) grains[k] = *reinterpret_cast<const Grain*>(at - lag[u]);
+        }
 #pragma unroll
-      for (int k = 0; k < CHUNK / GRAIN; ++k) {
-        u64 at = to[u] + k * GRAIN;
-        if (at >= first && at < last) *reinterpret_cast<Grain*>(at) = grains[k];
+        for (int k = 0; k < ENDS; ++k) {
+          u64 at = start + k * GRAIN;
+          if (at < last) *reinterpret_cast<Grain*>(at) = grains[k];
+        }
       }
     }
   }

@@ -22,6 +22,7 @@ from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, pack_
 __all__ = ["COPY_CANDIDATES", "CopyProblem", "HasCopy", "WholeDest"]
 
 CHUNK = 16
+SHORT_RUN = 2048  # bytes
 
 
 @dataclass(frozen=True)
@@ -189,11 +190,14 @@ class Pitched(_CopyCandidate):
 
 @dataclass(frozen=True)
 class RunConfig:
+    """The bytes that divide everything, those taken at once at a run's end (in grains), and chunks a thread."""
+
     grain: int
+    ends: int
     unroll: int
 
     def __str__(self) -> str:
-        return f"g{self.grain}u{self.unroll}"
+        return f"g{self.grain}e{self.ends}u{self.unroll}"
 
 
 class Vectorised(_CopyCandidate):
@@ -210,7 +214,11 @@ class Vectorised(_CopyCandidate):
         return OK
 
     def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[RunConfig]:
-        return [RunConfig(desc.copy().grain, unroll) for unroll in (1, 2, 4)]
+        copy = desc.copy()
+        # Where runs are short their ends are much of the work: there a thread overlaps its loads. In long runs the
+        # registers that takes cost more than it gains.
+        ends = CHUNK // copy.grain if copy.run < SHORT_RUN else 1
+        return [RunConfig(copy.grain, ends, unroll) for unroll in (1, 2, 4)]
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
         used = copy.run / (_chunks_per_run(copy) * CHUNK)
@@ -223,7 +231,7 @@ class Vectorised(_CopyCandidate):
         per_run = _chunks_per_run(copy)
         chunks = math.prod(extents) * per_run
         index = index_type(chunks)
-        entry = f"copy_runs<{index}, {len(extents)}, {config.grain}, {config.unroll}>"
+        entry = f"copy_runs<{index}, {len(extents)}, {config.grain}, {config.ends}, {config.unroll}>"
         args = (
             Ptr(copy.dest), Ptr(copy.source), np.int64(copy.run), index_scalar(chunks, index), divisor(per_run, index),
             pack_dims(extents, [dest, source], index),
