@@ -69,6 +69,7 @@ class Plan(Generic[D]):
     _candidate: Candidate[Any]
     _config: Any
     _values: tuple[str, ...]
+    _on_host: bool
     _recipes: dict[Any, Recipe]
     _executables: dict[int, Executable]
     _ndarray: Any  # cupy.ndarray, once a recipe for such arrays is kept
@@ -141,7 +142,7 @@ class Plan(Generic[D]):
         plan = cls.__new__(cls)
         plan.desc, plan.pref, plan.device, plan.provenance = desc, pref, spec, provenance
         plan._candidate, plan._config = chosen.candidate, chosen.config
-        plan._values = type(desc).values
+        plan._values, plan._on_host = type(desc).values, spec.is_host
         plan._recipes, plan._executables, plan._ndarray = {}, {}, None
         return plan
 
@@ -259,13 +260,15 @@ class Plan(Generic[D]):
         Outputs that are not given are allocated from CuPy's pool. The stream is `stream`; else, where a written operand
         belongs to another framework, that framework's current stream; else CuPy's current stream.
         """
-        if self.device.is_host:
+        if self._on_host:
             return self._run_on_host(operands)
         moved = 0
-        for name in self._values:
-            if name in operands:
-                moved += 1
-        shifts, values = self.desc.resolve(operands) if moved else self._unmoved
+        shifts, values = self._unmoved
+        if len(operands) != len(self._names):  # there may be run-time values among them
+            for name in self._values:
+                moved += name in operands
+            if moved:
+                shifts, values = self.desc.resolve(operands)
         ndarray = self._ndarray
         key: list[Any] = []
         pointers: list[int] = []

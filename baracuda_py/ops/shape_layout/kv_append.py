@@ -190,8 +190,8 @@ def _append(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]
             np.int64(step), index_scalar(count, index),
         divisor(count // max(new.shape[0], 1), index), pack_dims(extents, strides, index),
     )  # fmt: skip
-    shape = f"{word}, {threads}, {unroll}, {len(parts)}"
-    entry = f"append_runs<{index}, {desc.positions_element.cuda}, {len(extents)}, {shape}, true>"
+    taken = f"{word}, {threads}, {unroll}, {len(parts)}"
+    entry = f"append_runs<{index}, {desc.positions_element.cuda}, {len(extents)}, {taken}, true>"
     grid = (grid_of(count, threads * unroll)[0], len(parts), 1)
     return Launch(Kernel("shape_layout/append.cu", entry), grid, (threads, 1, 1), args)
 
