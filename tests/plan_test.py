@@ -323,3 +323,20 @@ def test_bound_plans_update_and_keep_their_operands() -> None:
 def test_known_devices_are_selectable() -> None:
     for name in known_devices():
         assert bp.UnaryPlan.select(bp.UnaryDescriptor("exp", (8,), "f32"), device=name).sku  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+def test_autotune_times_and_is_remembered(fresh_cache: Any) -> None:  # noqa: ARG001
+    import cupy
+
+    a, b, out = (cupy.ones((512, 512), np.float32) for _ in range(3))
+    op = get_op("add")
+    plan = op.plan.select(op.of(x1=a, x2=b, out=out))
+    assert plan.provenance == "model"
+    assert 0 < plan.profile(x1=a, x2=b, out=out, repeats=5) < 1e-2
+    tuned = plan.autotune(x1=a, x2=b, out=out)
+    assert tuned.provenance.startswith("tuned ")
+    again = op.plan.select(plan.desc)
+    assert (again.provenance, again.sku) == (tuned.provenance, tuned.sku)
+    assert (out == 1).all(), "written operands are timed on copies"
+    tuned.verify(x1=a, x2=b, out=out)

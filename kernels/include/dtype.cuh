@@ -10,6 +10,14 @@ using u32 = unsigned int;
 using i64 = long long;
 using u64 = unsigned long long;
 
+// The unsigned type that moves BYTES bytes as one access.
+template <int BYTES> struct Word;
+template <> struct Word<1> { using type = u8; };
+template <> struct Word<2> { using type = u16; };
+template <> struct Word<4> { using type = u32; };
+template <> struct Word<8> { using type = u64; };
+template <> struct Word<16> { using type = uint4; };
+
 template <class A, class B> struct Same { static constexpr bool value = false; };
 template <class A> struct Same<A, A> { static constexpr bool value = true; };
 

@@ -6,13 +6,6 @@
 // No shared memory. Bound: memory latency when small, bandwidth when large.
 #include "index.cuh"
 
-template <int BYTES> struct Word;
-template <> struct Word<1> { using type = u8; };
-template <> struct Word<2> { using type = u16; };
-template <> struct Word<4> { using type = u32; };
-template <> struct Word<8> { using type = u64; };
-template <> struct Word<16> { using type = uint4; };
-
 // Stores without a branch. A branch on a value just loaded holds up instruction fetch until it has come: 0.15 us here.
 __device__ __forceinline__ void store_if(bool yes, u8* p, u8 x) { asm volatile("{.reg .pred q; setp.ne.u32 q, %0, 0; @q st.global.u8 [%1], %2;}" ::"r"(u32(yes)), "l"(p), "h"(u16(x))); }
 __device__ __forceinline__ void store_if(bool yes, u16* p, u16 x) { asm volatile("{.reg .pred q; setp.ne.u32 q, %0, 0; @q st.global.u16 [%1], %2;}" ::"r"(u32(yes)), "l"(p), "h"(x)); }

@@ -9,13 +9,6 @@
 constexpr int THREADS = 256;
 constexpr int CHUNK = 16;
 
-template <int BYTES> struct Word;
-template <> struct Word<1> { using type = u8; };
-template <> struct Word<2> { using type = u16; };
-template <> struct Word<4> { using type = u32; };
-template <> struct Word<8> { using type = u64; };
-template <> struct Word<16> { using type = uint4; };
-
 // Whether chunk [dest, dest + 16) lies in the run [run_dest, run_dest + length), and the two aligned 16-byte words that hold
 // its source do in the source run, `lag` bytes behind: no byte outside the view is ever read.
 __device__ __forceinline__ bool inside(u64 dest, u64 run_dest, i64 length, i64 lag) {

@@ -12,13 +12,6 @@
 constexpr int TILE = 64;
 constexpr int TILE_THREADS = 256;
 
-template <int BYTES> struct Word;
-template <> struct Word<1> { using type = u8; };
-template <> struct Word<2> { using type = u16; };
-template <> struct Word<4> { using type = u32; };
-template <> struct Word<8> { using type = u64; };
-template <> struct Word<16> { using type = uint4; };
-
 // Which tile a CTA has, and where its batch lies; neighbours lie along b, or along a.
 template <int R, bool ALONG_B> struct Place {
   i64 a, b, offset[2];
