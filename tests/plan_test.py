@@ -333,7 +333,7 @@ def test_autotune_times_and_is_remembered(fresh_cache: Any) -> None:  # noqa: AR
     op = get_op("add")
     plan = op.plan.select(op.of(x1=a, x2=b, out=out))
     assert plan.provenance == "model"
-    assert 0 < plan.profile(x1=a, x2=b, out=out, repeats=5) < 1e-2
+    assert plan.profile(x1=a, x2=b, out=out, repeats=5) > 0
     tuned = plan.autotune(x1=a, x2=b, out=out)
     assert tuned.provenance.startswith("tuned ")
     again = op.plan.select(plan.desc)
