@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ..types import ElementKind
 
-__all__ = ["Collapsed", "alignment_of", "broadcast", "c_strides", "collapse", "merge_axes", "self_overlapping", "span"]
+__all__ = ["Collapsed", "alignment_of", "c_strides", "collapse", "merge_axes", "self_overlapping", "span"]
 
 Shape = tuple[int, ...]
 Collapsed = tuple[Shape, tuple[Shape, ...]]
@@ -81,19 +78,10 @@ def alignment_of(address: int) -> int:
     return min(16, address & -address) if address else 16
 
 
-def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """NumPy's broadcast shape; ValueError if there is none."""
-    return np.broadcast_shapes(*shapes)
-
-
 def broadcast_strides(shape: Shape, strides: Shape, onto: Shape) -> Shape:
     """A view's strides after broadcasting `shape` onto a longer one: 0 along the axes it repeats."""
     lead = len(onto) - len(shape)
     return (0,) * lead + tuple(0 if n == 1 and m != 1 else s for n, m, s in zip(shape, onto[lead:], strides))
-
-
-def numel(shape: Sequence[int]) -> int:
-    return math.prod(shape)
 
 
 def as_ints(values: Any) -> Shape:
