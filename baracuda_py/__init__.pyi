@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from .types import Activation as Activation
 from .types import ArchSku as ArchSku
 from .types import BackendKind as BackendKind
 from .types import BaracudaError as BaracudaError
@@ -35,6 +36,8 @@ from .ops.shape_layout.kv_append import KvAppendPlan as KvAppendPlan
 from .plan import LaunchConfig as LaunchConfig
 from .types import LayoutSku as LayoutSku
 from .types import MathPrecision as MathPrecision
+from .ops.gemm.matmul import MatmulDescriptor as MatmulDescriptor
+from .ops.gemm.matmul import MatmulPlan as MatmulPlan
 from .types import MisalignedOperandError as MisalignedOperandError
 from .plan import Op as Op
 from .types import OpCategory as OpCategory
@@ -108,6 +111,21 @@ def pow(x1: 'Any', x2: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pre
 
 def copysign(x1: 'Any', x2: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
     """|x1| with the sign of x2."""
+
+def matmul(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+    """The matrix product residual + f(alpha a @ b + beta c + bias), with NumPy's rules for vectors and batches."""
+
+def matmul_tc(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+    """The matrix product of f16 operands by variant `tc`, in f32."""
+
+def matmul_tc_bf16(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+    """The matrix product of bf16 operands by variant `tc`, in f32."""
+
+def matmul_tc_async(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+    """The matrix product of f16 operands by variant `tc_async`, in f32."""
+
+def matmul_tc_bf16_async(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+    """The matrix product of bf16 operands by variant `tc_async`, in f32."""
 
 def contiguize(x: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
     """A C-ordered copy of `x`, whatever its strides; always a copy."""

@@ -150,7 +150,7 @@ class Problem:
                 np.asarray(wide).reshape(slot.shape),
                 inputs,
                 output=element,
-                measures=self.op.measures,
+                measures=self.plan.measured(),
             )
 
     def check_unchanged(self) -> None:
@@ -171,7 +171,7 @@ class Problem:
             return
         inputs = {n: s.host() for n, s in self.slots.items() if n not in self.written}
         plan.precision_guarantee.check(
-            array, np.asarray(self.wide[name]).reshape(array.shape), inputs, measures=self.op.measures
+            array, np.asarray(self.wide[name]).reshape(array.shape), inputs, measures=self.plan.measured()
         )
 
     def call_function(self, **extra: Any) -> Any:

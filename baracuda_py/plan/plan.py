@@ -6,8 +6,8 @@ import inspect
 import json
 import logging
 from collections import namedtuple
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
@@ -22,8 +22,10 @@ from ..types import (
     BaracudaError,
     DeviceSpec,
     ElementKind,
+    EpilogueKind,
     InvalidProblemError,
     KernelSku,
+    LayoutSku,
     OpCategory,
     PlanPreference,
     PrecisionGuarantee,
@@ -77,6 +79,7 @@ class Plan(Generic[D]):
     descriptor: ClassVar[type[Descriptor]]
     category: ClassVar[OpCategory]
     candidates: ClassVar[tuple[Candidate[Any], ...]] = ()
+    measures: ClassVar[Mapping[str, Callable[..., Any]]] = {}
 
     # ---- what a family adds ---------------------------------------------------------------------------------------
 
@@ -94,6 +97,16 @@ class Plan(Generic[D]):
     def sku_elements(cls, desc: Any) -> tuple[ElementKind, ElementKind | None]:
         """The element the sku shows, and the output's where it differs."""
         return desc.layout(desc.operands[0].name).element, None
+
+    @classmethod
+    def sku_traits(cls, desc: Any) -> tuple[LayoutSku | None, EpilogueKind | None]:
+        """The layout and the epilogue that the sku shows, where the family has them."""
+        return None, None
+
+    def measured(self, desc: Any = None) -> dict[str, Callable[..., Any]]:
+        """The measures that the guarantee's bound names, as functions of the read operands by name; `desc` has run-time
+        values other than this plan's."""
+        return {name: partial(measure, desc or self.desc) for name, measure in self.measures.items()}
 
     # ---- selection ------------------------------------------------------------------------------------------------
 
@@ -184,7 +197,7 @@ class Plan(Generic[D]):
         element, aux = self.sku_elements(self._canonical)
         return KernelSku(
             self.category, self.desc.op, element, self.device.tier, self._candidate.backend, self._candidate.variant,
-            str(self._config), self.device.arch, self.precision_guarantee, aux,
+            str(self._config), self.device.arch, self.precision_guarantee, aux, *self.sku_traits(self._canonical),
         )  # fmt: skip
 
     @cached_property

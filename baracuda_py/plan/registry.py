@@ -20,8 +20,8 @@ Samples: TypeAlias = Callable[..., Iterator[Any]]
 class Op:
     """One public name.
 
-    `samples` yields host problems (baracuda_py.samples.Sample) for tests, benches and `verify`; `measures` are the float64
-    functions that the guarantee's bound names; `fixed` are descriptor fields that the name fixes (``{"kind": ...}``).
+    `samples` yields host problems (baracuda_py.samples.Sample) for tests, benches and `verify`; `fixed` are descriptor
+    fields that the name fixes (``{"kind": ...}``).
     """
 
     name: str
@@ -29,7 +29,6 @@ class Op:
     function: Callable[..., Any]
     samples: Samples
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    measures: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     elements: tuple[Any, ...] = ()
     backward: str | None = None
     peers: Mapping[str, str] = field(default_factory=dict)

@@ -41,4 +41,6 @@ def verify(plan: Plan[Any], operands: Mapping[str, Any]) -> None:
         [o for o in written if not o.optional], results, wide if isinstance(wide, tuple) else (wide,)
     ):
         element = plan._canonical.layout(operand.name).element
-        plan.precision_guarantee.check(_host(got), np.asarray(expected), inputs, output=element)
+        plan.precision_guarantee.check(
+            _host(got), np.asarray(expected), inputs, output=element, measures=plan.measured(desc)
+        )

@@ -9,9 +9,11 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from . import tensormap
 from .compiler import Compiled, compile_kernels
 from .driver import driver_error, require_gpu
-from .steps import Copy, Copy2D, Fill, Launch, Packed, Ptr, Run, Scratch, Step
+from .steps import Call, Copy, Copy2D, Fill, Launch, Packed, Ptr, Run, Scratch, Step, Struct, TensorMap
+from .tensormap import MapEncoder
 
 __all__ = ["Executable", "load_kernel"]
 
@@ -74,7 +76,7 @@ class Executable:
             elif isinstance(step, (Copy2D, Fill)):
                 runners.append(_TransferRunner(step, index))
             else:
-                raise TypeError(f"{type(step).__name__} does not run on a device")
+                runners.append(_CallRunner(step, index))
         self._runners = tuple(runners)
         # One step is by far the usual case: its runner is called directly.
         self.run = runners[0].run if len(runners) == 1 else self._run_all
@@ -92,12 +94,19 @@ class _Arguments:
     """A kernel's arguments: one buffer of values, and the array of their addresses that the driver reads."""
 
     def __init__(self, args: Sequence[Any], index: Mapping[str, int]) -> None:
+        places: list[tuple[Any, int]] = []  # scalars, pointers and maps, with where they lie in the buffer
         offsets, end = [], 0
         for arg in args:
-            size, align = _extent(arg)
+            fields = arg.fields if isinstance(arg, Struct) else (arg,)
+            align = max(_extent(field)[1] for field in fields)
             end = -(-end // align) * align
             offsets.append(end)
-            end += size
+            for field in fields:
+                size, own = _extent(field)
+                end = -(-end // own) * own
+                places.append((field, end))
+                end += size
+            end = -(-end // align) * align
         self._storage = np.zeros(end + _TENSOR_MAP_ALIGN + 8, dtype=np.uint8)
         base = -_address_of(self._storage) % _TENSOR_MAP_ALIGN
         buffer = self._storage[base : base + end + (-end % 8)]
@@ -108,13 +117,18 @@ class _Arguments:
         self._pointers: list[tuple[int, int, int]] = []
         self._scratch: list[tuple[int, int]] = []
         self._values: list[tuple[memoryview, str, Any]] = []
-        for arg, offset in zip(args, offsets):
+        self._maps: list[tuple[memoryview, MapEncoder, int, int]] = []
+        for arg, offset in places:
             if isinstance(arg, Ptr) and not arg.offset:
                 self._plain.append((offset // 8, index[arg.operand]))
             elif isinstance(arg, Ptr):
                 self._pointers.append((offset // 8, index[arg.operand], arg.offset))
             elif isinstance(arg, Scratch):
                 self._scratch.append((offset // 8, arg.offset))
+            elif isinstance(arg, TensorMap):
+                view = memoryview(buffer.data)[offset : offset + tensormap.BYTES]
+                operand = index[arg.of.operand] if isinstance(arg.of, Ptr) else -1
+                self._maps.append((view, MapEncoder(arg), operand, arg.of.offset))
             elif isinstance(arg, Run):
                 dtype = np.dtype(arg.dtype)
                 self._values.append((memoryview(buffer.data)[offset : offset + dtype.itemsize], arg.name, dtype.type))
@@ -130,6 +144,8 @@ class _Arguments:
             words[word] = pointers[operand] + offset if pointers[operand] else 0
         for word, offset in self._scratch:
             words[word] = scratch + offset
+        for view, encoder, operand, offset in self._maps:
+            view[:] = encoder.at((scratch if operand < 0 else pointers[operand]) + offset)
         for view, name, scalar in self._values:
             view[:] = scalar(values[name]).tobytes()
 
@@ -144,6 +160,8 @@ def _extent(arg: Any) -> tuple[int, int]:
         return 8, 8
     if isinstance(arg, Packed):
         return len(arg.data), arg.align
+    if isinstance(arg, TensorMap):
+        return tensormap.BYTES, _TENSOR_MAP_ALIGN
     size = np.dtype(arg.dtype).itemsize
     return size, size
 
@@ -228,3 +246,16 @@ class _TransferRunner:
 
     def _at(self, ptr: Ptr, pointers: Pointers) -> int:
         return pointers[self._index[ptr.operand]] + ptr.offset
+
+
+class _CallRunner:
+    """A library routine, called as ``function(pointers by operand, values, stream)``."""
+
+    def __init__(self, step: Call, index: Mapping[str, int]) -> None:
+        self._step, self._index = step, index
+
+    def run(self, pointers: Pointers, values: Values, _scratch: int, stream: int) -> None:
+        self._step.function({name: pointers[i] for name, i in self._index.items()}, values, stream)
+
+    def prepare(self, pointers: Pointers, values: Values, _scratch: int) -> Callable[[int], None]:
+        return partial(self._step.function, {name: pointers[i] for name, i in self._index.items()}, dict(values))

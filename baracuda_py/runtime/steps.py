@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,6 +21,8 @@ __all__ = [
     "Run",
     "Scratch",
     "Step",
+    "Struct",
+    "TensorMap",
     "workspace_size",
 ]
 
@@ -71,7 +73,30 @@ class Packed:
     align: int = 8
 
 
-Arg: TypeAlias = "Ptr | Scratch | Run | Packed | np.generic"
+@dataclass(frozen=True)
+class TensorMap:
+    """A TMA tensor map: 128 bytes by value that describe a tensor `of` which a kernel copies boxes to and from shared memory.
+
+    `shape` and `box` count elements, innermost axis first; `strides` are bytes, of every axis but the innermost; `swizzle`
+    is 0, 32, 64 or 128 bytes (CUDA driver API, cuTensorMapEncodeTiled). What lies outside the shape reads as zero.
+    """
+
+    of: Ptr | Scratch
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int = 128
+
+
+@dataclass(frozen=True)
+class Struct:
+    """A C struct passed by value, of arguments laid out as C lays them out."""
+
+    fields: tuple[Ptr | Scratch | Run | Packed | np.generic, ...]
+
+
+Arg: TypeAlias = "Ptr | Scratch | Run | Packed | TensorMap | Struct | np.generic"
 
 
 @dataclass(frozen=True)
@@ -130,6 +155,14 @@ Step: TypeAlias = Launch | Copy | Copy2D | Fill | Call
 
 def workspace_size(steps: Sequence[Step]) -> int:
     """Bytes of scratch that the steps reach."""
-    regions = [a for s in steps if isinstance(s, Launch) for a in s.args if isinstance(a, Scratch)]
+    regions = [a for s in steps if isinstance(s, Launch) for a in _flat(s.args) if isinstance(a, Scratch)]
     regions += [s.dest for s in steps if isinstance(s, Fill) and isinstance(s.dest, Scratch)]
     return max((r.offset + r.nbytes for r in regions), default=0)
+
+
+def _flat(args: Sequence[Arg]) -> Iterator[Arg]:
+    for arg in args:
+        if isinstance(arg, Struct):
+            yield from arg.fields
+        else:
+            yield arg.of if isinstance(arg, TensorMap) else arg

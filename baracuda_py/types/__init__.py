@@ -18,6 +18,7 @@ from .errors import (
 from .precision import Bound, Componentwise, Exact, PrecisionGuarantee, Term, Ulp, ulp_of
 from .sku import KernelSku, PlanPreference
 from .vocabulary import (
+    Activation,
     ArchSku,
     BackendKind,
     BinaryKind,
@@ -30,6 +31,7 @@ from .vocabulary import (
 )
 
 __all__ = [
+    "Activation",
     "ArchSku",
     "BackendKind",
     "BaracudaError",

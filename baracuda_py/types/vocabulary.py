@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 
 __all__ = [
+    "Activation",
     "ArchSku",
     "BackendKind",
     "BinaryKind",
@@ -119,9 +120,24 @@ class LayoutSku(_Named):
     CCR = enum.auto()
 
 
+class Activation(_Named):
+    """The function a matmul applies on its way out. GELU is exact (erf), GELU_TANH its tanh approximation."""
+
+    IDENTITY = enum.auto()
+    RELU = enum.auto()
+    GELU = enum.auto()
+    GELU_TANH = enum.auto()
+    SILU = enum.auto()
+
+
 class EpilogueKind(_Named):
     IDENTITY = enum.auto()
+    RELU = enum.auto()
+    GELU = enum.auto()
+    GELU_TANH = enum.auto()
+    SILU = enum.auto()
     BIAS = enum.auto()
     BIAS_RELU = enum.auto()
     BIAS_GELU = enum.auto()
+    BIAS_GELU_TANH = enum.auto()
     BIAS_SILU = enum.auto()

@@ -1,0 +1,11 @@
+"""The variants of matmul, in the order in which ties are settled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...plan.candidate import Candidate
+
+__all__ = ["CANDIDATES"]
+
+CANDIDATES: tuple[Candidate[Any], ...] = ()

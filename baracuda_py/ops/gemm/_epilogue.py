@@ -1,0 +1,53 @@
+"""The epilogue as kernels take it: the C++ type and the packed struct. Mirrors kernels/include/epilogue.cuh."""
+
+from __future__ import annotations
+
+import struct
+
+from ...runtime.steps import Packed, Ptr, Run, Struct
+from ...types import Activation, ElementKind
+from ._problem import ADDENDS, BATCH_RANK, Gemm, Matrix
+
+__all__ = ["batch_struct", "epilogue_args", "epilogue_type", "walk"]
+
+_NOWHERE = Matrix("", ElementKind.U8, 0, 0, (), 16)
+
+
+def walk(matrix: Matrix) -> Packed:
+    """Walk: strides in elements, the batch axes last and filled up in front."""
+    batch = (0,) * (BATCH_RANK - len(matrix.batch)) + matrix.batch
+    return Packed(struct.pack("<5q", matrix.row, matrix.col, *batch), 8)
+
+
+def batch_struct(gemm: Gemm) -> Packed:
+    """Batch: the two inner extents."""
+    extents = (1,) * (BATCH_RANK - len(gemm.batch)) + gemm.batch
+    return Packed(struct.pack("<2I", *extents[1:]), 4)
+
+
+def paired(gemm: Gemm) -> bool:
+    """Whether neighbours from an even column are one access in every operand of the epilogue."""
+    return all(x.col == 1 and x.aligned(2 * x.itemsize, along=1) for x in (gemm.out, *gemm.addends.values()))
+
+
+def epilogue_type(gemm: Gemm, activation: Activation, *, out: ElementKind | None = None) -> str:
+    """The C++ type Epilogue<Out, C, Bias, Residual, ACTIVATION, PAIRED, Acc>."""
+    kinds = [gemm.addends[name].element.cuda if name in gemm.addends else "Absent" for name in ADDENDS]
+    pairs = "true" if paired(gemm) else "false"
+    to = (out or gemm.out.element).cuda
+    types = ", ".join((to, *kinds))
+    return f"Epilogue<{types}, {activation.name}, {pairs}, {accumulator(gemm).cuda}>"
+
+
+def accumulator(gemm: Gemm) -> ElementKind:
+    """What products are summed in: f64 for f64, else f32."""
+    return ElementKind.F64 if gemm.a.element is ElementKind.F64 else ElementKind.F32
+
+
+def epilogue_args(gemm: Gemm) -> Struct:
+    """The struct's fields, in order."""
+    scalar = "float64" if accumulator(gemm) is ElementKind.F64 else "float32"
+    present = [gemm.addends.get(name) for name in ADDENDS]
+    pointers = [Ptr(gemm.out.operand), *(Ptr(x.operand) if x else Packed(bytes(8)) for x in present)]
+    walks = [walk(x or _NOWHERE) for x in (gemm.out, *present)]
+    return Struct((*pointers, Run("alpha", scalar), Run("beta", scalar), *walks))

@@ -1,0 +1,42 @@
+"""What a matrix product is worth: a componentwise bound from the accumulator, the order of K and the output's rounding.
+
+Sums of products follow N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., section 3.1 (to first
+order in the unit roundoff). Tensor cores align the products and the accumulator to the largest exponent and truncate
+(M. Fasi, N. J. Higham, M. Mikaitis and S. Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ CS 7:e330, 2021):
+twice the unit roundoff for every addend.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
+
+__all__ = ["ROUNDED", "TRUNCATED", "guarantee_of"]
+
+ROUNDED, TRUNCATED = 1.0, 2.0  # units roundoff that one addition may cost
+_EPILOGUE = 16.0  # alpha, beta c, bias, the activation and the residual, each a few units
+_SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
+_TF32_TRUNCATION = 2.0**-10  # relative, for an f32 whose last 13 bits a tensor core ignores
+
+
+def guarantee_of(
+    desc: Any, math: MathPrecision, additions: float, *, each: float, splits: int = 1, batch_invariant: bool = True
+) -> PrecisionGuarantee:
+    """The bound of a kernel that sums K products in `additions` steps, each of `each` units roundoff, in `splits` parts.
+
+    `batch_invariant`: that neither tile nor split depends on M or the batch.
+    """
+    accumulator = ElementKind.F64 if math is MathPrecision.F64 else ElementKind.F32
+    out = desc.layout("out").element
+    coefficient = each * additions + splits + 1
+    if math is MathPrecision.TF32:
+        coefficient += 2 * _TF32_TRUNCATION / accumulator.unit_roundoff
+    terms = (
+        Term(coefficient, accumulator, "abs_matmul"),
+        Term(_EPILOGUE, accumulator, "abs_epilogue"),
+        Term(1.0, out, "abs_result"),
+        Term(1.0, out, "smallest_normal"),
+    )
+    bound = Componentwise(terms, _SOURCE)
+    return PrecisionGuarantee(math, accumulator, True, True, batch_invariant, False, bound)

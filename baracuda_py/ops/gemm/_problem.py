@@ -1,0 +1,137 @@
+"""The matrix product that a kernel sees: M, N, K, a collapsed batch, and how each operand is walked.
+
+A column-major result is the row-major result of the transposed product, so that kernels need only write rows; a batch that
+shares B is one taller product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...plan.descriptor import Layout
+from ...tensor.axes import broadcast_strides, merge_axes
+from ...types import ElementKind
+
+__all__ = ["BATCH_RANK", "Gemm", "Matrix", "gemm_of"]
+
+BATCH_RANK = 3
+ADDENDS = ("c", "bias", "residual")
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One operand as a batch of matrices. Strides count elements: from row to row, column to column, and along each
+    batch axis (0 where it is broadcast)."""
+
+    operand: str
+    element: ElementKind
+    row: int
+    col: int
+    batch: tuple[int, ...]
+    align: int
+
+    @property
+    def mT(self) -> Matrix:
+        return replace(self, row=self.col, col=self.row)
+
+    @property
+    def itemsize(self) -> int:
+        return self.element.bits // 8
+
+    def aligned(self, nbytes: int, *, along: int) -> bool:
+        """Whether every vector along axis `along` (0: down a column, 1: along a row) starts on a multiple of `nbytes`."""
+        steps = (self.col if along == 0 else self.row, *self.batch)
+        return self.align % nbytes == 0 and all(s * self.itemsize % nbytes == 0 for s in steps)
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """out[m, n] = residual + f(alpha sum_k a[m, k] b[k, n] + beta c + bias), for every matrix of the batch.
+
+    `a`, `b` and `out` name the operands that hold them: `transposed` says that those are b and a of the descriptor.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: tuple[int, ...]
+    a: Matrix
+    b: Matrix
+    out: Matrix
+    addends: Mapping[str, Matrix]
+    transposed: bool
+
+    @property
+    def batches(self) -> int:
+        return math.prod(self.batch)
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.m * self.n * self.k * self.batches
+
+    @property
+    def nbytes(self) -> int:
+        """Useful bytes: what is read of each operand once, and the result once (a broadcast operand counts once)."""
+        extents = {"a": (self.m, self.k), "b": (self.k, self.n), "out": (self.m, self.n)}
+        total = 0
+        for name, matrix in {"a": self.a, "b": self.b, "out": self.out, **self.addends}.items():
+            rows, cols = extents.get(name, (self.m, self.n))
+            steps = (*matrix.batch, matrix.row, matrix.col)
+            count = math.prod(n for n, s in zip((*self.batch, rows, cols), steps) if s)
+            total += count * matrix.itemsize
+        return total
+
+    @property
+    def swapped(self) -> Gemm:
+        """The transposed product, which holds the same numbers: what was a row is a column."""
+        return replace(
+            self, m=self.n, n=self.m, a=self.b.mT, b=self.a.mT, out=self.out.mT,
+            addends={name: x.mT for name, x in self.addends.items()}, transposed=not self.transposed,
+        )  # fmt: skip
+
+
+def _matrix(name: str, layout: Layout, batch: tuple[int, ...]) -> Matrix:
+    lead = broadcast_strides(layout.shape[:-2], layout.strides[:-2], batch)
+    return Matrix(name, layout.element, *layout.strides[-2:], lead, layout.align)
+
+
+def _addend(name: str, layout: Layout, whole: tuple[int, ...]) -> Matrix:
+    strides = broadcast_strides(layout.shape, layout.strides, whole)
+    return Matrix(name, layout.element, *strides[-2:], strides[:-2], layout.align)
+
+
+def gemm_of(layouts: Mapping[str, Layout]) -> Gemm:
+    """The product of a, b and out (each of rank 2 or more, batch axes first and broadcast), normalised."""
+    out = layouts["out"]
+    m, n = out.shape[-2:]
+    k = layouts["a"].shape[-1]
+    batch = out.shape[:-2]
+    a, b, to = (_matrix(name, layouts[name], batch) for name in ("a", "b", "out"))
+    addends = {name: _addend(name, layouts[name], out.shape) for name in ADDENDS if name in layouts}
+    every = [to, a, b, *addends.values()]
+    extents, steps = merge_axes(batch, [x.batch for x in every])
+    every = [replace(x, batch=s) for x, s in zip(every, steps)]
+    to, a, b, *rest = every
+    gemm = Gemm(m, n, k, extents, a, b, to, dict(zip(addends, rest)), False)
+    if _columns(gemm.out, m, n):
+        gemm = gemm.swapped
+    return _taller(gemm)
+
+
+def _columns(out: Matrix, m: int, n: int) -> bool:
+    """Whether the result lies in columns."""
+    return out.col != 1 and out.row == 1 and n > 1 and m > 1
+
+
+def _taller(gemm: Gemm) -> Gemm:
+    """A batch of one axis that shares B and whose rows follow on from matrix to matrix is a single product."""
+    if len(gemm.batch) != 1 or gemm.b.batch != (0,):
+        return gemm
+    if any(x.batch[0] != x.row * gemm.m for x in (gemm.a, gemm.out, *gemm.addends.values())):
+        return gemm
+    flat: dict[str, Any] = {name: replace(getattr(gemm, name), batch=()) for name in ("a", "b", "out")}
+    addends = {name: replace(x, batch=()) for name, x in gemm.addends.items()}
+    return replace(gemm, m=gemm.m * gemm.batch[0], batch=(), addends=addends, **flat)

@@ -1,0 +1,412 @@
+"""matmul: matrix products with a fused epilogue, in every layout, batched; and the named tensor-core variants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from ... import functional, samples
+from ...plan.descriptor import Descriptor, Layout, Operand, resolved_align, resolved_strides
+from ...plan.plan import Plan
+from ...plan.registry import Op, register
+from ...reference import gemm as oracle
+from ...tensor import intake
+from ...types import (
+    Activation,
+    ElementKind,
+    EpilogueKind,
+    InvalidProblemError,
+    LayoutSku,
+    MathPrecision,
+    OpCategory,
+    OperandTypeError,
+    PlanPreference,
+    PrecisionGuarantee,
+)
+from ._candidates import CANDIDATES
+from ._problem import ADDENDS, Gemm, gemm_of
+
+__all__ = ["MatmulDescriptor", "MatmulPlan", "matmul"]
+
+HALVES = (ElementKind.F16, ElementKind.BF16)
+OUTPUTS = {
+    ElementKind.F16: (*HALVES, ElementKind.F32), ElementKind.BF16: (*HALVES, ElementKind.F32),
+    ElementKind.F32: (ElementKind.F32, *HALVES), ElementKind.F64: (ElementKind.F64,),
+}  # fmt: skip
+MATH = {
+    ElementKind.F16: (MathPrecision.F16,), ElementKind.BF16: (MathPrecision.BF16,),
+    ElementKind.F32: (MathPrecision.F32, MathPrecision.TF32), ElementKind.F64: (MathPrecision.F64,),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Named:
+    """A name that fixes the element and the variant, and returns f32."""
+
+    element: ElementKind
+    variant: str
+    other: str  # the function for the other 16-bit element
+
+
+NAMED = {
+    "matmul_tc": Named(ElementKind.F16, "tc", "matmul_tc_bf16"),
+    "matmul_tc_bf16": Named(ElementKind.BF16, "tc", "matmul_tc"),
+    "matmul_tc_async": Named(ElementKind.F16, "tc_async", "matmul_tc_bf16_async"),
+    "matmul_tc_bf16_async": Named(ElementKind.BF16, "tc_async", "matmul_tc_async"),
+}
+
+
+@dataclass(frozen=True)
+class MatmulDescriptor(Descriptor):
+    """out = residual + f(alpha A·B + beta C + bias): A [..., M, K], B [..., K, N], batch axes that broadcast.
+
+    A vector A is one row, a vector B one column, as in NumPy. `c`, `bias` and `residual` broadcast onto the result and are
+    absent where their shape is None. `math` is how f32 operands are multiplied: ``"f32"`` (the default) or ``"tf32"``.
+    """
+
+    a_shape: tuple[int, ...]
+    b_shape: tuple[int, ...]
+    a_element: ElementKind
+    b_element: ElementKind
+    out_element: ElementKind | None = None
+    activation: Activation = Activation.IDENTITY
+    math: MathPrecision | None = None
+    alpha: float = 1.0
+    beta: float = 1.0
+    c_shape: tuple[int, ...] | None = None
+    bias_shape: tuple[int, ...] | None = None
+    residual_shape: tuple[int, ...] | None = None
+    c_element: ElementKind | None = None
+    bias_element: ElementKind | None = None
+    residual_element: ElementKind | None = None
+    a_strides: tuple[int, ...] | None = None
+    b_strides: tuple[int, ...] | None = None
+    c_strides: tuple[int, ...] | None = None
+    bias_strides: tuple[int, ...] | None = None
+    residual_strides: tuple[int, ...] | None = None
+    out_strides: tuple[int, ...] | None = None
+    a_align: int | None = None
+    b_align: int | None = None
+    c_align: int | None = None
+    bias_align: int | None = None
+    residual_align: int | None = None
+    out_align: int | None = None
+    name: str = "matmul"
+
+    values: ClassVar[tuple[str, ...]] = ("alpha", "beta")
+    signature_operands: ClassVar[tuple[Operand, ...]] = (
+        Operand("out", "out"), Operand("a"), Operand("b"), *(Operand(n, "in", True) for n in ADDENDS),
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        self._ints(
+            *(f"{n}_shape" for n in ("a", "b", *ADDENDS)), *(f"{n}_strides" for n in ("a", "b", *ADDENDS, "out"))
+        )
+        self._kind(
+            "a_element", "b_element", *(f"{n}_element" for n in (*ADDENDS, "out") if getattr(self, f"{n}_element"))
+        )
+        for field, kind in (("activation", Activation), ("math", MathPrecision)):
+            value = getattr(self, field)
+            if isinstance(value, str):
+                object.__setattr__(self, field, _member(kind, value, f"{self.name}: {field}"))
+        for value in self.values:
+            object.__setattr__(self, value, float(getattr(self, value)))
+
+    @classmethod
+    def of(
+        cls, a: Any, b: Any, *, c: Any = None, bias: Any = None, residual: Any = None, out: Any = None,
+        activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, out_dtype: Any = None,
+        math: MathPrecision | str | None = None, name: str = "matmul",
+    ) -> Self:  # fmt: skip
+        """The descriptor of arrays as they lie."""
+        given = {"a": a, "b": b, "c": c, "bias": bias, "residual": residual, "out": out}
+        fields: dict[str, Any] = {}
+        for key, x in given.items():
+            if x is not None:
+                t = intake(x, what=f"{name}: {key}")
+                fields |= {f"{key}_strides": t.strides, f"{key}_align": t.align, f"{key}_element": t.element}
+                if key != "out":
+                    fields[f"{key}_shape"] = t.shape
+        if out_dtype is not None:
+            wanted = ElementKind.of(out_dtype)
+            if fields.setdefault("out_element", wanted) is not wanted:
+                raise OperandTypeError(
+                    f"{name}: out holds {fields['out_element']} and out_dtype is {wanted}", "give one of them"
+                )
+        return cls(activation=activation or Activation.IDENTITY, alpha=alpha, beta=beta, math=math, name=name, **fields)  # type: ignore[arg-type]
+
+    # ---- operands -------------------------------------------------------------------------------------------------
+
+    @property
+    def op(self) -> str:
+        return self.name
+
+    @cached_property
+    def operands(self) -> tuple[Operand, ...]:  # type: ignore[override]
+        present = (Operand(n) for n in ADDENDS if getattr(self, f"{n}_shape") is not None)
+        return (*self.signature_operands[:3], *present)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The result's, as NumPy has it."""
+        a, b = self.a_shape, self.b_shape
+        if not a or not b:
+            raise InvalidProblemError(f"{self.op}: a has shape {a} and b {b}", "pass arrays of rank 1 or more")
+        if a[-1] != b[-2 if len(b) > 1 else 0]:
+            raise InvalidProblemError(
+                f"{self.op}: a of shape {a} and b of shape {b} do not agree on K: {a[-1]} columns and "
+                f"{b[-2 if len(b) > 1 else 0]} rows", "make them equal, or transpose one",
+            )  # fmt: skip
+        try:
+            batch = np.broadcast_shapes(a[:-2], b[:-2])
+        except ValueError:
+            raise InvalidProblemError(
+                f"{self.op}: the batch axes of a {a[:-2]} and b {b[:-2]} do not broadcast",
+                "make each pair of extents equal, or one of them 1",
+            ) from None
+        return (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
+
+    def layout(self, name: str) -> Layout:
+        element = self._out_element if name == "out" else getattr(self, f"{name}_element")
+        shape = self.shape if name == "out" else getattr(self, f"{name}_shape")
+        strides = getattr(self, f"{name}_strides")
+        if strides is not None and len(strides) != len(shape):
+            raise InvalidProblemError(
+                f"{self.op}: {name}_strides {strides} has {len(strides)} axes and {name} has {len(shape)}",
+                "give one stride an axis",
+            )
+        element = element or self._out_element
+        return Layout(
+            shape, resolved_strides(shape, strides, element), element, resolved_align(getattr(self, f"{name}_align"))
+        )
+
+    @property
+    def _out_element(self) -> ElementKind:
+        return self.out_element or (ElementKind.F32 if self.name in NAMED else self.a_element)
+
+    # ---- validity -------------------------------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        if any(n < 0 for n in (*self.a_shape, *self.b_shape)):
+            raise InvalidProblemError(
+                f"{self.op}: {self.a_shape} or {self.b_shape} has a negative extent", "give 0 or more"
+            )
+        self._check_elements()
+        shape = self.shape
+        if self.name not in ("matmul", *NAMED):
+            raise InvalidProblemError(f"matmul: there is no name {self.name!r}", f"one of matmul, {', '.join(NAMED)}")
+        for name in ("a", "b", "out"):
+            self.layout(name)
+        for name in ADDENDS:
+            given = getattr(self, f"{name}_shape")
+            if given is None:
+                continue
+            self.layout(name)
+            if len(given) > len(shape) or any(g not in (1, n) for g, n in zip(given[::-1], shape[::-1])):
+                raise InvalidProblemError(
+                    f"{self.op}: {name} of shape {given} does not broadcast onto the result's {shape}",
+                    f"pass {name} of shape {shape[-1:] if name == 'bias' else shape}",
+                )
+
+    def _check_elements(self) -> None:
+        a, b, named = self.a_element, self.b_element, NAMED.get(self.name)
+        for name, kind in (("a", a), ("b", b)):
+            if kind.is_integer or kind is ElementKind.BOOL:
+                raise OperandTypeError(
+                    f"{self.op}: {name} holds {kind}", "use matmul_int8 for integers, or cast to a float type"
+                )
+            if named is not None and kind is not named.element:
+                mend = f"use {named.other}" if kind in HALVES else f"cast it to {named.element}, or use matmul"
+                raise OperandTypeError(f"{self.op}: {name} must hold {named.element}, got {kind}", mend)
+            if kind not in OUTPUTS:
+                raise OperandTypeError(
+                    f"{self.op}: {name} holds {kind}", f"cast it to one of {', '.join(map(str, OUTPUTS))}"
+                )
+        if a is not b:
+            raise OperandTypeError(
+                f"{self.op}: a holds {a} and b holds {b}", "cast one of them: nothing is cast silently"
+            )
+        if named is not None and self._out_element is not ElementKind.F32:
+            raise OperandTypeError(
+                f"{self.op}: the result is f32 and {self._out_element} was asked for", "use matmul(..., out_dtype=...)"
+            )
+        if self._out_element not in OUTPUTS[a]:
+            raise OperandTypeError(
+                f"{self.op}: a product of {a} is not written as {self._out_element}",
+                f"one of {', '.join(map(str, OUTPUTS[a]))}",
+            )
+        if self.math is not None and self.math not in MATH[a]:
+            raise OperandTypeError(f"{self.op}: {a} is not multiplied in {self.math}", f"math={MATH[a][0].value!r}")
+        for name in ADDENDS:
+            kind = getattr(self, f"{name}_element")
+            if kind is not None and kind not in (*OUTPUTS[a], a):
+                raise OperandTypeError(f"{self.op}: {name} holds {kind}", f"cast it to {self._out_element}")
+
+    # ---- what kernels see -----------------------------------------------------------------------------------------
+
+    @property
+    def precision(self) -> MathPrecision:
+        """How products are formed."""
+        return self.math or MATH[self.a_element][0]
+
+    @property
+    def variant(self) -> str | None:
+        """The variant that the name fixes."""
+        return NAMED[self.name].variant if self.name in NAMED else None
+
+    @cached_property
+    def gemm(self) -> Gemm:
+        """The normalised product."""
+        layouts = {o.name: self.layout(o.name) for o in self.operands}
+        a, b, out = layouts["a"], layouts["b"], layouts["out"]
+        row, column = len(a.shape) == 1, len(b.shape) == 1
+        if row:
+            layouts["a"] = _with_axis(a, 0)
+        if column:
+            layouts["b"] = _with_axis(b, 1)
+        for name in ("out", *ADDENDS):
+            if name in layouts and column and layouts[name].shape:
+                layouts[name] = _with_axis(layouts[name], len(layouts[name].shape))
+            if name in layouts and row and layouts[name].shape:
+                layouts[name] = _with_axis(layouts[name], len(layouts[name].shape) - 1)
+        if not out.shape:
+            layouts["out"] = Layout((1, 1), (1, 1), out.element, out.align)
+        return gemm_of(layouts)
+
+    def canonical(self) -> MatmulDescriptor:
+        filled: dict[str, Any] = {"alpha": 1.0, "beta": 1.0, "math": self.precision}
+        for operand in self.operands:
+            layout = self.layout(operand.name)
+            filled |= {f"{operand.name}_{f}": getattr(layout, f) for f in ("element", "strides", "align")}
+        return replace(self, **filled)
+
+    def at(self, given: Any) -> MatmulDescriptor:
+        return replace(self, **{v: float(given[v]) for v in self.values if v in given}) if given else self
+
+    def resolve(self, given: Any) -> tuple[tuple[int, ...], dict[str, Any]]:
+        return self.displacements(), {v: float(given.get(v, getattr(self, v))) for v in self.values}
+
+
+def _with_axis(layout: Layout, axis: int) -> Layout:
+    """A unit axis put in."""
+    shape, strides = list(layout.shape), list(layout.strides)
+    shape.insert(axis, 1)
+    strides.insert(axis, 1)
+    return layout._replace(shape=tuple(shape), strides=tuple(strides))
+
+
+def _member(kind: Any, value: str, what: str) -> Any:
+    try:
+        return kind(value.lower())
+    except ValueError:
+        raise InvalidProblemError(
+            f"{what}={value!r} is not known", f"one of {', '.join(m.value for m in kind)}"
+        ) from None
+
+
+class MatmulPlan(Plan[MatmulDescriptor]):
+    """A matrix product: operands `out`, `a`, `b`, and those of `c`, `bias`, `residual` that were described."""
+
+    descriptor = MatmulDescriptor
+    category = OpCategory.GEMM
+    candidates = CANDIDATES
+    measures = oracle.MEASURES
+
+    @classmethod
+    def reference(cls, desc: MatmulDescriptor, **arrays: Any) -> Any:
+        return oracle.matmul(desc, **arrays)
+
+    @classmethod
+    def reference_guarantee(cls, desc: MatmulDescriptor) -> PrecisionGuarantee:
+        return oracle.guarantee(desc)
+
+    @classmethod
+    def sku_elements(cls, desc: MatmulDescriptor) -> tuple[ElementKind, ElementKind | None]:
+        out = desc.layout("out").element
+        return desc.a_element, None if out is desc.a_element else out
+
+    @classmethod
+    def sku_traits(cls, desc: MatmulDescriptor) -> tuple[LayoutSku | None, EpilogueKind | None]:
+        letters = "".join(
+            "C" if s[-2:] and s[-1] != 1 else "R" for s in (desc.layout("a").strides, desc.layout("b").strides)
+        )
+        bias = desc.bias_shape is not None
+        plain = desc.activation is Activation.IDENTITY
+        kind = ("bias" if plain else f"bias_{desc.activation}") if bias else desc.activation.value
+        return LayoutSku((letters + "R").lower()), EpilogueKind(kind)
+
+
+def _function(op: str) -> Callable[..., Any]:
+    def function(
+        a: Any,
+        b: Any,
+        /,
+        *,
+        bias: Any = None,
+        activation: Activation | str | None = None,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        c: Any = None,
+        residual: Any = None,
+        out_dtype: Any = None,
+        math: MathPrecision | str | None = None,
+        out: Any = None,
+        stream: Any = None,
+        pref: PlanPreference | None = None,
+        device: Any = None,
+    ) -> Any:
+        operands = {"out": out, "a": a, "b": b}
+        operands |= {n: x for n, x in (("c", c), ("bias", bias), ("residual", residual)) if x is not None}
+        if math is None and pref is not None:
+            math = pref.math
+
+        def describe() -> MatmulDescriptor:
+            return MatmulDescriptor.of(
+                a,
+                b,
+                c=c,
+                bias=bias,
+                residual=residual,
+                out=out,
+                activation=activation,
+                out_dtype=out_dtype,
+                math=math,
+                name=op,
+            )
+
+        return functional.call(
+            MatmulPlan, operands, describe, options=(op, tuple(operands), activation, out_dtype, math),
+            values={"alpha": alpha, "beta": beta}, stream=stream, pref=pref, device=device,
+        )  # fmt: skip
+
+    function.__name__ = function.__qualname__ = op
+    return function
+
+
+matmul = _function("matmul")
+matmul.__doc__ = """The matrix product residual + f(alpha a @ b + beta c + bias), with NumPy's rules for vectors and batches.
+
+a: [..., M, K] and b: [..., K, N], f16, bf16, f32 or f64, of one dtype; any strides, so that transposed views go in as they
+are. bias, c, residual: arrays that broadcast onto the result. activation: "relu", "gelu" (erf), "gelu_tanh" or "silu".
+c is not read where beta is 0. out_dtype: f16, bf16 or f32 for 16-bit and f32 operands; theirs by default. math: "tf32" to
+multiply f32 on tensor cores; strict f32 by default.
+Returns out, [..., M, N]. Raises InvalidProblemError where shapes do not agree, OperandTypeError for a dtype that is not
+taken, OverlapError where out shares memory with an operand.
+"""
+register(
+    Op("matmul", MatmulPlan, matmul, samples.matmul, {"name": "matmul"}, peers={"cupy": "matmul", "torch": "matmul"})
+)
+for _name, _named in NAMED.items():
+    globals()[_name] = _function(_name)
+    globals()[
+        _name
+    ].__doc__ = f"""The matrix product of {_named.element} operands by variant `{_named.variant}`, in f32.
+
+As `matmul`, with the kernel fixed: sm_80-class tensor-core code, {"synchronous staging through shared memory" if _named.variant == "tc" else "a cp.async pipeline"}. Any M, N and K.
+"""
+    register(Op(_name, MatmulPlan, globals()[_name], samples.matmul, {"name": _name}, peers={"cupy": "matmul"}))
+    __all__ += [_name]

@@ -1,0 +1,94 @@
+"""Matrix products in float64 (long double for f64 operands), and what their error bounds are measured against."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
+from .elementwise import gelu, relu, silu
+
+__all__ = ["MEASURES", "guarantee", "matmul"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+def identity(x: Array) -> Array:
+    return x
+
+
+def gelu_tanh(x: Array) -> Array:
+    """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): D. Hendrycks and K. Gimpel, arXiv:1606.08415."""
+    u = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
+    return np.where(np.isneginf(x), -np.zeros_like(x), 0.5 * x * (1 + np.tanh(u)))
+
+
+# name -> (function, Lipschitz constant)
+_ACTIVATIONS = {
+    "identity": (identity, 1.0), "relu": (relu, 1.0), "gelu": (gelu, 1.13), "gelu_tanh": (gelu_tanh, 1.13),
+    "silu": (silu, 1.1),
+}  # fmt: skip
+
+
+def _wide(desc: Any, x: Array) -> Array:
+    return x.astype(np.longdouble if desc.a_element is ElementKind.F64 else np.float64)
+
+
+def _before(desc: Any, a: Array, b: Array, c: Array | None, bias: Array | None, *, absolute: bool) -> Array:
+    """alpha A B + beta C + bias, or the same of magnitudes."""
+
+    def size(x: Any) -> Any:
+        return np.abs(x) if absolute else x
+
+    x = size(desc.alpha) * np.matmul(size(_wide(desc, a)), size(_wide(desc, b)))
+    if c is not None and desc.beta:
+        x = x + size(desc.beta) * size(_wide(desc, c))
+    return x if bias is None else x + size(_wide(desc, bias))
+
+
+def matmul(
+    desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, residual: Array | None = None
+) -> Array:
+    """residual + f(alpha A B + beta C + bias), wide."""
+    with np.errstate(all="ignore"):
+        x = _ACTIVATIONS[desc.activation.value][0](_before(desc, a, b, c, bias, absolute=False))
+        return np.asarray(x if residual is None else x + _wide(desc, residual))
+
+
+def _abs_matmul(
+    desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, residual: Array | None = None
+) -> Array:
+    """L |alpha| |A| |B|, L the activation's Lipschitz constant: how far an error in a product or a sum may carry."""
+    with np.errstate(all="ignore"):
+        return _ACTIVATIONS[desc.activation.value][1] * _before(desc, a, b, None, None, absolute=True)
+
+
+def _abs_epilogue(
+    desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, residual: Array | None = None
+) -> Array:
+    """L (|alpha| |A| |B| + |beta C| + |bias|) + |residual|."""
+    with np.errstate(all="ignore"):
+        x = _ACTIVATIONS[desc.activation.value][1] * _before(desc, a, b, c, bias, absolute=True)
+        return np.asarray(x if residual is None else x + np.abs(_wide(desc, residual)))
+
+
+def _smallest_normal(desc: Any, **_: Array) -> Array:
+    """The output's smallest normal number: times its unit roundoff, half the spacing of its subnormals."""
+    import ml_dtypes
+
+    return np.float64(ml_dtypes.finfo(desc.layout("out").element.dtype).smallest_normal)  # type: ignore[return-value]
+
+
+MEASURES = {"abs_matmul": _abs_matmul, "abs_epilogue": _abs_epilogue, "smallest_normal": _smallest_normal}
+
+
+def guarantee(desc: Any) -> PrecisionGuarantee:
+    """What the oracle itself promises: float64 sums, one rounding."""
+    out = desc.layout("out").element
+    terms = (
+        Term(desc.a_shape[-1] + 16.0, ElementKind.F64, "abs_epilogue"),
+        Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal"),
+    )  # fmt: skip
+    bound = Componentwise(terms, "Higham 2002, section 3.1")
+    return PrecisionGuarantee(MathPrecision.F64, ElementKind.F64, True, True, True, False, bound)

@@ -1,0 +1,71 @@
+"""Encoding TMA tensor maps through cuda.bindings; a map whose tensor only moved is re-encoded for its address."""
+
+from __future__ import annotations
+
+import importlib
+from collections import OrderedDict
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..types import DriverError, UnsupportedError
+from .steps import TensorMap
+
+__all__ = ["BYTES", "MapEncoder"]
+
+BYTES = 128
+_KEPT = 32  # addresses a map remembers
+
+_DTYPES = {
+    "uint8": "UINT8", "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
+}  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def _driver() -> Any:
+    try:
+        return importlib.import_module("cuda.bindings.driver")
+    except ImportError:
+        raise UnsupportedError(
+            "kernels that copy by TMA need cuda.bindings to encode their tensor maps",
+            "pip install cuda-bindings, or ask for another variant",
+        ) from None
+
+
+class MapEncoder:
+    """The 128 bytes of one tensor map, by the address of its tensor."""
+
+    def __init__(self, tensor_map: TensorMap) -> None:
+        self._map = tensor_map
+        self._known: OrderedDict[int, bytes] = OrderedDict()
+
+    def at(self, address: int) -> bytes:
+        """The map of a tensor at `address`, which must be a multiple of 16."""
+        known = self._known.get(address)
+        if known is None:
+            known = self._known[address] = self._encode(address)
+            while len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return known
+
+    def _encode(self, address: int) -> bytes:
+        d, m = _driver(), self._map
+        big, small = d.cuuint64_t, d.cuuint32_t
+        swizzle = f"CU_TENSOR_MAP_SWIZZLE_{m.swizzle}B" if m.swizzle else "CU_TENSOR_MAP_SWIZZLE_NONE"
+        error, encoded = d.cuTensorMapEncodeTiled(
+            getattr(d.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_DTYPES[m.dtype]}"),
+            len(m.shape),
+            address,
+            [big(n) for n in m.shape],
+            [big(n) for n in m.strides],
+            [small(n) for n in m.box],
+            [small(1)] * len(m.box),
+            d.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            getattr(d.CUtensorMapSwizzle, swizzle),
+            d.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            d.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+        if int(error) != 0:
+            raise DriverError(f"encoding {m} at {address:#x}: {error.name}", int(error), error.name)
+        return np.array([int(word) for word in encoded.opaque], dtype=np.uint64).tobytes()

@@ -1,0 +1,96 @@
+// What happens to an accumulator on its way out: out = residual + f(alpha acc + beta c + bias), computed in Acc, rounded once.
+// Mirrored by baracuda_py/ops/gemm/_epilogue.py, which packs the struct. Absent operands cost nothing.
+#pragma once
+#include "math.cuh"
+#include "matrix.cuh"
+
+struct Absent {};
+template <class T> constexpr bool present = !Same<T, Absent>::value;
+
+enum Activation { IDENTITY, RELU, GELU, GELU_TANH, SILU };
+
+template <int ACTIVATION, int digits, class C> __device__ __forceinline__ C activate(C x) {
+  if constexpr (ACTIVATION == RELU) return math::maximum(x, C(0));
+  if constexpr (ACTIVATION == GELU) return math::gelu<digits>(x);
+  if constexpr (ACTIVATION == SILU) return math::silu<digits>(x);
+  if constexpr (ACTIVATION == GELU_TANH) {
+    // 0.5 x (1 + tanh u) is x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): D. Hendrycks and K. Gimpel, arXiv:1606.08415
+    C s = math::sigmoid<digits>(x * (C(1.5957691216057308) + C(0.071354816272600248) * x * x));
+    return s == C(0) ? C(-0.0) : x * s;
+  }
+  return x;
+}
+
+// PAIRED: every operand present has column stride 1 and lies so that two neighbours from an even column are one access.
+template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool PAIRED, class Acc = float> struct Epilogue {
+  using Out = Out_;
+  static constexpr int DIGITS = sizeof(Out) == 8 ? 53 : sizeof(Out) == 4 ? 24 : Same<Out, f16>::value ? 11 : 8;
+
+  Out* out;
+  const C* c;
+  const Bias* bias;
+  const Residual* residual;
+  Acc alpha, beta;
+  Walk out_walk, c_walk, bias_walk, residual_walk;
+
+  // This epilogue, of one matrix of the batch.
+  __device__ __forceinline__ Epilogue enter(const BatchIndex& b) const {
+    Epilogue e = *this;
+    e.out += out_walk.enter(b);
+    if constexpr (present<C>) e.c += c_walk.enter(b);
+    if constexpr (present<Bias>) e.bias += bias_walk.enter(b);
+    if constexpr (present<Residual>) e.residual += residual_walk.enter(b);
+    return e;
+  }
+
+  // The finished value of element (m, n), which must lie in the matrix.
+  __device__ __forceinline__ Acc value(Acc acc, i64 m, i64 n) const {
+    Acc x = alpha * acc;
+    if constexpr (present<C>) x += beta == Acc(0) ? Acc(0) : beta * convert<Acc>(c[c_walk.at(m, n)]);
+    if constexpr (present<Bias>) x += convert<Acc>(bias[bias_walk.at(m, n)]);
+    x = activate<ACTIVATION, DIGITS>(x);
+    if constexpr (present<Residual>) x += convert<Acc>(residual[residual_walk.at(m, n)]);
+    return x;
+  }
+
+  __device__ __forceinline__ void store(Acc acc, i64 m, i64 n) const { out[out_walk.at(m, n)] = convert<Out>(value(acc, m, n)); }
+
+  // The finished values of (m, n) and (m, n + 1), n even; the second is of no meaning where `both` is false.
+  __device__ __forceinline__ void values(Acc (&x)[2], i64 m, i64 n, bool both) const {
+    if constexpr (!PAIRED) {
+      x[0] = value(x[0], m, n);
+      if (both) x[1] = value(x[1], m, n + 1);
+    } else {
+      x[0] *= alpha;
+      x[1] *= alpha;
+      if constexpr (present<C>)
+        if (beta != Acc(0)) add(x, beta, c, c_walk, m, n, both);
+      if constexpr (present<Bias>) add(x, Acc(1), bias, bias_walk, m, n, both);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) x[i] = activate<ACTIVATION, DIGITS>(x[i]);
+      if constexpr (present<Residual>) add(x, Acc(1), residual, residual_walk, m, n, both);
+    }
+  }
+
+  __device__ __forceinline__ void store(Acc (&x)[2], i64 m, i64 n, bool both) const {
+    values(x, m, n, both);
+    Out* to = out + out_walk.at(m, n);
+    if (PAIRED && both) {
+      *reinterpret_cast<Vec<Out, 2>*>(to) = round_to<Out, 2>(x);
+    } else {
+      *to = convert<Out>(x[0]);
+      if (both) to[out_walk.col] = convert<Out>(x[1]);
+    }
+  }
+
+ private:
+  template <class T>
+  static __device__ __forceinline__ void add(Acc (&x)[2], Acc scale, const T* p, const Walk& walk, i64 m, i64 n, bool both) {
+    const T* at = p + walk.at(m, n);
+    Vec<T, 2> pair{};
+    if (both) pair = *reinterpret_cast<const Vec<T, 2>*>(at);
+    else pair.at[0] = *at;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) x[i] += scale * convert<Acc>(pair.at[i]);
+  }
+};

@@ -1,0 +1,22 @@
+// How kernels walk a batch of matrices: strides in elements, up to three batch axes.
+#pragma once
+#include "dtype.cuh"
+
+struct BatchIndex { u32 at[3]; };
+
+// The two inner batch extents; the outer one is what is left.
+struct Batch {
+  u32 extent1, extent2;
+  __device__ __forceinline__ BatchIndex locate(u32 i) const {
+    u32 outer = i / extent2, inner = i - outer * extent2;
+    return {{outer / extent1, outer % extent1, inner}};
+  }
+};
+
+struct Walk {
+  i64 row, col, batch[3];
+  __device__ __forceinline__ i64 enter(const BatchIndex& b) const {
+    return b.at[0] * batch[0] + b.at[1] * batch[1] + b.at[2] * batch[2];
+  }
+  __device__ __forceinline__ i64 at(i64 m, i64 n) const { return m * row + n * col; }
+};
