@@ -9,6 +9,7 @@
 // while the next tile begins; else straight to global memory.
 // Shared memory: STAGES (BM + BN) 128 B, and 16 KB a consumer where STAGED. Bound: tensor cores; power beyond 2048^3.
 #include "epilogue.cuh"
+#include "overlap.cuh"
 #include "raster.cuh"
 #include "tma.cuh"
 #include "warpgroup.cuh"
@@ -114,6 +115,9 @@ __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128 + BM / ROW
 
   const u32 group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), rank = CLUSTER > 1 ? cluster::rank() : 0;
   if (threadIdx.x == 0) {
+    tma::prefetch(a_map);
+    tma::prefetch(b_map);
+    if constexpr (STAGED) tma::prefetch(out_map);
     for (int s = 0; s < STAGES; ++s) {
       barrier::init(ring.full(s), 1);
       barrier::init(ring.empty(s), CONSUMERS * 4 * CLUSTER);
@@ -122,6 +126,8 @@ __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128 + BM / ROW
   }
   __syncthreads();
   if constexpr (CLUSTER > 1) cluster::sync();
+  overlap::wait();
+  overlap::release();
 
   const u32 count = raster.rows * raster.cols * raster.batches * extents.splits;
   const u32 begin = blockIdx.x / CLUSTER, step = gridDim.x / CLUSTER;
@@ -130,8 +136,6 @@ __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128 + BM / ROW
   if (group == 0) {
     if constexpr (CONSUMERS == 2) warpgroup::give_registers<24>();
     if (__shfl_sync(0xffffffff, threadIdx.x / 32, 0) == 0 && elected()) {
-      tma::prefetch(a_map);
-      tma::prefetch(b_map);
       for (u32 i = begin; i < count; i += step) {
         const Work work = raster.locate(i);
         const i32 row = (work.m * CLUSTER + rank) * BM, col = work.n * BN;

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...runtime.steps import Kernel, Launch, Packed, Ptr, Scratch, Step, TensorMap
-from ...types import ArchSku, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
+from ...types import ArchSku, DeviceSpec, ElementKind, PrecisionGuarantee
 from ._epilogue import batch_struct, epilogue_args, epilogue_type
 from ._guarantee import TRUNCATED, guarantee_of
 from ._problem import BATCH_RANK, Gemm, Matrix
@@ -71,7 +71,14 @@ class View:
 
 
 def _tensor_map(
-    x: Matrix, of: Ptr | Scratch, inner: int, outer: int, pitch: int, batch: tuple[int, ...], box: tuple[int, int], swizzle: int
+    x: Matrix,
+    of: Ptr | Scratch,
+    inner: int,
+    outer: int,
+    pitch: int,
+    batch: tuple[int, ...],
+    box: tuple[int, int],
+    swizzle: int,
 ) -> TensorMap:
     """Rank 2, or rank 5 where there is a batch; axes that are not stepped along have extent 1."""
     shape, strides, boxes = [inner, outer], [pitch * x.itemsize if outer > 1 else 16], list(box)
@@ -87,8 +94,10 @@ def _tensor_map(
 def _pitched(x: Matrix, pitch: int, outer: int) -> bool:
     """Whether the lines of `x` and its matrices start on multiples of 16 bytes, upwards."""
     steps = (*((pitch,) if outer > 1 else ()), *x.batch)
-    return x.align >= 16 and all(s >= 0 and s * x.itemsize % 16 == 0 and s * x.itemsize < 1 << 40 for s in steps) and (
-        outer == 1 or pitch > 0
+    return (
+        x.align >= 16
+        and all(s >= 0 and s * x.itemsize % 16 == 0 and s * x.itemsize < 1 << 40 for s in steps)
+        and (outer == 1 or pitch > 0)
     )
 
 
@@ -189,7 +198,9 @@ def _oriented(desc: Any, tile: Tile) -> Gemm:
 def _stored_by_tma(gemm: Gemm, wide: bool) -> bool:
     """Whether the result may leave by TMA: 16-bit, its rows on multiples of 16 bytes, a tile as `wide` as a box."""
     out = gemm.out
-    return wide and out.itemsize == 2 and out.col == 1 and _pitched(out, out.row, gemm.m) and all(s > 0 for s in out.batch)
+    return (
+        wide and out.itemsize == 2 and out.col == 1 and _pitched(out, out.row, gemm.m) and all(s > 0 for s in out.batch)
+    )
 
 
 def launch(desc: Any, device: DeviceSpec, tile: Tile) -> Launch:
@@ -231,6 +242,7 @@ def launch(desc: Any, device: DeviceSpec, tile: Tile) -> Launch:
             Packed(extents, 8),
         ),
         shared_bytes=stages * stage + (STAGING * tile.consumers if staged else 0) + SLACK,
+        overlapped=True,
     )
 
 
