@@ -1,13 +1,15 @@
 // out = epilogue(A B) on Hopper's warpgroup tensor cores, for 16-bit operands.
 //
-// A CTA is one producer warpgroup and BM / (64 ROWS) consumer warpgroups; it is persistent and takes tiles BM x BN of the
-// result by a fixed raster. The producer's one thread copies boxes of A and B by TMA, 64 of K at a time, into a ring of
-// STAGES; a consumer multiplies 64 ROWS rows by all BN columns, f32 accumulators in registers, one stage behind its release.
-// A cluster of two CTAs, one above the other, shares B: each copies half of it into both.
+// A CTA is one producer warpgroup and one or two consumer warpgroups; it is persistent and takes tiles BM x BN of the result
+// by a fixed raster. The producer's one thread copies boxes of A and B by TMA, 64 of K at a time, into a ring of STAGES; a
+// consumer multiplies 64 ROWS rows by all BN columns, f32 accumulators in registers, one stage behind its release.
+// Two consumers share a tile, or (BM = 64 ROWS) take tiles in turn: one multiplies while the other finishes.
+// A cluster of CLUSTER CTAs, one above the other, shares B: each copies its part of it into all. A cluster of SPLIT CTAs
+// shares a tile: each sums its part of K, sends every other its share of the columns, and adds up its own in rank order.
 // Layouts: K-major or MN-major boxes in 128-byte swizzled rows, as the operand lies. Edges: TMA reads zeros and clips writes.
-// Epilogue: accumulators are finished in registers; with STAGED, stmatrix into two buffers a warpgroup, whence TMA stores
-// while the next tile begins; else straight to global memory.
-// Shared memory: STAGES (BM + BN) 128 B, and 16 KB a consumer where STAGED. Bound: tensor cores; power beyond 2048^3.
+// Epilogue: accumulators are finished in registers; stmatrix puts them into two buffers a warpgroup, whence TMA stores them
+// as rows or columns while the next tile begins; or they go straight to global memory.
+// Shared memory: STAGES (BM + BN) 128 B, 16 KB a consumer where TMA stores, and 4 BM BN (1 - 1/SPLIT) B for what others send. Bound: tensor cores; power beyond 2048^3.
 #include "epilogue.cuh"
 #include "overlap.cuh"
 #include "raster.cuh"
@@ -15,11 +17,13 @@
 #include "warpgroup.cuh"
 
 constexpr int BK = 64;
+constexpr u32 TURN = 4;  // and 5: named barriers; 1 and 2 are the consumers' own
+
+enum Leave { STRAIGHT, ROWS_BY_TMA, COLUMNS_BY_TMA };
 
 struct Extents {
-  u32 m, n, k_blocks, splits, blocks_per_split;  // k in blocks of BK
-  u32 a_batched[3], b_batched[3];                // 0 where an operand is broadcast
-  i64 slab;                                      // elements from one split's result to the next
+  u32 m, n, k_blocks;                // k in blocks of BK
+  u32 a_batched[3], b_batched[3];    // 0 where an operand is broadcast
 };
 
 template <int BM, int BN, int STAGES, bool B_MN> struct Ring {
@@ -37,6 +41,11 @@ template <int STAGES> struct Cursor {
   u32 stage = 0, parity = 0;
   __device__ __forceinline__ void next() {
     if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+  __device__ __forceinline__ void skip(u32 blocks) {
+    const u32 to = stage + blocks;
+    parity ^= to / STAGES & 1;
+    stage = to % STAGES;
   }
 };
 
@@ -60,12 +69,22 @@ __device__ __forceinline__ void fill(u32 to, const TensorMap& map, i32 mn, i32 k
   }
 }
 
-// A consumer's tile of 64 x BN accumulators, finished and stored.
-template <int BN, bool STAGED, bool BATCHED, class E>
+// Writes a 16 x 16 block of packed pairs, in `packed` as an accumulator has them, into a buffer of swizzled rows of
+// ROW_BYTES: block row `warp`, block column `i`, as it is or transposed.
+template <int ROW_BYTES, bool TRANSPOSED> __device__ __forceinline__ void stage_block(u32 buffer, u32 warp, u32 i, const u32 (&packed)[4]) {
+  const u32 lane = threadIdx.x % 32;
+  const u32 row = TRANSPOSED ? i * 16 + lane / 16 * 8 + lane % 8 : warp * 16 + lane % 16;
+  const u32 chunk = TRANSPOSED ? warp * 2 + lane / 8 % 2 : i * 2 + lane / 16;
+  const u32 swizzle = ROW_BYTES == 128 ? row % 8 : ROW_BYTES == 64 ? row / 2 % 4 : row / 4 % 2;
+  warpgroup::store_matrices<TRANSPOSED>(buffer + row * ROW_BYTES + (chunk ^ swizzle) * 16, packed);
+}
+
+// A consumer's 64 x BN accumulators, finished and sent on their way.
+template <int BN, Leave LEAVE, bool BATCHED, class E>
 __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, const TensorMap& out, const Extents& extents, i64 row, i64 col,
                                        const BatchIndex& batch, u32 staging, u32 name) {
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, m = warp * 16 + lane / 4, n = lane % 4 * 2;
-  if constexpr (!STAGED) {
+  if constexpr (LEAVE == STRAIGHT) {
 #pragma unroll
     for (int i = 0; i < BN / 4; ++i) {
       const i64 at_row = row + m + i % 2 * 8, at_col = col + n + i / 2 * 8;
@@ -73,12 +92,15 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
       if (at_row < extents.m && at_col < extents.n) epilogue.store(pair, at_row, at_col, at_col + 1 < extents.n);
     }
   } else {
-    constexpr int WIDTH = BN % 64 ? 32 : 64;  // columns of one store's box: a swizzled row
-    const u32 at = warp * 16 + lane % 16, swizzle = WIDTH == 64 ? at % 8 : at / 2 % 4;
+    constexpr bool TRANSPOSED = LEAVE == COLUMNS_BY_TMA;
+    constexpr int WIDTH = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : 16, PARTS = BN / WIDTH;  // WIDTH columns are one store's box
 #pragma unroll
-    for (int part = 0; part < BN / WIDTH; ++part) {
+    for (int part = 0; part < PARTS; ++part) {
       const u32 buffer = staging + part % 2 * 8192;
-      if (threadIdx.x % 128 == 0) tma::wait_stores_read<1>();
+      if (threadIdx.x % 128 == 0) {  // of an odd number of parts, the last and the next tile's first share a buffer
+        if (part == 0 && PARTS % 2) tma::wait_stores_read<0>();
+        else tma::wait_stores_read<1>();
+      }
       meet(name, 128);
 #pragma unroll
       for (int i = 0; i < WIDTH / 16; ++i) {
@@ -91,68 +113,79 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
           if (at_row < extents.m && at_col < extents.n) epilogue.values(pair, at_row, at_col, at_col + 1 < extents.n);
           packed[q] = round_pair(pair[0], pair[1], typename E::Out{});
         }
-        warpgroup::store_matrices(buffer + at * (WIDTH * 2) + ((i * 2 + lane / 16) ^ swizzle) * 16, packed[0], packed[1], packed[2], packed[3]);
+        stage_block<TRANSPOSED ? 128 : WIDTH * 2, TRANSPOSED>(buffer, warp, i, packed);
       }
       tma::fence_shared();
       meet(name, 128);
       if (threadIdx.x % 128 == 0) {
-        tma::store<BATCHED>(out, buffer, i32(col) + part * WIDTH, i32(row), batch);
+        const i32 x = i32(col) + part * WIDTH, y = i32(row);
+        tma::store<BATCHED>(out, buffer, TRANSPOSED ? y : x, TRANSPOSED ? x : y, batch);
         tma::commit_stores();
       }
     }
   }
 }
 
-template <class In, int BM, int BN, int ROWS, int STAGES, int CLUSTER, bool A_MN, bool B_MN, bool BATCHED, bool STAGED, class E>
-__global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128 + BM / ROWS * 2, 1)
+template <class In, int BM, int BN, int ROWS, int CONSUMERS, int STAGES, int CLUSTER, int SPLIT, bool A_MN, bool B_MN, bool BATCHED, Leave LEAVE, class E>
+__global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (1 + CONSUMERS), 1)
     gemm(const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap out_map, const E epilogue,
          const Raster raster, const Extents extents) {
-  constexpr int CONSUMERS = BM / (64 * ROWS);
+  constexpr int SHARERS = BM / (64 * ROWS);  // consumers of one tile
+  constexpr bool BY_TURNS = SHARERS < CONSUMERS;
   extern __shared__ u8 raw[];
   Ring<BM, BN, STAGES, B_MN> ring;
   ring.base = (shared_address(raw) + 1023) & ~1023u;
-  ring.barriers = ring.staging(STAGED ? CONSUMERS : 0);
+  const u32 inbox = ring.staging(LEAVE == STRAIGHT ? 0 : CONSUMERS);
+  constexpr u32 PARCEL = BM * BN / SPLIT * 4, MAIL = PARCEL * (SPLIT - 1);
+  ring.barriers = inbox + MAIL;
+  const u32 arrived = ring.full(STAGES);
 
-  const u32 group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), rank = CLUSTER > 1 ? cluster::rank() : 0;
+  const u32 group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), rank = CLUSTER * SPLIT > 1 ? cluster::rank() : 0;
+  const u32 above = CLUSTER > 1 ? rank : 0, part = SPLIT > 1 ? rank : 0;
   if (threadIdx.x == 0) {
     tma::prefetch(a_map);
     tma::prefetch(b_map);
-    if constexpr (STAGED) tma::prefetch(out_map);
+    if constexpr (LEAVE != STRAIGHT) tma::prefetch(out_map);
     for (int s = 0; s < STAGES; ++s) {
       barrier::init(ring.full(s), 1);
-      barrier::init(ring.empty(s), CONSUMERS * 4 * CLUSTER);
+      barrier::init(ring.empty(s), SHARERS * 4 * CLUSTER);
+    }
+    if constexpr (SPLIT > 1) {
+      barrier::init(arrived, 1);
+      barrier::expect(arrived, MAIL);
     }
     barrier::fence_init();
   }
   __syncthreads();
-  if constexpr (CLUSTER > 1) cluster::sync();
+  if constexpr (CLUSTER * SPLIT > 1) cluster::sync();
   overlap::wait();
   overlap::release();
 
-  const u32 count = raster.rows * raster.cols * raster.batches * extents.splits;
-  const u32 begin = blockIdx.x / CLUSTER, step = gridDim.x / CLUSTER;
+  const u32 count = raster.rows * raster.cols * raster.batches;
+  const u32 begin = blockIdx.x / (CLUSTER * SPLIT), step = gridDim.x / (CLUSTER * SPLIT);
+  const u32 first = part * extents.k_blocks / SPLIT, last = (part + 1) * extents.k_blocks / SPLIT;
   Cursor<STAGES> cursor;
 
   if (group == 0) {
-    if constexpr (CONSUMERS == 2) warpgroup::give_registers<24>();
+    if constexpr (CONSUMERS == 2) warpgroup::give_registers<40>();  // 40 + 2 x 232 is three times the 168 at launch
     if (__shfl_sync(0xffffffff, threadIdx.x / 32, 0) == 0 && elected()) {
       for (u32 i = begin; i < count; i += step) {
         const Work work = raster.locate(i);
-        const i32 row = (work.m * CLUSTER + rank) * BM, col = work.n * BN;
+        const i32 row = (work.m * CLUSTER + above) * BM, col = work.n * BN;
         const BatchIndex a_batch = only(work.batch, extents.a_batched), b_batch = only(work.batch, extents.b_batched);
-        const u32 first = work.split * extents.blocks_per_split, last = min(extents.k_blocks, first + extents.blocks_per_split);
         for (u32 block = first; block < last; ++block, cursor.next()) {
           const u32 full = ring.full(cursor.stage);
           barrier::wait(ring.empty(cursor.stage), cursor.parity ^ 1);
           barrier::expect(full, ring.STAGE);
           fill<BM, A_MN, BATCHED, 1>(ring.a(cursor.stage), a_map, row, block * BK, a_batch, full, 0);
-          fill<BN, B_MN, BATCHED, CLUSTER>(ring.b(cursor.stage), b_map, col, block * BK, b_batch, full, rank);
+          fill<BN, B_MN, BATCHED, CLUSTER>(ring.b(cursor.stage), b_map, col, block * BK, b_batch, full, above);
         }
       }
     }
+    __syncwarp();
   } else {
-    if constexpr (CONSUMERS == 2) warpgroup::take_registers<240>();
-    const u32 consumer = group - 1, lane = threadIdx.x % 32;
+    if constexpr (CONSUMERS == 2) warpgroup::take_registers<232>();
+    const u32 consumer = group - 1, lane = threadIdx.x % 32, sharer = BY_TURNS ? 0 : consumer, turn = BY_TURNS ? consumer : 0;
     const auto release = [&](u32 stage) {
       if constexpr (CLUSTER > 1) {
         if (lane < CLUSTER) barrier::arrive_in_cluster(ring.empty(stage), lane);
@@ -160,14 +193,18 @@ __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128 + BM / ROW
         if (lane == 0) barrier::arrive(ring.empty(stage));
       }
     };
-    for (u32 i = begin; i < count; i += step) {
+    if (BY_TURNS && turn == 1) {
+      cursor.skip(last - first);
+      announce(TURN, 256);
+    }
+    for (u32 i = begin + turn * step; i < count; i += BY_TURNS ? 2 * step : step) {
       const Work work = raster.locate(i);
-      const u32 first = work.split * extents.blocks_per_split, last = min(extents.k_blocks, first + extents.blocks_per_split);
       float acc[ROWS][BN / 2];
       u32 before = 0;
+      if constexpr (BY_TURNS) meet(TURN + turn, 256);
       for (u32 block = first; block < last; ++block) {
         barrier::wait(ring.full(cursor.stage), cursor.parity);
-        const u64 a = warpgroup::descriptor<A_MN, BK>(ring.a(cursor.stage)) + consumer * ROWS * warpgroup::NEXT_64;
+        const u64 a = warpgroup::descriptor<A_MN, BK>(ring.a(cursor.stage)) + sharer * ROWS * warpgroup::NEXT_64;
         const u64 b = warpgroup::descriptor<B_MN, BK>(ring.b(cursor.stage));
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) warpgroup::pin(acc[r]);
@@ -183,18 +220,49 @@ __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128 + BM / ROW
         before = cursor.stage;
         cursor.next();
       }
+      if constexpr (BY_TURNS) {
+        announce(TURN + (turn ^ 1), 256);
+        cursor.skip(last - first);
+      }
       warpgroup::wait<0>();
 #pragma unroll
       for (int r = 0; r < ROWS; ++r) warpgroup::pin(acc[r]);
       release(before);
 
-      E finishing = epilogue.enter(work.batch);
-      finishing.out += work.split * extents.slab;
-      const i64 row = i64(work.m * CLUSTER + rank) * BM + consumer * ROWS * 64, col = i64(work.n) * BN;
+      const E finishing = epilogue.enter(work.batch);
+      const i64 row = i64(work.m * CLUSTER + above) * BM + sharer * ROWS * 64, col = i64(work.n) * BN;
+      const u32 staging = ring.staging(consumer);
+      if constexpr (SPLIT > 1) {
+        // Each thread's accumulators travel in fours, thread beside thread; parcels lie in the order of their senders.
+        constexpr int SHARE = BN / 2 / SPLIT;
+        const u32 place = (sharer * ROWS * SHARE * 128 + threadIdx.x % 128 * 4) * 4;
 #pragma unroll
-      for (int r = 0; r < ROWS; ++r)
-        finish<BN, STAGED, BATCHED>(acc[r], finishing, out_map, extents, row + r * 64, col, work.batch, ring.staging(consumer), consumer + 1);
+        for (u32 peer = 0; peer < SPLIT; ++peer)
+          if (peer != part) {
+            const u32 there = cluster::address(inbox + (part - (part > peer)) * PARCEL + place, peer), bell = cluster::address(arrived, peer);
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) cluster::send<SHARE>(acc[r] + peer * SHARE, there + r * SHARE * 512, bell);
+          }
+        barrier::wait(arrived, 0);
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+          float sum[SHARE] = {};
+#pragma unroll
+          for (u32 peer = 0; peer < SPLIT; ++peer) {
+            if (peer == part) {
+#pragma unroll
+              for (int i = 0; i < SHARE; ++i) sum[i] += acc[r][peer * SHARE + i];
+            } else {
+              add_shared<SHARE>(sum, inbox + (peer - (peer > part)) * PARCEL + place + r * SHARE * 512);
+            }
+          }
+          finish<BN / SPLIT, LEAVE, BATCHED>(sum, finishing, out_map, extents, row + r * 64, col + part * (BN / SPLIT), work.batch, staging, group);
+        }
+      } else {
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) finish<BN, LEAVE, BATCHED>(acc[r], finishing, out_map, extents, row + r * 64, col, work.batch, staging, group);
+      }
     }
   }
-  if constexpr (CLUSTER > 1) cluster::sync();  // the other CTA may still write here, or arrive
+  if constexpr (CLUSTER > 1) cluster::sync();  // the others may still write here, or arrive
 }

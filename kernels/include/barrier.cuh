@@ -50,12 +50,38 @@ __device__ __forceinline__ void wait(u32 b, u32 parity) {
 namespace cluster {
 
 __device__ __forceinline__ u32 rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
-// Every thread of every CTA of the cluster.
+// Every thread of every CTA of the cluster meets.
 __device__ __forceinline__ void sync() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// The same offset in the shared memory of CTA `rank`.
+__device__ __forceinline__ u32 address(u32 here, u32 rank) {
+  u32 there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
+  return there;
+}
+
+// Sends N floats to another CTA in fours, 512 floats apart, and rings its barrier for their bytes.
+template <int N> __device__ __forceinline__ void send(const float* x, u32 there, u32 bell) {
+#pragma unroll
+  for (int i = 0; i < N; i += 4)
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there + i * 512), "f"(x[i]),
+                 "f"(x[i + 1]), "f"(x[i + 2]), "f"(x[i + 3]), "r"(bell) : "memory");
 }
 
 }  // namespace cluster
 
-// `threads` threads meet at named barrier `id` (0 is __syncthreads).
+// Adds N floats that lie in fours, 512 floats apart.
+template <int N> __device__ __forceinline__ void add_shared(float (&sum)[N], u32 address) {
+#pragma unroll
+  for (int i = 0; i < N; i += 4) {
+    float x[4];
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(address + i * 512) : "memory");
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sum[i + j] += x[j];
+  }
+}
+
+// `threads` threads, those that announce themselves and go on among them, meet at named barrier `id` (0 is __syncthreads).
 __device__ __forceinline__ void meet(u32 id, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+__device__ __forceinline__ void announce(u32 id, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }

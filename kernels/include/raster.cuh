@@ -1,10 +1,9 @@
-// From a running number to a piece of work: a tile, a matrix of the batch, a part of K. Mirrors _tiles.py.
+// From a running number to a piece of work: a tile of a matrix of the batch.
 #pragma once
 #include "matrix.cuh"
 
 struct Work {
   u32 m, n;  // tile
-  u32 split;
   BatchIndex batch;
 };
 
@@ -18,7 +17,6 @@ struct Raster {
     const u32 per_matrix = rows * cols;
     const u32 matrix = i / per_matrix, tile = i - matrix * per_matrix;
     const u32 first = tile / (band * cols) * band, height = min(band, rows - first), within = tile - first * cols;
-    const u32 split = matrix / batches;
-    return {first + within % height, within / height, split, batch.locate(matrix - split * batches)};
+    return {first + within % height, within / height, batch.locate(matrix)};
   }
 };

@@ -21,36 +21,48 @@ BK = 64  # of K a stage: 128 bytes, one swizzled row
 SHARED = 232448  # bytes a CTA may have
 STAGING = 16384  # a consumer
 SLACK = 1024 + 512  # alignment and barriers
-MOST_STAGES = 10
+MOST_STAGES = 16
 LIMIT = 1 << 31
 
 
 @dataclass(frozen=True)
 class Tile:
-    """BM x BN of the result a CTA, `rows` blocks of 64 a consumer; `cluster` CTAs, one above the other, share B."""
+    """BM x BN of the result, `rows` blocks of 64 a consumer. `cluster` CTAs, one above the other, share B, or `split` CTAs
+    share a tile and each sums its part of K. `swapped`: of the transposed product."""
 
     bm: int
     bn: int
-    rows: int
-    cluster: int
+    rows: int = 1
+    consumers: int = 2
+    cluster: int = 1
+    split: int = 1
     swapped: bool = False
 
     @property
-    def consumers(self) -> int:
+    def sharers(self) -> int:
         return self.bm // (64 * self.rows)
 
+    @property
+    def by_turns(self) -> bool:
+        """Whether the consumers take tiles in turn."""
+        return self.sharers < self.consumers
+
     def __str__(self) -> str:
-        flags = ("x2" if self.cluster == 2 else "") + ("T" if self.swapped else "")
-        return f"{self.bm}x{self.bn}{flags}"
+        marks = (("p", self.by_turns), (f"c{self.cluster}", self.cluster > 1), (f"k{self.split}", self.split > 1), ("T", self.swapped))
+        return f"{self.bm}x{self.bn}" + "".join(mark for mark, on in marks if on)
 
 
-TILES = tuple(
-    Tile(bm, bn, rows, cluster)
-    for bm, bn, rows in (
-        (128, 256, 1), (256, 128, 2), (128, 192, 1), (128, 224, 1), (128, 160, 1), (128, 128, 1), (128, 96, 1), (128, 64, 1),
-        (64, 256, 1), (64, 192, 1), (64, 128, 1), (64, 64, 1), (64, 32, 1), (64, 16, 1),
-    )
-    for cluster in (1, 2)
+SHAPES = (
+    *(Tile(128, bn) for bn in (256, 224, 192, 160, 128, 96, 64)), Tile(256, 128, 2),
+    *(Tile(64, bn, 1, 1) for bn in (256, 192, 128, 64, 32, 16)),
+    Tile(64, 256), Tile(128, 128, 2),
+)  # fmt: skip
+TILES = tuple(replace(t, cluster=c) for t in SHAPES for c in (1, 2))
+SPLITS = tuple(
+    replace(t, split=k)
+    for t in (*(Tile(128, bn) for bn in (128, 64, 32)), *(Tile(256, bn, 2) for bn in (128, 64, 32)), Tile(64, 64, 1, 1))
+    for k in (2, 4, 8)
+    if t.bn // k >= 16  # columns that each of them finishes
 )  # fmt: skip
 
 
@@ -155,21 +167,22 @@ class Wgmma(Candidate[Any]):
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterator[Tile]:
-        gemm: Gemm = desc.gemm
-        for tile in (replace(t, swapped=s) for t in TILES for s in (False, True)):
-            oriented = _oriented(desc, tile)
-            b = view_of(oriented.b.mT, oriented.n, gemm.k)
+        for tile in (replace(t, swapped=s) for t in (*TILES, *SPLITS) for s in (False, True)):
+            gemm = _oriented(desc, tile)
+            b = view_of(gemm.b.mT, gemm.n, gemm.k)
             assert b is not None
-            halves = not b.mn_major or -(-tile.bn // 64) % 2 == 0  # what each CTA of a cluster copies of B
-            if tile.cluster == 1 or (halves and oriented.m > tile.bm):
-                yield tile
+            parts = tile.bn // 64 if b.mn_major else tile.bn // 8  # of B, that the CTAs of a cluster may share out
+            if tile.cluster > 1 and (parts % tile.cluster or (b.mn_major and tile.bn % 64) or gemm.m <= tile.bm):
+                continue
+            if tile.split > 1 and (-(-gemm.k // BK) < 4 * tile.split or _tiles(gemm, tile) * tile.split > device.sms):
+                continue
+            yield tile
 
     def cost(self, desc: Any, device: DeviceSpec, config: Tile) -> Cost:
         gemm = _oriented(desc, config)
         clock = device.rate("issue") / (device.sms * 128)
-        tiles = -(-gemm.m // (config.bm * config.cluster)) * -(-gemm.n // config.bn) * gemm.batches
-        waves = -(-tiles // (device.sms // config.cluster))
-        blocks = -(-gemm.k // BK)
+        waves = -(-_tiles(gemm, config) // (device.sms // (config.cluster * config.split)))
+        blocks = -(-gemm.k // BK) / config.split
         products = config.bm // 64 * (BK // 16)
         tensor = products * config.bn / 2 * 1.04
         shared = products * (16 + config.bn / 4)
@@ -183,8 +196,10 @@ class Wgmma(Candidate[Any]):
         return Cost(gemm.nbytes, gemm.flops, max(seconds, memory) + device.overhead / 2, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:
-        # Every tile sums k16 by k16 in order, so a row's result is the same whatever the tile.
-        return guarantee_of(desc, desc.precision, desc.gemm.k, each=TRUNCATED)
+        # Every tile sums k16 by k16 in order, so a row's result is the same whatever the tile, unless K is split.
+        return guarantee_of(
+            desc, desc.precision, desc.gemm.k, each=TRUNCATED, splits=config.split, batch_invariant=config.split == 1
+        )
 
     def lower(self, desc: Any, device: DeviceSpec, config: Tile) -> tuple[Step, ...]:
         return (launch(desc, device, config),)
@@ -195,59 +210,66 @@ def _oriented(desc: Any, tile: Tile) -> Gemm:
     return gemm.swapped if tile.swapped else gemm
 
 
-def _stored_by_tma(gemm: Gemm, wide: bool) -> bool:
-    """Whether the result may leave by TMA: 16-bit, its rows on multiples of 16 bytes, a tile as `wide` as a box."""
-    out = gemm.out
-    return (
-        wide and out.itemsize == 2 and out.col == 1 and _pitched(out, out.row, gemm.m) and all(s > 0 for s in out.batch)
-    )
+def _tiles(gemm: Gemm, tile: Tile) -> int:
+    """Tiles, those of a cluster counted as one."""
+    return -(-gemm.m // (tile.bm * tile.cluster)) * -(-gemm.n // tile.bn) * gemm.batches
+
+
+def _departure(gemm: Gemm, tile: Tile) -> tuple[str, TensorMap | None]:
+    """How the result leaves: by TMA where it is 16-bit with rows or columns on multiples of 16 bytes."""
+    out, ptr = gemm.out, Ptr(gemm.out.operand)
+    width = next(w for w in (64, 32, 16) if tile.bn // tile.split % w == 0)
+    if out.itemsize != 2 or any(s <= 0 for s in out.batch):
+        return "STRAIGHT", None
+    if out.col == 1 and _pitched(out, out.row, gemm.m):
+        return "ROWS_BY_TMA", _tensor_map(out, ptr, gemm.n, gemm.m, out.row, gemm.batch, (width, 64), 2 * width)
+    if out.row == 1 and _pitched(out, out.col, gemm.n):
+        return "COLUMNS_BY_TMA", _tensor_map(out, ptr, gemm.m, gemm.n, out.col, gemm.batch, (64, width), 128)
+    return "STRAIGHT", None
 
 
 def launch(desc: Any, device: DeviceSpec, tile: Tile) -> Launch:
     gemm = _oriented(desc, tile)
     a, b = view_of(gemm.a, gemm.m, gemm.k), view_of(gemm.b.mT, gemm.n, gemm.k)
     assert a is not None and b is not None
-    staged = _stored_by_tma(gemm, tile.bn >= 32)
-    width = 32 if tile.bn % 64 else 64
-    out_map = (
-        _tensor_map(gemm.out, Ptr(gemm.out.operand), gemm.n, gemm.m, gemm.out.row, gemm.batch, (width, 64), 2 * width)
-        if staged
-        else a.tensor_map(Ptr(gemm.a.operand), gemm.batch, tile.bm)  # not looked at
-    )
+    a_map = a.tensor_map(Ptr(gemm.a.operand), gemm.batch, tile.bm)
+    leave, out_map = _departure(gemm, tile)
+    staging = STAGING * tile.consumers if out_map else 0
+    staging += tile.bm * tile.bn * 4 * (tile.split - 1) // tile.split
     stage = (tile.bm + (-(-tile.bn // 64) * 64 if b.mn_major else tile.bn)) * BK * 2
-    room = SHARED - SLACK - (STAGING * tile.consumers if staged else 0)
-    stages = min(MOST_STAGES, room // stage)
+    stages = min(MOST_STAGES, (SHARED - SLACK - staging) // stage)
     entry = (
-        f"gemm<{gemm.a.element.cuda}, {tile.bm}, {tile.bn}, {tile.rows}, {stages}, {tile.cluster}, {_flag(a.mn_major)}, "
-        f"{_flag(b.mn_major)}, {_flag(bool(gemm.batch))}, {_flag(staged)}, {epilogue_type(gemm, desc.activation)}>"
+        f"gemm<{gemm.a.element.cuda}, {tile.bm}, {tile.bn}, {tile.rows}, {tile.consumers}, {stages}, {tile.cluster}, {tile.split}, "
+        f"{_flag(a.mn_major)}, {_flag(b.mn_major)}, {_flag(bool(gemm.batch))}, {leave}, {epilogue_type(gemm, desc.activation)}>"
     )
     prelude = product_text(tile.bn, str(gemm.a.element), a.mn_major, b.mn_major)
     rows, cols = -(-gemm.m // (tile.bm * tile.cluster)), -(-gemm.n // tile.bn)
-    blocks = -(-gemm.k // BK)
     raster = struct.pack("<4I", rows, cols, _band(rows, cols, tile, device), gemm.batches) + batch_struct(gemm).data
     fill = (0,) * (BATCH_RANK - len(gemm.batch))
     batched = [*fill, *(int(s != 0) for s in gemm.a.batch), *fill, *(int(s != 0) for s in gemm.b.batch)]
-    extents = struct.pack("<5I6IIq", gemm.m, gemm.n, blocks, 1, blocks, *batched, 0, 0)
-    ctas = min(rows * cols * gemm.batches * tile.cluster, device.sms // tile.cluster * tile.cluster)
+    together = tile.cluster * tile.split
+    clusters = rows * cols * gemm.batches
+    if tile.split == 1:
+        clusters = min(clusters, device.sms // together)
     return Launch(
         Kernel("gemm/wgmma.cu", entry, prelude),
-        (ctas, 1, 1),
+        (clusters * together, 1, 1),
         (128 * (1 + tile.consumers), 1, 1),
         (
-            a.tensor_map(Ptr(gemm.a.operand), gemm.batch, tile.bm),
+            a_map,
             b.tensor_map(Ptr(gemm.b.operand), gemm.batch, tile.bn // tile.cluster),
-            out_map,
+            out_map or a_map,
             epilogue_args(gemm),
             Packed(raster, 4),
-            Packed(extents, 8),
+            Packed(struct.pack("<3I6I", gemm.m, gemm.n, -(-gemm.k // BK), *batched), 4),
         ),
-        shared_bytes=stages * stage + (STAGING * tile.consumers if staged else 0) + SLACK,
+        shared_bytes=stages * stage + staging + SLACK,
         overlapped=True,
     )
 
 
 def _band(rows: int, cols: int, tile: Tile, device: DeviceSpec) -> int:
     """Rows of tiles a band: what the tiles in flight together read of A and B is least."""
-    flying = device.sms // tile.cluster
+    flying = device.sms // (tile.cluster * tile.split)
     height = tile.bm * tile.cluster
     return min(range(1, min(rows, 32) + 1), key=lambda band: band * height + min(cols, -(-flying // band)) * tile.bn)
