@@ -208,7 +208,7 @@ class MatmulDescriptor(Descriptor):
             raise InvalidProblemError(
                 f"{self.op}: {self.a_shape} or {self.b_shape} has a negative extent", "give 0 or more"
             )
-        self._check_elements()
+        self.check_elements()
         shape = self.shape
         if self.name not in ("matmul", *NAMED):
             raise InvalidProblemError(f"matmul: there is no name {self.name!r}", f"one of matmul, {', '.join(NAMED)}")
@@ -225,7 +225,8 @@ class MatmulDescriptor(Descriptor):
                     f"pass {name} of shape {shape[-1:] if name == 'bias' else shape}",
                 )
 
-    def _check_elements(self) -> None:
+    def check_elements(self) -> None:
+        """Raises OperandTypeError where the operands' types do not go together, or with what was asked for."""
         a, b, named = self.a_element, self.b_element, NAMED.get(self.name)
         for name, kind in (("a", a), ("b", b)):
             if kind.is_integer or kind is ElementKind.BOOL:
@@ -421,9 +422,9 @@ multiply f32 on tensor cores; strict f32 by default.
 Returns out, [..., M, N]. Raises InvalidProblemError where shapes do not agree, OperandTypeError for a dtype that is not
 taken, OverlapError where out shares memory with an operand.
 """
-register(
-    Op("matmul", MatmulPlan, matmul, samples.matmul, {"name": "matmul"}, peers={"cupy": "matmul", "torch": "matmul"})
-)
+_BACKWARD = "matmul_backward"
+_PEERS = {"cupy": "matmul", "torch": "matmul"}
+register(Op("matmul", MatmulPlan, matmul, samples.matmul, {"name": "matmul"}, backward=_BACKWARD, peers=_PEERS))
 _STAGING = {"tc": "staged through shared memory", "tc_async": "brought in by a cp.async pipeline"}
 
 
@@ -434,7 +435,7 @@ def _named(name: str, element: ElementKind, variant: str) -> Callable[..., Any]:
 
 As `matmul`, with the kernel fixed: tensor-core code for sm_80 and later, operands {_STAGING[variant]}. Any M, N and K.
 """
-    register(Op(name, MatmulPlan, function, samples.matmul, {"name": name}, peers={"cupy": "matmul"}))
+    register(Op(name, MatmulPlan, function, samples.matmul, {"name": name}, backward=_BACKWARD, peers=_PEERS))
     return function
 
 
