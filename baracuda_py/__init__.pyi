@@ -37,6 +37,7 @@ from .plan import LaunchConfig as LaunchConfig
 from .types import LayoutSku as LayoutSku
 from .types import MathPrecision as MathPrecision
 from .ops.gemm.matmul import MatmulDescriptor as MatmulDescriptor
+from .ops.gemm.backward import MatmulGradients as MatmulGradients
 from .ops.gemm.matmul import MatmulPlan as MatmulPlan
 from .types import MisalignedOperandError as MisalignedOperandError
 from .plan import Op as Op
@@ -63,6 +64,7 @@ from .plan import find as find
 from .plan import get_op as get_op
 from .types import known_devices as known_devices
 from .plan import list_ops as list_ops
+from .ops.gemm.backward import matmul_backward as matmul_backward
 from .functional import plan_cache as plan_cache
 from .types import ulp_of as ulp_of
 

@@ -76,7 +76,7 @@ def test_demo_on_the_host(run: Run, small: None) -> None:  # noqa: ARG001
     code, out, err = run("demo", "--device", "cpu")
     assert (code, err) == (0, "")
     assert "NumPy reference backend" in out
-    assert "PASSED: 3 of 3" in out
+    assert "PASSED: 4 of 4" in out
     assert "1 plan for 40 appends" in out
     assert "WriteSlicePlan" in out
     assert "contiguous_chunk" in out
@@ -105,7 +105,21 @@ def test_demo_fails_on_a_wrong_byte(run: Run, small: None, monkeypatch: Any) -> 
     assert code == 1
     assert "FAIL" in out
     assert "bytes of the cache differ" in out
-    assert "FAILED: 2 of 3" in out
+    assert "FAILED: 3 of 4" in out
+
+
+def test_demo_fails_on_a_wrong_product(run: Run, small: None, monkeypatch: Any) -> None:  # noqa: ARG001
+    from baracuda_py.ops.gemm import matmul as module
+
+    def forgets(a: Any, b: Any, *, bias: Any, activation: str) -> Any:
+        return whole(a[:, 1:], b[1:], bias=bias, activation=activation)
+
+    whole = module.matmul
+    monkeypatch.setattr(module, "matmul", forgets)
+    code, out, _ = run("demo", "--device", "cpu", "--tokens", "1")
+    assert code == 1
+    assert "break '|error| <=" in out
+    assert "FAILED: 3 of 4" in out
 
 
 @pytest.mark.parametrize("argv", [("--tokens", "0"), ("--device", "h200"), ("--device", "nonsense")])

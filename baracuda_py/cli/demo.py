@@ -2,7 +2,8 @@
 
 The whole cache is checked byte for byte against NumPy, the written part and the part that must stay as it was. Then it
 shows the plan, the path and the time per append, the fraction of copy bandwidth on a large write, and two elementwise
-ops against their guarantee. With a GPU through CuPy, else on the NumPy reference backend. Exit code 1 on any mismatch.
+ops and a matrix product against their guarantees. With a GPU through CuPy, else on the NumPy reference backend. Exit code
+1 on any mismatch.
 """
 
 from __future__ import annotations
@@ -12,18 +13,17 @@ import contextlib
 import importlib.metadata
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
+
+from .demo_products import exact_gelu, products
+from .machine import POISON, SEED, Machine
+from .terminal import indent, title
 
 __all__ = ["SUMMARY", "arguments", "checkout", "readme", "run"]
 
 SUMMARY = "a checked example: its plan, its path, its speed"
-
-POISON = 0xA5  # every byte of the cache beforehand
-SEED = 20240229
-ROUNDS = 9
 
 
 class Size(NamedTuple):
@@ -66,6 +66,7 @@ def run(given: argparse.Namespace) -> int:
     large = size.huge if given.large else size.large
     steps: tuple[Callable[[], str], ...] = (
         lambda: _append(screen, where, size), lambda: _large(screen, where, large), lambda: _elementwise(screen, where),
+        lambda: products(screen, where),
     )  # fmt: skip
     wrong = 0
     with where.current(), device("cpu" if where.ordinal is None else where.ordinal):
@@ -80,77 +81,6 @@ def run(given: argparse.Namespace) -> int:
     passed = f"{len(steps) - wrong} of {len(steps)} checks"
     screen.print(f"\n[bold red]FAILED[/]: {passed}" if wrong else f"\n[bold green]PASSED[/]: {passed}")
     return int(wrong > 0)
-
-
-class Machine(NamedTuple):
-    """Where the demo runs: an ordinal and CuPy, or None and NumPy."""
-
-    ordinal: int | None
-    xp: Any
-    spec: Any
-    why: str  # why not on a GPU
-
-    @staticmethod
-    def of(text: str | None) -> Machine:
-        import numpy
-
-        from ..runtime.device import current_ordinal, spec_of
-        from ..runtime.driver import cupy_or_none, device_count, require_gpu
-        from ..runtime.toolchain import install_hint
-        from ..types import UnsupportedError
-        from .terminal import device_of
-
-        which = device_of(text)
-        if isinstance(which, str) and which.lower() != "cpu":
-            raise UnsupportedError(
-                f"demo: it runs on a device that is here, and {text!r} is not an ordinal or cpu",
-                "explain takes any device",
-            )
-        if isinstance(which, int) or (which is None and device_count()):
-            cupy = require_gpu(f"demo --device {which}")
-            ordinal = current_ordinal() if which is None else which
-            return Machine(ordinal, cupy, spec_of(ordinal), "")
-        if cupy_or_none() is None:
-            why = f"CuPy cannot be imported. To run on a GPU: {install_hint()}"
-        elif not device_count():
-            why = "CuPy is here and finds no CUDA device. To run on a GPU: a machine with an NVIDIA GPU and driver"
-        else:
-            why = "as asked with --device cpu; without it the demo runs on the GPU"
-        return Machine(None, numpy, spec_of("cpu"), why)
-
-    @contextlib.contextmanager
-    def current(self) -> Iterator[None]:
-        with contextlib.nullcontext() if self.ordinal is None else self.xp.cuda.Device(self.ordinal):
-            yield
-
-    def synchronize(self) -> None:
-        if self.ordinal is not None:
-            self.xp.cuda.get_current_stream().synchronize()
-
-    def host(self, x: Any) -> Any:
-        return x if self.ordinal is None else x.get()
-
-    def poisoned(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """An array whose every byte is POISON."""
-        return self.xp.full(math.prod(shape) * dtype.itemsize, POISON, "uint8").view(dtype).reshape(shape)
-
-    def seconds(self, call: Callable[[], Any]) -> float:
-        """The median time of a call: between events on a GPU, by the clock on the host."""
-        call()
-        times = []
-        for _ in range(ROUNDS if self.ordinal is not None else 3):
-            if self.ordinal is None:
-                began = time.perf_counter()
-                call()
-                times.append(time.perf_counter() - began)
-                continue
-            start, stop = self.xp.cuda.Event(), self.xp.cuda.Event()
-            start.record()
-            call()
-            stop.record()
-            stop.synchronize()
-            times.append(float(self.xp.cuda.get_elapsed_time(start, stop)) * 1e-3)
-        return median(times)
 
 
 # ---- what it embeds -----------------------------------------------------------------------------------------------
@@ -211,7 +141,7 @@ def _append(screen: Any, where: Machine, size: Size) -> str:
     bf16 = ElementKind.BF16.dtype
     table = np.random.default_rng(SEED).standard_normal((256, heads, dim)).astype(bf16)
     shape = (count + size.spare, heads, dim)
-    _title(screen, "1", f"append {count} tokens to a cache bf16{list(shape)} ({bytes_text(math.prod(shape) * 2)})")
+    title(screen, "1", f"append {count} tokens to a cache bf16{list(shape)} ({bytes_text(math.prod(shape) * 2)})")
     screen.print(
         f"  tokens are the bytes of {origin} ({len(text)} B), rows those of a seeded bf16[256, {heads}, {dim}] table"
     )
@@ -240,12 +170,12 @@ def _append(screen: Any, where: Machine, size: Size) -> str:
     plans = plan_cache.info()
 
     plan = WriteSlicePlan.select(WriteSliceDescriptor.of(cache, rows[0], [(0, 1), *window]))
-    _indent(screen, repr(plan))
+    indent(screen, repr(plan))
     shown = plan
     if where.ordinal is None:
         shown = WriteSlicePlan.select(WriteSliceDescriptor.of(cache, rows[0], [(0, 1), *window]), device="h200")
         screen.print("  the same problem on a GPU:")
-    _indent(screen, repr(shown.explain()))
+    indent(screen, repr(shown.explain()))
     per = f"{time_text(spent / (count - 1))} per append" if count > 1 else "one append"
     screen.print(
         f"  {per} (the first, with select: {time_text(first)}); {_in_graph(plan, cache, rows[0])}", highlight=False
@@ -283,7 +213,7 @@ def _large(screen: Any, where: Machine, nbytes: int) -> str:
     if where.ordinal is not None:
         nbytes = min(nbytes, int(where.xp.cuda.runtime.memGetInfo()[0]) // 5)
     rows = nbytes // (heads * dim * 2)
-    _title(
+    title(
         screen, "2", f"one large write of {bytes_text(rows * heads * dim * 2)}, beside a plain copy of the same bytes"
     )
     source = where.xp.arange(rows * heads * dim, dtype="uint16").view(bf16).reshape(rows, heads, dim)
@@ -330,10 +260,9 @@ def _elementwise(screen: Any, where: Machine) -> str:
     from ..types import ElementKind, ulp_of
     from .terminal import show_table
 
-    _title(screen, "3", "elementwise ops against their guarantee (exact values worked out in float64)")
+    title(screen, "3", "elementwise ops against their guarantee (exact values worked out in float64)")
     rng = np.random.default_rng(SEED)
-    gelu = np.vectorize(lambda v: 0.5 * v * math.erfc(-v / math.sqrt(2.0)))
-    exact: dict[str, Callable[..., Any]] = {"add": np.add, "gelu": gelu}
+    exact: dict[str, Callable[..., Any]] = {"add": np.add, "gelu": exact_gelu}
     cells = []
     for name, kind in (
         ("add", ElementKind.BF16),
@@ -358,16 +287,3 @@ def _elementwise(screen: Any, where: Machine) -> str:
         )
     show_table(screen, ("op", "operands", "variant", ">worst error", "promised"), cells)
     return "every element is within its bound"
-
-
-# ---- printing -----------------------------------------------------------------------------------------------------
-
-
-def _title(screen: Any, number: str, text: str) -> None:
-    screen.print(f"\n[bold cyan]{number}[/]", end="  ")
-    screen.print(text, style="bold", markup=False)
-
-
-def _indent(screen: Any, text: str) -> None:
-    for line in text.splitlines():
-        screen.print(f"    {line}", markup=False, style="dim", no_wrap=True, overflow="ellipsis")

@@ -10,7 +10,18 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["bytes_text", "complain", "console", "device_of", "progress", "rate_text", "show_table", "time_text"]
+__all__ = [
+    "bytes_text",
+    "complain",
+    "console",
+    "device_of",
+    "indent",
+    "progress",
+    "rate_text",
+    "show_table",
+    "time_text",
+    "title",
+]
 
 # A pipe has no width: lines are as long as their text, so that grep and diff see whole rows.
 _PIPE_WIDTH = 1000
@@ -60,6 +71,18 @@ def show_table(screen: Console, columns: Sequence[str], rows: Iterable[Sequence[
         screen.print(made)
     for line in drawn.get().splitlines():  # without the spaces that fill every line up to the table's width
         screen.out(line.rstrip(), highlight=False)
+
+
+def title(screen: Console, number: str, text: str) -> None:
+    """The heading of a step."""
+    screen.print(f"\n[bold cyan]{number}[/]", end="  ")
+    screen.print(text, style="bold", markup=False)
+
+
+def indent(screen: Console, text: str) -> None:
+    """A block that belongs to a step, its lines cut at the terminal's width."""
+    for line in text.splitlines():
+        screen.print(f"    {line}", markup=False, style="dim", no_wrap=True, overflow="ellipsis")
 
 
 def progress(screen: Console) -> Progress:

@@ -17,7 +17,7 @@ from ..types import (
 )
 from .descriptor import Descriptor, resolved_strides
 
-__all__ = ["check_operands"]
+__all__ = ["check_operands", "common_device"]
 
 Tensors = Mapping[str, "Tensor | None"]
 
@@ -36,7 +36,7 @@ def check_operands(desc: Descriptor, canonical: Descriptor, tensors: Tensors, de
                 f"{desc.op}: {operand.name} is written and the {tensor.framework} array is read-only",
                 "JAX arrays are immutable, pass a CuPy array" if tensor.framework == "jax" else "pass a writable array",
             )
-    ordinal = _common_device(desc, [(o.name, t) for o, t in present if t is not None], device)
+    ordinal = common_device(desc, [(o.name, t) for o, t in present if t is not None], device)
     feet = {o.name: desc.footprint(o.name, t) for o, t in present if t is not None}
     _check_alignment(canonical, feet)
     _check_overlap(desc, feet)
@@ -73,7 +73,8 @@ def _check_layout(desc: Descriptor, name: str, tensor: Tensor) -> None:
             )
 
 
-def _common_device(desc: Descriptor, present: Sequence[tuple[str, Tensor]], device: DeviceSpec) -> int:
+def common_device(desc: Descriptor, present: Sequence[tuple[str, Tensor]], device: DeviceSpec) -> int:
+    """The CUDA ordinal that the tensors share (-1 on the host), which must be where the plan runs."""
     if not present:
         return HOST_ORDINAL
     for name, tensor in present:

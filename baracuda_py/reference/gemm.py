@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -41,7 +42,7 @@ def _before(desc: Any, a: Array, b: Array, c: Array | None, bias: Array | None, 
     def size(x: Any) -> Any:
         return np.abs(x) if absolute else x
 
-    x = size(desc.alpha) * np.matmul(size(_wide(desc, a)), size(_wide(desc, b)))
+    x: Array = size(desc.alpha) * np.matmul(size(_wide(desc, a)), size(_wide(desc, b)))
     if c is not None and desc.beta:
         x = x + size(desc.beta) * size(_wide(desc, c))
     return x if bias is None else x + size(_wide(desc, bias))
@@ -56,9 +57,7 @@ def matmul(
         return np.asarray(x if residual is None else x + _wide(desc, residual))
 
 
-def _abs_matmul(
-    desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, residual: Array | None = None
-) -> Array:
+def _abs_matmul(desc: Any, a: Array, b: Array, **_: Array) -> Array:
     """L |alpha| |A| |B|, L the activation's Lipschitz constant: how far an error in a product or a sum may carry."""
     with np.errstate(all="ignore"):
         return _ACTIVATIONS[desc.activation.value][1] * _before(desc, a, b, None, None, absolute=True)
@@ -73,14 +72,18 @@ def _abs_epilogue(
         return np.asarray(x if residual is None else x + np.abs(_wide(desc, residual)))
 
 
-def _smallest_normal(desc: Any, **_: Array) -> Array:
+def _smallest_normal(desc: Any, **_: Array) -> float:
     """The output's smallest normal number: times its unit roundoff, half the spacing of its subnormals."""
     import ml_dtypes
 
-    return np.float64(ml_dtypes.finfo(desc.layout("out").element.dtype).smallest_normal)  # type: ignore[return-value]
+    return float(ml_dtypes.finfo(desc.layout("out").element.dtype).smallest_normal)
 
 
-MEASURES = {"abs_matmul": _abs_matmul, "abs_epilogue": _abs_epilogue, "smallest_normal": _smallest_normal}
+MEASURES: Mapping[str, Callable[..., Any]] = {
+    "abs_matmul": _abs_matmul,
+    "abs_epilogue": _abs_epilogue,
+    "smallest_normal": _smallest_normal,
+}
 
 
 def guarantee(desc: Any) -> PrecisionGuarantee:

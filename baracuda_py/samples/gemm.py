@@ -34,7 +34,7 @@ def matmul(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
     elements = ELEMENTS if plain else (NAMED.get(name, ElementKind.BF16),)
     for element in elements:
         yield from _shapes(rng, element, RANDOM if full else RANDOM // 4)
-        yield from _layouts(rng, element)
+        yield from _layouts(rng, element, plain)
         yield from _batches(rng, element)
         yield from _epilogues(rng, element, plain)
         yield from _corners(rng, element)
@@ -64,7 +64,7 @@ def _shapes(rng: np.random.Generator, element: ElementKind, count: int) -> Itera
         yield Sample(f"{element} {m}x{n}x{k}", _pair(rng, m, n, k, element))
 
 
-def _layouts(rng: np.random.Generator, element: ElementKind) -> Iterator[Sample]:
+def _layouts(rng: np.random.Generator, element: ElementKind, plain: bool) -> Iterator[Sample]:
     for order in ("RR", "RC", "CR", "CC"):
         for m, n, k, spare in ((136, 72, 200, 0), (65, 130, 67, 0), (130, 264, 96, 8), (33, 40, 50, 3)):
             a = _stored(rng, (m, k), element, order[0], spare)
@@ -72,7 +72,7 @@ def _layouts(rng: np.random.Generator, element: ElementKind) -> Iterator[Sample]
             yield Sample(f"{element} {order} {m}x{n}x{k}+{spare}", {"a": a, "b": b})
     a, b = values(rng, (60, 82), element, 1.0)[::2, ::2], values(rng, (41, 66), element, 1.0)[:, ::-3]
     yield Sample(f"{element} stepped", {"a": a, "b": b})
-    out = np.asfortranarray(np.zeros((72, 40), element.dtype))
+    out = np.asfortranarray(np.zeros((72, 40), element.dtype if plain else np.float32))
     yield Sample(f"{element} column-major result", {**_pair(rng, 72, 40, 88, element), "out": out})
 
 

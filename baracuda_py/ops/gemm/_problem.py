@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ...plan.descriptor import Layout
 from ...tensor.axes import broadcast_strides, merge_axes
@@ -95,12 +94,13 @@ class Gemm:
 
 def _matrix(name: str, layout: Layout, batch: tuple[int, ...]) -> Matrix:
     lead = broadcast_strides(layout.shape[:-2], layout.strides[:-2], batch)
-    return Matrix(name, layout.element, *layout.strides[-2:], lead, layout.align)
+    row, col = layout.strides[-2:]
+    return Matrix(name, layout.element, row, col, lead, layout.align)
 
 
 def _addend(name: str, layout: Layout, whole: tuple[int, ...]) -> Matrix:
-    strides = broadcast_strides(layout.shape, layout.strides, whole)
-    return Matrix(name, layout.element, *strides[-2:], strides[:-2], layout.align)
+    *lead, row, col = broadcast_strides(layout.shape, layout.strides, whole)
+    return Matrix(name, layout.element, row, col, tuple(lead), layout.align)
 
 
 def gemm_of(layouts: Mapping[str, Layout]) -> Gemm:
@@ -118,7 +118,7 @@ def gemm_of(layouts: Mapping[str, Layout]) -> Gemm:
     gemm = Gemm(m, n, k, extents, a, b, to, dict(zip(addends, rest)), False)
     if _columns(gemm.out, m, n):
         gemm = gemm.swapped
-    return _taller(gemm)
+    return _single(_taller(gemm))
 
 
 def _columns(out: Matrix, m: int, n: int) -> bool:
@@ -130,8 +130,30 @@ def _taller(gemm: Gemm) -> Gemm:
     """A batch of one axis that shares B and whose rows follow on from matrix to matrix is a single product."""
     if len(gemm.batch) != 1 or gemm.b.batch != (0,):
         return gemm
-    if any(x.batch[0] != x.row * gemm.m for x in (gemm.a, gemm.out, *gemm.addends.values())):
+    single = gemm.m == 1  # then any distance from matrix to matrix is one from row to row
+    walked = {"a": gemm.a, "out": gemm.out, **gemm.addends}
+    if not single and any(x.batch[0] != x.row * gemm.m for x in walked.values()):
         return gemm
-    flat: dict[str, Any] = {name: replace(getattr(gemm, name), batch=()) for name in ("a", "b", "out")}
-    addends = {name: replace(x, batch=()) for name, x in gemm.addends.items()}
-    return replace(gemm, m=gemm.m * gemm.batch[0], batch=(), addends=addends, **flat)
+    rows = {name: replace(x, row=x.batch[0] if single else x.row, batch=()) for name, x in walked.items()}
+    a, out = rows.pop("a"), rows.pop("out")
+    b = replace(gemm.b, batch=())
+    return replace(gemm, m=gemm.m * gemm.batch[0], batch=(), a=a, b=b, out=out, addends=rows)
+
+
+def _single(gemm: Gemm) -> Gemm:
+    """The stride along an axis of one element is never taken: it becomes one that bars no vector access or library.
+
+    It is a whole row (column) long and a multiple of 16 bytes.
+    """
+
+    def long(extent: int, x: Matrix) -> int:
+        unit = 16 // x.itemsize
+        return max(1, -(-extent // unit)) * unit
+
+    if gemm.m == 1 and gemm.a.col == 1:
+        gemm = replace(gemm, a=replace(gemm.a, row=long(gemm.k, gemm.a)))
+    if gemm.n == 1 and gemm.b.row == 1:
+        gemm = replace(gemm, b=replace(gemm.b, col=long(gemm.k, gemm.b)))
+    if gemm.m == 1 and gemm.out.col == 1:
+        gemm = replace(gemm, out=replace(gemm.out, row=long(gemm.n, gemm.out)))
+    return gemm

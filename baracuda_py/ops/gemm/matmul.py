@@ -30,7 +30,15 @@ from ...types import (
 from ._candidates import CANDIDATES
 from ._problem import ADDENDS, Gemm, gemm_of
 
-__all__ = ["MatmulDescriptor", "MatmulPlan", "matmul"]
+__all__ = [
+    "MatmulDescriptor",
+    "MatmulPlan",
+    "matmul",
+    "matmul_tc",
+    "matmul_tc_async",
+    "matmul_tc_bf16",
+    "matmul_tc_bf16_async",
+]
 
 HALVES = (ElementKind.F16, ElementKind.BF16)
 OUTPUTS = {
@@ -106,15 +114,13 @@ class MatmulDescriptor(Descriptor):
         self._ints(
             *(f"{n}_shape" for n in ("a", "b", *ADDENDS)), *(f"{n}_strides" for n in ("a", "b", *ADDENDS, "out"))
         )
-        self._kind(
-            "a_element", "b_element", *(f"{n}_element" for n in (*ADDENDS, "out") if getattr(self, f"{n}_element"))
-        )
-        for field, kind in (("activation", Activation), ("math", MathPrecision)):
-            value = getattr(self, field)
-            if isinstance(value, str):
-                object.__setattr__(self, field, _member(kind, value, f"{self.name}: {field}"))
+        elements = (f"{n}_element" for n in ("a", "b", *ADDENDS, "out"))
+        self._kind(*(e for e in elements if getattr(self, e) is not None))
+        object.__setattr__(self, "activation", _member(Activation, self.activation, f"{self.op}: activation"))
+        if self.math is not None:
+            object.__setattr__(self, "math", _member(MathPrecision, self.math, f"{self.op}: math"))
         for value in self.values:
-            object.__setattr__(self, value, float(getattr(self, value)))
+            object.__setattr__(self, value, _scalar(self.op, value, getattr(self, value)))
 
     @classmethod
     def of(
@@ -137,7 +143,14 @@ class MatmulDescriptor(Descriptor):
                 raise OperandTypeError(
                     f"{name}: out holds {fields['out_element']} and out_dtype is {wanted}", "give one of them"
                 )
-        return cls(activation=activation or Activation.IDENTITY, alpha=alpha, beta=beta, math=math, name=name, **fields)  # type: ignore[arg-type]
+        fields |= {"activation": activation or Activation.IDENTITY, "math": math}
+        desc = cls(alpha=alpha, beta=beta, name=name, **fields)
+        if out is not None and len(desc.out_strides or ()) != len(desc.shape):
+            raise InvalidProblemError(
+                f"{name}: out must have shape {desc.shape}, got {intake(out, what=name).shape}",
+                "pass an array of that shape",
+            )
+        return desc
 
     # ---- operands -------------------------------------------------------------------------------------------------
 
@@ -146,7 +159,7 @@ class MatmulDescriptor(Descriptor):
         return self.name
 
     @cached_property
-    def operands(self) -> tuple[Operand, ...]:  # type: ignore[override]
+    def operands(self) -> tuple[Operand, ...]:
         present = (Operand(n) for n in ADDENDS if getattr(self, f"{n}_shape") is not None)
         return (*self.signature_operands[:3], *present)
 
@@ -195,7 +208,7 @@ class MatmulDescriptor(Descriptor):
             raise InvalidProblemError(
                 f"{self.op}: {self.a_shape} or {self.b_shape} has a negative extent", "give 0 or more"
             )
-        self._check_elements()
+        self.check_elements()
         shape = self.shape
         if self.name not in ("matmul", *NAMED):
             raise InvalidProblemError(f"matmul: there is no name {self.name!r}", f"one of matmul, {', '.join(NAMED)}")
@@ -212,7 +225,8 @@ class MatmulDescriptor(Descriptor):
                     f"pass {name} of shape {shape[-1:] if name == 'bias' else shape}",
                 )
 
-    def _check_elements(self) -> None:
+    def check_elements(self) -> None:
+        """Raises OperandTypeError where the operands' types do not go together, or with what was asked for."""
         a, b, named = self.a_element, self.b_element, NAMED.get(self.name)
         for name, kind in (("a", a), ("b", b)):
             if kind.is_integer or kind is ElementKind.BOOL:
@@ -285,10 +299,11 @@ class MatmulDescriptor(Descriptor):
         return replace(self, **filled)
 
     def at(self, given: Any) -> MatmulDescriptor:
-        return replace(self, **{v: float(given[v]) for v in self.values if v in given}) if given else self
+        moved: dict[str, Any] = {v: given[v] for v in self.values if v in given}
+        return replace(self, **moved) if moved else self
 
     def resolve(self, given: Any) -> tuple[tuple[int, ...], dict[str, Any]]:
-        return self.displacements(), {v: float(given.get(v, getattr(self, v))) for v in self.values}
+        return self.displacements(), {v: _scalar(self.op, v, given.get(v, getattr(self, v))) for v in self.values}
 
 
 def _with_axis(layout: Layout, axis: int) -> Layout:
@@ -299,13 +314,20 @@ def _with_axis(layout: Layout, axis: int) -> Layout:
     return layout._replace(shape=tuple(shape), strides=tuple(strides))
 
 
-def _member(kind: Any, value: str, what: str) -> Any:
-    try:
+def _member(kind: Any, value: Any, what: str) -> Any:
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, str) and value.lower() in {m.value for m in kind}:
         return kind(value.lower())
-    except ValueError:
-        raise InvalidProblemError(
-            f"{what}={value!r} is not known", f"one of {', '.join(m.value for m in kind)}"
-        ) from None
+    shown = repr(value) if isinstance(value, str) else f"an object of type {type(value).__name__}"
+    raise InvalidProblemError(f"{what}={shown} is not known", f"one of {', '.join(m.value for m in kind)}")
+
+
+def _scalar(op: str, name: str, value: Any) -> float:
+    """A run-time value as a float. Arrays are refused: reading one that lies on the device would wait for it."""
+    if not isinstance(value, (float, int, np.floating, np.integer)):
+        raise OperandTypeError(f"{op}: {name} must be a number, got {type(value).__name__}", f"{name}=float(...)")
+    return float(value)
 
 
 class MatmulPlan(Plan[MatmulDescriptor]):
@@ -359,6 +381,9 @@ def _function(op: str) -> Callable[..., Any]:
         pref: PlanPreference | None = None,
         device: Any = None,
     ) -> Any:
+        if activation is not None:
+            activation = _member(Activation, activation, f"{op}: activation")
+        values = {"alpha": _scalar(op, "alpha", alpha), "beta": _scalar(op, "beta", beta)}
         operands = {"out": out, "a": a, "b": b}
         operands |= {n: x for n, x in (("c", c), ("bias", bias), ("residual", residual)) if x is not None}
         if math is None and pref is not None:
@@ -380,7 +405,7 @@ def _function(op: str) -> Callable[..., Any]:
 
         return functional.call(
             MatmulPlan, operands, describe, options=(op, tuple(operands), activation, out_dtype, math),
-            values={"alpha": alpha, "beta": beta}, stream=stream, pref=pref, device=device,
+            values=values, stream=stream, pref=pref, device=device,
         )  # fmt: skip
 
     function.__name__ = function.__qualname__ = op
@@ -397,16 +422,23 @@ multiply f32 on tensor cores; strict f32 by default.
 Returns out, [..., M, N]. Raises InvalidProblemError where shapes do not agree, OperandTypeError for a dtype that is not
 taken, OverlapError where out shares memory with an operand.
 """
-register(
-    Op("matmul", MatmulPlan, matmul, samples.matmul, {"name": "matmul"}, peers={"cupy": "matmul", "torch": "matmul"})
-)
-for _name, _named in NAMED.items():
-    globals()[_name] = _function(_name)
-    globals()[
-        _name
-    ].__doc__ = f"""The matrix product of {_named.element} operands by variant `{_named.variant}`, in f32.
+_BACKWARD = "matmul_backward"
+_PEERS = {"cupy": "matmul", "torch": "matmul"}
+register(Op("matmul", MatmulPlan, matmul, samples.matmul, {"name": "matmul"}, backward=_BACKWARD, peers=_PEERS))
+_STAGING = {"tc": "staged through shared memory", "tc_async": "brought in by a cp.async pipeline"}
 
-As `matmul`, with the kernel fixed: sm_80-class tensor-core code, {"synchronous staging through shared memory" if _named.variant == "tc" else "a cp.async pipeline"}. Any M, N and K.
+
+def _named(name: str, element: ElementKind, variant: str) -> Callable[..., Any]:
+    """The function of a name that fixes the variant, registered."""
+    function = _function(name)
+    function.__doc__ = f"""The matrix product of {element} operands by variant `{variant}`, in f32.
+
+As `matmul`, with the kernel fixed: tensor-core code for sm_80 and later, operands {_STAGING[variant]}. Any M, N and K.
 """
-    register(Op(_name, MatmulPlan, globals()[_name], samples.matmul, {"name": _name}, peers={"cupy": "matmul"}))
-    __all__ += [_name]
+    register(Op(name, MatmulPlan, function, samples.matmul, {"name": name}, backward=_BACKWARD, peers=_PEERS))
+    return function
+
+
+matmul_tc, matmul_tc_bf16, matmul_tc_async, matmul_tc_bf16_async = (
+    _named(name, fixed.element, fixed.variant) for name, fixed in NAMED.items()
+)
