@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..runtime.driver import require_gpu
+from ..runtime.driver import bindings, require_gpu
 from ..types import DriverError, InvalidProblemError, UnsupportedError
 from .bound import BoundPlan
 
@@ -54,13 +54,7 @@ class Graph:
         """
         if bound not in self.bounds:
             raise InvalidProblemError("Graph.update: that bound plan is not in this graph", "pass one of graph.bounds")
-        try:
-            from cuda.bindings import driver
-        except ImportError as error:
-            raise UnsupportedError(
-                f"Graph.update needs cuda.bindings ({error})",
-                "pip install 'baracuda-py[cuda12]' (or [cuda13]), or build the Graph again",
-            ) from None
+        driver = bindings()
         bound.update(**operands)
         fresh = self._capture()
         code, *_ = driver.cuGraphExecUpdate(

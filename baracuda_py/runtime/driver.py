@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from functools import lru_cache
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from ..types import DriverError, UnsupportedError
 from .toolchain import install_hint
 
-__all__ = ["cupy", "cupy_or_none", "device_count", "driver_error", "require_gpu"]
+__all__ = ["bindings", "cupy", "cupy_or_none", "device_count", "driver_error", "require_gpu"]
 
 _NO_GPU_MEND = 'pass device="cpu" to run on NumPy arrays, or device="sm_90a" to select, explain and compile only'
 
@@ -52,6 +53,17 @@ def require_gpu(what: str) -> Any:
     if not device_count():
         raise UnsupportedError(f"{what} needs a CUDA device and none is usable here: {_NO_GPU_MEND}")
     return module
+
+
+@lru_cache(maxsize=1)
+def bindings() -> Any:
+    """cuda.bindings.driver, for what CuPy does not reach: tensor maps, launch attributes, graph updates."""
+    try:
+        return importlib.import_module("cuda.bindings.driver")
+    except ImportError as error:
+        raise UnsupportedError(
+            f"this needs cuda.bindings ({error})", "pip install cuda-bindings, or ask for another variant"
+        ) from None
 
 
 def driver_error(error: Exception, doing: str) -> DriverError:

@@ -12,6 +12,7 @@ import numpy as np
 from . import tensormap
 from .compiler import Compiled, compile_kernels
 from .driver import driver_error, require_gpu
+from .overlap import overlapped_launch
 from .steps import WORKSPACE, Call, Copy, Copy2D, Fill, Launch, Packed, Ptr, Run, Scratch, Step, Struct, TensorMap
 from .tensormap import MapEncoder
 
@@ -170,7 +171,9 @@ class _LaunchRunner:
     def __init__(self, step: Launch, function: int, index: Mapping[str, int]) -> None:
         driver = require_gpu("a launch").cuda.driver
         self._step, self._index, self._refused = step, index, driver.CUDADriverError
-        self._launch = partial(driver.launchKernel, function, *step.grid, *step.block, step.shared_bytes)
+        plain = partial(driver.launchKernel, function, *step.grid, *step.block, step.shared_bytes)
+        self._launcher = partial(overlapped_launch, function, step) if step.overlapped else lambda: plain
+        self._launch: Callable[[int, int, int], Any] = self._launcher()
         self._arguments = _Arguments(step.args, index)
         self._lock = threading.Lock()  # the driver copies the arguments before launchKernel returns
 
@@ -187,8 +190,10 @@ class _LaunchRunner:
         own = _Arguments(self._step.args, self._index)
         own.patch(pointers, values, scratch)
 
+        launcher = self._launcher()
+
         def fire(
-            stream: int, launch: Callable[..., None] = self._launch, table: int = own.address, _keep: _Arguments = own
+            stream: int, launch: Callable[..., Any] = launcher, table: int = own.address, _keep: _Arguments = own
         ) -> None:
             launch(stream, table, 0)
 

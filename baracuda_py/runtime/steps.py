@@ -105,7 +105,8 @@ Arg: TypeAlias = "Ptr | Scratch | Run | Packed | TensorMap | Struct | np.generic
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch. `float_atomics` says that the result depends on the order in which threads add."""
+    """One kernel launch. `float_atomics` says that the result depends on the order in which threads add; `overlapped` that
+    it may begin before the kernel ahead of it has ended, for whose end it waits itself (kernels/include/overlap.cuh)."""
 
     kernel: Kernel
     grid: tuple[int, int, int]
@@ -113,6 +114,7 @@ class Launch:
     args: tuple[Arg, ...]
     shared_bytes: int = 0
     float_atomics: bool = False
+    overlapped: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import OrderedDict
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from ..types import DriverError, UnsupportedError
+from ..types import DriverError
+from .driver import bindings
 from .steps import TensorMap
 
 __all__ = ["BYTES", "MapEncoder"]
@@ -20,17 +18,6 @@ _KEPT = 32  # addresses a map remembers
 _DTYPES = {
     "uint8": "UINT8", "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
 }  # fmt: skip
-
-
-@lru_cache(maxsize=1)
-def _driver() -> Any:
-    try:
-        return importlib.import_module("cuda.bindings.driver")
-    except ImportError:
-        raise UnsupportedError(
-            "kernels that copy by TMA need cuda.bindings to encode their tensor maps",
-            "pip install cuda-bindings, or ask for another variant",
-        ) from None
 
 
 class MapEncoder:
@@ -50,7 +37,7 @@ class MapEncoder:
         return known
 
     def _encode(self, address: int) -> bytes:
-        d, m = _driver(), self._map
+        d, m = bindings(), self._map
         big, small = d.cuuint64_t, d.cuuint32_t
         swizzle = f"CU_TENSOR_MAP_SWIZZLE_{m.swizzle}B" if m.swizzle else "CU_TENSOR_MAP_SWIZZLE_NONE"
         error, encoded = d.cuTensorMapEncodeTiled(

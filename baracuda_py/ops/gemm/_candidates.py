@@ -6,7 +6,8 @@ from typing import Any
 
 from ...plan.candidate import Candidate
 from ._cublas import Cublas
+from ._wgmma import Wgmma
 
 __all__ = ["CANDIDATES"]
 
-CANDIDATES: tuple[Candidate[Any], ...] = (Cublas(),)
+CANDIDATES: tuple[Candidate[Any], ...] = (Wgmma(), Cublas())

@@ -1,0 +1,33 @@
+"""Programmatic dependent launch through cuda.bindings: CuPy's launch takes no attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..types import DriverError
+from .driver import bindings
+from .steps import Launch
+
+__all__ = ["overlapped_launch"]
+
+
+def overlapped_launch(function: int, step: Launch) -> Callable[[int, int, int], None]:
+    """A call (stream, argument table, 0) that launches `step` so that it may begin while the kernel before it ends."""
+    d = bindings()
+    attribute = d.CUlaunchAttribute()
+    attribute.id = d.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute.value.programmaticStreamSerializationAllowed = 1
+    config = d.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = step.grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = step.block
+    config.sharedMemBytes = step.shared_bytes
+    config.attrs, config.numAttrs = [attribute], 1
+    launch = d.cuLaunchKernelEx
+
+    def fire(stream: int, table: int, _extra: int) -> None:
+        config.hStream = stream
+        error = launch(config, function, table, 0)[0]
+        if error:
+            raise DriverError(f"launching {step.kernel}: {error.name}", int(error), error.name)
+
+    return fire

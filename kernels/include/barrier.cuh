@@ -1,0 +1,61 @@
+// Shared-memory barriers (mbarrier) that count arrivals and bytes, clusters and named barriers. PTX ISA 8.7, section 9.7.13.
+// Shared memory is addressed by 32-bit shared-window addresses throughout.
+#pragma once
+#include "dtype.cuh"
+
+__device__ __forceinline__ u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
+
+// One lane of the warp, the same at every call; cheaper to the assembler than threadIdx.x == 0.
+__device__ __forceinline__ bool elected() {
+  u32 yes;
+  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(yes));
+  return yes;
+}
+
+namespace barrier {
+
+__device__ __forceinline__ void init(u32 b, u32 arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(b), "r"(arrivals)); }
+__device__ __forceinline__ void fence_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+// One arrival that also announces `bytes` to come.
+__device__ __forceinline__ void expect(u32 b, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void arrive(u32 b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(b) : "memory"); }
+__device__ __forceinline__ void arrive_in_cluster(u32 b, u32 rank) {
+  asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [r]; }" ::"r"(b), "r"(rank) : "memory");
+}
+
+// Waits until the phase of that parity is over. A fresh barrier is in phase 0, and the one before it, of parity 1, is over.
+__device__ __forceinline__ void wait(u32 b, u32 parity) {
+#ifdef WAIT_LIMIT  // a debug build: a pipeline that hangs is stopped
+  for (u32 i = 0; i < WAIT_LIMIT; ++i) {
+    u32 over;
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(over) : "r"(b), "r"(parity) : "memory");
+    if (over) return;
+  }
+  __trap();
+#else
+  asm volatile(
+      "{ .reg .pred p;\n"
+      "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+      "@p bra OVER;\n"
+      "bra AGAIN;\n"
+      "OVER: }" ::"r"(b), "r"(parity) : "memory");
+#endif
+}
+
+}  // namespace barrier
+
+namespace cluster {
+
+__device__ __forceinline__ u32 rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
+// Every thread of every CTA of the cluster.
+__device__ __forceinline__ void sync() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+}  // namespace cluster
+
+// `threads` threads meet at named barrier `id` (0 is __syncthreads).
+__device__ __forceinline__ void meet(u32 id, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }

@@ -1,0 +1,37 @@
+// Warpgroup matrix instructions: operand descriptors, and the fences around the asynchronous products (PTX ISA 8.7, section
+// 9.7.15). The product itself is generated text (baracuda_py/ops/gemm/_wgmma.py), since its operand list has a register for
+// every accumulator: wgmma(acc, a, b, accumulate) for m64nNk16.
+#pragma once
+#include "barrier.cuh"
+
+namespace warpgroup {
+
+// A 16-bit operand tile in 128-byte swizzled rows of 64 elements, in slabs of 64 (K-major: rows of k, a slab holds all of MN;
+// MN-major: rows of mn, a slab holds 64 of MN and all BK of K). Address in units of 16 bytes in the low word.
+template <bool MN_MAJOR, int BK> __device__ __forceinline__ u64 descriptor(u32 address) {
+  constexpr u64 LBO = MN_MAJOR ? BK * 128 : 16, SBO = 1024;
+  return u64((address & 0x3ffff) >> 4) | (LBO >> 4) << 16 | (SBO >> 4) << 32 | u64(1) << 62;
+}
+// What to add to a descriptor for the next 16 of k, and for the next 64 of mn.
+template <bool MN_MAJOR> constexpr u32 NEXT_K16 = (MN_MAJOR ? 16 * 128 : 32) >> 4;
+constexpr u32 NEXT_64 = 64 * 128 >> 4;  // BK is 64
+
+__device__ __forceinline__ void arrive() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
+
+// Keeps the compiler from moving accumulators across a fence.
+template <int N> __device__ __forceinline__ void pin(float (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(x[i])::"memory");
+}
+
+template <int REGISTERS> __device__ __forceinline__ void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
+template <int REGISTERS> __device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
+
+// Four 8x8 matrices of 16-bit pairs; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void store_matrices(u32 address, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
+}  // namespace warpgroup
