@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,19 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from benchmarks import harness
+from baracuda_py.types import DeviceSpec
+from benchmarks import gemm_rows, harness, sweep
 from benchmarks.floor import SHAPES, STREAMS, floor_source, kernel_name, matched
 from benchmarks.gpu import Sensor
 from benchmarks.harness import Bench, Contender
 from benchmarks.operands import Kit, TorchCall, dtype_of
-from benchmarks.products import Product
+from benchmarks.products import Product, plan_of
 from benchmarks.report import plots, sections
 from benchmarks.results import Record, best_peer, judged, read, write_line
 from benchmarks.row import Row
-from benchmarks.run import chosen, compared, described
+from benchmarks.run import QUICK, Session, chosen, compared, described
+from benchmarks.selection import report
+from benchmarks.shapes import SHAPES as PRODUCTS
 from benchmarks.stats import alternated, geometric_mean, paired_ratio, paired_spread, repeats_for, rotation, slug
 from benchmarks.tables import between_markers, cells, headings, markdown, verdict
 from benchmarks.target import Target
@@ -119,11 +123,23 @@ def test_a_compute_row_holds_paired_ratios_rates_clock_and_power() -> None:
     assert judged(got, [Target(1.1, "paired", "cublas")])["met"] is True
 
 
+class HostKit(Kit):
+    """Operands in host memory."""
+
+    def normal(self, shape: tuple[int, ...], dtype: str, *, positive: bool = False) -> Any:
+        return np.zeros(shape, dtype_of(dtype))
+
+    empty = normal
+
+
 class FakeBench(Bench):
     """Bursts without a device: each contender takes what it is told, and the order is written down."""
 
     def __init__(self, replay_us: dict[str, float]) -> None:
-        self.took, self.order = replay_us, []
+        self.took, self.order, self.kit = replay_us, [], HostKit(use_torch=False)
+
+    def contender(self, name: str, calls: Any, *, graph: bool = True, launches: int = 16) -> Contender:
+        return Contender(name, tuple(calls), lambda: None, max(launches, len(calls)) if graph else len(calls))
 
     def replay_us(self, contender: Contender, meanwhile: Any = None, repeats: int = 1) -> float:
         self.order.append((contender.name, repeats))
@@ -141,6 +157,55 @@ def test_bursts_alternate_and_last_five_milliseconds(monkeypatch: pytest.MonkeyP
     assert bench.order == [("ours", 1), ("cublas", 1), ("ours", 3), ("cublas", 2), ("cublas", 2), ("ours", 3)]
     assert seen == ["ours", "cublas", "cublas", "ours"]
     assert timings == {"ours": [100.0, 100.0], "cublas": [162.5, 162.5]}
+
+
+class Unbound:
+    """Stands for a bound plan."""
+
+    def __init__(self, plan: Any) -> None:
+        self.plan = plan
+
+    def __call__(self) -> None:
+        raise AssertionError("nothing is launched")
+
+
+@pytest.fixture
+def h200(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """An H200 with cuBLAS, as far as selection goes."""
+    spec = DeviceSpec.named("h200").with_libraries(frozenset({"cublas"}))
+    monkeypatch.setattr(bp.MatmulPlan, "bind", lambda self, **_: Unbound(self))
+    monkeypatch.setattr(harness, "WARM_SECONDS", 0.0)
+    plan_of.cache_clear()
+    with bp.device(spec):
+        yield spec
+    plan_of.cache_clear()
+
+
+def test_a_row_of_products_names_our_kernel_and_what_select_takes(h200: Any) -> None:  # noqa: ARG001
+    session = Session.__new__(Session)
+    session.kit, session.effort = HostKit(use_torch=False), QUICK
+    session.bench = FakeBench({"ours": 160.0, "cublas": 320.0, "select": 160.0})
+    session.sensor = Sensor.__new__(Sensor)
+    session.sensor._samples, session.sensor._nvml = {}, None
+    row = gemm_rows._compute("x", Product(64, 64, 64), gemm_rows.faster(1.5), select=True)
+    got = judged(session._measured(row), row.targets)
+    assert got["variant"] not in (None, "cublas") and got["sku"].endswith("@sm_90a") and got["met"] is True
+    assert got["peers"]["cublas"]["speedup"] == 2.0 and "cublas.cublas@" in got["peers"]["cublas"]["sku"]
+    assert (got["clock_mhz"], got["flops"]) == (None, 2 * 64**3)
+    assert "graphs of 64 over 64 sets" in got["discipline"]
+    assert len(cells(got | {"group": "gemm", "name": "x"})) == len(headings("gemm"))
+
+
+def test_a_sweep_times_every_rival(h200: Any) -> None:
+    shape = PRODUCTS[3]
+    plans, chosen = sweep.rivals(shape, h200)
+    bench = FakeBench({str(p.sku): 1000.0 + i for i, p in enumerate(plans)})
+    got = sweep.measured(bench, shape, plans)
+    assert len(got["timed"]) == len(plans) and not got["failed"]
+    assert {t["variant"] for t in got["timed"]} == {p.sku.variant for p in plans}
+    assert "select: within 5 % of the best on 100.0%," in report(
+        [got | {"name": shape.name, "selected": {"variant": chosen.sku.variant, "config": chosen.sku.config}}]
+    )
 
 
 def test_a_sensor_keeps_contenders_apart() -> None:
@@ -166,15 +231,6 @@ def test_what_a_row_describes_is_what_its_operands_are() -> None:
     fused = Product(8, 12, 16, "float32", epilogue=True)
     made = fused.operands(HostKit())
     assert bp.MatmulDescriptor.of(**made, activation="gelu").canonical() == fused.descriptor().canonical()
-
-
-class HostKit(Kit):
-    """Operands in host memory."""
-
-    def normal(self, shape: tuple[int, ...], dtype: str, *, positive: bool = False) -> Any:
-        return np.zeros(shape, dtype_of(dtype))
-
-    empty = normal
 
 
 def test_ragged_is_a_pitch_of_no_multiple_of_16_bytes() -> None:
