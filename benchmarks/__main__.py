@@ -38,7 +38,7 @@ def main() -> None:
     rows = chosen(given.rows)
     if given.list:
         for row in rows:
-            console.print(f"{row.key:48} {row.target or ''}", highlight=False)
+            console.print(f"{row.key:48} {', '.join(map(str, row.targets))}", highlight=False)
         return
     session = Session(QUICK if given.quick else FULL, use_torch=not given.no_torch, use_compile=given.compile)
     path: Path | None = given.out

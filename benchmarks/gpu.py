@@ -16,7 +16,7 @@ class Sensor:
     """SM clock and power of the current device; silent where NVML cannot be had."""
 
     def __init__(self) -> None:
-        self._samples: list[tuple[float, float]] = []
+        self._samples: dict[str, list[tuple[float, float]]] = {}
         self._nvml: Any = None
         self._handle: Any = None
         with contextlib.suppress(Exception):
@@ -27,20 +27,19 @@ class Sensor:
             self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(cupy.cuda.Device().pci_bus_id)
             self._nvml = pynvml
 
-    def sample(self) -> None:
-        """Reads both once."""
+    def sample(self, name: str) -> None:
+        """Reads both once, while the contender of that name runs."""
         if self._nvml is None:
             return
         with contextlib.suppress(self._nvml.NVMLError):
             clock = self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM)
-            self._samples.append((clock, self._nvml.nvmlDeviceGetPowerUsage(self._handle) / 1e3))
+            self._samples.setdefault(name, []).append((clock, self._nvml.nvmlDeviceGetPowerUsage(self._handle) / 1e3))
 
-    def take(self) -> dict[str, float | None]:
-        """The medians since the last `take`."""
-        samples, self._samples = self._samples, []
-        if not samples:
-            return {"sm_mhz": None, "watts": None}
-        return {"sm_mhz": median(s[0] for s in samples), "watts": round(median(s[1] for s in samples))}
+    def take(self) -> dict[str, tuple[float | None, float | None]]:
+        """Each contender's median clock and power since the last `take`, and all of them together under ``""``."""
+        samples, self._samples = self._samples, {}
+        samples[""] = [s for each in samples.values() for s in each]
+        return {name: _medians(each) for name, each in samples.items()}
 
     def driver(self) -> str | None:
         """The driver's version."""
@@ -48,6 +47,12 @@ class Sensor:
             return None
         version = self._nvml.nvmlSystemGetDriverVersion()
         return version.decode() if isinstance(version, bytes) else str(version)
+
+
+def _medians(samples: list[tuple[float, float]]) -> tuple[float | None, float | None]:
+    if not samples:
+        return None, None
+    return median(s[0] for s in samples), round(median(s[1] for s in samples))
 
 
 def machine(sensor: Sensor, torch: Any) -> dict[str, Any]:

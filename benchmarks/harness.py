@@ -1,4 +1,4 @@
-"""Timing on the device: cold L2 by rotation, graphs, events, and contenders in alternating rounds."""
+"""Timing on the device: cold L2 by rotation, graphs, events, warm bursts, and contenders in alternating rounds."""
 
 from __future__ import annotations
 
@@ -12,32 +12,40 @@ from typing import Any
 import numpy as np
 
 from .floor import SHAPES, Floor, Shape, Stream
-from .operands import Call, Kit
-from .stats import alternated, paired_ratio, paired_spread, rotation
+from .operands import Call, Kit, TorchCall
+from .stats import alternated, paired_ratio, paired_spread, repeats_for, rotation
 from .target import FLOOR
 
 __all__ = ["COLD_BYTES", "OURS", "Bench", "Contender", "Timing", "is_torch"]
 
 OURS = "ours"
 COLD_BYTES = 600_000_000
-GRAPH_LAUNCHES = 16
 EVENT_BATCH = 4
 GRAPH_LIMIT_US = 100.0
+WARM_SECONDS = 0.6  # of load before compute-bound work is timed: clocks and power settle
+BURST_US = 5000.0
+
+Sampler = Callable[[str], Any]
+"""Reads clock and power for the contender of that name."""
 
 
-def is_torch(name: str) -> bool:
-    """Whether a contender of this name launches through torch, and so is captured by it."""
-    return name.split(".")[0] == "torch"
+def is_torch(name: str, call: Call) -> bool:
+    """Whether a contender launches through torch, and so is captured by it: its name or its calls say so."""
+    return name.split(".")[0] == "torch" or isinstance(call, TorchCall)
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Calls over rotating operands, and one graph of them."""
+    """Calls over rotating operands, and `replay`, which makes `launches` of them: one graph, or call after call."""
 
     name: str
     calls: tuple[Call, ...]
     replay: Call
     launches: int
+
+    @property
+    def torch(self) -> bool:
+        return is_torch(self.name, self.calls[0])
 
 
 @dataclass
@@ -92,39 +100,46 @@ class Bench:
 
     # ---- one contender -------------------------------------------------------------------------------------------
 
-    def contender(self, name: str, calls: Sequence[Call]) -> Contender:
-        """Runs every call once, then captures them into one graph of at least `GRAPH_LAUNCHES` launches."""
-        launches = len(calls) * -(-GRAPH_LAUNCHES // len(calls))
-        order = [calls[i % len(calls)] for i in range(launches)]
+    def contender(self, name: str, calls: Sequence[Call], *, graph: bool = True, launches: int = 16) -> Contender:
+        """Runs every call once, then captures them into one graph of at least `launches`; without `graph`, a replay makes
+        each call once, for work so long that the host keeps ahead."""
+        torch = is_torch(name, calls[0])
         self.kit.synchronize()
-        with self._current(name):
+        with self._current(torch):
             for call in calls:
                 call()
             self.stream.synchronize()
-        replay = self._torch_graph(order) if is_torch(name) else self._cupy_graph(order)
-        return Contender(name, tuple(calls), replay, launches)
+        if not graph:
+            return Contender(name, tuple(calls), lambda: [call() for call in calls], len(calls))
+        order = list(calls) * -(-launches // len(calls))
+        replay = self._torch_graph(order) if torch else self._cupy_graph(order)
+        return Contender(name, tuple(calls), replay, len(order))
 
-    def graph_us(self, contender: Contender, meanwhile: Call | None = None) -> float:
-        """One replay on a cold L2, in microseconds a launch. `meanwhile` is called while the graph runs."""
+    def replay_us(self, contender: Contender, meanwhile: Sampler | None = None, repeats: int = 1) -> float:
+        """A few replays that find the L2 cold, in microseconds a launch. `meanwhile` is called while they run.
+
+        The launch of the first hides behind the read of clean bytes.
+        """
         import cupy
 
         start, stop = cupy.cuda.Event(), cupy.cuda.Event()
-        with self._current(contender.name):
+        with self._current(contender.torch):
             self._scrub()
             start.record(self.stream)
-            contender.replay()
+            for _ in range(repeats):
+                contender.replay()
             stop.record(self.stream)
             if meanwhile is not None:
-                meanwhile()
+                meanwhile(contender.name)
             stop.synchronize()
-        return float(cupy.cuda.get_elapsed_time(start, stop)) * 1e3 / contender.launches
+        return float(cupy.cuda.get_elapsed_time(start, stop)) * 1e3 / (contender.launches * repeats)
 
     def event_us(self, contender: Contender, first: int) -> float:
         """The median of a few single launches, each between two events, enqueued behind one read of clean bytes."""
         import cupy
 
         pairs = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in range(EVENT_BATCH)]
-        with self._current(contender.name):
+        with self._current(contender.torch):
             self._scrub()
             for i, (start, stop) in enumerate(pairs):
                 start.record(self.stream)
@@ -134,10 +149,10 @@ class Bench:
         return median(float(cupy.cuda.get_elapsed_time(a, b)) * 1e3 for a, b in pairs)
 
     @contextlib.contextmanager
-    def _current(self, name: str) -> Any:
+    def _current(self, torch: bool) -> Any:
         """Makes the timing stream current, for CuPy and, where it launches, for torch."""
         with self.stream, contextlib.ExitStack() as stack:
-            if is_torch(name):
+            if torch:
                 stack.enter_context(self.kit.torch.cuda.stream(self._torch_stream))
             yield
 
@@ -179,8 +194,8 @@ class Bench:
         best: tuple[float, Contender, Shape] | None = None
         for shape in SHAPES:
             contender = self.contender(FLOOR, [self.floor.call(shape, reads, write) for reads, write in sets])
-            self.graph_us(contender)
-            us = median(self.graph_us(contender) for _ in range(samples))
+            self.replay_us(contender)
+            us = median(self.replay_us(contender) for _ in range(samples))
             if best is None or us < best[0]:
                 best = us, contender, shape
         assert best is not None
@@ -188,12 +203,14 @@ class Bench:
 
     # ---- all together --------------------------------------------------------------------------------------------
 
-    def contenders(self, sets: Sequence[Mapping[str, Call]]) -> tuple[list[Contender], dict[str, str]]:
+    def contenders(
+        self, sets: Sequence[Mapping[str, Call]], *, graph: bool = True
+    ) -> tuple[list[Contender], dict[str, str]]:
         """A contender a name, from operand sets that each hold a call a name; peers that fail become an error text."""
         ready, failed = [], {}
         for name in sets[0]:
             try:
-                ready.append(self.contender(name, [s[name] for s in sets]))
+                ready.append(self.contender(name, [s[name] for s in sets], graph=graph))
             except Exception as error:
                 if name == OURS:
                     raise
@@ -204,15 +221,31 @@ class Bench:
         self,
         contenders: Sequence[Contender],
         rounds: int,
-        meanwhile: Callable[[], Any] | None = None,
+        meanwhile: Sampler | None = None,
     ) -> dict[str, Timing]:
         """Every contender once a round, the order alternated. `meanwhile` is called while each graph runs."""
         self.warm_up(0.05)
         timings = {c.name: Timing() for c in contenders}
         for contender in contenders:
-            self.graph_us(contender)
+            self.replay_us(contender)
         for index in range(rounds):
             for contender in alternated(contenders, index):
-                timings[contender.name].graph_us.append(self.graph_us(contender, meanwhile))
+                timings[contender.name].graph_us.append(self.replay_us(contender, meanwhile))
                 timings[contender.name].event_us.append(self.event_us(contender, index * EVENT_BATCH))
+        return timings
+
+    def bursts(
+        self, contenders: Sequence[Contender], rounds: int, meanwhile: Sampler | None = None
+    ) -> dict[str, list[float]]:
+        """Microseconds a launch in every round, in bursts of about `BURST_US`, the order alternated, on a card that this
+        very work has kept busy for `WARM_SECONDS`."""
+        repeats = {c.name: repeats_for(self.replay_us(c) * c.launches, BURST_US) for c in contenders}
+        end = perf_counter() + WARM_SECONDS
+        while perf_counter() < end:
+            for contender in contenders:
+                self.replay_us(contender, repeats=repeats[contender.name])
+        timings: dict[str, list[float]] = {c.name: [] for c in contenders}
+        for index in range(rounds):
+            for contender in alternated(contenders, index):
+                timings[contender.name].append(self.replay_us(contender, meanwhile, repeats[contender.name]))
         return timings

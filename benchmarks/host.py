@@ -39,6 +39,11 @@ class HostRow:
         """What ``--rows`` matches and what the row is called in results."""
         return f"{self.group}/{self.name}"
 
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """What is asked."""
+        return () if self.target is None else (self.target,)
+
 
 # ---- calls ---------------------------------------------------------------------------------------------------
 

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Call", "Kit", "dtype_of", "itemsize"]
+__all__ = ["Call", "Kit", "TorchCall", "dtype_of", "itemsize"]
 
 Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class TorchCall:
+    """A call that launches through torch, whatever its contender is called: torch captures it, on torch's stream."""
+
+    function: Call
+
+    def __call__(self) -> Any:
+        return self.function()
+
 
 _BLOCK_ELEMENTS = 1 << 23
 _STEP_BYTES = 1 << 20

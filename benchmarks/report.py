@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from .tables import between_markers, cells, headings, markdown
 
 __all__ = ["plots", "sections", "summary"]
 
+SQUARES_TARGET = 1.03
 OURS_COLOUR, FLOOR_COLOUR, MARK_COLOUR = "#2f6fab", "#888888", "#c0392b"
 PEER_COLOURS = ("#e08e0b", "#5a9e4b", "#8e6bb0", "#7f5539")
 
@@ -28,7 +30,10 @@ def summary(results: Results) -> str:
     meta = results.meta
     good = [r for r in results.rows if "error" not in r]
     ratios = [r["floor"]["ratio"] for r in good if "floor" in r]
-    speedups = [best[1] for r in good if "floor" in r and (best := best_peer(r))]
+    speedups = [best[1] for r in good if _on_device(r) and (best := best_peer(r))]
+    squares = [
+        r["peers"]["cublas"]["speedup"] for r in good if _square(r) and "speedup" in r["peers"].get("cublas", {})
+    ]
     missed = [r["row"] for r in good if r["met"] is False]
     failed = [r["row"] for r in results.rows if "error" in r]
     machine = ", ".join(
@@ -49,10 +54,24 @@ def summary(results: Results) -> str:
         )
     if speedups:
         lines.append(f"Against the best peer of each row: geometric mean {geometric_mean(speedups):.2f}×.")
+    if squares:
+        lines.append(
+            f"Square products in bf16 and f16 against cuBLAS: geometric mean {geometric_mean(squares):.3f}× of "
+            f"{len(squares)} rows (target {SQUARES_TARGET})."
+        )
     lines.append(f"Targets missed: {', '.join(missed) or 'none'}.")
     if failed:
         lines.append(f"Rows that failed: {', '.join(failed)}.")
     return "\n".join(f"- {line}" for line in lines)
+
+
+def _on_device(record: Record) -> bool:
+    return "floor" in record or "tflops" in record
+
+
+def _square(record: Record) -> bool:
+    """A plain square product of 16-bit operands: rows in both, the result in their type."""
+    return re.fullmatch(r"gemm/(bf16|f16) \d+³", record["row"]) is not None
 
 
 # ---- plots ---------------------------------------------------------------------------------------------------
@@ -64,8 +83,13 @@ def plots(results: Results, directory: Path) -> list[Path]:
 
     matplotlib.use("Agg")
     name = slug(results.meta.get("gpu", "gpu"))
-    rows = [r for r in results.rows if "floor" in r and "error" not in r]
-    drawn: dict[str, Callable[[list[Record]], Any]] = {"floor": _floor_bars, "peers": _peer_bars, "sweep": _sweep}
+    rows = [r for r in results.rows if _on_device(r) and "error" not in r]
+    drawn: dict[str, Callable[[list[Record]], Any]] = {
+        "floor": _floor_bars,
+        "peers": _peer_bars,
+        "sweep": _sweep,
+        "gemm": _squares,
+    }
     written = []
     for kind, draw in drawn.items():
         figure = draw(rows)
@@ -97,6 +121,7 @@ def _bars(labels: list[str], values: list[float], colours: list[str], title: str
 
 def _floor_bars(rows: list[Record]) -> Any:
     """Our time over the floor's, a bar a row; a tick where the target is a multiple of F."""
+    rows = [r for r in rows if "floor" in r]
     if not rows:
         return None
     values = [r["floor"]["ratio"] for r in rows]
@@ -148,6 +173,37 @@ def _sweep(rows: list[Record]) -> Any:
         axes.legend(fontsize=7, frameon=False)
         axes.grid(alpha=0.25)
     return figure
+
+
+def _squares(rows: list[Record]) -> Any:
+    """TFLOP/s of the square products by size, ours beside the peers'."""
+    from matplotlib.figure import Figure
+
+    families: dict[str, list[Record]] = {}
+    for row in rows:
+        if _square(row):
+            families.setdefault(row["dtype"], []).append(row)
+    if not families:
+        return None
+    figure = Figure(figsize=(4.2 * len(families), 3.6), layout="constrained")
+    for axes, (dtype, family) in zip(figure.subplots(1, len(families), squeeze=False)[0], families.items()):
+        family.sort(key=lambda r: r["flops"])
+        axes.plot(*_rates(family, lambda r: r), label="ours", color=OURS_COLOUR, marker="o", markersize=4)
+        for colour, peer in zip(PEER_COLOURS, dict.fromkeys(p for r in family for p in r["peers"])):
+            axes.plot(*_rates(family, lambda r: r["peers"].get(peer, {})), label=peer, color=colour, marker=".")  # noqa: B023
+        axes.set_xscale("log", base=2)
+        axes.set_ylim(bottom=0)
+        axes.set_title(f"square products, {dtype}", fontsize=10)
+        axes.set_xlabel("M = N = K", fontsize=8)
+        axes.set_ylabel("TFLOP/s, steady state", fontsize=8)
+        axes.legend(fontsize=7, frameon=False)
+        axes.grid(alpha=0.25)
+    return figure
+
+
+def _rates(rows: list[Record], figures: Callable[[Record], Record]) -> tuple[list[int], list[float]]:
+    points = [(row["shape"][0], figures(row)["tflops"]) for row in rows if "tflops" in figures(row)]
+    return [n for n, _ in points], [rate for _, rate in points]
 
 
 def _curve(axes: Any, rows: list[Record], time_of: Callable[[Record], float | None], label: str, **style: Any) -> None:

@@ -1,22 +1,21 @@
-"""The rows timed on the device: what is run, how many bytes are useful, who the peers are, what is asked."""
+"""The memory-bound rows: what is run, how many bytes are useful, who the peers are, what is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
 from typing import Any
 
 from .floor import Floor
 from .harness import OURS
-from .operands import Call, Kit, itemsize
+from .operands import Kit, itemsize
 from .peers import cupy_call, torch_function
+from .row import Calls, Row
 from .target import Target
 
-__all__ = ["ROWS", "Row", "write_slice_plan"]
+__all__ = ["ROWS", "write_slice_plan"]
 
-Calls = dict[str, Call]
 Ranges = tuple[tuple[int, int], ...]
 
 LARGE = (16384, 8192)
@@ -33,35 +32,6 @@ SWEPT = {
     "bfloat16": ((4, 1024), (32, 1024), (256, 1024), (2048, 1024), (16384, 1024)),
     "float32": ((2, 1024), (1024, 1024)),
 }
-
-
-@dataclass(frozen=True)
-class Row:
-    """One figure.
-
-    `make` builds one set of operands and returns a call a contender, "ours" first; it is called once a rotating set.
-    `read` and `written` are the useful bytes: each input once, each output once.
-    """
-
-    group: str
-    name: str
-    op: str
-    shape: tuple[int, ...]
-    dtype: str
-    read: int
-    written: int
-    make: Callable[[Kit], Calls]
-    target: Target | None = None
-
-    @property
-    def key(self) -> str:
-        """What ``--rows`` matches and what the row is called in results."""
-        return f"{self.group}/{self.name}"
-
-    @property
-    def bytes(self) -> int:
-        """Useful bytes, read and written."""
-        return self.read + self.written
 
 
 # ---- write_slice ---------------------------------------------------------------------------------------------

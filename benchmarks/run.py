@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 from . import results
 from .floor import matched
+from .gemm_rows import GEMM_ROWS
 from .gpu import Sensor, machine
-from .harness import COLD_BYTES, OURS, Bench
+from .harness import BURST_US, COLD_BYTES, OURS, WARM_SECONDS, Bench
 from .host import HOST_ROWS, HostRow
-from .operands import Kit
+from .operands import Call, Kit
 from .results import Record
-from .rows import ROWS, Row
-from .stats import rotation
+from .row import Row
+from .rows import ROWS
+from .stats import paired_ratio, paired_spread, rotation
 from .target import FLOOR
 
 __all__ = ["FULL", "QUICK", "Effort", "Session", "chosen"]
@@ -30,13 +33,16 @@ class Effort:
     host_batches: int
 
 
+GRAPH_FLOPS = 60e9
+"""Less than this is under 100 us on the fastest cards, where a launch is what it costs in a graph."""
+
 FULL = Effort(rounds=12, host_batches=40)
 QUICK = Effort(rounds=4, host_batches=8)
 
 
 def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
     """The rows whose key holds one of `patterns`; every row where there are none."""
-    rows: list[Row | HostRow] = [*ROWS, *HOST_ROWS]
+    rows: list[Row | HostRow] = [*ROWS, *GEMM_ROWS, *HOST_ROWS]
     return [r for r in rows if not patterns or any(p in r.key for p in patterns)]
 
 
@@ -61,8 +67,7 @@ class Session:
             began = perf_counter()
             record: Record = {"kind": "row", "row": row.key, "group": row.group, "name": row.name}
             try:
-                measured = self._device(row) if isinstance(row, Row) else self._host(row)
-                record = results.judged(record | measured, row.target)
+                record = results.judged(record | self._measured(row), row.targets)
             except Exception as error:
                 record |= {"error": f"{type(error).__name__}: {error}"}
             self.kit.release()
@@ -70,11 +75,13 @@ class Session:
             results.write_line(path, record)
             yield record
 
-    def _host(self, row: HostRow) -> Record:
-        return row.measure(self.kit, self.effort.host_batches)
-
-    def _device(self, row: Row) -> Record:
+    def _measured(self, row: Row | HostRow) -> Record:
+        if isinstance(row, HostRow):
+            return row.measure(self.kit, self.effort.host_batches)
         sets = [row.make(self.kit) for _ in range(rotation(row.bytes, COLD_BYTES))]
+        return self._compute(row, sets) if row.flops else self._memory(row, sets)
+
+    def _memory(self, row: Row, sets: Sequence[Mapping[str, Call]]) -> Record:
         contenders, failed = self.bench.contenders(sets)
         stream = matched(row.read, row.written)
         floor, shape = self.bench.matched_floor(stream)
@@ -90,14 +97,9 @@ class Session:
                     "ratio": ratio,
                     "spread": spread,
                 }
-        plan = getattr(sets[0][OURS], "plan", None)
+        clock, power = self.sensor.take()[""]
         return {
-            "op": row.op,
-            "shape": row.shape,
-            "dtype": row.dtype,
-            "read_bytes": row.read,
-            "written_bytes": row.written,
-            "sku": None if plan is None else str(plan.sku),
+            **described(row, sets[0][OURS]),
             "discipline": f"graph of {contenders[0].launches} over {len(sets)} sets, clean read before each graph",
             "us": ours.us,
             "figure": "graph" if ours.by_graph else "event",
@@ -106,5 +108,63 @@ class Session:
             "tbps": row.bytes / ours.us / 1e6,
             "floor": against.pop(FLOOR) | {"stream": str(stream), "shape": str(shape)},
             "peers": against,
-            **self.sensor.take(),
+            "clock_mhz": clock,
+            "power_w": power,
         }
+
+    def _compute(self, row: Row, sets: Sequence[Mapping[str, Call]]) -> Record:
+        graph = row.flops < GRAPH_FLOPS
+        contenders, failed = self.bench.contenders(sets, graph=graph)
+        timings = self.bench.bursts(contenders, self.effort.rounds, self.sensor.sample)
+        record = described(row, sets[0][OURS]) | compared(row.flops, timings, self.sensor.take())
+        record["peers"] |= {name: {"error": text} for name, text in failed.items()}
+        for name in timings:
+            if name != OURS and (plan := getattr(sets[0][name], "plan", None)) is not None:
+                record["peers"][name]["sku"] = str(plan.sku)
+        how = f"graphs of {contenders[0].launches}" if graph else "calls"
+        warm = f"{WARM_SECONDS} s of warm load, then bursts of about {BURST_US / 1e3:g} ms in ABBA order"
+        return record | {"discipline": f"{warm}: {how} over {len(sets)} sets, clean read before each burst"}
+
+
+def described(row: Row, ours: Any) -> Record:
+    """What the row is, and which kernel serves it where our contender is a bound plan."""
+    plan = getattr(ours, "plan", None)
+    return {
+        "op": row.op,
+        "shape": row.shape,
+        "dtype": row.dtype,
+        "read_bytes": row.read,
+        "written_bytes": row.written,
+        "flops": row.flops,
+        "sku": None if plan is None else str(plan.sku),
+        "variant": None if plan is None else plan.sku.variant,
+        "config": None if plan is None else plan.sku.config,
+    }
+
+
+def compared(
+    flops: int, timings: Mapping[str, Sequence[float]], sensed: Mapping[str, Sequence[float | None]]
+) -> Record:
+    """The figures of a compute-bound row from each contender's rounds, its clock and its power.
+
+    As everywhere in these records a peer's `ratio` is our time over its time; `speedup` is its time over ours, the median
+    of the per-round quotients.
+    """
+
+    def own(name: str) -> Record:
+        clock, power = sensed.get(name, (None, None))
+        us = median(timings[name])
+        return {"us": us, "tflops": flops / us / 1e6, "clock_mhz": clock, "power_w": power}
+
+    ours = timings[OURS]
+    peers = {
+        name: own(name)
+        | {
+            "ratio": paired_ratio(ours, theirs),
+            "speedup": paired_ratio(theirs, ours),
+            "spread": paired_spread(ours, theirs),
+        }
+        for name, theirs in timings.items()
+        if name != OURS
+    }
+    return own(OURS) | {"figure": "burst", "peers": peers}

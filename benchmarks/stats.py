@@ -8,7 +8,16 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import TypeVar
 
-__all__ = ["alternated", "geometric_mean", "median", "paired_ratio", "paired_spread", "rotation", "slug"]
+__all__ = [
+    "alternated",
+    "geometric_mean",
+    "median",
+    "paired_ratio",
+    "paired_spread",
+    "repeats_for",
+    "rotation",
+    "slug",
+]
 
 T = TypeVar("T")
 
@@ -38,6 +47,11 @@ def alternated(names: Sequence[T], round_index: int) -> list[T]:
 def rotation(set_bytes: int, cold_bytes: int, most: int = 64) -> int:
     """How many operand sets of `set_bytes` make `cold_bytes`: at least 2, at most `most`."""
     return max(2, min(most, -(-cold_bytes // max(set_bytes, 1))))
+
+
+def repeats_for(replay_us: float, burst_us: float) -> int:
+    """How many replays make a burst: as near to `burst_us` as whole replays come, at least 1."""
+    return max(1, round(burst_us / replay_us))
 
 
 def slug(name: str) -> str:

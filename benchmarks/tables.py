@@ -8,26 +8,30 @@ from .results import BASELINES, Record, best_peer
 
 __all__ = ["between_markers", "cells", "headings", "markdown", "peer_text", "verdict"]
 
-HOST = "host"
+HOST, GEMM = "host", "gemm"
 DEVICE_HEADINGS = ("row", "µs", "TB/s", "× F", "µs, one launch", "peers: µs (our speed-up)", "target", "met")
+GEMM_HEADINGS = (
+    "row", "µs", "TFLOP/s", "× F", "MHz, W", "peers: µs (our speed-up)", "kernel", "target", "met",
+)  # fmt: skip
 HOST_HEADINGS = ("row", "µs", "peers: µs (our speed-up)", "target", "met")
 
 
 def headings(group: str) -> tuple[str, ...]:
     """The column titles of a group."""
-    return HOST_HEADINGS if group == HOST else DEVICE_HEADINGS
+    return {HOST: HOST_HEADINGS, GEMM: GEMM_HEADINGS}.get(group, DEVICE_HEADINGS)
 
 
 def cells(record: Record) -> tuple[str, ...]:
     """One result line as the cells of its group's table."""
-    host = record["group"] == HOST
     if "error" in record:
         gaps = ("–",) * (len(headings(record["group"])) - 2)
         return (record["name"], *gaps, f"failed: {record['error'].splitlines()[0][:120]}")
     target = record["target"]["text"] if record["target"] else ""
     last = (peer_text(record), target, verdict(record))
-    if host:
+    if record["group"] == HOST:
         return (record["name"], number(record["us"]), *last)
+    if record["group"] == GEMM:
+        return _gemm_cells(record, last)
     return (
         record["name"],
         number(record["us"]),
@@ -35,6 +39,22 @@ def cells(record: Record) -> tuple[str, ...]:
         f"{record['floor']['ratio']:.3f}",
         number(record["event_us"]),
         *last,
+    )
+
+
+def _gemm_cells(record: Record, last: tuple[str, str, str]) -> tuple[str, ...]:
+    """A row of matrix products: the compute-bound have a rate, the others stand beside the floor."""
+    peers, *rest = last
+    config = f"[{record['config']}]" if record["config"] else ""
+    return (
+        record["name"],
+        number(record["us"]),
+        f"{record['tflops']:.1f}" if "tflops" in record else "",
+        f"{record['floor']['ratio']:.3f}" if "floor" in record else "",
+        f"{record['clock_mhz']:.0f}, {record['power_w']:.0f}" if record["clock_mhz"] else "",
+        peers,
+        f"{record['variant']}{config}",
+        *rest,
     )
 
 

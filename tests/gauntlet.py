@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import baracuda_py as bp
-from baracuda_py.plan import Op, Plan
+from baracuda_py.plan import Op, Plan, tune
 from baracuda_py.reference.rounding import round_to
 from baracuda_py.runtime.compiler import compile_kernels
 from baracuda_py.runtime.steps import Launch
@@ -271,12 +271,8 @@ def variants(problem: Problem) -> None:
 
 def admissible(problem: Problem) -> list[Plan[Any]]:
     """One plan for every admitted candidate and configuration."""
-    from baracuda_py.plan.select import assess
-
     plan = problem.plan
-    pref = PlanPreference(deterministic=False)
-    answers = assess(type(plan)._all_candidates(), problem.desc.canonical(), pref, plan.device)
-    return [type(plan)._make(problem.desc, pref, plan.device, a, "model") for a in answers if a.feasibility]
+    return tune.admissible(type(plan), problem.desc, PlanPreference(deterministic=False), plan.device)
 
 
 def graph(problem: Problem) -> None:

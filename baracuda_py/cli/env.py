@@ -74,6 +74,7 @@ def findings() -> list[Finding]:
             "pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm (for SASS only)",
         ),
         ("compile", "kernel cache", _cache, "set BARACUDA_CACHE_DIR to a folder that can be written"),
+        ("optional", "cuBLAS", _cublas, _EXTRAS.format(cuda.replace("cuda", "full"))),
         ("optional", "torch", lambda: _version("torch"), _EXTRAS.format("torch")),
         ("optional", "jax", lambda: _version("jax"), f"pip install 'jax[{cuda}]'"),
         ("optional", "matplotlib", lambda: _version("matplotlib"), _EXTRAS.format("bench")),
@@ -204,6 +205,12 @@ def _cccl() -> tuple[str | None, str]:
         f"{int(code) // 1_000_000}.{int(code) // 1000 % 1000}.{int(code) % 1000}" if code.isdigit() else code or None
     )
     return version, "only the kernels that use CUB's block primitives need them"
+
+
+def _cublas() -> tuple[str | None, str]:
+    from ..runtime.libraries import installed_libraries
+
+    return "found" if "cublas" in installed_libraries() else None, "one of the variants of matmul"
 
 
 def _disassembler() -> str | None:

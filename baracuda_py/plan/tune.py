@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import logging
 import statistics
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,14 @@ import numpy as np
 
 from ..runtime.driver import require_gpu
 from ..tensor import GpuBuffer, intake
-from ..types import BaracudaError
+from ..types import BaracudaError, DeviceSpec, PlanPreference
 from .select import assess
 from .tuned import record
 
 if TYPE_CHECKING:
     from .plan import Plan
 
-__all__ = ["autotune", "copy_of", "profile"]
+__all__ = ["admissible", "autotune", "copy_of", "profile"]
 
 LAUNCHES = 16  # a graph, so that the host's own time does not show
 MARGIN = 0.95  # a challenger must be 5 % faster
@@ -69,30 +70,40 @@ def profile(plan: Plan[Any], operands: Mapping[str, Any], repeats: int = 50) -> 
     return float(statistics.median(times))
 
 
+def admissible(
+    kind: type[Plan[Any]], desc: Any, pref: PlanPreference, device: DeviceSpec, *, per_variant: int | None = None
+) -> list[Plan[Any]]:
+    """A plan for every candidate and configuration that may serve, the least predicted time first; with `per_variant`, only
+    so many of each variant."""
+    answers = [a for a in assess(kind._all_candidates(), desc.canonical(), pref, device) if a.feasibility]
+    answers.sort(key=lambda a: a.cost.seconds if a.cost else 0.0)
+    kept: Counter[str] = Counter()
+    plans = []
+    for answer in answers:
+        kept[answer.candidate.variant] += 1
+        if per_variant is None or kept[answer.candidate.variant] <= per_variant:
+            plans.append(kind._make(desc, pref, device, answer, "model"))
+    return plans
+
+
 def autotune(plan: Plan[Any], operands: Mapping[str, Any]) -> Any:
     """The fastest admissible plan with at least this plan's guarantee; the winner is remembered for `select`."""
-    kind, canonical = type(plan), plan._canonical
-    times: dict[Any, float] = {}
-    for answer in assess(kind._all_candidates(), canonical, plan.pref, plan.device):
-        if (
-            not answer.feasibility
-            or answer.guarantee is None
-            or not _at_least(answer.guarantee, plan.precision_guarantee)
-        ):
+    times: dict[Plan[Any], float] = {}
+    for rival in admissible(type(plan), plan.desc, plan.pref, plan.device):
+        if not _at_least(rival.precision_guarantee, plan.precision_guarantee):
             continue
-        rival = kind._make(plan.desc, plan.pref, plan.device, answer, "model")
         try:
-            times[answer] = profile(rival, operands, repeats=20)
+            times[rival] = profile(rival, operands, repeats=20)
         except BaracudaError as error:
             log.warning("autotune: %s does not run: %s", rival.sku, error)
-    best = min(times, key=lambda a: times[a])
-    held = [a for a in times if (a.candidate.variant, str(a.config)) == (plan.sku.variant, plan.sku.config)]
-    if held and times[best] > MARGIN * times[held[0]]:
-        best = held[0]
-    provenance = f"tuned {datetime.date.today().isoformat()}"
-    log.info("autotune: %s, %.2f us", best.candidate.variant, times[best] * 1e6)
-    record(kind, canonical, plan.pref, plan.device, best, provenance)
-    return kind._make(plan.desc, plan.pref, plan.device, best, provenance)
+    best = min(times, key=lambda rival: times[rival])
+    held = next((rival for rival in times if rival == plan), None)
+    if held is not None and times[best] > MARGIN * times[held]:
+        best = held
+    best.provenance = f"tuned {datetime.date.today().isoformat()}"
+    log.info("autotune: %s, %.2f us", best.sku, times[best] * 1e6)
+    record(best, best.provenance)
+    return best
 
 
 def _at_least(rival: Any, held: Any) -> bool:

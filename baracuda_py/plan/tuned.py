@@ -20,10 +20,11 @@ from ..runtime.steps import Launch
 from ..types import DeviceSpec
 
 if TYPE_CHECKING:
+    from .candidate import Candidate
     from .plan import Plan
     from .select import Assessment
 
-__all__ = ["Winner", "apply", "record", "source_digest"]
+__all__ = ["Winner", "apply", "entry", "key_of", "record", "shipped_path", "source_digest"]
 
 Winner = dict[str, str]  # variant, config, sources, provenance
 
@@ -39,20 +40,25 @@ def _slug(device: DeviceSpec) -> str:
     return device.name.lower().removeprefix("nvidia ").split(" ")[0].replace("/", "_")
 
 
-def _key(kind: type[Plan[Any]], desc: Any, pref: Any) -> str:
+def key_of(kind: type[Plan[Any]], desc: Any, pref: Any) -> str:
     text = json.dumps([kind.__qualname__, desc.to_dict(), repr(pref)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def source_digest(answer: Assessment, desc: Any, device: DeviceSpec) -> str:
-    """One hash over the sources of every kernel an answer lowers to."""
-    steps = answer.candidate.lower(desc, device, answer.config)
+def source_digest(candidate: Candidate[Any], config: Any, desc: Any, device: DeviceSpec) -> str:
+    """One hash over the sources of every kernel that a candidate's configuration lowers to."""
+    steps = candidate.lower(desc, device, config)
     parts = sorted(source_of(s.kernel).digest(s.kernel.prelude) for s in steps if isinstance(s, Launch))
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:24]
 
 
 def _own_path(device: DeviceSpec) -> Path:
     return cache_dir() / "tuned" / f"{_slug(device)}-{device.arch}-{_version()}.json"
+
+
+def shipped_path(device: DeviceSpec) -> Path:
+    """The table that the package brings for a GPU of that name, where it brings one."""
+    return Path(__file__).resolve().parent.parent / "tuned" / f"{_slug(device)}.json"
 
 
 def _stamp(path: Path) -> float:
@@ -72,8 +78,7 @@ def _read(path: Path, _stamp: float) -> dict[str, Winner]:
 
 
 def _tables(device: DeviceSpec) -> list[dict[str, Winner]]:
-    shipped = Path(__file__).resolve().parent.parent / "tuned" / f"{_slug(device)}.json"
-    return [_read(path, _stamp(path)) for path in (_own_path(device), shipped)]
+    return [_read(path, _stamp(path)) for path in (_own_path(device), shipped_path(device))]
 
 
 def apply(
@@ -83,28 +88,35 @@ def apply(
     tables = [t for t in _tables(device) if t] if not device.is_host else []
     if not tables:
         return None
-    key = _key(kind, desc, pref)
+    key = key_of(kind, desc, pref)
     for table in tables:
         winner = table.get(key)
-        for answer in answers if winner else ():
-            same = (answer.candidate.variant, str(answer.config)) == (winner["variant"], winner["config"])  # type: ignore[index]
-            if same and answer.feasibility and source_digest(answer, desc, device) == winner["sources"]:  # type: ignore[index]
-                return answer, winner["provenance"]  # type: ignore[index]
+        if winner is None:
+            continue
+        for answer in answers:
+            same = (answer.candidate.variant, str(answer.config)) == (winner["variant"], winner["config"])
+            if not same or not answer.feasibility:
+                continue
+            if source_digest(answer.candidate, answer.config, desc, device) == winner["sources"]:
+                return answer, winner["provenance"]
     return None
 
 
-def record(
-    kind: type[Plan[Any]], desc: Any, pref: Any, device: DeviceSpec, answer: Assessment, provenance: str
-) -> None:
-    """Adds a winner to the cache directory's table, atomically; a folder that cannot be written is no error."""
-    path = _own_path(device)
-    winner = {
-        "variant": answer.candidate.variant,
-        "config": str(answer.config),
-        "sources": source_digest(answer, desc, device),
+def entry(winner: Plan[Any], provenance: str) -> tuple[str, Winner]:
+    """What a table holds for the problem and preference of `winner`, and under which key."""
+    candidate, config, desc = winner._candidate, winner._config, winner._canonical
+    return key_of(type(winner), desc, winner.pref), {
+        "variant": candidate.variant,
+        "config": str(config),
+        "sources": source_digest(candidate, config, desc, winner.device),
         "provenance": provenance,
     }
-    table = {**_read(path, _stamp(path)), _key(kind, desc, pref): winner}
+
+
+def record(winner: Plan[Any], provenance: str) -> None:
+    """Adds a winner to the cache directory's table, atomically; a folder that cannot be written is no error."""
+    path = _own_path(winner.device)
+    table = {**_read(path, _stamp(path)), **dict([entry(winner, provenance)])}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent)

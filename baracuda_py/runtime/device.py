@@ -11,6 +11,7 @@ from typing import Any
 
 from ..types import DeviceSpec, UnsupportedError
 from .driver import device_count, require_gpu
+from .libraries import installed_libraries
 
 __all__ = ["Device", "current_ordinal", "default_device", "device", "spec_of"]
 
@@ -98,7 +99,8 @@ def spec_of(which: Any = None) -> DeviceSpec:
 
 @lru_cache(maxsize=64)
 def _present(ordinal: int) -> DeviceSpec:
-    """Shipped figures where the GPU is known by name, else its arch's nominal ones; size and memory as the driver says."""
+    """Shipped figures where the GPU is known by name, else its arch's nominal ones; size and memory as the driver says,
+    and the libraries that are installed beside it."""
     runtime = require_gpu("a device's properties").cuda.runtime
     properties = runtime.getDeviceProperties(ordinal)
     name = properties["name"].decode() if isinstance(properties["name"], bytes) else str(properties["name"])
@@ -112,4 +114,5 @@ def _present(ordinal: int) -> DeviceSpec:
         sms=int(properties["multiProcessorCount"]),
         shared_bytes=int(properties["sharedMemPerBlockOptin"]),
         l2_bytes=int(properties["l2CacheSize"]),
+        libraries=installed_libraries(),
     )

@@ -13,7 +13,7 @@ from . import tensormap
 from .compiler import Compiled, compile_kernels
 from .driver import driver_error, require_gpu
 from .overlap import overlapped_launch
-from .steps import Call, Copy, Copy2D, Fill, Launch, Packed, Ptr, Run, Scratch, Step, Struct, TensorMap
+from .steps import WORKSPACE, Call, Copy, Copy2D, Fill, Launch, Packed, Ptr, Run, Scratch, Step, Struct, TensorMap
 from .tensormap import MapEncoder
 
 __all__ = ["Executable", "load_kernel"]
@@ -258,9 +258,15 @@ class _CallRunner:
 
     def __init__(self, step: Call, index: Mapping[str, int]) -> None:
         self._step, self._index = step, index
+        if step.load is not None:
+            step.load()
 
-    def run(self, pointers: Pointers, values: Values, _scratch: int, stream: int) -> None:
-        self._step.function({name: pointers[i] for name, i in self._index.items()}, values, stream)
+    def run(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
+        self._step.function(self._by_name(pointers, scratch), values, stream)
 
-    def prepare(self, pointers: Pointers, values: Values, _scratch: int) -> Callable[[int], None]:
-        return partial(self._step.function, {name: pointers[i] for name, i in self._index.items()}, dict(values))
+    def prepare(self, pointers: Pointers, values: Values, scratch: int) -> Callable[[int], None]:
+        return partial(self._step.function, self._by_name(pointers, scratch), dict(values))
+
+    def _by_name(self, pointers: Pointers, scratch: int) -> dict[str, int]:
+        named = {name: pointers[i] for name, i in self._index.items()}
+        return named if self._step.scratch is None else named | {WORKSPACE: scratch + self._step.scratch.offset}

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 __all__ = [
+    "WORKSPACE",
     "Arg",
     "Call",
     "Copy",
@@ -25,6 +26,9 @@ __all__ = [
     "TensorMap",
     "workspace_size",
 ]
+
+
+WORKSPACE = "workspace"  # no operand is called so: `run` and `bind` take scratch under this name
 
 
 @dataclass(frozen=True)
@@ -145,11 +149,17 @@ class Fill:
 
 @dataclass(frozen=True)
 class Call:
-    """A library or host routine called with the operands by name. `capturable` says a CUDA graph can hold it."""
+    """A library or host routine, called as ``function(pointers by operand, values, stream)`` with its device current.
+
+    `capturable` says a CUDA graph can hold it; the address of `scratch` is the pointer called `WORKSPACE`; `load` is called
+    once on a device before the first call there, since a capture can load and create nothing.
+    """
 
     library: str
     function: Callable[..., None]
     capturable: bool = False
+    scratch: Scratch | None = None
+    load: Callable[[], object] | None = None
 
 
 Step: TypeAlias = Launch | Copy | Copy2D | Fill | Call
@@ -159,6 +169,7 @@ def workspace_size(steps: Sequence[Step]) -> int:
     """Bytes of scratch that the steps reach."""
     regions = [a for s in steps if isinstance(s, Launch) for a in _flat(s.args) if isinstance(a, Scratch)]
     regions += [s.dest for s in steps if isinstance(s, Fill) and isinstance(s.dest, Scratch)]
+    regions += [s.scratch for s in steps if isinstance(s, Call) and s.scratch is not None]
     return max((r.offset + r.nbytes for r in regions), default=0)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...plan.candidate import Candidate
+from ._cublas import Cublas
 from ._wgmma import Wgmma
 
 __all__ = ["CANDIDATES"]
 
-CANDIDATES: tuple[Candidate[Any], ...] = (Wgmma(),)
+CANDIDATES: tuple[Candidate[Any], ...] = (Wgmma(), Cublas())

@@ -1,0 +1,35 @@
+"""Which CUDA libraries are installed, found by looking for files: nothing is loaded, so that `select` stays host-only."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+__all__ = ["FILES", "installed_libraries"]
+
+FILES = {"cublas": "libcublas.so*"}  # library -> what its file is called
+
+
+def _folders() -> Iterator[Path]:
+    """Where a CUDA library may lie: the `nvidia` wheels, a Conda environment, a toolkit, the loader's folders."""
+    spec = importlib.util.find_spec("nvidia")
+    for base in (spec.submodule_search_locations or []) if spec else []:
+        yield from Path(base).glob("*/lib")
+    yield Path(sys.prefix) / "lib"
+    for variable in ("CUDA_PATH", "CUDA_HOME", "CONDA_PREFIX"):
+        if os.environ.get(variable):
+            yield from (Path(os.environ[variable]) / name for name in ("lib64", "lib"))
+    yield Path("/usr/local/cuda/lib64")
+    yield from (Path(f) for f in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if f)
+    yield from (Path(f) for f in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"))
+
+
+@lru_cache(maxsize=1)
+def installed_libraries() -> frozenset[str]:
+    """The libraries of `FILES` that are here, as `DeviceSpec.libraries` names them."""
+    folders = [folder for folder in dict.fromkeys(_folders()) if folder.is_dir()]
+    return frozenset(name for name, pattern in FILES.items() if any(any(f.glob(pattern)) for f in folders))

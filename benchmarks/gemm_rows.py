@@ -1,0 +1,93 @@
+"""The rows of matrix products: our own kernels, whatever `select` would take, beside cuBLAS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .gemm_peers import cublas_call, torch_epilogue
+from .harness import OURS
+from .operands import Kit
+from .products import SHORT, Product, plan_of
+from .row import Calls, Row
+from .target import Target
+
+__all__ = ["GEMM_ROWS"]
+
+GROUP, CUBLAS = "gemm", "cublas"
+SQUARES = {1024: 1.10, 2048: 1.05, 4096: 1.00, 8192: 0.99, 16384: 0.99}
+LAYOUTS = {"rc": "A·Bᵀ", "cr": "Aᵀ·B", "cc": "Aᵀ·Bᵀ"}
+SKINNY = {1: 1.04, 16: 1.06, 64: 1.06, 128: 1.06}
+RAGGED = ((4095, 4097, 4093), (777, 1333, 2049), (8192, 8191, 8200))
+WIDE = 8192
+
+
+def faster(times: float) -> Target:
+    """At least so many times cuBLAS's speed, from paired rounds."""
+    return Target(times, "paired", CUBLAS)
+
+
+def _compute(name: str, product: Product, target: Target | None, *, select: bool = False) -> Row:
+    """A compute-bound row; with `select`, what it would take among all back ends stands beside it."""
+
+    def make(kit: Kit) -> Calls:
+        operands = product.operands(kit)
+        calls: Calls = {OURS: plan_of(product).bind(**operands)}
+        if not product.epilogue:
+            calls[CUBLAS] = cublas_call(kit, product, operands)
+        elif kit.torch is not None:
+            calls["torch"] = torch_epilogue(kit, operands)
+        if select:
+            calls["select"] = plan_of(product, None).bind(**operands)
+        return calls
+
+    return Row(
+        GROUP, name, product.name, product.shape, product.dtype, product.read, product.written, make, target,
+        flops=product.flops,
+    )  # fmt: skip
+
+
+def _skinny(name: str, product: Product, floor: float) -> Row:
+    """A row so short in M that reading the weights is the work: cold, in a graph, beside the floor of the weights alone."""
+
+    def make(kit: Kit) -> Calls:
+        operands = product.operands(kit)
+        return {OURS: plan_of(product).bind(**operands), CUBLAS: cublas_call(kit, product, operands)}
+
+    return Row(
+        GROUP, name, product.name, product.shape, product.dtype, product.weights, 0, make, Target(floor), faster(1.0)
+    )
+
+
+def _extents(*extents: int) -> str:
+    return f"{extents[0]}³" if len(set(extents)) == 1 else "×".join(map(str, extents))
+
+
+def _rows() -> Iterator[Row]:
+    for dtype in ("bfloat16", "float16"):
+        for size, target in SQUARES.items():
+            yield _compute(f"{SHORT[dtype]} {size}³", Product(size, size, size, dtype), faster(target))
+    for layout, text in LAYOUTS.items():
+        for size in (4096, WIDE):
+            yield _compute(f"bf16 {size}³ {text}", Product(size, size, size, layout=layout), faster(1.0))
+    yield _compute(f"bf16 → f32 {WIDE}³", Product(WIDE, WIDE, WIDE, out_dtype="float32"), faster(1.03))
+    for m, n, k, target in ((4096, 14336, 4096, 1.0), (512, 14336, 4096, 1.08)):
+        yield _compute(f"bf16 {_extents(m, n, k)}", Product(m, n, k), faster(target))
+    for m, floor in SKINNY.items():
+        for layout, text in (("rr", "weights [K, N]"), ("rc", "weights [N, K]")):
+            yield _skinny(f"bf16 M = {m}, {text}", Product(m, WIDE, WIDE, layout=layout), floor)
+    yield _compute("TF32 4096³", Product(4096, 4096, 4096, "float32", math="tf32"), faster(0.9), select=True)
+    for dtype in ("float32", "float64"):
+        yield _compute(f"{SHORT[dtype]} 4096³", Product(4096, 4096, 4096, dtype), faster(0.9), select=True)
+    for size in (4096, WIDE):
+        named = Product(size, size, size, "float16", out_dtype="float32", name="matmul_tc_async")
+        yield _compute(f"f16 → f32 {size}³, tc_async", named, faster(0.6))
+    for m, n, k in RAGGED:
+        product = Product(m, n, k)
+        yield _compute(f"bf16 {_extents(m, n, k)}", product, faster(1.10 if product.ragged else 0.95))
+    for batch, m, n, k in ((64, 512, 512, 512), (32, 1024, 1024, 128)):
+        yield _compute(f"bf16 {batch} of {_extents(m, n, k)}", Product(m, n, k, batch=(batch,)), faster(1.0))
+    for size in (4096, WIDE):
+        yield _compute(f"bf16 {size}³, bias and gelu", Product(size, size, size, epilogue=True), None)
+
+
+GEMM_ROWS: tuple[Row, ...] = tuple(_rows())
