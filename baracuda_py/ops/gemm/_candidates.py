@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...plan.candidate import Candidate
+from ._simt import Simt
 
 __all__ = ["CANDIDATES"]
 
-CANDIDATES: tuple[Candidate[Any], ...] = ()
+CANDIDATES: tuple[Candidate[Any], ...] = (Simt(),)
