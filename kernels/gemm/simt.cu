@@ -130,7 +130,7 @@ simt(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, Walk a_walk
   using LoaderB = Loader<T, Acc, BN, BK, THREADS, B_ALONG_K, B_V>;
   using FragmentA = Fragment<Acc, BM, TM>;
   using FragmentB = Fragment<Acc, BN, TN>;
-  __shared__ alignas(16) Acc staged_a[2][BK][LoaderA::PITCH], staged_b[2][BK][LoaderB::PITCH];
+  alignas(16) __shared__ Acc staged_a[2][BK][LoaderA::PITCH], staged_b[2][BK][LoaderB::PITCH];
 
   const Tile<BM, BN> tile(tiles_m, tiles_n);
   const BatchIndex at = batch.locate(tile.matrix);
