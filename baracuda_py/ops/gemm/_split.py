@@ -1,0 +1,67 @@
+"""Split K in two passes: raw partial products in the plan's scratch, then one sum that finishes them.
+
+The first pass is any kernel that stores through an epilogue. It takes the one of `partial_epilogue` in place of the problem's
+own, and for split s moves `epilogue.out` on by s * `slab_of(gemm)` elements before it enters the batch. Every split stores
+every element of its slab, zeros where its part of K is empty. `reduce_step` is the second pass, for the same `gemm`.
+The slabs are added in order, so that the result depends on the number of splits and on nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...runtime.steps import Kernel, Launch, Packed, Scratch, Struct
+from ...types import Activation
+from .._launch import THREADS, divisor, grid_of, index_scalar, index_type
+from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
+from ._problem import Gemm, Matrix
+
+__all__ = ["partial_epilogue", "reduce_step", "scratch_of", "slab_of"]
+
+_WORD = 16
+
+
+def slab_of(gemm: Gemm) -> int:
+    """Elements of one split's partial products."""
+    return gemm.batches * gemm.m * gemm.n
+
+
+def scratch_of(gemm: Gemm, splits: int) -> Scratch:
+    """The slabs: [splits][batches][M][N] of the accumulator, without gaps."""
+    return Scratch(0, splits * slab_of(gemm) * accumulator(gemm).bits // 8)
+
+
+def _partial(gemm: Gemm) -> Gemm:
+    """The problem whose result is one slab."""
+    steps = tuple(gemm.m * gemm.n * math.prod(gemm.batch[axis + 1 :]) for axis in range(len(gemm.batch)))
+    return replace(gemm, out=Matrix("", accumulator(gemm), gemm.n, 1, steps, _WORD), addends={})
+
+
+def partial_epilogue(gemm: Gemm, splits: int) -> tuple[str, Struct]:
+    """The C++ type and the argument of an epilogue that stores accumulators as they are into the first slab."""
+    partial = _partial(gemm)
+    scalar = accumulator(gemm).dtype.type
+    absent = (Packed(bytes(8)),) * 3
+    walks = (walk(partial.out), *(Packed(bytes(40)),) * 3)
+    fields = (scratch_of(gemm, splits), *absent, scalar(1), scalar(0), *walks)
+    return epilogue_type(partial, Activation.IDENTITY), Struct(fields)
+
+
+def reduce_step(desc: Any, gemm: Gemm, splits: int) -> Launch:
+    """The second pass."""
+    acc = accumulator(gemm)
+    vector = _WORD * 8 // acc.bits
+    while gemm.n % vector:
+        vector //= 2
+    vectors = slab_of(gemm) // vector
+    index = index_type(vectors)
+    entry = f"reduce<{acc.cuda}, {vector}, {THREADS}, {index}, {epilogue_type(gemm, desc.activation)}>"
+    return Launch(
+        Kernel("gemm/reduce.cu", entry), grid_of(vectors, THREADS), (THREADS, 1, 1),
+        (scratch_of(gemm, splits), epilogue_args(gemm), batch_struct(gemm), index_scalar(vectors, index), np.uint32(splits),
+         np.uint32(gemm.m), divisor(gemm.n // vector, index), divisor(gemm.m, index)),
+    )  # fmt: skip

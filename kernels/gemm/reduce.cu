@@ -1,0 +1,35 @@
+// Second pass of a product whose K was split: adds up the partial products in order of the splits, then finishes them once.
+//
+// `partials` holds one slab [batch][m][n] a split, in rows without gaps. A thread sums V neighbours of a row, one access a slab
+// and four slabs in flight. No shared memory. Bound: bandwidth, mostly that of L2, where the slabs still lie.
+#include "epilogue.cuh"
+#include "index.cuh"
+
+template <class Acc, int V, int THREADS, class I, class Epi>
+__global__ void __launch_bounds__(THREADS)
+reduce(const Acc* __restrict__ partials, Epi epilogue, Batch batch, I vectors, u32 splits, u32 m,
+       typename DivisorOf<I>::type row_vectors, typename DivisorOf<I>::type rows) {
+  const I i = I(blockIdx.x) * THREADS + threadIdx.x;
+  if (i >= vectors) return;
+  const Vec<Acc, V>* at = reinterpret_cast<const Vec<Acc, V>*>(partials) + i;
+  Acc sum[V] = {};
+#pragma unroll 4
+  for (u32 s = 0; s < splits; ++s, at += vectors) {
+    const Vec<Acc, V> part = *at;
+#pragma unroll
+    for (int v = 0; v < V; ++v) sum[v] += part.at[v];
+  }
+
+  const I row = row_vectors.divide(i), matrix = rows.divide(row);
+  const i64 from_m = i64(row - matrix * m), from_n = i64(i - row * row_vectors.divisor) * V;
+  const Epi out = epilogue.enter(batch.locate(u32(matrix)));
+  if constexpr (V == 1) {
+    out.store(sum[0], from_m, from_n);
+  } else {
+#pragma unroll
+    for (int v = 0; v < V; v += 2) {
+      Acc pair[2] = {sum[v], sum[v + 1]};
+      out.store(pair, from_m, from_n + v, true);
+    }
+  }
+}
