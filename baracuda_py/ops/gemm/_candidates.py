@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...plan.candidate import Candidate
+from ._mma import Tc, TcAsync
 
 __all__ = ["CANDIDATES"]
 
-CANDIDATES: tuple[Candidate[Any], ...] = ()
+CANDIDATES: tuple[Candidate[Any], ...] = (TcAsync(), Tc())
