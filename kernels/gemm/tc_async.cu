@@ -19,7 +19,7 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
   using TileA = Tile<T, BM, BK, A_K_MAJOR>;
   using TileB = Tile<T, BN, BK, B_K_MAJOR>;
   constexpr int THREADS = BM / WM * (BN / WN) * 32, STEPS = BK / Mma<T>::K, STAGE = TileA::BYTES + TileB::BYTES;
-  constexpr int SETS = sizeof(T) == 8 ? 1 : 2;  // of fragments, taking turns; an f64 step is long, and two sets would spill
+  constexpr int SETS = STEPS == 1 ? 1 : 2;  // of fragments, taking turns
   static_assert(STEPS % SETS == 0, "each step has its own set");
   extern __shared__ __align__(1024) u8 memory[];
   const u32 begin = shared_address(memory), end = begin + STAGES * STAGE;
@@ -35,7 +35,7 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
   const Reader<TileA, WM, true> read_a(warp_m, lane);
   const Reader<TileB, WN, false> read_b(warp_n, lane);
   WarpTile<T, WM, WN> tile;
-  typename WarpTile<T, WM, WN>::Fragments fragments[SETS];
+  typename WarpTile<T, WM, WN>::Fragments fragments[SETS] = {};
 
   u32 write = begin, read = begin;
   const auto bring = [&](int share, int shares) {
@@ -49,29 +49,27 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
     feed_b.advance();
     write = write + STAGE == end ? begin : write + STAGE;
   };
-  const auto load = [&](int step) { tile.load(fragments[step % SETS], read_a, read, read_b, read + TileA::BYTES, step); };
+  const auto multiply = [&](int step) { tile.multiply(fragments[(step + STEPS - 1) % SETS]); };  // what was loaded a step before
 
   const int count = (feed_a.k + BK - 1) / BK;
 #pragma unroll
   for (int stage = 0; stage < STAGES - 1; ++stage) bring(0, 1);
-  await_copies<STAGES - 2>();
-  __syncthreads();
-  load(0);
+  // A tile's last step multiplies after the barrier that opens the next tile (the first time it is zeros), so that the tensor
+  // cores have work while the first fragments arrive; and loads go before copies, which ptxas will not move them past.
 #pragma unroll 1
   for (int i = 0; i < count; ++i) {
+    await_copies<STAGES - 2>();
+    __syncthreads();
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
-      bring(step, STEPS);  // into the stage that was read last, before the barrier
-      if constexpr (SETS == 1) tile.multiply(fragments[0]);
-      if (step + 1 == STEPS) {
-        await_copies<STAGES - 2>();
-        __syncthreads();
-        read = read + STAGE == end ? begin : read + STAGE;
-      }
-      load((step + 1) % STEPS);
-      if constexpr (SETS == 2) tile.multiply(fragments[step % 2]);
+      if constexpr (SETS == 1) multiply(step);
+      tile.load(fragments[step % SETS], read_a, read, read_b, read + TileA::BYTES, step);
+      bring(step, STEPS);  // into the stage that was read before this one
+      if constexpr (SETS == 2) multiply(step);
     }
+    read = read + STAGE == end ? begin : read + STAGE;
   }
+  multiply(0);
 
   Epilogue finish = epilogue.enter(index);
   finish.out += split * slab;

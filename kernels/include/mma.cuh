@@ -77,14 +77,14 @@ __device__ __forceinline__ u32 round_tf32(u32 bits) {
 template <bool TRANSPOSE> __device__ __forceinline__ void load_matrices(u32* to, u32 address) {
   if constexpr (TRANSPOSE)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address));
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address) : "memory");
   else
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address));
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address) : "memory");
 }
 
-__device__ __forceinline__ void load_shared(u32& to, u32 address) { asm volatile("ld.shared.b32 %0, [%1];" : "=r"(to) : "r"(address)); }
-__device__ __forceinline__ void load_shared(double& to, u32 address) { asm volatile("ld.shared.f64 %0, [%1];" : "=d"(to) : "r"(address)); }
+__device__ __forceinline__ void load_shared(u32& to, u32 address) { asm volatile("ld.shared.b32 %0, [%1];" : "=r"(to) : "r"(address) : "memory"); }
+__device__ __forceinline__ void load_shared(double& to, u32 address) { asm volatile("ld.shared.f64 %0, [%1];" : "=d"(to) : "r"(address) : "memory"); }
 __device__ __forceinline__ void load_shared(double& first, double& second, u32 address) {
-  asm volatile("ld.shared.v2.f64 {%0, %1}, [%2];" : "=d"(first), "=d"(second) : "r"(address));
+  asm volatile("ld.shared.v2.f64 {%0, %1}, [%2];" : "=d"(first), "=d"(second) : "r"(address) : "memory");
 }
