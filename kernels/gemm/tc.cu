@@ -22,7 +22,7 @@ template <class T, int BYTES> __device__ __forceinline__ Vec<T, BYTES / sizeof(T
 }
 
 template <class T, class Epilogue, int BM, int BN, int BK, int WM, int WN, bool A_K_MAJOR, int A_BYTES, bool B_K_MAJOR, int B_BYTES>
-__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32)
+__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 1)
 tc(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Batch batch, u32 M, u32 N, u32 K, u32 band) {
   using TileA = Tile<T, BM, BK, A_K_MAJOR>;
   using TileB = Tile<T, BN, BK, B_K_MAJOR>;

@@ -13,7 +13,7 @@
 #include "tile.cuh"
 
 template <class T, class Epilogue, int BM, int BN, int BK, int WM, int WN, int STAGES, bool A_K_MAJOR, int A_BYTES, bool B_K_MAJOR, int B_BYTES>
-__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32)
+__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 1)
 tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Batch batch, u32 M, u32 N, u32 K, u32 band, u32 splits,
          u32 k_per_split, u64 slab) {
   using TileA = Tile<T, BM, BK, A_K_MAJOR>;
