@@ -1,0 +1,267 @@
+"""Variants on mma.sync, for every tensor-core arch: `tc_async` (a cp.async pipeline) and `tc` (synchronous)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...runtime.steps import Arg, Kernel, Launch, Ptr, Step
+from ...types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
+from ._checks import fixed
+from ._epilogue import batch_struct, epilogue_args, epilogue_type, walk
+from ._guarantee import ROUNDED, TRUNCATED, guarantee_of
+from ._problem import BATCH_RANK, Gemm, Matrix
+
+__all__ = ["Tc", "TcAsync", "TileConfig"]
+
+SERVED = (MathPrecision.F16, MathPrecision.BF16, MathPrecision.TF32, MathPrecision.F64)
+CTA_LIMIT = 2**31 - 1
+MOST_PIECES = 32  # that a thread brings in a K tile: each is an instruction or more
+
+# mma.sync's share of the device's tensor rate, and what f64 reaches of its bf16 rate.
+MMA_SHARE = {ArchSku.SM90A: 0.62, ArchSku.SM100A: 0.45}
+F64_SHARE = {ArchSku.SM80: 1 / 16, ArchSku.SM90A: 1 / 15, ArchSku.SM100A: 1 / 60}
+F64_SHARE_ELSEWHERE = 1 / 128
+L2_BYTES = 40.0  # a clock and SM
+
+
+@dataclass(frozen=True)
+class TileConfig:
+    """A CTA's tile (m, n, and the bytes of K in it), a warp's, the stages in flight, and the share of mma.sync's rate that
+    warps of this shape come to where K is long."""
+
+    m: int
+    n: int
+    k_bytes: int
+    warp_m: int
+    warp_n: int
+    stages: int
+    share: float
+
+    @property
+    def threads(self) -> int:
+        return self.m // self.warp_m * (self.n // self.warp_n) * 32
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.stages * (self.m + self.n) * self.k_bytes
+
+    @property
+    def registers(self) -> int:
+        """A thread's, about: what an SM can hold follows."""
+        return min(255, self.warp_m * self.warp_n // 32 + 110)
+
+    def __str__(self) -> str:
+        return f"{self.m}x{self.n}x{self.k_bytes}B/{self.warp_m}x{self.warp_n}x{self.stages}"
+
+
+NARROW = (  # 16-bit types and tf32
+    TileConfig(128, 256, 128, 64, 64, 4, 0.97),
+    TileConfig(128, 256, 128, 64, 64, 3, 0.96),
+    TileConfig(256, 128, 128, 64, 64, 4, 0.97),
+    TileConfig(128, 256, 64, 64, 64, 4, 0.93),
+    TileConfig(128, 128, 128, 64, 64, 3, 0.92),
+    TileConfig(128, 128, 64, 64, 32, 4, 0.85),
+    TileConfig(64, 128, 128, 32, 64, 4, 0.8),
+    TileConfig(64, 64, 128, 32, 32, 4, 0.65),
+    TileConfig(64, 64, 64, 32, 32, 5, 0.6),
+)
+WIDE = (  # f64
+    TileConfig(64, 128, 128, 32, 32, 4, 0.95),
+    TileConfig(128, 64, 128, 32, 32, 4, 0.95),
+    TileConfig(64, 64, 128, 32, 32, 4, 0.9),
+)
+SYNCHRONOUS = (TileConfig(128, 128, 64, 64, 32, 1, 0.5), TileConfig(64, 64, 64, 32, 32, 1, 0.35))
+SYNCHRONOUS_WIDE = (TileConfig(64, 64, 128, 32, 32, 1, 0.5),)
+
+
+@dataclass(frozen=True)
+class Side:
+    """How one operand is brought in: whether its pieces lie along K, and their bytes (an element's: any strides)."""
+
+    k_major: bool
+    nbytes: int
+
+    def pieces(self, extent: int, k_bytes: int) -> int:
+        return extent * k_bytes // self.nbytes
+
+    def __str__(self) -> str:
+        return f"{'true' if self.k_major else 'false'}, {self.nbytes}"
+
+
+def side_of(matrix: Matrix, extents: tuple[int, int], k_axis: int) -> Side:
+    """The widest pieces that `matrix`, of `extents` and with K along `k_axis`, allows; along K where both axes do."""
+    rows, cols = extents
+    found = Side(
+        abs(matrix.col if k_axis else matrix.row) <= abs(matrix.row if k_axis else matrix.col), matrix.itemsize
+    )
+    for axis in (k_axis, 1 - k_axis):
+        # The stride of an axis of extent 1 is never walked.
+        free = replace(matrix, row=matrix.row if rows > 1 else 1 - axis, col=matrix.col if cols > 1 else axis)
+        if (free.row, free.col)[axis] != 1:
+            continue
+        width = next((w for w in (16, 8, 4) if w > matrix.itemsize and free.aligned(w, along=axis)), matrix.itemsize)
+        if width > found.nbytes:
+            found = Side(axis == k_axis, width)
+    return found
+
+
+def sides(gemm: Gemm) -> tuple[Side, Side]:
+    return side_of(gemm.a, (gemm.m, gemm.k), 1), side_of(gemm.b, (gemm.k, gemm.n), 0)
+
+
+def band_of(gemm: Gemm, config: TileConfig, device: DeviceSpec) -> int:
+    """The height, in tiles, of the bands that tiles run down: what is in flight at once touches the fewest rows and columns."""
+    rows = -(-gemm.m // config.m)
+    heights = [h for h in (1, 2, 4, 8, 16, 32) if h <= rows]
+    return min(heights, key=lambda h: h * config.m + -(-device.sms // h) * config.n)
+
+
+def tiles_of(gemm: Gemm, config: TileConfig) -> int:
+    return gemm.batches * -(-gemm.m // config.m) * -(-gemm.n // config.n)
+
+
+def mma_rate(device: DeviceSpec, math: MathPrecision) -> float:
+    """mma.sync's FLOP/s."""
+    tensor = device.rate("bf16")
+    if math is MathPrecision.F64:
+        return tensor * F64_SHARE.get(device.tier, F64_SHARE_ELSEWHERE)
+    return tensor * MMA_SHARE.get(device.tier, 0.9) * (0.5 if math is MathPrecision.TF32 else 1.0)
+
+
+class _Mma(Candidate[Any]):
+    """A tile a CTA, products by mma.sync: any extents, strides and alignment."""
+
+    menu: ClassVar[tuple[TileConfig, ...]]
+    wide_menu: ClassVar[tuple[TileConfig, ...]]
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        gemm: Gemm = desc.gemm
+        if not (named := fixed(desc, self.variant)):
+            return named
+        if desc.precision not in SERVED:
+            return no(f"tensor cores do not multiply in {desc.precision}", "math=\"tf32\", or variant 'simt'")
+        if len(gemm.batch) > BATCH_RANK:
+            return no(
+                f"{len(gemm.batch)} batch axes that do not merge", "contiguize the operands, so that batch axes merge"
+            )
+        if not any(True for _ in self.configs(desc, device)):
+            return no("there are more tiles than a grid holds", "split the batch over several calls")
+        return OK
+
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[TileConfig]:
+        gemm: Gemm = desc.gemm
+        menu = self.wide_menu if desc.precision is MathPrecision.F64 else self.menu
+        return [c for c in menu if self._fits(gemm, c, device)]
+
+    def _sides(self, gemm: Gemm) -> tuple[Side, Side]:
+        return sides(gemm)
+
+    def _fits(self, gemm: Gemm, config: TileConfig, device: DeviceSpec) -> bool:
+        a, b = self._sides(gemm)
+        pieces = a.pieces(config.m, config.k_bytes) + b.pieces(config.n, config.k_bytes)
+        return (
+            config.shared_bytes <= device.shared_bytes
+            and pieces <= MOST_PIECES * config.threads
+            and tiles_of(gemm, config) <= CTA_LIMIT
+        )
+
+    def cost(self, desc: Any, device: DeviceSpec, config: TileConfig) -> Cost:
+        gemm: Gemm = desc.gemm
+        return _cost(gemm, device, config, self._sides(gemm), desc.precision, tiles_of(gemm, config), gemm.k)
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: TileConfig) -> PrecisionGuarantee:
+        # Every tile sums a result's products in the same order, mma by mma, and a K tail's zeros leave a sum as it is: no
+        # result depends on M or the batch.
+        each = ROUNDED if desc.precision is MathPrecision.F64 else TRUNCATED
+        return guarantee_of(desc, desc.precision, desc.gemm.k, each=each)
+
+
+def _cost(
+    gemm: Gemm,
+    device: DeviceSpec,
+    config: TileConfig,
+    ways: tuple[Side, Side],
+    math_: MathPrecision,
+    tiles: int,
+    k: int,
+) -> Cost:
+    """`tiles` tiles that each go through `k` of K: the busiest SM's time, and one tile's beginning and end."""
+    size = gemm.a.itemsize
+    rounds = -(-tiles // device.sms)
+    k_tiles = max(1, -(-k * size // config.k_bytes))
+    clock_sms = device.rate("issue") / 128  # clocks a second, all SMs together
+    pieces = ways[0].pieces(config.m, config.k_bytes) + ways[1].pieces(config.n, config.k_bytes)
+    flops = 2 * config.m * config.n * k_tiles * config.k_bytes // size
+    loaded = (config.m + config.n) * k_tiles * config.k_bytes
+    alone = max(0.5, min(1.0, config.threads / 256)) if rounds == 1 else 1.0  # few warps do not fill the tensor cores
+    times = {
+        "tensor cores": rounds * device.sms * flops / (mma_rate(device, math_) * config.share * alone),
+        "L2": rounds * device.sms * loaded / (L2_BYTES * clock_sms),
+        "instruction issue": rounds * device.sms * pieces * k_tiles * 12 / device.rate("issue"),
+        "bandwidth": gemm.nbytes / device.bandwidth,
+    }
+    limit = max(times, key=lambda name: times[name])
+    edges = (
+        (1500 + config.m * config.n * 4 / L2_BYTES) * device.sms / clock_sms
+    )  # the pipeline fills; the result is written
+    return Cost(gemm.nbytes, gemm.flops, device.overhead + times[limit] + edges, limit)
+
+
+def _types(gemm: Gemm, epilogue: str, config: TileConfig) -> str:
+    k = config.k_bytes // gemm.a.itemsize
+    return f"{gemm.a.element.cuda}, {epilogue}, {config.m}, {config.n}, {k}, {config.warp_m}, {config.warp_n}"
+
+
+def _problem(gemm: Gemm, epilogue: Arg, config: TileConfig, device: DeviceSpec) -> tuple[Arg, ...]:
+    """The arguments that every kernel of this family begins with."""
+    extents = (np.uint32(n) for n in (gemm.m, gemm.n, gemm.k, band_of(gemm, config, device)))
+    operands = (Ptr(gemm.a.operand), Ptr(gemm.b.operand), epilogue)
+    return (*operands, walk(gemm.a), walk(gemm.b), batch_struct(gemm), *extents)
+
+
+class TcAsync(_Mma):
+    """A cp.async pipeline of 3 to 5 stages; operands are multiplied as they lie."""
+
+    variant = "tc_async"
+    menu, wide_menu = NARROW, WIDE
+
+    def lower(self, desc: Any, device: DeviceSpec, config: TileConfig) -> tuple[Step, ...]:
+        gemm: Gemm = desc.gemm
+        epilogue = epilogue_type(gemm, desc.activation)
+        return (_launch(gemm, epilogue, epilogue_args(gemm), device, config, splits=1, k_per_split=gemm.k),)
+
+
+def _launch(
+    gemm: Gemm, kind: str, epilogue: Arg, device: DeviceSpec, config: TileConfig, *, splits: int, k_per_split: int
+) -> Launch:
+    """tc_async over `splits` ranges of K, whose results lie one after another."""
+    a, b = sides(gemm)
+    kernel = Kernel("gemm/tc_async.cu", f"tc_async<{_types(gemm, kind, config)}, {config.stages}, {a}, {b}>")
+    slab = gemm.batches * gemm.m * gemm.n
+    parts = (np.uint32(splits), np.uint32(k_per_split), np.uint64(slab))
+    grid = (tiles_of(gemm, config) * splits, 1, 1)
+    args = (*_problem(gemm, epilogue, config, device), *parts)
+    return Launch(kernel, grid, (config.threads, 1, 1), args, config.shared_bytes)
+
+
+class Tc(_Mma):
+    """Synchronous staging through registers: 16-byte accesses, or one element at a time."""
+
+    variant = "tc"
+    menu, wide_menu = SYNCHRONOUS, SYNCHRONOUS_WIDE
+
+    def _sides(self, gemm: Gemm) -> tuple[Side, Side]:
+        a, b = sides(gemm)
+        return tuple(s if s.nbytes == 16 else Side(s.k_major, gemm.a.itemsize) for s in (a, b))  # type: ignore[return-value]
+
+    def lower(self, desc: Any, device: DeviceSpec, config: TileConfig) -> tuple[Step, ...]:
+        gemm: Gemm = desc.gemm
+        a, b = self._sides(gemm)
+        kernel = Kernel("gemm/tc.cu", f"tc<{_types(gemm, epilogue_type(gemm, desc.activation), config)}, {a}, {b}>")
+        args = _problem(gemm, epilogue_args(gemm), config, device)
+        return (Launch(kernel, (tiles_of(gemm, config), 1, 1), (config.threads, 1, 1), args),)

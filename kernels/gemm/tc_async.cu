@@ -1,0 +1,77 @@
+// out = epilogue(A B) by mma.sync, its operands brought in by a cp.async pipeline: f16, bf16, f32 as tf32, f64.
+//
+// Tiling: a CTA has BM x BN of one matrix's result, a warp WM x WN of it; K goes by in tiles of BK and each in steps of one mma.
+// Threads: a thread copies pieces of A_BYTES (B_BYTES) as feed.cuh says; where pieces are single elements any strides do. What
+// lies beyond M, N or K is zero. Fragments of the next step are loaded while those of this one multiply.
+// Shared memory: STAGES (BM + BN) BK sizeof(T) bytes, swizzled as tile.cuh says; one barrier a K tile.
+// Grid: tiles of the result in bands (Place), times matrices, times `splits` ranges of K whose results lie `slab` elements
+// apart. Every element sums its products in the order of K, one mma step after the other, whatever the tile.
+// Bound: the tensor cores' mma.sync rate (on Hopper about 0.62 of wgmma's).
+#include "async_copy.cuh"
+#include "epilogue.cuh"
+#include "feed.cuh"
+#include "tile.cuh"
+
+template <class T, class Epilogue, int BM, int BN, int BK, int WM, int WN, int STAGES, bool A_K_MAJOR, int A_BYTES, bool B_K_MAJOR, int B_BYTES>
+__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 1)
+tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Batch batch, u32 M, u32 N, u32 K, u32 band, u32 splits,
+         u32 k_per_split, u64 slab) {
+  using TileA = Tile<T, BM, BK, A_K_MAJOR>;
+  using TileB = Tile<T, BN, BK, B_K_MAJOR>;
+  constexpr int THREADS = BM / WM * (BN / WN) * 32, STEPS = BK / Mma<T>::K, STAGE = TileA::BYTES + TileB::BYTES;
+  constexpr int SETS = STEPS == 1 ? 1 : 2;  // of fragments, taking turns
+  static_assert(STEPS % SETS == 0, "each step has its own set");
+  extern __shared__ __align__(1024) u8 memory[];
+  const u32 begin = shared_address(memory), end = begin + STAGES * STAGE;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp_m = warp % (BM / WM) * WM, warp_n = warp / (BM / WM) * WN;
+
+  const Place<BM, BN> place(M, N, band);
+  const u32 split = place.matrix % splits;
+  const BatchIndex index = batch.locate(place.matrix / splits);
+  const u32 k_first = split * k_per_split, k_end = min(K, k_first + k_per_split);
+  Feed<TileA, A_BYTES, THREADS> feed_a(a + a_walk.enter(index), a_walk.row, a_walk.col, place.m, M, k_first, k_end);
+  Feed<TileB, B_BYTES, THREADS> feed_b(b + b_walk.enter(index), b_walk.col, b_walk.row, place.n, N, k_first, k_end);
+  const Reader<TileA, WM, true> read_a(warp_m, lane);
+  const Reader<TileB, WN, false> read_b(warp_n, lane);
+  WarpTile<T, WM, WN> tile;
+  typename WarpTile<T, WM, WN>::Fragments fragments[SETS] = {};
+
+  u32 write = begin, read = begin;
+  const auto bring = [&](int share, int shares) {
+    if (feed_a.k > 0) {
+      feed_a.each(share, shares, [&](int, u32 to, const u8* from, int valid) { copy_async<A_BYTES>(write + to, from, valid); });
+      feed_b.each(share, shares, [&](int, u32 to, const u8* from, int valid) { copy_async<B_BYTES>(write + TileA::BYTES + to, from, valid); });
+    }
+    if (share + 1 < shares) return;
+    commit_copies();
+    feed_a.advance();
+    feed_b.advance();
+    write = write + STAGE == end ? begin : write + STAGE;
+  };
+  const auto multiply = [&](int step) { tile.multiply(fragments[(step + STEPS - 1) % SETS]); };  // what was loaded a step before
+
+  const int count = (feed_a.k + BK - 1) / BK;
+#pragma unroll
+  for (int stage = 0; stage < STAGES - 1; ++stage) bring(0, 1);
+  // A tile's last step multiplies after the barrier that opens the next tile (the first time it is zeros), so that the tensor
+  // cores have work while the first fragments arrive; and loads go before copies, which ptxas will not move them past.
+#pragma unroll 1
+  for (int i = 0; i < count; ++i) {
+    await_copies<STAGES - 2>();
+    __syncthreads();
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      if constexpr (SETS == 1) multiply(step);
+      tile.load(fragments[step % SETS], read_a, read, read_b, read + TileA::BYTES, step);
+      bring(step, STEPS);  // into the stage that was read before this one
+      if constexpr (SETS == 2) multiply(step);
+    }
+    read = read + STAGE == end ? begin : read + STAGE;
+  }
+  multiply(0);
+
+  Epilogue finish = epilogue.enter(index);
+  finish.out += split * slab;
+  tile.store(finish, place.m + warp_m, place.n + warp_n, M, N, lane);
+}

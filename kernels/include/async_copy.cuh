@@ -1,0 +1,23 @@
+// cp.async: copies from global to shared memory that need no register, and their groups. Shared addresses are 32-bit.
+#pragma once
+#include "dtype.cuh"
+
+__device__ __forceinline__ u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
+
+// BYTES (4, 8 or 16) to `to`: `valid` of them from `from`, the others zero. Nothing is read where `valid` is 0. Two bytes, for
+// which there is no such copy, go through a register.
+template <int BYTES> __device__ __forceinline__ void copy_async(u32 to, const void* from, u32 valid) {
+  if constexpr (BYTES == 16)  // past L1, which the tiles would only flush
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid) : "memory");
+  else if constexpr (BYTES >= 4)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(BYTES), "r"(valid) : "memory");
+  else
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(valid ? *static_cast<const u16*>(from) : u16(0)) : "memory");
+}
+
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Until no more than PENDING of this thread's groups are under way.
+template <int PENDING> __device__ __forceinline__ void await_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}

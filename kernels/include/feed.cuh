@@ -1,0 +1,45 @@
+// Which pieces of one operand's tiles a thread brings from global to shared memory, K tile after K tile.
+//
+// A piece is BYTES along the axis that is contiguous (one element: along any axis, with any strides); threads take pieces side
+// by side, and rows THREADS / (pieces a row) apart. Rows are those of the shared image.
+#pragma once
+#include "dtype.cuh"
+
+template <class Tile, int BYTES, int THREADS> struct Feed {
+  using T = typename Tile::Element;
+  static constexpr bool K_MAJOR = Tile::K_MAJOR;
+  static constexpr int SIZE = sizeof(T), PIECES = Tile::PITCH / BYTES, APART = THREADS / PIECES, COUNT = Tile::ROWS / APART;
+  static_assert(THREADS % PIECES == 0 && Tile::ROWS % APART == 0 && COUNT >= 1, "every thread has as much to bring");
+
+  const u8* from;   // this thread's first piece of the tile
+  i64 next, ahead;  // bytes to its next row, and to the next tile
+  int row, within;  // its first row, and the byte in it
+  int rows, width;  // how many rows from there on and bytes from there on exist along the axis that is not K
+  int k;            // how much of K is left
+
+  __device__ __forceinline__ Feed(const T* operand, i64 mn_stride, i64 k_stride, u32 mn, u32 mn_extent, u32 k_first, u32 k_end)
+      : row(threadIdx.x / PIECES), within(threadIdx.x % PIECES * BYTES), k(int(k_end - k_first)) {
+    const i64 across = K_MAJOR ? mn_stride : k_stride, along = K_MAJOR ? k_stride : mn_stride;
+    from = reinterpret_cast<const u8*>(operand + mn * mn_stride + k_first * k_stride + row * across + within / SIZE * along);
+    next = across * (APART * SIZE);
+    ahead = k_stride * (Tile::BK * SIZE);
+    const int exist = int(min(mn_extent - mn, u32(Tile::MN)));
+    rows = exist - row;
+    width = exist * SIZE - within;
+  }
+
+  // Share `share` of `shares` of this thread's pieces: visit(i, where in the image, where in the operand, how many bytes exist).
+  template <class Visit> __device__ __forceinline__ void each(int share, int shares, const Visit& visit) const {
+    const int exist = K_MAJOR ? rows : k - row;
+    const int bytes = max(0, min(BYTES, K_MAJOR ? min(k, Tile::BK) * SIZE - within : width));
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i)
+      if (i * shares / COUNT == share)
+        visit(i, u32(Tile::offset(row + i * APART, within)), from + i * next, i * APART < exist ? bytes : 0);
+  }
+
+  __device__ __forceinline__ void advance() {
+    from += ahead;
+    k -= Tile::BK;
+  }
+};

@@ -1,0 +1,156 @@
+// Operand tiles in shared memory for mma.sync: their image, and how warps read fragments from it.
+//
+// A tile of MN x BK elements is kept as it lies in global memory: K-major in rows of BK, one a mn; else in rows of MN, one a k.
+// Rows are cut into 16-byte chunks, and chunk c of row r lies at c ^ swizzle(r), so that neither the copies nor the fragment
+// loads meet bank conflicts:
+//   ldmatrix reads the same chunk of 8 rows           -> r % 8, or r / 2 % 4 where a row has but 4 chunks
+//   f32, [k][mn]: lane (g, t) reads mn g of row t     -> 2 (r % 4): 2 chunks each of 4 rows
+//   f64, [mn][k]: lane (g, t) reads chunk t of row g  -> 4 (r % 2): 4 chunks each of 2 rows (a quarter warp at a time)
+//   f64, [k][mn]: lane (g, t) reads mn g of row 2 t   -> 2 (r / 2 % 4): 2 chunks each of 4 rows (half a warp at a time)
+#pragma once
+#include "mma.cuh"
+
+template <class T, int MN_, int BK_, bool K_MAJOR_> struct Tile {
+  using Element = T;
+  static constexpr int MN = MN_, BK = BK_;
+  static constexpr bool K_MAJOR = K_MAJOR_;
+  static constexpr bool BY_MATRIX = sizeof(T) == 2 || (sizeof(T) == 4 && K_MAJOR);
+  static constexpr int ROWS = K_MAJOR ? MN : BK, PITCH = (K_MAJOR ? BK : MN) * int(sizeof(T)), CHUNKS = PITCH / 16;
+  static constexpr int BYTES = ROWS * PITCH;
+  static_assert(CHUNKS == 4 ? BY_MATRIX && K_MAJOR : CHUNKS % 8 == 0, "swizzles are for rows of 64 bytes or of multiples of 128");
+
+  static __device__ __forceinline__ int swizzle(int row) {
+    if constexpr (BY_MATRIX) return CHUNKS == 4 ? row / 2 % 4 : row % 8;
+    else if constexpr (sizeof(T) == 4) return row % 4 * 2;
+    else return K_MAJOR ? row % 2 * 4 : row / 2 % 4 * 2;
+  }
+  // In bytes, of byte `within` of a row.
+  static __device__ __forceinline__ int offset(int row, int within) {
+    return row * PITCH + ((within / 16 ^ swizzle(row)) * 16) + within % 16;
+  }
+};
+
+// Reads the fragments of a warp's rows [first, first + EXTENT) of a tile. IS_A: register 2 p + h of a block of 16 holds part p
+// of its half h, as mma wants a; else PARTS h + p, two b's in a row. Offsets that a swizzle makes irregular are kept in
+// registers; all others fold into the instruction.
+template <class Tile, int EXTENT, bool IS_A> struct Reader {
+  using T = typename Tile::Element;
+  using Reg = typename Mma<T>::Reg;
+  static constexpr int K = Mma<T>::K, PARTS = Mma<T>::PARTS, BLOCKS = EXTENT / 16, STEPS = Tile::BK / K;
+  static constexpr bool K_MAJOR = Tile::K_MAJOR, BY_MATRIX = Tile::BY_MATRIX;
+  static constexpr int PITCH = Tile::PITCH;
+  // Irregular offsets: K-major, one a step (f64: one a half of one); else one for each 8 elements (16: ldmatrix) of 128 bytes.
+  static constexpr int GROUP = BY_MATRIX ? 16 : 8, GROUPS = 128 / int(sizeof(T)) / GROUP;
+  static constexpr int KEPT = K_MAJOR ? (BY_MATRIX ? STEPS : 2) : (GROUPS < EXTENT / GROUP ? GROUPS : EXTENT / GROUP);
+
+  u32 at[KEPT];
+
+  static __device__ __forceinline__ constexpr int slot(int half, int part) { return IS_A ? 2 * part + half : PARTS * half + part; }
+
+  __device__ __forceinline__ Reader(int first, int lane) {
+    const int g = lane / 4, t = lane % 4;
+    const int matrix = lane / 8, half = IS_A ? matrix % 2 : matrix / 2, part = IS_A ? matrix / 2 : matrix % 2;
+#pragma unroll
+    for (int i = 0; i < KEPT; ++i) {
+      if constexpr (BY_MATRIX && K_MAJOR) at[i] = Tile::offset(first + 8 * half + lane % 8, 32 * i + 16 * part);
+      else if constexpr (BY_MATRIX) at[i] = Tile::offset(8 * part + lane % 8, (first + 16 * i + 8 * half) * int(sizeof(T)));
+      else if constexpr (K_MAJOR) at[i] = Tile::offset(first + g, 64 * i + 16 * t);
+      else at[i] = Tile::offset((sizeof(T) == 8 ? 2 : 1) * t, (first + 8 * i + g) * int(sizeof(T)));
+    }
+  }
+
+  // Block `block` of 16 at k-step `step` of the tile at `tile`.
+  __device__ __forceinline__ void load(Reg (&to)[2 * PARTS], u32 tile, int block, int step) const {
+    if constexpr (BY_MATRIX && K_MAJOR) {
+      load_matrices<false>(to, tile + at[step] + block * 16 * PITCH);
+    } else if constexpr (BY_MATRIX) {
+      load_matrices<true>(to, tile + at[block % KEPT] + block / KEPT * 128 + step * K * PITCH);
+    } else {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int group = 2 * block + half;
+#pragma unroll
+        for (int part = 0; part < PARTS; ++part) {
+          if constexpr (sizeof(T) == 4) {
+            const u32 from = tile + at[group % KEPT] + group / KEPT * 128 + (step * K + 4 * part) * PITCH;
+            load_shared(to[slot(half, part)], from);
+          } else if constexpr (K_MAJOR) {
+            if (part % 2) continue;
+            const u32 from = tile + at[part / 2] + group * 8 * PITCH + step * 128;
+            load_shared(to[slot(half, part)], to[slot(half, part + 1)], from);
+          } else {
+            const u32 from = tile + at[group % KEPT] + group / KEPT * 128 + (step * K + part / 2 * 8 + part % 2) * PITCH;
+            load_shared(to[slot(half, part)], from);
+          }
+        }
+      }
+    }
+  }
+};
+
+// A warp's WM x WN accumulators.
+template <class T, int WM, int WN> struct WarpTile {
+  using Acc = typename Mma<T>::Acc;
+  using Reg = typename Mma<T>::Reg;
+  static constexpr int PARTS = Mma<T>::PARTS, A_BLOCKS = WM / 16, B_BLOCKS = WN / 16;
+
+  struct Fragments { Reg a[A_BLOCKS][2 * PARTS], b[B_BLOCKS][2 * PARTS]; };
+
+  Acc acc[A_BLOCKS][2 * B_BLOCKS][4] = {};
+
+  template <class ReaderA, class ReaderB>
+  static __device__ __forceinline__ void load(Fragments& f, const ReaderA& a, u32 tile_a, const ReaderB& b, u32 tile_b, int step) {
+#pragma unroll
+    for (int i = 0; i < A_BLOCKS; ++i) a.load(f.a[i], tile_a, i, step);
+#pragma unroll
+    for (int j = 0; j < B_BLOCKS; ++j) b.load(f.b[j], tile_b, j, step);
+  }
+
+  __device__ __forceinline__ void multiply(Fragments& f) {
+    if constexpr (Same<T, float>::value) {
+#pragma unroll
+      for (int r = 0; r < 2 * PARTS; ++r) {
+#pragma unroll
+        for (int i = 0; i < A_BLOCKS; ++i) f.a[i][r] = round_tf32(f.a[i][r]);
+#pragma unroll
+        for (int j = 0; j < B_BLOCKS; ++j) f.b[j][r] = round_tf32(f.b[j][r]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < A_BLOCKS; ++i)
+#pragma unroll
+      for (int j = 0; j < 2 * B_BLOCKS; ++j) {
+        const int column = i % 2 ? 2 * B_BLOCKS - 1 - j : j;  // back and forth: the last b is used again at once
+        Mma<T>::run(acc[i][column], f.a[i], f.b[column / 2] + column % 2 * PARTS);
+      }
+  }
+
+  // The part of it that lies in the M x N result, its corner at (m, n), through the epilogue.
+  template <class Epilogue> __device__ __forceinline__ void store(const Epilogue& epilogue, u32 m, u32 n, u32 M, u32 N, int lane) {
+    m += lane / 4;
+    n += lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 2 * A_BLOCKS; ++i) {
+      if (m + 8 * i >= M) break;
+#pragma unroll
+      for (int j = 0; j < 2 * B_BLOCKS; ++j) {
+        if (n + 8 * j >= N) break;
+        Acc pair[2] = {acc[i / 2][j][i % 2 * 2], acc[i / 2][j][i % 2 * 2 + 1]};
+        epilogue.store(pair, m + 8 * i, n + 8 * j, n + 8 * j + 1 < N);
+      }
+    }
+  }
+};
+
+// Which matrix and tile a CTA has: tiles run down bands of `band` tile rows, so that those in flight at once share operands in L2.
+template <int BM, int BN> struct Place {
+  u32 m, n, matrix;
+  __device__ __forceinline__ Place(u32 M, u32 N, u32 band) {
+    const u32 rows = (M + BM - 1) / BM, columns = (N + BN - 1) / BN;
+    matrix = blockIdx.x / (rows * columns);
+    const u32 tile = blockIdx.x - matrix * rows * columns;
+    const u32 first = tile / (band * columns) * band, height = min(band, rows - first), within = tile - first * columns;
+    n = within / height * BN;
+    m = (first + within % height) * BM;
+  }
+};
