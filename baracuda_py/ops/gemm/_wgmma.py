@@ -10,7 +10,8 @@ from typing import Any
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...runtime.steps import Kernel, Launch, Packed, Ptr, Scratch, Step, TensorMap
-from ...types import ArchSku, DeviceSpec, ElementKind, PrecisionGuarantee
+from ...types import ArchSku, DeviceSpec, PrecisionGuarantee
+from ._checks import admitted
 from ._epilogue import batch_struct, epilogue_args, epilogue_type
 from ._guarantee import TRUNCATED, guarantee_of
 from ._problem import BATCH_RANK, Gemm, Matrix
@@ -48,7 +49,12 @@ class Tile:
         return self.sharers < self.consumers
 
     def __str__(self) -> str:
-        marks = (("p", self.by_turns), (f"c{self.cluster}", self.cluster > 1), (f"k{self.split}", self.split > 1), ("T", self.swapped))
+        marks = (
+            ("p", self.by_turns),
+            (f"c{self.cluster}", self.cluster > 1),
+            (f"k{self.split}", self.split > 1),
+            ("T", self.swapped),
+        )
         return f"{self.bm}x{self.bn}" + "".join(mark for mark, on in marks if on)
 
 
@@ -147,16 +153,14 @@ class Wgmma(Candidate[Any]):
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         gemm: Gemm = desc.gemm
-        if desc.variant is not None:
-            return no(f"{desc.op} fixes variant {desc.variant!r}", "use matmul")
+        if not (admissible := admitted(desc, self.variant, (MathPrecision.BF16, MathPrecision.F16))):
+            return admissible
         if device.tier is not ArchSku.SM90A:
             return no("warpgroup instructions exist on sm_90a only", 'device="sm_90a"')
-        if gemm.a.element not in (ElementKind.F16, ElementKind.BF16):
-            return no(f"multiplies f16 and bf16, not {gemm.a.element}", "cast the operands")
         if gemm.k == 0:
             return no("there is nothing to multiply (K = 0)")
-        if max(gemm.m, gemm.n, gemm.k, gemm.batches) >= LIMIT or len(gemm.batch) > BATCH_RANK:
-            return no(f"extents below 2**31 and at most {BATCH_RANK} batch axes", "contiguize the operands")
+        if max(gemm.m, gemm.n, gemm.k, gemm.batches) >= LIMIT:
+            return no("an extent reaches 2**31, the last of TMA's coordinates", "split the product")
         for x, mn, k in ((gemm.a, gemm.m, gemm.k), (gemm.b.mT, gemm.n, gemm.k)):
             if view_of(x, mn, k) is None:
                 return no(
@@ -179,21 +183,23 @@ class Wgmma(Candidate[Any]):
             yield tile
 
     def cost(self, desc: Any, device: DeviceSpec, config: Tile) -> Cost:
+        # Cycles, fitted to an H200: what a slab of K takes of the tensor cores and of L2, and what every tile and launch adds.
         gemm = _oriented(desc, config)
         clock = device.rate("issue") / (device.sms * 128)
         waves = -(-_tiles(gemm, config) // (device.sms // (config.cluster * config.split)))
-        blocks = -(-gemm.k // BK) / config.split
-        products = config.bm // 64 * (BK // 16)
-        tensor = products * config.bn / 2 * 1.04
-        shared = products * (16 + config.bn / 4)
-        loads = (config.bm + config.bn / config.cluster) * BK * 2 / 40
-        block = max(tensor, shared, loads)
-        limits = {"tensor cores": tensor, "shared memory": shared, "L2": loads}
-        finish = 500 + config.bm * config.bn * gemm.out.itemsize / 40
-        seconds = (waves * (blocks * block + finish) + 1800) / clock
+        slabs = -(-gemm.k // BK) / config.split
+        limits = {
+            "tensor cores": config.bm * config.bn * BK / 2048 * 1.04,
+            "L2": (config.bm + config.bn / config.cluster) * BK * 2 / 58,
+        }
+        limit = max(limits, key=lambda name: limits[name])
+        area = config.bm * config.bn
+        sent = area * 4 * (config.split - 1) / config.split
+        tile = slabs * limits[limit] + 700 + (1000 + sent / 30 if sent else 0)
+        compute = (waves * tile + area * gemm.out.itemsize / config.split / 13 + 1500) / clock
         memory = gemm.nbytes / device.bandwidth
-        limit = "bandwidth" if memory > seconds else max(limits, key=lambda name: limits[name])
-        return Cost(gemm.nbytes, gemm.flops, max(seconds, memory) + device.overhead / 2, limit)
+        seconds = max(compute, memory) + 0.1 * min(compute, memory) + device.overhead / 2
+        return Cost(gemm.nbytes, gemm.flops, seconds, "bandwidth" if memory > compute else limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:
         # Every tile sums k16 by k16 in order, so a row's result is the same whatever the tile, unless K is split.
@@ -239,7 +245,8 @@ def launch(desc: Any, device: DeviceSpec, tile: Tile) -> Launch:
     stage = (tile.bm + (-(-tile.bn // 64) * 64 if b.mn_major else tile.bn)) * BK * 2
     stages = min(MOST_STAGES, (SHARED - SLACK - staging) // stage)
     entry = (
-        f"gemm<{gemm.a.element.cuda}, {tile.bm}, {tile.bn}, {tile.rows}, {tile.consumers}, {stages}, {tile.cluster}, {tile.split}, "
+        f"gemm<{gemm.a.element.cuda}, {tile.bm}, {tile.bn}, {tile.rows}, {tile.consumers}, {stages}, "
+        f"{tile.cluster}, {tile.split}, "
         f"{_flag(a.mn_major)}, {_flag(b.mn_major)}, {_flag(bool(gemm.batch))}, {leave}, {epilogue_type(gemm, desc.activation)}>"
     )
     prelude = product_text(tile.bn, str(gemm.a.element), a.mn_major, b.mn_major)
