@@ -163,7 +163,7 @@ def test_a_row_major_product_is_the_column_major_product_of_the_transposes() -> 
     assert call is not None
     assert (call.a, call.transa, call.lda, call.stride_a) == ("b", cublas.OP_T, 7, 28)
     assert (call.b, call.transb, call.ldb, call.stride_b) == ("a", cublas.OP_N, 7, 35)
-    assert (call.m, call.n, call.k, call.c, call.ldc, call.stride_c, call.count) == (4, 5, 7, "out", 4, 20, 3)
+    assert (call.m, call.n, call.k, call.c, call.ldc, call.stride_c, call.matrices) == (4, 5, 7, "out", 4, 20, 3)
 
 
 @pytest.mark.parametrize(

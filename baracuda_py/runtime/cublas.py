@@ -45,7 +45,7 @@ _SIGNATURES = {
 
 
 class Gemm(NamedTuple):
-    """``C = alpha op(A) op(B)`` for `count` matrices, column-major, as cuBLAS words it: C is m x n.
+    """``C = alpha op(A) op(B)`` for `matrices` matrices, column-major, as cuBLAS words it: C is m x n.
 
     `a`, `b` and `c` name the operands that hold them; strides, like leading dimensions, count elements.
     """
@@ -64,7 +64,7 @@ class Gemm(NamedTuple):
     c: str
     ldc: int
     stride_c: int
-    count: int
+    matrices: int
     inputs: ElementKind
     output: ElementKind
     compute: int
@@ -96,7 +96,7 @@ class _Handle:
             status = cublas.cublasGemmStridedBatchedEx(
                 handle, p.transa, p.transb, p.m, p.n, p.k, ctypes.byref(one), pointers[p.a], kind, p.lda, p.stride_a,
                 pointers[p.b], kind, p.ldb, p.stride_b, ctypes.byref(zero), pointers[p.c], DATA_TYPES[p.output], p.ldc,
-                p.stride_c, p.count, p.compute, _DEFAULT_ALGORITHM,
+                p.stride_c, p.matrices, p.compute, _DEFAULT_ALGORITHM,
             )  # fmt: skip
         _check(status, "a matrix product")
 

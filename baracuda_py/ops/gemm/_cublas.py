@@ -102,7 +102,7 @@ class Cublas(Candidate[Any]):
         call = blas_gemm(gemm, cublas.COMPUTE_32F, 0)
         if call is None:
             return no("a matrix is contiguous along neither rows nor columns", "make it contiguous along one")
-        if max(call.m, call.n, call.k, call.lda, call.ldb, call.ldc, call.count) > _LARGEST:
+        if max(call.m, call.n, call.k, call.lda, call.ldb, call.ldc, call.matrices) > _LARGEST:
             return no("an extent or pitch is 2**31 or more", f"at most {_LARGEST}")
         return OK
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...runtime.steps import Kernel, Launch, Packed, Ptr, Scratch, Step, TensorMap
-from ...types import ArchSku, DeviceSpec, PrecisionGuarantee
+from ...types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
 from ._checks import admitted
 from ._epilogue import batch_struct, epilogue_args, epilogue_type
 from ._guarantee import TRUNCATED, guarantee_of
