@@ -141,8 +141,8 @@ def _occupancy(gemm: Gemm, sms: int) -> float:
             tiles = -(-gemm.m // rows) * -(-gemm.n // cols) * gemm.batches
             waves = -(-tiles * chunks // sms)
             useful = gemm.m * gemm.n * gemm.batches / (rows * cols)
-            best = max(best, share * useful * chunks / (waves * sms))
-    return best
+            best = max(best, share * useful * chunks / (max(waves, 1) * sms))
+    return best or 1.0
 
 
 def _rate(device: DeviceSpec, math: MathPrecision) -> float:
