@@ -59,12 +59,12 @@ def register(op: Op) -> Op:
 
 
 def all_ops() -> dict[str, Op]:
-    """Every op by name, all families imported."""
+    """Every op by name, all families imported: by category and module, whichever was imported first, then as registered."""
     from .. import ops
 
     for module in pkgutil.walk_packages(ops.__path__, ops.__name__ + "."):
         importlib.import_module(module.name)
-    return dict(sorted(_OPS.items(), key=lambda item: (item[1].plan.category.value, list(_OPS).index(item[0]))))
+    return dict(sorted(_OPS.items(), key=lambda item: (item[1].plan.category.value, item[1].function.__module__)))
 
 
 def get_op(name: str) -> Op:
