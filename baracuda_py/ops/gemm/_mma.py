@@ -8,18 +8,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.candidate import Candidate, Cost, Feasibility
 from ...runtime.steps import Arg, Kernel, Launch, Ptr, Step
 from ...types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
-from ._checks import fixed
+from ._checks import admitted, launchable
 from ._epilogue import batch_struct, epilogue_args, epilogue_type, walk
 from ._guarantee import ROUNDED, TRUNCATED, guarantee_of
-from ._problem import BATCH_RANK, Gemm, Matrix
+from ._problem import Gemm, Matrix
 
 __all__ = ["Tc", "TcAsync", "TileConfig"]
 
-SERVED = (MathPrecision.F16, MathPrecision.BF16, MathPrecision.TF32, MathPrecision.F64)
-CTA_LIMIT = 2**31 - 1
+SERVED = (
+    MathPrecision.TF32,
+    MathPrecision.F16,
+    MathPrecision.BF16,
+    MathPrecision.F64,
+)  # TF32 is what to ask for instead
 MOST_PIECES = 32  # that a thread brings in a K tile: each is an instruction or more
 
 # mma.sync's share of the device's tensor rate, and what f64 reaches of its bf16 rate.
@@ -27,6 +31,8 @@ MMA_SHARE = {ArchSku.SM90A: 0.62, ArchSku.SM100A: 0.45}
 F64_SHARE = {ArchSku.SM80: 1 / 16, ArchSku.SM90A: 1 / 15, ArchSku.SM100A: 1 / 60}
 F64_SHARE_ELSEWHERE = 1 / 128
 L2_BYTES = 40.0  # a clock and SM
+FILL = 1.0e-6  # seconds until the first tile has come
+PIECE = 12  # thread instructions that one costs
 
 
 @dataclass(frozen=True)
@@ -49,11 +55,6 @@ class TileConfig:
     @property
     def shared_bytes(self) -> int:
         return self.stages * (self.m + self.n) * self.k_bytes
-
-    @property
-    def registers(self) -> int:
-        """A thread's, about: what an SM can hold follows."""
-        return min(255, self.warp_m * self.warp_n // 32 + 110)
 
     def __str__(self) -> str:
         return f"{self.m}x{self.n}x{self.k_bytes}B/{self.warp_m}x{self.warp_n}x{self.stages}"
@@ -140,39 +141,32 @@ class _Mma(Candidate[Any]):
     wide_menu: ClassVar[tuple[TileConfig, ...]]
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
-        gemm: Gemm = desc.gemm
-        if not (named := fixed(desc, self.variant)):
-            return named
-        if desc.precision not in SERVED:
-            return no(f"tensor cores do not multiply in {desc.precision}", "math=\"tf32\", or variant 'simt'")
-        if len(gemm.batch) > BATCH_RANK:
-            return no(
-                f"{len(gemm.batch)} batch axes that do not merge", "contiguize the operands, so that batch axes merge"
-            )
-        if not any(True for _ in self.configs(desc, device)):
-            return no("there are more tiles than a grid holds", "split the batch over several calls")
-        return OK
+        if not (admissible := admitted(desc, self.variant, SERVED)):
+            return admissible
+        return launchable(min(tiles_of(desc.gemm, c) for c in self._menu(desc, device)))
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[TileConfig]:
+        return [c for c in self._menu(desc, device) if launchable(tiles_of(desc.gemm, c))]
+
+    def _menu(self, desc: Any, device: DeviceSpec) -> list[TileConfig]:
+        """The tiles that shared memory holds and whose operands come in no more pieces than a thread should bring."""
         gemm: Gemm = desc.gemm
-        menu = self.wide_menu if desc.precision is MathPrecision.F64 else self.menu
-        return [c for c in menu if self._fits(gemm, c, device)]
+        a, b = self._sides(gemm)
+        every = self.wide_menu if desc.precision is MathPrecision.F64 else self.menu
+        return [
+            c
+            for c in every
+            if c.shared_bytes <= device.shared_bytes
+            and a.pieces(c.m, c.k_bytes) + b.pieces(c.n, c.k_bytes) <= MOST_PIECES * c.threads
+        ]
 
     def _sides(self, gemm: Gemm) -> tuple[Side, Side]:
         return sides(gemm)
 
-    def _fits(self, gemm: Gemm, config: TileConfig, device: DeviceSpec) -> bool:
-        a, b = self._sides(gemm)
-        pieces = a.pieces(config.m, config.k_bytes) + b.pieces(config.n, config.k_bytes)
-        return (
-            config.shared_bytes <= device.shared_bytes
-            and pieces <= MOST_PIECES * config.threads
-            and tiles_of(gemm, config) <= CTA_LIMIT
-        )
-
     def cost(self, desc: Any, device: DeviceSpec, config: TileConfig) -> Cost:
         gemm: Gemm = desc.gemm
-        return _cost(gemm, device, config, self._sides(gemm), desc.precision, tiles_of(gemm, config), gemm.k)
+        rate = mma_rate(device, desc.precision)
+        return _cost(gemm, device, config, self._sides(gemm), rate, tiles_of(gemm, config), gemm.k)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: TileConfig) -> PrecisionGuarantee:
         # Every tile sums a result's products in the same order, mma by mma, and a K tail's zeros leave a sum as it is: no
@@ -182,13 +176,7 @@ class _Mma(Candidate[Any]):
 
 
 def _cost(
-    gemm: Gemm,
-    device: DeviceSpec,
-    config: TileConfig,
-    ways: tuple[Side, Side],
-    math_: MathPrecision,
-    tiles: int,
-    k: int,
+    gemm: Gemm, device: DeviceSpec, config: TileConfig, ways: tuple[Side, Side], rate: float, tiles: int, k: int
 ) -> Cost:
     """`tiles` tiles that each go through `k` of K: the busiest SM's time, and one tile's beginning and end."""
     size = gemm.a.itemsize
@@ -200,15 +188,13 @@ def _cost(
     loaded = (config.m + config.n) * k_tiles * config.k_bytes
     alone = max(0.5, min(1.0, config.threads / 256)) if rounds == 1 else 1.0  # few warps do not fill the tensor cores
     times = {
-        "tensor cores": rounds * device.sms * flops / (mma_rate(device, math_) * config.share * alone),
+        "tensor cores": rounds * device.sms * flops / (rate * config.share * alone),
         "L2": rounds * device.sms * loaded / (L2_BYTES * clock_sms),
-        "instruction issue": rounds * device.sms * pieces * k_tiles * 12 / device.rate("issue"),
+        "instruction issue": rounds * device.sms * pieces * k_tiles * PIECE / device.rate("issue"),
         "bandwidth": gemm.nbytes / device.bandwidth,
     }
     limit = max(times, key=lambda name: times[name])
-    edges = (
-        (1500 + config.m * config.n * 4 / L2_BYTES) * device.sms / clock_sms
-    )  # the pipeline fills; the result is written
+    edges = FILL + config.m * config.n * 4 / L2_BYTES * device.sms / clock_sms  # the result is written
     return Cost(gemm.nbytes, gemm.flops, device.overhead + times[limit] + edges, limit)
 
 
