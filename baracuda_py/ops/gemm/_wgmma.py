@@ -59,9 +59,9 @@ class Tile:
 
 
 SHAPES = (
+    Tile(128, 128, 2), Tile(64, 256),
     *(Tile(128, bn) for bn in (256, 224, 192, 160, 128, 96, 64)), Tile(256, 128, 2),
     *(Tile(64, bn, 1, 1) for bn in (256, 192, 128, 64, 32, 16)),
-    Tile(64, 256), Tile(128, 128, 2),
 )  # fmt: skip
 TILES = tuple(replace(t, cluster=c) for t in SHAPES for c in (1, 2))
 SPLITS = tuple(
