@@ -239,6 +239,7 @@ def test_every_product_names_its_backward() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # torch's own threads begin without a context
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_torch_s_autograd_agrees(dtype: str) -> None:
     torch = pytest.importorskip("torch")

@@ -102,7 +102,7 @@ def _shapes(gemm: Gemm, device: DeviceSpec) -> list[Shape]:
         whole = Shape(axis == 0, tokens, vector, team, 1, accumulator(gemm).bits // 8, size)
         found.append(whole)
         ctas = whole.groups(gemm.n) * gemm.batches
-        wanted = min(-(-2 * device.sms // ctas), gemm.k // _LEAST_K, _MOST_SPLITS)
+        wanted = min(-(-2 * device.sms // max(ctas, 1)), gemm.k // _LEAST_K, _MOST_SPLITS)
         if wanted > 1:
             each = replace(whole, splits=wanted).k_split(gemm.k)
             found.append(replace(whole, splits=-(-gemm.k // each)))

@@ -172,7 +172,11 @@ class _Mma(Candidate[Any]):
         # Every tile sums a result's products in the same order, mma by mma, and a K tail's zeros leave a sum as it is: no
         # result depends on M or the batch.
         each = ROUNDED if desc.precision is MathPrecision.F64 else TRUNCATED
-        return guarantee_of(desc, desc.precision, desc.gemm.k, each=each)
+        # One variant a device may promise this, for selection goes by M as well: here the one that serves every layout.
+        lone = self.variant == "tc_async" and (
+            device.tier is not ArchSku.SM90A or desc.precision in (MathPrecision.TF32, MathPrecision.F64)
+        )
+        return guarantee_of(desc, desc.precision, desc.gemm.k, each=each, batch_invariant=lone)
 
 
 def _cost(

@@ -98,7 +98,9 @@ class Simt(Candidate[Any]):
         return Cost(gemm.nbytes, gemm.flops, device.overhead + _LATENCY + times[limit], limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:
-        return guarantee_of(desc, desc.precision, desc.gemm.k, each=ROUNDED)
+        # Only strict f32 has no other variant that selection might take for another M, with another order of sums.
+        lone = desc.precision is MathPrecision.F32
+        return guarantee_of(desc, desc.precision, desc.gemm.k, each=ROUNDED, batch_invariant=lone)
 
     def lower(self, desc: Any, device: DeviceSpec, config: Tile) -> tuple[Step, ...]:
         gemm = desc.gemm
