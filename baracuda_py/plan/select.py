@@ -31,9 +31,10 @@ def assess(
     """What every candidate says of the canonical `desc`, one entry a configuration."""
     answers = []
     for candidate in candidates:
-        feasible = candidate.supports(desc, device)
-        if feasible and device.is_host and candidate.backend is not BackendKind.REFERENCE:
+        if device.is_host and candidate.backend is not BackendKind.REFERENCE:
             feasible = no("needs a GPU", 'device="sm_90a" to select and compile without one')
+        else:
+            feasible = candidate.supports(desc, device)
         if not feasible:
             answers.append(Assessment(candidate, "", feasible))
             continue

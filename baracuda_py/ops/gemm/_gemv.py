@@ -126,6 +126,8 @@ class Gemv(Candidate[Any]):
         gemm = _oriented(desc)
         if gemm.m > TOKENS[-1]:
             return no(f"{gemm.m} rows and columns, and at most {TOKENS[-1]} of one are taken", "variant 'simt'")
+        if 0 in (gemm.m, gemm.n, gemm.batches):
+            return no("the result is empty")
         ctas = max(s.groups(gemm.n) * s.splits for s in _shapes(gemm, device)) * gemm.batches
         return admitted(desc, self.variant, MATHS) and launchable(ctas)
 

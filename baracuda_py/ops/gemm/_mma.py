@@ -15,9 +15,11 @@ from ._checks import admitted, launchable
 from ._epilogue import batch_struct, epilogue_args, epilogue_type, walk
 from ._guarantee import ROUNDED, TRUNCATED, guarantee_of
 from ._problem import Gemm, Matrix
+from ._wgmma import takes_any_m
 
 __all__ = ["Tc", "TcAsync", "TileConfig"]
 
+HALVES = (MathPrecision.F16, MathPrecision.BF16)
 SERVED = (
     MathPrecision.TF32,
     MathPrecision.F16,
@@ -173,9 +175,8 @@ class _Mma(Candidate[Any]):
         # result depends on M or the batch.
         each = ROUNDED if desc.precision is MathPrecision.F64 else TRUNCATED
         # One variant a device may promise this, for selection goes by M as well: here the one that serves every layout.
-        lone = self.variant == "tc_async" and (
-            device.tier is not ArchSku.SM90A or desc.precision in (MathPrecision.TF32, MathPrecision.F64)
-        )
+        elsewhere = device.tier is ArchSku.SM90A and desc.precision in HALVES and takes_any_m(desc.gemm)
+        lone = self.variant == "tc_async" and not elsewhere
         return guarantee_of(desc, desc.precision, desc.gemm.k, each=each, batch_invariant=lone)
 
 

@@ -128,6 +128,12 @@ def view_of(x: Matrix, mn: int, k: int) -> View | None:
     return None
 
 
+def takes_any_m(gemm: Gemm) -> bool:
+    """Whether TMA would take the operands with any number of rows: of one row alone the pitch does not matter."""
+    lines = ((gemm.a, gemm.m), (gemm.b.mT, gemm.n))
+    return gemm.k > 0 and all(view_of(x, max(mn, 2), gemm.k) is not None for x, mn in lines)
+
+
 @lru_cache(maxsize=256)
 def product_text(n: int, element: str, a_transposed: bool, b_transposed: bool) -> str:
     """wgmma(acc, a, b, accumulate): acc += A B, or = where `accumulate` is 0, for m64n{n}k16 with both in shared memory."""
@@ -207,7 +213,12 @@ class Wgmma(Candidate[Any]):
     def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:
         # Every tile sums k16 by k16 in order, so a row's result is the same whatever the tile, unless K is split.
         return guarantee_of(
-            desc, desc.precision, desc.gemm.k, each=TRUNCATED, splits=config.split, batch_invariant=config.split == 1
+            desc,
+            desc.precision,
+            desc.gemm.k,
+            each=TRUNCATED,
+            splits=config.split,
+            batch_invariant=config.split == 1 and takes_any_m(desc.gemm),
         )
 
     def lower(self, desc: Any, device: DeviceSpec, config: Tile) -> tuple[Step, ...]:
