@@ -1,4 +1,7 @@
-"""gemv: products with eight rows or columns at most, as fast as the large operand streams. Costs of kernels/gemm/gemv.cu."""
+"""gemv: products with eight rows or columns at most, as fast as the large operand streams. Costs of kernels/gemm/gemv.cu.
+
+Where K is split, kernels/gemm/reduce.cu adds the parts: "gemm/reduce.cu".
+"""
 
 from __future__ import annotations
 
