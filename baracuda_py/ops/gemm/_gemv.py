@@ -104,18 +104,19 @@ def _shapes(gemm: Gemm, device: DeviceSpec) -> list[Shape]:
     for team in (1, _ROWS_WARPS) if axis == 0 else (lanes, lanes // 2):
         whole = Shape(axis == 0, tokens, vector, team, 1, accumulator(gemm).bits // 8, size)
         found.append(whole)
-        ctas = whole.groups(gemm.n) * gemm.batches
-        wanted = min(-(-2 * device.sms // max(ctas, 1)), gemm.k // _LEAST_K, _MOST_SPLITS)
+        ctas = max(1, whole.groups(gemm.n) * gemm.batches)
+        wanted = min(-(-2 * device.sms // ctas), gemm.k // _LEAST_K, _MOST_SPLITS)
         if wanted > 1:
             each = replace(whole, splits=wanted).k_split(gemm.k)
             found.append(replace(whole, splits=-(-gemm.k // each)))
     return found
 
 
-_NEEDED = 48 << 10  # bytes in flight an SM that an H200 needs for its whole bandwidth
+_ROUND_TRIP = 1.56e-6  # seconds of bandwidth that must be in flight: 48 KB an SM on an H200
 _SM_SHARE = 2.5  # the most of its share of the bandwidth that one SM can take
 _THREADS = 1536  # that an SM holds, for want of registers too
-_LATENCY = 1.5e-6
+_LATENCY = 1.5e-6  # until the first vectors are there and after the last
+_TAIL = 0.4  # waves that the last CTAs cost, which have the bandwidth to themselves
 _EFFICIENCY = 0.97
 
 
@@ -128,7 +129,9 @@ class Gemv(Candidate[Any]):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         gemm = _oriented(desc)
         if gemm.m > TOKENS[-1]:
-            return no(f"{gemm.m} rows and columns, and at most {TOKENS[-1]} of one are taken", "variant 'simt'")
+            return no(
+                f"a result of {desc.gemm.m} x {desc.gemm.n} has no side of {TOKENS[-1]} or less", "variant='simt'"
+            )
         if 0 in (gemm.m, gemm.n, gemm.batches):
             return no("the result is empty")
         ctas = max(s.groups(gemm.n) * s.splits for s in _shapes(gemm, device)) * gemm.batches
@@ -139,13 +142,13 @@ class Gemv(Candidate[Any]):
 
     def cost(self, desc: Any, device: DeviceSpec, config: Shape) -> Cost:
         gemm = _oriented(desc)
-        ctas = config.groups(gemm.n) * config.splits * gemm.batches
+        ctas = max(1, config.groups(gemm.n) * config.splits * gemm.batches)
         room = max(1, min(device.shared_bytes // config.shared_bytes, _THREADS // (config.warps * 32)))
         busy = min(ctas, device.sms)
         under_way = min(room, -(-ctas // device.sms)) * config.in_flight
-        share = busy / device.sms * min(_SM_SHARE, under_way / _NEEDED)
+        share = busy / device.sms * min(_SM_SHARE, under_way * device.sms / (device.bandwidth * _ROUND_TRIP))
         waves = ctas / (device.sms * room)
-        tail = 1.0 if waves <= 1 else -(-ctas // (device.sms * room)) / waves
+        tail = 1.0 if waves <= 1 else 1.0 + _TAIL / waves
         work = gemm.batches * gemm.k * gemm.n
         times = {
             "bandwidth": gemm.nbytes * tail / (device.bandwidth * min(_EFFICIENCY, share)),

@@ -60,6 +60,7 @@ TILES = {
     ),
 }  # fmt: skip
 _ALONE = 0.75  # of its share, for a single CTA that waits at its own barriers
+_STREAMED = 0.7  # of the bandwidth, for tiles that wait for each slab
 _LATENCY = 1.5e-6  # until the first slab is there and after the last store
 
 
@@ -92,7 +93,7 @@ class Simt(Candidate[Any]):
         flops = 2.0 * config.bm * config.bn * max(gemm.k, 1) * deepest
         times = {
             "FMA issue": flops * device.sms / (fma_rate(accumulator(gemm), device) * share),
-            "bandwidth": gemm.nbytes / device.bandwidth,
+            "bandwidth": gemm.nbytes / (device.bandwidth * _STREAMED),
         }
         limit = max(times, key=lambda name: times[name])
         return Cost(gemm.nbytes, gemm.flops, device.overhead + _LATENCY + times[limit], limit)
