@@ -13,6 +13,7 @@ from .elementwise import gelu, relu, silu
 __all__ = ["MEASURES", "guarantee", "matmul"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
+SCALES, BLOCK = ("scale_a", "scale_b"), 128
 
 
 def identity(x: Array) -> Array:
@@ -36,39 +37,58 @@ def _wide(desc: Any, x: Array) -> Array:
     return x.astype(np.longdouble if desc.a_element is ElementKind.F64 else np.float64)
 
 
-def _before(desc: Any, a: Array, b: Array, c: Array | None, bias: Array | None, *, absolute: bool) -> Array:
+def _scaled(desc: Any, x: Array, scale: Array | None, axes: tuple[int, ...]) -> Array:
+    """An operand times its scales, each of which is of up to 128 elements along `axes` where they are by blocks."""
+    wide = _wide(desc, x)
+    if scale is None:
+        return wide
+    grid = scale.astype(wide.dtype)
+    for axis in axes:
+        if grid.ndim >= -axis and grid.shape[axis] == -(-x.shape[axis] // BLOCK):
+            grid = np.repeat(grid, BLOCK, axis)
+            grid = np.take(grid, np.arange(x.shape[axis]), axis)
+    return np.asarray(wide * grid)
+
+
+def _before(
+    desc: Any, a: Array, b: Array, c: Array | None, bias: Array | None, *, absolute: bool, **scales: Array
+) -> Array:
     """alpha A B + beta C + bias, or the same of magnitudes."""
 
     def size(x: Any) -> Any:
         return np.abs(x) if absolute else x
 
-    x: Array = size(desc.alpha) * np.matmul(size(_wide(desc, a)), size(_wide(desc, b)))
+    first, second = _scaled(desc, a, scales.get("scale_a"), (-1,)), _scaled(desc, b, scales.get("scale_b"), (-2, -1))
+    x: Array = size(desc.alpha) * np.matmul(size(first), size(second))
     if c is not None and desc.beta:
         x = x + size(desc.beta) * size(_wide(desc, c))
     return x if bias is None else x + size(_wide(desc, bias))
 
 
 def matmul(
-    desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, residual: Array | None = None
-) -> Array:
+    desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, residual: Array | None = None,
+    **scales: Array,
+) -> Array:  # fmt: skip
     """residual + f(alpha A B + beta C + bias), wide."""
     with np.errstate(all="ignore"):
-        x = _ACTIVATIONS[desc.activation.value][0](_before(desc, a, b, c, bias, absolute=False))
+        x = _ACTIVATIONS[desc.activation.value][0](_before(desc, a, b, c, bias, absolute=False, **scales))
         return np.asarray(x if residual is None else x + _wide(desc, residual))
 
 
-def _abs_matmul(desc: Any, a: Array, b: Array, **_: Array) -> Array:
+def _abs_matmul(desc: Any, a: Array, b: Array, **others: Array) -> Array:
     """L |alpha| |A| |B|, L the activation's Lipschitz constant: how far an error in a product or a sum may carry."""
     with np.errstate(all="ignore"):
-        return _ACTIVATIONS[desc.activation.value][1] * _before(desc, a, b, None, None, absolute=True)
+        scales = {n: x for n, x in others.items() if n in SCALES}
+        return _ACTIVATIONS[desc.activation.value][1] * _before(desc, a, b, None, None, absolute=True, **scales)
 
 
 def _abs_epilogue(
-    desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, residual: Array | None = None
-) -> Array:
+    desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, residual: Array | None = None,
+    **scales: Array,
+) -> Array:  # fmt: skip
     """L (|alpha| |A| |B| + |beta C| + |bias|) + |residual|."""
     with np.errstate(all="ignore"):
-        x = _ACTIVATIONS[desc.activation.value][1] * _before(desc, a, b, c, bias, absolute=True)
+        x = _ACTIVATIONS[desc.activation.value][1] * _before(desc, a, b, c, bias, absolute=True, **scales)
         return np.asarray(x if residual is None else x + np.abs(_wide(desc, residual)))
 
 

@@ -16,7 +16,8 @@ BYTES = 128
 _KEPT = 32  # addresses a map remembers
 
 _DTYPES = {
-    "uint8": "UINT8", "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
+    "uint8": "UINT8", "float16": "FLOAT16", "bfloat16": "BFLOAT16", "tfloat32": "TFLOAT32", "float32": "FLOAT32",
+    "float64": "FLOAT64",
 }  # fmt: skip
 
 

@@ -38,7 +38,8 @@ class MathPrecision(_Named):
     F32 = enum.auto()
     F64 = enum.auto()
     INT8 = enum.auto()
-    FP8 = enum.auto()
+    FP8 = enum.auto()  # products of fp8, summed in f32 from every 128 of K on
+    FP8_FAST = enum.auto()  # summed by the tensor cores alone, to 14 bits on Hopper
     EXACT = enum.auto()
 
 

@@ -1,33 +1,36 @@
-// out = epilogue(A B) on Hopper's warpgroup tensor cores, for 16-bit operands.
+// out = epilogue(A B) on Hopper's warpgroup tensor cores: f16, bf16, f32 as tf32, fp8.
 //
 // A CTA is one producer warpgroup and one or two consumer warpgroups; it is persistent and takes tiles BM x BN of the result
-// by a fixed raster. The producer's one thread copies boxes of A and B by TMA, 64 of K at a time, into a ring of STAGES; a
-// consumer multiplies 64 ROWS rows by all BN columns, f32 accumulators in registers, one stage behind its release.
+// by a fixed raster. The producer's one thread copies boxes of A and B by TMA, 128 bytes of K at a time (a slab), into a ring of
+// STAGES; a consumer multiplies 64 ROWS rows by all BN columns, f32 accumulators in registers, one stage behind its release.
 // Two consumers share a tile, or (BM = 64 ROWS) take tiles in turn: one multiplies while the other finishes.
 // A cluster of CLUSTER CTAs, one above the other, shares B: each copies its part of it into all. A cluster of SPLIT CTAs
 // shares a tile: each sums its part of K, sends every other its share of the columns, and adds up its own in rank order.
-// Layouts: K-major or MN-major boxes in 128-byte swizzled rows, as the operand lies. Edges: TMA reads zeros and clips writes.
+// fp8 is summed to 14 bits by the tensor cores (DeepSeek-V3, arXiv:2412.19437, section 3.3.2): where PROMOTED, each slab has
+// sums of its own, which are added up in f32, times the scales of the slab where the operands have them by blocks.
+// Layouts: K-major or (16-bit types) MN-major boxes in 128-byte swizzled rows. Edges: TMA reads zeros and clips writes.
 // Epilogue: accumulators are finished in registers; stmatrix puts them into two buffers a warpgroup, whence TMA stores them
 // as rows or columns while the next tile begins; or they go straight to global memory.
 // Shared memory: STAGES (BM + BN) 128 B, 16 KB a consumer where TMA stores, and 4 BM BN (1 - 1/SPLIT) B for what others send. Bound: tensor cores; power beyond 2048^3.
 #include "epilogue.cuh"
 #include "overlap.cuh"
 #include "raster.cuh"
+#include "sums.cuh"
 #include "tma.cuh"
 #include "warpgroup.cuh"
 
-constexpr int BK = 64;
+constexpr int SLAB = 128;  // bytes of K a stage, a swizzled row
 constexpr u32 TURN = 4;  // and 5: named barriers; 1 and 2 are the consumers' own
 
 enum Leave { STRAIGHT, ROWS_BY_TMA, COLUMNS_BY_TMA };
 
 struct Extents {
-  u32 m, n, k_blocks;                // k in blocks of BK
+  u32 m, n, slabs;                   // of K
   u32 a_batched[3], b_batched[3];    // 0 where an operand is broadcast
 };
 
 template <int BM, int BN, int STAGES, bool B_MN> struct Ring {
-  static constexpr u32 A_BYTES = BM * BK * 2, B_BYTES = (B_MN ? (BN + 63) / 64 * 64 : BN) * BK * 2, STAGE = A_BYTES + B_BYTES;
+  static constexpr u32 A_BYTES = BM * SLAB, B_BYTES = (B_MN ? (BN + 63) / 64 * 64 : BN) * SLAB, STAGE = A_BYTES + B_BYTES;
   u32 base, barriers;
   __device__ __forceinline__ u32 a(u32 stage) const { return base + stage * STAGE; }
   __device__ __forceinline__ u32 b(u32 stage) const { return base + stage * STAGE + A_BYTES; }
@@ -53,7 +56,7 @@ __device__ __forceinline__ BatchIndex only(const BatchIndex& b, const u32 (&batc
   return {{b.at[0] * batched[0], b.at[1] * batched[1], b.at[2] * batched[2]}};
 }
 
-// Boxes of one operand's stage: EXTENT of mn from `mn`, BK of k from `k`. PARTS CTAs each copy their part into all.
+// Boxes of one operand's stage: EXTENT of mn from `mn`, a slab of k from `k`. PARTS CTAs each copy their part into all.
 template <int EXTENT, bool MN_MAJOR, bool BATCHED, int PARTS>
 __device__ __forceinline__ void fill(u32 to, const TensorMap& map, i32 mn, i32 k, const BatchIndex& b, u32 full, u32 part) {
   constexpr u16 EVERY = (1 << PARTS) - 1;
@@ -62,10 +65,10 @@ __device__ __forceinline__ void fill(u32 to, const TensorMap& map, i32 mn, i32 k
 #pragma unroll
     for (int i = 0; i < SLABS / PARTS; ++i) {
       u32 slab = part * (SLABS / PARTS) + i;
-      tma::load<BATCHED, (PARTS > 1)>(to + slab * (64 * BK * 2), map, mn + slab * 64, k, b, full, EVERY);
+      tma::load<BATCHED, (PARTS > 1)>(to + slab * (64 * SLAB), map, mn + slab * 64, k, b, full, EVERY);
     }
   } else {
-    tma::load<BATCHED, (PARTS > 1)>(to + part * (EXTENT / PARTS * BK * 2), map, k, mn + part * (EXTENT / PARTS), b, full, EVERY);
+    tma::load<BATCHED, (PARTS > 1)>(to + part * (EXTENT / PARTS * SLAB), map, k, mn + part * (EXTENT / PARTS), b, full, EVERY);
   }
 }
 
@@ -126,10 +129,12 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
   }
 }
 
-template <class In, int BM, int BN, int ROWS, int CONSUMERS, int STAGES, int CLUSTER, int SPLIT, bool A_MN, bool B_MN, bool BATCHED, Leave LEAVE, class E>
+template <class In, int BM, int BN, int ROWS, int CONSUMERS, int STAGES, int CLUSTER, int SPLIT, bool A_MN, bool B_MN, bool BATCHED, Leave LEAVE, class Sums,
+          class E>
 __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (1 + CONSUMERS), 1)
     gemm(const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap out_map, const E epilogue,
-         const Raster raster, const Extents extents) {
+         const Raster raster, const Extents extents, const Sums sums) {
+  constexpr int BK = SLAB / sizeof(In);
   constexpr int SHARERS = BM / (64 * ROWS);  // consumers of one tile
   constexpr bool BY_TURNS = SHARERS < CONSUMERS;
   extern __shared__ u8 raw[];
@@ -163,7 +168,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
 
   const u32 count = raster.rows * raster.cols * raster.batches;
   const u32 begin = blockIdx.x / (CLUSTER * SPLIT), step = gridDim.x / (CLUSTER * SPLIT);
-  const u32 first = part * extents.k_blocks / SPLIT, last = (part + 1) * extents.k_blocks / SPLIT;
+  const u32 first = part * extents.slabs / SPLIT, last = (part + 1) * extents.slabs / SPLIT;
   Cursor<STAGES> cursor;
 
   if (group == 0) {
@@ -202,35 +207,93 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       float acc[ROWS][BN / 2];
       u32 before = 0;
       if constexpr (BY_TURNS) meet(TURN + turn, 256);
-      for (u32 block = first; block < last; ++block) {
+      const auto multiply = [&](float (&into)[ROWS][BN / 2], bool accumulate) {
         barrier::wait(ring.full(cursor.stage), cursor.parity);
-        const u64 a = warpgroup::descriptor<A_MN, BK>(ring.a(cursor.stage)) + sharer * ROWS * warpgroup::NEXT_64;
-        const u64 b = warpgroup::descriptor<B_MN, BK>(ring.b(cursor.stage));
+        const u64 a = warpgroup::descriptor<A_MN>(ring.a(cursor.stage)) + sharer * ROWS * warpgroup::NEXT_64;
+        const u64 b = warpgroup::descriptor<B_MN>(ring.b(cursor.stage));
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r) warpgroup::pin(acc[r]);
+        for (int r = 0; r < ROWS; ++r) warpgroup::pin(into[r]);
         warpgroup::arrive();
 #pragma unroll
-        for (int k = 0; k < BK / 16; ++k)
+        for (int k = 0; k < SLAB / 32; ++k)
 #pragma unroll
           for (int r = 0; r < ROWS; ++r)
-            wgmma(acc[r], a + k * warpgroup::NEXT_K16<A_MN> + r * warpgroup::NEXT_64, b + k * warpgroup::NEXT_K16<B_MN>, k || block != first);
+            wgmma(into[r], a + k * warpgroup::NEXT_K<A_MN> + r * warpgroup::NEXT_64, b + k * warpgroup::NEXT_K<B_MN>, k || accumulate);
         warpgroup::commit();
-        warpgroup::wait<1>();
-        if (block != first) release(before);
-        before = cursor.stage;
-        cursor.next();
+      };
+      const i64 row = i64(work.m * CLUSTER + above) * BM + sharer * ROWS * 64, col = i64(work.n) * BN;
+      if constexpr (Sums::PROMOTED) {
+        static_assert(ROWS == 1, "a slab's sums take the registers of the second rows");
+#pragma unroll
+        for (int i = 0; i < BN / 2; ++i) acc[0][i] = 0;
+        const Sums own = sums.enter(work.batch, row, col, extents.m);
+        typename Sums::Scale scale, scale_before;
+        float even[1][BN / 2], odd[1][BN / 2];  // of this slab and of the one before, which is promoted meanwhile
+        const auto start = [&](float (&slab)[1][BN / 2], u32 block) {
+          multiply(slab, false);
+          own.fetch(scale, block);
+        };
+        const auto step_on = [&] {
+          before = cursor.stage;
+          scale_before = scale;
+          cursor.next();
+        };
+        const auto promote = [&](float (&slab)[1][BN / 2]) {
+          release(before);
+          warpgroup::pin(slab[0]);
+          Sums::add(acc[0], slab[0], scale_before);
+        };
+        const auto exchange = [&](float (&now)[1][BN / 2], float (&earlier)[1][BN / 2], u32 block) {
+          start(now, block);
+          warpgroup::wait<1>();
+          promote(earlier);
+          step_on();
+        };
+        if constexpr (BN > 128) {  // no registers for two slabs' sums: the other consumer multiplies meanwhile
+          for (u32 block = first; block < last; ++block) {
+            start(even, block);
+            step_on();
+            warpgroup::wait<0>();
+            promote(even);
+          }
+        } else {
+          start(even, first);  // ptxas keeps products asynchronous only where their registers cross no condition
+          step_on();
+          u32 block = first + 1;
+          for (; block + 1 < last; block += 2) {
+            exchange(odd, even, block);
+            exchange(even, odd, block + 1);
+          }
+          if (block < last) {
+            exchange(odd, even, block);
+            warpgroup::wait<0>();
+            promote(odd);
+          } else {
+            warpgroup::wait<0>();
+            promote(even);
+          }
+        }
+      } else {
+        for (u32 block = first; block < last; ++block) {
+          multiply(acc, block != first);
+          warpgroup::wait<1>();
+          if (block != first) release(before);
+          before = cursor.stage;
+          cursor.next();
+        }
       }
       if constexpr (BY_TURNS) {
         announce(TURN + (turn ^ 1), 256);
         cursor.skip(last - first);
       }
-      warpgroup::wait<0>();
+      if constexpr (!Sums::PROMOTED) {
+        warpgroup::wait<0>();
 #pragma unroll
-      for (int r = 0; r < ROWS; ++r) warpgroup::pin(acc[r]);
-      release(before);
+        for (int r = 0; r < ROWS; ++r) warpgroup::pin(acc[r]);
+        release(before);
+      }
 
       const E finishing = epilogue.enter(work.batch);
-      const i64 row = i64(work.m * CLUSTER + above) * BM + sharer * ROWS * 64, col = i64(work.n) * BN;
       const u32 staging = ring.staging(consumer);
       if constexpr (SPLIT > 1) {
         // Each thread's accumulators travel in fours, thread beside thread; parcels lie in the order of their senders.

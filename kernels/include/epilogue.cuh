@@ -1,5 +1,6 @@
 // What happens to an accumulator on its way out: out = residual + f(alpha acc + beta c + bias), computed in Acc, rounded once.
-// Mirrored by baracuda_py/ops/gemm/_epilogue.py, which packs the struct. Absent operands cost nothing.
+// Scaled: acc is first multiplied by the scales of its row of A and of its column of B.
+// Mirrored by baracuda_py/ops/gemm/_epilogue.py, which packs the structs. Absent operands cost nothing.
 #pragma once
 #include "math.cuh"
 #include "matrix.cuh"
@@ -92,5 +93,33 @@ template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool 
     else pair.at[0] = *at;
 #pragma unroll
     for (int i = 0; i < 2; ++i) x[i] += scale * convert<Acc>(pair.at[i]);
+  }
+};
+
+template <class Base, bool OF_A, bool OF_B> struct Scaled : Base {
+  const float *scale_a, *scale_b;
+  Walk a_walk, b_walk;
+
+  __device__ __forceinline__ Scaled enter(const BatchIndex& b) const {
+    Scaled e = *this;
+    static_cast<Base&>(e) = Base::enter(b);
+    if constexpr (OF_A) e.scale_a += a_walk.enter(b);
+    if constexpr (OF_B) e.scale_b += b_walk.enter(b);
+    return e;
+  }
+  template <class Acc> __device__ __forceinline__ void values(Acc (&x)[2], i64 m, i64 n, bool both) const {
+    scale(x, m, n, both);
+    Base::values(x, m, n, both);
+  }
+  template <class Acc> __device__ __forceinline__ void store(Acc (&x)[2], i64 m, i64 n, bool both) const {
+    scale(x, m, n, both);
+    Base::store(x, m, n, both);
+  }
+
+ private:
+  template <class Acc> __device__ __forceinline__ void scale(Acc (&x)[2], i64 m, i64 n, bool both) const {
+    const Acc of_row = OF_A ? scale_a[m * a_walk.row] : 1.0f;
+    x[0] *= OF_B ? of_row * scale_b[n * b_walk.col] : of_row;
+    x[1] *= OF_B ? of_row * scale_b[(both ? n + 1 : n) * b_walk.col] : of_row;
   }
 };

@@ -1,20 +1,20 @@
 // Warpgroup matrix instructions: operand descriptors, and the fences around the asynchronous products (PTX ISA 8.7, section
 // 9.7.15). The product itself is generated text (baracuda_py/ops/gemm/_wgmma.py), since its operand list has a register for
-// every accumulator: wgmma(acc, a, b, accumulate) for m64nNk16.
+// every accumulator: wgmma(acc, a, b, accumulate) for m64nN and 32 bytes of K.
 #pragma once
 #include "barrier.cuh"
 
 namespace warpgroup {
 
-// A 16-bit operand tile in 128-byte swizzled rows of 64 elements, in slabs of 64 (K-major: rows of k, a slab holds all of MN;
-// MN-major: rows of mn, a slab holds 64 of MN and all BK of K). Address in units of 16 bytes in the low word.
-template <bool MN_MAJOR, int BK> __device__ __forceinline__ u64 descriptor(u32 address) {
-  constexpr u64 LBO = MN_MAJOR ? BK * 128 : 16, SBO = 1024;
+// An operand tile in 128-byte swizzled rows (K-major: rows of k, for all of MN; MN-major, 16-bit types only: rows of 64 of mn,
+// for 64 of k, one such block after the other along MN). Address in units of 16 bytes in the low word.
+template <bool MN_MAJOR> __device__ __forceinline__ u64 descriptor(u32 address) {
+  constexpr u64 LBO = MN_MAJOR ? 64 * 128 : 16, SBO = 1024;
   return u64((address & 0x3ffff) >> 4) | (LBO >> 4) << 16 | (SBO >> 4) << 32 | u64(1) << 62;
 }
-// What to add to a descriptor for the next 16 of k, and for the next 64 of mn.
-template <bool MN_MAJOR> constexpr u32 NEXT_K16 = (MN_MAJOR ? 16 * 128 : 32) >> 4;
-constexpr u32 NEXT_64 = 64 * 128 >> 4;  // BK is 64
+// What to add to a descriptor for the next instruction's k, and for the next 64 of mn.
+template <bool MN_MAJOR> constexpr u32 NEXT_K = (MN_MAJOR ? 16 * 128 : 32) >> 4;
+constexpr u32 NEXT_64 = 64 * 128 >> 4;
 
 __device__ __forceinline__ void arrive() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

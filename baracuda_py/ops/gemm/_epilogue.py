@@ -7,8 +7,9 @@ import struct
 from ...runtime.steps import Packed, Ptr, Run, Struct
 from ...types import Activation, ElementKind
 from ._problem import ADDENDS, BATCH_RANK, Gemm, Matrix
+from ._scales import SCALES
 
-__all__ = ["batch_struct", "epilogue_args", "epilogue_type", "walk"]
+__all__ = ["batch_struct", "epilogue_args", "epilogue_type", "scale_args", "walk"]
 
 _NOWHERE = Matrix("", ElementKind.U8, 0, 0, (), 16)
 
@@ -31,12 +32,21 @@ def paired(gemm: Gemm) -> bool:
 
 
 def epilogue_type(gemm: Gemm, activation: Activation, *, out: ElementKind | None = None) -> str:
-    """The C++ type Epilogue<Out, C, Bias, Residual, ACTIVATION, PAIRED, Acc>."""
+    """The C++ type Epilogue<Out, C, Bias, Residual, ACTIVATION, PAIRED, Acc>, with scales of lines Scaled<that, A, B>."""
     kinds = [gemm.addends[name].element.cuda if name in gemm.addends else "Absent" for name in ADDENDS]
     pairs = "true" if paired(gemm) else "false"
     to = (out or gemm.out.element).cuda
     types = ", ".join((to, *kinds))
-    return f"Epilogue<{types}, {activation.name}, {pairs}, {accumulator(gemm).cuda}>"
+    plain = f"Epilogue<{types}, {activation.name}, {pairs}, {accumulator(gemm).cuda}>"
+    return f"Scaled<{plain}, {', '.join(_flag(name in gemm.scales) for name in SCALES)}>" if _by_lines(gemm) else plain
+
+
+def _by_lines(gemm: Gemm) -> bool:
+    return bool(gemm.scales) and not gemm.blocked
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def accumulator(gemm: Gemm) -> ElementKind:
@@ -50,4 +60,11 @@ def epilogue_args(gemm: Gemm) -> Struct:
     present = [gemm.addends.get(name) for name in ADDENDS]
     pointers = [Ptr(gemm.out.operand), *(Ptr(x.operand) if x else Packed(bytes(8)) for x in present)]
     walks = [walk(x or _NOWHERE) for x in (gemm.out, *present)]
-    return Struct((*pointers, Run("alpha", scalar), Run("beta", scalar), *walks))
+    scales = scale_args(gemm) if _by_lines(gemm) else ()
+    return Struct((*pointers, Run("alpha", scalar), Run("beta", scalar), *walks, *scales))
+
+
+def scale_args(gemm: Gemm) -> tuple[Ptr | Packed, ...]:
+    """Pointers and walks of both scales, null where one is absent."""
+    present = [gemm.scales.get(name) for name in SCALES]
+    return (*(Ptr(x.operand) if x else Packed(bytes(8)) for x in present), *(walk(x or _NOWHERE) for x in present))

@@ -12,12 +12,22 @@ from typing import Any
 
 from ...types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
 
-__all__ = ["ROUNDED", "TRUNCATED", "guarantee_of"]
+__all__ = ["ROUNDED", "TRUNCATED", "guarantee_of", "narrow_additions"]
 
 ROUNDED, TRUNCATED = 1.0, 2.0  # units roundoff that one addition may cost
 _EPILOGUE = 16.0  # alpha, beta c, bias, the activation and the residual, each a few units
 _SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
 _TF32_TRUNCATION = 2.0**-10  # relative, for an f32 whose last 13 bits a tensor core ignores
+
+
+def narrow_additions(k: int, promoted: int) -> float:
+    """Additions, in f32's units roundoff truncated, of sums of fp8 that are promoted to f32 every `promoted` of K.
+
+    Hopper's tensor cores align 32 products and the accumulator to the largest exponent and keep 13 bits below it
+    (DeepSeek-V3, arXiv:2412.19437, section 3.3.2): 33 addends may each lose 2**-13 of it.
+    """
+    instructions = -(-min(k, promoted) // 32)
+    return instructions * 33 * 2.0 ** (ElementKind.F32.digits - 1 - 13) + -(-k // max(promoted, 1))
 
 
 def guarantee_of(

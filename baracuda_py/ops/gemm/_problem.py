@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...plan.descriptor import Layout
 from ...tensor.axes import broadcast_strides, merge_axes
 from ...types import ElementKind
+from ._scales import BLOCK, SCALES
 
 __all__ = ["BATCH_RANK", "Gemm", "Matrix", "gemm_of"]
 
 BATCH_RANK = 3
 ADDENDS = ("c", "bias", "residual")
+_OTHER = dict(zip(SCALES, reversed(SCALES)))
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Gemm:
     out: Matrix
     addends: Mapping[str, Matrix]
     transposed: bool
+    scales: Mapping[str, Matrix] = field(default_factory=dict)  # "scale_a" of the rows, "scale_b" of the columns
+    blocked: bool = False  # whether scales change along K
 
     @property
     def batches(self) -> int:
@@ -89,6 +93,7 @@ class Gemm:
         return replace(
             self, m=self.n, n=self.m, a=self.b.mT, b=self.a.mT, out=self.out.mT,
             addends={name: x.mT for name, x in self.addends.items()}, transposed=not self.transposed,
+            scales={_OTHER[name]: x.mT for name, x in self.scales.items()},
         )  # fmt: skip
 
 
@@ -103,7 +108,7 @@ def _addend(name: str, layout: Layout, whole: tuple[int, ...]) -> Matrix:
     return Matrix(name, layout.element, row, col, tuple(lead), layout.align)
 
 
-def gemm_of(layouts: Mapping[str, Layout]) -> Gemm:
+def gemm_of(layouts: Mapping[str, Layout], *, blocked: bool = False) -> Gemm:
     """The product of a, b and out (each of rank 2 or more, batch axes first and broadcast), normalised."""
     out = layouts["out"]
     m, n = out.shape[-2:]
@@ -111,11 +116,15 @@ def gemm_of(layouts: Mapping[str, Layout]) -> Gemm:
     batch = out.shape[:-2]
     a, b, to = (_matrix(name, layouts[name], batch) for name in ("a", "b", "out"))
     addends = {name: _addend(name, layouts[name], out.shape) for name in ADDENDS if name in layouts}
-    every = [to, a, b, *addends.values()]
+    slabs = -(-k // BLOCK) if blocked else 1
+    grids = {"scale_a": (m, slabs), "scale_b": (slabs, -(-n // BLOCK) if blocked else n)}
+    scales = {name: _addend(name, layouts[name], (*batch, *grids[name])) for name in SCALES if name in layouts}
+    every = [to, a, b, *addends.values(), *scales.values()]
     extents, steps = merge_axes(batch, [x.batch for x in every])
     every = [replace(x, batch=s) for x, s in zip(every, steps)]
     to, a, b, *rest = every
-    gemm = Gemm(m, n, k, extents, a, b, to, dict(zip(addends, rest)), False)
+    scaled = dict(zip(scales, rest[len(addends) :]))
+    gemm = Gemm(m, n, k, extents, a, b, to, dict(zip(addends, rest)), False, scaled, blocked)
     if _columns(gemm.out, m, n):
         gemm = gemm.swapped
     return _single(_taller(gemm))
@@ -128,7 +137,7 @@ def _columns(out: Matrix, m: int, n: int) -> bool:
 
 def _taller(gemm: Gemm) -> Gemm:
     """A batch of one axis that shares B and whose rows follow on from matrix to matrix is a single product."""
-    if len(gemm.batch) != 1 or gemm.b.batch != (0,):
+    if len(gemm.batch) != 1 or gemm.b.batch != (0,) or gemm.scales:
         return gemm
     single = gemm.m == 1  # then any distance from matrix to matrix is one from row to row
     walked = {"a": gemm.a, "out": gemm.out, **gemm.addends}

@@ -1,4 +1,4 @@
-"""wgmma: Hopper's warpgroup tensor cores fed by TMA (kernels/gemm/wgmma.cu), for 16-bit operands whose rows lie on 16 bytes."""
+"""wgmma: Hopper's warpgroup tensor cores fed by TMA (kernels/gemm/wgmma.cu), for operands whose rows lie on 16 bytes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,24 @@ from functools import lru_cache
 from typing import Any
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
-from ...runtime.steps import Kernel, Launch, Packed, Ptr, Scratch, Step, TensorMap
-from ...types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
+from ...runtime.steps import Kernel, Launch, Packed, Ptr, Scratch, Step, Struct, TensorMap
+from ...types import ArchSku, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from ._checks import admitted
-from ._epilogue import batch_struct, epilogue_args, epilogue_type
-from ._guarantee import TRUNCATED, guarantee_of
+from ._epilogue import batch_struct, epilogue_args, epilogue_type, scale_args
+from ._guarantee import TRUNCATED, guarantee_of, narrow_additions
 from ._problem import BATCH_RANK, Gemm, Matrix
+from ._scales import BLOCK
 
 __all__ = ["Wgmma"]
 
-BK = 64  # of K a stage: 128 bytes, one swizzled row
+SLAB = 128  # bytes of K a stage, one swizzled row
+STEP = 32  # bytes of K an instruction
+MATHS = (MathPrecision.BF16, MathPrecision.F16, MathPrecision.TF32, MathPrecision.FP8, MathPrecision.FP8_FAST)
+# How PTX names the element, and how TMA reads it: TF32 rounds to nearest where the tensor core would truncate.
+ELEMENTS = {
+    ElementKind.F16: ("f16", "float16"), ElementKind.BF16: ("bf16", "bfloat16"), ElementKind.F32: ("tf32", "tfloat32"),
+    ElementKind.FP8_E4M3: ("e4m3", "uint8"), ElementKind.FP8_E5M2: ("e5m2", "uint8"),
+}  # fmt: skip
 SHARED = 232448  # bytes a CTA may have
 STAGING = 16384  # a consumer
 SLACK = 1024 + 512  # alignment and barriers
@@ -84,7 +92,7 @@ class View:
     def tensor_map(self, of: Ptr | Scratch, batch: tuple[int, ...], box_mn: int) -> TensorMap:
         x = self.matrix
         inner, outer, pitch = (self.mn, self.k, x.col) if self.mn_major else (self.k, self.mn, x.row)
-        box = (64, BK) if self.mn_major else (BK, box_mn)
+        box = (64, 64) if self.mn_major else (SLAB // x.itemsize, box_mn)
         return _tensor_map(x, of, inner, outer, pitch, batch, box, 128)
 
 
@@ -106,7 +114,7 @@ def _tensor_map(
             shape.append(extent if step else 1)
             strides.append(step * x.itemsize if step else 16)
             boxes.append(1)
-    return TensorMap(of, x.element.dtype.name, tuple(shape), tuple(strides), tuple(boxes), swizzle)
+    return TensorMap(of, ELEMENTS[x.element][1], tuple(shape), tuple(strides), tuple(boxes), swizzle)
 
 
 def _pitched(x: Matrix, pitch: int, outer: int) -> bool:
@@ -135,8 +143,11 @@ def takes_any_m(gemm: Gemm) -> bool:
 
 
 @lru_cache(maxsize=256)
-def product_text(n: int, element: str, a_transposed: bool, b_transposed: bool) -> str:
-    """wgmma(acc, a, b, accumulate): acc += A B, or = where `accumulate` is 0, for m64n{n}k16 with both in shared memory."""
+def product_text(n: int, a: ElementKind, b: ElementKind, a_transposed: bool, b_transposed: bool) -> str:
+    """wgmma(acc, a, b, accumulate): acc += A B, or = where `accumulate` is 0, for m64n{n} and 32 bytes of K of operands in
+    shared memory. Only 16-bit types may be transposed."""
+    first, second = ELEMENTS[a][0], ELEMENTS[b][0]
+    flags = f", {int(a_transposed)}, {int(b_transposed)}" if a.bits == 16 else ""
     count = n // 2
     registers = ", ".join(f"%{i}" for i in range(count))
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
@@ -144,8 +155,8 @@ def product_text(n: int, element: str, a_transposed: bool, b_transposed: bool) -
         '#include "dtype.cuh"\n'
         f"__device__ __forceinline__ void wgmma(float (&d)[{count}], u64 a, u64 b, int accumulate) {{\n"
         f'  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0;\\n"\n'
-        f'    "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{element}.{element} {{{registers}}}, %{count}, %{count + 1}, '
-        f'p, 1, 1, {int(a_transposed)}, {int(b_transposed)}; }}"\n'
+        f'    "wgmma.mma_async.sync.aligned.m64n{n}k{STEP * 8 // a.bits}.f32.{first}.{second} {{{registers}}}, '
+        f'%{count}, %{count + 1}, p, 1, 1{flags}; }}"\n'
         f'    : {outputs} : "l"(a), "l"(b), "r"(accumulate));\n}}\n'
     )
 
@@ -159,7 +170,7 @@ class Wgmma(Candidate[Any]):
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         gemm: Gemm = desc.gemm
-        if not (admissible := admitted(desc, self.variant, (MathPrecision.BF16, MathPrecision.F16))):
+        if not (admissible := admitted(desc, self.variant, MATHS)):
             return admissible
         if device.tier is not ArchSku.SM90A:
             return no("warpgroup instructions exist on sm_90a only", 'device="sm_90a"')
@@ -168,25 +179,37 @@ class Wgmma(Candidate[Any]):
         if max(gemm.m, gemm.n, gemm.k, gemm.batches) >= LIMIT:
             return no("an extent reaches 2**31, the last of TMA's coordinates", "split the product")
         for x, mn, k in ((gemm.a, gemm.m, gemm.k), (gemm.b.mT, gemm.n, gemm.k)):
-            if view_of(x, mn, k) is None:
+            if (view := view_of(x, mn, k)) is not None and (not view.mn_major or x.itemsize == 2):
+                continue
+            if view is not None:
                 return no(
-                    f"{x.operand}'s rows or columns do not lie on multiples of 16 bytes with unit steps along them "
-                    f"(steps {x.row}, {x.col}, alignment {x.align})",
-                    f"pad {x.operand}'s leading dimension to a multiple of {16 // x.itemsize} elements",
+                    f"{x.operand} is not contiguous along K, and only 16-bit elements are multiplied from other layouts",
+                    f"contiguize {x.operand} with K innermost",
                 )
+            return no(
+                f"{x.operand}'s rows or columns do not lie on multiples of 16 bytes with unit steps along them "
+                f"(steps {x.row}, {x.col}, alignment {x.align})",
+                f"pad {x.operand}'s leading dimension to a multiple of {16 // x.itemsize} elements",
+            )
+        if gemm.blocked and any(x.operand != name[-1] for name, x in (("scale_a", gemm.a), ("scale_b", gemm.b))):
+            return no("the scales of 128 x 128 blocks go with the result's columns", "a row-major out")
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterator[Tile]:
         for tile in (replace(t, swapped=s) for t in (*TILES, *SPLITS) for s in (False, True)):
             gemm = _oriented(desc, tile)
+            if _promoted(desc) and (tile.rows > 1 or tile.bn > 192):
+                continue  # the sums of a slab need as many registers again
+            if gemm.blocked and (tile.swapped or BLOCK % tile.bn):
+                continue
             b = view_of(gemm.b.mT, gemm.n, gemm.k)
             assert b is not None
             parts = tile.bn // 64 if b.mn_major else tile.bn // 8  # of B, that the CTAs of a cluster may share out
-            if tile.cluster > 1 and tile.swapped and tile.bn == 256:
-                continue  # the widest tile has no registers to spare for stores by columns
+            if tile.cluster > 1 and tile.bn == 256 and (tile.swapped or gemm.a.itemsize == 1):
+                continue  # the widest tile has no registers to spare: for stores by columns, or with fp8
             if tile.cluster > 1 and (parts % tile.cluster or (b.mn_major and tile.bn % 64) or gemm.m <= tile.bm):
                 continue
-            if tile.split > 1 and (-(-gemm.k // BK) < 4 * tile.split or _tiles(gemm, tile) > _clusters(device, tile)):
+            if tile.split > 1 and (_slabs(gemm) < 4 * tile.split or _tiles(gemm, tile) > _clusters(device, tile)):
                 continue
             yield tile
 
@@ -195,10 +218,10 @@ class Wgmma(Candidate[Any]):
         gemm = _oriented(desc, config)
         clock = device.rate("issue") / (device.sms * 128)
         waves = -(-_tiles(gemm, config) // _clusters(device, config))
-        slabs = -(-gemm.k // BK) / config.split
+        slabs = _slabs(gemm) / config.split
         limits = {
-            "tensor cores": config.bm * config.bn * BK / 2048 * 1.04,
-            "L2": (config.bm + config.bn / config.cluster) * BK * 2 / 58,
+            "tensor cores": config.bm * config.bn / 32 * 1.04,
+            "L2": (config.bm + config.bn / config.cluster) * SLAB / 58,
         }
         limit = max(limits, key=lambda name: limits[name])
         area = config.bm * config.bn
@@ -211,11 +234,14 @@ class Wgmma(Candidate[Any]):
         return Cost(gemm.nbytes, gemm.flops, seconds, "bandwidth" if memory > compute else limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:
-        # Every tile sums k16 by k16 in order, so a row's result is the same whatever the tile, unless K is split.
+        # Every tile sums instruction by instruction in order, so a row's result is the same whatever the tile, unless K is
+        # split.
+        k = desc.gemm.k
+        eight = desc.gemm.a.element.bits == 8
         return guarantee_of(
             desc,
             desc.precision,
-            desc.gemm.k,
+            narrow_additions(k, SLAB if _promoted(desc) else k) if eight else k,
             each=TRUNCATED,
             splits=config.split,
             batch_invariant=config.split == 1 and takes_any_m(desc.gemm),
@@ -223,6 +249,22 @@ class Wgmma(Candidate[Any]):
 
     def lower(self, desc: Any, device: DeviceSpec, config: Tile) -> tuple[Step, ...]:
         return (launch(desc, device, config),)
+
+
+def _promoted(desc: Any) -> bool:
+    """Whether the sums of each slab are added up in f32."""
+    return bool(desc.precision is MathPrecision.FP8)
+
+
+def _slabs(gemm: Gemm) -> int:
+    return -(-gemm.k * gemm.a.itemsize // SLAB)
+
+
+def _sums(gemm: Gemm, desc: Any) -> tuple[str, Struct]:
+    """How slabs are summed: the C++ type and its struct. Mirrors kernels/include/sums.cuh."""
+    if gemm.blocked:
+        return "BlockScaled", Struct((*scale_args(gemm), Packed(bytes(8), 8)))
+    return "Promoted" if _promoted(desc) else "Accumulated", Struct((Packed(bytes(1), 1),))
 
 
 def _oriented(desc: Any, tile: Tile) -> Gemm:
@@ -262,14 +304,16 @@ def launch(desc: Any, device: DeviceSpec, tile: Tile) -> Launch:
     leave, out_map = _departure(gemm, tile)
     staging = STAGING * tile.consumers if out_map else 0
     staging += tile.bm * tile.bn * 4 * (tile.split - 1) // tile.split
-    stage = (tile.bm + (-(-tile.bn // 64) * 64 if b.mn_major else tile.bn)) * BK * 2
+    stage = (tile.bm + (-(-tile.bn // 64) * 64 if b.mn_major else tile.bn)) * SLAB
     stages = min(MOST_STAGES, (SHARED - SLACK - staging) // stage)
+    sums, sums_args = _sums(gemm, desc)
+    sizes = (tile.bm, tile.bn, tile.rows, tile.consumers, stages, tile.cluster, tile.split)
+    flags = map(_flag, (a.mn_major, b.mn_major, bool(gemm.batch)))
     entry = (
-        f"gemm<{gemm.a.element.cuda}, {tile.bm}, {tile.bn}, {tile.rows}, {tile.consumers}, {stages}, "
-        f"{tile.cluster}, {tile.split}, "
-        f"{_flag(a.mn_major)}, {_flag(b.mn_major)}, {_flag(bool(gemm.batch))}, {leave}, {epilogue_type(gemm, desc.activation)}>"
+        f"gemm<{gemm.a.element.cuda}, {', '.join(map(str, sizes))}, {', '.join(flags)}, {leave}, {sums}, "
+        f"{epilogue_type(gemm, desc.activation)}>"
     )
-    prelude = product_text(tile.bn, str(gemm.a.element), a.mn_major, b.mn_major)
+    prelude = product_text(tile.bn, gemm.a.element, gemm.b.element, a.mn_major, b.mn_major)
     rows, cols = -(-gemm.m // (tile.bm * tile.cluster)), -(-gemm.n // tile.bn)
     raster = struct.pack("<4I", rows, cols, _band(rows, cols, tile, device), gemm.batches) + batch_struct(gemm).data
     fill = (0,) * (BATCH_RANK - len(gemm.batch))
@@ -288,7 +332,8 @@ def launch(desc: Any, device: DeviceSpec, tile: Tile) -> Launch:
             out_map or a_map,
             epilogue_args(gemm),
             Packed(raster, 4),
-            Packed(struct.pack("<3I6I", gemm.m, gemm.n, -(-gemm.k // BK), *batched), 4),
+            Packed(struct.pack("<3I6I", gemm.m, gemm.n, _slabs(gemm), *batched), 4),
+            sums_args,
         ),
         shared_bytes=stages * stage + staging + SLACK,
         overlapped=True,

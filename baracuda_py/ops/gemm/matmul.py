@@ -29,6 +29,7 @@ from ...types import (
 )
 from ._candidates import CANDIDATES
 from ._problem import ADDENDS, Gemm, gemm_of
+from ._scales import SCALES, Scaling, accepted, matrix_shape, scaling_of
 
 __all__ = [
     "MatmulDescriptor",
@@ -41,14 +42,18 @@ __all__ = [
 ]
 
 HALVES = (ElementKind.F16, ElementKind.BF16)
+EIGHTS = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)
 OUTPUTS = {
     ElementKind.F16: (*HALVES, ElementKind.F32), ElementKind.BF16: (*HALVES, ElementKind.F32),
     ElementKind.F32: (ElementKind.F32, *HALVES), ElementKind.F64: (ElementKind.F64,),
-}  # fmt: skip
+} | dict.fromkeys(EIGHTS, (ElementKind.BF16, ElementKind.F16, ElementKind.F32))  # fmt: skip
 MATH = {
     ElementKind.F16: (MathPrecision.F16,), ElementKind.BF16: (MathPrecision.BF16,),
     ElementKind.F32: (MathPrecision.F32, MathPrecision.TF32), ElementKind.F64: (MathPrecision.F64,),
-}  # fmt: skip
+} | dict.fromkeys(EIGHTS, (MathPrecision.FP8, MathPrecision.FP8_FAST))  # fmt: skip
+
+
+OPTIONAL = (*ADDENDS, *SCALES)
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,9 @@ class MatmulDescriptor(Descriptor):
     """out = residual + f(alpha A·B + beta C + bias): A [..., M, K], B [..., K, N], batch axes that broadcast.
 
     A vector A is one row, a vector B one column, as in NumPy. `c`, `bias` and `residual` broadcast onto the result and are
-    absent where their shape is None. `math` is how f32 operands are multiplied: ``"f32"`` (the default) or ``"tf32"``.
+    absent where their shape is None. `math` is how f32 operands are multiplied: ``"f32"`` (the default) or ``"tf32"``; for
+    fp8 ``"fp8"`` or ``"fp8_fast"``. fp8 operands may have scales: [1, 1], [M, 1] and [1, N], or one for each block of 1 x 128
+    of A, [M, ceil(K/128)], and of 128 x 128 of B, [ceil(K/128), ceil(N/128)].
     """
 
     a_shape: tuple[int, ...]
@@ -88,33 +95,41 @@ class MatmulDescriptor(Descriptor):
     c_shape: tuple[int, ...] | None = None
     bias_shape: tuple[int, ...] | None = None
     residual_shape: tuple[int, ...] | None = None
+    scale_a_shape: tuple[int, ...] | None = None
+    scale_b_shape: tuple[int, ...] | None = None
     c_element: ElementKind | None = None
     bias_element: ElementKind | None = None
     residual_element: ElementKind | None = None
+    scale_a_element: ElementKind | None = None
+    scale_b_element: ElementKind | None = None
     a_strides: tuple[int, ...] | None = None
     b_strides: tuple[int, ...] | None = None
     c_strides: tuple[int, ...] | None = None
     bias_strides: tuple[int, ...] | None = None
     residual_strides: tuple[int, ...] | None = None
+    scale_a_strides: tuple[int, ...] | None = None
+    scale_b_strides: tuple[int, ...] | None = None
     out_strides: tuple[int, ...] | None = None
     a_align: int | None = None
     b_align: int | None = None
     c_align: int | None = None
     bias_align: int | None = None
     residual_align: int | None = None
+    scale_a_align: int | None = None
+    scale_b_align: int | None = None
     out_align: int | None = None
     name: str = "matmul"
 
     values: ClassVar[tuple[str, ...]] = ("alpha", "beta")
     signature_operands: ClassVar[tuple[Operand, ...]] = (
-        Operand("out", "out"), Operand("a"), Operand("b"), *(Operand(n, "in", True) for n in ADDENDS),
+        Operand("out", "out"), Operand("a"), Operand("b"), *(Operand(n, "in", True) for n in OPTIONAL),
     )  # fmt: skip
 
     def __post_init__(self) -> None:
         self._ints(
-            *(f"{n}_shape" for n in ("a", "b", *ADDENDS)), *(f"{n}_strides" for n in ("a", "b", *ADDENDS, "out"))
+            *(f"{n}_shape" for n in ("a", "b", *OPTIONAL)), *(f"{n}_strides" for n in ("a", "b", *OPTIONAL, "out"))
         )
-        elements = (f"{n}_element" for n in ("a", "b", *ADDENDS, "out"))
+        elements = (f"{n}_element" for n in ("a", "b", *OPTIONAL, "out"))
         self._kind(*(e for e in elements if getattr(self, e) is not None))
         object.__setattr__(self, "activation", _member(Activation, self.activation, f"{self.op}: activation"))
         if self.math is not None:
@@ -124,12 +139,14 @@ class MatmulDescriptor(Descriptor):
 
     @classmethod
     def of(
-        cls, a: Any, b: Any, *, c: Any = None, bias: Any = None, residual: Any = None, out: Any = None,
+        cls, a: Any, b: Any, *, c: Any = None, bias: Any = None, residual: Any = None, scale_a: Any = None,
+        scale_b: Any = None, out: Any = None,
         activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, out_dtype: Any = None,
         math: MathPrecision | str | None = None, name: str = "matmul",
     ) -> Self:  # fmt: skip
         """The descriptor of arrays as they lie."""
-        given = {"a": a, "b": b, "c": c, "bias": bias, "residual": residual, "out": out}
+        given = {"a": a, "b": b, "c": c, "bias": bias, "residual": residual, "scale_a": scale_a, "scale_b": scale_b}
+        given["out"] = out
         fields: dict[str, Any] = {}
         for key, x in given.items():
             if x is not None:
@@ -160,7 +177,7 @@ class MatmulDescriptor(Descriptor):
 
     @cached_property
     def operands(self) -> tuple[Operand, ...]:
-        present = (Operand(n) for n in ADDENDS if getattr(self, f"{n}_shape") is not None)
+        present = (Operand(n) for n in OPTIONAL if getattr(self, f"{n}_shape") is not None)
         return (*self.signature_operands[:3], *present)
 
     @cached_property
@@ -199,7 +216,19 @@ class MatmulDescriptor(Descriptor):
 
     @property
     def _out_element(self) -> ElementKind:
-        return self.out_element or (ElementKind.F32 if self.name in NAMED else self.a_element)
+        if self.out_element or self.name in NAMED:
+            return self.out_element or ElementKind.F32
+        return ElementKind.BF16 if self.a_element in EIGHTS else self.a_element
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """How the scales lie; None where they do not go together."""
+        return scaling_of(self.scale_a_shape, self.scale_b_shape, *self._extents)
+
+    @property
+    def _extents(self) -> tuple[int, int, int]:
+        a, b = self.a_shape, self.b_shape
+        return a[-2] if len(a) > 1 else 1, b[-1] if len(b) > 1 else 1, a[-1]
 
     # ---- validity -------------------------------------------------------------------------------------------------
 
@@ -225,6 +254,42 @@ class MatmulDescriptor(Descriptor):
                     f"pass {name} of shape {shape[-1:] if name == 'bias' else shape}",
                 )
 
+        self.check_scales()
+
+    def check_scales(self) -> None:
+        """Raises where the scales do not fit the operands, or each other."""
+        shape, (m, n, k) = self.shape, self._extents
+        lead = shape[: len(shape) - (len(self.a_shape) > 1) - (len(self.b_shape) > 1)]
+        for name in SCALES:
+            given = getattr(self, f"{name}_shape")
+            if given is None:
+                continue
+            self.layout(name)
+            if self.a_element not in EIGHTS:
+                raise OperandTypeError(
+                    f"{self.op}: {name} was given and the operands are {self.a_element}: only fp8 is scaled",
+                    "use alpha, or multiply the operand",
+                )
+            if getattr(self, f"{name}_element") is not ElementKind.F32:
+                raise OperandTypeError(
+                    f"{self.op}: {name} holds {getattr(self, f'{name}_element')}", "scales are f32: cast it"
+                )
+            whole, lines, blocks = accepted(name, m, n, k)
+            batch = given[:-2]
+            fits = len(batch) <= len(lead) and all(g in (1, e) for g, e in zip(batch[::-1], lead[::-1]))
+            if not fits or matrix_shape(given) not in (whole, lines, blocks):
+                raise InvalidProblemError(
+                    f"{self.op}: {name} of shape {given} is no scale of this product",
+                    f"one number, {lines} for each {'row' if name == 'scale_a' else 'column'}, or {blocks} for each block",
+                )
+        if self.scaling is None:
+            raise InvalidProblemError(
+                f"{self.op}: scale_a of shape {self.scale_a_shape} and scale_b of shape {self.scale_b_shape} are of "
+                "different kinds: one changes along K and the other does not",
+                f"pass scale_a of shape {accepted('scale_a', m, n, k)[2]} and scale_b of shape "
+                f"{accepted('scale_b', m, n, k)[2]}, or neither by blocks",
+            )
+
     def check_elements(self) -> None:
         """Raises OperandTypeError where the operands' types do not go together, or with what was asked for."""
         a, b, named = self.a_element, self.b_element, NAMED.get(self.name)
@@ -240,7 +305,7 @@ class MatmulDescriptor(Descriptor):
                 raise OperandTypeError(
                     f"{self.op}: {name} holds {kind}", f"cast it to one of {', '.join(map(str, OUTPUTS))}"
                 )
-        if a is not b:
+        if a is not b and not (a in EIGHTS and b in EIGHTS):
             raise OperandTypeError(
                 f"{self.op}: a holds {a} and b holds {b}", "cast one of them: nothing is cast silently"
             )
@@ -289,7 +354,7 @@ class MatmulDescriptor(Descriptor):
                 layouts[name] = _with_axis(layouts[name], len(layouts[name].shape) - 1)
         if not out.shape:
             layouts["out"] = Layout((1, 1), (1, 1), out.element, out.align)
-        return gemm_of(layouts)
+        return gemm_of(layouts, blocked=self.scaling is Scaling.BLOCKS)
 
     def canonical(self) -> MatmulDescriptor:
         filled: dict[str, Any] = {"alpha": 1.0, "beta": 1.0, "math": self.precision}
@@ -374,6 +439,8 @@ def _function(op: str) -> Callable[..., Any]:
         beta: float = 1.0,
         c: Any = None,
         residual: Any = None,
+        scale_a: Any = None,
+        scale_b: Any = None,
         out_dtype: Any = None,
         math: MathPrecision | str | None = None,
         out: Any = None,
@@ -385,7 +452,8 @@ def _function(op: str) -> Callable[..., Any]:
             activation = _member(Activation, activation, f"{op}: activation")
         values = {"alpha": _scalar(op, "alpha", alpha), "beta": _scalar(op, "beta", beta)}
         operands = {"out": out, "a": a, "b": b}
-        operands |= {n: x for n, x in (("c", c), ("bias", bias), ("residual", residual)) if x is not None}
+        given = {"c": c, "bias": bias, "residual": residual, "scale_a": scale_a, "scale_b": scale_b}
+        operands |= {n: x for n, x in given.items() if x is not None}
         if math is None and pref is not None:
             math = pref.math
 
@@ -396,6 +464,8 @@ def _function(op: str) -> Callable[..., Any]:
                 c=c,
                 bias=bias,
                 residual=residual,
+                scale_a=scale_a,
+                scale_b=scale_b,
                 out=out,
                 activation=activation,
                 out_dtype=out_dtype,
@@ -415,10 +485,15 @@ def _function(op: str) -> Callable[..., Any]:
 matmul = _function("matmul")
 matmul.__doc__ = """The matrix product residual + f(alpha a @ b + beta c + bias), with NumPy's rules for vectors and batches.
 
-a: [..., M, K] and b: [..., K, N], f16, bf16, f32 or f64, of one dtype; any strides, so that transposed views go in as they
-are. bias, c, residual: arrays that broadcast onto the result. activation: "relu", "gelu" (erf), "gelu_tanh" or "silu".
-c is not read where beta is 0. out_dtype: f16, bf16 or f32 for 16-bit and f32 operands; theirs by default. math: "tf32" to
-multiply f32 on tensor cores; strict f32 by default.
+a: [..., M, K] and b: [..., K, N], f16, bf16, f32 or f64, of one dtype, or fp8 (e4m3 and e5m2 mix); any strides, so that
+transposed views go in as they are.
+bias, c, residual: arrays that broadcast onto the result. c is not read where beta is 0.
+activation: "relu", "gelu" (erf), "gelu_tanh" or "silu".
+out_dtype: f16, bf16 or f32 for 16-bit, f32 and fp8 operands; theirs by default, of fp8 bf16.
+math: "tf32" to multiply f32 on tensor cores; strict f32 by default. "fp8_fast" leaves sums of fp8 to the tensor cores, which
+keep 14 bits; by default every 128 of K are added up in f32.
+scale_a, scale_b: f32 scales of fp8 operands: a number each, one a row of a, [M, 1], and a column of b, [1, N], or both by
+blocks, [M, ceil(K/128)] and [ceil(K/128), ceil(N/128)].
 Returns out, [..., M, N]. Raises InvalidProblemError where shapes do not agree, OperandTypeError for a dtype that is not
 taken, OverlapError where out shares memory with an operand.
 """
