@@ -227,11 +227,13 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
 #pragma unroll
         for (int i = 0; i < BN / 2; ++i) acc[0][i] = 0;
         const Sums own = sums.enter(work.batch, row, col, extents.m);
-        typename Sums::Scale scale, scale_before;
+        typename Sums::Scale scale_before, scale, scale_next;  // fetched a slab ahead of its products
+        own.fetch(scale_next, first);
         float even[1][BN / 2], odd[1][BN / 2];  // of this slab and of the one before, which is promoted meanwhile
         const auto start = [&](float (&slab)[1][BN / 2], u32 block) {
           multiply(slab, false);
-          own.fetch(scale, block);
+          scale = scale_next;
+          own.fetch(scale_next, block + 1 < last ? block + 1 : block);
         };
         const auto step_on = [&] {
           before = cursor.stage;

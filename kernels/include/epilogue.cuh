@@ -96,15 +96,19 @@ template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool 
   }
 };
 
-template <class Base, bool OF_A, bool OF_B> struct Scaled : Base {
+enum Scale { UNSCALED, OF_TENSOR, OF_LINES };
+
+template <class Base, Scale OF_A, Scale OF_B> struct Scaled : Base {
   const float *scale_a, *scale_b;
   Walk a_walk, b_walk;
 
   __device__ __forceinline__ Scaled enter(const BatchIndex& b) const {
     Scaled e = *this;
     static_cast<Base&>(e) = Base::enter(b);
-    if constexpr (OF_A) e.scale_a += a_walk.enter(b);
-    if constexpr (OF_B) e.scale_b += b_walk.enter(b);
+    if constexpr (OF_A != UNSCALED) e.scale_a += a_walk.enter(b);
+    if constexpr (OF_B != UNSCALED) e.scale_b += b_walk.enter(b);
+    if constexpr (OF_A == OF_TENSOR) e.alpha *= __ldg(e.scale_a);
+    if constexpr (OF_B == OF_TENSOR) e.alpha *= __ldg(e.scale_b);
     return e;
   }
   template <class Acc> __device__ __forceinline__ void values(Acc (&x)[2], i64 m, i64 n, bool both) const {
@@ -118,8 +122,14 @@ template <class Base, bool OF_A, bool OF_B> struct Scaled : Base {
 
  private:
   template <class Acc> __device__ __forceinline__ void scale(Acc (&x)[2], i64 m, i64 n, bool both) const {
-    const Acc of_row = OF_A ? scale_a[m * a_walk.row] : 1.0f;
-    x[0] *= OF_B ? of_row * scale_b[n * b_walk.col] : of_row;
-    x[1] *= OF_B ? of_row * scale_b[(both ? n + 1 : n) * b_walk.col] : of_row;
+    if constexpr (OF_A == OF_LINES) {
+      const float of_row = __ldg(scale_a + m * a_walk.row);
+      x[0] *= of_row;
+      x[1] *= of_row;
+    }
+    if constexpr (OF_B == OF_LINES) {
+      x[0] *= __ldg(scale_b + n * b_walk.col);
+      if (both) x[1] *= __ldg(scale_b + (n + 1) * b_walk.col);
+    }
   }
 };

@@ -22,7 +22,7 @@ struct BlockScaled {
   const float *a, *b;
   Walk a_walk, b_walk;
   i64 below;  // from a thread's first row to its second
-  struct Scale { float rows[2]; };
+  struct Scale { float of_a[2], of_b; };
 
   // For the 64 x BN of the result at (row, col); rows past the last of `m` take its scale.
   __device__ __forceinline__ BlockScaled enter(const BatchIndex& batch, i64 row, i64 col, u32 m) const {
@@ -35,12 +35,12 @@ struct BlockScaled {
     return at;
   }
   __device__ __forceinline__ void fetch(Scale& scale, u32 slab) const {
-    const float of_b = b[slab * b_walk.row], *of_a = a + slab * a_walk.col;
-    scale.rows[0] = of_a[0] * of_b;
-    scale.rows[1] = of_a[below] * of_b;
+    const float* of_a = a + slab * a_walk.col;
+    scale = {{of_a[0], of_a[below]}, b[slab * b_walk.row]};
   }
   template <int N> static __device__ __forceinline__ void add(float (&acc)[N], const float (&part)[N], const Scale& scale) {
+    const float rows[2] = {scale.of_a[0] * scale.of_b, scale.of_a[1] * scale.of_b};
 #pragma unroll
-    for (int i = 0; i < N; ++i) acc[i] = fma(part[i], scale.rows[i / 2 % 2], acc[i]);
+    for (int i = 0; i < N; ++i) acc[i] = fma(part[i], rows[i / 2 % 2], acc[i]);
   }
 };

@@ -38,15 +38,17 @@ def epilogue_type(gemm: Gemm, activation: Activation, *, out: ElementKind | None
     to = (out or gemm.out.element).cuda
     types = ", ".join((to, *kinds))
     plain = f"Epilogue<{types}, {activation.name}, {pairs}, {accumulator(gemm).cuda}>"
-    return f"Scaled<{plain}, {', '.join(_flag(name in gemm.scales) for name in SCALES)}>" if _by_lines(gemm) else plain
+    return f"Scaled<{plain}, {', '.join(_kind(gemm.scales.get(name)) for name in SCALES)}>" if _by_lines(gemm) else plain
 
 
 def _by_lines(gemm: Gemm) -> bool:
     return bool(gemm.scales) and not gemm.blocked
 
 
-def _flag(value: bool) -> str:
-    return "true" if value else "false"
+def _kind(scale: Matrix | None) -> str:
+    if scale is None:
+        return "UNSCALED"
+    return "OF_LINES" if scale.row or scale.col else "OF_TENSOR"
 
 
 def accumulator(gemm: Gemm) -> ElementKind:
