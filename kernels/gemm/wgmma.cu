@@ -88,7 +88,7 @@ template <int ROW_BYTES, bool TRANSPOSED> __device__ __forceinline__ void stage_
 // a warp's store is a stretch of one row or more, however they lie.
 template <class Word, int ROWS, int ROW_BYTES>
 __device__ __forceinline__ void leave_by_warps(u32 buffer, u8* to, i64 pitch, i64 rows, i64 bytes) {
-  constexpr u32 WORDS = ROW_BYTES / sizeof(Word), STEP = 128 / WORDS, BATCH = ROWS / STEP < 8 ? ROWS / STEP : 8;  // loads before stores
+  constexpr u32 WORDS = ROW_BYTES / sizeof(Word), STEP = 128 / WORDS, BATCH = ROWS / STEP < 4 ? ROWS / STEP : 4;  // loads before stores
   const u32 first = threadIdx.x % 128 / WORDS, within = threadIdx.x % WORDS * sizeof(Word);
   to += first * pitch + within;
   if (within >= bytes) rows = 0;
