@@ -49,7 +49,9 @@ def copied(step: Launch, slots: dict[str, Slot], scratch: Array) -> None:
     ctas = {id(first): int(boundary), id(second): step.grid[0] - int(boundary)}  # type: ignore[call-overload]
     for matrix in {id(x): x for x in (first, second)}.values():
         to, of, low, high, pitch, each, length, words, lane_bits, _, parts, lines, count = matrix.fields
-        assert isinstance(to, Scratch) and isinstance(of, Ptr) and isinstance(parts, Packed) and isinstance(lines, Packed)
+        assert (
+            isinstance(to, Scratch) and isinstance(of, Ptr) and isinstance(parts, Packed) and isinstance(lines, Packed)
+        )
         slot = slots[of.operand]
         per_line = struct.unpack_from("<I", parts.data)[0]
         extents = [struct.unpack_from("<I", lines.data, 16 * axis)[0] for axis in range(rank)]

@@ -126,7 +126,9 @@ class Duplicate:
 
     def walked(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Extents and source strides in bytes of the axes that lines are counted along, as few as will do."""
-        extents, (steps,) = merge_axes(self.extents, [[self.source.strides[axis] * self.itemsize for axis in self.outer]])
+        extents, (steps,) = merge_axes(
+            self.extents, [[self.source.strides[axis] * self.itemsize for axis in self.outer]]
+        )
         return (extents, steps) if extents else ((1,), (0,))
 
     def struct(self, to: Scratch, index: str, rank: int) -> Struct:
@@ -218,8 +220,9 @@ class WgmmaPadded(Candidate[Any]):
         to = places(copies)
 
         def moved(arg: Arg) -> Arg:
-            copied = isinstance(arg, TensorMap) and isinstance(arg.of, Ptr) and arg.of.operand in to
-            return replace(arg, of=to[arg.of.operand]) if copied else arg  # type: ignore[union-attr]
+            if isinstance(arg, TensorMap) and isinstance(arg.of, Ptr):
+                return replace(arg, of=to.get(arg.of.operand, arg.of))
+            return arg
 
         product = launch(padded(desc), device, config.tile)
         return copy_step(copies), replace(product, args=tuple(map(moved, product.args)))
