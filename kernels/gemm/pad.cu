@@ -14,9 +14,9 @@ constexpr int THREADS = 256, UNROLL = 4, CHUNK = 16;
 
 template <class I, int R> struct Matrix {
   u8* to;
-  const u8* from;  // its first element
-  i64 low, high;   // bytes that the operand spans, from there
-  i64 pitch, step; // bytes from line to line of `to`, and from element to element of `from`
+  const u8* from;   // its first element
+  i64 low, high;    // bytes that the operand spans, from there
+  i64 pitch, step;  // bytes from line to line of `to`, and from element to element of `from`
   u32 length, chunks, lane_bits, unused;
   typename DivisorOf<I>::type parts;  // of UNROLL << lane_bits chunks in a line
   Dims<I, R, 1> lines;
@@ -54,7 +54,8 @@ template <int WIDTH, class I, int R> __device__ __forceinline__ void copy(const 
   for (int u = 0; u < UNROLL; ++u) {
     const u32 chunk = first + u * lanes;
     const u8* const word = from - shift + i64(chunk) * CHUNK;
-    if (adjacent && chunk < matrix.chunks && word >= matrix.from + matrix.low && word + next + CHUNK <= matrix.from + matrix.high) {
+    const bool within = word >= matrix.from + matrix.low && word + next + CHUNK <= matrix.from + matrix.high;
+    if (adjacent && chunk < matrix.chunks && within) {
       low[u] = *reinterpret_cast<const uint4*>(word);
       high[u] = *reinterpret_cast<const uint4*>(word + next);
       loaded |= 1u << u;
@@ -67,8 +68,9 @@ template <int WIDTH, class I, int R> __device__ __forceinline__ void copy(const 
 #pragma unroll 1
   for (int u = 0; u < UNROLL; ++u) {
     const u32 chunk = first + u * lanes;
+    if ((loaded >> u & 1) || chunk >= matrix.chunks) continue;
     const i64 at = i64(chunk) * (CHUNK / WIDTH);
-    if (!(loaded >> u & 1) && chunk < matrix.chunks) to[chunk] = gathered<WIDTH>(from + at * matrix.step, matrix.step, matrix.length - at);
+    to[chunk] = gathered<WIDTH>(from + at * matrix.step, matrix.step, matrix.length - at);
   }
 }
 

@@ -88,7 +88,8 @@ template <int ROW_BYTES, bool TRANSPOSED> __device__ __forceinline__ void stage_
 // a warp's store is a stretch of one row or more, however they lie.
 template <class Word, int ROWS, int ROW_BYTES>
 __device__ __forceinline__ void leave_by_warps(u32 buffer, u8* to, i64 pitch, i64 rows, i64 bytes) {
-  constexpr u32 WORDS = ROW_BYTES / sizeof(Word), STEP = 128 / WORDS, BATCH = ROWS / STEP < 4 ? ROWS / STEP : 4;  // loads before stores
+  constexpr u32 WORDS = ROW_BYTES / sizeof(Word), STEP = 128 / WORDS, BATCH = 4;  // loads before stores
+  static_assert(ROWS % (STEP * BATCH) == 0);
   const u32 first = threadIdx.x % 128 / WORDS, within = threadIdx.x % WORDS * sizeof(Word);
   to += first * pitch + within;
   if (within >= bytes) rows = 0;
@@ -96,7 +97,8 @@ __device__ __forceinline__ void leave_by_warps(u32 buffer, u8* to, i64 pitch, i6
   for (u32 row = first; row < ROWS; row += STEP * BATCH) {
     Word x[BATCH];
 #pragma unroll
-    for (u32 i = 0; i < BATCH; ++i) x[i] = load_shared<Word>(buffer + swizzled<ROW_BYTES>(row + i * STEP, within / 16) + within % 16);
+    for (u32 i = 0; i < BATCH; ++i)
+      x[i] = load_shared<Word>(buffer + swizzled<ROW_BYTES>(row + i * STEP, within / 16) + within % 16);
 #pragma unroll
     for (u32 i = 0; i < BATCH; ++i, to += STEP * pitch)
       if (row + i * STEP < rows) {
@@ -119,7 +121,8 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
       if (at_row < extents.m && at_col < extents.n) epilogue.store(pair, at_row, at_col, at_col + 1 < extents.n);
     }
   } else {
-    constexpr bool TRANSPOSED = LEAVE == COLUMNS_BY_TMA || LEAVE == COLUMNS_BY_WARPS, BY_TMA = LEAVE == ROWS_BY_TMA || LEAVE == COLUMNS_BY_TMA;
+    constexpr bool TRANSPOSED = LEAVE == COLUMNS_BY_TMA || LEAVE == COLUMNS_BY_WARPS;
+    constexpr bool BY_TMA = LEAVE == ROWS_BY_TMA || LEAVE == COLUMNS_BY_TMA;
     constexpr int WIDTH = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : 16, PARTS = BN / WIDTH;  // WIDTH columns are one store's box
     constexpr int ROW_BYTES = TRANSPOSED ? 128 : WIDTH * 2;
 #pragma unroll
@@ -149,8 +152,9 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
       if constexpr (!BY_TMA) {
         using Word = typename Word<E::PAIRS ? 4 : 2>::type;
         u8* const to = reinterpret_cast<u8*>(epilogue.out + epilogue.out_walk.at(row, x));
-        if constexpr (TRANSPOSED) leave_by_warps<u16, WIDTH, 128>(buffer, to, epilogue.out_walk.col * 2, extents.n - x, (extents.m - row) * 2);
-        else leave_by_warps<Word, 64, ROW_BYTES>(buffer, to, epilogue.out_walk.row * 2, extents.m - row, (extents.n - x) * 2);
+        const i64 rows = extents.m - row, cols = extents.n - x;
+        if constexpr (TRANSPOSED) leave_by_warps<u16, WIDTH, 128>(buffer, to, epilogue.out_walk.col * 2, cols, rows * 2);
+        else leave_by_warps<Word, 64, ROW_BYTES>(buffer, to, epilogue.out_walk.row * 2, rows, cols * 2);
       } else if (threadIdx.x % 128 == 0) {
         tma::store<BATCHED>(out, buffer, i32(TRANSPOSED ? row : x), i32(TRANSPOSED ? x : row), batch);
         tma::commit_stores();
