@@ -10,7 +10,13 @@ import numpy as np
 from ..runtime.driver import require_gpu
 from ..runtime.streams import is_capturing, stream_pointer
 from ..tensor import HOST_ORDINAL, Tensor, intake
-from ..types import ElementKind, InvalidProblemError, UnsupportedError, WorkspaceTooSmallError
+from ..types import (
+    ElementKind,
+    InvalidProblemError,
+    MisalignedOperandError,
+    UnsupportedError,
+    WorkspaceTooSmallError,
+)
 from .allocate import allocate
 from .descriptor import Layout
 from .recipe import Recipe, array_type, framework_stream, key_of, written_stream
@@ -20,6 +26,8 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 __all__ = ["Resolved", "refuse_unknown", "resolve", "take"]
+
+SCRATCH_ALIGN = 16  # bytes: what kernels take vectors of, and TMA a tensor's address
 
 
 class Resolved(NamedTuple):
@@ -117,6 +125,11 @@ def _scratch(plan: Plan[Any], workspace: Any, stream: int) -> Any:
             needed,
             got,
             "pass plan.workspace_size bytes",
+        )
+    if int(workspace.data.ptr) % SCRATCH_ALIGN:
+        raise MisalignedOperandError(
+            f"{plan.desc.op}: workspace does not begin on a multiple of {SCRATCH_ALIGN} bytes",
+            "pass a whole array: CuPy's lie on multiples of 512",
         )
     return workspace.data
 

@@ -10,8 +10,8 @@
 // sums of its own, which are added up in f32, times the scales of the slab where the operands have them by blocks.
 // Layouts: K-major or (16-bit types) MN-major boxes in 128-byte swizzled rows. Edges: TMA reads zeros and clips writes.
 // Epilogue: accumulators are finished in registers; stmatrix puts them into two buffers a warpgroup, whence TMA stores them
-// as rows or columns while the next tile begins; or they go straight to global memory.
-// Shared memory: STAGES (BM + BN) 128 B, 16 KB a consumer where TMA stores, and 4 BM BN (1 - 1/SPLIT) B for what others send. Bound: tensor cores; power beyond 2048^3.
+// as rows or columns while the next tile begins, or, where these are ragged, warps do; or they go straight to global memory.
+// Shared memory: STAGES (BM + BN) 128 B, 16 KB a consumer where not straight, and 4 BM BN (1 - 1/SPLIT) B for what others send. Bound: tensor cores; power beyond 2048^3.
 #include "epilogue.cuh"
 #include "overlap.cuh"
 #include "raster.cuh"
@@ -22,7 +22,7 @@
 constexpr int SLAB = 128;  // bytes of K a stage, a swizzled row
 constexpr u32 TURN = 4;  // and 5: named barriers; 1 and 2 are the consumers' own
 
-enum Leave { STRAIGHT, ROWS_BY_TMA, COLUMNS_BY_TMA };
+enum Leave { STRAIGHT, ROWS_BY_TMA, COLUMNS_BY_TMA, ROWS_BY_WARPS, COLUMNS_BY_WARPS };
 
 struct Extents {
   u32 m, n, slabs;                   // of K
@@ -72,14 +72,43 @@ __device__ __forceinline__ void fill(u32 to, const TensorMap& map, i32 mn, i32 k
   }
 }
 
+// Where 16-byte chunk `chunk` of row `row` lies in a buffer of rows of ROW_BYTES, swizzled as TMA does.
+template <int ROW_BYTES> __device__ __forceinline__ u32 swizzled(u32 row, u32 chunk) {
+  const u32 swizzle = ROW_BYTES == 128 ? row % 8 : ROW_BYTES == 64 ? row / 2 % 4 : row / 4 % 2;
+  return row * ROW_BYTES + (chunk ^ swizzle) * 16;
+}
+
 // Writes a 16 x 16 block of packed pairs, in `packed` as an accumulator has them, into a buffer of swizzled rows of
 // ROW_BYTES: block row `warp`, block column `i`, as it is or transposed.
 template <int ROW_BYTES, bool TRANSPOSED> __device__ __forceinline__ void stage_block(u32 buffer, u32 warp, u32 i, const u32 (&packed)[4]) {
   const u32 lane = threadIdx.x % 32;
   const u32 row = TRANSPOSED ? i * 16 + lane / 16 * 8 + lane % 8 : warp * 16 + lane % 16;
   const u32 chunk = TRANSPOSED ? warp * 2 + lane / 8 % 2 : i * 2 + lane / 16;
-  const u32 swizzle = ROW_BYTES == 128 ? row % 8 : ROW_BYTES == 64 ? row / 2 % 4 : row / 4 % 2;
-  warpgroup::store_matrices<TRANSPOSED>(buffer + row * ROW_BYTES + (chunk ^ swizzle) * 16, packed);
+  warpgroup::store_matrices<TRANSPOSED>(buffer + swizzled<ROW_BYTES>(row, chunk), packed);
+}
+
+// Writes such a buffer of ROWS rows to global memory as far as `rows` of them and `bytes` of each exist, Words side by side:
+// a warp's store is a stretch of one row or more, however they lie.
+template <class Word, int ROWS, int ROW_BYTES>
+__device__ __forceinline__ void leave_by_warps(u32 buffer, u8* to, i64 pitch, i64 rows, i64 bytes) {
+  constexpr u32 WORDS = ROW_BYTES / sizeof(Word), STEP = 128 / WORDS, BATCH = 4;  // loads before stores
+  static_assert(ROWS % (STEP * BATCH) == 0);
+  const u32 first = threadIdx.x % 128 / WORDS, within = threadIdx.x % WORDS * sizeof(Word);
+  to += first * pitch + within;
+  if (within >= bytes) rows = 0;
+#pragma unroll 1
+  for (u32 row = first; row < ROWS; row += STEP * BATCH) {
+    Word x[BATCH];
+#pragma unroll
+    for (u32 i = 0; i < BATCH; ++i)
+      x[i] = load_shared<Word>(buffer + swizzled<ROW_BYTES>(row + i * STEP, within / 16) + within % 16);
+#pragma unroll
+    for (u32 i = 0; i < BATCH; ++i, to += STEP * pitch)
+      if (row + i * STEP < rows) {
+        if (within + sizeof(Word) <= bytes) *reinterpret_cast<Word*>(to) = x[i];
+        else *reinterpret_cast<u16*>(to) = u16(x[i]);  // the last of an odd number
+      }
+  }
 }
 
 // A consumer's 64 x BN accumulators, finished and sent on their way.
@@ -95,12 +124,14 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
       if (at_row < extents.m && at_col < extents.n) epilogue.store(pair, at_row, at_col, at_col + 1 < extents.n);
     }
   } else {
-    constexpr bool TRANSPOSED = LEAVE == COLUMNS_BY_TMA;
+    constexpr bool TRANSPOSED = LEAVE == COLUMNS_BY_TMA || LEAVE == COLUMNS_BY_WARPS;
+    constexpr bool BY_TMA = LEAVE == ROWS_BY_TMA || LEAVE == COLUMNS_BY_TMA;
     constexpr int WIDTH = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : 16, PARTS = BN / WIDTH;  // WIDTH columns are one store's box
+    constexpr int ROW_BYTES = TRANSPOSED ? 128 : WIDTH * 2;
 #pragma unroll
     for (int part = 0; part < PARTS; ++part) {
       const u32 buffer = staging + part % 2 * 8192;
-      if (threadIdx.x % 128 == 0) {  // of an odd number of parts, the last and the next tile's first share a buffer
+      if (BY_TMA && threadIdx.x % 128 == 0) {  // of an odd number of parts, the last and the next tile's first share a buffer
         if (part == 0 && PARTS % 2) tma::wait_stores_read<0>();
         else tma::wait_stores_read<1>();
       }
@@ -116,13 +147,19 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
           if (at_row < extents.m && at_col < extents.n) epilogue.values(pair, at_row, at_col, at_col + 1 < extents.n);
           packed[q] = round_pair(pair[0], pair[1], typename E::Out{});
         }
-        stage_block<TRANSPOSED ? 128 : WIDTH * 2, TRANSPOSED>(buffer, warp, i, packed);
+        stage_block<ROW_BYTES, TRANSPOSED>(buffer, warp, i, packed);
       }
-      tma::fence_shared();
+      if constexpr (BY_TMA) tma::fence_shared();
       meet(name, 128);
-      if (threadIdx.x % 128 == 0) {
-        const i32 x = i32(col) + part * WIDTH, y = i32(row);
-        tma::store<BATCHED>(out, buffer, TRANSPOSED ? y : x, TRANSPOSED ? x : y, batch);
+      const i64 x = col + part * WIDTH;
+      if constexpr (!BY_TMA) {
+        using Word = typename Word<E::PAIRS ? 4 : 2>::type;
+        u8* const to = reinterpret_cast<u8*>(epilogue.out + epilogue.out_walk.at(row, x));
+        const i64 rows = extents.m - row, cols = extents.n - x;
+        if constexpr (TRANSPOSED) leave_by_warps<u16, WIDTH, 128>(buffer, to, epilogue.out_walk.col * 2, cols, rows * 2);
+        else leave_by_warps<Word, 64, ROW_BYTES>(buffer, to, epilogue.out_walk.row * 2, rows, cols * 2);
+      } else if (threadIdx.x % 128 == 0) {
+        tma::store<BATCHED>(out, buffer, i32(TRANSPOSED ? row : x), i32(TRANSPOSED ? x : row), batch);
         tma::commit_stores();
       }
     }

@@ -71,6 +71,13 @@ template <int N> __device__ __forceinline__ void send(const float* x, u32 there,
 
 }  // namespace cluster
 
+template <class T> __device__ __forceinline__ T load_shared(u32 address) {
+  T x;
+  if constexpr (sizeof(T) == 2) asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x) : "r"(address) : "memory");
+  else asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
+  return x;
+}
+
 // Adds N floats that lie in fours, 512 floats apart.
 template <int N> __device__ __forceinline__ void add_shared(float (&sum)[N], u32 address) {
 #pragma unroll

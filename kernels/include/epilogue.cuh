@@ -25,6 +25,7 @@ template <int ACTIVATION, int digits, class C> __device__ __forceinline__ C acti
 // PAIRED: every operand present has column stride 1 and lies so that two neighbours from an even column are one access.
 template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool PAIRED, class Acc = float> struct Epilogue {
   using Out = Out_;
+  static constexpr bool PAIRS = PAIRED;
   static constexpr int DIGITS = sizeof(Out) == 8 ? 53 : sizeof(Out) == 4 ? 24 : Same<Out, f16>::value ? 11 : 8;
 
   Out* out;

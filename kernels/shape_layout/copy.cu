@@ -5,6 +5,7 @@
 // words and shifted. UNROLL chunks a thread, a CTA's chunks contiguous. No shared memory. Bound: memory bandwidth.
 // copy_elements: no contiguous run; a thread moves UNROLL elements of WIDTH bytes. Bound: sectors touched.
 #include "index.cuh"
+#include "shift.cuh"
 
 constexpr int THREADS = 256;
 constexpr int CHUNK = 16;
@@ -14,22 +15,6 @@ constexpr int CHUNK = 16;
 __device__ __forceinline__ bool inside(u64 dest, u64 run_dest, i64 length, i64 lag) {
   u64 from = (dest - lag) & ~u64(CHUNK - 1), run_source = run_dest - lag;
   return dest >= run_dest && dest + CHUNK <= run_dest + length && from >= run_source && from + 2 * CHUNK <= run_source + length;
-}
-
-// Bytes [shift, shift + 16) of two words.
-__device__ __forceinline__ uint4 shifted(uint4 low, uint4 high, u32 shift) {
-  u32 w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-  if (shift & 8) {
-#pragma unroll
-    for (int k = 0; k < 6; ++k) w[k] = w[k + 2];
-  }
-  if (shift & 4) {
-#pragma unroll
-    for (int k = 0; k < 5; ++k) w[k] = w[k + 1];
-  }
-  u32 bits = (shift & 3) * 8;
-  return make_uint4(__funnelshift_r(w[0], w[1], bits), __funnelshift_r(w[1], w[2], bits), __funnelshift_r(w[2], w[3], bits),
-                    __funnelshift_r(w[3], w[4], bits));
 }
 
 // ENDS: grains loaded at a run's end before the first is stored. I: index type of chunks. R: outer axes. GRAIN: the power of two (up to 16) that divides every address, stride and L.

@@ -174,7 +174,7 @@ class _Mma(Candidate[Any]):
         # Every tile sums a result's products in the same order, mma by mma, and a K tail's zeros leave a sum as it is: no
         # result depends on M or the batch.
         each = ROUNDED if desc.precision is MathPrecision.F64 else TRUNCATED
-        # One variant a device may promise this, for selection goes by M as well: here the one that serves every layout.
+        # One variant a device (or two with the same sums) may promise this, for selection goes by M as well.
         elsewhere = device.tier is ArchSku.SM90A and desc.precision in HALVES and takes_any_m(desc.gemm)
         lone = self.variant == "tc_async" and not elsewhere
         return guarantee_of(desc, desc.precision, desc.gemm.k, each=each, batch_invariant=lone)

@@ -137,9 +137,8 @@ def view_of(x: Matrix, mn: int, k: int) -> View | None:
 
 
 def takes_any_m(gemm: Gemm) -> bool:
-    """Whether TMA would take the operands with any number of rows: of one row alone the pitch does not matter."""
-    lines = ((gemm.a, gemm.m), (gemm.b.mT, gemm.n))
-    return gemm.k > 0 and all(view_of(x, max(mn, 2), gemm.k) is not None for x, mn in lines)
+    """Whether wgmma or, over copies, wgmma_padded takes the product whatever the number of rows: the same sums in both."""
+    return 0 < gemm.k < LIMIT
 
 
 @lru_cache(maxsize=256)
@@ -226,7 +225,8 @@ class Wgmma(Candidate[Any]):
         limit = max(limits, key=lambda name: limits[name])
         area = config.bm * config.bn
         sent = area * 4 * (config.split - 1) / config.split
-        finish = 150 if config.by_turns else 700 + area / 20
+        leaving = 10 if _leave(gemm).endswith("WARPS") else 20  # elements a cycle
+        finish = 150 if config.by_turns else 700 + area / leaving
         tile = slabs * limits[limit] + finish + (3000 + sent / 30 if sent else 0)
         compute = (waves * tile + area * gemm.out.itemsize / config.split / 13 + 1500 + 300 * config.cluster) / clock
         memory = gemm.nbytes / device.bandwidth
@@ -283,17 +283,25 @@ def _clusters(device: DeviceSpec, tile: Tile) -> int:
     return device.sms // together if together <= 2 else device.sms * 6 // 7 // together
 
 
-def _departure(gemm: Gemm, tile: Tile) -> tuple[str, TensorMap | None]:
-    """How the result leaves: by TMA where it is 16-bit with rows or columns on multiples of 16 bytes."""
+def _leave(gemm: Gemm) -> str:
+    """How the result leaves: where it is 16-bit in rows or columns, through shared memory, by TMA if they lie on multiples
+    of 16 bytes and else by warps."""
+    out = gemm.out
+    if out.itemsize != 2 or 1 not in (out.row, out.col):
+        return "STRAIGHT"
+    pitched = _pitched(out, out.row, gemm.m) if out.col == 1 else _pitched(out, out.col, gemm.n)
+    by = "TMA" if pitched and all(s > 0 for s in out.batch) else "WARPS"
+    return f"{'ROWS' if out.col == 1 else 'COLUMNS'}_BY_{by}"
+
+
+def _out_map(gemm: Gemm, tile: Tile, leave: str) -> TensorMap | None:
     out, ptr = gemm.out, Ptr(gemm.out.operand)
     width = next(w for w in (64, 32, 16) if tile.bn // tile.split % w == 0)
-    if out.itemsize != 2 or any(s <= 0 for s in out.batch):
-        return "STRAIGHT", None
-    if out.col == 1 and _pitched(out, out.row, gemm.m):
-        return "ROWS_BY_TMA", _tensor_map(out, ptr, gemm.n, gemm.m, out.row, gemm.batch, (width, 64), 2 * width)
-    if out.row == 1 and _pitched(out, out.col, gemm.n):
-        return "COLUMNS_BY_TMA", _tensor_map(out, ptr, gemm.m, gemm.n, out.col, gemm.batch, (64, width), 128)
-    return "STRAIGHT", None
+    if leave == "ROWS_BY_TMA":
+        return _tensor_map(out, ptr, gemm.n, gemm.m, out.row, gemm.batch, (width, 64), 2 * width)
+    if leave == "COLUMNS_BY_TMA":
+        return _tensor_map(out, ptr, gemm.m, gemm.n, out.col, gemm.batch, (64, width), 128)
+    return None
 
 
 def launch(desc: Any, device: DeviceSpec, tile: Tile) -> Launch:
@@ -301,8 +309,9 @@ def launch(desc: Any, device: DeviceSpec, tile: Tile) -> Launch:
     a, b = view_of(gemm.a, gemm.m, gemm.k), view_of(gemm.b.mT, gemm.n, gemm.k)
     assert a is not None and b is not None
     a_map = a.tensor_map(Ptr(gemm.a.operand), gemm.batch, tile.bm)
-    leave, out_map = _departure(gemm, tile)
-    staging = STAGING * tile.consumers if out_map else 0
+    leave = _leave(gemm)
+    out_map = _out_map(gemm, tile, leave)
+    staging = 0 if leave == "STRAIGHT" else STAGING * tile.consumers
     staging += tile.bm * tile.bn * 4 * (tile.split - 1) // tile.split
     stage = (tile.bm + (-(-tile.bn // 64) * 64 if b.mn_major else tile.bn)) * SLAB
     stages = min(MOST_STAGES, (SHARED - SLACK - staging) // stage)

@@ -1,0 +1,349 @@
+"""wgmma_padded: what is copied and how it lies, when the variant is chosen or refused, and the whole product on the device."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import baracuda_py as bp
+from baracuda_py.ops.gemm._padded import copy_step, duplicates, padded, places
+from baracuda_py.ops.gemm._wgmma import view_of
+from baracuda_py.plan import Plan, get_op
+from baracuda_py.plan.tune import admissible
+from baracuda_py.runtime.device import spec_of
+from baracuda_py.runtime.steps import Launch, Packed, Ptr, Scratch, Struct, TensorMap
+from baracuda_py.samples import Sample
+from baracuda_py.samples.sample import values
+from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
+
+from .arena import Slot
+from .gauntlet import Problem, named, readable, warm
+from .gemm_problem_test import products
+
+COVERS = ("matmul",)
+Array = np.ndarray[Any, Any]
+H200 = DeviceSpec.named("h200")
+PADDED = PlanPreference(variant="wgmma_padded")
+RAGGED = [((4095, 4097, 4093), ("a", "b")), ((777, 1333, 2049), ("a", "b")), ((8192, 8191, 8200), ("b",))]  # M, N, K
+
+
+def described(m: int, n: int, k: int, kind: str = "bf16", **fields: Any) -> Any:
+    return bp.MatmulDescriptor((m, k), (k, n), kind, kind, **fields)
+
+
+# ---- how the copies lie ----------------------------------------------------------------------------------------------
+
+
+def copied(step: Launch, slots: dict[str, Slot], scratch: Array) -> None:
+    """Does to `scratch` what the launch does, by the structs it is given, a line at a time."""
+    rank = int(step.kernel.entry.rpartition(",")[2].strip("> "))
+    assert "u32" in step.kernel.entry
+    first, second, boundary = step.args
+    assert isinstance(first, Struct) and isinstance(second, Struct)
+    ctas = {id(first): int(boundary), id(second): step.grid[0] - int(boundary)}  # type: ignore[call-overload]
+    for matrix in {id(x): x for x in (first, second)}.values():
+        to, of, low, high, pitch, each, length, words, lane_bits, _, parts, lines, count = matrix.fields
+        assert (
+            isinstance(to, Scratch) and isinstance(of, Ptr) and isinstance(parts, Packed) and isinstance(lines, Packed)
+        )
+        slot = slots[of.operand]
+        per_line = struct.unpack_from("<I", parts.data)[0]
+        extents = [struct.unpack_from("<I", lines.data, 16 * axis)[0] for axis in range(rank)]
+        steps = struct.unpack_from(f"<{rank}q", lines.data, 16 * rank)
+        assert int(count) == per_line * int(np.prod(extents))
+        assert per_line * (4 << int(lane_bits)) >= int(words) >= -(-int(length) * slot.dtype.itemsize // 16)
+        assert (ctas[id(matrix)] or step.grid[0]) * step.block[0] >= int(count) << int(lane_bits)
+        assert int(words) * 16 <= int(pitch) and int(pitch) % 16 == 0 and to.offset % 128 == 0
+        assert to.nbytes == int(pitch) * int(np.prod(extents))
+        for line, index in enumerate(np.ndindex(*extents)):
+            start = sum(i * s for i, s in zip(index, steps))
+            for i in range(int(length)):
+                at = start + i * int(each)
+                assert int(low) <= at and at + slot.dtype.itemsize <= int(high), "outside the operand"
+                there = to.offset + line * int(pitch) + i * slot.dtype.itemsize
+                scratch[there : there + slot.dtype.itemsize] = slot.initial[slot.offset + at :][: slot.dtype.itemsize]
+
+
+def check_copies(operands: dict[str, Array]) -> tuple[str, ...]:
+    """Every copy is what TMA takes and holds the operand's elements; returns the operands copied."""
+    slots = {name: Slot(operands[name], "cpu") for name in "ab"}
+    desc = bp.MatmulDescriptor.of(slots["a"].operand, slots["b"].operand).canonical()
+    copies = duplicates(desc)
+    gemm, moved = desc.gemm, padded(desc)
+    unpitched = {x.operand for x, mn in ((gemm.a, gemm.m), (gemm.b.mT, gemm.n)) if view_of(x, mn, gemm.k) is None}
+    assert {x.operand for x in copies} == unpitched
+    for x, mn in ((moved.gemm.a, moved.gemm.m), (moved.gemm.b.mT, moved.gemm.n)):
+        assert view_of(x, mn, moved.gemm.k) is not None
+    if not copies:
+        return ()
+    to = places(copies)
+    scratch = np.full(max(x.offset + x.nbytes for x in to.values()), 0xEE, np.uint8)
+    copied(copy_step(copies), slots, scratch)
+    for x in copies:
+        layout, slot = moved.layout(x.operand), slots[x.operand]
+        assert layout.shape == slot.shape and layout.align == 16
+        strides = tuple(s * slot.dtype.itemsize for s in layout.strides)
+        lies = np.ndarray(slot.shape, slot.dtype, scratch.data, to[x.operand].offset, strides)
+        assert np.array_equal(lies, slot.host())
+    return tuple(x.operand for x in copies)
+
+
+def odd(*shape: int, kind: ElementKind = bp.BF16, offset: int = 0) -> Array:
+    """Different values, `offset` elements behind a multiple of 16 bytes."""
+    memory = np.zeros((int(np.prod(shape)) + offset) * kind.dtype.itemsize + 16, np.uint8)
+    start = -memory.ctypes.data % 16
+    flat = memory[start : start + (int(np.prod(shape)) + offset) * kind.dtype.itemsize].view(kind.dtype)[offset:]
+    flat[...] = values(np.random.default_rng(sum(shape)), (flat.size,), kind, 1.0)
+    return flat.reshape(shape)
+
+
+LAYOUTS: dict[str, tuple[dict[str, Array], tuple[str, ...]]] = {
+    "odd pitches": ({"a": odd(33, 67), "b": odd(67, 41)}, ("a", "b")),
+    "b only": ({"a": odd(40, 64), "b": odd(64, 41)}, ("b",)),
+    "columns": ({"a": odd(67, 33).T, "b": odd(41, 67).T}, ("a", "b")),
+    "even pitches": ({"a": odd(33, 66), "b": odd(66, 44)}, ("a", "b")),
+    "misaligned": ({"a": odd(40, 64, offset=1), "b": odd(64, 48, offset=3)}, ("a", "b")),
+    "stepped": ({"a": odd(60, 128)[::2, ::2], "b": odd(64, 96)[:, ::-3]}, ("a", "b")),
+    "upside down": ({"a": odd(30, 64)[::-1], "b": odd(64, 40)[::-1, ::-1]}, ("a", "b")),
+    "batch": ({"a": odd(3, 5, 17), "b": odd(3, 17, 9)}, ("a", "b")),
+    "matrices at odd distances": ({"a": odd(3, 41, 64)[:, :40][:, ::2], "b": odd(3, 2561)[:, :2560].reshape(3, 64, 40)}, ("b",)),
+    "permuted batch": ({"a": odd(2, 24, 3, 31).transpose(0, 2, 1, 3), "b": odd(2, 3, 31, 40)}, ("a",)),
+    "a repeated": ({"a": np.broadcast_to(odd(5, 17), (3, 5, 17)), "b": odd(3, 17, 9)}, ("a", "b")),
+    "one row repeated": ({"a": np.broadcast_to(odd(64), (9, 64)), "b": odd(64, 40)}, ("a",)),
+    "vectors": ({"a": odd(67, offset=1), "b": odd(67, 41)}, ("a", "b")),
+    "long": ({"a": odd(3, 4093), "b": odd(4093, 2)}, ("a", "b")),
+    "bytes by fours": ({"a": odd(9, 17, kind=bp.F32), "b": odd(17, 33, kind=bp.F32)}, ("a", "b")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_copy_holds_the_operand_in_lines_that_tma_takes(name: str) -> None:
+    operands, wanted = LAYOUTS[name]
+    assert check_copies(operands) == wanted
+
+
+@given(products())
+@settings(max_examples=200, deadline=None)
+def test_any_layout_s_copy_holds_the_operand(operands: dict[str, Array]) -> None:
+    if operands["a"].size and operands["b"].size:
+        check_copies(operands)
+
+
+def test_a_repeated_matrix_is_copied_once() -> None:
+    once = bp.MatmulDescriptor((5, 17), (3, 17, 9), "bf16", "bf16").canonical()
+    repeated = replace(once, a_shape=(3, 5, 17), a_strides=(0, 17, 1))
+    assert [x.nbytes for x in duplicates(repeated)] == [x.nbytes for x in duplicates(once)]
+    assert padded(repeated).a_strides[0] == 0
+
+
+def test_long_lines_begin_on_cache_lines_and_short_ones_lie_closer() -> None:
+    pitches = {k: duplicates(described(9, 8, k).canonical())[0].pitch for k in (7, 65, 257, 4093)}
+    assert pitches == {7: 16, 65: 144, 257: 640, 4093: 8192}
+
+
+# ---- selection -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("shape", "names"), RAGGED)
+def test_ragged_products_are_multiplied_from_copies(shape: tuple[int, int, int], names: tuple[str, ...]) -> None:
+    m, n, k = shape
+    plan = bp.MatmulPlan.select(described(*shape), device=H200)
+    assert plan.sku.variant == "wgmma_padded" and plan.capture_safe
+    lines = {"a": (m, k), "b": (k, n)}
+    assert plan.workspace_size == sum(lines[x][0] * -(-lines[x][1] * 2 // 128) * 128 for x in names)
+    text = f"copies {'+'.join(names)}]"
+    assert text in str(plan.sku) and text in repr(plan.explain())
+    rows = {row.variant: row for row in plan.explain()}
+    assert not rows["wgmma"].admitted and names[0] in rows["wgmma"].reason and "pad" in rows["wgmma"].mend
+    moved = sum(rows_ * cols * 2 for rows_, cols in (lines[x] for x in names)) + plan.workspace_size
+    assert plan.cost.bytes == 2 * (m * k + k * n + m * n) + moved
+    assert plan.cost.seconds < min(r.microseconds for r in plan.explain() if r.admitted and not r.chosen) * 1e-6
+
+
+def test_small_products_are_not_worth_a_copy() -> None:
+    for shape in ((33, 65, 67), (100, 100, 100), (1, 4097, 255)):
+        assert bp.MatmulPlan.select(described(*shape), device=H200).sku.variant != "wgmma_padded"
+
+
+def test_the_product_waits_for_its_copies_and_the_next_copy_for_the_product() -> None:
+    """Every launch may begin early and waits for the one before it, so that the scratch can be used again at once."""
+    plan = bp.MatmulPlan.select(described(777, 1333, 2049), device=H200)
+    copy, product = plan._steps
+    assert isinstance(copy, Launch) and isinstance(product, Launch)
+    assert copy.overlapped and product.overlapped
+    regions = [x.of for x in product.args if isinstance(x, TensorMap) and isinstance(x.of, Scratch)]
+    to = [x.fields[0] for x in copy.args if isinstance(x, Struct)]
+    assert set(regions) == set(to) and len(set(to)) == 2
+    low, high = sorted(set(regions), key=lambda x: x.offset)
+    assert low.offset + low.nbytes <= high.offset and high.offset % 128 == 0
+    assert not [x for x in product.args if isinstance(x, TensorMap) and isinstance(x.of, Ptr) and x.of.operand != "out"]
+
+
+@pytest.mark.parametrize(
+    ("desc", "device", "reason"),
+    [
+        (described(4096, 4096, 4096), "h200", "no operand needs a copy"),
+        (described(4095, 4097, 4093), "sm_80", "sm_90a only"),
+        (described(4095, 4097, 4093), "sm_100a", "sm_90a only"),
+        (described(95, 97, 93, "f32"), "h200", "does not multiply in f32"),
+        (described(95, 97, 0), "h200", "nothing to multiply"),
+        (described(95, 97, 93, name="matmul_tc_bf16"), "h200", "fixes variant 'tc'"),
+    ],
+)
+def test_what_it_refuses(desc: Any, device: str, reason: str) -> None:
+    with pytest.raises(bp.UnsupportedError) as caught:
+        bp.MatmulPlan.select(desc, PADDED, device=device)
+    mine = next(part for part in str(caught.value).split("; ") if "wgmma_padded: " in part)
+    assert reason in mine
+
+
+def test_a_workspace_that_is_too_small_admits_what_needs_none() -> None:
+    desc = described(777, 1333, 2049)
+    needed = bp.MatmulPlan.select(desc, device=H200).workspace_size
+    assert bp.MatmulPlan.select(desc, PlanPreference(max_workspace_bytes=needed), device=H200).workspace_size == needed
+    plan = bp.MatmulPlan.select(desc, PlanPreference(max_workspace_bytes=needed - 1), device=H200)
+    assert plan.sku.variant != "wgmma_padded"
+    row = next(r for r in plan.explain() if r.variant == "wgmma_padded")
+    assert f"needs {needed} bytes of workspace" in row.reason
+
+
+def test_batch_invariance_is_wgmma_s_whatever_the_pitch() -> None:
+    """One row of an odd pitch goes to wgmma as it lies, more go to wgmma_padded: the same sums."""
+    pref = PlanPreference(batch_invariant=True)
+    for n, k in ((72, 1023), (129, 1023), (4096, 1024)):
+        for m in (1, 2, 65, 300):
+            plan = bp.MatmulPlan.select(described(m, n, k), pref, device=H200)
+            assert plan.sku.variant in ("wgmma", "wgmma_padded")
+            promises = {r.variant for r in plan.explain() if r.admitted}
+            assert promises <= {"wgmma", "wgmma_padded"}
+
+
+def test_a_saved_plan_is_the_same_plan() -> None:
+    plan = bp.MatmulPlan.select(described(777, 1333, 2049), device=H200)
+    again = bp.MatmulPlan.from_json(plan.to_json())
+    assert again == plan and again.sku == plan.sku and again._steps == plan._steps
+
+
+# ---- on the device ---------------------------------------------------------------------------------------------------
+
+
+def plans_of(desc: Any, count: int | None) -> list[Plan[Any]]:
+    return admissible(bp.MatmulPlan, desc, PADDED, spec_of(None), per_variant=count)
+
+
+def on_device() -> Iterator[Problem]:
+    op = get_op("matmul")
+    for name, (operands, _) in LAYOUTS.items():
+        if operands["a"].dtype.itemsize == 2:
+            yield Problem(op, Sample(name, operands), "cuda")
+    for kind in (bp.BF16, bp.F16):
+        for m, n, k in ((130, 1031, 517), (65, 257, 129), (301, 66, 4093), (64, 255, 64)):
+            a, b = odd(m, k, kind=kind), odd(k, n, kind=kind, offset=1)
+            bias, residual = odd(n, kind=kind), odd(m, n, kind=kind)
+            label = f"{kind} {m}x{n}x{k}"
+            yield Problem(op, Sample(label, {"a": a, "b": b}), "cuda")
+            yield Problem(op, Sample(f"{label} to f32", {"a": a, "b": b}, {"out_dtype": "f32"}), "cuda")
+            every = {"a": a, "b": b, "bias": bias, "residual": residual}
+            yield Problem(op, Sample(f"{label} all", every, {"activation": "gelu", "alpha": 0.5}), "cuda")
+            for spare in (0, 1, 2, 3):  # pitches of the result that are odd, even, and even with an odd last column
+                out = np.zeros((m, n + spare), kind.dtype)[:, :n]
+                yield Problem(op, Sample(f"{label}+{spare}", {"a": a, "b": b, "out": out}), "cuda")
+            columns = np.zeros((n, m), kind.dtype).T
+            yield Problem(op, Sample(f"{label} in columns", {"a": a, "b": b, "out": columns}), "cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(900)
+def test_products_from_copies(everything: bool) -> None:
+    """The cheapest configurations (with --all every one) within the guarantee, inputs and guard bytes as they were."""
+    taken = [(problem, plans_of(problem.desc, None if everything else 3)) for problem in on_device()]
+    assert all(plans for _, plans in taken)
+    warm([plan for _, plans in taken for plan in plans])
+    for problem, plans in taken:
+        for plan in plans:
+            with named(f"{problem.sample.label} {plan.sku}"):
+                problem.reset()
+                plan.run(**problem.operands, **problem.values)
+                problem.check_images(problem.images(), plan)
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(600)
+def test_every_tile_leaves_a_ragged_result_whole() -> None:
+    """All tiles, in rows and in columns, on one product whose result ends in the middle of every tile."""
+    a, b = odd(333, 577), odd(577, 419)
+    problem = Problem(get_op("matmul"), Sample("", {"a": a, "b": b}), "cuda")
+    plans = plans_of(problem.desc, None)
+    warm(plans)
+    for plan in plans:
+        with named(str(plan.sku)):
+            problem.reset()
+            plan.run(**problem.operands)
+            problem.check_images(problem.images(), plan)
+
+
+@pytest.mark.gpu
+def test_the_sums_are_wgmma_s() -> None:
+    """The same bits as wgmma gives for the operands padded by hand."""
+    import cupy
+
+    a, b = (cupy.asarray(x.view(np.uint16)).view(x.dtype) for x in (odd(130, 517), odd(517, 1031)))
+    by_hand = []
+    for x in (a, b):
+        wide = cupy.zeros((x.shape[0], -(-x.shape[1] // 8) * 8), np.uint16)
+        wide[:, : x.shape[1]] = x.view(np.uint16)
+        by_hand.append(wide.view(x.dtype)[:, : x.shape[1]])
+    invariant = PlanPreference(batch_invariant=True)
+    mine, other = (bp.MatmulPlan.select(bp.MatmulDescriptor.of(*pair), invariant) for pair in ((a, b), by_hand))
+    assert (mine.sku.variant, other.sku.variant) == ("wgmma_padded", "wgmma")
+    got, wanted = mine.run(a=a, b=b), other.run(a=by_hand[0], b=by_hand[1])
+    assert bool((got.view(np.uint16) == wanted.view(np.uint16)).all())
+
+
+@pytest.mark.gpu
+def test_calls_in_a_row_share_one_workspace() -> None:
+    """A copy waits for the product that still reads the scratch: many calls on two sets of operands, plain and in a graph."""
+    import cupy
+
+    shapes = [(777, 1333, 2049), (1100, 900, 1001)]
+    given, plans = [], []
+    for m, n, k in shapes:
+        operands = {"a": odd(m, k), "b": odd(k, n)}
+        given.append({name: cupy.asarray(x.view(np.uint16)).view(x.dtype) for name, x in operands.items()})
+        plans.append(bp.MatmulPlan.select(bp.MatmulDescriptor.of(**given[-1]), PADDED))
+    workspace = cupy.empty(max(p.workspace_size for p in plans), np.uint8)
+    alone = [plan.run(**x).view(np.uint16).copy() for plan, x in zip(plans, given)]
+    bounds = [plan.bind(**x, workspace=workspace) for plan, x in zip(plans, given)]
+    outs = []
+    for _ in range(20):
+        for bound in bounds:
+            outs.append((bound().view(np.uint16), bound))
+            bound.result.view(np.uint16)[...] += 0  # a plain kernel in between, and the next without
+            bound()
+        for wanted, bound in zip(alone, bounds):
+            assert bool((bound.result.view(np.uint16) == wanted).all())
+    held = bp.Graph(*bounds, *bounds)
+    for bound in bounds:
+        bound.result.view(np.uint16)[...] = 0
+    for _ in range(10):
+        held.launch()
+    cupy.cuda.Device().synchronize()
+    for wanted, bound in zip(alone, bounds):
+        assert bool((bound.result.view(np.uint16) == wanted).all())
+
+
+@pytest.mark.gpu
+def test_a_workspace_out_of_line_is_refused() -> None:
+    import cupy
+
+    a, b = (cupy.asarray(x.view(np.uint16)).view(x.dtype) for x in (odd(65, 67), odd(67, 41)))
+    plan = bp.MatmulPlan.select(bp.MatmulDescriptor.of(a, b), PADDED)
+    with pytest.raises(bp.MisalignedOperandError) as caught:
+        plan.run(a=a, b=b, workspace=cupy.empty(plan.workspace_size + 1, np.uint8)[1:])
+    readable(caught.value, "matmul", "workspace", "16 bytes")
