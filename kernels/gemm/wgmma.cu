@@ -131,24 +131,24 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
 #pragma unroll
     for (int part = 0; part < PARTS; ++part) {
       const u32 buffer = staging + part % 2 * 8192;
+      u32 packed[WIDTH / 16][4];  // before anything waits, so that the epilogue's loads are under way together
+#pragma unroll
+      for (int i = 0; i < WIDTH / 16; ++i)
+#pragma unroll
+        for (int q = 0; q < 4; ++q) {
+          const int r = part * WIDTH / 2 + i * 8 + q * 2;
+          float pair[2] = {acc[r], acc[r + 1]};
+          const i64 at_row = row + m + q % 2 * 8, at_col = col + part * WIDTH + i * 16 + q / 2 * 8 + n;
+          if (!E::READS || (at_row < extents.m && at_col < extents.n)) epilogue.values(pair, at_row, at_col, at_col + 1 < extents.n);
+          packed[i][q] = round_pair(pair[0], pair[1], typename E::Out{});
+        }
       if (BY_TMA && threadIdx.x % 128 == 0) {  // of an odd number of parts, the last and the next tile's first share a buffer
         if (part == 0 && PARTS % 2) tma::wait_stores_read<0>();
         else tma::wait_stores_read<1>();
       }
       meet(name, 128);
 #pragma unroll
-      for (int i = 0; i < WIDTH / 16; ++i) {
-        u32 packed[4];
-#pragma unroll
-        for (int q = 0; q < 4; ++q) {
-          const int r = part * WIDTH / 2 + i * 8 + q * 2;
-          float pair[2] = {acc[r], acc[r + 1]};
-          const i64 at_row = row + m + q % 2 * 8, at_col = col + part * WIDTH + i * 16 + q / 2 * 8 + n;
-          if (at_row < extents.m && at_col < extents.n) epilogue.values(pair, at_row, at_col, at_col + 1 < extents.n);
-          packed[q] = round_pair(pair[0], pair[1], typename E::Out{});
-        }
-        stage_block<ROW_BYTES, TRANSPOSED>(buffer, warp, i, packed);
-      }
+      for (int i = 0; i < WIDTH / 16; ++i) stage_block<ROW_BYTES, TRANSPOSED>(buffer, warp, i, packed[i]);
       if constexpr (BY_TMA) tma::fence_shared();
       meet(name, 128);
       const i64 x = col + part * WIDTH;

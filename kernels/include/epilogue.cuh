@@ -25,6 +25,7 @@ template <int ACTIVATION, int digits, class C> __device__ __forceinline__ C acti
 // PAIRED: every operand present has column stride 1 and lies so that two neighbours from an even column are one access.
 template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool PAIRED, class Acc = float> struct Epilogue {
   using Out = Out_;
+  static constexpr bool READS = present<C> || present<Bias> || present<Residual>;  // what lies at the element's place
   static constexpr bool PAIRS = PAIRED;
   static constexpr int DIGITS = sizeof(Out) == 8 ? 53 : sizeof(Out) == 4 ? 24 : Same<Out, f16>::value ? 11 : 8;
 
@@ -100,6 +101,7 @@ template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool 
 enum Scale { UNSCALED, OF_TENSOR, OF_LINES };
 
 template <class Base, Scale OF_A, Scale OF_B> struct Scaled : Base {
+  static constexpr bool READS = Base::READS || OF_A == OF_LINES || OF_B == OF_LINES;
   const float *scale_a, *scale_b;
   Walk a_walk, b_walk;
 
