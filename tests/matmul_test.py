@@ -241,17 +241,64 @@ def test_an_output_that_shares_memory_with_an_input(backend: str, name: str) -> 
     both = Slot(whole(12, 6), backend)
     upper = both.operand[:6]
     given = {n: Slot(whole(6, 6), backend).operand for n in ("a", "b", "c", "bias", "residual")} | {name: upper}
-    for out in (upper, both.operand[2:8], upper.T):
+    addends = {n: given[n] for n in ("c", "bias", "residual")}
+    in_place = name in ("c", "residual")
+    for out in (both.operand[2:8], upper.T, *([] if in_place else [upper])):
         with pytest.raises(bp.OverlapError) as caught:
-            bp.matmul(given["a"], given["b"], **{n: given[n] for n in ("c", "bias", "residual")}, out=out,
-                      device=device_of(backend))  # fmt: skip
+            bp.matmul(given["a"], given["b"], **addends, out=out, device=device_of(backend))
         readable(caught.value, "matmul", "out", name, f"pass a copy of {name}")
         assert np.array_equal(both.image(), both.initial)
-    below = bp.matmul(
-        given["a"], given["b"], **{n: given[n] for n in ("c", "bias", "residual")}, out=both.operand[6:],
-        device=device_of(backend),
-    )  # fmt: skip
+    below = bp.matmul(given["a"], given["b"], **addends, out=both.operand[6:], device=device_of(backend))
     assert below.shape == (6, 6)
+
+
+@pytest.mark.parametrize("names", [("c",), ("residual",), ("c", "residual")], ids="+".join)
+@pytest.mark.parametrize("order", ["C", "F", "window"])
+def test_out_may_be_c_or_residual_itself(backend: str, names: tuple[str, ...], order: str) -> None:
+    """out = alpha a b + beta out, as in BLAS: by the function twice over, and by a plan and a bound plan."""
+    a, b, held = whole(9, 20), whole(20, 12), whole(9, 12)
+    x, y = Slot(a, backend), Slot(b, backend)
+    around = np.full((13, 30), np.nan, np.float32)
+    around[2:11, 3:27:2] = held
+    view = around[2:11, 3:27:2] if order == "window" else np.array(held, order=order)  # type: ignore[call-overload]
+    out = Slot(view, backend)
+    given = {"a": x.operand, "b": y.operand, "out": out.operand} | dict.fromkeys(names, out.operand)
+    values = {"alpha": 2.0} | ({"beta": 0.5} if "c" in names else {})
+    scale = {("c",): 0.5, ("residual",): 1.0, ("c", "residual"): 1.5}[names]
+    device = device_of(backend)
+
+    def call() -> Any:
+        rest = {n: given[n] for n in ("out", *names)}
+        return bp.matmul(given["a"], given["b"], **rest, **values, device=device)
+
+    once, twice = 2 * (a @ b) + scale * held, 2 * (a @ b) * (1 + scale) + scale**2 * held
+    assert call() is out.operand
+    assert np.array_equal(out.image(), out.expected(once))
+    call()
+    assert np.array_equal(out.image(), out.expected(twice))
+    inputs = {n: given[n] for n in ("a", "b", "out", *names)}
+    plan = bp.MatmulPlan.select(bp.MatmulDescriptor.of(**inputs), device=device)
+    assert plan.can_implement(**given)
+    for run in (lambda: plan.run(**given, **values), plan.bind(**given, **values)):
+        out.reset()
+        run()
+        assert np.array_equal(out.image(), out.expected(once))
+
+
+@pytest.mark.parametrize("beta", [0.5, -1, float("nan")])
+def test_a_beta_without_a_c(backend: str, beta: float) -> None:
+    call = Call(backend, a=whole(4, 5), b=whole(5, 6))
+    call.refused(bp.InvalidProblemError, "beta", "there is no c", "pass c", beta=beta)
+    for plain in (0.0, 1.0):
+        assert np.array_equal(host(call(beta=plain)), call.slots["a"].host() @ call.slots["b"].host())
+    given = {n: s.operand for n, s in call.slots.items()}
+    plan = bp.MatmulPlan.select(bp.MatmulDescriptor.of(**given), device=device_of(backend))
+    for refused in (plan.run, plan.bind):
+        with pytest.raises(bp.InvalidProblemError, match="there is no c"):
+            refused(**given, beta=beta)
+    assert "there is no c" in str(plan.can_implement(**given, beta=beta).error)
+    with pytest.raises(bp.InvalidProblemError, match="there is no c"):
+        bp.MatmulPlan.select(bp.MatmulDescriptor.of(**given, beta=beta), device="sm_90a")
 
 
 def test_an_output_that_is_broadcast(backend: str) -> None:

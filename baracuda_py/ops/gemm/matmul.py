@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -74,6 +74,7 @@ class MatmulDescriptor(Descriptor):
 
     A vector A is one row, a vector B one column, as in NumPy. `c`, `bias` and `residual` broadcast onto the result and are
     absent where their shape is None. `math` is how f32 operands are multiplied: ``"f32"`` (the default) or ``"tf32"``.
+    `out` may be the very view that `c` or `residual` is.
     """
 
     a_shape: tuple[int, ...]
@@ -201,6 +202,10 @@ class MatmulDescriptor(Descriptor):
     def _out_element(self) -> ElementKind:
         return self.out_element or (ElementKind.F32 if self.name in NAMED else self.a_element)
 
+    def in_place(self, written: str, read: str) -> bool:
+        """Every kernel reads an element of c and of residual once, in the thread that writes it, just before it does."""
+        return read in ("c", "residual")
+
     # ---- validity -------------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
@@ -224,6 +229,7 @@ class MatmulDescriptor(Descriptor):
                     f"{self.op}: {name} of shape {given} does not broadcast onto the result's {shape}",
                     f"pass {name} of shape {shape[-1:] if name == 'bias' else shape}",
                 )
+        self.scalars({})
 
     def check_elements(self) -> None:
         """Raises OperandTypeError where the operands' types do not go together, or with what was asked for."""
@@ -299,11 +305,17 @@ class MatmulDescriptor(Descriptor):
         return replace(self, **filled)
 
     def at(self, given: Any) -> MatmulDescriptor:
-        moved: dict[str, Any] = {v: given[v] for v in self.values if v in given}
-        return replace(self, **moved) if moved else self
+        moved = any(v in given for v in self.values)
+        return replace(self, **self.scalars(given)) if moved else self
 
     def resolve(self, given: Any) -> tuple[tuple[int, ...], dict[str, Any]]:
-        return self.displacements(), {v: _scalar(self.op, v, given.get(v, getattr(self, v))) for v in self.values}
+        return self.displacements(), self.scalars(given)
+
+    def scalars(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """alpha and beta of a call; InvalidProblemError for a beta with nothing to scale."""
+        scalars = {v: _scalar(self.op, v, given.get(v, getattr(self, v))) for v in self.values}
+        _check_beta(self.op, scalars["beta"], self.c_shape is not None)
+        return scalars
 
 
 def _with_axis(layout: Layout, axis: int) -> Layout:
@@ -328,6 +340,12 @@ def _scalar(op: str, name: str, value: Any) -> float:
     if not isinstance(value, (float, int, np.floating, np.integer)):
         raise OperandTypeError(f"{op}: {name} must be a number, got {type(value).__name__}", f"{name}=float(...)")
     return float(value)
+
+
+def _check_beta(op: str, beta: float, has_c: bool) -> None:
+    """Raises InvalidProblemError for a beta with nothing to scale; the default and 0 say nothing of a c."""
+    if not has_c and beta not in (0.0, 1.0):
+        raise InvalidProblemError(f"{op}: beta={beta:g} scales c, and there is no c", "pass c, or leave beta out")
 
 
 class MatmulPlan(Plan[MatmulDescriptor]):
@@ -384,6 +402,7 @@ def _function(op: str) -> Callable[..., Any]:
         if activation is not None:
             activation = _member(Activation, activation, f"{op}: activation")
         values = {"alpha": _scalar(op, "alpha", alpha), "beta": _scalar(op, "beta", beta)}
+        _check_beta(op, values["beta"], c is not None)
         operands = {"out": out, "a": a, "b": b}
         operands |= {n: x for n, x in (("c", c), ("bias", bias), ("residual", residual)) if x is not None}
         if math is None and pref is not None:
@@ -417,10 +436,11 @@ matmul.__doc__ = """The matrix product residual + f(alpha a @ b + beta c + bias)
 
 a: [..., M, K] and b: [..., K, N], f16, bf16, f32 or f64, of one dtype; any strides, so that transposed views go in as they
 are. bias, c, residual: arrays that broadcast onto the result. activation: "relu", "gelu" (erf), "gelu_tanh" or "silu".
-c is not read where beta is 0. out_dtype: f16, bf16 or f32 for 16-bit and f32 operands; theirs by default. math: "tf32" to
-multiply f32 on tensor cores; strict f32 by default.
-Returns out, [..., M, N]. Raises InvalidProblemError where shapes do not agree, OperandTypeError for a dtype that is not
-taken, OverlapError where out shares memory with an operand.
+c is not read where beta is 0; a beta other than 0 and 1 needs a c. out may be the very array that c or residual is: so
+out=x, c=x adds to x. out_dtype: f16, bf16 or f32 for 16-bit and f32 operands; theirs by default. math: "tf32" to multiply
+f32 on tensor cores; strict f32 by default.
+Returns out, [..., M, N]. Raises InvalidProblemError where shapes do not agree or beta has no c, OperandTypeError for a
+dtype that is not taken, OverlapError where out shares memory with an operand in another way.
 """
 _BACKWARD = "matmul_backward"
 _PEERS = {"cupy": "matmul", "torch": "matmul"}
