@@ -102,13 +102,15 @@ def exact(terms: Terms, activation: str) -> tuple[Any, float]:
     """One element of the result to forty digits (a float where it is not finite), and the sum of its magnitudes."""
     with mpmath.workdps(40):
         before = terms.alpha * _dot(terms.row, terms.column) + terms.beta * terms.c + terms.bias
-        if isinstance(before, float) and not math.isfinite(before):
-            limit = before if activation == "identity" or not before < 0 else 0.0
-            value = limit + terms.residual
-        else:
+        if mpmath.isfinite(before):
             value = ACTIVATIONS[activation](mpmath.mpf(before)) + terms.residual
-    with np.errstate(all="ignore"):
-        sizes = float(np.abs(terms.row.astype(np.float64)) @ np.abs(terms.column.astype(np.float64)))
+        else:
+            limit = float(before)
+            value = (limit if activation == "identity" or not limit < 0 else 0.0) + terms.residual
+        value = value if mpmath.isfinite(value) else float(value)
+    if not mpmath.isfinite(before):  # an infinity is summed without an error
+        return value, abs(terms.residual)
+    sizes = float(np.abs(terms.row.astype(np.float64)) @ np.abs(terms.column.astype(np.float64)))
     total = abs(terms.alpha) * sizes + abs(terms.beta * terms.c) + abs(terms.bias)
     return value, LIPSCHITZ * total + abs(terms.residual)
 

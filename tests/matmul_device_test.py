@@ -192,19 +192,26 @@ def test_not_a_number_comes_from_nowhere(kind: ElementKind) -> None:
                 plan.precision_guarantee.check(plan.run(**device).get(), wide, host, measures=plan.measured())
 
 
-def _special(kind: ElementKind) -> Problem:
-    one = problem((150, 140, 200), kind)
-    a, b = one.sample.operands["a"], one.sample.operands["b"]
+def _special(kind: ElementKind, activation: str) -> Problem:
+    m, n, k = 150, 140, 200
+    rng = np.random.default_rng(0)
+    shapes = {"a": (m, k), "b": (k, n), "bias": (n,), "residual": (m, n)}
+    given = {name: values(rng, shape, kind, 1.0) for name, shape in shapes.items()}
+    a, b, bias, residual = given.values()
     a[3, 5], a[70, 199], a[149, 0], b[9, 11], b[150, 139] = np.nan, np.inf, -np.inf, -np.inf, np.nan
     a[20], b[:, 30] = 0, 0  # zeros meet the infinities
-    return one
+    bias[77], residual[99, 98], residual[99, 99], residual[98, 77] = -np.inf, np.inf, np.nan, -np.inf
+    return Problem(get_op("matmul"), Sample(f"{kind} {activation}", given, {"activation": activation}), "cuda")
 
 
 @pytest.mark.parametrize("kind", FLOATS, ids=str)
-def test_not_a_number_and_infinities_propagate(kind: ElementKind) -> None:
-    one = _special(kind)
+@pytest.mark.parametrize("activation", list(bp.Activation), ids=str)
+def test_not_a_number_and_infinities_propagate(kind: ElementKind, activation: Any) -> None:
+    one = _special(kind, str(activation))
     wide = one.wide["out"]
-    assert np.isnan(wide[20, 11]) and np.isnan(wide[:, 139]).all() and np.isnan(wide[70, 30]) and np.isinf(wide[70, 0])
+    assert (
+        np.isnan(wide[20, 11]) and np.isnan(wide[:, 139]).all() and np.isnan(wide[70, 30]) and np.isinf(wide[70]).any()
+    )
     for plan in best_of_each(one.desc):
         with named(str(plan.sku)):
             one.reset()
@@ -214,6 +221,20 @@ def test_not_a_number_and_infinities_propagate(kind: ElementKind) -> None:
             np.testing.assert_array_equal(np.isnan(got), np.isnan(wide))
             np.testing.assert_array_equal(got[np.isinf(wide)], wide[np.isinf(wide)])
             one.check_images(image, plan)
+
+
+def test_not_a_number_and_infinities_propagate_through_a_plain_product() -> None:
+    """Through cuBLAS as well, which fuses no epilogue; with alpha = 0 too: 0 times NaN is NaN."""
+    for kind, alpha in itertools.product(FLOATS, (1.0, 0.0)):
+        whole = _special(kind, "identity").sample.operands
+        sample = Sample(f"{kind} alpha {alpha}", {n: whole[n] for n in "ab"}, {"alpha": alpha})
+        one = Problem(get_op("matmul"), sample, "cuda")
+        assert np.isnan(one.wide["out"][3]).all()
+        for plan in best_of_each(one.desc):
+            with named(f"{sample.label} {plan.sku}"):
+                one.reset()
+                plan.run(**one.operands)
+                one.check_images(one.images(), plan)
 
 
 # ---- large sizes -----------------------------------------------------------------------------------------------------

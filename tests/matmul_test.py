@@ -18,6 +18,7 @@ from baracuda_py.types import ElementKind, MathPrecision
 
 from .arena import Slot, host
 from .gauntlet import Problem, readable
+from .independent_gemm import check_matmul
 
 COVERS = ("matmul",)
 Array = np.ndarray[Any, Any]
@@ -443,6 +444,49 @@ def _in_bf16(a: Array, b: Array) -> Array:
     for k in range(a.shape[1]):
         total = (total.astype(np.float32) + np.outer(a[:, k], b[k]).astype(np.float32)).astype(a.dtype)
     return total.astype(np.float64)
+
+
+def with_infinities(activation: str) -> Problem:
+    """Row 0 sums to inf, row 1 to -inf, row 2 to NaN; bias and residual bring more."""
+    rng = np.random.default_rng(5)
+    a, b = rng.standard_normal((6, 16)).astype(np.float32), np.abs(rng.standard_normal((16, 8))).astype(np.float32)
+    bias, residual = rng.standard_normal(8).astype(np.float32), rng.standard_normal((6, 8)).astype(np.float32)
+    a[0, 1], a[1, 2], a[2, 3], a[2, 4], bias[7] = np.inf, -np.inf, np.inf, -np.inf, -np.inf
+    residual[4, 5], residual[5, 5], residual[0, 6], residual[3, 6] = np.inf, -np.inf, -np.inf, np.nan
+    sample = Sample("", {"a": a, "b": b, "bias": bias, "residual": residual}, {"activation": activation})
+    return Problem(get_op("matmul"), sample, "cpu")
+
+
+@pytest.mark.parametrize("activation", list(bp.Activation), ids=str)
+def test_infinities_make_no_hole_in_the_bound(activation: Any) -> None:
+    """Wherever an operand of the element is infinite, any other number breaks it; what an activation makes of -inf too."""
+    problem = with_infinities(str(activation))
+    check_matmul(problem)
+    right = problem.wide["out"].astype(np.float32)
+    checked(problem, right)
+    assert np.isinf(right[0, 0]) and np.isnan(right[0, 6]) and np.isnan(right[0, 7]) and np.isnan(right[2]).all()
+    assert np.isinf(right[1, 0]) == (activation is bp.Activation.IDENTITY)
+    for at in ((0, 0), (0, 6), (0, 7), (1, 0), (1, 7), (2, 0), (4, 5), (5, 5), (3, 6), (4, 7)):
+        for wrong in (np.inf, -np.inf, np.nan, 0.0, 1.0, 3e38, -3e38):
+            if np.array_equal(right[at], np.float32(wrong), equal_nan=True):
+                continue
+            got = right.copy()
+            got[at] = wrong
+            with pytest.raises(AssertionError, match="1 of 48 elements break"):
+                checked(problem, got)
+
+
+@pytest.mark.parametrize("activation", list(bp.Activation), ids=str)
+def test_the_independent_check_sees_a_wrong_infinity(activation: Any) -> None:
+    for at in ((0, 0), (0, 7), (1, 0), (2, 0), (4, 5), (3, 6), (4, 7)):
+        for wrong in (np.inf, -np.inf, np.nan, 1.0):
+            problem = with_infinities(str(activation))
+            held = problem.wide["out"]
+            if np.array_equal(held[at], wrong, equal_nan=True):
+                continue
+            held[at] = wrong
+            with pytest.raises(AssertionError, match=r"oracle .* exact"):
+                check_matmul(problem)
 
 
 @pytest.mark.parametrize("order", ["forward", "backward", "shuffled", "pairs", "halves"])

@@ -57,19 +57,24 @@ def matmul(
         return np.asarray(x if residual is None else x + _wide(desc, residual))
 
 
+def _size(desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None) -> Array:
+    """|alpha| |A| |B| + |beta C| + |bias|; 0 where that is not finite, for an infinity is summed without an error."""
+    with np.errstate(all="ignore"):
+        x = _before(desc, a, b, c, bias, absolute=True)
+    return np.where(np.isfinite(x), x, 0)
+
+
 def _abs_matmul(desc: Any, a: Array, b: Array, **_: Array) -> Array:
     """L |alpha| |A| |B|, L the activation's Lipschitz constant: how far an error in a product or a sum may carry."""
-    with np.errstate(all="ignore"):
-        return _ACTIVATIONS[desc.activation.value][1] * _before(desc, a, b, None, None, absolute=True)
+    return _ACTIVATIONS[desc.activation.value][1] * _size(desc, a, b)
 
 
 def _abs_epilogue(
     desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, residual: Array | None = None
 ) -> Array:
     """L (|alpha| |A| |B| + |beta C| + |bias|) + |residual|."""
-    with np.errstate(all="ignore"):
-        x = _ACTIVATIONS[desc.activation.value][1] * _before(desc, a, b, c, bias, absolute=True)
-        return np.asarray(x if residual is None else x + np.abs(_wide(desc, residual)))
+    x = _ACTIVATIONS[desc.activation.value][1] * _size(desc, a, b, c, bias)
+    return np.asarray(x if residual is None else x + np.abs(_wide(desc, residual)))
 
 
 def _smallest_normal(desc: Any, **_: Array) -> float:
