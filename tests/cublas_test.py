@@ -66,6 +66,9 @@ class Column:
         assert beta._obj.value == 0 and type(beta._obj) is type(alpha._obj) and algorithm == -1
         assert lda >= (k if transa else m) and ldb >= (n if transb else k) and ldc >= m
         for i in range(count):
+            if not alpha._obj.value:  # as documented for BLAS: A and B are not read
+                _columns(c, ctype, i * sc, (m, n), ldc)[...] = 0
+                continue
             left = _columns(a, atype, i * sa, (k, m) if transa else (m, k), lda)
             right = _columns(b, btype, i * sb, (n, k) if transb else (k, n), ldb)
             left, right = (x.astype(np.float64) for x in (left.T if transa else left, right.T if transb else right))

@@ -105,6 +105,17 @@ def test_c_is_not_read_where_beta_is_zero(backend: str) -> None:
     assert np.isnan(host(Call(backend, a=a, b=b, c=c)(beta=1.0))).all()
 
 
+def test_a_product_does_not_count_where_alpha_is_zero(backend: str) -> None:
+    """As in BLAS, and as c where beta is 0: what is left is the rest of the epilogue, and no sign on its zeros."""
+    a, b, c, bias = -whole(9, 20), whole(20, 12), whole(9, 12), whole(12)
+    a[3, 4], b[5, 6] = np.nan, np.inf
+    nothing = host(Call(backend, a=a, b=b)(alpha=0.0))
+    assert np.array_equal(nothing, np.zeros((9, 12))) and not np.signbit(nothing).any()
+    assert np.array_equal(host(Call(backend, a=a, b=b, c=c, bias=bias)(alpha=0.0, beta=2.0)), 2 * c + bias)
+    problem = Problem(get_op("matmul"), Sample("", {"a": a, "b": b, "bias": bias}, {"alpha": 0.0}), "cpu")
+    check_matmul(problem)
+
+
 def test_not_a_number_and_infinity_go_where_ieee_sends_them(backend: str) -> None:
     """Row and column of the culprit, nothing else: what pads a tile is neither read nor multiplied by it."""
     a, b = np.abs(whole(70, 37)) + 1, np.abs(whole(37, 50)) + 1
@@ -364,6 +375,42 @@ def test_a_variant_that_cannot_be_had(variant: str, device: str) -> None:
     text = str(caught.value)
     assert variant in text
     assert {"wgmma": "sm_90a", "cublas": "[full", "nonsense": "choose among"}[variant] in text
+
+
+def _backwards(*shape: int) -> Array:
+    """Its four batch axes in the opposite order in memory."""
+    return np.zeros((*shape[3::-1], *shape[4:]), np.float32).transpose(3, 2, 1, 0, 4, 5)
+
+
+ALTERNATING = np.zeros((2, 1, 2, 1, 4, 5), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("operands", "mend"),
+    [
+        ({"a": _backwards(2, 3, 2, 3, 4, 5)}, ["contiguize a"]),
+        ({"b": _backwards(2, 3, 2, 3, 5, 6), "c": _backwards(2, 3, 2, 3, 4, 6)}, ["contiguize b", "contiguize c"]),
+        ({"out": _backwards(2, 3, 2, 3, 4, 6)}, ["pass out in C order"]),
+        ({"a": ALTERNATING}, ["pass contiguize(cupy.broadcast_to(a, (2, 3, 2, 3, 4, 5))) for a"]),
+        ({"a": np.broadcast_to(ALTERNATING, (2, 3, 2, 3, 4, 5))}, ["contiguize a"]),
+        ({"c": np.zeros((3, 1, 3, 4, 1), np.float32)}, ["pass contiguize(cupy.broadcast_to(c, (2, 3, 2, 3, 4, 6))) for c"]),
+        ({"residual": np.zeros((3, 1, 3, 1, 6), np.float32), "a": ALTERNATING, "b": _backwards(2, 3, 2, 3, 5, 6)},
+         ["(a, (2, 3, 2, 3, 4, 5))", "(residual, (2, 3, 2, 3, 4, 6))", "contiguize b"]),
+    ],
+    ids=lambda v: "+".join(v) if isinstance(v, dict) else "",
+)  # fmt: skip
+def test_batch_axes_that_do_not_merge(operands: dict[str, Array], mend: list[str]) -> None:
+    """The mend names the operands that bar it and what helps, and it does help."""
+    given = {"a": np.zeros((2, 3, 2, 3, 4, 5), np.float32), "b": np.zeros((2, 3, 2, 3, 5, 6), np.float32), **operands}
+    with pytest.raises(bp.UnsupportedError) as caught:
+        bp.MatmulPlan.select(bp.MatmulDescriptor.of(**given), device="sm_90a")
+    assert all(words in str(caught.value) for words in ("batch axes that do not merge", *mend)), str(caught.value)
+    for name, x in given.items():
+        if f"contiguize {name}" in mend or name == "out":
+            given[name] = np.ascontiguousarray(x)
+        elif any(f"broadcast_to({name}," in words or f"({name}, (" in words for words in mend):
+            given[name] = np.ascontiguousarray(np.broadcast_to(x, (2, 3, 2, 3, 4, 5 if name == "a" else 6)))
+    bp.MatmulPlan.select(bp.MatmulDescriptor.of(**given), device="sm_90a")
 
 
 @pytest.mark.parametrize("op", NAMED)

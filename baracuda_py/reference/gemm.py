@@ -37,12 +37,13 @@ def _wide(desc: Any, x: Array) -> Array:
 
 
 def _before(desc: Any, a: Array, b: Array, c: Array | None, bias: Array | None, *, absolute: bool) -> Array:
-    """alpha A B + beta C + bias, or the same of magnitudes."""
+    """alpha A B + beta C + bias, or the same of magnitudes. As in BLAS, what is weighted by 0 does not count."""
 
     def size(x: Any) -> Any:
         return np.abs(x) if absolute else x
 
-    x: Array = size(desc.alpha) * np.matmul(size(_wide(desc, a)), size(_wide(desc, b)))
+    x: Array = np.matmul(size(_wide(desc, a)), size(_wide(desc, b)))
+    x = size(desc.alpha) * x if desc.alpha else np.zeros_like(x)
     if c is not None and desc.beta:
         x = x + size(desc.beta) * size(_wide(desc, c))
     return x if bias is None else x + size(_wide(desc, bias))

@@ -43,9 +43,12 @@ template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool 
     return e;
   }
 
+  // alpha acc; as in BLAS, a product that is weighted by 0 does not count, whatever it is.
+  __device__ __forceinline__ Acc weighted(Acc acc) const { return alpha == Acc(0) ? Acc(0) : alpha * acc; }
+
   // The finished value of element (m, n), which must lie in the matrix.
   __device__ __forceinline__ Acc value(Acc acc, i64 m, i64 n) const {
-    Acc x = alpha * acc;
+    Acc x = weighted(acc);
     if constexpr (present<C>) x += beta == Acc(0) ? Acc(0) : beta * convert<Acc>(c[c_walk.at(m, n)]);
     if constexpr (present<Bias>) x += convert<Acc>(bias[bias_walk.at(m, n)]);
     x = activate<ACTIVATION, DIGITS>(x);
@@ -61,8 +64,8 @@ template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool 
       x[0] = value(x[0], m, n);
       if (both) x[1] = value(x[1], m, n + 1);
     } else {
-      x[0] *= alpha;
-      x[1] *= alpha;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) x[i] = weighted(x[i]);
       if constexpr (present<C>)
         if (beta != Acc(0)) add(x, beta, c, c_walk, m, n, both);
       if constexpr (present<Bias>) add(x, Acc(1), bias, bias_walk, m, n, both);

@@ -74,7 +74,7 @@ class MatmulDescriptor(Descriptor):
 
     A vector A is one row, a vector B one column, as in NumPy. `c`, `bias` and `residual` broadcast onto the result and are
     absent where their shape is None. `math` is how f32 operands are multiplied: ``"f32"`` (the default) or ``"tf32"``.
-    `out` may be the very view that `c` or `residual` is.
+    As in BLAS, A·B does not count where alpha is 0, nor C where beta is. `out` may be the very view that `c` or `residual` is.
     """
 
     a_shape: tuple[int, ...]
@@ -436,7 +436,8 @@ matmul.__doc__ = """The matrix product residual + f(alpha a @ b + beta c + bias)
 
 a: [..., M, K] and b: [..., K, N], f16, bf16, f32 or f64, of one dtype; any strides, so that transposed views go in as they
 are. bias, c, residual: arrays that broadcast onto the result. activation: "relu", "gelu" (erf), "gelu_tanh" or "silu".
-c is not read where beta is 0; a beta other than 0 and 1 needs a c. out may be the very array that c or residual is: so
+As in BLAS, what is weighted by 0 does not count, NaN or not: c is not read where beta is 0, and a @ b is left out where
+alpha is. A beta other than 0 and 1 needs a c. out may be the very array that c or residual is: so
 out=x, c=x adds to x. out_dtype: f16, bf16 or f32 for 16-bit and f32 operands; theirs by default. math: "tf32" to multiply
 f32 on tensor cores; strict f32 by default.
 Returns out, [..., M, N]. Raises InvalidProblemError where shapes do not agree or beta has no c, OperandTypeError for a
