@@ -471,3 +471,28 @@ def test_the_second_call_compiles_nothing_and_selects_nothing() -> None:
         assert bool((bp.matmul(a, b) == 72).all())
     info = plan_cache.info()
     assert (info.plans, info.misses) == (1, 1)
+
+
+def test_a_split_product_takes_the_short_path_on_any_stream() -> None:
+    """Scratch is of the stream that the call is on; a capture, in which nothing is allocated, is refused before a launch."""
+    import cupy
+
+    a, b = cupy.ones((1, 16384), np.float32), cupy.ones((16384, 64), np.float32)
+    pref = PlanPreference(variant="gemv")
+    assert bp.MatmulPlan.select(bp.MatmulDescriptor.of(a, b), pref).workspace_size
+    plan_cache.clear()
+    side = [cupy.cuda.Stream(non_blocking=True) for _ in range(3)]
+    cupy.cuda.runtime.deviceSynchronize()
+    results = [bp.matmul(a, b, pref=pref, stream=stream) for _ in range(50) for stream in (None, *side)]
+    assert plan_cache.info().calls == 1
+    cupy.cuda.runtime.deviceSynchronize()
+    assert all(bool((x == 16384).all()) for x in results)
+    out = cupy.empty((1, 64), np.float32)
+    bp.matmul(a, b, out=out, pref=pref)
+    with side[0]:
+        side[0].begin_capture()
+        try:
+            with pytest.raises(bp.UnsupportedError, match="a capture allocates nothing"):
+                bp.matmul(a, b, out=out, pref=pref)
+        finally:
+            side[0].end_capture()
