@@ -1,4 +1,5 @@
 // What happens to an accumulator on its way out: out = residual + f(alpha acc + beta c + bias), computed in Acc, rounded once.
+// c and residual may lie where out does: an element of them is read once, by the thread that finishes it, before it is stored.
 // Mirrored by baracuda_py/ops/gemm/_epilogue.py, which packs the struct. Absent operands cost nothing.
 #pragma once
 #include "math.cuh"

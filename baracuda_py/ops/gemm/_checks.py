@@ -59,12 +59,14 @@ def _in_order(_desc: Any, name: str) -> dict[str, Any]:
 
 
 def _in_full(desc: Any, name: str) -> dict[str, Any]:
-    order = _in_order(desc, name)
-    if name == "out":
-        return order
-    own = desc.layout(name).shape[-2:]
-    batch = desc.shape[: len(desc.shape) - (len(desc.a_shape) > 1) - (len(desc.b_shape) > 1)]
-    return order | {f"{name}_shape": (*batch, *own) if name in ("a", "b") else desc.shape}
+    order, shape = _in_order(desc, name), desc.shape
+    if name in ("a", "b"):
+        own = desc.layout(name).shape
+        if len(own) < 3:  # shared by every product: it bars nothing
+            return order
+        vectors = (len(desc.a_shape) == 1) + (len(desc.b_shape) == 1)
+        shape = (*shape[: len(shape) - 2 + vectors], *own[-2:])
+    return order if name == "out" else order | {f"{name}_shape": shape}
 
 
 def _said(name: str, desc: Any, moved: Any) -> str:

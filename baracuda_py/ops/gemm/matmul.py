@@ -437,9 +437,9 @@ matmul.__doc__ = """The matrix product residual + f(alpha a @ b + beta c + bias)
 a: [..., M, K] and b: [..., K, N], f16, bf16, f32 or f64, of one dtype; any strides, so that transposed views go in as they
 are. bias, c, residual: arrays that broadcast onto the result. activation: "relu", "gelu" (erf), "gelu_tanh" or "silu".
 As in BLAS, what is weighted by 0 does not count, NaN or not: c is not read where beta is 0, and a @ b is left out where
-alpha is. A beta other than 0 and 1 needs a c. out may be the very array that c or residual is: so
-out=x, c=x adds to x. out_dtype: f16, bf16 or f32 for 16-bit and f32 operands; theirs by default. math: "tf32" to multiply
-f32 on tensor cores; strict f32 by default.
+alpha is. A beta other than 0 and 1 needs a c. out may be the very array that c or residual is: out=x, c=x adds to x.
+out_dtype: f16, bf16 or f32 for 16-bit and f32 operands; theirs by default. math: "tf32" to multiply f32 on tensor cores;
+strict f32 by default.
 Returns out, [..., M, N]. Raises InvalidProblemError where shapes do not agree or beta has no c, OperandTypeError for a
 dtype that is not taken, OverlapError where out shares memory with an operand in another way.
 """
