@@ -159,6 +159,8 @@ def call(
     handle = None if stream is None else stream_pointer(stream)
     position = entry.allocated
     if position >= 0 and not pointers[position]:
+        if recipe.elsewhere():  # an output belongs where its operands are
+            return _call_checked(plan, flat, operands, describe, values, stream, pref, device)
         result, handle = _output(entry, handle)
         pointers[position] = result.data.ptr
     else:
@@ -201,7 +203,7 @@ def _call_checked(
     desc.validate()
     plan = plan_cache.plan(kind, desc.canonical(), pref, spec)
     given = {name: x for name, x in operands.items() if x is not None} | dict(values or {})
-    if key is None or spec.is_host or plan.workspace_size or len(plan._written) != 1:
+    if key is None or spec.is_host or len(plan._written) != 1:
         return plan.run(stream=stream, **given)
     ready = resolve(plan, given, None, stream)
     ready.fire()

@@ -5,23 +5,27 @@ The library is played by one that does what cuBLAS documents, on NumPy's memory.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py import samples
+from baracuda_py import functional, samples
+from baracuda_py.functional import plan_cache
 from baracuda_py.ops.gemm._cublas import Cublas, Side, blas_gemm, side_of
 from baracuda_py.ops.gemm._problem import Matrix
 from baracuda_py.ops.gemm.matmul import MatmulDescriptor, MatmulPlan
-from baracuda_py.runtime import cublas, libraries
+from baracuda_py.plan import allocate, recipe, resolve
+from baracuda_py.runtime import cublas, libraries, streams
 from baracuda_py.runtime.launch import Executable
 from baracuda_py.runtime.steps import WORKSPACE, Call, workspace_size
-from baracuda_py.types import DeviceSpec, DriverError, ElementKind
+from baracuda_py.types import DeviceSpec, DriverError, ElementKind, PlanPreference
 
 BARE = DeviceSpec.named("h200")
 H200 = BARE.with_libraries(frozenset({"cublas"}))
@@ -66,6 +70,9 @@ class Column:
         assert beta._obj.value == 0 and type(beta._obj) is type(alpha._obj) and algorithm == -1
         assert lda >= (k if transa else m) and ldb >= (n if transb else k) and ldc >= m
         for i in range(count):
+            if not alpha._obj.value:  # as documented for BLAS: A and B are not read
+                _columns(c, ctype, i * sc, (m, n), ldc)[...] = 0
+                continue
             left = _columns(a, atype, i * sa, (k, m) if transa else (m, k), lda)
             right = _columns(b, btype, i * sb, (n, k) if transb else (k, n), ldb)
             left, right = (x.astype(np.float64) for x in (left.T if transa else left, right.T if transb else right))
@@ -250,3 +257,83 @@ def test_libraries_are_found_by_their_files(tmp_path: Path, monkeypatch: pytest.
     libraries.installed_libraries.cache_clear()
     assert libraries.installed_libraries() == {"cublas"}
     libraries.installed_libraries.cache_clear()
+
+
+class FakeDevice:
+    """What running a plan asks of CuPy, in host memory: scratch and streams are noted."""
+
+    def __init__(self) -> None:
+        self.cuda = self.runtime = self
+        self.ndarray = pytest.importorskip("cupy").ndarray
+        self.capturing = False
+        self.scratch: list[tuple[int, int]] = []  # bytes, stream
+        self.stream = 7
+
+    def get_current_stream(self) -> Any:
+        return SimpleNamespace(ptr=self.stream)
+
+    def getDevice(self) -> int:
+        return 0
+
+    def setDevice(self, _ordinal: int) -> None: ...
+
+    def Device(self, _ordinal: int) -> Any:
+        return contextlib.nullcontext()
+
+    def streamIsCapturing(self, _stream: int) -> bool:
+        return self.capturing
+
+    def alloc(self, nbytes: int) -> Any:
+        self.scratch.append((nbytes, self.stream))
+        return SimpleNamespace(ptr=4096 * len(self.scratch))
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDevice]:
+    fake = FakeDevice()
+    for module in (allocate, recipe, resolve, streams):
+        monkeypatch.setattr(module, "require_gpu", lambda _what: fake)
+    streams._query.cache_clear()
+    plan_cache.clear()
+    yield fake
+    streams._query.cache_clear()
+    plan_cache.clear()
+
+
+def _on_device(x: Any) -> Any:
+    """Host memory as a CuPy array."""
+    import cupy
+
+    memory = cupy.cuda.UnownedMemory(x.ctypes.data, x.nbytes, x, 0)
+    return cupy.ndarray(x.shape, x.dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+
+def test_a_plan_with_scratch_takes_the_short_path(
+    library: Column, gpu: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second call describes and checks nothing, and has scratch of its own from the stream's pool."""
+    a, b, out = (np.full(shape, 2, np.float32) for shape in ((8, 16), (16, 12), (8, 12)))
+    operands = {name: _on_device(x) for name, x in (("a", a), ("b", b), ("out", out))}
+    pref = PlanPreference(variant="cublas")
+
+    def call() -> Any:
+        return bp.matmul(operands["a"], operands["b"], out=operands["out"], pref=pref, device=H200)
+
+    plan = MatmulPlan.select(MatmulDescriptor.of(**operands), pref, device=H200)
+    for run in (call, lambda: plan.run(**operands)):
+        library.calls.clear()
+        gpu.scratch.clear()
+        run()
+        with monkeypatch.context() as patched:
+            patched.setattr(functional, "_call_checked", None)
+            patched.setattr(MatmulPlan, "_run_checked", None)
+            out[...] = 0
+            assert run() is operands["out"]
+            assert (out == 64).all()
+            assert library.workspace == (8192, plan.workspace_size) and library.stream == 7
+            assert gpu.scratch == [(plan.workspace_size, 7)] * 2
+        gpu.capturing = True
+        with pytest.raises(bp.UnsupportedError, match="workspace was not passed"):
+            run()
+        gpu.capturing = False
+        assert library.calls.count("gemm") == 2

@@ -72,7 +72,8 @@ def _vectors(a: Array, b: Array, at: Index) -> tuple[Array, Array]:
 
 
 def terms_at(desc: Any, arrays: dict[str, Array], at: Index) -> Terms:
-    """The operands of one element. An absent addend is 0, and so is c where beta is: it is not read."""
+    """The operands of one element. An absent addend is 0, and so is c where beta is: it is not read. Nor is a product read
+    where alpha is 0."""
 
     def addend(name: str) -> float:
         x = arrays.get(name)
@@ -101,15 +102,18 @@ def _dot(row: Array, column: Array) -> Any:
 def exact(terms: Terms, activation: str) -> tuple[Any, float]:
     """One element of the result to forty digits (a float where it is not finite), and the sum of its magnitudes."""
     with mpmath.workdps(40):
-        before = terms.alpha * _dot(terms.row, terms.column) + terms.beta * terms.c + terms.bias
-        if isinstance(before, float) and not math.isfinite(before):
-            limit = before if activation == "identity" or not before < 0 else 0.0
-            value = limit + terms.residual
-        else:
+        product = terms.alpha * _dot(terms.row, terms.column) if terms.alpha else 0
+        before = product + terms.beta * terms.c + terms.bias
+        if mpmath.isfinite(before):
             value = ACTIVATIONS[activation](mpmath.mpf(before)) + terms.residual
-    with np.errstate(all="ignore"):
-        sizes = float(np.abs(terms.row.astype(np.float64)) @ np.abs(terms.column.astype(np.float64)))
-    total = abs(terms.alpha) * sizes + abs(terms.beta * terms.c) + abs(terms.bias)
+        else:
+            limit = float(before)
+            value = (limit if activation == "identity" or not limit < 0 else 0.0) + terms.residual
+        value = value if mpmath.isfinite(value) else float(value)
+    if not mpmath.isfinite(before):  # an infinity is summed without an error
+        return value, abs(terms.residual)
+    sizes = np.abs(terms.row.astype(np.float64)) @ np.abs(terms.column.astype(np.float64)) if terms.alpha else 0.0
+    total = abs(terms.alpha) * float(sizes) + abs(terms.beta * terms.c) + abs(terms.bias)
     return value, LIPSCHITZ * total + abs(terms.residual)
 
 

@@ -1,7 +1,9 @@
-"""Every variant of matmul on the device: repeats, batch invariance, odd extents, large sizes, NaN, torch's views."""
+"""Every variant of matmul on the device: repeats, batch invariance, odd extents, exact sums, accumulation in place, large
+sizes, NaN, torch's views."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -13,6 +15,7 @@ import baracuda_py as bp
 from baracuda_py.functional import plan_cache
 from baracuda_py.plan import Plan, get_op
 from baracuda_py.plan.select import assess
+from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.device import spec_of
 from baracuda_py.samples import Sample
 from baracuda_py.samples.gemm import EXTENTS
@@ -189,19 +192,26 @@ def test_not_a_number_comes_from_nowhere(kind: ElementKind) -> None:
                 plan.precision_guarantee.check(plan.run(**device).get(), wide, host, measures=plan.measured())
 
 
-def _special(kind: ElementKind) -> Problem:
-    one = problem((150, 140, 200), kind)
-    a, b = one.sample.operands["a"], one.sample.operands["b"]
+def _special(kind: ElementKind, activation: str) -> Problem:
+    m, n, k = 150, 140, 200
+    rng = np.random.default_rng(0)
+    shapes = {"a": (m, k), "b": (k, n), "bias": (n,), "residual": (m, n)}
+    given = {name: values(rng, shape, kind, 1.0) for name, shape in shapes.items()}
+    a, b, bias, residual = given.values()
     a[3, 5], a[70, 199], a[149, 0], b[9, 11], b[150, 139] = np.nan, np.inf, -np.inf, -np.inf, np.nan
     a[20], b[:, 30] = 0, 0  # zeros meet the infinities
-    return one
+    bias[77], residual[99, 98], residual[99, 99], residual[98, 77] = -np.inf, np.inf, np.nan, -np.inf
+    return Problem(get_op("matmul"), Sample(f"{kind} {activation}", given, {"activation": activation}), "cuda")
 
 
 @pytest.mark.parametrize("kind", FLOATS, ids=str)
-def test_not_a_number_and_infinities_propagate(kind: ElementKind) -> None:
-    one = _special(kind)
+@pytest.mark.parametrize("activation", list(bp.Activation), ids=str)
+def test_not_a_number_and_infinities_propagate(kind: ElementKind, activation: Any) -> None:
+    one = _special(kind, str(activation))
     wide = one.wide["out"]
-    assert np.isnan(wide[20, 11]) and np.isnan(wide[:, 139]).all() and np.isnan(wide[70, 30]) and np.isinf(wide[70, 0])
+    assert (
+        np.isnan(wide[20, 11]) and np.isnan(wide[:, 139]).all() and np.isnan(wide[70, 30]) and np.isinf(wide[70]).any()
+    )
     for plan in best_of_each(one.desc):
         with named(str(plan.sku)):
             one.reset()
@@ -211,6 +221,20 @@ def test_not_a_number_and_infinities_propagate(kind: ElementKind) -> None:
             np.testing.assert_array_equal(np.isnan(got), np.isnan(wide))
             np.testing.assert_array_equal(got[np.isinf(wide)], wide[np.isinf(wide)])
             one.check_images(image, plan)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.0])
+def test_not_a_number_and_infinities_in_a_plain_product(alpha: float) -> None:
+    """Through cuBLAS as well, which fuses no epilogue. With alpha = 0 they do not count, as in BLAS."""
+    for kind in FLOATS:
+        whole = _special(kind, "identity").sample.operands
+        one = Problem(get_op("matmul"), Sample(str(kind), {n: whole[n] for n in "ab"}, {"alpha": alpha}), "cuda")
+        assert np.isnan(one.wide["out"][3]).all() == bool(alpha)
+        for plan in best_of_each(one.desc):
+            with named(str(plan.sku)):
+                one.reset()
+                plan.run(**one.operands)
+                one.check_images(one.images(), plan)
 
 
 # ---- large sizes -----------------------------------------------------------------------------------------------------
@@ -313,6 +337,101 @@ def test_a_batch_of_more_than_2_to_the_31_elements() -> None:
             check_blocks(plan, first, second, whole)
 
 
+# ---- exact sums ------------------------------------------------------------------------------------------------------
+
+DEEP = (  # M, N, K, and what the pitches are multiples of
+    (129, 255, 4113, 1), (129, 255, 4113, 16), (8, 1023, 4113, 1), (8, 1023, 4113, 16), (136, 264, 16400, 16),
+)  # fmt: skip
+
+
+def counting(rng: np.random.Generator, shape: tuple[int, int], kind: ElementKind, order: str, unit: int) -> Any:
+    """A matrix of 1, 2, 3 and their negatives in row ("R") or column order, on the host and the same on the device."""
+    import cupy
+
+    rows, cols = shape if order == "R" else shape[::-1]
+    whole = rng.choice((-3, -2, -1, 1, 2, 3), (rows, -(-cols // unit) * unit)).astype(kind.dtype)
+    pair = whole[:, :cols], cupy.asarray(whole)[:, :cols]
+    return pair if order == "R" else (pair[0].T, pair[1].T)
+
+
+def plans_of(desc: Any, everything: bool) -> list[Plan[Any]]:
+    """Every configuration of every variant, or the cheapest of each variant."""
+    return admissible(bp.MatmulPlan, desc, ANY, spec_of(None)) if everything else best_of_each(desc)
+
+
+@pytest.mark.parametrize("math", ["bf16", "f16", "f32", "tf32", "f64"])
+@pytest.mark.parametrize("layout", ["RR", "RC", "CR", "CC"])
+@pytest.mark.timeout(600)
+def test_sums_of_small_integers_are_exact_however_long(math: str, layout: str, everything: bool) -> None:
+    """No sum leaves the 24 bits that every accumulator keeps, tensor cores' truncating ones too: a product that is missing or
+    counted twice changes the result, which a bound proportional to K no longer shows."""
+    kind = bp.F32 if math == "tf32" else ElementKind.of(math)
+    todo = []
+    for m, n, k, unit in DEEP:
+        rng = np.random.default_rng([m, n, k])
+        first, a = counting(rng, (m, k), kind, layout[0], unit)
+        second, b = counting(rng, (k, n), kind, layout[1], unit)
+        wanted = first.astype(np.float64) @ second.astype(np.float64)
+        assert np.abs(wanted).max() < 2**15, "the result must be in range in f16"
+        for out in dict.fromkeys((kind, bp.F64 if kind is bp.F64 else bp.F32)):
+            desc = bp.MatmulDescriptor.of(a, b, math=math, out_dtype=out)
+            todo += [(plan, a, b, wanted.astype(out.dtype)) for plan in plans_of(desc, everything)]
+    gauntlet.warm([plan for plan, *_ in todo])
+    for plan, a, b, wanted in todo:
+        with named(f"{a.shape} {b.shape} {plan.sku}"):
+            np.testing.assert_array_equal(plan.run(a=a, b=b).get().astype(np.float64), wanted.astype(np.float64))
+
+
+# ---- in place --------------------------------------------------------------------------------------------------------
+
+ACCUMULATED = ((129, 255, 200), (5, 1000, 1024), (1, 520, 4104), (72, 64, 4096), (256, 264, 72), (33, 40, 0))
+
+
+def bits(x: Any) -> Array:
+    return np.ascontiguousarray(x.get()).view(np.uint8)
+
+
+@pytest.mark.parametrize("kind", FLOATS, ids=str)
+@pytest.mark.parametrize("names", [("c",), ("residual",), ("c", "residual")], ids="+".join)
+def test_accumulating_in_place(kind: ElementKind, names: tuple[str, ...], everything: bool) -> None:
+    """out = alpha a b + beta out by every variant has the bits that a copy of out as c gives, and is within the bound."""
+    import cupy
+
+    for (m, n, k), order in itertools.product(ACCUMULATED, "CF"):
+        rng = np.random.default_rng([m, n, k])
+        host = {"a": values(rng, (m, k), kind, 1.0), "b": values(rng, (k, n), kind, 1.0)}
+        held = np.array(values(rng, (m, n), kind, 8.0), order=order)  # type: ignore[call-overload]
+        a, b, out = cupy.asarray(host["a"]), cupy.asarray(host["b"]), cupy.asarray(held, order=order)
+        given = dict.fromkeys(names, out)
+        scale = {"alpha": -0.5} | ({"beta": 0.75} if "c" in names else {})
+        desc = bp.MatmulDescriptor.of(a, b, out=out, activation="gelu", **given, **scale)
+        inputs = {**host, **dict.fromkeys(names, held)}
+        wide = bp.MatmulPlan.reference(desc, **inputs)
+        plans = plans_of(desc, everything)
+        gauntlet.warm(plans)
+        for plan in plans:
+            with named(f"{kind} {m}x{n}x{k} {order} {plan.sku}"):
+                apart = cupy.asarray(held, order=order)
+                plan.run(a=a, b=b, out=apart, **dict.fromkeys(names, cupy.asarray(held, order=order)))
+                for _ in range(2):  # the second time by the short path
+                    out.set(held)
+                    assert plan.run(a=a, b=b, out=out, **given) is out
+                    assert np.array_equal(bits(out), bits(apart))
+                plan.precision_guarantee.check(out.get(), wide, inputs, measures=plan.measured(desc))
+
+
+def test_the_function_accumulates_in_place_on_its_short_path() -> None:
+    import cupy
+
+    a, b = cupy.full((40, 72), 0.5, np.float32), cupy.ones((72, 136), np.float32)
+    total = cupy.zeros((40, 136), np.float32)
+    for i in range(1, 4):
+        assert bp.matmul(a, b, c=total, out=total) is total
+        assert bool((total == 36 * i).all())
+    with pytest.raises(bp.OverlapError):
+        bp.matmul(a[:39], b, c=total[:39], out=total[1:])
+
+
 # ---- torch -----------------------------------------------------------------------------------------------------------
 
 
@@ -352,3 +471,28 @@ def test_the_second_call_compiles_nothing_and_selects_nothing() -> None:
         assert bool((bp.matmul(a, b) == 72).all())
     info = plan_cache.info()
     assert (info.plans, info.misses) == (1, 1)
+
+
+def test_a_split_product_takes_the_short_path_on_any_stream() -> None:
+    """Scratch is of the stream that the call is on; a capture, in which nothing is allocated, is refused before a launch."""
+    import cupy
+
+    a, b = cupy.ones((1, 16384), np.float32), cupy.ones((16384, 64), np.float32)
+    pref = PlanPreference(variant="gemv")
+    assert bp.MatmulPlan.select(bp.MatmulDescriptor.of(a, b), pref).workspace_size
+    plan_cache.clear()
+    side = [cupy.cuda.Stream(non_blocking=True) for _ in range(3)]
+    cupy.cuda.runtime.deviceSynchronize()
+    results = [bp.matmul(a, b, pref=pref, stream=stream) for _ in range(50) for stream in (None, *side)]
+    assert plan_cache.info().calls == 1
+    cupy.cuda.runtime.deviceSynchronize()
+    assert all(bool((x == 16384).all()) for x in results)
+    out = cupy.empty((1, 64), np.float32)
+    bp.matmul(a, b, out=out, pref=pref)
+    with side[0]:
+        side[0].begin_capture()
+        try:
+            with pytest.raises(bp.UnsupportedError, match="a capture allocates nothing"):
+                bp.matmul(a, b, out=out, pref=pref)
+        finally:
+            side[0].end_capture()

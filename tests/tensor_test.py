@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import baracuda_py as bp
-from baracuda_py.tensor import HOST_ORDINAL, Tensor, intake, overlaps, same_view
+from baracuda_py.tensor import HOST_ORDINAL, Tensor, dlpack, intake, overlaps, same_view
 from baracuda_py.tensor.axes import (
     alignment_of,
     broadcast_strides,
@@ -21,6 +23,7 @@ from baracuda_py.tensor.axes import (
     self_overlapping,
     span,
 )
+from baracuda_py.tensor.operand import _room
 from baracuda_py.types import ElementKind
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
@@ -271,6 +274,89 @@ def test_a_read_only_interface() -> None:
     assert t.readonly
     assert (t.shape, t.strides, t.element) == ((2, 3), (4, 1), bp.F32)
     assert intake(Interface(shape=(2, 3)), what="op: x").strides == (3, 1)
+
+
+def wrapped(x: Any, *, size: int | None = None) -> Any:
+    """Host memory dressed up as a CuPy array: exchanged over DLPack, or of `size` bytes that a caller vouches for."""
+    cupy = pytest.importorskip("cupy")
+    if size is not None:
+        memory = cupy.cuda.UnownedMemory(x.ctypes.data, size, x, 0)
+        return cupy.ndarray(x.shape, x.dtype, cupy.cuda.MemoryPointer(memory, 0), x.strides)
+    capsule = x.__dlpack__()
+    dlpack._fields(capsule)[0].device.type = 2  # kDLCUDA
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return cupy.fromDlpack(capsule)  # from_dlpack would ask the driver for a stream
+
+
+@pytest.mark.parametrize("view", [np.zeros((4, 6), np.float32), np.zeros((6, 9), np.float32)[1::2, ::-2]])
+def test_a_size_that_cupy_guessed_is_not_believed(view: Any) -> None:
+    """`mem.size` is the sum of the extents for an array that came over DLPack."""
+    x = wrapped(view)
+    assert x.data.mem.size < x.nbytes
+    t = intake(x, what="x")
+    assert (t.pointer, t.shape, t.strides, t.room) == (
+        x.data.ptr,
+        view.shape,
+        tuple(s // 4 for s in view.strides),
+        None,
+    )
+
+
+def test_a_size_guessed_from_an_interface_is_not_believed() -> None:
+    """CuPy's asarray takes the largest |extent * stride| of an interface's view for the size."""
+    overlapping = np.lib.stride_tricks.sliding_window_view(np.zeros(7, np.float32), 5)
+    assert intake(wrapped(overlapping, size=20), what="x").room is None
+
+
+class Pooled:
+    """An allocation of CuPy's own, as a MemoryPointer shows it."""
+
+    size, ptr = 96, 4096
+
+
+def test_a_size_that_cupy_allocated_is_kept() -> None:
+    assert _room(SimpleNamespace(mem=Pooled(), ptr=4096 + 16)) == (16, 80)
+
+
+@pytest.mark.gpu
+def test_cupy_arrays_that_came_over_dlpack() -> None:
+    import cupy
+
+    x = cupy.arange(24, dtype=np.float32).reshape(4, 6)
+    for view in (x, x.T, x[::2, 1:5], x[:, ::-1]):
+        taken = cupy.from_dlpack(view)
+        assert bool((bp.exp(taken) == bp.exp(view)).all())
+        assert bool((bp.matmul(taken, taken.T) == bp.matmul(view, view.T)).all())
+    torch = pytest.importorskip("torch")
+    foreign = torch.arange(24, dtype=torch.float32, device="cuda").reshape(4, 6)
+    assert np.array_equal(bp.square(cupy.from_dlpack(foreign)).get(), foreign.cpu().numpy() ** 2)
+
+
+@pytest.mark.gpu
+def test_views_of_a_foreign_interface() -> None:
+    import cupy
+
+    memory = cupy.arange(7, dtype=np.float32)
+    window = cupy.asarray(_Window(memory))
+    assert np.array_equal(bp.square(window).get(), np.lib.stride_tricks.sliding_window_view(memory.get(), 5) ** 2)
+
+
+class _Window:
+    """Five neighbours from each place on, as an interface of overlapping rows."""
+
+    def __init__(self, x: Any) -> None:
+        self.__cuda_array_interface__ = {**x.__cuda_array_interface__, "shape": (3, 5), "strides": (4, 4)}
+
+
+@pytest.mark.gpu
+def test_an_array_longer_than_its_allocation_is_refused() -> None:
+    import cupy
+
+    memory = cupy.cuda.alloc(1024)
+    beyond = cupy.ndarray((memory.mem.size // 4 + 1,), np.float32, memory)
+    with pytest.raises(bp.BufferTooSmallError, match="allocate a larger one"):
+        bp.exp(beyond)
 
 
 # ---- GpuBuffer -------------------------------------------------------------------------------------------------------

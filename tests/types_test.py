@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -155,6 +156,18 @@ def test_corners_match_only_themselves() -> None:
     for got, wide in ((inf, nan), (nan, 1.0), (1.0, nan), (inf, 1.0), (-inf, inf), (-inf, 3.4028236e38), (3e38, inf)):
         with pytest.raises(AssertionError, match="1 of 1 elements break"):
             check(np.float32([got]), np.array([wide]))
+
+
+def test_a_bound_that_is_not_finite_admits_nothing() -> None:
+    """Not a finite number for an infinity, and where the exact result is finite, that alone."""
+    bound = Componentwise((Term(1.0, bp.F32, "size"), Term(1.0, bp.F32, "abs_result")), "none")
+    for size in (np.inf, np.nan, 0.0):
+        check = partial(guarantee(bound).check, operands={}, measures={"size": lambda size=size: np.array([size])})
+        for right in (np.inf, -np.inf, np.nan, 2.0):
+            check(np.float32([right]), np.array([right]))
+            for wrong in {np.inf, -np.inf, 1.0, 2.001, 3e38, -0.0} - {right}:
+                with pytest.raises(AssertionError, match="1 of 1 elements break"):
+                    check(np.float32([wrong]), np.array([right]))
 
 
 def test_the_worst_element_is_named() -> None:

@@ -1,4 +1,4 @@
-"""Fresh outputs: CuPy arrays of a layout, from CuPy's pool, in a stream's order."""
+"""Fresh outputs, CuPy arrays of a layout, and scratch: from CuPy's pool, in a stream's order."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 from ..runtime.driver import require_gpu
-from ..runtime.streams import made_current
+from ..runtime.streams import is_capturing, made_current
 from ..tensor import GpuBuffer
 from ..tensor.axes import c_strides
-from ..types import ElementKind
+from ..types import ElementKind, UnsupportedError
 from .descriptor import Layout
 
-__all__ = ["allocate", "allocator"]
+__all__ = ["allocate", "allocator", "take_workspace"]
 
 _BYTES_IN_CUPY = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)  # kinds that CuPy has no dtype for
 
@@ -36,3 +36,14 @@ def allocate(layout: Layout, stream: int) -> Any:
     """A fresh array of that layout, from the pool in `stream`'s order."""
     with made_current(stream):
         return allocator(layout)()
+
+
+def take_workspace(op: str, nbytes: int, stream: int) -> Any:
+    """Scratch for work on `stream`. The pool hands it to nothing but later work there, so that it may be let go once its use
+    is queued. UnsupportedError in a capture, which allocates nothing."""
+    if is_capturing(stream):
+        raise UnsupportedError(
+            f"{op}: a capture allocates nothing, and workspace was not passed", "run a plan with workspace=..."
+        )
+    with made_current(stream):
+        return require_gpu("allocating scratch").cuda.alloc(nbytes)

@@ -11,6 +11,7 @@ from ..runtime.launch import Executable
 from ..runtime.streams import foreign_stream
 from ..tensor import Tensor
 from ..tensor.axes import span
+from .allocate import take_workspace
 from .descriptor import Descriptor
 
 __all__ = ["Recipe", "array_type", "framework_stream", "key_of", "written_stream"]
@@ -30,10 +31,23 @@ def key_of(x: Any, address: int) -> tuple[Any, ...]:
 class Recipe:
     """An executable with the comparisons that a set of validated operand layouts still needs: do their bytes meet?"""
 
-    __slots__ = ("_device", "_execute", "_pairs", "_restore", "_stream_of", "executable", "ordinal")
+    __slots__ = (
+        "_device",
+        "_execute",
+        "_op",
+        "_pairs",
+        "_restore",
+        "_stream_of",
+        "_workspace",
+        "executable",
+        "ordinal",
+    )
 
-    def __init__(self, desc: Descriptor, executable: Executable, ordinal: int, feet: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, desc: Descriptor, executable: Executable, ordinal: int, feet: Mapping[str, Tensor], workspace: int = 0
+    ) -> None:
         cupy = require_gpu("running a plan")
+        self._op, self._workspace = desc.op, workspace
         self.executable = executable
         self.ordinal = ordinal
         self._execute = executable.run
@@ -53,17 +67,29 @@ class Recipe:
         """CuPy's current stream on the current device."""
         return self._stream_of().ptr  # type: ignore[no-any-return]
 
+    def elsewhere(self) -> bool:
+        """Whether another device than the operands' is current."""
+        return self._device() != self.ordinal  # type: ignore[no-any-return]
+
     def fire(self, pointers: Sequence[int], values: Mapping[str, Any], scratch: int, stream: int | None) -> None:
-        """Launches on `stream`, or on CuPy's current one, with the operands' device current."""
+        """Launches on `stream`, or on CuPy's current one, with the operands' device current.
+
+        Scratch that is needed and 0 comes from the pool in the stream's order, and goes back when all is queued.
+        """
         here = self._device()
         if here != self.ordinal:
             self._restore(self.ordinal)
             try:
-                self._execute(pointers, values, scratch, self._stream_of().ptr if stream is None else stream)
+                self.fire(pointers, values, scratch, stream)
             finally:
                 self._restore(here)
-        else:
-            self._execute(pointers, values, scratch, self._stream_of().ptr if stream is None else stream)
+            return
+        if stream is None:
+            stream = self._stream_of().ptr
+        if self._workspace and not scratch:
+            taken = take_workspace(self._op, self._workspace, stream)  # held until this returns
+            scratch = taken.ptr
+        self._execute(pointers, values, scratch, stream)
 
 
 def _pairs(desc: Descriptor, feet: Mapping[str, Tensor]) -> tuple[tuple[int, int, int, int, int, int, bool], ...]:

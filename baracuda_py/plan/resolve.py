@@ -10,15 +10,8 @@ import numpy as np
 from ..runtime.driver import require_gpu
 from ..runtime.streams import is_capturing, stream_pointer
 from ..tensor import HOST_ORDINAL, Tensor, intake
-from ..types import (
-    ElementKind,
-    InvalidProblemError,
-    MisalignedOperandError,
-    UnsupportedError,
-    WorkspaceTooSmallError,
-)
-from .allocate import allocate
-from .descriptor import Layout
+from ..types import InvalidProblemError, MisalignedOperandError, UnsupportedError, WorkspaceTooSmallError
+from .allocate import allocate, take_workspace
 from .recipe import Recipe, array_type, framework_stream, key_of, written_stream
 from .validate import check_operands
 
@@ -70,10 +63,10 @@ def resolve(plan: Plan[Any], given: Mapping[str, Any], workspace: Any, stream: A
         executable = plan._executable(ordinal)
         scratch = _scratch(plan, workspace, handle)
     feet = {n: desc.footprint(n, t) for n, t in tensors.items() if t is not None}
-    recipe = Recipe(desc, executable, ordinal, feet)
+    recipe = Recipe(desc, executable, ordinal, feet, plan.workspace_size)
     pointers = [feet[n].pointer if n in feet else 0 for n in plan._names]
     ndarray = array_type()
-    if not plan.workspace_size and all(type(whole[n]) is ndarray for n in feet):
+    if all(type(whole[n]) is ndarray for n in feet):
         key: list[Any] = []
         for name, pointer in zip(plan._names, pointers):
             key += key_of(whole[name], pointer) if name in feet else (None,)
@@ -117,7 +110,7 @@ def _scratch(plan: Plan[Any], workspace: Any, stream: int) -> Any:
     if not needed:
         return None
     if workspace is None:
-        return allocate(Layout((needed,), (1,), ElementKind.U8), stream).data
+        return take_workspace(plan.desc.op, needed, stream)
     got = int(workspace.nbytes)
     if got < needed:
         raise WorkspaceTooSmallError(

@@ -53,13 +53,14 @@ def _scaled(desc: Any, x: Array, scale: Array | None, axes: tuple[int, ...]) -> 
 def _before(
     desc: Any, a: Array, b: Array, c: Array | None, bias: Array | None, *, absolute: bool, **scales: Array
 ) -> Array:
-    """alpha A B + beta C + bias, or the same of magnitudes."""
+    """alpha A B + beta C + bias, or the same of magnitudes. As in BLAS, what is weighted by 0 does not count."""
 
     def size(x: Any) -> Any:
         return np.abs(x) if absolute else x
 
     first, second = _scaled(desc, a, scales.get("scale_a"), (-1,)), _scaled(desc, b, scales.get("scale_b"), (-2, -1))
-    x: Array = size(desc.alpha) * np.matmul(size(first), size(second))
+    x: Array = np.matmul(size(first), size(second))
+    x = size(desc.alpha) * x if desc.alpha else np.zeros_like(x)
     if c is not None and desc.beta:
         x = x + size(desc.beta) * size(_wide(desc, c))
     return x if bias is None else x + size(_wide(desc, bias))
@@ -75,11 +76,17 @@ def matmul(
         return np.asarray(x if residual is None else x + _wide(desc, residual))
 
 
+def _size(desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, **scales: Array) -> Array:
+    """|alpha| |A| |B| + |beta C| + |bias|; 0 where that is not finite, for an infinity is summed without an error."""
+    with np.errstate(all="ignore"):
+        x = _before(desc, a, b, c, bias, absolute=True, **scales)
+    return np.where(np.isfinite(x), x, 0)
+
+
 def _abs_matmul(desc: Any, a: Array, b: Array, **others: Array) -> Array:
     """L |alpha| |A| |B|, L the activation's Lipschitz constant: how far an error in a product or a sum may carry."""
-    with np.errstate(all="ignore"):
-        scales = {n: x for n, x in others.items() if n in SCALES}
-        return _ACTIVATIONS[desc.activation.value][1] * _before(desc, a, b, None, None, absolute=True, **scales)
+    scales = {n: x for n, x in others.items() if n in SCALES}
+    return _ACTIVATIONS[desc.activation.value][1] * _size(desc, a, b, **scales)
 
 
 def _abs_epilogue(
@@ -87,9 +94,8 @@ def _abs_epilogue(
     **scales: Array,
 ) -> Array:  # fmt: skip
     """L (|alpha| |A| |B| + |beta C| + |bias|) + |residual|."""
-    with np.errstate(all="ignore"):
-        x = _ACTIVATIONS[desc.activation.value][1] * _before(desc, a, b, c, bias, absolute=True, **scales)
-        return np.asarray(x if residual is None else x + np.abs(_wide(desc, residual)))
+    x = _ACTIVATIONS[desc.activation.value][1] * _size(desc, a, b, c, bias, **scales)
+    return np.asarray(x if residual is None else x + np.abs(_wide(desc, residual)))
 
 
 def _smallest_normal(desc: Any, **_: Array) -> float:

@@ -109,10 +109,21 @@ def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Tensor:
     return Tensor(pointer, x.shape, strides, element, HOST_ORDINAL, "numpy", not x.flags.writeable, 0, None, x, x)
 
 
+_GUESSED = ("DLPackMemory", "UnownedMemory")  # CuPy derives their sizes from the shape of some view
+
+
+def _room(memory: Any) -> tuple[int, int] | None:
+    """The bytes before and after a CuPy pointer in its allocation, None where CuPy did not make that itself."""
+    whole = memory.mem
+    if not whole.size or type(whole).__name__ in _GUESSED:
+        return None
+    before = memory.ptr - whole.ptr
+    return before, whole.size - before
+
+
 def _from_cupy(x: Any, what: str) -> Tensor:
     element = _kind(x.dtype, what)
     memory = x.data
-    before = memory.ptr - memory.mem.ptr
     return Tensor(
         memory.ptr,
         x.shape,
@@ -122,7 +133,7 @@ def _from_cupy(x: Any, what: str) -> Tensor:
         "cupy",
         False,
         0,
-        (before, memory.mem.size - before) if memory.mem.size else None,
+        _room(memory),
         x,
         x,
     )

@@ -123,8 +123,9 @@ class PrecisionGuarantee:
     ) -> None:
         """Raises AssertionError, naming the worst element, unless `got` is within the bound of `reference`.
 
-        `reference` is the wide (float64) exact result. NaN matches NaN; an infinity matches itself, or a value that
-        overflows `output` within the bound.
+        `reference` is the wide (float64) exact result. NaN matches NaN and an infinity itself, nothing else does; an
+        infinity also stands for a finite value that overflows `output` within the bound. Where the bound is not finite, it
+        says nothing, and only the exact result will do.
         """
         output = output or ElementKind.of(got.dtype)
         if got.shape != reference.shape:
@@ -140,12 +141,12 @@ class PrecisionGuarantee:
             allowed = np.asarray(self.bound.allowed(wide, output, operands or {}, measures or {})) + np.zeros(
                 wide.shape
             )
+            allowed = np.where(np.isfinite(allowed), allowed, 0)
             overflow = np.isinf(found) & (np.sign(found) == np.sign(wide)) & (np.abs(wide) + allowed >= largest)
             if wide.dtype == np.longdouble:  # the oracle's own rounding
                 allowed = allowed + np.abs(wide) * np.finfo(np.longdouble).eps
-            bad = (
-                ~(np.abs(found - wide) <= allowed) & ~(found == wide) & ~overflow & ~(np.isnan(found) & np.isnan(wide))
-            )
+            close = np.isfinite(wide) & ((np.abs(found - wide) <= allowed) | overflow)
+            bad = ~close & ~(found == wide) & ~(np.isnan(found) & np.isnan(wide))
         if bad.any():
             with np.errstate(all="ignore"):
                 excess = np.where(bad, np.abs(found - wide) / np.maximum(allowed, np.finfo(np.float64).tiny), -1.0)

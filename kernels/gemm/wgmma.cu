@@ -114,13 +114,20 @@ __device__ __forceinline__ void leave_by_warps(u32 buffer, u8* to, i64 pitch, i6
 // A consumer's 64 x BN accumulators, finished and sent on their way.
 template <int BN, Leave LEAVE, bool BATCHED, class E>
 __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, const TensorMap& out, const Extents& extents, i64 row, i64 col,
-                                       const BatchIndex& batch, u32 staging, u32 name) {
+                                       const BatchIndex& batch, float whole, u32 staging, u32 name) {
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, m = warp * 16 + lane / 4, n = lane % 4 * 2;
+  // The scaled sums of a pair; beyond the edges they have any scale, so that no load depends on a condition.
+  const auto pair_of = [&](float (&pair)[2], int r, i64 at_row, i64 at_col) {
+    pair[0] = acc[r] * whole;
+    pair[1] = acc[r + 1] * whole;
+    epilogue.scale(pair, min(at_row, i64(extents.m) - 1), min(at_col, i64(extents.n) - 1), min(at_col + 1, i64(extents.n) - 1));
+  };
   if constexpr (LEAVE == STRAIGHT) {
 #pragma unroll
     for (int i = 0; i < BN / 4; ++i) {
       const i64 at_row = row + m + i % 2 * 8, at_col = col + n + i / 2 * 8;
-      float pair[2] = {acc[2 * i], acc[2 * i + 1]};
+      float pair[2];
+      pair_of(pair, 2 * i, at_row, at_col);
       if (at_row < extents.m && at_col < extents.n) epilogue.store(pair, at_row, at_col, at_col + 1 < extents.n);
     }
   } else {
@@ -136,9 +143,9 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
       for (int i = 0; i < WIDTH / 16; ++i)
 #pragma unroll
         for (int q = 0; q < 4; ++q) {
-          const int r = part * WIDTH / 2 + i * 8 + q * 2;
-          float pair[2] = {acc[r], acc[r + 1]};
+          float pair[2];
           const i64 at_row = row + m + q % 2 * 8, at_col = col + part * WIDTH + i * 16 + q / 2 * 8 + n;
+          pair_of(pair, part * WIDTH / 2 + i * 8 + q * 2, at_row, at_col);
           if (!E::READS || (at_row < extents.m && at_col < extents.n)) epilogue.values(pair, at_row, at_col, at_col + 1 < extents.n);
           packed[i][q] = round_pair(pair[0], pair[1], typename E::Out{});
         }
@@ -241,6 +248,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
     }
     for (u32 i = begin + turn * step; i < count; i += BY_TURNS ? 2 * step : step) {
       const Work work = raster.locate(i);
+      const float whole = epilogue.whole(work.batch);
       float acc[ROWS][BN / 2];
       u32 before = 0;
       if constexpr (BY_TURNS) meet(TURN + turn, 256);
@@ -358,11 +366,11 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
               add_shared<SHARE>(sum, inbox + (peer - (peer > part)) * PARCEL + place + r * SHARE * 512);
             }
           }
-          finish<BN / SPLIT, LEAVE, BATCHED>(sum, finishing, out_map, extents, row + r * 64, col + part * (BN / SPLIT), work.batch, staging, group);
+          finish<BN / SPLIT, LEAVE, BATCHED>(sum, finishing, out_map, extents, row + r * 64, col + part * (BN / SPLIT), work.batch, whole, staging, group);
         }
       } else {
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r) finish<BN, LEAVE, BATCHED>(acc[r], finishing, out_map, extents, row + r * 64, col, work.batch, staging, group);
+        for (int r = 0; r < ROWS; ++r) finish<BN, LEAVE, BATCHED>(acc[r], finishing, out_map, extents, row + r * 64, col, work.batch, whole, staging, group);
       }
     }
   }

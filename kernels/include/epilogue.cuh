@@ -1,5 +1,6 @@
 // What happens to an accumulator on its way out: out = residual + f(alpha acc + beta c + bias), computed in Acc, rounded once.
 // Scaled: acc is first multiplied by the scales of its row of A and of its column of B.
+// c and residual may lie where out does: an element of them is read once, by the thread that finishes it, before it is stored.
 // Mirrored by baracuda_py/ops/gemm/_epilogue.py, which packs the structs. Absent operands cost nothing.
 #pragma once
 #include "math.cuh"
@@ -46,9 +47,16 @@ template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool 
     return e;
   }
 
+  // What all sums of a matrix, and the sums at (m, n) and (m, next), are scaled by: nothing, but see Scaled.
+  __device__ __forceinline__ Acc whole(const BatchIndex&) const { return Acc(1); }
+  __device__ __forceinline__ void scale(Acc (&)[2], i64, i64, i64) const {}
+
+  // alpha acc; as in BLAS, a product that is weighted by 0 does not count, whatever it is.
+  __device__ __forceinline__ Acc weighted(Acc acc) const { return alpha == Acc(0) ? Acc(0) : alpha * acc; }
+
   // The finished value of element (m, n), which must lie in the matrix.
   __device__ __forceinline__ Acc value(Acc acc, i64 m, i64 n) const {
-    Acc x = alpha * acc;
+    Acc x = weighted(acc);
     if constexpr (present<C>) x += beta == Acc(0) ? Acc(0) : beta * convert<Acc>(c[c_walk.at(m, n)]);
     if constexpr (present<Bias>) x += convert<Acc>(bias[bias_walk.at(m, n)]);
     x = activate<ACTIVATION, DIGITS>(x);
@@ -64,8 +72,8 @@ template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool 
       x[0] = value(x[0], m, n);
       if (both) x[1] = value(x[1], m, n + 1);
     } else {
-      x[0] *= alpha;
-      x[1] *= alpha;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) x[i] = weighted(x[i]);
       if constexpr (present<C>)
         if (beta != Acc(0)) add(x, beta, c, c_walk, m, n, both);
       if constexpr (present<Bias>) add(x, Acc(1), bias, bias_walk, m, n, both);
@@ -98,41 +106,29 @@ template <class Out_, class C, class Bias, class Residual, int ACTIVATION, bool 
   }
 };
 
+// Scales of fp8 operands: `whole` for all of them, `scale` for a row's and its columns' own.
 enum Scale { UNSCALED, OF_TENSOR, OF_LINES };
 
 template <class Base, Scale OF_A, Scale OF_B> struct Scaled : Base {
-  static constexpr bool READS = Base::READS || OF_A == OF_LINES || OF_B == OF_LINES;
   const float *scale_a, *scale_b;
   Walk a_walk, b_walk;
 
   __device__ __forceinline__ Scaled enter(const BatchIndex& b) const {
     Scaled e = *this;
     static_cast<Base&>(e) = Base::enter(b);
-    if constexpr (OF_A != UNSCALED) e.scale_a += a_walk.enter(b);
-    if constexpr (OF_B != UNSCALED) e.scale_b += b_walk.enter(b);
-    if constexpr (OF_A == OF_TENSOR) e.alpha *= __ldg(e.scale_a);
-    if constexpr (OF_B == OF_TENSOR) e.alpha *= __ldg(e.scale_b);
+    if constexpr (OF_A == OF_LINES) e.scale_a += a_walk.enter(b);
+    if constexpr (OF_B == OF_LINES) e.scale_b += b_walk.enter(b);
     return e;
   }
-  template <class Acc> __device__ __forceinline__ void values(Acc (&x)[2], i64 m, i64 n, bool both) const {
-    scale(x, m, n, both);
-    Base::values(x, m, n, both);
+  __device__ __forceinline__ float whole(const BatchIndex& b) const {
+    float x = 1;
+    if constexpr (OF_A == OF_TENSOR) x *= __ldg(scale_a + a_walk.enter(b));
+    if constexpr (OF_B == OF_TENSOR) x *= __ldg(scale_b + b_walk.enter(b));
+    return x;
   }
-  template <class Acc> __device__ __forceinline__ void store(Acc (&x)[2], i64 m, i64 n, bool both) const {
-    scale(x, m, n, both);
-    Base::store(x, m, n, both);
-  }
-
- private:
-  template <class Acc> __device__ __forceinline__ void scale(Acc (&x)[2], i64 m, i64 n, bool both) const {
-    if constexpr (OF_A == OF_LINES) {
-      const float of_row = __ldg(scale_a + m * a_walk.row);
-      x[0] *= of_row;
-      x[1] *= of_row;
-    }
-    if constexpr (OF_B == OF_LINES) {
-      x[0] *= __ldg(scale_b + n * b_walk.col);
-      if (both) x[1] *= __ldg(scale_b + (n + 1) * b_walk.col);
-    }
+  __device__ __forceinline__ void scale(float (&x)[2], i64 m, i64 n, i64 next) const {
+    const float of_row = OF_A == OF_LINES ? __ldg(scale_a + m * a_walk.row) : 1;
+    x[0] *= OF_B == OF_LINES ? of_row * __ldg(scale_b + n * b_walk.col) : of_row;
+    x[1] *= OF_B == OF_LINES ? of_row * __ldg(scale_b + next * b_walk.col) : of_row;
   }
 };

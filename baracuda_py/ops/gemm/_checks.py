@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 from ...plan.candidate import OK, Feasibility, no
@@ -28,10 +30,52 @@ def admitted(desc: Any, variant: str, maths: Collection[MathPrecision]) -> Feasi
     if desc.precision not in maths:
         return no(f"does not multiply in {desc.precision}", f"math={next(iter(maths)).value!r}")
     if len(desc.gemm.batch) > BATCH_RANK:
-        return no(
-            f"{len(desc.gemm.batch)} batch axes that do not merge; kernels walk {BATCH_RANK}", "contiguize the operands"
-        )
+        return no(f"{len(desc.gemm.batch)} batch axes that do not merge; kernels walk {BATCH_RANK}", _merging(desc))
     return OK
+
+
+def _merging(desc: Any) -> str:
+    """What makes the batch merge into as many axes as kernels walk: the fewest operands put into C order, or else written out
+    in full, since one that is broadcast along some axes and not along those between them merges none."""
+    for change in (_in_order, _in_full):
+        for names in _subsets(desc):
+            fields: dict[str, Any] = {}
+            for name in names:
+                fields |= change(desc, name)
+            moved = replace(desc, **fields)
+            if len(moved.gemm.batch) <= BATCH_RANK:
+                return " and ".join(_said(name, desc, moved) for name in names)
+    raise AssertionError("operands that are all in full and in C order have one batch axis")
+
+
+def _subsets(desc: Any) -> Iterator[tuple[str, ...]]:
+    names = [operand.name for operand in desc.operands]
+    for count in range(1, len(names) + 1):
+        yield from combinations(names, count)
+
+
+def _in_order(_desc: Any, name: str) -> dict[str, Any]:
+    return {f"{name}_strides": None}
+
+
+def _in_full(desc: Any, name: str) -> dict[str, Any]:
+    order, shape = _in_order(desc, name), desc.shape
+    if name in ("a", "b"):
+        own = desc.layout(name).shape
+        if len(own) < 3:  # shared by every product: it bars nothing
+            return order
+        vectors = (len(desc.a_shape) == 1) + (len(desc.b_shape) == 1)
+        shape = (*shape[: len(shape) - 2 + vectors], *own[-2:])
+    return order if name == "out" else order | {f"{name}_shape": shape}
+
+
+def _said(name: str, desc: Any, moved: Any) -> str:
+    if name == "out":
+        return "pass out in C order"
+    shape = moved.layout(name).shape
+    if shape == desc.layout(name).shape:
+        return f"contiguize {name}"
+    return f"pass contiguize(cupy.broadcast_to({name}, {shape})) for {name}"
 
 
 def launchable(ctas: int) -> Feasibility:

@@ -98,7 +98,10 @@ class Cublas(Candidate[Any]):
         if any(x.align % x.itemsize for x in (gemm.a, gemm.b, gemm.out)):
             return no("an operand starts between two of its elements", "align it to its element")
         if len(gemm.batch) > 1:
-            return no(f"its batch {gemm.batch} is more than one axis apart", "make the operands contiguous")
+            return no(
+                f"its batch {gemm.batch} is more than one axis apart",
+                "contiguous operands, none broadcast along a part of the batch",
+            )
         call = blas_gemm(gemm, cublas.COMPUTE_32F, 0)
         if call is None:
             return no("a matrix is contiguous along neither rows nor columns", "make it contiguous along one")

@@ -38,17 +38,18 @@ def epilogue_type(gemm: Gemm, activation: Activation, *, out: ElementKind | None
     to = (out or gemm.out.element).cuda
     types = ", ".join((to, *kinds))
     plain = f"Epilogue<{types}, {activation.name}, {pairs}, {accumulator(gemm).cuda}>"
-    return f"Scaled<{plain}, {', '.join(_kind(gemm.scales.get(name)) for name in SCALES)}>" if _by_lines(gemm) else plain
+    return f"Scaled<{plain}, {', '.join(_kind(gemm, name) for name in SCALES)}>" if _by_lines(gemm) else plain
 
 
 def _by_lines(gemm: Gemm) -> bool:
     return bool(gemm.scales) and not gemm.blocked
 
 
-def _kind(scale: Matrix | None) -> str:
-    if scale is None:
+def _kind(gemm: Gemm, name: str) -> str:
+    if name not in gemm.scales:
         return "UNSCALED"
-    return "OF_LINES" if scale.row or scale.col else "OF_TENSOR"
+    scale = gemm.scales[name]
+    return "OF_LINES" if (scale.row if name == "scale_a" else scale.col) else "OF_TENSOR"
 
 
 def accumulator(gemm: Gemm) -> ElementKind:

@@ -3,7 +3,9 @@
 Sums of products follow N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., section 3.1 (to first
 order in the unit roundoff). Tensor cores align the products and the accumulator to the largest exponent and truncate
 (M. Fasi, N. J. Higham, M. Mikaitis and S. Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ CS 7:e330, 2021):
-twice the unit roundoff for every addend.
+twice the unit roundoff for every addend. No smaller multiple of K follows, though an instruction adds a block of products
+at once: next to a large accumulator each product of the block may be cut at the accumulator's last bit. Beyond K of a few
+thousand the bound is therefore wider than a product; that none is missing shows in sums of integers, which are exact.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ class Wgmma(Candidate[Any]):
     def configs(self, desc: Any, device: DeviceSpec) -> Iterator[Tile]:
         for tile in (replace(t, swapped=s) for t in (*TILES, *SPLITS) for s in (False, True)):
             gemm = _oriented(desc, tile)
-            if _promoted(desc) and (tile.rows > 1 or tile.bn > 192):
+            if _promoted(desc) and (tile.rows > 1 or tile.bn > (128 if tile.swapped else 192)):
                 continue  # the sums of a slab need as many registers again
             if gemm.blocked and (tile.swapped or BLOCK % tile.bn):
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -81,6 +81,7 @@ class MatmulDescriptor(Descriptor):
     absent where their shape is None. `math` is how f32 operands are multiplied: ``"f32"`` (the default) or ``"tf32"``; for
     fp8 ``"fp8"`` or ``"fp8_fast"``. fp8 operands may have scales: [1, 1], [M, 1] and [1, N], or one for each block of 1 x 128
     of A, [M, ceil(K/128)], and of 128 x 128 of B, [ceil(K/128), ceil(N/128)].
+    As in BLAS, A·B does not count where alpha is 0, nor C where beta is. `out` may be the very view that `c` or `residual` is.
     """
 
     a_shape: tuple[int, ...]
@@ -230,6 +231,10 @@ class MatmulDescriptor(Descriptor):
         a, b = self.a_shape, self.b_shape
         return a[-2] if len(a) > 1 else 1, b[-1] if len(b) > 1 else 1, a[-1]
 
+    def in_place(self, written: str, read: str) -> bool:
+        """Every kernel reads an element of c and of residual once, in the thread that writes it, just before it does."""
+        return read in ("c", "residual")
+
     # ---- validity -------------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
@@ -253,6 +258,7 @@ class MatmulDescriptor(Descriptor):
                     f"{self.op}: {name} of shape {given} does not broadcast onto the result's {shape}",
                     f"pass {name} of shape {shape[-1:] if name == 'bias' else shape}",
                 )
+        self.scalars({})
 
         self.check_scales()
 
@@ -364,11 +370,17 @@ class MatmulDescriptor(Descriptor):
         return replace(self, **filled)
 
     def at(self, given: Any) -> MatmulDescriptor:
-        moved: dict[str, Any] = {v: given[v] for v in self.values if v in given}
-        return replace(self, **moved) if moved else self
+        moved = any(v in given for v in self.values)
+        return replace(self, **self.scalars(given)) if moved else self
 
     def resolve(self, given: Any) -> tuple[tuple[int, ...], dict[str, Any]]:
-        return self.displacements(), {v: _scalar(self.op, v, given.get(v, getattr(self, v))) for v in self.values}
+        return self.displacements(), self.scalars(given)
+
+    def scalars(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """alpha and beta of a call; InvalidProblemError for a beta with nothing to scale."""
+        scalars = {v: _scalar(self.op, v, given.get(v, getattr(self, v))) for v in self.values}
+        _check_beta(self.op, scalars["beta"], self.c_shape is not None)
+        return scalars
 
 
 def _with_axis(layout: Layout, axis: int) -> Layout:
@@ -393,6 +405,12 @@ def _scalar(op: str, name: str, value: Any) -> float:
     if not isinstance(value, (float, int, np.floating, np.integer)):
         raise OperandTypeError(f"{op}: {name} must be a number, got {type(value).__name__}", f"{name}=float(...)")
     return float(value)
+
+
+def _check_beta(op: str, beta: float, has_c: bool) -> None:
+    """Raises InvalidProblemError for a beta with nothing to scale; the default and 0 say nothing of a c."""
+    if not has_c and beta not in (0.0, 1.0):
+        raise InvalidProblemError(f"{op}: beta={beta:g} scales c, and there is no c", "pass c, or leave beta out")
 
 
 class MatmulPlan(Plan[MatmulDescriptor]):
@@ -451,6 +469,7 @@ def _function(op: str) -> Callable[..., Any]:
         if activation is not None:
             activation = _member(Activation, activation, f"{op}: activation")
         values = {"alpha": _scalar(op, "alpha", alpha), "beta": _scalar(op, "beta", beta)}
+        _check_beta(op, values["beta"], c is not None)
         operands = {"out": out, "a": a, "b": b}
         given = {"c": c, "bias": bias, "residual": residual, "scale_a": scale_a, "scale_b": scale_b}
         operands |= {n: x for n, x in given.items() if x is not None}
@@ -487,15 +506,17 @@ matmul.__doc__ = """The matrix product residual + f(alpha a @ b + beta c + bias)
 
 a: [..., M, K] and b: [..., K, N], f16, bf16, f32 or f64, of one dtype, or fp8 (e4m3 and e5m2 mix); any strides, so that
 transposed views go in as they are.
-bias, c, residual: arrays that broadcast onto the result. c is not read where beta is 0.
+bias, c, residual: arrays that broadcast onto the result. As in BLAS, what is weighted by 0 does not count, NaN or not: c is
+not read where beta is 0, and a @ b is left out where alpha is. A beta other than 0 and 1 needs a c. out may be the very array
+that c or residual is: out=x, c=x adds to x.
 activation: "relu", "gelu" (erf), "gelu_tanh" or "silu".
 out_dtype: f16, bf16 or f32 for 16-bit, f32 and fp8 operands; theirs by default, of fp8 bf16.
 math: "tf32" to multiply f32 on tensor cores; strict f32 by default. "fp8_fast" leaves sums of fp8 to the tensor cores, which
 keep 14 bits; by default every 128 of K are added up in f32.
 scale_a, scale_b: f32 scales of fp8 operands: a number each, one a row of a, [M, 1], and a column of b, [1, N], or both by
 blocks, [M, ceil(K/128)] and [ceil(K/128), ceil(N/128)].
-Returns out, [..., M, N]. Raises InvalidProblemError where shapes do not agree, OperandTypeError for a dtype that is not
-taken, OverlapError where out shares memory with an operand.
+Returns out, [..., M, N]. Raises InvalidProblemError where shapes do not agree or beta has no c, OperandTypeError for a
+dtype that is not taken, OverlapError where out shares memory with an operand in another way.
 """
 _BACKWARD = "matmul_backward"
 _PEERS = {"cupy": "matmul", "torch": "matmul"}
