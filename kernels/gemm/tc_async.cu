@@ -38,10 +38,10 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
   typename WarpTile<T, WM, WN>::Fragments fragments[SETS] = {};
 
   u32 write = begin, read = begin;
-  const auto bring = [&](int share, int shares) {
-    if (feed_a.k > 0) {
-      feed_a.each(share, shares, [&](int, u32 to, const u8* from, int valid) { copy_async<A_BYTES>(write + to, from, valid); });
-      feed_b.each(share, shares, [&](int, u32 to, const u8* from, int valid) { copy_async<B_BYTES>(write + TileA::BYTES + to, from, valid); });
+  const auto bring = [&](int share, int shares, bool whole) {
+    if (whole || feed_a.k > 0) {
+      feed_a.each(share, shares, whole, [&](int, u32 to, const u8* from, int valid) { copy_async<A_BYTES>(write + to, from, valid); });
+      feed_b.each(share, shares, whole, [&](int, u32 to, const u8* from, int valid) { copy_async<B_BYTES>(write + TileA::BYTES + to, from, valid); });
     }
     if (share + 1 < shares) return;
     commit_copies();
@@ -52,22 +52,27 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
   const auto multiply = [&](int step) { tile.multiply(fragments[(step + STEPS - 1) % SETS]); };  // what was loaded a step before
 
   const int count = (feed_a.k + BK - 1) / BK;
+  const int whole = place.m + BM <= M && place.n + BN <= N ? feed_a.k / BK - (STAGES - 1) : 0;
 #pragma unroll
-  for (int stage = 0; stage < STAGES - 1; ++stage) bring(0, 1);
+  for (int stage = 0; stage < STAGES - 1; ++stage) bring(0, 1, false);
   // A tile's last step multiplies after the barrier that opens the next tile (the first time it is zeros), so that the tensor
   // cores have work while the first fragments arrive; and loads go before copies, which ptxas will not move them past.
-#pragma unroll 1
-  for (int i = 0; i < count; ++i) {
-    await_copies<STAGES - 2>();
-    __syncthreads();
+  int i = 0;
 #pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-      if constexpr (SETS == 1) multiply(step);
-      tile.load(fragments[step % SETS], read_a, read, read_b, read + TileA::BYTES, step);
-      bring(step, STEPS);  // into the stage that was read before this one
-      if constexpr (SETS == 2) multiply(step);
+  for (int ragged = 0; ragged < 2; ++ragged) {  // first while what is brought lies within the operands, which saves all checks
+#pragma unroll 1
+    for (; i < (ragged ? count : whole); ++i) {
+      await_copies<STAGES - 2>();
+      __syncthreads();
+#pragma unroll
+      for (int step = 0; step < STEPS; ++step) {
+        if constexpr (SETS == 1) multiply(step);
+        tile.load(fragments[step % SETS], read_a, read, read_b, read + TileA::BYTES, step);
+        bring(step, STEPS, !ragged);  // into the stage that was read before this one
+        if constexpr (SETS == 2) multiply(step);
+      }
+      read = read + STAGE == end ? begin : read + STAGE;
     }
-    read = read + STAGE == end ? begin : read + STAGE;
   }
   multiply(0);
 

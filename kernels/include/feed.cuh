@@ -29,13 +29,14 @@ template <class Tile, int BYTES, int THREADS> struct Feed {
   }
 
   // Share `share` of `shares` of this thread's pieces: visit(i, where in the image, where in the operand, how many bytes exist).
-  template <class Visit> __device__ __forceinline__ void each(int share, int shares, const Visit& visit) const {
+  // `whole`: all of them do.
+  template <class Visit> __device__ __forceinline__ void each(int share, int shares, bool whole, const Visit& visit) const {
     const int exist = K_MAJOR ? rows : k - row;
     const int bytes = max(0, min(BYTES, K_MAJOR ? min(k, Tile::BK) * SIZE - within : width));
 #pragma unroll
     for (int i = 0; i < COUNT; ++i)
       if (i * shares / COUNT == share)
-        visit(i, u32(Tile::offset(row + i * APART, within)), from + i * next, i * APART < exist ? bytes : 0);
+        visit(i, u32(Tile::offset(row + i * APART, within)), from + i * next, whole ? BYTES : i * APART < exist ? bytes : 0);
   }
 
   __device__ __forceinline__ void advance() {
