@@ -18,7 +18,9 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
          u32 k_per_split, u64 slab) {
   using TileA = Tile<T, BM, BK, A_K_MAJOR>;
   using TileB = Tile<T, BN, BK, B_K_MAJOR>;
-  constexpr int THREADS = BM / WM * (BN / WN) * 32, STEPS = BK / Mma<T>::K, STAGE = TileA::BYTES + TileB::BYTES;
+  using FeedA = Feed<TileA, A_BYTES, BM / WM * (BN / WN) * 32>;
+  using FeedB = Feed<TileB, B_BYTES, BM / WM * (BN / WN) * 32>;
+  constexpr int STEPS = BK / Mma<T>::K, STAGE = TileA::BYTES + TileB::BYTES;
   constexpr int SETS = STEPS == 1 ? 1 : 2;  // of fragments, taking turns
   static_assert(STEPS % SETS == 0, "each step has its own set");
   extern __shared__ __align__(1024) u8 memory[];
@@ -30,8 +32,8 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
   const u32 split = place.matrix % splits;
   const BatchIndex index = batch.locate(place.matrix / splits);
   const u32 k_first = split * k_per_split, k_end = min(K, k_first + k_per_split);
-  Feed<TileA, A_BYTES, THREADS> feed_a(a + a_walk.enter(index), a_walk.row, a_walk.col, place.m, M, k_first, k_end);
-  Feed<TileB, B_BYTES, THREADS> feed_b(b + b_walk.enter(index), b_walk.col, b_walk.row, place.n, N, k_first, k_end);
+  FeedA feed_a(a + a_walk.enter(index), a_walk.row, a_walk.col, place.m, M, k_first, k_end);
+  FeedB feed_b(b + b_walk.enter(index), b_walk.col, b_walk.row, place.n, N, k_first, k_end);
   const Reader<TileA, WM, true> read_a(warp_m, lane);
   const Reader<TileB, WN, false> read_b(warp_n, lane);
   WarpTile<T, WM, WN> tile;
@@ -52,6 +54,8 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
   const auto multiply = [&](int step) { tile.multiply(fragments[(step + STEPS - 1) % SETS]); };  // what was loaded a step before
 
   const int count = (feed_a.k + BK - 1) / BK;
+  // While what is brought lies within the operands, a loop of its own saves all checks; where registers hold its addresses too.
+  constexpr bool FREE = FeedA::COUNT + FeedB::COUNT <= 16 && !Same<T, float>::value;
   const int whole = place.m + BM <= M && place.n + BN <= N ? feed_a.k / BK - (STAGES - 1) : 0;
 #pragma unroll
   for (int stage = 0; stage < STAGES - 1; ++stage) bring(0, 1, false);
@@ -59,7 +63,7 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
   // cores have work while the first fragments arrive; and loads go before copies, which ptxas will not move them past.
   int i = 0;
 #pragma unroll
-  for (int ragged = 0; ragged < 2; ++ragged) {  // first while what is brought lies within the operands, which saves all checks
+  for (int ragged = FREE ? 0 : 1; ragged < 2; ++ragged) {
 #pragma unroll 1
     for (; i < (ragged ? count : whole); ++i) {
       await_copies<STAGES - 2>();

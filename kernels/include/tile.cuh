@@ -4,9 +4,8 @@
 // Rows are cut into 16-byte chunks, and chunk c of row r lies at c ^ swizzle(r), so that neither the copies nor the fragment
 // loads meet bank conflicts:
 //   ldmatrix reads the same chunk of 8 rows           -> r % 8, or r / 2 % 4 where a row has but 4 chunks
-//   f32, [k][mn]: lane (g, t) reads mn g of row t     -> 2 (r % 4): 2 chunks each of 4 rows
-//   f64, [mn][k]: lane (g, t) reads chunk t of row g  -> 4 (r % 2): 4 chunks each of 2 rows (a quarter warp at a time)
-//   f64, [k][mn]: lane (g, t) reads mn g of row 2 t   -> 2 (r / 2 % 4): 2 chunks each of 4 rows (half a warp at a time)
+//   a lane (g, t) reads a word of mn g and k t         -> 2 (r % 4): 4 words of 8 bytes or 8 of 4, 2 chunks, each of 4 rows (f64:
+//                                                        half a warp at a time)
 #pragma once
 #include "mma.cuh"
 
@@ -20,9 +19,7 @@ template <class T, int MN_, int BK_, bool K_MAJOR_> struct Tile {
   static_assert(CHUNKS == 4 ? BY_MATRIX && K_MAJOR : CHUNKS % 8 == 0, "swizzles are for rows of 64 bytes or of multiples of 128");
 
   static __device__ __forceinline__ int swizzle(int row) {
-    if constexpr (BY_MATRIX) return CHUNKS == 4 ? row / 2 % 4 : row % 8;
-    else if constexpr (sizeof(T) == 4) return row % 4 * 2;
-    else return K_MAJOR ? row % 2 * 4 : row / 2 % 4 * 2;
+    return !BY_MATRIX ? row % 4 * 2 : CHUNKS == 4 ? row / 2 % 4 : row % 8;
   }
   // In bytes, of byte `within` of a row.
   static __device__ __forceinline__ int offset(int row, int within) {
@@ -39,9 +36,9 @@ template <class Tile, int EXTENT, bool IS_A> struct Reader {
   static constexpr int K = Mma<T>::K, PARTS = Mma<T>::PARTS, BLOCKS = EXTENT / 16, STEPS = Tile::BK / K;
   static constexpr bool K_MAJOR = Tile::K_MAJOR, BY_MATRIX = Tile::BY_MATRIX;
   static constexpr int PITCH = Tile::PITCH;
-  // Irregular offsets: K-major, one a step (f64: one a half of one); else one for each 8 elements (16: ldmatrix) of 128 bytes.
+  // Irregular offsets: K-major, one a step (f64: a part of one); else one for each 8 elements (16: ldmatrix) of 128 bytes.
   static constexpr int GROUP = BY_MATRIX ? 16 : 8, GROUPS = 128 / int(sizeof(T)) / GROUP;
-  static constexpr int KEPT = K_MAJOR ? (BY_MATRIX ? STEPS : 2) : (GROUPS < EXTENT / GROUP ? GROUPS : EXTENT / GROUP);
+  static constexpr int KEPT = K_MAJOR ? PITCH / 32 : (GROUPS < EXTENT / GROUP ? GROUPS : EXTENT / GROUP);
 
   u32 at[KEPT];
 
@@ -54,8 +51,8 @@ template <class Tile, int EXTENT, bool IS_A> struct Reader {
     for (int i = 0; i < KEPT; ++i) {
       if constexpr (BY_MATRIX && K_MAJOR) at[i] = Tile::offset(first + 8 * half + lane % 8, 32 * i + 16 * part);
       else if constexpr (BY_MATRIX) at[i] = Tile::offset(8 * part + lane % 8, (first + 16 * i + 8 * half) * int(sizeof(T)));
-      else if constexpr (K_MAJOR) at[i] = Tile::offset(first + g, 64 * i + 16 * t);
-      else at[i] = Tile::offset((sizeof(T) == 8 ? 2 : 1) * t, (first + 8 * i + g) * int(sizeof(T)));
+      else if constexpr (K_MAJOR) at[i] = Tile::offset(first + g, 32 * i + t * int(sizeof(T)));
+      else at[i] = Tile::offset(t, (first + 8 * i + g) * int(sizeof(T)));
     }
   }
 
@@ -71,17 +68,10 @@ template <class Tile, int EXTENT, bool IS_A> struct Reader {
         const int group = 2 * block + half;
 #pragma unroll
         for (int part = 0; part < PARTS; ++part) {
-          if constexpr (sizeof(T) == 4) {
-            const u32 from = tile + at[group % KEPT] + group / KEPT * 128 + (step * K + 4 * part) * PITCH;
-            load_shared(to[slot(half, part)], from);
-          } else if constexpr (K_MAJOR) {
-            if (part % 2) continue;
-            const u32 from = tile + at[part / 2] + group * 8 * PITCH + step * 128;
-            load_shared(to[slot(half, part)], to[slot(half, part + 1)], from);
-          } else {
-            const u32 from = tile + at[group % KEPT] + group / KEPT * 128 + (step * K + part / 2 * 8 + part % 2) * PITCH;
-            load_shared(to[slot(half, part)], from);
-          }
+          const int of_four = step * PARTS + part;
+          const u32 from = K_MAJOR ? tile + at[of_four % KEPT] + of_four / KEPT * 128 + group * 8 * PITCH
+                                   : tile + at[group % KEPT] + group / KEPT * 128 + of_four * 4 * PITCH;
+          load_shared(to[slot(half, part)], from);
         }
       }
     }
