@@ -54,8 +54,8 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
   const auto multiply = [&](int step) { tile.multiply(fragments[(step + STEPS - 1) % SETS]); };  // what was loaded a step before
 
   const int count = (feed_a.k + BK - 1) / BK;
-  // While what is brought lies within the operands, a loop of its own saves all checks; where registers hold its addresses too.
-  constexpr bool FREE = FeedA::COUNT + FeedB::COUNT <= 16 && !Same<T, float>::value;
+  // While what is brought lies within the operands, a loop of its own saves all checks, where there are registers for both.
+  constexpr bool FREE = FeedA::COUNT + FeedB::COUNT < 16 && !Same<T, float>::value;
   const int whole = place.m + BM <= M && place.n + BN <= N ? feed_a.k / BK - (STAGES - 1) : 0;
 #pragma unroll
   for (int stage = 0; stage < STAGES - 1; ++stage) bring(0, 1, false);

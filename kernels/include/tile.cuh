@@ -28,40 +28,39 @@ template <class T, int MN_, int BK_, bool K_MAJOR_> struct Tile {
 };
 
 // Reads the fragments of a warp's rows [first, first + EXTENT) of a tile. IS_A: register 2 p + h of a block of 16 holds part p
-// of its half h, as mma wants a; else PARTS h + p, two b's in a row. Offsets that a swizzle makes irregular are kept in
-// registers; all others fold into the instruction.
+// of its half h, as mma wants a; else PARTS h + p, two b's in a row. A swizzle moves what lies in the same 128 bytes of a row by
+// the same bits, so that the offset of one step (K-major) or group is that of the first with bits of its own flipped; all other
+// offsets fold into the instruction.
 template <class Tile, int EXTENT, bool IS_A> struct Reader {
   using T = typename Tile::Element;
   using Reg = typename Mma<T>::Reg;
-  static constexpr int K = Mma<T>::K, PARTS = Mma<T>::PARTS, BLOCKS = EXTENT / 16, STEPS = Tile::BK / K;
+  static constexpr int K = Mma<T>::K, PARTS = Mma<T>::PARTS, SIZE = sizeof(T), PITCH = Tile::PITCH;
   static constexpr bool K_MAJOR = Tile::K_MAJOR, BY_MATRIX = Tile::BY_MATRIX;
-  static constexpr int PITCH = Tile::PITCH;
-  // Irregular offsets: K-major, one a step (f64: a part of one); else one for each 8 elements (16: ldmatrix) of 128 bytes.
-  static constexpr int GROUP = BY_MATRIX ? 16 : 8, GROUPS = 128 / int(sizeof(T)) / GROUP;
-  static constexpr int KEPT = K_MAJOR ? PITCH / 32 : (GROUPS < EXTENT / GROUP ? GROUPS : EXTENT / GROUP);
+  // In 128 bytes of a row: K-major, steps (f64: parts of one); else groups of 8 elements (16: ldmatrix).
+  static constexpr int FLIP = K_MAJOR ? 32 : (BY_MATRIX ? 16 : 8) * SIZE, FLIPS = 128 / FLIP;
+  static_assert((EXTENT * SIZE) % 128 == 0 || 128 % (EXTENT * SIZE) == 0, "a warp's rows do not straddle 128 bytes");
 
-  u32 at[KEPT];
+  u32 first_offset;
 
   static __device__ __forceinline__ constexpr int slot(int half, int part) { return IS_A ? 2 * part + half : PARTS * half + part; }
 
   __device__ __forceinline__ Reader(int first, int lane) {
     const int g = lane / 4, t = lane % 4;
     const int matrix = lane / 8, half = IS_A ? matrix % 2 : matrix / 2, part = IS_A ? matrix / 2 : matrix % 2;
-#pragma unroll
-    for (int i = 0; i < KEPT; ++i) {
-      if constexpr (BY_MATRIX && K_MAJOR) at[i] = Tile::offset(first + 8 * half + lane % 8, 32 * i + 16 * part);
-      else if constexpr (BY_MATRIX) at[i] = Tile::offset(8 * part + lane % 8, (first + 16 * i + 8 * half) * int(sizeof(T)));
-      else if constexpr (K_MAJOR) at[i] = Tile::offset(first + g, 32 * i + t * int(sizeof(T)));
-      else at[i] = Tile::offset(t, (first + 8 * i + g) * int(sizeof(T)));
-    }
+    if constexpr (BY_MATRIX)
+      first_offset = K_MAJOR ? Tile::offset(first + 8 * half + lane % 8, 16 * part) : Tile::offset(8 * part + lane % 8, (first + 8 * half) * SIZE);
+    else
+      first_offset = K_MAJOR ? Tile::offset(first + g, t * SIZE) : Tile::offset(t, (first + g) * SIZE);
   }
+
+  __device__ __forceinline__ u32 at(int i) const { return (first_offset ^ i % FLIPS * FLIP) + i / FLIPS * 128; }
 
   // Block `block` of 16 at k-step `step` of the tile at `tile`.
   __device__ __forceinline__ void load(Reg (&to)[2 * PARTS], u32 tile, int block, int step) const {
     if constexpr (BY_MATRIX && K_MAJOR) {
-      load_matrices<false>(to, tile + at[step] + block * 16 * PITCH);
+      load_matrices<false>(to, tile + at(step) + block * 16 * PITCH);
     } else if constexpr (BY_MATRIX) {
-      load_matrices<true>(to, tile + at[block % KEPT] + block / KEPT * 128 + step * K * PITCH);
+      load_matrices<true>(to, tile + at(block) + step * K * PITCH);
     } else {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -69,8 +68,7 @@ template <class Tile, int EXTENT, bool IS_A> struct Reader {
 #pragma unroll
         for (int part = 0; part < PARTS; ++part) {
           const int of_four = step * PARTS + part;
-          const u32 from = K_MAJOR ? tile + at[of_four % KEPT] + of_four / KEPT * 128 + group * 8 * PITCH
-                                   : tile + at[group % KEPT] + group / KEPT * 128 + of_four * 4 * PITCH;
+          const u32 from = tile + (K_MAJOR ? at(of_four) + group * 8 * PITCH : at(group) + of_four * 4 * PITCH);
           load_shared(to[slot(half, part)], from);
         }
       }

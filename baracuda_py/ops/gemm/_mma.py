@@ -31,7 +31,7 @@ SERVED = (
     MathPrecision.F64,
 )  # TF32 is what to ask for instead
 MOST_PIECES = 32  # that a thread brings in a K tile: each is an instruction or more
-FEW_PIECES = 16  # for which the widest warp tiles still have registers
+FEW_PIECES = 16  # where the accumulators are 128 registers
 
 # mma.sync's share of the device's tensor rate, and what f64 reaches of its bf16 rate.
 MMA_SHARE = {ArchSku.SM90A: 0.62, ArchSku.SM100A: 0.45}
@@ -67,11 +67,6 @@ class TileConfig:
     def shared_bytes(self) -> int:
         return self.stages * (self.m + self.n) * self.k_bytes
 
-    @property
-    def pieces(self) -> int:
-        """The most that a thread may bring in a K tile."""
-        return MOST_PIECES if self.warp_m * self.warp_n <= 2048 else FEW_PIECES
-
     def k_split(self, gemm: Gemm) -> int:
         """k's a split: all of K, or whole K tiles."""
         return gemm.k if self.splits == 1 else -(-self.k_tiles(gemm) // self.splits) * self.k_bytes // gemm.a.itemsize
@@ -90,6 +85,7 @@ NARROW = (  # 16-bit types and tf32
     TileConfig(256, 128, 128, 64, 64, 4, 0.97),
     TileConfig(128, 256, 64, 64, 64, 4, 0.93),
     TileConfig(128, 128, 128, 64, 64, 3, 0.92),
+    TileConfig(128, 128, 64, 64, 64, 5, 0.92),
     TileConfig(128, 128, 64, 64, 32, 4, 0.85),
     TileConfig(64, 128, 128, 32, 64, 4, 0.8),
     TileConfig(64, 64, 128, 32, 32, 4, 0.65),
@@ -154,6 +150,11 @@ def tiles_of(gemm: Gemm, config: TileConfig) -> int:
     return config.splits * gemm.batches * -(-gemm.m // config.m) * -(-gemm.n // config.n)
 
 
+def most_pieces(gemm: Gemm, config: TileConfig) -> int:
+    """How many pieces a thread may bring in a K tile, beside a warp tile's accumulators."""
+    return MOST_PIECES if config.warp_m * config.warp_n * accumulator(gemm).bits <= 2**16 else FEW_PIECES
+
+
 def mma_rate(device: DeviceSpec, math: MathPrecision) -> float:
     """mma.sync's FLOP/s."""
     tensor = device.rate("bf16")
@@ -185,7 +186,7 @@ class _Mma(Candidate[Any]):
             c
             for c in every
             if c.shared_bytes <= device.shared_bytes
-            and a.pieces(c.m, c.k_bytes) + b.pieces(c.n, c.k_bytes) <= c.pieces * c.threads
+            and a.pieces(c.m, c.k_bytes) + b.pieces(c.n, c.k_bytes) <= most_pieces(gemm, c) * c.threads
         ]
 
     def _sides(self, gemm: Gemm) -> tuple[Side, Side]:
