@@ -2,7 +2,8 @@
 //
 // Tiling: a CTA has BM x BN of one matrix's result, a warp WM x WN of it; K goes by in tiles of BK and each in steps of one mma.
 // Threads: a thread copies pieces of A_BYTES (B_BYTES) as feed.cuh says; where pieces are single elements any strides do. What
-// lies beyond M, N or K is zero. Fragments of the next step are loaded while those of this one multiply.
+// lies beyond M, N or K is zero. Fragments of the next step are loaded while those of this one multiply. 128 of a thread's
+// registers are accumulators, which leaves few: checks, addresses and offsets are made to need hardly any.
 // Shared memory: STAGES (BM + BN) BK sizeof(T) bytes, swizzled as tile.cuh says; one barrier a K tile.
 // Grid: tiles of the result in bands (Place), times matrices, times `splits` ranges of K whose results lie `slab` elements
 // apart. Every element sums its products in the order of K, one mma step after the other, whatever the tile.
@@ -42,8 +43,9 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
   u32 write = begin, read = begin;
   const auto bring = [&](int share, int shares, bool whole) {
     if (whole || feed_a.k > 0) {
-      feed_a.each(share, shares, whole, [&](int, u32 to, const u8* from, int valid) { copy_async<A_BYTES>(write + to, from, valid); });
-      feed_b.each(share, shares, whole, [&](int, u32 to, const u8* from, int valid) { copy_async<B_BYTES>(write + TileA::BYTES + to, from, valid); });
+      const u32 to_a = write, to_b = write + TileA::BYTES;
+      feed_a.each(share, shares, whole, [&](int, u32 at, const u8* from, int valid) { copy_async<A_BYTES>(to_a + at, from, valid); });
+      feed_b.each(share, shares, whole, [&](int, u32 at, const u8* from, int valid) { copy_async<B_BYTES>(to_b + at, from, valid); });
     }
     if (share + 1 < shares) return;
     commit_copies();
@@ -53,19 +55,18 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
   };
   const auto multiply = [&](int step) { tile.multiply(fragments[(step + STEPS - 1) % SETS]); };  // what was loaded a step before
 
-  const int count = (feed_a.k + BK - 1) / BK;
-  // While what is brought lies within the operands, a loop of its own saves all checks, where there are registers for both.
-  constexpr bool FREE = FeedA::COUNT + FeedB::COUNT < 16 && !Same<T, float>::value;
-  const int whole = place.m + BM <= M && place.n + BN <= N ? feed_a.k / BK - (STAGES - 1) : 0;
+  int left = (feed_a.k + BK - 1) / BK;  // K tiles
+  const bool inside = place.m + BM <= M && place.n + BN <= N;
 #pragma unroll
   for (int stage = 0; stage < STAGES - 1; ++stage) bring(0, 1, false);
   // A tile's last step multiplies after the barrier that opens the next tile (the first time it is zeros), so that the tensor
   // cores have work while the first fragments arrive; and loads go before copies, which ptxas will not move them past.
-  int i = 0;
+  // While what is brought lies within the operands, a loop of its own saves all checks, where there are registers for both.
+  constexpr bool FREE = FeedA::COUNT + FeedB::COUNT < 16 && !Same<T, float>::value;
 #pragma unroll
   for (int ragged = FREE ? 0 : 1; ragged < 2; ++ragged) {
 #pragma unroll 1
-    for (; i < (ragged ? count : whole); ++i) {
+    for (; ragged ? left > 0 : inside && feed_a.k >= BK; --left) {
       await_copies<STAGES - 2>();
       __syncthreads();
 #pragma unroll

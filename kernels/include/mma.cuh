@@ -1,8 +1,8 @@
 // Warp-wide matrix products, c += a b, of 16 x K by K x 8, and ldmatrix.
 //
 // With g = lane / 4 and t = lane % 4: c[2 h + e] is row g + 8 h, column 2 t + e. A fragment holds K in PARTS parts: a[2 p + h]
-// is row g + 8 h, b[p] is column g, both of part p. What of K a lane holds in a part is the mma's for the 16-bit types (a pair,
-// 2 t and 2 t + 1, and 8 on) and tf32 (t, and 4 on); sums over K may take it in any order that a and b share.
+// is row g + 8 h, b[p] is column g, both of part p: of its 8 k's the pair 2 t and 2 t + 1 (16-bit types), of its 4 number t
+// (tf32, f64).
 #pragma once
 #include "dtype.cuh"
 

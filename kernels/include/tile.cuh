@@ -3,9 +3,8 @@
 // A tile of MN x BK elements is kept as it lies in global memory: K-major in rows of BK, one a mn; else in rows of MN, one a k.
 // Rows are cut into 16-byte chunks, and chunk c of row r lies at c ^ swizzle(r), so that neither the copies nor the fragment
 // loads meet bank conflicts:
-//   ldmatrix reads the same chunk of 8 rows           -> r % 8, or r / 2 % 4 where a row has but 4 chunks
-//   a lane (g, t) reads a word of mn g and k t         -> 2 (r % 4): 4 words of 8 bytes or 8 of 4, 2 chunks, each of 4 rows (f64:
-//                                                        half a warp at a time)
+//   ldmatrix reads the same chunk of 8 rows          -> r % 8, or r / 2 % 4 where a row has but 4 chunks
+//   else lane (g, t) reads the element of mn g, k t   -> 2 (r % 4): 2 chunks each of 4 rows (f64: half a warp at a time)
 #pragma once
 #include "mma.cuh"
 
@@ -47,10 +46,9 @@ template <class Tile, int EXTENT, bool IS_A> struct Reader {
   __device__ __forceinline__ Reader(int first, int lane) {
     const int g = lane / 4, t = lane % 4;
     const int matrix = lane / 8, half = IS_A ? matrix % 2 : matrix / 2, part = IS_A ? matrix / 2 : matrix % 2;
-    if constexpr (BY_MATRIX)
-      first_offset = K_MAJOR ? Tile::offset(first + 8 * half + lane % 8, 16 * part) : Tile::offset(8 * part + lane % 8, (first + 8 * half) * SIZE);
-    else
-      first_offset = K_MAJOR ? Tile::offset(first + g, t * SIZE) : Tile::offset(t, (first + g) * SIZE);
+    const int mn = first + (BY_MATRIX ? 8 * half + (K_MAJOR ? lane % 8 : 0) : g);
+    const int k = BY_MATRIX ? (K_MAJOR ? 16 / SIZE : 8) * part + (K_MAJOR ? 0 : lane % 8) : t;
+    first_offset = K_MAJOR ? Tile::offset(mn, k * SIZE) : Tile::offset(k, mn * SIZE);
   }
 
   __device__ __forceinline__ u32 at(int i) const { return (first_offset ^ i % FLIPS * FLIP) + i / FLIPS * 128; }

@@ -41,7 +41,7 @@ L2_BYTES = 40.0  # a clock and SM
 STREAMED = 0.93  # of the bandwidth, where that is the limit
 FILL = 1.0e-6  # seconds until the first tile has come
 SECOND_PASS, SLAB = 1.5e-6, 6e-8  # seconds until its first values have come and after its last; four slabs come at once
-PIECE = 6  # thread instructions that one costs
+PIECE = 12  # thread instructions that one costs
 MOST_SPLITS, LEAST_TILES = 32, 4  # parts of K, and K tiles in one
 
 
