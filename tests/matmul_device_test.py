@@ -171,6 +171,31 @@ def test_extents_mixed_at_random(kind: ElementKind, everything: bool) -> None:
                 one.check_images(one.images(), plan)
 
 
+@pytest.mark.parametrize("options", [{}, {"math": "tf32"}], ids=str)
+@pytest.mark.parametrize("kind", FLOATS, ids=str)
+def test_every_tile_of_tc_async_and_every_split(kind: ElementKind, options: dict[str, Any]) -> None:
+    """All its configurations, not the cheapest alone: tiles that end within the operands and beyond, K in parts and whole."""
+    if (kind is bp.F32) != bool(options):
+        pytest.skip("tensor cores multiply f32 as tf32, and nothing else so")
+    taken = []
+    for shape in ((129, 264, 4104), (300, 257, 1031)):
+        bias = values(np.random.default_rng(2), (shape[1],), kind, 1.0)
+        one = problem(shape, kind, activation="silu", **options)
+        one = Problem(
+            one.op, Sample(one.sample.label, {**one.sample.operands, "bias": bias}, one.sample.options), "cuda"
+        )
+        plans = admissible(bp.MatmulPlan, one.desc, PlanPreference(variant="tc_async"), spec_of(None))
+        assert any(len(plan.kernels) == 2 for plan in plans), "K is split nowhere"
+        taken.append((one, plans))
+    gauntlet.warm([plan for _, plans in taken for plan in plans])
+    for one, plans in taken:
+        for plan in plans:
+            with named(f"{one.sample.label} {plan.sku}"):
+                one.reset()
+                plan.run(**one.operands, **one.values)
+                one.check_images(one.images(), plan)
+
+
 @pytest.mark.parametrize("kind", FLOATS, ids=str)
 def test_not_a_number_comes_from_nowhere(kind: ElementKind) -> None:
     """Windows of arrays full of NaN, in every order: what a tile reads beyond an operand is not used."""

@@ -11,10 +11,11 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.functional import plan_cache
 from baracuda_py.ops.gemm._guarantee import TRUNCATED, guarantee_of
+from baracuda_py.ops.gemm._mma import TcAsync, tiles_of
 from baracuda_py.ops.gemm.matmul import NAMED
 from baracuda_py.plan import get_op
 from baracuda_py.samples import Sample
-from baracuda_py.types import ElementKind, MathPrecision
+from baracuda_py.types import DeviceSpec, ElementKind, MathPrecision
 
 from .arena import Slot, host
 from .gauntlet import Problem, readable
@@ -425,6 +426,56 @@ def test_the_named_functions_force_their_variant(op: str) -> None:
         assert sku.op == op
     with pytest.raises(bp.UnsupportedError, match=variant):
         bp.MatmulPlan.select(desc, bp.PlanPreference(variant="simt"), device="sm_80")
+
+
+# ---- split K ---------------------------------------------------------------------------------------------------------
+
+FEW_TILES = [(64, 512, 16384, "f64"), (128, 256, 8200, "f16"), (1, 64, 4097, "bf16")]
+
+
+def split_configs(m: int, n: int, k: int, kind: str, device: DeviceSpec) -> list[Any]:
+    desc = bp.MatmulDescriptor((m, k), (k, n), kind, kind).canonical()
+    return [c for c in TcAsync().configs(desc, device) if c.splits > 1]
+
+
+@pytest.mark.parametrize("device", ["sm_80", "h200"])
+@pytest.mark.parametrize(("m", "n", "k", "kind"), FEW_TILES)
+def test_k_is_split_where_tiles_are_few(m: int, n: int, k: int, kind: str, device: str) -> None:
+    """Into parts that are whole K tiles, none of them empty, in no more CTAs than there are SMs."""
+    spec = DeviceSpec.named(device)
+    gemm = bp.MatmulDescriptor((m, k), (k, n), kind, kind).canonical().gemm
+    found = split_configs(m, n, k, kind, spec)
+    assert found
+    for config in found:
+        each = config.k_split(gemm)
+        assert each * gemm.a.itemsize % config.k_bytes == 0
+        assert (config.splits - 1) * each < k <= config.splits * each
+        assert tiles_of(gemm, config) <= spec.sms
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(4096, 4096, 4096), (64, 64, 100), (64, 64, 0), (0, 64, 8192)])
+def test_k_is_whole_where_splitting_gains_nothing(m: int, n: int, k: int) -> None:
+    assert not split_configs(m, n, k, "f16", DeviceSpec.named("h200"))
+
+
+@pytest.mark.parametrize("device", ["sm_80", "h200"])
+def test_a_split_k_costs_workspace_and_batch_invariance(device: str) -> None:
+    """It is taken where it is predicted to be faster, and left where a preference bars it."""
+    m, n, k, kind = FEW_TILES[0]
+    desc = bp.MatmulDescriptor((m, k), (k, n), kind, kind)
+    split = bp.MatmulPlan.select(desc, bp.PlanPreference(variant="tc_async"), device=device)
+    parts = int(str(split.sku.config).rpartition("s")[2])
+    assert [view.name.partition("<")[0] for view in split.kernels] == ["tc_async", "reduce"]
+    assert split.workspace_size == parts * m * n * 8
+    assert split.deterministic and split.precision_guarantee.deterministic
+    assert not split.precision_guarantee.batch_invariant
+    for pref in (bp.PlanPreference(variant="tc_async", batch_invariant=True),
+                 bp.PlanPreference(variant="tc_async", max_workspace_bytes=0)):  # fmt: skip
+        whole_k = bp.MatmulPlan.select(desc, pref, device=device)
+        assert len(whole_k.kernels) == 1
+        assert whole_k.workspace_size == 0
+        assert whole_k.precision_guarantee.batch_invariant
+        assert whole_k.cost.seconds > split.cost.seconds
 
 
 # ---- the guarantee ---------------------------------------------------------------------------------------------------

@@ -46,14 +46,14 @@ tc(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Batch ba
   PieceB held_b[FeedB::COUNT];
 
   const auto fetch_next = [&] {
-    feed_a.each(0, 1, [&](int i, u32, const u8* from, int valid) { held_a[i] = fetch<T, A_BYTES>(from, valid); });
-    feed_b.each(0, 1, [&](int i, u32, const u8* from, int valid) { held_b[i] = fetch<T, B_BYTES>(from, valid); });
+    feed_a.each(0, 1, false, [&](int i, u32, const u8* from, int valid) { held_a[i] = fetch<T, A_BYTES>(from, valid); });
+    feed_b.each(0, 1, false, [&](int i, u32, const u8* from, int valid) { held_b[i] = fetch<T, B_BYTES>(from, valid); });
     feed_a.advance();
     feed_b.advance();
   };
   const auto keep = [&] {
-    feed_a.each(0, 1, [&](int i, u32 to, const u8*, int) { *reinterpret_cast<PieceA*>(memory + to) = held_a[i]; });
-    feed_b.each(0, 1, [&](int i, u32 to, const u8*, int) { *reinterpret_cast<PieceB*>(memory + TileA::BYTES + to) = held_b[i]; });
+    feed_a.each(0, 1, false, [&](int i, u32 to, const u8*, int) { *reinterpret_cast<PieceA*>(memory + to) = held_a[i]; });
+    feed_b.each(0, 1, false, [&](int i, u32 to, const u8*, int) { *reinterpret_cast<PieceB*>(memory + TileA::BYTES + to) = held_b[i]; });
   };
 
   const int count = (feed_a.k + BK - 1) / BK;

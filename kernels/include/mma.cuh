@@ -1,8 +1,8 @@
 // Warp-wide matrix products, c += a b, of 16 x K by K x 8, and ldmatrix.
 //
 // With g = lane / 4 and t = lane % 4: c[2 h + e] is row g + 8 h, column 2 t + e. A fragment holds K in PARTS parts: a[2 p + h]
-// is row g + 8 h, b[p] is column g, both of part p. What of K a lane holds in a part is the mma's for the 16-bit types (a pair,
-// 2 t and 2 t + 1, and 8 on) and tf32 (t, and 4 on); sums over K may take it in any order that a and b share.
+// is row g + 8 h, b[p] is column g, both of part p: of its 8 k's the pair 2 t and 2 t + 1 (16-bit types), of its 4 number t
+// (tf32, f64).
 #pragma once
 #include "dtype.cuh"
 
@@ -42,21 +42,16 @@ template <> struct Mma<float> {
 template <> struct Mma<double> {
   using Acc = double;
   using Reg = double;
-  static constexpr int K = 16, PARTS = 4;
+  static constexpr int K = 4, PARTS = 1;
   static __device__ __forceinline__ void run(double (&c)[4], const double* a, const double* b) {
 #if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
-    asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7,%8,%9,%10,%11}, {%12,%13,%14,%15}, "
-        "{%0,%1,%2,%3};"
-        : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
-        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]), "d"(b[0]), "d"(b[1]),
-          "d"(b[2]), "d"(b[3]));
+    asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3]) : "d"(a[0]), "d"(a[1]), "d"(b[0]));
 #else  // the only shape in hardware
 #pragma unroll
-    for (int part = 0; part < PARTS; ++part)
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
-            : "+d"(c[2 * half]), "+d"(c[2 * half + 1]) : "d"(a[2 * part + half]), "d"(b[part]));
+    for (int half = 0; half < 2; ++half)
+      asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
+          : "+d"(c[2 * half]), "+d"(c[2 * half + 1]) : "d"(a[half]), "d"(b[0]));
 #endif
   }
 };
@@ -85,6 +80,3 @@ template <bool TRANSPOSE> __device__ __forceinline__ void load_matrices(u32* to,
 
 __device__ __forceinline__ void load_shared(u32& to, u32 address) { asm volatile("ld.shared.b32 %0, [%1];" : "=r"(to) : "r"(address) : "memory"); }
 __device__ __forceinline__ void load_shared(double& to, u32 address) { asm volatile("ld.shared.f64 %0, [%1];" : "=d"(to) : "r"(address) : "memory"); }
-__device__ __forceinline__ void load_shared(double& first, double& second, u32 address) {
-  asm volatile("ld.shared.v2.f64 {%0, %1}, [%2];" : "=d"(first), "=d"(second) : "r"(address) : "memory");
-}

@@ -3,10 +3,8 @@
 // A tile of MN x BK elements is kept as it lies in global memory: K-major in rows of BK, one a mn; else in rows of MN, one a k.
 // Rows are cut into 16-byte chunks, and chunk c of row r lies at c ^ swizzle(r), so that neither the copies nor the fragment
 // loads meet bank conflicts:
-//   ldmatrix reads the same chunk of 8 rows           -> r % 8, or r / 2 % 4 where a row has but 4 chunks
-//   f32, [k][mn]: lane (g, t) reads mn g of row t     -> 2 (r % 4): 2 chunks each of 4 rows
-//   f64, [mn][k]: lane (g, t) reads chunk t of row g  -> 4 (r % 2): 4 chunks each of 2 rows (a quarter warp at a time)
-//   f64, [k][mn]: lane (g, t) reads mn g of row 2 t   -> 2 (r / 2 % 4): 2 chunks each of 4 rows (half a warp at a time)
+//   ldmatrix reads the same chunk of 8 rows          -> r % 8, or r / 2 % 4 where a row has but 4 chunks
+//   else lane (g, t) reads the element of mn g, k t   -> 2 (r % 4): 2 chunks each of 4 rows (f64: half a warp at a time)
 #pragma once
 #include "mma.cuh"
 
@@ -20,9 +18,7 @@ template <class T, int MN_, int BK_, bool K_MAJOR_> struct Tile {
   static_assert(CHUNKS == 4 ? BY_MATRIX && K_MAJOR : CHUNKS % 8 == 0, "swizzles are for rows of 64 bytes or of multiples of 128");
 
   static __device__ __forceinline__ int swizzle(int row) {
-    if constexpr (BY_MATRIX) return CHUNKS == 4 ? row / 2 % 4 : row % 8;
-    else if constexpr (sizeof(T) == 4) return row % 4 * 2;
-    else return K_MAJOR ? row % 2 * 4 : row / 2 % 4 * 2;
+    return !BY_MATRIX ? row % 4 * 2 : CHUNKS == 4 ? row / 2 % 4 : row % 8;
   }
   // In bytes, of byte `within` of a row.
   static __device__ __forceinline__ int offset(int row, int within) {
@@ -31,57 +27,47 @@ template <class T, int MN_, int BK_, bool K_MAJOR_> struct Tile {
 };
 
 // Reads the fragments of a warp's rows [first, first + EXTENT) of a tile. IS_A: register 2 p + h of a block of 16 holds part p
-// of its half h, as mma wants a; else PARTS h + p, two b's in a row. Offsets that a swizzle makes irregular are kept in
-// registers; all others fold into the instruction.
+// of its half h, as mma wants a; else PARTS h + p, two b's in a row. A swizzle moves what lies in the same 128 bytes of a row by
+// the same bits, so that the offset of one step (K-major) or group is that of the first with bits of its own flipped; all other
+// offsets fold into the instruction.
 template <class Tile, int EXTENT, bool IS_A> struct Reader {
   using T = typename Tile::Element;
   using Reg = typename Mma<T>::Reg;
-  static constexpr int K = Mma<T>::K, PARTS = Mma<T>::PARTS, BLOCKS = EXTENT / 16, STEPS = Tile::BK / K;
+  static constexpr int K = Mma<T>::K, PARTS = Mma<T>::PARTS, SIZE = sizeof(T), PITCH = Tile::PITCH;
   static constexpr bool K_MAJOR = Tile::K_MAJOR, BY_MATRIX = Tile::BY_MATRIX;
-  static constexpr int PITCH = Tile::PITCH;
-  // Irregular offsets: K-major, one a step (f64: one a half of one); else one for each 8 elements (16: ldmatrix) of 128 bytes.
-  static constexpr int GROUP = BY_MATRIX ? 16 : 8, GROUPS = 128 / int(sizeof(T)) / GROUP;
-  static constexpr int KEPT = K_MAJOR ? (BY_MATRIX ? STEPS : 2) : (GROUPS < EXTENT / GROUP ? GROUPS : EXTENT / GROUP);
+  // In 128 bytes of a row: K-major, steps (f64: parts of one); else groups of 8 elements (16: ldmatrix).
+  static constexpr int FLIP = K_MAJOR ? 32 : (BY_MATRIX ? 16 : 8) * SIZE, FLIPS = 128 / FLIP;
+  static_assert((EXTENT * SIZE) % 128 == 0 || 128 % (EXTENT * SIZE) == 0, "a warp's rows do not straddle 128 bytes");
 
-  u32 at[KEPT];
+  u32 first_offset;
 
   static __device__ __forceinline__ constexpr int slot(int half, int part) { return IS_A ? 2 * part + half : PARTS * half + part; }
 
   __device__ __forceinline__ Reader(int first, int lane) {
     const int g = lane / 4, t = lane % 4;
     const int matrix = lane / 8, half = IS_A ? matrix % 2 : matrix / 2, part = IS_A ? matrix / 2 : matrix % 2;
-#pragma unroll
-    for (int i = 0; i < KEPT; ++i) {
-      if constexpr (BY_MATRIX && K_MAJOR) at[i] = Tile::offset(first + 8 * half + lane % 8, 32 * i + 16 * part);
-      else if constexpr (BY_MATRIX) at[i] = Tile::offset(8 * part + lane % 8, (first + 16 * i + 8 * half) * int(sizeof(T)));
-      else if constexpr (K_MAJOR) at[i] = Tile::offset(first + g, 64 * i + 16 * t);
-      else at[i] = Tile::offset((sizeof(T) == 8 ? 2 : 1) * t, (first + 8 * i + g) * int(sizeof(T)));
-    }
+    const int mn = first + (BY_MATRIX ? 8 * half + (K_MAJOR ? lane % 8 : 0) : g);
+    const int k = BY_MATRIX ? (K_MAJOR ? 16 / SIZE : 8) * part + (K_MAJOR ? 0 : lane % 8) : t;
+    first_offset = K_MAJOR ? Tile::offset(mn, k * SIZE) : Tile::offset(k, mn * SIZE);
   }
+
+  __device__ __forceinline__ u32 at(int i) const { return (first_offset ^ i % FLIPS * FLIP) + i / FLIPS * 128; }
 
   // Block `block` of 16 at k-step `step` of the tile at `tile`.
   __device__ __forceinline__ void load(Reg (&to)[2 * PARTS], u32 tile, int block, int step) const {
     if constexpr (BY_MATRIX && K_MAJOR) {
-      load_matrices<false>(to, tile + at[step] + block * 16 * PITCH);
+      load_matrices<false>(to, tile + at(step) + block * 16 * PITCH);
     } else if constexpr (BY_MATRIX) {
-      load_matrices<true>(to, tile + at[block % KEPT] + block / KEPT * 128 + step * K * PITCH);
+      load_matrices<true>(to, tile + at(block) + step * K * PITCH);
     } else {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int group = 2 * block + half;
 #pragma unroll
         for (int part = 0; part < PARTS; ++part) {
-          if constexpr (sizeof(T) == 4) {
-            const u32 from = tile + at[group % KEPT] + group / KEPT * 128 + (step * K + 4 * part) * PITCH;
-            load_shared(to[slot(half, part)], from);
-          } else if constexpr (K_MAJOR) {
-            if (part % 2) continue;
-            const u32 from = tile + at[part / 2] + group * 8 * PITCH + step * 128;
-            load_shared(to[slot(half, part)], to[slot(half, part + 1)], from);
-          } else {
-            const u32 from = tile + at[group % KEPT] + group / KEPT * 128 + (step * K + part / 2 * 8 + part % 2) * PITCH;
-            load_shared(to[slot(half, part)], from);
-          }
+          const int of_four = step * PARTS + part;
+          const u32 from = tile + (K_MAJOR ? at(of_four) + group * 8 * PITCH : at(group) + of_four * 4 * PITCH);
+          load_shared(to[slot(half, part)], from);
         }
       }
     }

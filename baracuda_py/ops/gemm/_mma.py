@@ -1,4 +1,7 @@
-"""Variants on mma.sync, for every tensor-core arch: `tc_async` (a cp.async pipeline) and `tc` (synchronous)."""
+"""Variants on mma.sync, for every tensor-core arch: `tc_async` (a cp.async pipeline) and `tc` (synchronous).
+
+Where tiles are few, `tc_async` splits K and kernels/gemm/reduce.cu adds the parts: "gemm/reduce.cu".
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,10 @@ from ...plan.candidate import Candidate, Cost, Feasibility
 from ...runtime.steps import Arg, Kernel, Launch, Ptr, Step
 from ...types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
 from ._checks import admitted, launchable
-from ._epilogue import batch_struct, epilogue_args, epilogue_type, walk
+from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 from ._guarantee import ROUNDED, TRUNCATED, guarantee_of
 from ._problem import Gemm, Matrix
+from ._split import partial_epilogue, reduce_step, scratch_of, slab_of
 from ._wgmma import takes_any_m
 
 __all__ = ["Tc", "TcAsync", "TileConfig"]
@@ -27,20 +31,24 @@ SERVED = (
     MathPrecision.F64,
 )  # TF32 is what to ask for instead
 MOST_PIECES = 32  # that a thread brings in a K tile: each is an instruction or more
+FEW_PIECES = 16  # where the accumulators are 128 registers
 
 # mma.sync's share of the device's tensor rate, and what f64 reaches of its bf16 rate.
 MMA_SHARE = {ArchSku.SM90A: 0.62, ArchSku.SM100A: 0.45}
 F64_SHARE = {ArchSku.SM80: 1 / 16, ArchSku.SM90A: 1 / 15, ArchSku.SM100A: 1 / 60}
 F64_SHARE_ELSEWHERE = 1 / 128
 L2_BYTES = 40.0  # a clock and SM
+STREAMED = 0.93  # of the bandwidth, where that is the limit
 FILL = 1.0e-6  # seconds until the first tile has come
+SECOND_PASS, SLAB = 1.5e-6, 6e-8  # seconds until its first values have come and after its last; four slabs come at once
 PIECE = 12  # thread instructions that one costs
+MOST_SPLITS, LEAST_TILES = 32, 4  # parts of K, and K tiles in one
 
 
 @dataclass(frozen=True)
 class TileConfig:
-    """A CTA's tile (m, n, and the bytes of K in it), a warp's, the stages in flight, and the share of mma.sync's rate that
-    warps of this shape come to where K is long."""
+    """A CTA's tile (m, n, and the bytes of K in it), a warp's, the stages in flight, the share of mma.sync's rate that
+    warps of this shape come to where K is long, and the parts that K is split in."""
 
     m: int
     n: int
@@ -49,6 +57,7 @@ class TileConfig:
     warp_n: int
     stages: int
     share: float
+    splits: int = 1
 
     @property
     def threads(self) -> int:
@@ -58,8 +67,16 @@ class TileConfig:
     def shared_bytes(self) -> int:
         return self.stages * (self.m + self.n) * self.k_bytes
 
+    def k_split(self, gemm: Gemm) -> int:
+        """k's a split: all of K, or whole K tiles."""
+        return gemm.k if self.splits == 1 else -(-self.k_tiles(gemm) // self.splits) * self.k_bytes // gemm.a.itemsize
+
+    def k_tiles(self, gemm: Gemm) -> int:
+        return -(-gemm.k * gemm.a.itemsize // self.k_bytes)
+
     def __str__(self) -> str:
-        return f"{self.m}x{self.n}x{self.k_bytes}B/{self.warp_m}x{self.warp_n}x{self.stages}"
+        parts = f"s{self.splits}" if self.splits > 1 else ""
+        return f"{self.m}x{self.n}x{self.k_bytes}B/{self.warp_m}x{self.warp_n}x{self.stages}{parts}"
 
 
 NARROW = (  # 16-bit types and tf32
@@ -68,14 +85,18 @@ NARROW = (  # 16-bit types and tf32
     TileConfig(256, 128, 128, 64, 64, 4, 0.97),
     TileConfig(128, 256, 64, 64, 64, 4, 0.93),
     TileConfig(128, 128, 128, 64, 64, 3, 0.92),
+    TileConfig(128, 128, 64, 64, 64, 5, 0.92),
     TileConfig(128, 128, 64, 64, 32, 4, 0.85),
     TileConfig(64, 128, 128, 32, 64, 4, 0.8),
     TileConfig(64, 64, 128, 32, 32, 4, 0.65),
     TileConfig(64, 64, 64, 32, 32, 5, 0.6),
 )
 WIDE = (  # f64
-    TileConfig(64, 128, 128, 32, 32, 4, 0.95),
-    TileConfig(128, 64, 128, 32, 32, 4, 0.95),
+    TileConfig(128, 128, 128, 64, 32, 4, 0.95),
+    TileConfig(128, 128, 128, 64, 32, 3, 0.94),
+    TileConfig(128, 64, 128, 64, 32, 4, 0.94),
+    TileConfig(64, 128, 128, 32, 64, 4, 0.94),
+    TileConfig(64, 128, 128, 32, 32, 4, 0.92),
     TileConfig(64, 64, 128, 32, 32, 4, 0.9),
 )
 SYNCHRONOUS = (TileConfig(128, 128, 64, 64, 32, 1, 0.5), TileConfig(64, 64, 64, 32, 32, 1, 0.35))
@@ -125,7 +146,13 @@ def band_of(gemm: Gemm, config: TileConfig, device: DeviceSpec) -> int:
 
 
 def tiles_of(gemm: Gemm, config: TileConfig) -> int:
-    return gemm.batches * -(-gemm.m // config.m) * -(-gemm.n // config.n)
+    """Tiles of the result, those of a part of K apart."""
+    return config.splits * gemm.batches * -(-gemm.m // config.m) * -(-gemm.n // config.n)
+
+
+def most_pieces(gemm: Gemm, config: TileConfig) -> int:
+    """How many pieces a thread may bring in a K tile, beside a warp tile's accumulators."""
+    return MOST_PIECES if config.warp_m * config.warp_n * accumulator(gemm).bits <= 2**16 else FEW_PIECES
 
 
 def mma_rate(device: DeviceSpec, math: MathPrecision) -> float:
@@ -159,7 +186,7 @@ class _Mma(Candidate[Any]):
             c
             for c in every
             if c.shared_bytes <= device.shared_bytes
-            and a.pieces(c.m, c.k_bytes) + b.pieces(c.n, c.k_bytes) <= MOST_PIECES * c.threads
+            and a.pieces(c.m, c.k_bytes) + b.pieces(c.n, c.k_bytes) <= most_pieces(gemm, c) * c.threads
         ]
 
     def _sides(self, gemm: Gemm) -> tuple[Side, Side]:
@@ -167,8 +194,7 @@ class _Mma(Candidate[Any]):
 
     def cost(self, desc: Any, device: DeviceSpec, config: TileConfig) -> Cost:
         gemm: Gemm = desc.gemm
-        rate = mma_rate(device, desc.precision)
-        return _cost(gemm, device, config, self._sides(gemm), rate, tiles_of(gemm, config), gemm.k)
+        return _cost(gemm, device, config, self._sides(gemm), mma_rate(device, desc.precision))
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: TileConfig) -> PrecisionGuarantee:
         # Every tile sums a result's products in the same order, mma by mma, and a K tail's zeros leave a sum as it is: no
@@ -176,17 +202,17 @@ class _Mma(Candidate[Any]):
         each = ROUNDED if desc.precision is MathPrecision.F64 else TRUNCATED
         # One variant a device (or two with the same sums) may promise this, for selection goes by M as well.
         elsewhere = device.tier is ArchSku.SM90A and desc.precision in HALVES and takes_any_m(desc.gemm)
-        lone = self.variant == "tc_async" and not elsewhere
-        return guarantee_of(desc, desc.precision, desc.gemm.k, each=each, batch_invariant=lone)
+        lone = self.variant == "tc_async" and not elsewhere and config.splits == 1
+        return guarantee_of(
+            desc, desc.precision, config.k_split(desc.gemm), each=each, splits=config.splits, batch_invariant=lone
+        )
 
 
-def _cost(
-    gemm: Gemm, device: DeviceSpec, config: TileConfig, ways: tuple[Side, Side], rate: float, tiles: int, k: int
-) -> Cost:
-    """`tiles` tiles that each go through `k` of K: the busiest SM's time, and one tile's beginning and end."""
+def _cost(gemm: Gemm, device: DeviceSpec, config: TileConfig, ways: tuple[Side, Side], rate: float) -> Cost:
+    """The busiest SM's time, one tile's beginning and end, and where K is split the second pass."""
     size = gemm.a.itemsize
-    rounds = -(-tiles // device.sms)
-    k_tiles = max(1, -(-k * size // config.k_bytes))
+    rounds = -(-tiles_of(gemm, config) // device.sms)
+    k_tiles = max(1, -(-config.k_tiles(gemm) // config.splits))
     clock_sms = device.rate("issue") / 128  # clocks a second, all SMs together
     pieces = ways[0].pieces(config.m, config.k_bytes) + ways[1].pieces(config.n, config.k_bytes)
     flops = 2 * config.m * config.n * k_tiles * config.k_bytes // size
@@ -196,11 +222,17 @@ def _cost(
         "tensor cores": rounds * device.sms * flops / (rate * config.share * alone),
         "L2": rounds * device.sms * loaded / (L2_BYTES * clock_sms),
         "instruction issue": rounds * device.sms * pieces * k_tiles * PIECE / device.rate("issue"),
-        "bandwidth": gemm.nbytes / device.bandwidth,
+        "bandwidth": gemm.nbytes / (device.bandwidth * STREAMED),
     }
     limit = max(times, key=lambda name: times[name])
-    edges = FILL + config.m * config.n * 4 / L2_BYTES * device.sms / clock_sms  # the result is written
-    return Cost(gemm.nbytes, gemm.flops, device.overhead + times[limit] + edges, limit)
+    edges = (
+        FILL + config.m * config.n * accumulator(gemm).bits // 8 / L2_BYTES * device.sms / clock_sms
+    )  # the result is written
+    seconds = device.overhead + times[limit] + edges
+    if config.splits > 1:
+        seconds += device.overhead + SECOND_PASS + config.splits * SLAB
+        seconds += 2 * scratch_of(gemm, config.splits).nbytes / device.bandwidth
+    return Cost(gemm.nbytes, gemm.flops, seconds, limit)
 
 
 def _types(gemm: Gemm, epilogue: str, config: TileConfig) -> str:
@@ -216,28 +248,37 @@ def _problem(gemm: Gemm, epilogue: Arg, config: TileConfig, device: DeviceSpec) 
 
 
 class TcAsync(_Mma):
-    """A cp.async pipeline of 3 to 5 stages; operands are multiplied as they lie."""
+    """A cp.async pipeline of 3 to 5 stages; operands are multiplied as they lie. K is whole, or split until every SM has a
+    tile."""
 
     variant = "tc_async"
     menu, wide_menu = NARROW, WIDE
 
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[TileConfig]:
+        gemm: Gemm = desc.gemm
+        found = list(super().configs(desc, device))
+        for config in tuple(found):
+            idle = device.sms // tiles_of(gemm, config) if gemm.m * gemm.n * gemm.batches else 0
+            wanted = min(idle, config.k_tiles(gemm) // LEAST_TILES, MOST_SPLITS)
+            if wanted > 1:
+                each = -(-config.k_tiles(gemm) // wanted)
+                found.append(replace(config, splits=-(-config.k_tiles(gemm) // each)))
+        return found
+
     def lower(self, desc: Any, device: DeviceSpec, config: TileConfig) -> tuple[Step, ...]:
         gemm: Gemm = desc.gemm
-        epilogue = epilogue_type(gemm, desc.activation)
-        return (_launch(gemm, epilogue, epilogue_args(gemm), device, config, splits=1, k_per_split=gemm.k),)
+        if config.splits == 1:
+            return (_launch(gemm, epilogue_type(gemm, desc.activation), epilogue_args(gemm), device, config),)
+        first = _launch(gemm, *partial_epilogue(gemm, config.splits), device, config)
+        return (first, reduce_step(desc, gemm, config.splits))
 
 
-def _launch(
-    gemm: Gemm, kind: str, epilogue: Arg, device: DeviceSpec, config: TileConfig, *, splits: int, k_per_split: int
-) -> Launch:
-    """tc_async over `splits` ranges of K, whose results lie one after another."""
+def _launch(gemm: Gemm, kind: str, epilogue: Arg, device: DeviceSpec, config: TileConfig) -> Launch:
     a, b = sides(gemm)
     kernel = Kernel("gemm/tc_async.cu", f"tc_async<{_types(gemm, kind, config)}, {config.stages}, {a}, {b}>")
-    slab = gemm.batches * gemm.m * gemm.n
-    parts = (np.uint32(splits), np.uint32(k_per_split), np.uint64(slab))
-    grid = (tiles_of(gemm, config) * splits, 1, 1)
+    parts = (np.uint32(config.splits), np.uint32(config.k_split(gemm)), np.uint64(slab_of(gemm)))
     args = (*_problem(gemm, epilogue, config, device), *parts)
-    return Launch(kernel, grid, (config.threads, 1, 1), args, config.shared_bytes)
+    return Launch(kernel, (tiles_of(gemm, config), 1, 1), (config.threads, 1, 1), args, config.shared_bytes)
 
 
 class Tc(_Mma):
