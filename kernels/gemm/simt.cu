@@ -76,11 +76,11 @@ template <class T, class Acc, int MN, int BK, int THREADS, bool ALONG_K, int V> 
         Vec<Acc, V> x;
 #pragma unroll
         for (int v = 0; v < V; ++v) x.at[v] = convert<Acc>(held[i].at[v]);
-        if constexpr (!ALONG_K) {
+        if constexpr (!ALONG_K && V > 1) {
           store_shared(to + slab + place_of(i), x);
         } else {
 #pragma unroll
-          for (int v = 0; v < V; ++v) store_shared(to + slab + place_of(i) + v * PITCH * SIZE, Vec<Acc, 1>{x.at[v]});
+          for (int v = 0; v < V; ++v) store_shared(to + slab + place_of(i) + v * PITCH * SIZE, x.at[v]);
         }
       }
     }
@@ -97,7 +97,8 @@ template <class Acc, int SIZE, int COUNT> struct Fragment {
   static __device__ __forceinline__ void read(Acc (&x)[COUNT], u32 row) {
 #pragma unroll
     for (int i = 0; i < COUNT; i += W) {
-      const auto block = load_shared<Vec<Acc, W>>(row + offset(i) * sizeof(Acc));
+      Vec<Acc, W> block;
+      load_shared(block, row + offset(i) * sizeof(Acc));
 #pragma unroll
       for (int j = 0; j < W; ++j) x[i + j] = block.at[j];
     }

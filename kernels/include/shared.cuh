@@ -1,29 +1,23 @@
-// Shared memory by 32-bit address, 4, 8 or 16 bytes an access. Through pointers ptxas works the window's base out again and again.
+// Shared memory by 32-bit address, up to 16 bytes of f32 or f64 an access. Through pointers ptxas works the window's base out again
+// and again.
 #pragma once
 #include "dtype.cuh"
 
-template <class Words> __device__ __forceinline__ Words load_shared(u32 at) {
-  static_assert(sizeof(Words) == 8 || sizeof(Words) == 16, "two words or four");
-  Words x;
-  if constexpr (sizeof(Words) == 16) {
-    uint4& w = reinterpret_cast<uint4&>(x);
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "r"(at) : "memory");
-  } else {
-    uint2& w = reinterpret_cast<uint2&>(x);
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(w.x), "=r"(w.y) : "r"(at) : "memory");
-  }
-  return x;
+__device__ __forceinline__ void load_shared(Vec<float, 4>& x, u32 from) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.at[0]), "=f"(x.at[1]), "=f"(x.at[2]), "=f"(x.at[3]) : "r"(from) : "memory");
+}
+__device__ __forceinline__ void load_shared(Vec<float, 2>& x, u32 from) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.at[0]), "=f"(x.at[1]) : "r"(from) : "memory");
+}
+__device__ __forceinline__ void load_shared(Vec<double, 2>& x, u32 from) {
+  asm volatile("ld.shared.v2.f64 {%0, %1}, [%2];" : "=d"(x.at[0]), "=d"(x.at[1]) : "r"(from) : "memory");
 }
 
-template <class Words> __device__ __forceinline__ void store_shared(u32 at, const Words& x) {
-  static_assert(sizeof(Words) == 4 || sizeof(Words) == 8 || sizeof(Words) == 16, "one word, two or four");
-  if constexpr (sizeof(Words) == 16) {
-    const uint4& w = reinterpret_cast<const uint4&>(x);
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w) : "memory");
-  } else if constexpr (sizeof(Words) == 8) {
-    const uint2& w = reinterpret_cast<const uint2&>(x);
-    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(w.x), "r"(w.y) : "memory");
-  } else {
-    asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(reinterpret_cast<const u32&>(x)) : "memory");
-  }
+__device__ __forceinline__ void store_shared(u32 to, const Vec<float, 4>& x) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x.at[0]), "f"(x.at[1]), "f"(x.at[2]), "f"(x.at[3]) : "memory");
 }
+__device__ __forceinline__ void store_shared(u32 to, const Vec<double, 2>& x) {
+  asm volatile("st.shared.v2.f64 [%0], {%1, %2};" ::"r"(to), "d"(x.at[0]), "d"(x.at[1]) : "memory");
+}
+__device__ __forceinline__ void store_shared(u32 to, float x) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory"); }
+__device__ __forceinline__ void store_shared(u32 to, double x) { asm volatile("st.shared.f64 [%0], %1;" ::"r"(to), "d"(x) : "memory"); }

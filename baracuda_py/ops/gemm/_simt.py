@@ -81,7 +81,10 @@ TILES = {
 SKINNY = 32  # columns or fewer are turned into rows, of which there are low tiles
 SPLIT_UNIT = 64  # a split starts at a multiple, so that vectors along k stay whole
 _LEAST_K, _MOST_SPLITS = 256, 32
-_ALONE = 0.75  # of its share, for fewer CTAs an SM than are meant to cover each other's barriers
+_ALONE = (
+    0.75  # of its share, for fewer CTAs an SM than are meant to cover each other's waits; less for under four warps
+)
+_SCHEDULED = 128  # threads that give each scheduler of an SM a warp
 _STREAMED = 0.85  # of the bandwidth, for tiles that wait for each slab
 _ROUND_TRIP = 1.56e-6  # seconds of bandwidth that must be in flight
 _LATENCY = 1.5e-6  # until the first slab is there and after the last store
@@ -129,7 +132,8 @@ class Simt(Candidate[Any]):
         gemm = _oriented(desc)
         ctas = config.launched(gemm)
         deepest = -(-ctas // device.sms)  # CTAs of the SM that has most
-        share = config.share * (_ALONE if deepest < config.ctas else 1.0)
+        covered = deepest >= config.ctas
+        share = config.share * (1.0 if covered else _ALONE * min(1.0, deepest * config.threads / _SCHEDULED))
         flops = 2.0 * config.bm * config.bn * max(min(gemm.k, config.k_split(gemm.k)), 1) * deepest
         under_way = min(ctas, config.ctas * device.sms) * config.in_flight(gemm)
         streamed = min(_STREAMED, under_way / (device.bandwidth * _ROUND_TRIP))
