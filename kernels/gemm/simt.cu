@@ -3,8 +3,8 @@
 //
 // Tiling: a CTA has BM x BN of one matrix's result, a thread TM x TN of it in W x W blocks (W elements of Acc are 16 bytes) that
 // lie evenly over the tile, so that a fragment is read in whole words. K goes by slabs of BK through a ring of STAGES in shared
-// memory, k outermost: STAGES BK (BM + BN + 2 PAD) elements of Acc, 38 KB at most, one barrier a slab. Operands that hold Acc
-// come by cp.async, STAGES - 1 slabs ahead; others through registers, converted on the way.
+// memory, k outermost: STAGES BK (BM + BN + 2 PAD) elements of Acc, 38 KB at most, one barrier a slab. They come by cp.async,
+// STAGES - 1 slabs ahead; through registers where elements are converted, or vectors along k are taken apart, on the way.
 // Grid: tiles of the result in bands of GROUP rows, times `splits` ranges of K whose results lie `slab` elements apart, times
 // matrices. Bound: FMA issue, one instruction a clock: 128 of 134 are FMAs where a thread has 8 x 16.
 #include "async_copy.cuh"
@@ -147,8 +147,8 @@ template <class A, class B, int WARPS_N> struct Own {
   }
 };
 
-template <class T, class Acc, int BM, int BN, int BK, int TM, int TN, int STAGES, int CTAS, bool A_ALONG_K, int A_V, bool B_ALONG_K,
-          int B_V, class Epi>
+template <class T, class Acc, int BM, int BN, int BK, int TM, int TN, int STAGES, int CTAS, bool A_ALONG_K, int A_V,
+          bool B_ALONG_K, int B_V, class Epi>
 __global__ void __launch_bounds__(BM / TM * (BN / TN), CTAS)
 simt(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, Walk a_walk, Walk b_walk, Batch batch, u32 m, u32 n, u32 k,
      u32 tiles_m, u32 tiles_n, u32 splits, u32 k_split, i64 slab) {
