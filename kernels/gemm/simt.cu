@@ -21,9 +21,8 @@ template <class T, class Acc, int MN, int BK, int THREADS, bool ALONG_K, int V> 
   static constexpr bool ASYNC = Same<T, Acc>::value && (!ALONG_K || V == 1);  // cp.async transposes single elements only
   static constexpr int PITCH = MN + PAD, SIZE = sizeof(Acc);
   static constexpr int COUNT = MN * BK / (V * THREADS);
-  // Along k, as many lanes as fill a 32-byte sector share a row, and the warp takes neighbouring rows.
-  static constexpr int SECTOR = 32 / (V * int(sizeof(T)));
-  static constexpr int LANES = SECTOR < BK / V ? SECTOR : BK / V;
+  // Along k, eight k's or a 32-byte sector of a row at a time, and the warp takes neighbouring rows.
+  static constexpr int LANES = (sizeof(T) == 8 ? 4 : 8) / V;
   static constexpr int ROWS = ALONG_K ? THREADS / LANES : THREADS * V;  // of mn, a pass
   static constexpr int PASSES = ROWS < MN ? MN / ROWS : 1;
   static constexpr int STEP_K = (ROWS < MN ? 1 : ROWS / MN) * (ALONG_K ? LANES * V : 1);

@@ -15,7 +15,7 @@ from ...types import ArchSku, BackendKind, DeviceSpec, ElementKind, MathPrecisio
 from ._checks import admitted, launchable
 from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 from ._guarantee import ROUNDED, guarantee_of
-from ._problem import Gemm
+from ._problem import Gemm, Matrix
 from ._split import partial_epilogue, reduce_step, scratch_of, slab_of
 from ._vector import nearest_axis, vector_width
 
@@ -111,6 +111,15 @@ def _split(tile: Tile, gemm: Gemm, device: DeviceSpec) -> Tile:
     return replace(tile, splits=max(1, -(-gemm.k // replace(tile, splits=wanted).k_split(gemm.k)))) if gemm.k else tile
 
 
+def _way(tile: Tile, acc: ElementKind, matrix: Matrix, rows: int, cols: int, k_axis: int) -> tuple[bool, int]:
+    """Whether an operand is brought in along k, and how many elements at a time: a vector or one."""
+    axis, widest = nearest_axis(matrix, rows, cols), _VECTOR[acc]
+    # Vectors along k pass through registers, one slab at a time: tiles that stream want more of them under way.
+    streams = axis == k_axis and matrix.element is acc and tile.bm <= SKINNY
+    whole = not streams and vector_width(matrix, rows, cols, axis, widest) == widest
+    return axis == k_axis, widest if whole else 1
+
+
 class Simt(Candidate[Any]):
     """Any element, stride, alignment and epilogue. Where K is whole, each sum in order of K, whatever the tile; where it is
     split, gemm/reduce.cu adds the parts in order."""
@@ -159,12 +168,8 @@ class Simt(Candidate[Any]):
         epilogue, args = epilogue_type(gemm, desc.activation), epilogue_args(gemm)
         if config.splits > 1:
             epilogue, args = partial_epilogue(gemm, config.splits)
-        widest = _VECTOR[acc]
-        a_axis, b_axis = nearest_axis(gemm.a, gemm.m, gemm.k), nearest_axis(gemm.b, gemm.k, gemm.n)
-        a_wide = vector_width(gemm.a, gemm.m, gemm.k, a_axis, widest)
-        b_wide = vector_width(gemm.b, gemm.k, gemm.n, b_axis, widest)
-        # Half a vector is as good as none: one instantiation fewer.
-        loads = [(a_axis == 1, a_wide if a_wide == widest else 1), (b_axis == 0, b_wide if b_wide == widest else 1)]
+        ways = ((gemm.a, gemm.m, gemm.k, 1), (gemm.b, gemm.k, gemm.n, 0))
+        loads = [_way(config, acc, matrix, rows, cols, k_axis) for matrix, rows, cols, k_axis in ways]
         shape = (config.bm, config.bn, config.bk, config.tm, config.tn, config.stages, config.ctas)
         flags = (f"{str(along_k).lower()}, {wide}" for along_k, wide in loads)
         types = f"{gemm.a.element.cuda}, {acc.cuda}"
