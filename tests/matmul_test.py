@@ -620,6 +620,21 @@ def test_tf32_is_worth_less_than_f32_and_says_so() -> None:
     assert strict.desc.precision is MathPrecision.F32
 
 
+@pytest.mark.parametrize("shape", [(16, 4096, 14336), (4096, 16, 14336), (64, 64, 16384)], ids=str)
+def test_split_k_is_not_batch_invariant(shape: tuple[int, int, int]) -> None:
+    """Strict f32: what splits K takes scratch and two kernels, and steps back where batch invariance is asked for."""
+    m, n, k = shape
+    desc = bp.MatmulDescriptor((m, k), (k, n), "f32", "f32")
+    fast = bp.MatmulPlan.select(desc, bp.PlanPreference(variant="simt"), device="h200")
+    assert not fast.precision_guarantee.batch_invariant and fast.precision_guarantee.deterministic
+    assert len(fast.kernels) == 2
+    assert fast.workspace_size % (m * n * 4) == 0 and fast.workspace_size >= 2 * m * n * 4
+    whole = bp.MatmulPlan.select(desc, bp.PlanPreference(variant="simt", batch_invariant=True), device="h200")
+    assert whole.precision_guarantee.batch_invariant
+    assert len(whole.kernels) == 1 and whole.workspace_size == 0
+    assert fast.cost.seconds < whole.cost.seconds
+
+
 # ---- plans as values -------------------------------------------------------------------------------------------------
 
 

@@ -1,74 +1,86 @@
 // Matrix products on the FMA pipes, for operands of any element, stride and alignment: each sum runs over K in order, in
 // IEEE FMAs of Acc, whatever the tile.
 //
-// A CTA has a tile of BM x BN, a thread TM x TN of it in W x W blocks (W elements of Acc are 16 bytes) that lie evenly over the
-// tile, so that a fragment is read in whole words. K goes by slabs of BK through two buffers in shared memory, k outermost:
-// 2 BK (BM + BN + 2 PAD) elements of Acc, 33 KB at most. A slab's successor is fetched into registers before its products
-// are formed and staged after them. Bound: FMA issue.
+// Tiling: a CTA has BM x BN of one matrix's result, a thread TM x TN of it in W x W blocks (W elements of Acc are 16 bytes) that
+// lie evenly over the tile, so that a fragment is read in whole words. K goes by slabs of BK through a ring of STAGES in shared
+// memory, k outermost: STAGES BK (BM + BN + 2 PAD) elements of Acc, 38 KB at most, one barrier a slab. They come by cp.async,
+// STAGES - 1 slabs ahead; through registers where elements are converted, or vectors along k are taken apart, on the way.
+// Grid: tiles of the result in bands of GROUP rows, times `splits` ranges of K whose results lie `slab` elements apart, times
+// matrices. Bound: FMA issue, one instruction a clock: 128 of 134 are FMAs where a thread has 8 x 16.
+#include "async_copy.cuh"
 #include "epilogue.cuh"
+#include "shared.cuh"
 
 constexpr int PAD = 4;          // elements a row of shared memory: a transposed store then meets every bank once
 constexpr u32 GROUP = 8;        // rows of tiles that run side by side, for the sake of L2
 constexpr int LANES_M = 4, LANES_N = 8;
 
-// One operand's way from global to shared memory: MN x BK elements a slab, V at a time along k or along mn.
+// One operand's way from global to shared memory: MN x BK elements a slab, V at a time along k or along mn. What lies beyond MN
+// is a copy of the last row there is: it reaches only results that are not stored.
 template <class T, class Acc, int MN, int BK, int THREADS, bool ALONG_K, int V> struct Loader {
+  static constexpr bool ASYNC = Same<T, Acc>::value && (!ALONG_K || V == 1);  // cp.async transposes single elements only
+  static constexpr int PITCH = MN + PAD, SIZE = sizeof(Acc);
   static constexpr int COUNT = MN * BK / (V * THREADS);
-  static constexpr int PITCH = MN + PAD;
-  // Along k, as many lanes as fill a 32-byte sector share a row, and the warp takes neighbouring rows.
-  static constexpr int SECTOR = 32 / (V * int(sizeof(T)));
-  static constexpr int LANES = SECTOR < BK / V ? SECTOR : BK / V;
-  static constexpr int ROWS = THREADS / LANES;
+  // Along k, eight k's or a 32-byte sector of a row at a time, and the warp takes neighbouring rows.
+  static constexpr int LANES = (sizeof(T) == 8 ? 4 : 8) / V;
+  static constexpr int ROWS = ALONG_K ? THREADS / LANES : THREADS * V;  // of mn, a pass
   static constexpr int PASSES = ROWS < MN ? MN / ROWS : 1;
-  static constexpr int STEP_K = ALONG_K ? (ROWS < MN ? 1 : ROWS / MN) * LANES * V : THREADS * V / MN;
+  static constexpr int STEP_K = (ROWS < MN ? 1 : ROWS / MN) * (ALONG_K ? LANES * V : 1);
   static_assert(COUNT * V * THREADS == MN * BK && COUNT > 0, "a slab is a whole number of vectors a thread");
-  static_assert(ALONG_K || THREADS * V % MN == 0, "a thread keeps its place along mn");
 
-  const T* from;
-  i64 stride_mn, stride_k;
-  i32 left_mn;  // what there is from the thread's first element on
-  Acc* to;
-  Vec<T, V> held[COUNT];
+  const T* from[PASSES];
+  i64 stride_k;
+  u32 to;
+  Vec<T, V> held[ASYNC ? 1 : COUNT];
 
-  // `tile` is the operand's first element of the tile, `mn` what there is from there on.
-  __device__ __forceinline__ Loader(const T* tile, i64 stride_mn, i64 stride_k, u32 mn, Acc (*staged)[PITCH])
-      : stride_mn(ALONG_K || V == 1 ? stride_mn : 1), stride_k(!ALONG_K || V == 1 ? stride_k : 1) {
-    from = tile + i64(own_mn()) * this->stride_mn + i64(own_k()) * this->stride_k;
-    left_mn = i32(mn - own_mn());
-    to = &staged[own_k()][own_mn()];
-  }
-
-  static __device__ __forceinline__ u32 own_mn() { return ALONG_K ? threadIdx.x / LANES % MN : threadIdx.x % (MN / V) * V; }
-  static __device__ __forceinline__ u32 own_k() {
-    return ALONG_K ? (threadIdx.x / (LANES * MN) * LANES + threadIdx.x % LANES) * V : threadIdx.x / (MN / V);
-  }
-  static __device__ __forceinline__ constexpr int mn_of(int i) { return ALONG_K ? i % PASSES * ROWS : 0; }
-  static __device__ __forceinline__ constexpr int k_of(int i) { return ALONG_K ? i / PASSES * STEP_K : i * STEP_K; }
-
-  // Reads the first `ks` k's of the next slab, zeros for what lies outside. Vectors never straddle an end.
-  __device__ __forceinline__ void fetch(u32 ks = BK) {
+  // `operand` begins at the first k; the tile at `first` of `extent` along mn.
+  __device__ __forceinline__ Loader(const T* operand, i64 stride_mn, i64 stride_k, u32 first, u32 extent, u32 ring)
+      : stride_k(!ALONG_K || V == 1 ? stride_k : 1), to(ring + (own_k() * PITCH + own_mn()) * SIZE) {
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) {
-      held[i] = Vec<T, V>{};
-      if (mn_of(i) < left_mn && (ks == BK || own_k() + k_of(i) < ks))
-        held[i] = *reinterpret_cast<const Vec<T, V>*>(from + mn_of(i) * stride_mn + k_of(i) * stride_k);
+    for (int p = 0; p < PASSES; ++p) {
+      const u32 mn = min(first + own_mn() + p * ROWS, extent - (ALONG_K ? 1 : V));
+      from[p] = operand + i64(mn) * (ALONG_K || V == 1 ? stride_mn : 1) + i64(own_k()) * this->stride_k;
     }
-    from += ks * stride_k;
   }
 
-  __device__ __forceinline__ void stage(u32 buffer) const {
-    Acc* const slab = to + buffer * (BK * PITCH);
+  static __device__ __forceinline__ u32 own_mn() { return ALONG_K ? threadIdx.x / LANES % MN : threadIdx.x * V % MN; }
+  static __device__ __forceinline__ u32 own_k() {
+    return ALONG_K ? (threadIdx.x / (LANES * MN) * LANES + threadIdx.x % LANES) * V : threadIdx.x * V / MN;
+  }
+  static __device__ __forceinline__ constexpr int k_of(int i) { return i / PASSES * STEP_K; }
+  static __device__ __forceinline__ constexpr int place_of(int i) { return (k_of(i) * PITCH + i % PASSES * ROWS) * SIZE; }
+
+  // Starts the next slab on its way to `slab` elements into the ring: its first `ks` k's, zeros for the others. Vectors never
+  // straddle an end.
+  __device__ __forceinline__ void fetch(u32 slab, u32 ks = BK) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
-      Vec<Acc, V> x;
+      const T* const at = from[i % PASSES] + k_of(i) * stride_k;
+      const bool there = ks == BK || own_k() + k_of(i) < ks;
+      if constexpr (ASYNC) copy_async<V * SIZE>(to + slab + place_of(i), at, there ? V * SIZE : 0);
+      else held[i] = there ? *reinterpret_cast<const Vec<T, V>*>(at) : Vec<T, V>{};
+    }
+  }
+
+  __device__ __forceinline__ void advance(u32 ks = BK) {
 #pragma unroll
-      for (int v = 0; v < V; ++v) x.at[v] = convert<Acc>(held[i].at[v]);
-      Acc* const place = slab + k_of(i) * PITCH + mn_of(i);
-      if constexpr (!ALONG_K) {
-        *reinterpret_cast<Vec<Acc, V>*>(place) = x;
-      } else {
+    for (int p = 0; p < PASSES; ++p) from[p] += ks * stride_k;
+  }
+
+  // Puts down what came through registers.
+  __device__ __forceinline__ void stage(u32 slab) const {
+    if constexpr (!ASYNC) {
 #pragma unroll
-        for (int v = 0; v < V; ++v) place[v * PITCH] = x.at[v];
+      for (int i = 0; i < COUNT; ++i) {
+        Vec<Acc, V> x;
+#pragma unroll
+        for (int v = 0; v < V; ++v) x.at[v] = convert<Acc>(held[i].at[v]);
+        if constexpr (!ALONG_K && V > 1) {
+          store_shared(to + slab + place_of(i), x);
+        } else {
+#pragma unroll
+          for (int v = 0; v < V; ++v) store_shared(to + slab + place_of(i) + v * PITCH * SIZE, x.at[v]);
+        }
       }
     }
   }
@@ -81,25 +93,41 @@ template <class Acc, int SIZE, int COUNT> struct Fragment {
   static constexpr int APART = SIZE / (COUNT / W);
 
   static __device__ __forceinline__ constexpr u32 offset(int i) { return i / W * APART + i % W; }
-  static __device__ __forceinline__ void read(Acc (&x)[COUNT], const Acc* row) {
+  static __device__ __forceinline__ void read(Acc (&x)[COUNT], u32 row) {
 #pragma unroll
     for (int i = 0; i < COUNT; i += W) {
-      const Vec<Acc, W> block = *reinterpret_cast<const Vec<Acc, W>*>(row + offset(i));
+      Vec<Acc, W> block;
+      load_shared(block, row + offset(i) * sizeof(Acc));
 #pragma unroll
       for (int j = 0; j < W; ++j) x[i + j] = block.at[j];
     }
   }
 };
 
+// To and fro along the shorter side: each FMA shares an operand with the one before, which saves a read of the register file.
+// Only so do two banks feed an FMA a clock.
+template <class Acc, int TM, int TN>
+__device__ __forceinline__ void multiply(Acc (&acc)[TM][TN], const Acc (&x)[TM], const Acc (&y)[TN]) {
+  constexpr int SHORT = TM < TN ? TM : TN;
+#pragma unroll
+  for (int t = 0; t < TM * TN; ++t) {
+    const int slow = t / SHORT, fast = slow % 2 ? SHORT - 1 - t % SHORT : t % SHORT;
+    const int i = TM < TN ? fast : slow, j = TM < TN ? slow : fast;
+    acc[i][j] = fma(x[i], y[j], acc[i][j]);
+  }
+}
+
 // What a CTA and a thread of it have to do. The special registers are read again at each use, so that nothing of this takes a
 // register through the main loop.
 template <int BM, int BN> struct Tile {
-  u32 matrix, m, n;
-  __device__ __forceinline__ Tile(u32 tiles_m, u32 tiles_n) {
+  u32 matrix, split, m, n;
+  __device__ __forceinline__ Tile(u32 tiles_m, u32 tiles_n, u32 splits) {
     u32 id;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(id));
-    matrix = id / (tiles_m * tiles_n);
-    const u32 tile = id - matrix * (tiles_m * tiles_n);
+    const u32 rest_of_grid = id / (tiles_m * tiles_n);
+    const u32 tile = id - rest_of_grid * (tiles_m * tiles_n);
+    matrix = rest_of_grid / splits;
+    split = rest_of_grid - matrix * splits;
     const u32 first = tile / (GROUP * tiles_n) * GROUP, rest = tile - first * tiles_n;
     const u32 height = min(GROUP, tiles_m - first), column = rest / height;
     m = (first + rest - column * height) * BM;
@@ -118,62 +146,82 @@ template <class A, class B, int WARPS_N> struct Own {
   }
 };
 
-template <class T, class Acc, int BM, int BN, int BK, int TM, int TN, int CTAS, bool A_ALONG_K, int A_V, bool B_ALONG_K, int B_V,
-          class Epi>
+template <class T, class Acc, int BM, int BN, int BK, int TM, int TN, int STAGES, int CTAS, bool A_ALONG_K, int A_V,
+          bool B_ALONG_K, int B_V, class Epi>
 __global__ void __launch_bounds__(BM / TM * (BN / TN), CTAS)
 simt(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, Walk a_walk, Walk b_walk, Batch batch, u32 m, u32 n, u32 k,
-     u32 tiles_m, u32 tiles_n) {
+     u32 tiles_m, u32 tiles_n, u32 splits, u32 k_split, i64 slab) {
   constexpr int THREADS = BM / TM * (BN / TN);
   constexpr int WARPS_N = BN / TN / LANES_N;
-  constexpr int UNROLL = TM * TN * int(sizeof(Acc)) < 256 ? BK : 2;  // from further on ptxas reads ahead into spills
   using LoaderA = Loader<T, Acc, BM, BK, THREADS, A_ALONG_K, A_V>;
   using LoaderB = Loader<T, Acc, BN, BK, THREADS, B_ALONG_K, B_V>;
   using FragmentA = Fragment<Acc, BM, TM>;
   using FragmentB = Fragment<Acc, BN, TN>;
-  alignas(16) __shared__ Acc staged_a[2][BK][LoaderA::PITCH], staged_b[2][BK][LoaderB::PITCH];
+  constexpr u32 PITCH_A = LoaderA::PITCH * sizeof(Acc), PITCH_B = LoaderB::PITCH * sizeof(Acc);
+  constexpr u32 STAGE = BK * (PITCH_A + PITCH_B), RING = STAGES * STAGE;
+  alignas(16) __shared__ u8 memory[RING];
+  const u32 ring = shared_address(memory);
 
-  const Tile<BM, BN> tile(tiles_m, tiles_n);
+  const Tile<BM, BN> tile(tiles_m, tiles_n, splits);
   const BatchIndex at = batch.locate(tile.matrix);
-  LoaderA from_a(a + a_walk.enter(at) + a_walk.at(tile.m, 0), a_walk.row, a_walk.col, m - tile.m, staged_a[0]);
-  LoaderB from_b(b + b_walk.enter(at) + b_walk.at(0, tile.n), b_walk.col, b_walk.row, n - tile.n, staged_b[0]);
+  const u32 k_begin = tile.split * k_split, ks = k_begin < k ? min(k - k_begin, k_split) : 0;
+  LoaderA from_a(a + a_walk.enter(at) + a_walk.at(0, k_begin), a_walk.row, a_walk.col, tile.m, m, ring);
+  LoaderB from_b(b + b_walk.enter(at) + b_walk.at(k_begin, 0), b_walk.col, b_walk.row, tile.n, n, ring + BK * PITCH_A);
   const Own<FragmentA, FragmentB, WARPS_N> own;
+  const auto next = [](u32 slab) { return slab + STAGE == RING ? 0 : slab + STAGE; };
 
-  Acc acc[TM][TN] = {};
-  // The slab that may be a part of one comes first: the others need no test.
-  const u32 part = k ? (k - 1) % BK + 1 : 0;
-  from_a.fetch(part);
-  from_b.fetch(part);
-  from_a.stage(0);
-  from_b.stage(0);
-  __syncthreads();
-  u32 buffer = 0;
-  for (u32 slabs = (k + BK - 1) / BK; slabs; --slabs) {
-    if (slabs > 1) {
-      from_a.fetch();
-      from_b.fetch();
-    }
-    const Acc *row_a = &staged_a[buffer][0][own.m], *row_b = &staged_b[buffer][0][own.n];
-#pragma unroll UNROLL
-    for (int kk = 0; kk < BK; ++kk, row_a += LoaderA::PITCH, row_b += LoaderB::PITCH) {
-      Acc x[TM], y[TN];
-      FragmentA::read(x, row_a);
-      FragmentB::read(y, row_b);
+  const u32 slabs = (ks + BK - 1) / BK;
 #pragma unroll
-      for (int i = 0; i < TM; ++i)
-#pragma unroll
-        for (int j = 0; j < TN; ++j) acc[i][j] = fma(x[i], y[j], acc[i][j]);
+  for (int s = 0; s < STAGES - 1; ++s) {
+    if (s < slabs) {
+      // The slab that may be a part of one comes first: the others need no test.
+      const u32 part = s ? BK : (ks - 1) % BK + 1;
+      from_a.fetch(s * STAGE, part);
+      from_b.fetch(s * STAGE, part);
+      from_a.stage(s * STAGE);
+      from_b.stage(s * STAGE);
+      from_a.advance(part);
+      from_b.advance(part);
     }
-    buffer ^= 1;
-    if (slabs > 1) {
-      from_a.stage(buffer);
-      from_b.stage(buffer);
-    }
-    __syncthreads();
+    commit_copies();
   }
 
+  // A slab's last products are formed after the barrier that opens the next one (the first time they are zeros), so that there is
+  // work while the first fragments come.
+  Acc acc[TM][TN] = {}, x[2][TM] = {}, y[2][TN] = {};
+  u32 read = 0, write = (STAGES - 1) * STAGE;
+#pragma unroll 1
+  for (u32 left = slabs; left; --left) {
+    await_copies<STAGES - 2>();
+    __syncthreads();
+    const bool more = left >= STAGES;
+    if (more) {
+      from_a.fetch(write);
+      from_b.fetch(write);
+    }
+    commit_copies();
+    const u32 row_a = ring + read + own.m * sizeof(Acc), row_b = ring + read + BK * PITCH_A + own.n * sizeof(Acc);
+#pragma unroll
+    for (int kk = 0; kk < BK; ++kk) {
+      FragmentA::read(x[kk % 2], row_a + kk * PITCH_A);
+      FragmentB::read(y[kk % 2], row_b + kk * PITCH_B);
+      multiply(acc, x[(kk + 1) % 2], y[(kk + 1) % 2]);
+    }
+    if (more) {
+      from_a.stage(write);
+      from_b.stage(write);
+    }
+    from_a.advance();
+    from_b.advance();
+    read = next(read);
+    write = next(write);
+  }
+  multiply(acc, x[1], y[1]);
+
   // One row a turn, the others moved up, so that the epilogue's code is there once and not TM times.
-  const Tile<BM, BN> done(tiles_m, tiles_n);
+  const Tile<BM, BN> done(tiles_m, tiles_n, splits);
   const Own<FragmentA, FragmentB, WARPS_N> mine;
+  epilogue.out += done.split * slab;
   const Epi out = epilogue.enter(batch.locate(done.matrix));
 #pragma unroll 1
   for (int i = 0; i < TM; ++i) {

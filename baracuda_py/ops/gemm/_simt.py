@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from ...types import ArchSku, BackendKind, DeviceSpec, ElementKind, MathPrecisio
 from ._checks import admitted, launchable
 from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 from ._guarantee import ROUNDED, guarantee_of
-from ._problem import Gemm
+from ._problem import Gemm, Matrix
+from ._split import partial_epilogue, reduce_step, scratch_of, slab_of
 from ._vector import nearest_axis, vector_width
 
 __all__ = ["MATHS", "Simt", "fma_rate"]
@@ -26,19 +28,22 @@ _SLOW_F64 = (ArchSku.SM89, ArchSku.SM120)
 
 @dataclass(frozen=True)
 class Tile:
-    """BM x BN of the result and BK of K a CTA, TM x TN a thread, the CTAs an SM that registers are bounded for, and the
-    share of the FMA rate that a full SM reaches."""
+    """BM x BN of the result and BK of K a CTA, TM x TN a thread, the slabs of the ring, the CTAs an SM that registers are
+    bounded for, and the share of the FMA rate that a full SM reaches; into how many parts K is split."""
 
     bm: int
     bn: int
     bk: int
     tm: int
     tn: int
+    stages: int
     ctas: int
     share: float
+    splits: int = 1
 
     def __str__(self) -> str:
-        return f"{self.bm}x{self.bn}x{self.bk}"
+        split = f"s{self.splits}" if self.splits > 1 else ""
+        return f"{self.bm}x{self.bn}x{self.bk}/{self.tm}x{self.tn}{split}"
 
     @property
     def threads(self) -> int:
@@ -48,19 +53,40 @@ class Tile:
         """Tiles down and across."""
         return -(-gemm.m // self.bm), -(-gemm.n // self.bn)
 
+    def launched(self, gemm: Gemm) -> int:
+        """CTAs."""
+        down, across = self.count(gemm)
+        return down * across * gemm.batches * self.splits
 
-# Shares: FMAs among the instructions of the main loop (0.84 for 128x128), less where shared memory sets the pace.
+    def in_flight(self, gemm: Gemm) -> int:
+        """Bytes of the operands under way to a CTA."""
+        return (self.stages - 1) * self.bk * (self.bm + self.bn) * gemm.a.itemsize
+
+    def k_split(self, k: int) -> int:
+        """k's a split, whole slabs."""
+        return -(-k // (self.splits * SPLIT_UNIT)) * SPLIT_UNIT
+
+
+# Shares: FMAs among the instructions of the main loop, less where shared memory sets the pace.
 TILES = {
     ElementKind.F32: (
-        Tile(128, 128, 8, 8, 8, 2, 0.82), Tile(128, 64, 16, 8, 4, 2, 0.75), Tile(64, 64, 16, 4, 4, 3, 0.6),
-        Tile(32, 32, 16, 4, 2, 4, 0.35),
+        Tile(128, 256, 8, 8, 16, 3, 1, 0.91), Tile(128, 128, 8, 8, 16, 3, 2, 0.9), Tile(128, 64, 8, 8, 8, 3, 3, 0.85),
+        Tile(64, 64, 16, 4, 4, 3, 3, 0.6), Tile(32, 128, 16, 8, 8, 3, 4, 0.8), Tile(16, 128, 16, 4, 8, 3, 4, 0.75),
+        Tile(32, 32, 16, 4, 2, 3, 4, 0.35),
     ),
     ElementKind.F64: (
-        Tile(128, 64, 8, 8, 4, 1, 0.85), Tile(64, 64, 8, 4, 4, 2, 0.7), Tile(32, 32, 16, 4, 2, 3, 0.4),
+        Tile(128, 64, 8, 8, 4, 3, 1, 0.85), Tile(64, 64, 8, 4, 4, 3, 2, 0.7), Tile(32, 32, 16, 4, 2, 3, 3, 0.4),
     ),
 }  # fmt: skip
-_ALONE = 0.75  # of its share, for a single CTA that waits at its own barriers
-_STREAMED = 0.7  # of the bandwidth, for tiles that wait for each slab
+SKINNY = 32  # columns or fewer are turned into rows, of which there are low tiles
+SPLIT_UNIT = 64  # a split starts at a multiple, so that vectors along k stay whole
+_LEAST_K, _MOST_SPLITS = 256, 32
+_ALONE = (
+    0.75  # of its share, for fewer CTAs an SM than are meant to cover each other's waits; less for under four warps
+)
+_SCHEDULED = 128  # threads that give each scheduler of an SM a warp
+_STREAMED = 0.85  # of the bandwidth, for tiles that wait for each slab
+_ROUND_TRIP = 1.56e-6  # seconds of bandwidth that must be in flight
 _LATENCY = 1.5e-6  # until the first slab is there and after the last store
 
 
@@ -71,57 +97,87 @@ def fma_rate(element: ElementKind, device: DeviceSpec) -> float:
     return device.rate("f32")
 
 
+@lru_cache(maxsize=1024)
+def _oriented(desc: Any) -> Gemm:
+    """The problem with few columns as one with few rows."""
+    gemm: Gemm = desc.gemm
+    return gemm.swapped if gemm.n <= SKINNY and gemm.n < gemm.m else gemm
+
+
+def _split(tile: Tile, gemm: Gemm, device: DeviceSpec) -> Tile:
+    """The tile with K in as many parts as fill the SMs once, none of them empty."""
+    room = device.sms * tile.ctas // max(1, tile.launched(gemm))
+    wanted = max(1, min(room, gemm.k // _LEAST_K, _MOST_SPLITS))
+    return replace(tile, splits=max(1, -(-gemm.k // replace(tile, splits=wanted).k_split(gemm.k)))) if gemm.k else tile
+
+
+def _way(tile: Tile, acc: ElementKind, matrix: Matrix, rows: int, cols: int, k_axis: int) -> tuple[bool, int]:
+    """Whether an operand is brought in along k, and how many elements at a time: a vector or one."""
+    axis, widest = nearest_axis(matrix, rows, cols), _VECTOR[acc]
+    # Vectors along k pass through registers, one slab at a time: tiles that stream want more of them under way.
+    streams = axis == k_axis and matrix.element is acc and tile.bm <= SKINNY
+    whole = not streams and vector_width(matrix, rows, cols, axis, widest) == widest
+    return axis == k_axis, widest if whole else 1
+
+
 class Simt(Candidate[Any]):
-    """Any element, stride, alignment and epilogue; each sum in order of K, whatever the tile."""
+    """Any element, stride, alignment and epilogue. Where K is whole, each sum in order of K, whatever the tile; where it is
+    split, gemm/reduce.cu adds the parts in order."""
 
     variant = "simt"
     backend = BackendKind.BESPOKE
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
-        smallest = TILES[accumulator(desc.gemm)][-1]
-        down, across = smallest.count(desc.gemm)
-        return admitted(desc, self.variant, MATHS) and launchable(down * across * desc.gemm.batches)
+        return admitted(desc, self.variant, MATHS) and launchable(
+            min(tile.launched(_oriented(desc)) for tile in TILES[accumulator(desc.gemm)])
+        )
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Tile]:
-        return TILES[accumulator(desc.gemm)]
+        gemm = _oriented(desc)
+        whole = [tile for tile in TILES[accumulator(gemm)] if launchable(tile.launched(gemm))]
+        return dict.fromkeys((*whole, *(_split(tile, gemm, device) for tile in whole)))
 
     def cost(self, desc: Any, device: DeviceSpec, config: Tile) -> Cost:
-        gemm = desc.gemm
-        down, across = config.count(gemm)
-        deepest = -(-down * across * gemm.batches // device.sms)  # tiles of the SM that has most
-        share = config.share * (_ALONE if deepest == 1 else 1.0)
-        flops = 2.0 * config.bm * config.bn * max(gemm.k, 1) * deepest
+        gemm = _oriented(desc)
+        ctas = config.launched(gemm)
+        deepest = -(-ctas // device.sms)  # CTAs of the SM that has most
+        covered = deepest >= config.ctas
+        share = config.share * (1.0 if covered else _ALONE * min(1.0, deepest * config.threads / _SCHEDULED))
+        flops = 2.0 * config.bm * config.bn * max(min(gemm.k, config.k_split(gemm.k)), 1) * deepest
+        under_way = min(ctas, config.ctas * device.sms) * config.in_flight(gemm)
+        streamed = min(_STREAMED, under_way / (device.bandwidth * _ROUND_TRIP))
         times = {
             "FMA issue": flops * device.sms / (fma_rate(accumulator(gemm), device) * share),
-            "bandwidth": gemm.nbytes / (device.bandwidth * _STREAMED),
+            "bandwidth": gemm.nbytes / (device.bandwidth * streamed) if ctas else 0.0,
         }
         limit = max(times, key=lambda name: times[name])
-        return Cost(gemm.nbytes, gemm.flops, device.overhead + _LATENCY + times[limit], limit)
+        seconds = device.overhead + _LATENCY + times[limit]
+        if config.splits > 1:
+            seconds += device.overhead + _LATENCY + 2 * scratch_of(gemm, config.splits).nbytes / device.bandwidth
+        return Cost(gemm.nbytes, gemm.flops, seconds, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:
         # Only strict f32 has no other variant that selection might take for another M, with another order of sums.
-        lone = desc.precision is MathPrecision.F32
-        return guarantee_of(desc, desc.precision, desc.gemm.k, each=ROUNDED, batch_invariant=lone)
+        lone = desc.precision is MathPrecision.F32 and config.splits == 1
+        k = min(desc.gemm.k, config.k_split(desc.gemm.k))
+        return guarantee_of(desc, desc.precision, k, each=ROUNDED, splits=config.splits, batch_invariant=lone)
 
     def lower(self, desc: Any, device: DeviceSpec, config: Tile) -> tuple[Step, ...]:
-        gemm = desc.gemm
+        gemm = _oriented(desc)
         acc = accumulator(gemm)
-        widest = _VECTOR[acc]
-        a_axis, b_axis = nearest_axis(gemm.a, gemm.m, gemm.k), nearest_axis(gemm.b, gemm.k, gemm.n)
-        a_wide = vector_width(gemm.a, gemm.m, gemm.k, a_axis, widest)
-        b_wide = vector_width(gemm.b, gemm.k, gemm.n, b_axis, widest)
-        # Half a vector is as good as none: one instantiation fewer.
-        loads = [(a_axis == 1, a_wide if a_wide == widest else 1), (b_axis == 0, b_wide if b_wide == widest else 1)]
-        shape = (config.bm, config.bn, config.bk, config.tm, config.tn, config.ctas)
+        epilogue, args = epilogue_type(gemm, desc.activation), epilogue_args(gemm)
+        if config.splits > 1:
+            epilogue, args = partial_epilogue(gemm, config.splits)
+        ways = ((gemm.a, gemm.m, gemm.k, 1), (gemm.b, gemm.k, gemm.n, 0))
+        loads = [_way(config, acc, matrix, rows, cols, k_axis) for matrix, rows, cols, k_axis in ways]
+        shape = (config.bm, config.bn, config.bk, config.tm, config.tn, config.stages, config.ctas)
         flags = (f"{str(along_k).lower()}, {wide}" for along_k, wide in loads)
         types = f"{gemm.a.element.cuda}, {acc.cuda}"
-        entry = f"simt<{types}, {', '.join(map(str, (*shape, *flags)))}, {epilogue_type(gemm, desc.activation)}>"
-        down, across = config.count(gemm)
-        extents = (np.uint32(x) for x in (gemm.m, gemm.n, gemm.k, down, across))
-        return (
-            Launch(
-                Kernel("gemm/simt.cu", entry), (down * across * gemm.batches, 1, 1), (config.threads, 1, 1),
-                (Ptr(gemm.a.operand), Ptr(gemm.b.operand), epilogue_args(gemm), walk(gemm.a), walk(gemm.b), batch_struct(gemm),
-                 *extents),
-            ),
+        entry = f"simt<{types}, {', '.join(map(str, (*shape, *flags)))}, {epilogue}>"
+        extents = (gemm.m, gemm.n, gemm.k, *config.count(gemm), config.splits, config.k_split(gemm.k))
+        first = Launch(
+            Kernel("gemm/simt.cu", entry), (config.launched(gemm), 1, 1), (config.threads, 1, 1),
+            (Ptr(gemm.a.operand), Ptr(gemm.b.operand), args, walk(gemm.a), walk(gemm.b), batch_struct(gemm),
+             *(np.uint32(x) for x in extents), np.int64(slab_of(gemm))),
         )  # fmt: skip
+        return (first, reduce_step(desc, gemm, config.splits)) if config.splits > 1 else (first,)
