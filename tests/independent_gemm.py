@@ -71,6 +71,25 @@ def _vectors(a: Array, b: Array, at: Index) -> tuple[Array, Array]:
     return (first if row is None else first[row]), (second if column is None else second[:, column])
 
 
+def _scaled_vectors(arrays: dict[str, Array], at: Index) -> tuple[Array, Array]:
+    """The same with the scales of fp8 operands, each looked up for its own row, column and 128 of k."""
+    row, column = _vectors(arrays["a"], arrays["b"], at)
+
+    def scales(name: str, place: int, extent: int, along_k: int) -> Array:
+        grid = np.atleast_2d(arrays[name])
+        lead = at[len(at) - grid.ndim : -2]
+        matrix = grid[tuple(0 if extent == 1 else i for i, extent in zip(lead, grid.shape))]
+        lines = np.moveaxis(matrix, along_k, 1)  # [M, 1], [M, K/128]; of b [N, 1], [N/128, K/128]
+        own = lines[0 if len(lines) == 1 else place if len(lines) == extent else place // 128]
+        return np.asarray([own[min(k // 128, len(own) - 1)] for k in range(row.size)], np.float64)
+
+    if "scale_a" in arrays:
+        row = row.astype(np.float64) * scales("scale_a", at[-2], arrays["a"].shape[-2], 1)
+    if "scale_b" in arrays:
+        column = column.astype(np.float64) * scales("scale_b", at[-1], arrays["b"].shape[-1], 0)
+    return row, column
+
+
 def terms_at(desc: Any, arrays: dict[str, Array], at: Index) -> Terms:
     """The operands of one element. An absent addend is 0, and so is c where beta is: it is not read. Nor is a product read
     where alpha is 0."""
@@ -79,7 +98,7 @@ def terms_at(desc: Any, arrays: dict[str, Array], at: Index) -> Terms:
         x = arrays.get(name)
         return 0.0 if x is None else float(np.broadcast_to(x, desc.shape)[at])
 
-    row, column = _vectors(arrays["a"], arrays["b"], at)
+    row, column = _scaled_vectors(arrays, at)
     c = addend("c") if desc.beta else 0.0
     return Terms(row, column, desc.alpha, desc.beta, c, addend("bias"), addend("residual"))
 

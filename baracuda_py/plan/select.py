@@ -76,9 +76,11 @@ def choose(answers: Sequence[Assessment], op: str, pref: PlanPreference, device:
         raise UnsupportedError(
             f"{op}: no variant is called {pref.variant!r}", f"choose among {', '.join(dict.fromkeys(known))}"
         )
-    reasons = dict.fromkeys(
-        f"{a.candidate.variant}: {a.feasibility.reason}"
-        + (f" (mend: {a.feasibility.mend})" if a.feasibility.mend else "")
-        for a in answers
-    )
-    raise UnsupportedError(f"{op}: no kernel for {device} serves this problem and preference. " + "; ".join(reasons))
+    reasons: dict[str, list[str]] = {}  # variants that give the same one speak together
+    for a in answers:
+        mend = f" (mend: {a.feasibility.mend})" if a.feasibility.mend else ""
+        named = reasons.setdefault(f"{a.feasibility.reason}{mend}", [])
+        if a.candidate.variant not in named:
+            named.append(a.candidate.variant)
+    told = "; ".join(f"{', '.join(named)}: {reason}" for reason, named in reasons.items())
+    raise UnsupportedError(f"{op}: no kernel for {device} serves this problem and preference. {told}")

@@ -42,6 +42,52 @@ def matmul(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
         a, b = values(rng, (65, 129), ElementKind.F32, 1.0), values(rng, (129, 72), ElementKind.F32, 1.0)
         yield Sample("tf32", {"a": a, "b": b}, {"math": "tf32"})
         yield Sample("tf32 columns", {"a": a, "b": np.asfortranarray(b)}, {"math": "tf32"})
+        yield from _fp8(rng)
+
+
+EIGHTS = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)
+BLOCK = 128
+
+
+def _fp8(rng: np.random.Generator) -> Iterator[Sample]:
+    """Both kinds and a mix of them, each way to sum, every kind of scale, layouts, batches and odd extents."""
+    e4m3, e5m2 = EIGHTS
+
+    def normal(shape: tuple[int, ...], element: ElementKind) -> Any:
+        return rng.standard_normal(shape).astype(element.dtype)
+
+    def scale(*shape: int) -> Any:
+        return rng.uniform(0.25, 4.0, shape).astype(np.float32)
+
+    for a, b in ((e4m3, e4m3), (e4m3, e5m2), (e5m2, e4m3), (e5m2, e5m2)):
+        for math in ("fp8", "fp8_fast"):
+            operands = {"a": normal((65, 272), a), "b": normal((96, 272), b).T}
+            yield Sample(f"{a} {b} {math}", operands, {"math": math})
+    for m, n, k in ((1, 16, 128), (130, 72, 384), (200, 129, 656), (17, 33, 67), (8, 8, 0), (64, 1023, 129)):
+        whole, lines = {"scale_a": scale(1, 1), "scale_b": scale()}, {"scale_a": scale(m, 1), "scale_b": scale(1, n)}
+        blocks = {"scale_a": scale(m, -(-k // BLOCK)), "scale_b": scale(-(-k // BLOCK), -(-n // BLOCK))}
+        for name, scales in (("none", {}), ("tensor", whole), ("lines", lines), ("blocks", blocks)):
+            b = normal((n, k), e4m3).T if k % 2 == 0 else normal((k, n), e4m3)
+            yield Sample(f"fp8 {m}x{n}x{k} {name}", {"a": normal((m, k), e4m3), "b": b, **scales}, {"out_dtype": "f32"})
+    lines = {"scale_a": scale(3, 40, 1), "scale_b": scale(1, 48)}
+    yield Sample("fp8 batch", {"a": normal((3, 40, 144), e4m3), "b": normal((3, 48, 144), e4m3).mT, **lines})
+    every = {
+        "c": scale(40, 48),
+        "bias": scale(48),
+        "residual": scale(40, 48),
+        "scale_a": scale(40, 1),
+        "scale_b": scale(),
+    }
+    pair = {"a": normal((40, 144), e4m3), "b": normal((48, 144), e4m3).T}
+    yield Sample(
+        "fp8 everything", {**pair, **every}, {"alpha": 0.5, "beta": -2.0, "activation": "gelu", "out_dtype": "f16"}
+    )
+    swapped = {
+        "a": normal((40, 144), e4m3),
+        "b": normal((144, 48), e5m2),
+        "out": np.asfortranarray(np.zeros((40, 48), np.float16)),
+    }
+    yield Sample("fp8 column-major result", {**swapped, "scale_a": scale(40, 1), "scale_b": scale(1, 48)})
 
 
 def _pair(rng: np.random.Generator, m: int, n: int, k: int, element: ElementKind) -> dict[str, Any]:

@@ -268,57 +268,46 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       };
       const i64 row = i64(work.m * CLUSTER + above) * BM + sharer * ROWS * 64, col = i64(work.n) * BN;
       if constexpr (Sums::PROMOTED) {
-        static_assert(ROWS == 1, "a slab's sums take the registers of the second rows");
+        static_assert(ROWS == 1 && BN <= 128, "the sums of two slabs take as many registers again, each");
 #pragma unroll
         for (int i = 0; i < BN / 2; ++i) acc[0][i] = 0;
         const Sums own = sums.enter(work.batch, row, col, extents.m);
-        typename Sums::Scale scale_before, scale, scale_next;  // fetched a slab ahead of its products
-        own.fetch(scale_next, first);
-        float even[1][BN / 2], odd[1][BN / 2];  // of this slab and of the one before, which is promoted meanwhile
-        const auto start = [&](float (&slab)[1][BN / 2], u32 block) {
-          multiply(slab, false);
-          scale = scale_next;
-          own.fetch(scale_next, block + 1 < last ? block + 1 : block);
+        struct Slab {
+          float sums[1][BN / 2];
+          typename Sums::Scale scale;
+        } even, odd;  // this slab and the one before, which is promoted meanwhile
+        const auto promote = [&](Slab& slab) {
+          release(before);
+          warpgroup::pin(slab.sums[0]);
+          Sums::add(acc[0], slab.sums[0], slab.scale);
         };
         const auto step_on = [&] {
           before = cursor.stage;
-          scale_before = scale;
           cursor.next();
         };
-        const auto promote = [&](float (&slab)[1][BN / 2]) {
-          release(before);
-          warpgroup::pin(slab[0]);
-          Sums::add(acc[0], slab[0], scale_before);
-        };
-        const auto exchange = [&](float (&now)[1][BN / 2], float (&earlier)[1][BN / 2], u32 block) {
-          start(now, block);
+        const auto exchange = [&](Slab& now, Slab& earlier, u32 block) {
+          multiply(now.sums, false);
           warpgroup::wait<1>();
           promote(earlier);
+          own.fetch(earlier.scale, min(block + 1, last - 1));  // for the slab that will be there next
           step_on();
         };
-        if constexpr (BN > 128) {  // no registers for two slabs' sums: the other consumer multiplies meanwhile
-          for (u32 block = first; block < last; ++block) {
-            start(even, block);
-            step_on();
-            warpgroup::wait<0>();
-            promote(even);
-          }
+        own.fetch(even.scale, first);
+        own.fetch(odd.scale, min(first + 1, last - 1));
+        multiply(even.sums, false);  // ptxas keeps products asynchronous only where their registers cross no condition
+        step_on();
+        u32 block = first + 1;
+        for (; block + 1 < last; block += 2) {
+          exchange(odd, even, block);
+          exchange(even, odd, block + 1);
+        }
+        if (block < last) {
+          exchange(odd, even, block);
+          warpgroup::wait<0>();
+          promote(odd);
         } else {
-          start(even, first);  // ptxas keeps products asynchronous only where their registers cross no condition
-          step_on();
-          u32 block = first + 1;
-          for (; block + 1 < last; block += 2) {
-            exchange(odd, even, block);
-            exchange(even, odd, block + 1);
-          }
-          if (block < last) {
-            exchange(odd, even, block);
-            warpgroup::wait<0>();
-            promote(odd);
-          } else {
-            warpgroup::wait<0>();
-            promote(even);
-          }
+          warpgroup::wait<0>();
+          promote(even);
         }
       } else {
         for (u32 block = first; block < last; ++block) {

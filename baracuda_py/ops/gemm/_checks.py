@@ -28,7 +28,8 @@ def admitted(desc: Any, variant: str, maths: Collection[MathPrecision]) -> Feasi
     if not (named := fixed(desc, variant)):
         return named
     if desc.precision not in maths:
-        return no(f"does not multiply in {desc.precision}", f"math={next(iter(maths)).value!r}")
+        mend = "a cast to f16" if desc.gemm.a.element.bits == 8 else f"math={next(iter(maths)).value!r}"
+        return no(f"does not multiply in {desc.precision}", mend)
     if len(desc.gemm.batch) > BATCH_RANK:
         return no(f"{len(desc.gemm.batch)} batch axes that do not merge; kernels walk {BATCH_RANK}", _merging(desc))
     return OK

@@ -197,9 +197,9 @@ class Wgmma(Candidate[Any]):
     def configs(self, desc: Any, device: DeviceSpec) -> Iterator[Tile]:
         for tile in (replace(t, swapped=s) for t in (*TILES, *SPLITS) for s in (False, True)):
             gemm = _oriented(desc, tile)
-            if _promoted(desc) and (tile.rows > 1 or tile.bn > (128 if tile.swapped else 192)):
-                continue  # the sums of a slab need as many registers again
-            if gemm.blocked and (tile.swapped or BLOCK % tile.bn):
+            if _promoted(desc) and (tile.rows > 1 or tile.bn > 128):
+                continue  # the sums of two slabs need as many registers again, each
+            if gemm.blocked and (tile.swapped or tile.split > 1 or BLOCK % tile.bn):
                 continue
             b = view_of(gemm.b.mT, gemm.n, gemm.k)
             assert b is not None
@@ -263,7 +263,7 @@ def _slabs(gemm: Gemm) -> int:
 def _sums(gemm: Gemm, desc: Any) -> tuple[str, Struct]:
     """How slabs are summed: the C++ type and its struct. Mirrors kernels/include/sums.cuh."""
     if gemm.blocked:
-        return "BlockScaled", Struct((*scale_args(gemm), Packed(bytes(8), 8)))
+        return "BlockScaled", Struct((*scale_args(gemm), Packed(struct.pack("<2q", 0, _slabs(gemm)), 8)))
     return "Promoted" if _promoted(desc) else "Accumulated", Struct((Packed(bytes(1), 1),))
 
 

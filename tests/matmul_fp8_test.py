@@ -1,0 +1,148 @@
+"""matmul of fp8: exact small sums, every kind of scale, what is refused, and what promotion is worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+from baracuda_py.types import ElementKind
+
+from .arena import Slot, host
+from .gauntlet import readable
+
+COVERS = ("matmul",)
+Array = np.ndarray[Any, Any]
+EIGHTS = (bp.FP8_E4M3, bp.FP8_E5M2)
+H200 = "h200"
+
+
+def device_of(backend: str) -> Any:
+    return "cpu" if backend == "cpu" else None
+
+
+def whole(*shape: int, kind: ElementKind = bp.FP8_E4M3, seed: int = 0) -> Array:
+    """Small integers, which both kinds hold and which sum exactly."""
+    return np.random.default_rng(seed + sum(shape)).integers(-3, 4, shape).astype(kind.dtype)
+
+
+def product(a: Array, b: Array) -> Array:
+    return np.asarray(a.astype(np.float64) @ b.astype(np.float64))
+
+
+def call(backend: str, operands: dict[str, Array], **options: Any) -> Any:
+    slots = {name: Slot(x, backend) for name, x in operands.items()}
+    given = {name: slot.operand for name, slot in slots.items()}
+    return bp.matmul(given.pop("a"), given.pop("b"), **given, **options, device=device_of(backend))
+
+
+def refused(
+    backend: str, error: type[bp.BaracudaError], *words: str, options: dict[str, Any], **operands: Array
+) -> None:
+    with pytest.raises(error) as caught:
+        call(backend, operands, **options)
+    assert type(caught.value) is error
+    readable(caught.value, "matmul", *words)
+
+
+@pytest.mark.parametrize("first", EIGHTS, ids=str)
+@pytest.mark.parametrize("second", EIGHTS, ids=str)
+@pytest.mark.parametrize("math", ["fp8", "fp8_fast"])
+def test_sums_of_small_integers_are_exact(backend: str, first: ElementKind, second: ElementKind, math: str) -> None:
+    """Of 14 bits even, where |sum| stays below 2**13."""
+    a, b = whole(33, 512, kind=first), whole(80, 512, kind=second).T
+    got = host(call(backend, {"a": a, "b": b}, math=math, out_dtype="f32"))
+    np.testing.assert_array_equal(got, product(a, b))
+
+
+def test_the_result_is_bf16_unless_said(backend: str) -> None:
+    a, b = whole(8, 32), whole(16, 32).T
+    got = host(call(backend, {"a": a, "b": b}))
+    assert ElementKind.of(got.dtype) is bp.BF16
+    np.testing.assert_array_equal(got.astype(np.float64), product(a, b))
+
+
+@pytest.mark.parametrize("k", [128, 320, 1040])
+def test_scales_by_blocks_are_those_of_their_block(backend: str, k: int) -> None:
+    """Powers of two, one exponent a block, so that every product is exact and a block's neighbour would show."""
+    m, n = 70, 272
+    blocks = -(-k // 128)
+    scale_a = 2.0 ** (np.arange(m * blocks).reshape(m, blocks) % 3)
+    scale_b = 2.0 ** (np.arange(blocks * 3).reshape(blocks, 3) % 4)
+    a, b = whole(m, k), whole(n, k).T
+    wide_a = a.astype(float) * np.repeat(scale_a, 128, 1)[:, :k]
+    wide_b = b.astype(float) * np.repeat(np.repeat(scale_b, 128, 0)[:k], 128, 1)[:, :n]
+    scales = {"scale_a": scale_a.astype(np.float32), "scale_b": scale_b.astype(np.float32)}
+    got = host(call(backend, {"a": a, "b": b, **scales}, out_dtype="f32"))
+    np.testing.assert_array_equal(got, wide_a @ wide_b)
+
+
+@pytest.mark.parametrize("lines", ["rows", "columns", "both", "tensor"])
+def test_scales_of_rows_and_columns(backend: str, lines: str) -> None:
+    m, n, k = 65, 48, 144
+    rows, columns = 2.0 ** (np.arange(m) % 5)[:, None], 2.0 ** (np.arange(n) % 7)[None]
+    scales = {}
+    if lines in ("rows", "both"):
+        scales["scale_a"] = rows
+    if lines in ("columns", "both"):
+        scales["scale_b"] = columns
+    if lines == "tensor":
+        scales = {"scale_a": np.array(4.0), "scale_b": np.array([[0.5]])}
+    a, b = whole(m, k), whole(n, k).T
+    wanted = product(a, b) * scales.get("scale_a", 1.0) * scales.get("scale_b", 1.0)
+    got = host(call(backend, {"a": a, "b": b, **{n: x.astype(np.float32) for n, x in scales.items()}}, out_dtype="f32"))
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("shape", [(33,), (33, 2), (32, 1), (1, 33), (2, 33, 1)])
+def test_a_scale_that_is_none(backend: str, shape: tuple[int, ...]) -> None:
+    operands = {"a": whole(33, 384), "b": whole(40, 384).T, "scale_a": np.ones(shape, np.float32)}
+    refused(backend, bp.InvalidProblemError, "scale_a", str(shape), "(33, 1)", "(33, 3)", options={}, **operands)
+
+
+def test_scales_of_different_kinds(backend: str) -> None:
+    operands = {"a": whole(33, 384), "b": whole(40, 384).T, "scale_a": np.ones((33, 3), np.float32)}
+    words = ("scale_a", "scale_b", "different kinds", "(33, 3)", "(3, 1)")
+    refused(backend, bp.InvalidProblemError, *words, options={}, **operands)
+    operands["scale_b"] = np.ones((1, 40), np.float32)
+    refused(backend, bp.InvalidProblemError, *words, options={}, **operands)
+
+
+def test_scales_of_another_type_or_of_other_operands(backend: str) -> None:
+    eights = {"a": whole(8, 16), "b": whole(16, 8)}
+    refused(backend, bp.OperandTypeError, "scale_b holds f64", "cast", options={}, **eights, scale_b=np.ones((1, 8)))
+    halves = {"a": whole(8, 16, kind=bp.BF16), "b": whole(16, 8, kind=bp.BF16)}
+    one = np.ones((1, 1), np.float32)
+    refused(backend, bp.OperandTypeError, "scale_a", "only fp8", "alpha", options={}, **halves, scale_a=one)
+
+
+def test_fp8_mixes_with_nothing_else(backend: str) -> None:
+    refused(backend, bp.OperandTypeError, "fp8_e4m3", "bf16", options={}, a=whole(8, 16), b=whole(16, 8, kind=bp.BF16))
+    eights = {"a": whole(8, 16), "b": whole(16, 8)}
+    refused(backend, bp.OperandTypeError, "fp8_e4m3", "f64", options={"out_dtype": "f64"}, **eights)
+    refused(backend, bp.OperandTypeError, "fp8_e4m3", "tf32", "fp8", options={"math": "tf32"}, **eights)
+
+
+def described(k: int, math: str, **changes: Any) -> Any:
+    strides = {"b_strides": (1, k)}
+    return bp.MatmulDescriptor((256, k), (k, 512), "fp8_e4m3", "fp8_e4m3", math=math, **(strides | changes))
+
+
+def test_promotion_bounds_the_error_whatever_k() -> None:
+    """The bound of promoted sums, relative to |A||B|, hardly grows with K; of the tensor cores' own it grows in proportion."""
+
+    def coefficient(k: int, math: str) -> float:
+        plan = bp.MatmulPlan.select(described(k, math), bp.PlanPreference(backend="bespoke"), device=H200)
+        return float(plan.precision_guarantee.bound.terms[0].coefficient)
+
+    assert coefficient(16384, "fp8") < 1.01 * coefficient(512, "fp8")
+    assert coefficient(16384, "fp8_fast") > 31 * coefficient(512, "fp8_fast")
+    assert coefficient(128, "fp8") < 1.01 * coefficient(128, "fp8_fast") + 2
+
+
+def test_elsewhere_it_is_refused_with_the_reason() -> None:
+    with pytest.raises(bp.UnsupportedError) as caught:
+        bp.MatmulPlan.select(described(512, "fp8"), device="sm_80")
+    readable(caught.value, "matmul", "sm_90a")
