@@ -76,6 +76,10 @@ def _rows() -> Iterator[Row]:
         for layout, text in (("rr", "weights [K, N]"), ("rc", "weights [N, K]")):
             yield _skinny(f"bf16 M = {m}, {text}", Product(m, WIDE, WIDE, layout=layout), floor)
     yield _compute("TF32 4096³", Product(4096, 4096, 4096, "float32", math="tf32"), faster(0.9), select=True)
+    for size in (4096, WIDE):
+        for math, target in (("fp8", 1.00), ("fp8_fast", 0.97)):
+            eight = Product(size, size, size, "float8_e4m3fn", "rc", out_dtype="bfloat16", math=math, scaled=True)
+            yield _compute(f"{math} → bf16 {size}³", eight, faster(target))
     for dtype in ("float32", "float64"):
         yield _compute(f"{SHORT[dtype]} 4096³", Product(4096, 4096, 4096, dtype), faster(0.9), select=True)
     for size in (4096, WIDE):

@@ -31,11 +31,16 @@ _STEP_BYTES = 1 << 20
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """A NumPy dtype by name, bfloat16 among them."""
+    """A NumPy dtype by name, those of ml_dtypes among them."""
     import ml_dtypes
 
-    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name, name))
     return dtype
+
+
+def _held(dtype: str) -> np.dtype[Any]:
+    """What CuPy holds it as: fp8 is bytes."""
+    return np.dtype(np.uint8) if dtype.startswith("float8") else dtype_of(dtype)
 
 
 def itemsize(dtype: str) -> int:
@@ -69,10 +74,10 @@ class Kit:
         return torch if torch.cuda.is_available() else None
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """An uninitialised CuPy array."""
+        """An uninitialised CuPy array, of bytes for fp8."""
         import cupy
 
-        return cupy.empty(shape, dtype_of(dtype))
+        return cupy.empty(shape, _held(dtype))
 
     def normal(self, shape: tuple[int, ...], dtype: str, *, positive: bool = False) -> Any:
         """A CuPy array of normal deviates, or of their magnitudes."""
@@ -89,8 +94,10 @@ class Kit:
 
     def as_torch(self, array: Any) -> Any:
         """The same memory as a torch tensor."""
+        name = array.element.dtype.name if hasattr(array, "element") else array.dtype.name  # of a GpuBuffer over bytes
+        array = getattr(array, "array", array)
         bits = array.view(np.dtype(f"int{8 * array.dtype.itemsize}"))
-        return self.torch.from_dlpack(bits).view(getattr(self.torch, array.dtype.name))
+        return self.torch.from_dlpack(bits).view(getattr(self.torch, name))
 
     def compiled(self, name: str, function: Callable[..., Any]) -> Callable[..., Any] | None:
         """`function` under torch.compile, one a row and name; None unless it was asked for."""

@@ -11,7 +11,9 @@ from .operands import Kit, itemsize
 
 __all__ = ["SHORT", "Operands", "Product", "plan_of"]
 
-SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"}
+SHORT = {
+    "bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64", "float8_e4m3fn": "fp8_e4m3",
+}  # fmt: skip
 Operands = dict[str, Any]
 
 
@@ -33,6 +35,7 @@ class Product:
     math: str | None = None
     name: str = "matmul"
     epilogue: bool = False  # gelu(a b + bias)
+    scaled: bool = False  # a number for a and one for b
 
     @property
     def result(self) -> str:
@@ -73,14 +76,21 @@ class Product:
 
         def matrix(rows: int, cols: int, order: str) -> Any:
             if order == "r":
-                return kit.normal((*self.batch, rows, cols), self.dtype)
-            return kit.normal((*self.batch, cols, rows), self.dtype).swapaxes(-1, -2)
+                return typed(kit.normal((*self.batch, rows, cols), self.dtype))
+            return typed(kit.normal((*self.batch, cols, rows), self.dtype).swapaxes(-1, -2))
+
+        def typed(x: Any) -> Any:
+            import baracuda_py as bp
+
+            return bp.GpuBuffer.view(x, self.dtype) if self.dtype.startswith("float8") else x
 
         made = {
             "a": matrix(self.m, self.k, self.layout[0]),
             "b": matrix(self.k, self.n, self.layout[1]),
             "out": kit.empty((*self.batch, self.m, self.n), self.result),
         }
+        if self.scaled:
+            made |= {name: kit.normal((1, 1), "float32", positive=True) for name in ("scale_a", "scale_b")}
         return made | ({"bias": kit.normal((self.n,), self.dtype)} if self.epilogue else {})
 
     def descriptor(self) -> Any:
@@ -95,6 +105,9 @@ class Product:
                 strides[f"{name}_strides"] = (*outer, 1, rows)
         if self.epilogue:
             strides |= {"bias_shape": (self.n,), "bias_element": SHORT[self.dtype], "activation": "gelu"}
+        if self.scaled:
+            for name in ("scale_a", "scale_b"):
+                strides |= {f"{name}_shape": (1, 1), f"{name}_element": "f32"}
         return bp.MatmulDescriptor(
             (*lead, self.m, self.k),
             (*lead, self.k, self.n),
