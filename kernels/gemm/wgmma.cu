@@ -26,6 +26,7 @@ enum Leave { STRAIGHT, ROWS_BY_TMA, COLUMNS_BY_TMA, ROWS_BY_WARPS, COLUMNS_BY_WA
 
 struct Extents {
   u32 m, n, slabs;                   // of K
+  u32 stage_bytes;                   // that arrive: boxes are no larger than the operand
   u32 a_batched[3], b_batched[3];    // 0 where an operand is broadcast
 };
 
@@ -225,7 +226,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         for (u32 block = first; block < last; ++block, cursor.next()) {
           const u32 full = ring.full(cursor.stage);
           barrier::wait(ring.empty(cursor.stage), cursor.parity ^ 1);
-          barrier::expect(full, ring.STAGE);
+          barrier::expect(full, extents.stage_bytes);
           fill<BM, A_MN, BATCHED, 1>(ring.a(cursor.stage), a_map, row, block * BK, a_batch, full, 0);
           fill<BN, B_MN, BATCHED, CLUSTER>(ring.b(cursor.stage), b_map, col, block * BK, b_batch, full, above);
         }

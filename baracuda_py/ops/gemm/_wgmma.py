@@ -92,8 +92,13 @@ class View:
     def tensor_map(self, of: Ptr | Scratch, batch: tuple[int, ...], box_mn: int) -> TensorMap:
         x = self.matrix
         inner, outer, pitch = (self.mn, self.k, x.col) if self.mn_major else (self.k, self.mn, x.row)
-        box = (64, 64) if self.mn_major else (SLAB // x.itemsize, box_mn)
+        box = (64, 64) if self.mn_major else (SLAB // x.itemsize, self.rows(box_mn))
         return _tensor_map(x, of, inner, outer, pitch, batch, box, 128)
+
+    def rows(self, box_mn: int) -> int:
+        """Rows of SLAB bytes that a box of `box_mn` brings: rows outside the operand would take four times as long as others.
+        What is left in their place stays in rows or columns that are not written."""
+        return -(-box_mn // 64) * 64 if self.mn_major else min(box_mn, self.mn)
 
 
 def _tensor_map(
@@ -203,6 +208,8 @@ class Wgmma(Candidate[Any]):
                 continue
             b = view_of(gemm.b.mT, gemm.n, gemm.k)
             assert b is not None
+            if tile.cluster > 1 and gemm.n <= tile.bn // tile.cluster:
+                continue  # one of them would bring nothing of B
             parts = tile.bn // 64 if b.mn_major else tile.bn // 8  # of B, that the CTAs of a cluster may share out
             if tile.cluster > 1 and tile.bn == 256 and (tile.swapped or gemm.a.itemsize == 1):
                 continue  # the widest tile has no registers to spare: for stores by columns, or with fp8
@@ -218,9 +225,13 @@ class Wgmma(Candidate[Any]):
         clock = device.rate("issue") / (device.sms * 128)
         waves = -(-_tiles(gemm, config) // _clusters(device, config))
         slabs = _slabs(gemm) / config.split
+        staged = (config.bm + config.bn) * SLAB
+        read = config.bm // 64 * (SLAB // STEP) * (64 + config.bn) * STEP  # every instruction reads its operands
+        outside = max(0, min(config.bn - gemm.n, config.bn // config.cluster)) if config.cluster > 1 else 0
         limits = {
             "tensor cores": config.bm * config.bn / 32 * 1.04,
-            "L2": (config.bm + config.bn / config.cluster) * SLAB / 58,
+            "shared memory": (staged + read) / 162,
+            "L2": (config.bm + config.bn / config.cluster) * SLAB / 58 + outside * 8,
         }
         limit = max(limits, key=lambda name: limits[name])
         area = config.bm * config.bn
@@ -323,6 +334,8 @@ def launch(desc: Any, device: DeviceSpec, tile: Tile) -> Launch:
         f"{epilogue_type(gemm, desc.activation)}>"
     )
     prelude = product_text(tile.bn, gemm.a.element, gemm.b.element, a.mn_major, b.mn_major)
+    part = tile.bn // tile.cluster
+    arriving = (a.rows(tile.bm) + tile.cluster * b.rows(part)) * SLAB
     rows, cols = -(-gemm.m // (tile.bm * tile.cluster)), -(-gemm.n // tile.bn)
     raster = struct.pack("<4I", rows, cols, _band(rows, cols, tile, device), gemm.batches) + batch_struct(gemm).data
     fill = (0,) * (BATCH_RANK - len(gemm.batch))
@@ -337,11 +350,11 @@ def launch(desc: Any, device: DeviceSpec, tile: Tile) -> Launch:
         (128 * (1 + tile.consumers), 1, 1),
         (
             a_map,
-            b.tensor_map(Ptr(gemm.b.operand), gemm.batch, tile.bn // tile.cluster),
+            b.tensor_map(Ptr(gemm.b.operand), gemm.batch, part),
             out_map or a_map,
             epilogue_args(gemm),
             Packed(raster, 4),
-            Packed(struct.pack("<3I6I", gemm.m, gemm.n, _slabs(gemm), *batched), 4),
+            Packed(struct.pack("<4I6I", gemm.m, gemm.n, _slabs(gemm), arriving, *batched), 4),
             sums_args,
         ),
         shared_bytes=stages * stage + staging + SLACK,
