@@ -51,9 +51,10 @@ tc(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Batch ba
     feed_a.advance();
     feed_b.advance();
   };
-  const auto keep = [&] {
-    feed_a.each(0, 1, false, [&](int i, u32 to, const u8*, int) { *reinterpret_cast<PieceA*>(memory + to) = held_a[i]; });
-    feed_b.each(0, 1, false, [&](int i, u32 to, const u8*, int) { *reinterpret_cast<PieceB*>(memory + TileA::BYTES + to) = held_b[i]; });
+  const auto keep = [&] {  // copies of the feeds say where: their own pointers have moved on to the next tile
+    FeedA(feed_a).each(0, 1, true, [&](int i, u32 to, const u8*, int) { *reinterpret_cast<PieceA*>(memory + to) = held_a[i]; });
+    u8* const image_b = memory + TileA::BYTES;
+    FeedB(feed_b).each(0, 1, true, [&](int i, u32 to, const u8*, int) { *reinterpret_cast<PieceB*>(image_b + to) = held_b[i]; });
   };
 
   const int count = (feed_a.k + BK - 1) / BK;

@@ -28,7 +28,7 @@ template <class Tile, int BYTES, int THREADS> struct Feed {
   }
 
   // Share `share` of `shares` of this thread's pieces: visit(i, where in the image, where in the operand, how many bytes exist).
-  // `whole`: all of them do. Shares go in order, and a tile's last is followed by advance().
+  // `whole`: all of them do. `from` moves on: a tile's shares are visited once, in order, and the last is followed by advance().
   template <class Visit> __device__ __forceinline__ void each(int share, int shares, bool whole, const Visit& visit) {
     const int rows = (K_MAJOR ? exist : k) - row(), width = (K_MAJOR ? min(k, Tile::BK) : exist) * SIZE - within();
     const int bytes = max(0, min(BYTES, width));
