@@ -139,6 +139,17 @@ def view_of(x: Matrix, mn: int, k: int) -> View | None:
     return None
 
 
+def either_major(element: ElementKind) -> bool:
+    """Whether operands of this type are multiplied from K-major and from MN-major layouts, not from the first alone."""
+    return element.bits == 16
+
+
+def taken(x: Matrix, mn: int, k: int) -> View | None:
+    """The operand [mn, k] as wgmma can take it, or None."""
+    view = view_of(x, mn, k)
+    return view if view is not None and (not view.mn_major or either_major(x.element)) else None
+
+
 def takes_any_m(gemm: Gemm) -> bool:
     """Whether wgmma or, over copies, wgmma_padded takes the product whatever the number of rows: the same sums in both."""
     return 0 < gemm.k < LIMIT
@@ -181,9 +192,9 @@ class Wgmma(Candidate[Any]):
         if max(gemm.m, gemm.n, gemm.k, gemm.batches) >= LIMIT:
             return no("an extent reaches 2**31, the last of TMA's coordinates", "split the product")
         for x, mn, k in ((gemm.a, gemm.m, gemm.k), (gemm.b.mT, gemm.n, gemm.k)):
-            if (view := view_of(x, mn, k)) is not None and (not view.mn_major or x.itemsize == 2):
+            if taken(x, mn, k) is not None:
                 continue
-            if view is not None:
+            if view_of(x, mn, k) is not None:
                 return no(
                     f"{x.operand} is not contiguous along K, and only 16-bit elements are multiplied from other layouts",
                     f"contiguize {x.operand} with K innermost",
