@@ -1,83 +1,192 @@
 // Copies of one or two matrices (or batches of them) into scratch, in lines that TMA can take: to[line][i] = from[line, i] for
-// lines of any strides, a fixed pitch apart in `to` and aligned to 16 bytes there.
+// operands of any strides, lines a fixed pitch apart in `to` and aligned to 16 bytes there. A chunk of 16 bytes that begins in a
+// line is written whole; nobody reads what is behind the end. Sources that are not aligned to 16 bytes are read by the two
+// aligned words that hold a chunk, shifted by its phase; a word that reaches beyond the operand, and elements that lie apart,
+// element by element.
 //
-// A thread owns UNROLL chunks of 16 bytes of one line of `to`, its neighbours (2^lane_bits of them) the chunks between. Elements
-// side by side: the two aligned words that hold a chunk are loaded, all before the first is stored (a neighbour's second word
-// is one's first: it comes from L1), and shifted by the line's phase. A word that reaches beyond the operand, and lines whose
-// elements lie apart: element by element. A chunk that begins in a line is written whole; nobody reads what is behind the end.
-// CTAs from `boundary` on copy the second matrix. No shared memory. Bound: memory bandwidth.
+// Lines: a line is contiguous on both sides, or on neither. A thread owns UNROLL chunks of one line of `to`, its neighbours
+// (2^lane_bits of them) the chunks between, all loaded before the first is stored (a neighbour's second word is one's first: it
+// comes from L1). No shared memory.
+// Turned: the source is contiguous from line to line. A CTA stages LINES lines of ROW bytes (16 KB). A warp reads stretches of
+// 128 bytes, 8 chunks, for each element of a chunk of `to`; a thread turns squares of 4 bytes in registers and stores a word for
+// every line. Chunks are swizzled by the line's block, so that neither side has bank conflicts, and stored by whole rows.
+//
+// CTAs from `boundary` on copy the second matrix. Bound: memory bandwidth.
+#include "flip.cuh"
 #include "index.cuh"
 #include "overlap.cuh"
 #include "shift.cuh"
 
 constexpr int THREADS = 256, UNROLL = 4, CHUNK = 16;
 
-template <class I, int R> struct Matrix {
+// An operand in global memory.
+struct Source {
+  const u8* from;  // its first element
+  i64 low, high;   // bytes that it spans, from there
+
+  // Whether the aligned words that hold the 16 bytes at an address lie in it: one, or two where the address is not aligned.
+  __device__ __forceinline__ bool holds(const u8* at) const {
+    const u32 shift = u32(u64(at)) % CHUNK;
+    return at - shift >= from + low && at - shift + (shift ? 2 : 1) * CHUNK <= from + high;
+  }
+  static __device__ __forceinline__ void load(uint4& first, uint4& second, const u8* at) {
+    const u32 shift = u32(u64(at)) % CHUNK;
+    const uint4* const words = reinterpret_cast<const uint4*>(at - shift);
+    first = words[0];
+    second = make_uint4(0, 0, 0, 0);
+    if (shift) second = words[1];
+  }
+  static __device__ __forceinline__ uint4 joined(uint4 first, uint4 second, const u8* at) {
+    const u32 shift = u32(u64(at)) % CHUNK;
+    return shift ? shifted(first, second, shift) : first;
+  }
+};
+
+template <int WIDTH, class I, int R> struct Lines {
+  Source source;
   u8* to;
-  const u8* from;   // its first element
-  i64 low, high;    // bytes that the operand spans, from there
   i64 pitch, step;  // bytes from line to line of `to`, and from element to element of `from`
   u32 length, chunks, lane_bits, unused;
   typename DivisorOf<I>::type parts;  // of UNROLL << lane_bits chunks in a line
   Dims<I, R, 1> lines;
   I count;  // parts of all lines
-};
 
-// Elements of WIDTH bytes, `step` bytes apart, of which `count` exist.
-template <int WIDTH> __device__ __forceinline__ uint4 gathered(const u8* from, i64 step, i64 count) {
-  using T = typename Word<WIDTH>::type;
-  T x[CHUNK / WIDTH];
+  // Elements `step` bytes apart, of which `count` exist.
+  static __device__ __forceinline__ uint4 gathered(const u8* from, i64 step, i64 count) {
+    using T = typename Word<WIDTH>::type;
+    T x[CHUNK / WIDTH];
 #pragma unroll
-  for (int i = 0; i < CHUNK / WIDTH; ++i) x[i] = i < count ? *reinterpret_cast<const T*>(from + i * step) : T(0);
-  u32 w[4] = {};
+    for (int i = 0; i < CHUNK / WIDTH; ++i) x[i] = i < count ? *reinterpret_cast<const T*>(from + i * step) : T(0);
+    u32 w[4] = {};
 #pragma unroll
-  for (int i = 0; i < CHUNK / WIDTH; ++i) w[i * WIDTH / 4] |= u32(x[i]) << i * WIDTH % 4 * 8;
-  return make_uint4(w[0], w[1], w[2], w[3]);
-}
+    for (int i = 0; i < CHUNK / WIDTH; ++i) w[i * WIDTH / 4] |= u32(x[i]) << i * WIDTH % 4 * 8;
+    return make_uint4(w[0], w[1], w[2], w[3]);
+  }
 
-template <int WIDTH, class I, int R> __device__ __forceinline__ void copy(const Matrix<I, R>& matrix, u32 cta) {
-  const u32 lanes = 1u << matrix.lane_bits;
-  const I part = I((u64(cta) * THREADS + threadIdx.x) >> matrix.lane_bits);
-  if (part >= matrix.count) return;
-  const I line = matrix.parts.divide(part);
-  const u32 first = u32(part - line * matrix.parts.divisor) * (UNROLL * lanes) + (threadIdx.x & (lanes - 1));
-  i64 offset[1] = {0};
-  matrix.lines.locate(line, offset);
-  const u8* const from = matrix.from + offset[0];
-  uint4* const to = reinterpret_cast<uint4*>(matrix.to + i64(line) * matrix.pitch);
-  const u32 shift = u32(u64(from)) % CHUNK, next = shift ? CHUNK : 0;
-  const bool adjacent = matrix.step == WIDTH;
+  __device__ __forceinline__ void copy(u32 cta) const {
+    const u32 lanes = 1u << lane_bits;
+    const I part = I((u64(cta) * THREADS + threadIdx.x) >> lane_bits);
+    if (part >= count) return;
+    const I line = parts.divide(part);
+    const u32 first = u32(part - line * parts.divisor) * (UNROLL * lanes) + (threadIdx.x & (lanes - 1));
+    i64 offset[1] = {0};
+    lines.locate(line, offset);
+    const u8* const from = source.from + offset[0];
+    uint4* const into = reinterpret_cast<uint4*>(to + i64(line) * pitch);
 
-  uint4 low[UNROLL], high[UNROLL];
-  u32 loaded = 0;
+    uint4 low[UNROLL], high[UNROLL];
+    u32 loaded = 0;
 #pragma unroll
-  for (int u = 0; u < UNROLL; ++u) {
-    const u32 chunk = first + u * lanes;
-    const u8* const word = from - shift + i64(chunk) * CHUNK;
-    const bool within = word >= matrix.from + matrix.low && word + next + CHUNK <= matrix.from + matrix.high;
-    if (adjacent && chunk < matrix.chunks && within) {
-      low[u] = *reinterpret_cast<const uint4*>(word);
-      high[u] = *reinterpret_cast<const uint4*>(word + next);
-      loaded |= 1u << u;
+    for (int u = 0; u < UNROLL; ++u) {
+      const u32 chunk = first + u * lanes;
+      const u8* const at = from + i64(chunk) * CHUNK;
+      if (step == WIDTH && chunk < chunks && source.holds(at)) {
+        source.load(low[u], high[u], at);
+        loaded |= 1u << u;
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u)
+      if (loaded >> u & 1) into[first + u * lanes] = source.joined(low[u], high[u], from);
+    if (loaded == (1u << UNROLL) - 1) return;
+#pragma unroll 1
+    for (int u = 0; u < UNROLL; ++u) {
+      const u32 chunk = first + u * lanes;
+      if ((loaded >> u & 1) || chunk >= chunks) continue;
+      const i64 at = i64(chunk) * (CHUNK / WIDTH);
+      into[chunk] = gathered(from + at * step, step, length - at);
     }
   }
-#pragma unroll
-  for (int u = 0; u < UNROLL; ++u)
-    if (loaded >> u & 1) to[first + u * lanes] = shifted(low[u], high[u], shift);
-  if (loaded == (1u << UNROLL) - 1) return;
-#pragma unroll 1
-  for (int u = 0; u < UNROLL; ++u) {
-    const u32 chunk = first + u * lanes;
-    if ((loaded >> u & 1) || chunk >= matrix.chunks) continue;
-    const i64 at = i64(chunk) * (CHUNK / WIDTH);
-    to[chunk] = gathered<WIDTH>(from + at * matrix.step, matrix.step, matrix.length - at);
-  }
-}
+};
 
-template <int WIDTH, class I, int R>
-__global__ void __launch_bounds__(THREADS) pad(const Matrix<I, R> first, const Matrix<I, R> second, u32 boundary) {
+template <int WIDTH, int R> struct Turned {
+  using T = typename Word<WIDTH>::type;
+  static constexpr u32 ELEMENTS = CHUNK / WIDTH, SQUARE = 4 / WIDTH;  // in a chunk, and on a side of a square
+  static constexpr u32 LINES = WIDTH == 4 ? 64 : 128, ROW = 16384 / LINES, CHUNKS = ROW / CHUNK;
+  static constexpr u32 STRETCHES = LINES * WIDTH / 128, STEP = 8 / STRETCHES;  // across a tile; chunks along K that all warps take
+  static constexpr u32 UNITS = UNROLL / SQUARE;  // stretches of a warp, each for a chunk along K
+
+  Source source;
+  u8* to;
+  i64 pitch, along, across;  // bytes from line to line of `to`, and in `from` along a line and from line to line
+  u32 length, lines;
+  Divisor32 tiles, tiles_along;  // of a matrix, and of a line
+  Dims<u32, R, 1> batch;
+
+  __device__ __forceinline__ void copy(u32 cta) const {
+    __shared__ uint4 staged[LINES][CHUNKS];
+    const u32 matrix = tiles.divide(cta), tile = cta - matrix * tiles.divisor, above = tiles_along.divide(tile);
+    const u32 line0 = above * LINES, k0 = (tile - above * tiles_along.divisor) * (CHUNKS * ELEMENTS);
+    const u32 block = threadIdx.x % 8, word = threadIdx.x / 8 % 4, warp = threadIdx.x / 32;
+    i64 offset[1] = {0};
+    batch.locate(matrix, offset);
+    // A thread's part of a warp's unit: ELEMENTS lines from `line`, SQUARE elements of each, a word of chunk `first` + unit STEP.
+    const u32 line = (warp % STRETCHES * 8 + block) * ELEMENTS, first = warp / STRETCHES, k = k0 + first * ELEMENTS + word * SQUARE;
+    const u8* const from = source.from + offset[0] + i64(line0 + line) * across + i64(k) * along;
+    const auto address = [&](u32 unit, u32 i) { return from + i64(unit * (STEP * ELEMENTS) + i) * along; };
+
+    uint4 low[UNITS][SQUARE], high[UNITS][SQUARE];
+    u32 loaded = 0;
+#pragma unroll
+    for (u32 unit = 0; unit < UNITS; ++unit) {
+      bool whole = across == WIDTH && line0 + line + ELEMENTS <= lines && k + unit * (STEP * ELEMENTS) + SQUARE <= length;
+#pragma unroll
+      for (u32 i = 0; i < SQUARE; ++i) whole = whole && (u32(u64(address(unit, i))) % CHUNK == 0 || source.holds(address(unit, i)));
+      if (whole) {
+#pragma unroll
+        for (u32 i = 0; i < SQUARE; ++i) source.load(low[unit][i], high[unit][i], address(unit, i));
+        loaded |= 1u << unit;
+      }
+    }
+#pragma unroll
+    for (u32 unit = 0; unit < UNITS; ++unit)
+      if (loaded >> unit & 1) {
+        u32 words[SQUARE][4];
+#pragma unroll
+        for (u32 i = 0; i < SQUARE; ++i) {
+          const uint4 x = source.joined(low[unit][i], high[unit][i], address(unit, i));
+          memcpy(words[i], &x, CHUNK);
+        }
+#pragma unroll
+        for (u32 w = 0; w < 4; ++w) {
+          Vec<T, SQUARE> square[SQUARE];
+#pragma unroll
+          for (u32 i = 0; i < SQUARE; ++i) memcpy(&square[i], &words[i][w], 4);
+          flip(square);
+#pragma unroll
+          for (u32 i = 0; i < SQUARE; ++i)
+            memcpy(reinterpret_cast<u32*>(&staged[line + w * SQUARE + i][(first + unit * STEP) ^ block]) + word, &square[i], 4);
+        }
+      }
+    if (loaded != (1u << UNITS) - 1) {
+#pragma unroll 1
+      for (u32 unit = 0; unit < UNITS; ++unit)
+        if (!(loaded >> unit & 1))
+#pragma unroll 1
+          for (u32 at = 0; at < ELEMENTS * SQUARE; ++at) {
+            const u32 row = line + at % ELEMENTS, i = at / ELEMENTS;
+            if (line0 + row < lines && k + unit * (STEP * ELEMENTS) + i < length)
+              reinterpret_cast<T*>(&staged[row][(first + unit * STEP) ^ block])[word * SQUARE + i] =
+                  *reinterpret_cast<const T*>(address(unit, i) + at % ELEMENTS * across);
+          }
+    }
+    __syncthreads();
+    const u32 chunk = threadIdx.x % CHUNKS, row = threadIdx.x / CHUNKS;
+    if (k0 + chunk * ELEMENTS >= length) return;
+    u8* const into = to + (i64(matrix) * lines + line0 + row) * pitch + i64(k0 + chunk * ELEMENTS) * WIDTH;
+    uint4 found[LINES * CHUNKS / THREADS];
+#pragma unroll
+    for (u32 down = 0, i = 0; down < LINES; down += THREADS / CHUNKS, ++i) found[i] = staged[row + down][chunk ^ (row + down) / ELEMENTS % 8];
+#pragma unroll
+    for (u32 down = 0, i = 0; down < LINES; down += THREADS / CHUNKS, ++i)
+      if (line0 + row + down < lines) *reinterpret_cast<uint4*>(into + down * pitch) = found[i];
+  }
+};
+
+template <class First, class Second>
+__global__ void __launch_bounds__(THREADS) pad(const First first, const Second second, u32 boundary) {
   overlap::wait();
   overlap::release();
-  if (blockIdx.x < boundary) copy<WIDTH>(first, blockIdx.x);
-  else copy<WIDTH>(second, blockIdx.x - boundary);
+  if (blockIdx.x < boundary) first.copy(blockIdx.x);
+  else second.copy(blockIdx.x - boundary);
 }

@@ -9,15 +9,15 @@
 // fp8 is summed to 14 bits by the tensor cores (DeepSeek-V3, arXiv:2412.19437, section 3.3.2): where PROMOTED, each slab has
 // sums of its own, which are added up in f32, times the scales of the slab where the operands have them by blocks.
 // Layouts: K-major or (16-bit types) MN-major boxes in 128-byte swizzled rows. Edges: TMA reads zeros and clips writes.
-// Epilogue: accumulators are finished in registers; stmatrix puts them into two buffers a warpgroup, whence TMA stores them
-// as rows or columns while the next tile begins, or, where these are ragged, warps do; or they go straight to global memory.
+// Epilogue: accumulators are finished in registers and put into two buffers a warpgroup, whence TMA stores them as rows or
+// (16-bit types) columns while the next tile begins, or, where these are ragged, warps do; or they go straight to global memory.
 // Shared memory: STAGES (BM + BN) 128 B, 16 KB a consumer where not straight, and 4 BM BN (1 - 1/SPLIT) B for what others send. Bound: tensor cores; power beyond 2048^3.
 #include "epilogue.cuh"
 #include "overlap.cuh"
 #include "raster.cuh"
+#include "staging.cuh"
 #include "sums.cuh"
 #include "tma.cuh"
-#include "warpgroup.cuh"
 
 constexpr int SLAB = 128;  // bytes of K a stage, a swizzled row
 constexpr u32 TURN = 4;  // and 5: named barriers; 1 and 2 are the consumers' own
@@ -73,49 +73,10 @@ __device__ __forceinline__ void fill(u32 to, const TensorMap& map, i32 mn, i32 k
   }
 }
 
-// Where 16-byte chunk `chunk` of row `row` lies in a buffer of rows of ROW_BYTES, swizzled as TMA does.
-template <int ROW_BYTES> __device__ __forceinline__ u32 swizzled(u32 row, u32 chunk) {
-  const u32 swizzle = ROW_BYTES == 128 ? row % 8 : ROW_BYTES == 64 ? row / 2 % 4 : row / 4 % 2;
-  return row * ROW_BYTES + (chunk ^ swizzle) * 16;
-}
-
-// Writes a 16 x 16 block of packed pairs, in `packed` as an accumulator has them, into a buffer of swizzled rows of
-// ROW_BYTES: block row `warp`, block column `i`, as it is or transposed.
-template <int ROW_BYTES, bool TRANSPOSED> __device__ __forceinline__ void stage_block(u32 buffer, u32 warp, u32 i, const u32 (&packed)[4]) {
-  const u32 lane = threadIdx.x % 32;
-  const u32 row = TRANSPOSED ? i * 16 + lane / 16 * 8 + lane % 8 : warp * 16 + lane % 16;
-  const u32 chunk = TRANSPOSED ? warp * 2 + lane / 8 % 2 : i * 2 + lane / 16;
-  warpgroup::store_matrices<TRANSPOSED>(buffer + swizzled<ROW_BYTES>(row, chunk), packed);
-}
-
-// Writes such a buffer of ROWS rows to global memory as far as `rows` of them and `bytes` of each exist, Words side by side:
-// a warp's store is a stretch of one row or more, however they lie.
-template <class Word, int ROWS, int ROW_BYTES>
-__device__ __forceinline__ void leave_by_warps(u32 buffer, u8* to, i64 pitch, i64 rows, i64 bytes) {
-  constexpr u32 WORDS = ROW_BYTES / sizeof(Word), STEP = 128 / WORDS, BATCH = 4;  // loads before stores
-  static_assert(ROWS % (STEP * BATCH) == 0);
-  const u32 first = threadIdx.x % 128 / WORDS, within = threadIdx.x % WORDS * sizeof(Word);
-  to += first * pitch + within;
-  if (within >= bytes) rows = 0;
-#pragma unroll 1
-  for (u32 row = first; row < ROWS; row += STEP * BATCH) {
-    Word x[BATCH];
-#pragma unroll
-    for (u32 i = 0; i < BATCH; ++i)
-      x[i] = load_shared<Word>(buffer + swizzled<ROW_BYTES>(row + i * STEP, within / 16) + within % 16);
-#pragma unroll
-    for (u32 i = 0; i < BATCH; ++i, to += STEP * pitch)
-      if (row + i * STEP < rows) {
-        if (within + sizeof(Word) <= bytes) *reinterpret_cast<Word*>(to) = x[i];
-        else *reinterpret_cast<u16*>(to) = u16(x[i]);  // the last of an odd number
-      }
-  }
-}
-
 // A consumer's 64 x BN accumulators, finished and sent on their way.
 template <int BN, Leave LEAVE, bool BATCHED, class E>
 __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, const TensorMap& out, const Extents& extents, i64 row, i64 col,
-                                       const BatchIndex& batch, float whole, u32 staging, u32 name) {
+                                       const BatchIndex& batch, float whole, u32 buffers, u32 name) {
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, m = warp * 16 + lane / 4, n = lane % 4 * 2;
   // The scaled sums of a pair; beyond the edges they have any scale, so that no load depends on a condition.
   const auto pair_of = [&](float (&pair)[2], int r, i64 at_row, i64 at_col) {
@@ -132,40 +93,44 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
       if (at_row < extents.m && at_col < extents.n) epilogue.store(pair, at_row, at_col, at_col + 1 < extents.n);
     }
   } else {
+    using Out = typename E::Out;
     constexpr bool TRANSPOSED = LEAVE == COLUMNS_BY_TMA || LEAVE == COLUMNS_BY_WARPS;
     constexpr bool BY_TMA = LEAVE == ROWS_BY_TMA || LEAVE == COLUMNS_BY_TMA;
-    constexpr int WIDTH = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : 16, PARTS = BN / WIDTH;  // WIDTH columns are one store's box
-    constexpr int ROW_BYTES = TRANSPOSED ? 128 : WIDTH * 2;
+    constexpr int WIDTH = staging::WIDEST<Out, BN>, PARTS = BN / WIDTH;  // WIDTH columns are one store's box
+    using Part = staging::Part<Out, WIDTH, TRANSPOSED>;
 #pragma unroll
-    for (int part = 0; part < PARTS; ++part) {
-      const u32 buffer = staging + part % 2 * 8192;
-      u32 packed[WIDTH / 16][4];  // before anything waits, so that the epilogue's loads are under way together
+    for (int i = 0; i < PARTS; ++i) {
+      const i64 x = col + i * WIDTH;
+      const u32 buffer = buffers + i % 2 * 8192;
+      Part part;  // before anything waits, so that the epilogue's loads are under way together
 #pragma unroll
-      for (int i = 0; i < WIDTH / 16; ++i)
+      for (int group = 0; group < WIDTH / 8; ++group)
 #pragma unroll
-        for (int q = 0; q < 4; ++q) {
+        for (int half = 0; half < 2; ++half) {
           float pair[2];
-          const i64 at_row = row + m + q % 2 * 8, at_col = col + part * WIDTH + i * 16 + q / 2 * 8 + n;
-          pair_of(pair, part * WIDTH / 2 + i * 8 + q * 2, at_row, at_col);
+          const i64 at_row = row + m + half * 8, at_col = x + group * 8 + n;
+          pair_of(pair, i * WIDTH / 2 + group * 4 + half * 2, at_row, at_col);
           if (!E::READS || (at_row < extents.m && at_col < extents.n)) epilogue.values(pair, at_row, at_col, at_col + 1 < extents.n);
-          packed[i][q] = round_pair(pair[0], pair[1], typename E::Out{});
+          part.set(group, half, pair);
         }
       if (BY_TMA && threadIdx.x % 128 == 0) {  // of an odd number of parts, the last and the next tile's first share a buffer
-        if (part == 0 && PARTS % 2) tma::wait_stores_read<0>();
+        if (i == 0 && PARTS % 2) tma::wait_stores_read<0>();
         else tma::wait_stores_read<1>();
       }
       meet(name, 128);
-#pragma unroll
-      for (int i = 0; i < WIDTH / 16; ++i) stage_block<ROW_BYTES, TRANSPOSED>(buffer, warp, i, packed[i]);
+      part.write(buffer, warp, lane);
       if constexpr (BY_TMA) tma::fence_shared();
       meet(name, 128);
-      const i64 x = col + part * WIDTH;
       if constexpr (!BY_TMA) {
-        using Word = typename Word<E::PAIRS ? 4 : 2>::type;
+        constexpr int SIZE = sizeof(Out);
         u8* const to = reinterpret_cast<u8*>(epilogue.out + epilogue.out_walk.at(row, x));
         const i64 rows = extents.m - row, cols = extents.n - x;
-        if constexpr (TRANSPOSED) leave_by_warps<u16, WIDTH, 128>(buffer, to, epilogue.out_walk.col * 2, cols, rows * 2);
-        else leave_by_warps<Word, 64, ROW_BYTES>(buffer, to, epilogue.out_walk.row * 2, rows, cols * 2);
+        if constexpr (TRANSPOSED) {
+          staging::leave_by_warps<u16, WIDTH, Part::ROW_BYTES>(buffer, to, epilogue.out_walk.col * SIZE, cols, rows * SIZE);
+        } else {
+          using Word = typename Word<E::PAIRS ? 4 : SIZE>::type;
+          staging::leave_by_warps<Word, 64, Part::ROW_BYTES>(buffer, to, epilogue.out_walk.row * SIZE, rows, cols * SIZE);
+        }
       } else if (threadIdx.x % 128 == 0) {
         tma::store<BATCHED>(out, buffer, i32(TRANSPOSED ? row : x), i32(TRANSPOSED ? x : row), batch);
         tma::commit_stores();
@@ -331,7 +296,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       }
 
       const E finishing = epilogue.enter(work.batch);
-      const u32 staging = ring.staging(consumer);
+      const u32 buffers = ring.staging(consumer);
       if constexpr (SPLIT > 1) {
         // Each thread's accumulators travel in fours, thread beside thread; parcels lie in the order of their senders.
         constexpr int SHARE = BN / 2 / SPLIT;
@@ -356,11 +321,11 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
               add_shared<SHARE>(sum, inbox + (peer - (peer > part)) * PARCEL + place + r * SHARE * 512);
             }
           }
-          finish<BN / SPLIT, LEAVE, BATCHED>(sum, finishing, out_map, extents, row + r * 64, col + part * (BN / SPLIT), work.batch, whole, staging, group);
+          finish<BN / SPLIT, LEAVE, BATCHED>(sum, finishing, out_map, extents, row + r * 64, col + part * (BN / SPLIT), work.batch, whole, buffers, group);
         }
       } else {
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r) finish<BN, LEAVE, BATCHED>(acc[r], finishing, out_map, extents, row + r * 64, col, work.batch, whole, staging, group);
+        for (int r = 0; r < ROWS; ++r) finish<BN, LEAVE, BATCHED>(acc[r], finishing, out_map, extents, row + r * 64, col, work.batch, whole, buffers, group);
       }
     }
   }

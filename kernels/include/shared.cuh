@@ -18,6 +18,9 @@ __device__ __forceinline__ void store_shared(u32 to, const Vec<float, 4>& x) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to),
                "f"(x.at[0]), "f"(x.at[1]), "f"(x.at[2]), "f"(x.at[3]) : "memory");
 }
+__device__ __forceinline__ void store_shared(u32 to, const Vec<float, 2>& x) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x.at[0]), "f"(x.at[1]) : "memory");
+}
 __device__ __forceinline__ void store_shared(u32 to, const Vec<double, 2>& x) {
   asm volatile("st.shared.v2.f64 [%0], {%1, %2};" ::"r"(to), "d"(x.at[0]), "d"(x.at[1]) : "memory");
 }

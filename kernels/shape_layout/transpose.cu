@@ -7,6 +7,7 @@
 // transpose_tile: any alignment; 64 x 64 elements through padded shared memory, 64 * 65 * WIDTH bytes.
 // Neighbouring CTAs lie along b where whole vectors are stored, so that destination rows fill up in order, and along a for
 // single elements (each the faster on an H200). Bound of both: memory bandwidth.
+#include "flip.cuh"
 #include "index.cuh"
 
 constexpr int TILE = 64;
@@ -24,28 +25,6 @@ template <int R, bool ALONG_B> struct Place {
     if (R > 0) dims.locate(batch, offset);
   }
 };
-
-// In-register transpose of N rows of N elements, each row one vector.
-template <class T, int N> __device__ __forceinline__ void flip(Vec<T, N> (&rows)[N]) {
-  Vec<T, N> turned[N];
-  if constexpr (sizeof(T) == 2 && N > 1) {  // pairwise with PRMT, so that the compiler never unpacks to single halves
-    u32 from[N][N / 2], to[N][N / 2];
-    memcpy(from, rows, sizeof(from));
-#pragma unroll
-    for (int i = 0; i < N; ++i)
-#pragma unroll
-      for (int j = 0; j < N / 2; ++j)
-        to[i][j] = __byte_perm(from[2 * j][i / 2], from[2 * j + 1][i / 2], i % 2 ? 0x7632 : 0x5410);
-    memcpy(turned, to, sizeof(to));
-  } else {
-#pragma unroll
-    for (int i = 0; i < N; ++i)
-#pragma unroll
-      for (int j = 0; j < N; ++j) turned[i].at[j] = rows[j].at[i];
-  }
-#pragma unroll
-  for (int i = 0; i < N; ++i) rows[i] = turned[i];
-}
 
 template <int WIDTH, int VECTOR, int CA, int CB, int R>
 __global__ void __launch_bounds__(CA* CB)

@@ -19,11 +19,11 @@ from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, 
 from ._guarantee import ROUNDED, TRUNCATED, guarantee_of
 from ._problem import Gemm, Matrix
 from ._split import partial_epilogue, reduce_step, scratch_of, slab_of
+from ._wgmma import MATHS as WARPGROUP_MATHS
 from ._wgmma import takes_any_m
 
 __all__ = ["Tc", "TcAsync", "TileConfig"]
 
-HALVES = (MathPrecision.F16, MathPrecision.BF16)
 SERVED = (
     MathPrecision.TF32,
     MathPrecision.F16,
@@ -201,7 +201,7 @@ class _Mma(Candidate[Any]):
         # result depends on M or the batch.
         each = ROUNDED if desc.precision is MathPrecision.F64 else TRUNCATED
         # One variant a device (or two with the same sums) may promise this, for selection goes by M as well.
-        elsewhere = device.tier is ArchSku.SM90A and desc.precision in HALVES and takes_any_m(desc.gemm)
+        elsewhere = device.tier is ArchSku.SM90A and desc.precision in WARPGROUP_MATHS and takes_any_m(desc.gemm)
         lone = self.variant == "tc_async" and not elsewhere and config.splits == 1
         return guarantee_of(
             desc, desc.precision, config.k_split(desc.gemm), each=each, splits=config.splits, batch_invariant=lone

@@ -27,10 +27,12 @@ ELEMENTS = {
     ElementKind.F16: ("f16", "float16"), ElementKind.BF16: ("bf16", "bfloat16"), ElementKind.F32: ("tf32", "tfloat32"),
     ElementKind.FP8_E4M3: ("e4m3", "uint8"), ElementKind.FP8_E5M2: ("e5m2", "uint8"),
 }  # fmt: skip
+RESULTS = {ElementKind.F16: "float16", ElementKind.BF16: "bfloat16", ElementKind.F32: "float32"}
+PART = 128  # bytes of a row of the result that are staged at once
 SHARED = 232448  # bytes a CTA may have
 STAGING = 16384  # a consumer
 SLACK = 1024 + 512  # alignment and barriers
-MOST_STAGES = 16
+MOST_STAGES, LEAST_STAGES = 16, 2  # a stage is released one behind
 LIMIT = 1 << 31
 
 
@@ -93,7 +95,7 @@ class View:
         x = self.matrix
         inner, outer, pitch = (self.mn, self.k, x.col) if self.mn_major else (self.k, self.mn, x.row)
         box = (64, 64) if self.mn_major else (SLAB // x.itemsize, self.rows(box_mn))
-        return _tensor_map(x, of, inner, outer, pitch, batch, box, 128)
+        return _tensor_map(x, ELEMENTS[x.element][1], of, inner, outer, pitch, batch, box, 128)
 
     def rows(self, box_mn: int) -> int:
         """Rows of SLAB bytes that a box of `box_mn` brings: rows outside the operand would take four times as long as others.
@@ -103,6 +105,7 @@ class View:
 
 def _tensor_map(
     x: Matrix,
+    dtype: str,
     of: Ptr | Scratch,
     inner: int,
     outer: int,
@@ -119,7 +122,7 @@ def _tensor_map(
             shape.append(extent if step else 1)
             strides.append(step * x.itemsize if step else 16)
             boxes.append(1)
-    return TensorMap(of, ELEMENTS[x.element][1], tuple(shape), tuple(strides), tuple(boxes), swizzle)
+    return TensorMap(of, dtype, tuple(shape), tuple(strides), tuple(boxes), swizzle)
 
 
 def _pitched(x: Matrix, pitch: int, outer: int) -> bool:
@@ -139,6 +142,17 @@ def view_of(x: Matrix, mn: int, k: int) -> View | None:
     if (x.row == 1 or mn == 1) and _pitched(x, x.col, k):
         return View(x, mn, k, True)
     return None
+
+
+def either_major(element: ElementKind) -> bool:
+    """Whether operands of this type are multiplied from K-major and from MN-major layouts, not from the first alone."""
+    return element.bits == 16
+
+
+def taken(x: Matrix, mn: int, k: int) -> View | None:
+    """The operand [mn, k] as wgmma can take it, or None."""
+    view = view_of(x, mn, k)
+    return view if view is not None and (not view.mn_major or either_major(x.element)) else None
 
 
 def takes_any_m(gemm: Gemm) -> bool:
@@ -183,9 +197,9 @@ class Wgmma(Candidate[Any]):
         if max(gemm.m, gemm.n, gemm.k, gemm.batches) >= LIMIT:
             return no("an extent reaches 2**31, the last of TMA's coordinates", "split the product")
         for x, mn, k in ((gemm.a, gemm.m, gemm.k), (gemm.b.mT, gemm.n, gemm.k)):
-            if (view := view_of(x, mn, k)) is not None and (not view.mn_major or x.itemsize == 2):
+            if taken(x, mn, k) is not None:
                 continue
-            if view is not None:
+            if view_of(x, mn, k) is not None:
                 return no(
                     f"{x.operand} is not contiguous along K, and only 16-bit elements are multiplied from other layouts",
                     f"contiguize {x.operand} with K innermost",
@@ -217,7 +231,8 @@ class Wgmma(Candidate[Any]):
                 continue
             if tile.split > 1 and (_slabs(gemm) < 4 * tile.split or _tiles(gemm, tile) > _clusters(device, tile)):
                 continue
-            yield tile
+            if _ring(gemm, tile)[0] >= LEAST_STAGES:
+                yield tile
 
     def cost(self, desc: Any, device: DeviceSpec, config: Tile) -> Cost:
         # Cycles, fitted to an H200: what a slab of K takes of the tensor cores and of L2, and what every tile and launch adds.
@@ -295,23 +310,37 @@ def _clusters(device: DeviceSpec, tile: Tile) -> int:
 
 
 def _leave(gemm: Gemm) -> str:
-    """How the result leaves: where it is 16-bit in rows or columns, through shared memory, by TMA if they lie on multiples
-    of 16 bytes and else by warps."""
+    """How the result leaves: in rows (16-bit also in columns) through shared memory, by TMA if these lie on multiples of 16
+    bytes and are such multiples long (TMA clips a store there, not at an element), and else by warps."""
     out = gemm.out
-    if out.itemsize != 2 or 1 not in (out.row, out.col):
+    if out.col != 1 and (out.row != 1 or out.itemsize != 2):
         return "STRAIGHT"
-    pitched = _pitched(out, out.row, gemm.m) if out.col == 1 else _pitched(out, out.col, gemm.n)
-    by = "TMA" if pitched and all(s > 0 for s in out.batch) else "WARPS"
-    return f"{'ROWS' if out.col == 1 else 'COLUMNS'}_BY_{by}"
+    lies, pitch, outer, inner = (
+        ("ROWS", out.row, gemm.m, gemm.n) if out.col == 1 else ("COLUMNS", out.col, gemm.n, gemm.m)
+    )
+    whole = inner * out.itemsize % 16 == 0 and _pitched(out, pitch, outer) and all(s > 0 for s in out.batch)
+    return f"{lies}_BY_{'TMA' if whole else 'WARPS'}"
+
+
+def _ring(gemm: Gemm, tile: Tile) -> tuple[int, int]:
+    """Stages, and the bytes of shared memory in all."""
+    b = view_of(gemm.b.mT, gemm.n, gemm.k)
+    assert b is not None
+    stage = (tile.bm + (-(-tile.bn // 64) * 64 if b.mn_major else tile.bn)) * SLAB
+    other = SLACK + (0 if _leave(gemm) == "STRAIGHT" else STAGING * tile.consumers)
+    other += tile.bm * tile.bn * 4 * (tile.split - 1) // tile.split
+    stages = min(MOST_STAGES, (SHARED - other) // stage)
+    return stages, stages * stage + other
 
 
 def _out_map(gemm: Gemm, tile: Tile, leave: str) -> TensorMap | None:
-    out, ptr = gemm.out, Ptr(gemm.out.operand)
-    width = next(w for w in (64, 32, 16) if tile.bn // tile.split % w == 0)
+    out, dtype, ptr = gemm.out, RESULTS[gemm.out.element], Ptr(gemm.out.operand)
+    width = next(w for w in (64, 32, 16) if w * out.itemsize <= PART and tile.bn // tile.split % w == 0)
     if leave == "ROWS_BY_TMA":
-        return _tensor_map(out, ptr, gemm.n, gemm.m, out.row, gemm.batch, (width, 64), 2 * width)
+        swizzle = width * out.itemsize
+        return _tensor_map(out, dtype, ptr, gemm.n, gemm.m, out.row, gemm.batch, (width, 64), swizzle)
     if leave == "COLUMNS_BY_TMA":
-        return _tensor_map(out, ptr, gemm.m, gemm.n, out.col, gemm.batch, (64, width), 128)
+        return _tensor_map(out, dtype, ptr, gemm.m, gemm.n, out.col, gemm.batch, (64, width), PART)
     return None
 
 
@@ -322,10 +351,7 @@ def launch(desc: Any, device: DeviceSpec, tile: Tile) -> Launch:
     a_map = a.tensor_map(Ptr(gemm.a.operand), gemm.batch, tile.bm)
     leave = _leave(gemm)
     out_map = _out_map(gemm, tile, leave)
-    staging = 0 if leave == "STRAIGHT" else STAGING * tile.consumers
-    staging += tile.bm * tile.bn * 4 * (tile.split - 1) // tile.split
-    stage = (tile.bm + (-(-tile.bn // 64) * 64 if b.mn_major else tile.bn)) * SLAB
-    stages = min(MOST_STAGES, (SHARED - SLACK - staging) // stage)
+    stages, shared_bytes = _ring(gemm, tile)
     sums, sums_args = _sums(gemm, desc)
     sizes = (tile.bm, tile.bn, tile.rows, tile.consumers, stages, tile.cluster, tile.split)
     flags = map(_flag, (a.mn_major, b.mn_major, bool(gemm.batch)))
@@ -357,7 +383,7 @@ def launch(desc: Any, device: DeviceSpec, tile: Tile) -> Launch:
             Packed(struct.pack("<4I6I", gemm.m, gemm.n, _slabs(gemm), arriving, *batched), 4),
             sums_args,
         ),
-        shared_bytes=stages * stage + staging + SLACK,
+        shared_bytes=shared_bytes,
         overlapped=True,
     )
 

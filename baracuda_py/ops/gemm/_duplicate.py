@@ -1,0 +1,181 @@
+"""Copies of operands in lines that TMA can take, in scratch: how they lie, and the launch (kernels/gemm/pad.cu)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...plan.descriptor import Layout
+from ...runtime.steps import Kernel, Launch, Ptr, Scratch, Struct
+from ...tensor.axes import merge_axes, span
+from .._launch import THREADS, divisor, index_scalar, index_type, pack_dims
+
+__all__ = ["WORD", "Duplicate", "copy_step", "places"]
+
+WORD = 16  # bytes that TMA wants lines on multiples of
+LINE = 128  # bytes of a cache line, on which long lines lie
+UNROLL = 4  # words a thread
+WARP_BITS = 5
+TILE = 16384  # bytes that are turned at once
+
+
+@dataclass(frozen=True)
+class Duplicate:
+    """A copy of one operand: `lines` of `length` elements, a pitch apart, in C order of the axes that are not broadcast."""
+
+    operand: str
+    source: Layout
+    inner: int  # the axis along which a line runs
+    outer: tuple[int, ...]  # the axes that lines are counted along
+    turned: bool  # whether the source runs from line to line
+
+    @staticmethod
+    def of(operand: str, source: Layout, along: int | None = None) -> Duplicate:
+        """Lines run along axis `along`, or as the source does."""
+        rank = len(source.shape)
+        walked = [axis for axis in range(rank) if source.shape[axis] > 1]
+        matrix = [axis for axis in walked if axis >= rank - 2] or [rank - 1]
+        nearest = min(matrix, key=lambda axis: abs(source.strides[axis]) or math.inf)
+        inner = nearest if along is None else along
+        lead = (axis for axis in walked if axis < rank - 2 and source.strides[axis])
+        outer = (*lead, *(axis for axis in matrix if axis != inner))
+        return Duplicate(operand, source, inner, outer, inner in matrix and inner != nearest)
+
+    def __str__(self) -> str:
+        return f"{self.operand} turned" if self.turned else self.operand
+
+    @property
+    def itemsize(self) -> int:
+        return self.source.element.bits // 8
+
+    @property
+    def length(self) -> int:
+        return self.source.shape[self.inner]
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        return tuple(self.source.shape[axis] for axis in self.outer)
+
+    @property
+    def lines(self) -> int:
+        return math.prod(self.extents)
+
+    @property
+    def pitch(self) -> int:
+        """Bytes. Lines of several cache lines start on one, short ones lie closer."""
+        nbytes = self.length * self.itemsize
+        unit = LINE if nbytes >= 4 * LINE else WORD
+        return -(-nbytes // unit) * unit
+
+    @property
+    def nbytes(self) -> int:
+        return self.lines * self.pitch
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In elements, of the operand's axes: 0 where it is broadcast."""
+        steps = {self.inner: 1}
+        step = self.pitch // self.itemsize
+        for axis in reversed(self.outer):
+            steps[axis] = step
+            step *= self.source.shape[axis]
+        return tuple(steps.get(axis, 0) for axis in range(len(self.source.shape)))
+
+    @property
+    def useful(self) -> int:
+        """Bytes that are read."""
+        return self.lines * self.length * self.itemsize
+
+    # -- the kernel's view ------------------------------------------------------------------------------------------------
+
+    @property
+    def ctas(self) -> int:
+        if self.turned:
+            lines, length = self._tile
+            return -(-self.extents[-1] // lines) * -(-self.length // length) * math.prod(self.extents[:-1])
+        return -(-(self.lines * self._parts << self._lane_bits) // THREADS)
+
+    @property
+    def entry(self) -> str:
+        """The C++ type of the struct."""
+        if self.turned:
+            return f"Turned<{self.itemsize}, {len(self._walked(self.outer[:-1])[0])}>"
+        return f"Lines<{self.itemsize}, {self._index}, {len(self._walked(self.outer)[0])}>"
+
+    def struct(self, to: Scratch) -> Struct:
+        low, high = span(self.source.shape, self.source.strides, self.source.element)
+        source = (Ptr(self.operand), np.int64(low), np.int64(high), to, np.int64(self.pitch), self._step(self.inner))
+        if self.turned:
+            lines, length = self._tile
+            above, beside = -(-self.extents[-1] // lines), -(-self.length // length)
+            extents, steps = self._walked(self.outer[:-1])
+            return Struct((
+                *source, self._step(self.outer[-1]), np.uint32(self.length), np.uint32(self.extents[-1]),
+                divisor(above * beside, "u32"), divisor(beside, "u32"), pack_dims(extents, [steps], "u32"),
+            ))  # fmt: skip
+        extents, steps = self._walked(self.outer)
+        return Struct((
+            *source, *map(np.uint32, (self.length, self._words, self._lane_bits, 0)), divisor(self._parts, self._index),
+            pack_dims(extents, [steps], self._index), index_scalar(self.lines * self._parts, self._index),
+        ))  # fmt: skip
+
+    def _step(self, axis: int) -> np.int64:
+        """Bytes between neighbours; where there are none, an element's."""
+        return np.int64((self.source.strides[axis] if self.source.shape[axis] > 1 else 1) * self.itemsize)
+
+    def _walked(self, axes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Extents and source strides in bytes, as few as will do."""
+        shape, strides = self.source.shape, self.source.strides
+        extents, (steps,) = merge_axes(
+            [shape[axis] for axis in axes], [[strides[axis] * self.itemsize for axis in axes]]
+        )
+        return (extents, steps) if extents else ((1,), (0,))
+
+    @property
+    def _tile(self) -> tuple[int, int]:
+        """Lines, and elements of each, that a CTA turns."""
+        lines = 64 if self.itemsize == 4 else 128
+        return lines, TILE // lines // self.itemsize
+
+    @property
+    def _words(self) -> int:
+        """Of a line."""
+        return -(-self.length * self.itemsize // WORD)
+
+    @property
+    def _lane_bits(self) -> int:
+        """log2 of the threads side by side on a line."""
+        return min(WARP_BITS, (-(-self._words // UNROLL) - 1).bit_length())
+
+    @property
+    def _parts(self) -> int:
+        """Of a line: what such threads copy."""
+        return -(-self._words // (UNROLL << self._lane_bits))
+
+    @property
+    def _index(self) -> str:
+        return index_type(self.lines * self._parts)
+
+
+def places(copies: tuple[Duplicate, ...]) -> dict[str, Scratch]:
+    """Where each copy lies in the scratch, one after the other."""
+    found, offset = {}, 0
+    for x in copies:
+        found[x.operand] = Scratch(offset, x.nbytes)
+        offset += -(-x.nbytes // LINE) * LINE
+    return found
+
+
+def copy_step(copies: tuple[Duplicate, ...]) -> Launch:
+    """One launch for all of them."""
+    to = places(copies)
+    first, last = copies[0], copies[-1]
+    return Launch(
+        Kernel("gemm/pad.cu", f"pad<{first.entry}, {last.entry}>"),
+        (sum(x.ctas for x in copies), 1, 1),
+        (THREADS, 1, 1),
+        (first.struct(to[first.operand]), last.struct(to[last.operand]), np.uint32(first.ctas)),
+        overlapped=True,
+    )
