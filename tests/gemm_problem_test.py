@@ -70,8 +70,24 @@ def emulate(desc: Any, slots: Mapping[str, Slot], images: Mapping[str, Array]) -
         def read(x: Matrix, rows: int, cols: int, z: int = z) -> Array:
             return memory[x.operand].read(offsets(x, gemm, z, rows, cols))
 
+        def scales(name: str, rows: int, cols: int) -> Any:
+            """An operand's scales by element: every 128th place has the next, along each axis that its blocks lie on."""
+            if name not in gemm.scales:
+                return 1.0
+            by = {"a": (1, 128), "b": (128, 128)}[gemm.scales[name].operand[-1]] if gemm.blocked else (1, 1)
+            if gemm.blocked and gemm.transposed:
+                by = by[::-1]
+            row, col = np.arange(rows) // by[0], np.arange(cols) // by[1]
+            if not gemm.blocked:  # lines do not change along k
+                row, col = (row, col * 0) if name == "scale_a" else (row * 0, col)
+            if not (rows and cols):
+                return 1.0
+            return read(gemm.scales[name], row[-1] + 1, col[-1] + 1)[np.ix_(row, col)]
+
         with np.errstate(all="ignore"):
-            x = desc.alpha * (read(gemm.a, gemm.m, gemm.k) @ read(gemm.b, gemm.k, gemm.n))
+            a = read(gemm.a, gemm.m, gemm.k) * scales("scale_a", gemm.m, gemm.k)
+            b = read(gemm.b, gemm.k, gemm.n) * scales("scale_b", gemm.k, gemm.n)
+            x = desc.alpha * (a @ b)
             if "c" in gemm.addends and desc.beta:
                 x = x + desc.beta * read(gemm.addends["c"], gemm.m, gemm.n)
             if "bias" in gemm.addends:
