@@ -304,7 +304,9 @@ def _leave(gemm: Gemm) -> str:
     out = gemm.out
     if out.col != 1 and (out.row != 1 or out.itemsize != 2):
         return "STRAIGHT"
-    lies, pitch, outer, inner = ("ROWS", out.row, gemm.m, gemm.n) if out.col == 1 else ("COLUMNS", out.col, gemm.n, gemm.m)
+    lies, pitch, outer, inner = (
+        ("ROWS", out.row, gemm.m, gemm.n) if out.col == 1 else ("COLUMNS", out.col, gemm.n, gemm.m)
+    )
     whole = inner * out.itemsize % 16 == 0 and _pitched(out, pitch, outer) and all(s > 0 for s in out.batch)
     return f"{lies}_BY_{'TMA' if whole else 'WARPS'}"
 
