@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 
 import baracuda_py as bp
-from baracuda_py.ops.gemm._padded import copy_step, duplicates, padded, places
-from baracuda_py.ops.gemm._wgmma import view_of
+from baracuda_py.ops.gemm._duplicate import copy_step, places
+from baracuda_py.ops.gemm._padded import duplicates, padded
+from baracuda_py.ops.gemm._wgmma import taken
 from baracuda_py.plan import Plan, get_op
 from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.device import spec_of
-from baracuda_py.runtime.steps import Launch, Packed, Ptr, Scratch, Struct, TensorMap
+from baracuda_py.runtime.steps import Launch, Ptr, Scratch, Struct, TensorMap
 from baracuda_py.samples import Sample
 from baracuda_py.samples.sample import values
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
@@ -42,44 +44,67 @@ def described(m: int, n: int, k: int, kind: str = "bf16", **fields: Any) -> Any:
 
 def copied(step: Launch, slots: dict[str, Slot], scratch: Array) -> None:
     """Does to `scratch` what the launch does, by the structs it is given, a line at a time."""
-    rank = int(step.kernel.entry.rpartition(",")[2].strip("> "))
-    assert "u32" in step.kernel.entry
     first, second, boundary = step.args
     assert isinstance(first, Struct) and isinstance(second, Struct)
+    types = re.fullmatch(r"pad<(\w+<.*?>), (\w+<.*?>)>", step.kernel.entry)
+    assert types is not None and "u64" not in step.kernel.entry
     ctas = {id(first): int(boundary), id(second): step.grid[0] - int(boundary)}  # type: ignore[call-overload]
-    for matrix in {id(x): x for x in (first, second)}.values():
-        to, of, low, high, pitch, each, length, words, lane_bits, _, parts, lines, count = matrix.fields
-        assert (
-            isinstance(to, Scratch) and isinstance(of, Ptr) and isinstance(parts, Packed) and isinstance(lines, Packed)
-        )
+    for matrix, kind in {id(x): (x, kind) for x, kind in zip((first, second), types.groups())}.values():
+        of, low, high, to, pitch, each = matrix.fields[:6]
+        assert isinstance(to, Scratch) and isinstance(of, Ptr)
         slot = slots[of.operand]
-        per_line = struct.unpack_from("<I", parts.data)[0]
-        extents = [struct.unpack_from("<I", lines.data, 16 * axis)[0] for axis in range(rank)]
-        steps = struct.unpack_from(f"<{rank}q", lines.data, 16 * rank)
-        assert int(count) == per_line * int(np.prod(extents))
-        assert per_line * (4 << int(lane_bits)) >= int(words) >= -(-int(length) * slot.dtype.itemsize // 16)
-        assert (ctas[id(matrix)] or step.grid[0]) * step.block[0] >= int(count) << int(lane_bits)
-        assert int(words) * 16 <= int(pitch) and int(pitch) % 16 == 0 and to.offset % 128 == 0
-        assert to.nbytes == int(pitch) * int(np.prod(extents))
-        for line, index in enumerate(np.ndindex(*extents)):
-            start = sum(i * s for i, s in zip(index, steps))
-            for i in range(int(length)):
+        assert kind.partition("<")[2].startswith(f"{slot.dtype.itemsize}, ")
+        lines = turned_lines if kind.startswith("Turned") else straight_lines
+        length, starts = lines(matrix.fields[6:], kind, slot.dtype.itemsize, ctas[id(matrix)] or step.grid[0])
+        assert length * slot.dtype.itemsize <= int(pitch) and int(pitch) % 16 == 0 and to.offset % 128 == 0
+        assert to.nbytes == int(pitch) * len(starts)
+        for line, start in enumerate(starts):
+            for i in range(length):
                 at = start + i * int(each)
                 assert int(low) <= at and at + slot.dtype.itemsize <= int(high), "outside the operand"
                 there = to.offset + line * int(pitch) + i * slot.dtype.itemsize
                 scratch[there : there + slot.dtype.itemsize] = slot.initial[slot.offset + at :][: slot.dtype.itemsize]
 
 
+def walk_of(dims: Any, kind: str) -> list[int]:
+    """Where each item of a packed Dims<u32, R, 1> begins, R being the last argument of a type."""
+    rank = int(kind.rpartition(",")[2].strip("> "))
+    extents = [struct.unpack_from("<I", dims.data, 16 * axis)[0] for axis in range(rank)]
+    steps = struct.unpack_from(f"<{rank}q", dims.data, 16 * rank)
+    return [sum(i * s for i, s in zip(index, steps)) for index in np.ndindex(*extents)]
+
+
+def straight_lines(fields: Any, kind: str, itemsize: int, ctas: int) -> tuple[int, list[int]]:
+    length, words, lane_bits, _, parts, lines, count = fields
+    starts = walk_of(lines, kind)
+    per_line = struct.unpack_from("<I", parts.data)[0]
+    assert int(count) == per_line * len(starts)
+    assert per_line * (4 << int(lane_bits)) >= int(words) == -(-int(length) * itemsize // 16)
+    assert ctas * 256 >= int(count) << int(lane_bits)
+    return int(length), starts
+
+
+def turned_lines(fields: Any, kind: str, itemsize: int, ctas: int) -> tuple[int, list[int]]:
+    across, length, lines, tiles, beside, batch = fields
+    each, along = (struct.unpack_from("<I", x.data)[0] for x in (tiles, beside))
+    starts = walk_of(batch, kind)
+    high = 64 if itemsize == 4 else 128  # lines of a tile, as pad.cu has them
+    assert ctas == each * len(starts) and each == along * -(-int(lines) // high)
+    assert along == -(-int(length) * itemsize * high // 16384)
+    return int(length), [start + line * int(across) for start in starts for line in range(int(lines))]
+
+
 def check_copies(operands: dict[str, Array]) -> tuple[str, ...]:
-    """Every copy is what TMA takes and holds the operand's elements; returns the operands copied."""
+    """Every copy is what wgmma takes and holds the operand's elements; returns what is copied."""
     slots = {name: Slot(operands[name], "cpu") for name in "ab"}
     desc = bp.MatmulDescriptor.of(slots["a"].operand, slots["b"].operand).canonical()
     copies = duplicates(desc)
     gemm, moved = desc.gemm, padded(desc)
-    unpitched = {x.operand for x, mn in ((gemm.a, gemm.m), (gemm.b.mT, gemm.n)) if view_of(x, mn, gemm.k) is None}
-    assert {x.operand for x in copies} == unpitched
+    refused = {x.operand for x, mn in ((gemm.a, gemm.m), (gemm.b.mT, gemm.n)) if taken(x, mn, gemm.k) is None}
+    assert {x.operand for x in copies} == refused
     for x, mn in ((moved.gemm.a, moved.gemm.m), (moved.gemm.b.mT, moved.gemm.n)):
-        assert view_of(x, mn, moved.gemm.k) is not None
+        view = taken(x, mn, moved.gemm.k)
+        assert view is not None and not (view.mn_major and x.itemsize != 2)
     if not copies:
         return ()
     to = places(copies)
@@ -91,7 +116,7 @@ def check_copies(operands: dict[str, Array]) -> tuple[str, ...]:
         strides = tuple(s * slot.dtype.itemsize for s in layout.strides)
         lies = np.ndarray(slot.shape, slot.dtype, scratch.data, to[x.operand].offset, strides)
         assert np.array_equal(lies, slot.host())
-    return tuple(x.operand for x in copies)
+    return tuple(map(str, copies))
 
 
 def odd(*shape: int, kind: ElementKind = bp.BF16, offset: int = 0) -> Array:
@@ -99,7 +124,7 @@ def odd(*shape: int, kind: ElementKind = bp.BF16, offset: int = 0) -> Array:
     memory = np.zeros((int(np.prod(shape)) + offset) * kind.dtype.itemsize + 16, np.uint8)
     start = -memory.ctypes.data % 16
     flat = memory[start : start + (int(np.prod(shape)) + offset) * kind.dtype.itemsize].view(kind.dtype)[offset:]
-    flat[...] = values(np.random.default_rng(sum(shape)), (flat.size,), kind, 1.0)
+    flat[...] = values(np.random.default_rng(sum(shape)), (flat.size,), bp.F32, 1.0).astype(kind.dtype)
     return flat.reshape(shape)
 
 
@@ -118,13 +143,50 @@ LAYOUTS: dict[str, tuple[dict[str, Array], tuple[str, ...]]] = {
     "one row repeated": ({"a": np.broadcast_to(odd(64), (9, 64)), "b": odd(64, 40)}, ("a",)),
     "vectors": ({"a": odd(67, offset=1), "b": odd(67, 41)}, ("a", "b")),
     "long": ({"a": odd(3, 4093), "b": odd(4093, 2)}, ("a", "b")),
-    "bytes by fours": ({"a": odd(9, 17, kind=bp.F32), "b": odd(17, 33, kind=bp.F32)}, ("a", "b")),
 }  # fmt: skip
+
+
+def by_kind(kind: ElementKind) -> dict[str, tuple[dict[str, Array], tuple[str, ...]]]:
+    """Layouts of a type that is multiplied along K alone; 16 elements are a multiple of 16 bytes in all of them."""
+
+    def of(*shape: int, offset: int = 0) -> Array:
+        return odd(*shape, kind=kind, offset=offset)
+
+    return {
+        "rows": ({"a": of(70, 96), "b": of(96, 144)}, ("b turned",)),
+        "columns": ({"a": of(96, 80).T, "b": of(144, 96).T}, ("a turned",)),
+        "both across": ({"a": of(160, 80).T, "b": of(160, 272)}, ("a turned", "b turned")),
+        "odd pitches": ({"a": of(33, 67), "b": of(67, 41)}, ("a", "b turned")),
+        "odd columns": ({"a": of(67, 33).T, "b": of(41, 67).T}, ("a turned", "b")),
+        "misaligned": ({"a": of(160, 80, offset=1).T, "b": of(160, 48, offset=3)}, ("a turned", "b turned")),
+        "stepped": ({"a": of(60, 128)[::2, ::2], "b": of(64, 96)[:, ::-3]}, ("a", "b turned")),
+        "upside down": ({"a": of(64, 32).T[::-1], "b": of(64, 48)[::-1, ::-1]}, ("a turned", "b turned")),
+        "batch": ({"a": of(3, 40, 96), "b": of(3, 96, 80)}, ("b turned",)),
+        "odd batch": ({"a": of(3, 17, 5).swapaxes(1, 2), "b": of(3, 17, 9)}, ("a turned", "b turned")),
+        "permuted batch": ({"a": of(2, 24, 3, 32).transpose(0, 2, 1, 3), "b": of(3, 2, 32, 40).swapaxes(0, 1)}, ("b turned",)),
+        "b repeated": ({"a": of(3, 40, 96)[:, ::2], "b": np.broadcast_to(of(96, 80), (3, 96, 80))}, ("b turned",)),
+        "one row repeated": ({"a": np.broadcast_to(of(65), (9, 65)), "b": of(65, 40)}, ("a", "b turned")),
+        "one column repeated": ({"a": np.broadcast_to(of(65)[:, None], (65, 9)), "b": of(9, 40)}, ("a turned", "b turned")),
+        "a vector": ({"a": of(97, offset=1), "b": of(97, 41)}, ("a", "b turned")),
+        "one column": ({"a": of(96, 41).T, "b": of(96)}, ("a turned",)),
+        "K of one": ({"a": of(70, 1), "b": of(1, 80)}, ("a", "b")),
+        "long": ({"a": of(3, 4093), "b": of(4093, 2)}, ("a", "b turned")),
+    }  # fmt: skip
+
+
+ALONG_K = (bp.F32, bp.FP8_E4M3, bp.FP8_E5M2)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_copy_holds_the_operand_in_lines_that_tma_takes(name: str) -> None:
     operands, wanted = LAYOUTS[name]
+    assert check_copies(operands) == wanted
+
+
+@pytest.mark.parametrize("kind", ALONG_K, ids=str)
+@pytest.mark.parametrize("name", by_kind(bp.F32))
+def test_a_copy_of_what_is_multiplied_along_k_alone_has_k_along_its_lines(name: str, kind: ElementKind) -> None:
+    operands, wanted = by_kind(kind)[name]
     assert check_copies(operands) == wanted
 
 
@@ -166,6 +228,24 @@ def test_ragged_products_are_multiplied_from_copies(shape: tuple[int, int, int],
     assert plan.cost.seconds < min(r.microseconds for r in plan.explain() if r.admitted and not r.chosen) * 1e-6
 
 
+@pytest.mark.parametrize(("kind", "math", "size"), [("f32", "tf32", 4096), ("fp8_e4m3", None, 8192)])
+def test_rows_of_b_are_turned_for_tf32_and_fp8(kind: str, math: Any, size: int) -> None:
+    def desc(**fields: Any) -> Any:
+        return described(size, size, size, kind, math=math, **fields)
+
+    itemsize = ElementKind.of(kind).bits // 8
+    plan = bp.MatmulPlan.select(desc(), PlanPreference(backend="bespoke"), device=H200)
+    assert plan.sku.variant == "wgmma_padded" and "copies b turned]" in str(plan.sku)
+    assert plan.workspace_size == size * size * itemsize
+    rows = {row.variant: row for row in plan.explain()}
+    assert "b is not contiguous along K" in rows["wgmma"].reason and "K innermost" in rows["wgmma"].mend
+    along = bp.MatmulPlan.select(desc(b_strides=(1, size)), PlanPreference(backend="bespoke"), device=H200)
+    assert along.sku.variant == "wgmma" and plan.cost.bytes == along.cost.bytes + 2 * plan.workspace_size
+    assert along.cost.seconds < plan.cost.seconds < along.cost.seconds + 60e-6
+    both = bp.MatmulPlan.select(desc(a_strides=(1, size)), PADDED, device=H200)
+    assert both.sku.config is not None and both.sku.config.endswith("copies a turned+b turned")
+
+
 def test_small_products_are_not_worth_a_copy() -> None:
     for shape in ((33, 65, 67), (100, 100, 100), (1, 4097, 255)):
         assert bp.MatmulPlan.select(described(*shape), device=H200).sku.variant != "wgmma_padded"
@@ -178,7 +258,7 @@ def test_the_product_waits_for_its_copies_and_the_next_copy_for_the_product() ->
     assert isinstance(copy, Launch) and isinstance(product, Launch)
     assert copy.overlapped and product.overlapped
     regions = [x.of for x in product.args if isinstance(x, TensorMap) and isinstance(x.of, Scratch)]
-    to = [x.fields[0] for x in copy.args if isinstance(x, Struct)]
+    to = [f for x in copy.args if isinstance(x, Struct) for f in x.fields if isinstance(f, Scratch)]
     assert set(regions) == set(to) and len(set(to)) == 2
     low, high = sorted(set(regions), key=lambda x: x.offset)
     assert low.offset + low.nbytes <= high.offset and high.offset % 128 == 0
@@ -225,6 +305,21 @@ def test_batch_invariance_is_wgmma_s_whatever_the_pitch() -> None:
             assert promises <= {"wgmma", "wgmma_padded"}
 
 
+@pytest.mark.parametrize(("kind", "math"), [("f32", "tf32"), ("fp8_e4m3", None), ("fp8_e5m2", "fp8_fast")])
+def test_one_family_promises_batch_invariance(kind: str, math: Any) -> None:
+    """On sm_90a wgmma and its copies, whatever M, the layout and the pitches; elsewhere tc_async, which serves no fp8."""
+    pref = PlanPreference(batch_invariant=True)
+    for n, k in ((72, 1024), (129, 1023), (4096, 1)):
+        for m in (1, 2, 65, 300):
+            for strides in ({}, {"a_strides": (1, m)}, {"b_strides": (1, k)}):
+                desc = described(m, n, k, kind, math=math, **strides)
+                plan = bp.MatmulPlan.select(desc, pref, device=H200)
+                assert {r.variant for r in plan.explain() if r.admitted} <= {"wgmma", "wgmma_padded"}
+                if kind == "f32":
+                    other = bp.MatmulPlan.select(desc, pref, device="sm_80")
+                    assert {r.variant for r in other.explain() if r.admitted} == {"tc_async"}
+
+
 def test_a_saved_plan_is_the_same_plan() -> None:
     plan = bp.MatmulPlan.select(described(777, 1333, 2049), device=H200)
     again = bp.MatmulPlan.from_json(plan.to_json())
@@ -257,6 +352,16 @@ def on_device() -> Iterator[Problem]:
                 yield Problem(op, Sample(f"{label}+{spare}", {"a": a, "b": b, "out": out}), "cuda")
             columns = np.zeros((n, m), kind.dtype).T
             yield Problem(op, Sample(f"{label} in columns", {"a": a, "b": b, "out": columns}), "cuda")
+    for kind in ALONG_K:
+        options = {"math": "tf32"} if kind is bp.F32 else {"out_dtype": "f32"}
+        for name, (operands, _) in by_kind(kind).items():
+            yield Problem(op, Sample(f"{kind} {name}", operands, options), "cuda")
+        for m, n, k in ((130, 1031, 517), (300, 272, 1040)):
+            for label, a, b in (
+                ("rr", odd(m, k, kind=kind), odd(k, n, kind=kind, offset=1)),
+                ("cr", odd(k, m, kind=kind).T, odd(k, n, kind=kind)),
+            ):
+                yield Problem(op, Sample(f"{kind} {m}x{n}x{k} {label}", {"a": a, "b": b}, options), "cuda")
 
 
 @pytest.mark.gpu

@@ -78,6 +78,7 @@ template <int BN, Leave LEAVE, bool BATCHED, class E>
 __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, const TensorMap& out, const Extents& extents, i64 row, i64 col,
                                        const BatchIndex& batch, float whole, u32 buffers, u32 name) {
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, m = warp * 16 + lane / 4, n = lane % 4 * 2;
+  asm volatile("" : "+l"(col));  // or ptxas keeps every column's offsets from the first 64 rows to the next, in local memory
   // The scaled sums of a pair; beyond the edges they have any scale, so that no load depends on a condition.
   const auto pair_of = [&](float (&pair)[2], int r, i64 at_row, i64 at_col) {
     pair[0] = acc[r] * whole;

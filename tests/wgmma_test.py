@@ -1,0 +1,157 @@
+"""wgmma: how results leave, rings that cannot hang, and results of any extent in rows that TMA could take, on the device."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+from baracuda_py.ops.gemm._wgmma import Tile, Wgmma, launch
+from baracuda_py.plan import get_op
+from baracuda_py.plan.tune import admissible
+from baracuda_py.runtime.device import spec_of
+from baracuda_py.runtime.steps import TensorMap
+from baracuda_py.samples import Sample
+from baracuda_py.samples.sample import values
+from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
+
+from .gauntlet import Problem, named, warm
+
+COVERS = ("matmul",)
+H200 = DeviceSpec.named("h200")
+SIZES = (1, 2, 3, 8, 9, 33, 72, 73)
+
+
+def launched(tile: Tile, m: int, n: int, k: int, kind: str = "bf16", **fields: Any) -> tuple[str, TensorMap | None]:
+    """How the result of a product with that tile leaves, and through what tensor map."""
+    desc = bp.MatmulDescriptor((m, k), (k, n), kind, kind, b_strides=(1, k), **fields).canonical()
+    step = launch(desc, H200, tile)
+    leave = re.search(r"STRAIGHT|(ROWS|COLUMNS)_BY_(TMA|WARPS)", step.kernel.entry)
+    assert leave is not None
+    a, _, out = (x for x in step.args if isinstance(x, TensorMap))
+    return leave[0], None if out == a else out
+
+
+@pytest.mark.parametrize("out", [bp.BF16, bp.F32], ids=str)
+@pytest.mark.parametrize("n", SIZES)
+def test_tma_stores_only_lines_of_whole_16_bytes(n: int, out: ElementKind) -> None:
+    """It clips what it stores at 16 bytes: of 9 bf16 that lie on such multiples, 7 behind the end were zeros."""
+    itemsize = out.bits // 8
+    for pitch in (n, -(-n // 8) * 8, -(-n // 8) * 8 + 8):
+        leave, box = launched(Tile(128, 128), 64, n, 64, out_element=out, out_strides=(pitch, 1))
+        assert leave == ("ROWS_BY_TMA" if n * itemsize % 16 == 0 and pitch * itemsize % 16 == 0 else "ROWS_BY_WARPS")
+        assert (box is not None) == (leave == "ROWS_BY_TMA")
+        if box is not None:
+            assert box.shape[0] * itemsize % 16 == 0 and box.box[0] * itemsize <= 128
+
+
+@pytest.mark.parametrize("m", SIZES)
+def test_nor_columns_that_end_between(m: int) -> None:
+    for tile in (Tile(128, 128), Tile(128, 128, swapped=True)):
+        leave, _ = launched(tile, m, 64, 64, out_strides=(1, -(-m // 8) * 8))
+        lies = "ROWS" if m > 1 and not tile.swapped else "COLUMNS"
+        if m > 1:  # a single row lies in rows
+            assert leave == f"{lies}_BY_{'TMA' if m * 2 % 16 == 0 else 'WARPS'}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "math"), [("bf16", None), ("f32", "tf32"), ("fp8_e4m3", None), ("fp8_e5m2", "fp8_fast")]
+)
+def test_f32_results_leave_in_rows_through_shared_memory(kind: str, math: Any) -> None:
+    def leaves(tile: Tile, **fields: Any) -> tuple[str, TensorMap | None]:
+        return launched(tile, 512, 512, 512, kind, math=math, out_element="f32", **fields)
+
+    for bn, width in ((128, 32), (96, 32), (16, 16)):
+        leave, box = leaves(Tile(64, bn, 1, 1))
+        assert leave == "ROWS_BY_TMA" and box is not None
+        assert (box.dtype, box.box, box.swizzle) == ("float32", (width, 64), width * 4)
+    assert leaves(Tile(128, 128), out_strides=(516, 1))[0] == "ROWS_BY_TMA"
+    assert leaves(Tile(128, 128), out_strides=(514, 1))[0] == "ROWS_BY_WARPS"
+    assert leaves(Tile(128, 128, swapped=True))[0] == "STRAIGHT"  # in columns of the product that is computed
+
+
+@pytest.mark.parametrize(("kind", "math"), [("bf16", None), ("f32", "tf32"), ("fp8_e4m3", None)])
+@pytest.mark.parametrize("out", ["bf16", "f32"])
+def test_every_ring_has_two_stages_and_fits(kind: str, math: Any, out: str) -> None:
+    """A stage is released once the next is being multiplied: a ring of one would wait for ever."""
+    for m, n, k in ((256, 128, 8192), (256, 512, 8192), (4096, 4096, 4096), (64, 24, 65536)):
+        strides = {} if kind == "bf16" else {"b_strides": (1, k)}
+        desc = bp.MatmulDescriptor((m, k), (k, n), kind, kind, math=math, out_element=out, **strides).canonical()
+        tiles = list(Wgmma().configs(desc, H200))
+        assert tiles
+        for tile in tiles:
+            step = launch(desc, H200, tile)
+            assert int(step.kernel.entry.split(", ")[5]) >= 2, str(tile)
+            assert step.shared_bytes <= H200.shared_bytes
+
+
+# ---- on the device ---------------------------------------------------------------------------------------------------
+
+
+def small(kind: ElementKind, out: ElementKind, m: int, n: int, columns: bool) -> Problem:
+    """A product into a view whose lines lie on multiples of 16 bytes, wider than they are long."""
+    k = 96
+    rng = np.random.default_rng([m, n])
+    a, b = (values(rng, shape, bp.F32, 1.0).astype(kind.dtype) for shape in ((m, k), (n, k)))
+    rows, cols = (n, m) if columns else (m, n)
+    whole = np.zeros((rows, -(-cols // 16) * 16 + 16), out.dtype)[:, :cols]
+    operands = {"a": a, "b": b.T, "out": whole.T if columns else whole}
+    options = {"math": "tf32"} if kind is bp.F32 else {}
+    return Problem(get_op("matmul"), Sample(f"{kind} {out} {m}x{n} {columns}", operands, options), "cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("out", [bp.BF16, bp.F32], ids=str)
+@pytest.mark.parametrize("kind", [bp.BF16, bp.F32, bp.FP8_E4M3], ids=str)
+def test_nothing_is_written_behind_a_line_s_end(kind: ElementKind, out: ElementKind, everything: bool) -> None:
+    """The bytes between lines are as they were, in rows and in columns, with the cheapest tiles (with --all every one)."""
+    taken = []
+    for m, n, columns in itertools.product(SIZES, SIZES, (False, True)):
+        problem = small(kind, out, m, n, columns)
+        found = admissible(
+            bp.MatmulPlan,
+            problem.desc,
+            PlanPreference(variant="wgmma"),
+            spec_of(None),
+            per_variant=None if everything else 3,
+        )
+        taken.append((problem, found))
+    assert all(plans for _, plans in taken)
+    warm([plan for _, plans in taken for plan in plans])
+    for problem, plans in taken:
+        for plan in plans:
+            with named(f"{problem.sample.label} {plan.sku}"):
+                problem.reset()
+                plan.run(**problem.operands)
+                problem.check_images(problem.images(), plan)
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", [bp.BF16, bp.F32, bp.FP8_E4M3], ids=str)
+def test_every_tile_s_f32_result(kind: ElementKind) -> None:
+    """All tiles, by TMA and by warps, plain and with addends of every type, K whole and in parts."""
+    rng = np.random.default_rng(0)
+    options: dict[str, Any] = {"out_dtype": "f32"} | ({"math": "tf32"} if kind is bp.F32 else {})
+    taken = []
+    for m, n, k in ((333, 420, 592), (200, 419, 592), (136, 264, 4112)):
+        a, b = (values(rng, shape, bp.F32, 1.0).astype(kind.dtype) for shape in ((m, k), (n, k)))
+        operands = {"a": a, "b": b.T}
+        addends = {"bias": values(rng, (n,), bp.F32, 1.0), "residual": values(rng, (m, n), bp.F32, 1.0)}
+        for given, more in ((operands, {}), (operands | addends, {"activation": "gelu", "alpha": 0.5})):
+            problem = Problem(get_op("matmul"), Sample(f"{kind} {m}x{n}x{k}", given, options | more), "cuda")
+            taken.append(
+                (problem, admissible(bp.MatmulPlan, problem.desc, PlanPreference(variant="wgmma"), spec_of(None)))
+            )
+    warm([plan for _, plans in taken for plan in plans])
+    for problem, plans in taken:
+        for plan in plans:
+            with named(f"{problem.sample.label} {plan.sku}"):
+                problem.reset()
+                plan.run(**problem.operands, **problem.values)
+                problem.check_images(problem.images(), plan)
