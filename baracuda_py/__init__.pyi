@@ -114,19 +114,19 @@ def pow(x1: 'Any', x2: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pre
 def copysign(x1: 'Any', x2: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
     """|x1| with the sign of x2."""
 
-def matmul(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def matmul(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, scale_a: 'Any' = None, scale_b: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
     """The matrix product residual + f(alpha a @ b + beta c + bias), with NumPy's rules for vectors and batches."""
 
-def matmul_tc(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def matmul_tc(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, scale_a: 'Any' = None, scale_b: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
     """The matrix product of f16 operands by variant `tc`, in f32."""
 
-def matmul_tc_bf16(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def matmul_tc_bf16(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, scale_a: 'Any' = None, scale_b: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
     """The matrix product of bf16 operands by variant `tc`, in f32."""
 
-def matmul_tc_async(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def matmul_tc_async(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, scale_a: 'Any' = None, scale_b: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
     """The matrix product of f16 operands by variant `tc_async`, in f32."""
 
-def matmul_tc_bf16_async(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def matmul_tc_bf16_async(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, scale_a: 'Any' = None, scale_b: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
     """The matrix product of bf16 operands by variant `tc_async`, in f32."""
 
 def contiguize(x: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
