@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.plan import all_ops, get_op
+from baracuda_py.types import UnsupportedError
 
 from . import gauntlet
 from .gauntlet import Problem, named, problems
@@ -151,3 +153,12 @@ def test_an_op_is_documented_and_public(op: str) -> None:
     parameters = gauntlet._parameters(entry.function)
     for name in ("stream", "pref", "device"):
         assert parameters[name].kind is parameters[name].KEYWORD_ONLY
+
+
+@every_op
+@pytest.mark.parametrize("device", ["h200", "sm_80"])
+def test_every_sample_is_served_or_refused_in_words(op: str, device: str) -> None:
+    """Selection and lowering, of every sample on a device that is only named: no empty extent, no corner breaks a cost model."""
+    for problem in problems(get_op(op), "cpu", everything=True):
+        with named(problem.sample.label), contextlib.suppress(UnsupportedError):
+            get_op(op).plan.select(problem.desc, device=device)._steps  # noqa: B018

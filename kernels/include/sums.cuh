@@ -22,8 +22,6 @@ struct BlockScaled {
   const float *a, *b;
   Walk a_walk, b_walk;
   i64 below;  // from a thread's first row to its second
-  u64 slabs;
-  static constexpr u32 AHEAD = 8;  // slabs: of scales side by side along K, a sector
   struct Scale { float of_a[2], of_b; };
 
   // For the 64 x BN of the result at (row, col); rows past the last of `m` take its scale.
@@ -37,20 +35,13 @@ struct BlockScaled {
     return at;
   }
   __device__ __forceinline__ void fetch(Scale& scale, u32 slab) const {
-    const float *of_a = a + slab * a_walk.col, *of_b = b + slab * b_walk.row;
-    scale = {{of_a[0], of_a[below]}, *of_b};
-    if (slab + AHEAD < slabs) {
-      touch(of_a + AHEAD * a_walk.col);
-      touch(of_a + AHEAD * a_walk.col + below);
-      touch(of_b + AHEAD * b_walk.row);
-    }
-  }
-  // Brings a scale into L1: from L2 it would take longer than a slab does.
-  static __device__ __forceinline__ void touch(const float* p) {
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
+    const float* of_a = a + slab * a_walk.col;
+    scale = {{of_a[0], of_a[below]}, b[slab * b_walk.row]};
   }
   template <int N> static __device__ __forceinline__ void add(float (&acc)[N], const float (&part)[N], const Scale& scale) {
-    const float rows[2] = {scale.of_a[0] * scale.of_b, scale.of_a[1] * scale.of_b};
+    float rows[2];  // volatile, or ptxas multiplies as soon as it may, and waits for the scales there
+#pragma unroll
+    for (int i = 0; i < 2; ++i) asm volatile("mul.f32 %0, %1, %2;" : "=f"(rows[i]) : "f"(scale.of_a[i]), "f"(scale.of_b));
 #pragma unroll
     for (int i = 0; i < N; ++i) acc[i] = fma(part[i], rows[i / 2 % 2], acc[i]);
   }

@@ -128,7 +128,8 @@ class Simt(Candidate[Any]):
     backend = BackendKind.BESPOKE
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
-        return admitted(desc, self.variant, MATHS) and launchable(
+        maths = MATHS if desc.gemm.k else tuple(MathPrecision)  # a sum of nothing is 0 in any of them
+        return admitted(desc, self.variant, maths) and launchable(
             min(tile.launched(_oriented(desc)) for tile in TILES[accumulator(desc.gemm)])
         )
 
@@ -139,7 +140,7 @@ class Simt(Candidate[Any]):
 
     def cost(self, desc: Any, device: DeviceSpec, config: Tile) -> Cost:
         gemm = _oriented(desc)
-        ctas = config.launched(gemm)
+        ctas = max(1, config.launched(gemm))
         deepest = -(-ctas // device.sms)  # CTAs of the SM that has most
         covered = deepest >= config.ctas
         share = config.share * (1.0 if covered else _ALONE * min(1.0, deepest * config.threads / _SCHEDULED))
@@ -148,7 +149,7 @@ class Simt(Candidate[Any]):
         streamed = min(_STREAMED, under_way / (device.bandwidth * _ROUND_TRIP))
         times = {
             "FMA issue": flops * device.sms / (fma_rate(accumulator(gemm), device) * share),
-            "bandwidth": gemm.nbytes / (device.bandwidth * streamed) if ctas else 0.0,
+            "bandwidth": gemm.nbytes / (device.bandwidth * streamed),
         }
         limit = max(times, key=lambda name: times[name])
         seconds = device.overhead + _LATENCY + times[limit]
@@ -165,6 +166,8 @@ class Simt(Candidate[Any]):
     def lower(self, desc: Any, device: DeviceSpec, config: Tile) -> tuple[Step, ...]:
         gemm = _oriented(desc)
         acc = accumulator(gemm)
+        if not gemm.k:  # nothing is read, of no type
+            gemm = replace(gemm, a=replace(gemm.a, element=acc), b=replace(gemm.b, element=acc))
         epilogue, args = epilogue_type(gemm, desc.activation), epilogue_args(gemm)
         if config.splits > 1:
             epilogue, args = partial_epilogue(gemm, config.splits)

@@ -289,7 +289,7 @@ def _slabs(gemm: Gemm) -> int:
 def _sums(gemm: Gemm, desc: Any) -> tuple[str, Struct]:
     """How slabs are summed: the C++ type and its struct. Mirrors kernels/include/sums.cuh."""
     if gemm.blocked:
-        return "BlockScaled", Struct((*scale_args(gemm), Packed(struct.pack("<2q", 0, _slabs(gemm)), 8)))
+        return "BlockScaled", Struct((*scale_args(gemm), Packed(bytes(8), 8)))
     return "Promoted" if _promoted(desc) else "Accumulated", Struct((Packed(bytes(1), 1),))
 
 
