@@ -39,10 +39,8 @@ struct BlockScaled {
     scale = {{of_a[0], of_a[below]}, b[slab * b_walk.row]};
   }
   template <int N> static __device__ __forceinline__ void add(float (&acc)[N], const float (&part)[N], const Scale& scale) {
-    float rows[2];  // volatile, or ptxas multiplies as soon as it may, and waits for the scales there
+    // One scale after the other: ptxas would multiply the two as soon as it may, and wait for them there.
 #pragma unroll
-    for (int i = 0; i < 2; ++i) asm volatile("mul.f32 %0, %1, %2;" : "=f"(rows[i]) : "f"(scale.of_a[i]), "f"(scale.of_b));
-#pragma unroll
-    for (int i = 0; i < N; ++i) acc[i] = fma(part[i], rows[i / 2 % 2], acc[i]);
+    for (int i = 0; i < N; ++i) acc[i] = fma(part[i] * scale.of_a[i / 2 % 2], scale.of_b, acc[i]);
   }
 };
