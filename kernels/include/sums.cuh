@@ -39,8 +39,8 @@ struct BlockScaled {
     scale = {{of_a[0], of_a[below]}, b[slab * b_walk.row]};
   }
   template <int N> static __device__ __forceinline__ void add(float (&acc)[N], const float (&part)[N], const Scale& scale) {
-    // One scale after the other: ptxas would multiply the two as soon as it may, and wait for them there.
+    const float rows[2] = {scale.of_a[0] * scale.of_b, scale.of_a[1] * scale.of_b};
 #pragma unroll
-    for (int i = 0; i < N; ++i) acc[i] = fma(part[i] * scale.of_a[i / 2 % 2], scale.of_b, acc[i]);
+    for (int i = 0; i < N; ++i) acc[i] = fma(part[i], rows[i / 2 % 2], acc[i]);
   }
 };
