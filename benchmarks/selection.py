@@ -13,7 +13,7 @@ from .results import Record
 from .shapes import SHAPES
 from .stats import geometric_mean
 
-__all__ = ["MARGIN", "read_sweep", "report", "slowdown", "table_entries", "update_table"]
+__all__ = ["MARGIN", "predicted", "read_sweep", "report", "slowdown", "table_entries", "update_table"]
 
 MARGIN = 1.03  # a model that errs by less is left alone
 BACKENDS = (None, "bespoke")  # preferences a table is written for: any back end, and our own kernels
@@ -108,11 +108,33 @@ def _worst_line(record: Record) -> str:
     )
 
 
+def predicted(records: Iterable[Record], device: Any) -> list[Record]:
+    """The same times, with what the present costs predict for each candidate and what `select` now takes."""
+    from baracuda_py import MatmulPlan
+    from baracuda_py.plan.tune import admissible
+
+    products = {shape.name: shape.product for shape in SHAPES}
+    again = []
+    for record in records:
+        desc = products[record["name"]].descriptor()
+        plans = {
+            (p.sku.variant, p.sku.config): p.cost.seconds * 1e6
+            for p in admissible(MatmulPlan, desc, _preference(None), device)
+        }
+        chosen = MatmulPlan.select(desc, device=device)
+        timed = [
+            t | {"predicted_us": plans.get((t["variant"], t["config"]), t["predicted_us"])} for t in record["timed"]
+        ]
+        selected = {"variant": chosen.sku.variant, "config": chosen.sku.config, "provenance": chosen.provenance}
+        again.append(record | {"timed": timed, "selected": selected, "predicted_us": chosen.cost.seconds * 1e6})
+    return again
+
+
 # ---- the shipped table ---------------------------------------------------------------------------------------
 
 
 def table_entries(records: Iterable[Record], device: Any, provenance: str = "shipped") -> dict[str, dict[str, str]]:
-    """Table entries where the cost model's choice is slower than the winner by more than `MARGIN`.
+    """Table entries where the cost model's choice is slower than the winner by more than `MARGIN`, or was not timed.
 
     A winner whose kernels' source has changed since the sweep is left out: what was timed is gone.
     """
@@ -125,11 +147,15 @@ def table_entries(records: Iterable[Record], device: Any, provenance: str = "shi
     for record in records:
         for backend in BACKENDS:
             timed = _admitted(record, backend)
-            if not timed or _model(timed)["us"] <= MARGIN * _best(timed)["us"]:
+            if not timed:
                 continue
             winner = _best(timed)
-            desc = products[record["name"]].descriptor()
-            for plan in admissible(MatmulPlan, desc, _preference(backend), device):
+            plans = admissible(MatmulPlan, products[record["name"]].descriptor(), _preference(backend), device)
+            first = {"variant": plans[0].sku.variant, "config": plans[0].sku.config}
+            known = any(_same(first, t) for t in timed)
+            if known and _model(timed)["us"] <= MARGIN * winner["us"]:
+                continue
+            for plan in plans:
                 key, held = entry(plan, provenance)
                 if _same(held, winner) and held["sources"] == winner["sources"]:
                     entries[key] = held

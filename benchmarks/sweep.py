@@ -23,7 +23,7 @@ from .harness import Bench
 from .operands import Kit
 from .results import DIRECTORY, Record, write_line
 from .run import GRAPH_FLOPS
-from .selection import read_sweep, report, update_table
+from .selection import predicted, read_sweep, report, update_table
 from .shapes import SHAPES, Shape
 from .stats import alternated, repeats_for, rotation, slug
 
@@ -138,6 +138,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=int, help="only the first so many shapes")
     parser.add_argument("--file", type=Path, help="the sweep's file; without it results/sweeps/<gpu>-matmul.jsonl")
     parser.add_argument("--list", action="store_true", help="list the shapes and stop")
+    parser.add_argument(
+        "--predict",
+        metavar="GPU",
+        help="put what the present costs and table predict and select into the file, and stop",
+    )
     parser.add_argument("--report", action="store_true", help="sum up the file and stop")
     parser.add_argument(
         "--table", metavar="GPU", help="write the file's winners into the table shipped for this GPU (h200)"
@@ -152,6 +157,17 @@ def _existing(given: Path | None) -> Path:
     if newest is None:
         raise SystemExit(f"no sweep in {SWEEPS}: run python -m benchmarks.sweep on a GPU first")
     return newest
+
+
+def _predict_again(path: Path, gpu: str) -> None:
+    from baracuda_py.runtime.libraries import FILES
+    from baracuda_py.types import DeviceSpec
+
+    head = path.read_text().splitlines()[0]
+    records = predicted(read_sweep(path), DeviceSpec.named(gpu).with_libraries(frozenset(FILES)))
+    path.write_text(head + "\n")
+    for record in records:
+        write_line(path, record)
 
 
 def _write_table(path: Path, gpu: str, console: Console) -> None:
@@ -174,8 +190,10 @@ def main() -> None:
         for shape in shapes:
             console.print(f"{shape.name:32} {shape.source}", highlight=False)
         return
-    if given.report or given.table:
+    if given.report or given.table or given.predict:
         path = _existing(given.file)
+        if given.predict:
+            _predict_again(path, given.predict)
         if given.report:
             console.print(report(read_sweep(path)), highlight=False)
         if given.table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import pickle
 import threading
@@ -36,7 +37,11 @@ def descriptors(op: str, count: int = 10) -> list[Any]:
 @pytest.mark.parametrize("device", ARCHES)
 def test_select_needs_no_gpu(op: str, device: str) -> None:
     for desc in descriptors(op):
-        plan = get_op(op).plan.select(desc, device=device)
+        eight = "fp8" in str(getattr(desc, "a_element", "")) and device[-3:] not in ("90a", "100", "200", "cpu")
+        with pytest.raises(bp.UnsupportedError, match="sm_90a") if eight else contextlib.nullcontext():
+            plan = get_op(op).plan.select(desc, device=device)
+        if eight:
+            continue  # products of fp8 are Hopper's
         assert plan.device.tier is plan.sku.arch
         assert (plan.sku.backend is bp.BackendKind.REFERENCE) == (device == "cpu")
         assert plan.cost.seconds >= 0
@@ -200,7 +205,7 @@ def test_an_impossible_preference_lists_every_candidate_and_its_reason() -> None
         with pytest.raises(bp.UnsupportedError) as caught:
             bp.WriteSlicePlan.select(desc, pref, device="h200")
         for candidate in bp.WriteSlicePlan._all_candidates():
-            assert f"{candidate.variant}: " in str(caught.value)
+            assert candidate.variant in str(caught.value).partition("preference. ")[2]
     with pytest.raises(bp.UnsupportedError, match="no variant is called 'fast': choose among whole_dest"):
         bp.WriteSlicePlan.select(desc, PlanPreference(variant="fast"), device="h200")
 

@@ -22,10 +22,12 @@ _COMPUTE = {MathPrecision.TF32: cublas.COMPUTE_32F_TF32, MathPrecision.F64: cubl
 _WORKSPACE = {ArchSku.SM90A: 32 << 20, ArchSku.SM100A: 32 << 20, ArchSku.SM120: 12 << 20}
 _SMALLEST_WORKSPACE = 4 << 20
 
-# Shares of the device's figures that it reaches: an H200 in steady state gives 692 of 989 TFLOP/s and 3.94 of 4.15 TB/s.
+# Shares of the device's figures that it reaches, fitted to the sweep of an H200 (cuBLAS 13).
 _COMPUTE_SHARE = 0.72
-_UNALIGNED_SHARE = 0.40  # where a pitch is no multiple of 16 bytes, it falls back to narrow loads
+_UNALIGNED_SHARE = 0.168  # where a pitch is no multiple of 16 bytes, it falls back to narrow loads
 _BANDWIDTH_SHARE = 0.95
+_UNALIGNED_BANDWIDTH = 0.244
+_LATENCY = 0.4e-6  # seconds until the first products and after the last
 # Tiles it has to choose from, each with the share of the largest one's rate that it reaches.
 _TILES = ((128, 256, 1.0), (128, 128, 0.9), (64, 128, 0.75), (64, 64, 0.55))
 _CHUNKS = (1, 2, 4, 8)  # parts that K may be split in
@@ -112,14 +114,16 @@ class Cublas(Candidate[Any]):
     def cost(self, desc: Any, device: DeviceSpec, config: Any) -> Cost:
         gemm = desc.gemm
         pitches = [x.row if x.col == 1 else x.col for x in (gemm.a, gemm.b, gemm.out)]
-        aligned = all(p * x.itemsize % 16 == 0 for p, x in zip(pitches, (gemm.a, gemm.b, gemm.out)))
+        aligned = desc.precision is MathPrecision.F32 or all(
+            p * x.itemsize % 16 == 0 for p, x in zip(pitches, (gemm.a, gemm.b, gemm.out))
+        )
         rate = _rate(device, desc.precision) * (_COMPUTE_SHARE if aligned else _UNALIGNED_SHARE)
         times = {
             "compute": gemm.flops / (rate * _occupancy(gemm, device.sms)),
-            "bandwidth": gemm.nbytes / (device.bandwidth * _BANDWIDTH_SHARE),
+            "bandwidth": gemm.nbytes / (device.bandwidth * (_BANDWIDTH_SHARE if aligned else _UNALIGNED_BANDWIDTH)),
         }
         limit = max(times, key=lambda name: times[name])
-        return Cost(gemm.nbytes, gemm.flops, device.overhead + times[limit], limit)
+        return Cost(gemm.nbytes, gemm.flops, device.overhead + _LATENCY + times[limit], limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         exact_products = desc.precision in (MathPrecision.F32, MathPrecision.F64)

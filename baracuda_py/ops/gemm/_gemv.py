@@ -112,12 +112,12 @@ def _shapes(gemm: Gemm, device: DeviceSpec) -> list[Shape]:
     return found
 
 
-_ROUND_TRIP = 1.56e-6  # seconds of bandwidth that must be in flight: 48 KB an SM on an H200
-_SM_SHARE = 2.5  # the most of its share of the bandwidth that one SM can take
+_ROUND_TRIP = 2.0e-6  # seconds of bandwidth that must be in flight: 60 KB an SM on an H200
+_SM_SHARE = 3.6  # the most of its share of the bandwidth that one SM can take
 _THREADS = 1536  # that an SM holds, for want of registers too
-_LATENCY = 1.5e-6  # until the first vectors are there and after the last
-_TAIL = 0.4  # waves that the last CTAs cost, which have the bandwidth to themselves
-_EFFICIENCY = 0.97
+_LATENCY = 0.1e-6  # until the first vectors are there and after the last
+_TAIL = 0.05  # waves that the last CTAs cost, which have the bandwidth to themselves
+_EFFICIENCY = 0.82
 
 
 class Gemv(Candidate[Any]):

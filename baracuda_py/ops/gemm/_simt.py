@@ -85,9 +85,9 @@ _ALONE = (
     0.75  # of its share, for fewer CTAs an SM than are meant to cover each other's waits; less for under four warps
 )
 _SCHEDULED = 128  # threads that give each scheduler of an SM a warp
-_STREAMED = 0.85  # of the bandwidth, for tiles that wait for each slab
+_STREAMED = 0.27  # of the bandwidth, for tiles that wait for each slab
 _ROUND_TRIP = 1.56e-6  # seconds of bandwidth that must be in flight
-_LATENCY = 1.5e-6  # until the first slab is there and after the last store
+_LATENCY = 0.2e-6  # until the first slab is there and after the last store
 
 
 def fma_rate(element: ElementKind, device: DeviceSpec) -> float:

@@ -35,6 +35,23 @@ SLACK = 1024 + 512  # alignment and barriers
 MOST_STAGES, LEAST_STAGES = 16, 2  # a stage is released one behind
 LIMIT = 1 << 31
 
+# The cost model, fitted to the sweep of an H200. Cycles, and bytes a cycle:
+CORES = 1.0  # of the tensor cores' own time
+SHARED_RATE, L2_RATE = 146.0, 70.0
+OUTSIDE = 11.0  # a row of a box that lies outside the operand
+IN_TURN, TOGETHER, PER_ELEMENT, RAGGED = (
+    1170.0,
+    190.0,
+    0.077,
+    2.6,
+)  # what finishing a tile takes, by how consumers share
+SENT_RATE = 23.4  # of partial sums within a cluster
+DRAIN_RATE = 15.0  # the last tile's result
+START, START_PAIR = 630.0, 250.0
+HIDDEN = 0.6  # of the lesser of computing and moving
+BANDWIDTH = 1.05  # share of the device's
+THROTTLE, BEFORE = 0.063, 60e-6  # how much slower power makes what takes much longer than so many seconds
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -235,7 +252,7 @@ class Wgmma(Candidate[Any]):
                 yield tile
 
     def cost(self, desc: Any, device: DeviceSpec, config: Tile) -> Cost:
-        # Cycles, fitted to an H200: what a slab of K takes of the tensor cores and of L2, and what every tile and launch adds.
+        # What a slab of K takes of the tensor cores, shared memory and L2, and what every tile and launch adds.
         gemm = _oriented(desc, config)
         clock = device.rate("issue") / (device.sms * 128)
         waves = -(-_tiles(gemm, config) // _clusters(device, config))
@@ -244,19 +261,21 @@ class Wgmma(Candidate[Any]):
         read = config.bm // 64 * (SLAB // STEP) * (64 + config.bn) * STEP  # every instruction reads its operands
         outside = max(0, min(config.bn - gemm.n, config.bn // config.cluster)) if config.cluster > 1 else 0
         limits = {
-            "tensor cores": config.bm * config.bn / 32 * 1.04,
-            "shared memory": (staged + read) / 162,
-            "L2": (config.bm + config.bn / config.cluster) * SLAB / 58 + outside * 8,
+            "tensor cores": config.bm * config.bn / 32 * CORES,
+            "shared memory": (staged + read) / SHARED_RATE,
+            "L2": (config.bm + config.bn / config.cluster) * SLAB / L2_RATE + outside * OUTSIDE,
         }
         limit = max(limits, key=lambda name: limits[name])
         area = config.bm * config.bn
         sent = area * 4 * (config.split - 1) / config.split
-        leaving = 10 if _leave(gemm).endswith("WARPS") else 20  # elements a cycle
-        finish = 150 if config.by_turns else 700 + area / leaving
-        tile = slabs * limits[limit] + finish + (3000 + sent / 30 if sent else 0)
-        compute = (waves * tile + area * gemm.out.itemsize / config.split / 13 + 1500 + 300 * config.cluster) / clock
-        memory = gemm.nbytes / device.bandwidth
-        seconds = max(compute, memory) + 0.1 * min(compute, memory) + device.overhead / 2
+        leaving = PER_ELEMENT * (RAGGED if _leave(gemm).endswith("WARPS") else 1.0)
+        finish = IN_TURN if config.by_turns else TOGETHER + area * leaving
+        tile = slabs * limits[limit] + finish + sent / SENT_RATE
+        last = area * gemm.out.itemsize / config.split / DRAIN_RATE
+        compute = (waves * tile + last + START + START_PAIR * config.cluster) / clock
+        compute *= 1 + THROTTLE * compute / (compute + BEFORE)
+        memory = gemm.nbytes / (device.bandwidth * BANDWIDTH)
+        seconds = max(compute, memory) + (1 - HIDDEN) * min(compute, memory) + device.overhead / 2
         return Cost(gemm.nbytes, gemm.flops, seconds, "bandwidth" if memory > compute else limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:
