@@ -37,20 +37,16 @@ LIMIT = 1 << 31
 
 # The cost model, fitted to the sweep of an H200. Cycles, and bytes a cycle:
 CORES = 1.0  # of the tensor cores' own time
-SHARED_RATE, L2_RATE = 146.0, 70.0
+SHARED_RATE, L2_RATE = 162.0, 56.0
 OUTSIDE = 11.0  # a row of a box that lies outside the operand
-IN_TURN, TOGETHER, PER_ELEMENT, RAGGED = (
-    1170.0,
-    190.0,
-    0.077,
-    2.6,
-)  # what finishing a tile takes, by how consumers share
+IN_TURN, TOGETHER = 150.0, 700.0  # what finishing a tile takes, where consumers take turns or share it
+PER_ELEMENT, RAGGED = 0.05, 2.6  # of a shared tile, and where it leaves by warps
 SENT_RATE = 23.4  # of partial sums within a cluster
 DRAIN_RATE = 15.0  # the last tile's result
 START, START_PAIR = 630.0, 250.0
 HIDDEN = 0.6  # of the lesser of computing and moving
 BANDWIDTH = 1.05  # share of the device's
-THROTTLE, BEFORE = 0.063, 60e-6  # how much slower power makes what takes much longer than so many seconds
+THROTTLE, BEFORE = 0.12, 60e-6  # how much slower power makes what takes much longer than so many seconds
 
 
 @dataclass(frozen=True)
