@@ -7,10 +7,12 @@ writes its winners into the table that the package ships; neither needs a GPU.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -163,10 +165,10 @@ def _predict_again(path: Path, gpu: str) -> None:
     from baracuda_py.runtime.libraries import FILES
     from baracuda_py.types import DeviceSpec
 
-    head = path.read_text().splitlines()[0]
+    head = json.loads(path.read_text().splitlines()[0])
     records = predicted(read_sweep(path), DeviceSpec.named(gpu).with_libraries(frozenset(FILES)))
-    path.write_text(head + "\n")
-    for record in records:
+    path.write_text("")
+    for record in (head | {"predicted": str(date.today())}, *records):
         write_line(path, record)
 
 
@@ -177,7 +179,7 @@ def _write_table(path: Path, gpu: str, console: Console) -> None:
 
     device = DeviceSpec.named(gpu).with_libraries(frozenset(FILES))
     table = shipped_path(device)
-    written, held = update_table(table, read_sweep(path), device)
+    written, held = update_table(table, predicted(read_sweep(path), device), device)
     console.print(f"{table}: {written} winners of this sweep, {held} entries", highlight=False)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -262,7 +262,12 @@ def _function(problem: Problem) -> None:
 
 def variants(problem: Problem) -> None:
     """Every admissible variant, and every configuration of it, gives a result within its own guarantee."""
-    for plan in admissible(problem):
+    served(problem, admissible(problem))
+
+
+def served(problem: Problem, plans: Iterable[Plan[Any]]) -> None:
+    """Each of the plans serves the problem within its guarantee and writes nothing else."""
+    for plan in plans:
         with named(str(plan.sku)):
             problem.reset()
             plan.run(**problem.operands, **problem.values)

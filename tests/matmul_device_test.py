@@ -164,11 +164,8 @@ def test_extents_mixed_at_random(kind: ElementKind, everything: bool) -> None:
         taken.append((one, best_of_each(one.desc) if m and n else [one.plan]))
     gauntlet.warm([plan for _, plans in taken for plan in plans])
     for one, plans in taken:
-        for plan in plans:
-            with named(f"{one.sample.label} {plan.sku}"):
-                one.reset()
-                plan.run(**one.operands, **one.values)
-                one.check_images(one.images(), plan)
+        with named(one.sample.label):
+            gauntlet.served(one, plans)
 
 
 @pytest.mark.parametrize("options", [{}, {"math": "tf32"}], ids=str)
@@ -189,11 +186,8 @@ def test_every_tile_of_tc_async_and_every_split(kind: ElementKind, options: dict
         taken.append((one, plans))
     gauntlet.warm([plan for _, plans in taken for plan in plans])
     for one, plans in taken:
-        for plan in plans:
-            with named(f"{one.sample.label} {plan.sku}"):
-                one.reset()
-                plan.run(**one.operands, **one.values)
-                one.check_images(one.images(), plan)
+        with named(one.sample.label):
+            gauntlet.served(one, plans)
 
 
 @pytest.mark.parametrize("kind", FLOATS, ids=str)

@@ -25,7 +25,7 @@ from baracuda_py.samples.sample import values
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 
 from .arena import Slot
-from .gauntlet import Problem, named, readable, warm
+from .gauntlet import Problem, named, readable, served, warm
 from .gemm_problem_test import products
 
 COVERS = ("matmul",)
@@ -372,11 +372,8 @@ def test_products_from_copies(everything: bool) -> None:
     assert all(plans for _, plans in taken)
     warm([plan for _, plans in taken for plan in plans])
     for problem, plans in taken:
-        for plan in plans:
-            with named(f"{problem.sample.label} {plan.sku}"):
-                problem.reset()
-                plan.run(**problem.operands, **problem.values)
-                problem.check_images(problem.images(), plan)
+        with named(problem.sample.label):
+            served(problem, plans)
 
 
 @pytest.mark.gpu

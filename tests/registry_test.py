@@ -157,8 +157,8 @@ def test_an_op_is_documented_and_public(op: str) -> None:
 
 @every_op
 @pytest.mark.parametrize("device", ["h200", "sm_80"])
-def test_every_sample_is_served_or_refused_in_words(op: str, device: str) -> None:
-    """Selection and lowering, of every sample on a device that is only named: no empty extent, no corner breaks a cost model."""
+def test_every_sample_selects_or_is_refused(op: str, device: str) -> None:
+    """Selection and lowering on a device that is only named: no empty extent, no corner breaks a cost model."""
     for problem in problems(get_op(op), "cpu", everything=True):
         with named(problem.sample.label), contextlib.suppress(UnsupportedError):
             get_op(op).plan.select(problem.desc, device=device)._steps  # noqa: B018

@@ -17,7 +17,7 @@ from baracuda_py.plan.tune import admissible
 from baracuda_py.types import DeviceSpec
 from benchmarks.products import Product
 from benchmarks.results import Record, write_line
-from benchmarks.selection import read_sweep, report, slowdown, table_entries, update_table
+from benchmarks.selection import predicted, read_sweep, report, slowdown, table_entries, update_table
 from benchmarks.shapes import SHAPES
 from benchmarks.sweep import PER_VARIANT, rivals
 
@@ -139,6 +139,18 @@ def test_winners_go_into_the_table_that_select_reads(tmp_path: Path, monkeypatch
         assert (plan.provenance, plan.sku) == ("shipped", plans[2].sku)
     record, _ = sweep_record(slowest_first=False)
     assert update_table(path, [record], H200) == (0, 1)  # the model is right now: its entries go, others stay
+
+
+def test_predictions_are_those_of_the_present_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuned, "shipped_path", lambda _device: tmp_path / "none.json")
+    monkeypatch.setenv("BARACUDA_CACHE_DIR", str(tmp_path / "cache"))
+    record, plans = sweep_record(slowest_first=True)
+    stale = record | {"timed": [t | {"predicted_us": 1e9} for t in record["timed"]], "selected": {"variant": "gone"}}
+    (again,) = predicted([stale], H200)
+    assert [t["predicted_us"] for t in again["timed"]] == [p.cost.seconds * 1e6 for p in plans]
+    assert [t["us"] for t in again["timed"]] == [t["us"] for t in record["timed"]]
+    chosen = bp.MatmulPlan.select(SQUARE.product.descriptor(), device=H200)
+    assert (again["selected"]["variant"], again["selected"]["config"]) == (chosen.sku.variant, chosen.sku.config)
 
 
 def test_a_winner_whose_source_has_changed_is_left_out() -> None:

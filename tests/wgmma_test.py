@@ -19,7 +19,7 @@ from baracuda_py.samples import Sample
 from baracuda_py.samples.sample import values
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 
-from .gauntlet import Problem, named, warm
+from .gauntlet import Problem, named, served, warm
 
 COVERS = ("matmul",)
 H200 = DeviceSpec.named("h200")
@@ -150,8 +150,5 @@ def test_every_tile_s_f32_result(kind: ElementKind) -> None:
             )
     warm([plan for _, plans in taken for plan in plans])
     for problem, plans in taken:
-        for plan in plans:
-            with named(f"{problem.sample.label} {plan.sku}"):
-                problem.reset()
-                plan.run(**problem.operands, **problem.values)
-                problem.check_images(problem.images(), plan)
+        with named(problem.sample.label):
+            served(problem, plans)

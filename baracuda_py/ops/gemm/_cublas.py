@@ -90,6 +90,8 @@ class Cublas(Candidate[Any]):
         if "cublas" not in device.libraries:
             return no("cuBLAS is not installed, or the device was only named", _EXTRAS)
         gemm = desc.gemm
+        if gemm.a.element.bits == 8:
+            return no("cublasGemmEx does not multiply fp8, and cublasLt is not bound", 'backend="bespoke"')
         if gemm.addends or desc.activation is not Activation.IDENTITY:
             return no("cuBLAS fuses no epilogue", "leave out c, bias, residual and activation")
         wanted = gemm.out.element

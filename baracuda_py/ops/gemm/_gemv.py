@@ -1,6 +1,6 @@
 """gemv: products with eight rows or columns at most, as fast as the large operand streams. Costs of kernels/gemm/gemv.cu.
 
-Where K is split, kernels/gemm/reduce.cu adds the parts: "gemm/reduce.cu".
+Where K is split, kernels/gemm/reduce.cu adds the parts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, 
 from ._guarantee import ROUNDED, guarantee_of
 from ._problem import Gemm
 from ._simt import MATHS, fma_rate
-from ._split import partial_epilogue, reduce_step, scratch_of, slab_of
+from ._split import partial_epilogue, reduce_step, second_pass, slab_of
 from ._vector import nearest_axis, vector_width
 
 __all__ = ["Gemv"]
@@ -112,10 +112,11 @@ def _shapes(gemm: Gemm, device: DeviceSpec) -> list[Shape]:
     return found
 
 
+# Fitted to the sweep of an H200:
 _ROUND_TRIP = 2.0e-6  # seconds of bandwidth that must be in flight: 60 KB an SM on an H200
 _SM_SHARE = 3.6  # the most of its share of the bandwidth that one SM can take
 _THREADS = 1536  # that an SM holds, for want of registers too
-_LATENCY = 0.1e-6  # until the first vectors are there and after the last
+_LATENCY = 0.1e-6  # beyond the device's overhead: until the first vectors are there and after the last
 _TAIL = 0.05  # waves that the last CTAs cost, which have the bandwidth to themselves
 _EFFICIENCY = 0.82
 
@@ -158,7 +159,7 @@ class Gemv(Candidate[Any]):
         limit = max(times, key=lambda name: times[name])
         seconds = device.overhead + _LATENCY + times[limit]
         if config.splits > 1:
-            seconds += device.overhead + _LATENCY + 2 * scratch_of(gemm, config.splits).nbytes / device.bandwidth
+            seconds += second_pass(gemm, config.splits, device, _LATENCY)
         return Cost(gemm.nbytes, gemm.flops, seconds, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Shape) -> PrecisionGuarantee:

@@ -1,6 +1,6 @@
 """Variants on mma.sync, for every tensor-core arch: `tc_async` (a cp.async pipeline) and `tc` (synchronous).
 
-Where tiles are few, `tc_async` splits K and kernels/gemm/reduce.cu adds the parts: "gemm/reduce.cu".
+Where tiles are few, `tc_async` splits K and kernels/gemm/reduce.cu adds the parts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ._checks import admitted, launchable
 from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 from ._guarantee import ROUNDED, TRUNCATED, guarantee_of
 from ._problem import Gemm, Matrix
-from ._split import partial_epilogue, reduce_step, scratch_of, slab_of
+from ._split import partial_epilogue, reduce_step, second_pass, slab_of
 from ._wgmma import MATHS as WARPGROUP_MATHS
 from ._wgmma import takes_any_m
 
@@ -230,8 +230,7 @@ def _cost(gemm: Gemm, device: DeviceSpec, config: TileConfig, ways: tuple[Side, 
     )  # the result is written
     seconds = device.overhead + times[limit] + edges
     if config.splits > 1:
-        seconds += device.overhead + SECOND_PASS + config.splits * SLAB
-        seconds += 2 * scratch_of(gemm, config.splits).nbytes / device.bandwidth
+        seconds += second_pass(gemm, config.splits, device, SECOND_PASS + config.splits * SLAB)
     return Cost(gemm.nbytes, gemm.flops, seconds, limit)
 
 

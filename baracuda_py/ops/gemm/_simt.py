@@ -16,7 +16,7 @@ from ._checks import admitted, launchable
 from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 from ._guarantee import ROUNDED, guarantee_of
 from ._problem import Gemm, Matrix
-from ._split import partial_epilogue, reduce_step, scratch_of, slab_of
+from ._split import partial_epilogue, reduce_step, second_pass, slab_of
 from ._vector import nearest_axis, vector_width
 
 __all__ = ["MATHS", "Simt", "fma_rate"]
@@ -81,13 +81,12 @@ TILES = {
 SKINNY = 32  # columns or fewer are turned into rows, of which there are low tiles
 SPLIT_UNIT = 64  # a split starts at a multiple, so that vectors along k stay whole
 _LEAST_K, _MOST_SPLITS = 256, 32
-_ALONE = (
-    0.75  # of its share, for fewer CTAs an SM than are meant to cover each other's waits; less for under four warps
-)
+# Fitted to the sweep of an H200:
+_ALONE = 0.75  # of its share, for fewer CTAs than are meant to cover each other's waits; less for under four warps
 _SCHEDULED = 128  # threads that give each scheduler of an SM a warp
 _STREAMED = 0.27  # of the bandwidth, for tiles that wait for each slab
 _ROUND_TRIP = 1.56e-6  # seconds of bandwidth that must be in flight
-_LATENCY = 0.2e-6  # until the first slab is there and after the last store
+_LATENCY = 0.2e-6  # beyond the device's overhead: until the first slab is there and after the last store
 
 
 def fma_rate(element: ElementKind, device: DeviceSpec) -> float:
@@ -154,7 +153,7 @@ class Simt(Candidate[Any]):
         limit = max(times, key=lambda name: times[name])
         seconds = device.overhead + _LATENCY + times[limit]
         if config.splits > 1:
-            seconds += device.overhead + _LATENCY + 2 * scratch_of(gemm, config.splits).nbytes / device.bandwidth
+            seconds += second_pass(gemm, config.splits, device, _LATENCY)
         return Cost(gemm.nbytes, gemm.flops, seconds, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:

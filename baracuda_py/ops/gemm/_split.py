@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from ...runtime.steps import Kernel, Launch, Packed, Scratch, Struct
-from ...types import Activation
+from ...types import Activation, DeviceSpec
 from .._launch import THREADS, divisor, grid_of, index_scalar, index_type
 from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 from ._problem import Gemm, Matrix
 
-__all__ = ["partial_epilogue", "reduce_step", "scratch_of", "slab_of"]
+__all__ = ["partial_epilogue", "reduce_step", "scratch_of", "second_pass", "slab_of"]
 
 _WORD = 16
 
@@ -49,6 +49,11 @@ def partial_epilogue(gemm: Gemm, splits: int) -> tuple[str, Struct]:
     walks = (walk(partial.out), *(Packed(bytes(40)),) * 3)
     fields = (scratch_of(gemm, splits), *absent, scalar(1), scalar(0), *walks)
     return epilogue_type(partial, Activation.IDENTITY), Struct(fields)
+
+
+def second_pass(gemm: Gemm, splits: int, device: DeviceSpec, latency: float) -> float:
+    """Seconds that writing the slabs and summing them takes."""
+    return device.overhead + latency + 2 * scratch_of(gemm, splits).nbytes / device.bandwidth
 
 
 def reduce_step(desc: Any, gemm: Gemm, splits: int) -> Launch:

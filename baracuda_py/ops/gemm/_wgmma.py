@@ -45,7 +45,7 @@ SENT_RATE = 23.4  # of partial sums within a cluster
 DRAIN_RATE = 15.0  # the last tile's result
 START, START_PAIR = 630.0, 250.0
 HIDDEN = 0.6  # of the lesser of computing and moving
-BANDWIDTH = 1.05  # share of the device's
+BANDWIDTH = 1.05  # share of the device's; small operands stay in L2
 THROTTLE, BEFORE = 0.12, 60e-6  # how much slower power makes what takes much longer than so many seconds
 
 

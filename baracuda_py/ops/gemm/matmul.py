@@ -29,7 +29,7 @@ from ...types import (
 )
 from ._candidates import CANDIDATES
 from ._problem import ADDENDS, Gemm, gemm_of
-from ._scales import SCALES, Scaling, accepted, matrix_shape, scaling_of
+from ._scales import SCALES, Scaling, check_scales, scaling_of
 
 __all__ = [
     "MatmulDescriptor",
@@ -259,42 +259,7 @@ class MatmulDescriptor(Descriptor):
                     f"pass {name} of shape {shape[-1:] if name == 'bias' else shape}",
                 )
         self.scalars({})
-
-        self.check_scales()
-
-    def check_scales(self) -> None:
-        """Raises where the scales do not fit the operands, or each other."""
-        shape, (m, n, k) = self.shape, self._extents
-        lead = shape[: len(shape) - (len(self.a_shape) > 1) - (len(self.b_shape) > 1)]
-        for name in SCALES:
-            given = getattr(self, f"{name}_shape")
-            if given is None:
-                continue
-            self.layout(name)
-            if self.a_element not in EIGHTS:
-                raise OperandTypeError(
-                    f"{self.op}: {name} was given and the operands are {self.a_element}: only fp8 is scaled",
-                    "use alpha, or multiply the operand",
-                )
-            if getattr(self, f"{name}_element") is not ElementKind.F32:
-                raise OperandTypeError(
-                    f"{self.op}: {name} holds {getattr(self, f'{name}_element')}", "scales are f32: cast it"
-                )
-            whole, lines, blocks = accepted(name, m, n, k)
-            batch = given[:-2]
-            fits = len(batch) <= len(lead) and all(g in (1, e) for g, e in zip(batch[::-1], lead[::-1]))
-            if not fits or matrix_shape(given) not in (whole, lines, blocks):
-                raise InvalidProblemError(
-                    f"{self.op}: {name} of shape {given} is no scale of this product",
-                    f"one number, {lines} for each {'row' if name == 'scale_a' else 'column'}, or {blocks} for each block",
-                )
-        if self.scaling is None:
-            raise InvalidProblemError(
-                f"{self.op}: scale_a of shape {self.scale_a_shape} and scale_b of shape {self.scale_b_shape} are of "
-                "different kinds: one changes along K and the other does not",
-                f"pass scale_a of shape {accepted('scale_a', m, n, k)[2]} and scale_b of shape "
-                f"{accepted('scale_b', m, n, k)[2]}, or neither by blocks",
-            )
+        check_scales(self, self._extents, scaled=self.a_element in EIGHTS)
 
     def check_elements(self) -> None:
         """Raises OperandTypeError where the operands' types do not go together, or with what was asked for."""
