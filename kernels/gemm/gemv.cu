@@ -2,30 +2,47 @@
 // that it can be, and M tokens are multiplied with it. Sums are FMAs of Acc in a fixed order. The host turns a problem with few
 // columns round, so that its large operand is B.
 //
-// gemv_rows: B lies along k. A warp takes COLS columns, its lanes side by side along k; WARPS_K warps of a CTA share the k's of
-// one column group and meet in shared memory.
+// gemv_rows: B lies along k. WARPS_K warps of a CTA lie side by side along k and take COLS columns; each thread asks for UNROLL
+// vectors of every column at once, which for usual K is all it ever reads: many short CTAs, as a plain copy has them, keep
+// DRAM busier than few long ones (on an H200 30.7 against 33 us for 134 MB) because the SMs finish together.
 // gemv_strips: B lies along n. LANES lanes make up a strip of LANES x V columns, the CTA's other threads go along k, UNROLL
-// neighbouring k's each; they meet by shuffles and in shared memory.
-// Both: a thread's vectors of B come by cp.async through STAGES slabs of its own in shared memory, so that the bytes in flight
-// hang on neither registers nor the order in which ptxas puts loads: STAGES x COLS (or UNROLL) x 16 bytes a thread, 32 KB a CTA of
-// 128 threads, 64 KB one of 512. K may be split over CTAs, whose partial products reduce.cu adds up. Bound: bandwidth.
+// neighbouring k's each. A thread's vectors come by cp.async through STAGES slabs of its own in shared memory, so that the bytes
+// in flight hang on neither registers nor the order in which ptxas puts loads: STAGES x UNROLL x 16 bytes a thread.
+// Both: threads meet by shuffles and in shared memory. K may be split over CTAs, whose partial products reduce.cu adds up.
+// Bound: bandwidth.
 #include "epilogue.cuh"
+#include "overlap.cuh"
 
 constexpr int STAGES = 4;
-extern __shared__ uint4 pool[];  // the slabs, later the partial sums
+extern __shared__ uint4 pool[];  // gemv_strips' slabs, later the partial sums
 
-// The CTA's share of the work: CTAs of one matrix and one split are neighbours, so that they share the tokens in L2.
+// The CTA's share of the work: column groups along x, along y the splits of a matrix and then the matrices, so that CTAs that read
+// the same tokens are neighbours. What need not be divided is not: nothing is under way before a CTA knows its share.
 struct Share {
-  u32 group, split, matrix, k_begin, k_end;
-  __device__ __forceinline__ Share(u32 groups, u32 splits, u32 k_split, u32 k) {
-    const u32 rest = blockIdx.x / groups;
-    group = blockIdx.x - rest * groups;
-    matrix = rest / splits;
-    split = rest - matrix * splits;
+  u32 split, k_begin, k_end;
+  BatchIndex matrix;
+  __device__ __forceinline__ Share(const Batch& batch, u32 splits, u32 k_split, u32 k) : split(blockIdx.y), matrix{} {
+    if (gridDim.y != splits) {
+      const u32 i = blockIdx.y / splits;
+      split -= i * splits;
+      matrix = batch.locate(i);
+    }
     k_begin = split * k_split;
     k_end = min(k, k_begin + k_split);
   }
 };
+
+// A vector of B, which nobody reads again.
+template <class Vector> __device__ __forceinline__ Vector read_once(const void* from) {
+  if constexpr (sizeof(Vector) == 16) {
+    union { u32 words[4]; Vector vector; } x;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.words[0]), "=r"(x.words[1]), "=r"(x.words[2]), "=r"(x.words[3]) : "l"(from) : "memory");
+    return x.vector;
+  } else {
+    return *static_cast<const Vector*>(from);
+  }
+}
 
 // A thread's own way for vectors of B: SLAB of them at a time, STAGES slabs deep. No other thread reads them, so that no barrier
 // is needed.
@@ -55,15 +72,17 @@ template <class T, int V, int SLAB, int THREADS> struct Ring {
   template <int LATER> static __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory"); }
 };
 
-// COUNT neighbours along k of one token, of which the first `left` exist; WIDE at a time, all or nothing.
+// COUNT neighbours along k of one token, zeros from `end` on; WIDE at a time. What is not there is read from the token's beginning
+// and dropped: a branch round every read would make the reads wait for each other.
 template <class Acc, int COUNT, int WIDE, class T>
-__device__ __forceinline__ void read_token(Acc (&x)[COUNT], const T* from, i64 stride, i32 left) {
+__device__ __forceinline__ void read_token(Acc (&x)[COUNT], const T* token, i64 stride, u32 at_k, u32 end) {
 #pragma unroll
   for (int i = 0; i < COUNT; i += WIDE) {
-    Vec<T, WIDE> part{};
-    if (i < left) part = *reinterpret_cast<const Vec<T, WIDE>*>(from + (WIDE == 1 ? i * stride : i64(i)));
+    const bool there = at_k + i < end;
+    const i64 k = there ? at_k + i : 0;
+    const Vec<T, WIDE> part = *reinterpret_cast<const Vec<T, WIDE>*>(token + (WIDE == 1 ? k * stride : k));
 #pragma unroll
-    for (int j = 0; j < WIDE; ++j) x[i + j] = convert<Acc>(part.at[j]);
+    for (int j = 0; j < WIDE; ++j) x[i + j] = there ? convert<Acc>(part.at[j]) : Acc(0);
   }
 }
 
@@ -96,97 +115,112 @@ template <class Acc, int COUNT, int FIRST> struct Fold {
   }
 };
 
-template <class T, class Acc, int M, int V, int WIDE, int COLS, int WARPS, int WARPS_K, class Epi>
-__global__ void __launch_bounds__(WARPS * 32, 1)
-gemv_rows(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, Walk a_walk, Walk b_walk, Batch batch, u32 m, u32 n, u32 k,
-          u32 groups, u32 splits, u32 k_split, i64 slab) {
-  constexpr int COUNT = M * COLS, WARPS_N = WARPS / WARPS_K, STEP = WARPS_K * 32 * V;
-  using Lanes = Fold<Acc, COUNT, 1>;
-  using Slabs = Ring<T, V, COLS, WARPS * 32>;
-  const Share share(groups, splits, k_split, k);
-  const BatchIndex at = batch.locate(share.matrix);
-  a += a_walk.enter(at);
-  b += b_walk.enter(at);
-  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const u32 from_k = share.k_begin + (warp % WARPS_K * 32 + lane) * V;
-  const i64 step_k = V == 1 ? b_walk.row : 1;
-
-  const T* column[COLS];  // those past the end read the last one and are not stored
+// Where the sums of M tokens and a CTA's WIDTH columns meet: PARTS of each, added up in order.
+template <class Acc, int M, int WIDTH, int PARTS> struct Meeting {
+  static __device__ __forceinline__ Acc* place(u32 part, u32 row, u32 col) {
+    return reinterpret_cast<Acc*>(pool) + (part * M + row) * WIDTH + col;
+  }
+  // One warp's sums of M tokens and PER columns from `col` on, to which lanes that agree in lane % FIRST contribute.
+  template <int FIRST, int PER> static __device__ __forceinline__ void bring(Acc (&acc)[M * PER], u32 part, u32 col) {
+    using Lanes = Fold<Acc, M * PER, FIRST>;
+    const u32 lane = threadIdx.x % 32, first = Lanes::first(lane);
+    Lanes::sum(acc, lane);
+    if (!Lanes::owner(lane)) return;
 #pragma unroll
-  for (int c = 0; c < COLS; ++c) column[c] = b + b_walk.at(0, min((share.group * WARPS_N + warp / WARPS_K) * COLS + c, n - 1));
-  const auto fetch = [&](u32 slab) {
-    const u32 at_k = from_k + slab * STEP;
+    for (int i = 0; i < Lanes::KEPT; ++i) *place(part, (first + i) / PER, col + (first + i) % PER) = acc[i];
+  }
+  template <class Epi> static __device__ __forceinline__ void leave(const Epi& out, u32 first_col, u32 m, u32 n) {
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < M * WIDTH; i += blockDim.x) {
+      const u32 row = i / WIDTH, col = i % WIDTH;
+      Acc sum = 0;
 #pragma unroll
-    for (int c = 0; c < COLS; ++c) Slabs::fetch(slab, c, column[c] + at_k * step_k, at_k < share.k_end);
-    Slabs::commit();
-  };
-#pragma unroll
-  for (int slab = 0; slab < STAGES - 1; ++slab) fetch(slab);
-
-  Acc acc[COUNT] = {};
-  for (u32 slab = 0, at_k = from_k; at_k < share.k_end; ++slab, at_k += STEP) {
-    fetch(slab + STAGES - 1);
-    Slabs::template wait<STAGES - 1>();
-    Vec<T, V> w[COLS];
-#pragma unroll
-    for (int c = 0; c < COLS; ++c) w[c] = *Slabs::slot(slab, c);
-#pragma unroll
-    for (int i = 0; i < M; ++i) {
-      Acc x[V];
-      read_token<Acc, V, WIDE>(x, a + a_walk.at(min(u32(i), m - 1), at_k), a_walk.col, i32(share.k_end - at_k));
-#pragma unroll
-      for (int c = 0; c < COLS; ++c)
-#pragma unroll
-        for (int v = 0; v < V; ++v) acc[i * COLS + c] = fma(x[v], convert<Acc>(w[c].at[v]), acc[i * COLS + c]);
+      for (int part = 0; part < PARTS; ++part) sum += *place(part, row, col);
+      if (row < m && first_col + col < n) out.store(sum, row, first_col + col);
     }
   }
+};
 
-  Lanes::sum(acc, lane);
-  Slabs::template wait<0>();
-  __syncthreads();
-  Acc* const sums = reinterpret_cast<Acc*>(pool);
-  if (Lanes::owner(lane)) {
+template <class T, class Acc, int M, int V, int WIDE, int COLS, int UNROLL, int WARPS, int WARPS_K, class Epi>
+__global__ void __launch_bounds__(WARPS * 32, M * COLS == 1 ? 40 / WARPS : 1)  // 48 registers do for one sum
+gemv_rows(const T* a, const T* b, Epi epilogue, Walk a_walk, Walk b_walk, Batch batch, u32 m, u32 n, u32 k, u32 splits,
+          u32 k_split, i64 slab) {
+  constexpr int WIDTH = WARPS / WARPS_K * COLS, APART = WARPS_K * 32 * V;
+  using Vector = Vec<T, V>;
+  using Sums = Meeting<Acc, M, WIDTH, WARPS_K>;
+  const Share share(batch, splits, k_split, k);
+  const u32 warp = threadIdx.x / 32, own_n = warp / WARPS_K * COLS, first_col = blockIdx.x * WIDTH;
+  const i64 step_k = V == 1 ? b_walk.row : 1;
+  a += a_walk.enter(share.matrix);
+  b += b_walk.enter(share.matrix);
+  const T* column[COLS];  // those past the end read the last one and are not stored
 #pragma unroll
-    for (int i = 0; i < Lanes::KEPT; ++i) sums[warp * COUNT + Lanes::first(lane) + i] = acc[i];
-  }
-  __syncthreads();
+  for (int c = 0; c < COLS; ++c) column[c] = b + b_walk.at(0, min(first_col + own_n + c, n - 1));
+
+  const T* token[M];  // the last one stands for those that are not there
+#pragma unroll
+  for (int i = 0; i < M; ++i) token[i] = a + a_walk.at(min(u32(i), m - 1), 0);
+
+  overlap::wait();
+  Acc acc[M * COLS] = {};
+  u32 from_k = share.k_begin + (warp % WARPS_K * 32 + threadIdx.x % 32) * V;
+  // Every load of a turn is under way before the first product. `whole`: none lies beyond the end.
+  const auto turn = [&](bool whole) {
+    Vector w[UNROLL][COLS] = {};
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u)
+      if (const u32 at_k = from_k + u * APART; whole || at_k < share.k_end)
+#pragma unroll
+        for (int c = 0; c < COLS; ++c) w[u][c] = read_once<Vector>(column[c] + at_k * step_k);
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u)
+#pragma unroll
+      for (int i = 0; i < M; ++i) {
+        const u32 at_k = from_k + u * APART;
+        Acc x[V];
+        read_token<Acc, V, WIDE>(x, token[i], a_walk.col, at_k, whole ? ~0u : share.k_end);
+#pragma unroll
+        for (int c = 0; c < COLS; ++c)
+#pragma unroll
+          for (int v = 0; v < V; ++v) acc[i * COLS + c] = fma(x[v], convert<Acc>(w[u][c].at[v]), acc[i * COLS + c]);
+      }
+    from_k += UNROLL * APART;
+  };
+  u32 left = share.k_end - share.k_begin;
+#pragma unroll 1
+  for (; left >= UNROLL * APART; left -= UNROLL * APART) turn(true);
+  if (left > 0) turn(false);
+  overlap::release();
+
+  Sums::template bring<1, COLS>(acc, warp % WARPS_K, own_n);
   epilogue.out += share.split * slab;
-  const Epi out = epilogue.enter(at);
-  for (u32 i = threadIdx.x; i < WARPS_N * COUNT; i += WARPS * 32) {
-    const u32 mine = i / COUNT, value = i % COUNT;
-    const u32 row = value / COLS, col = (share.group * WARPS_N + mine) * COLS + value % COLS;
-    Acc sum = 0;
-#pragma unroll
-    for (int w = 0; w < WARPS_K; ++w) sum += sums[(mine * WARPS_K + w) * COUNT + value];
-    if (row < m && col < n) out.store(sum, row, col);
-  }
+  Sums::leave(epilogue.enter(share.matrix), first_col, m, n);
 }
 
 template <class T, class Acc, int M, int V, int WIDE, int LANES, int UNROLL, int WARPS, class Epi>
 __global__ void __launch_bounds__(WARPS * 32, 1)
-gemv_strips(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, Walk a_walk, Walk b_walk, Batch batch, u32 m, u32 n,
-            u32 k, u32 groups, u32 splits, u32 k_split, i64 slab) {
-  constexpr int COUNT = M * V, WIDTH = LANES * V, STEP = WARPS * 32 / LANES * UNROLL;
-  using Rows = Fold<Acc, COUNT, LANES>;
+gemv_strips(const T* a, const T* b, Epi epilogue, Walk a_walk, Walk b_walk, Batch batch, u32 m, u32 n, u32 k, u32 splits,
+            u32 k_split, i64 slab) {
+  constexpr int WIDTH = LANES * V, STEP = WARPS * 32 / LANES * UNROLL;
   using Slabs = Ring<T, V, UNROLL, WARPS * 32>;
-  const Share share(groups, splits, k_split, k);
-  const BatchIndex at = batch.locate(share.matrix);
-  a += a_walk.enter(at);
-  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const u32 strip = share.group * WIDTH, own_n = lane % LANES * V;
+  using Sums = Meeting<Acc, M, WIDTH, WARPS>;
+  const Share share(batch, splits, k_split, k);
+  a += a_walk.enter(share.matrix);
+  const u32 strip = blockIdx.x * WIDTH, own_n = threadIdx.x % LANES * V;
   const u32 from_k = share.k_begin + threadIdx.x / LANES * UNROLL;
   const bool inside = strip + own_n < n;
-  b += b_walk.enter(at) + b_walk.at(0, strip + own_n);
+  b += b_walk.enter(share.matrix) + b_walk.at(0, strip + own_n);
   const auto fetch = [&](u32 slab) {
     const u32 at_k = from_k + slab * STEP;
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) Slabs::fetch(slab, u, b + (at_k + u) * b_walk.row, inside && at_k + u < share.k_end);
     Slabs::commit();
   };
+  overlap::wait();
 #pragma unroll
   for (int slab = 0; slab < STAGES - 1; ++slab) fetch(slab);
 
-  Acc acc[COUNT] = {};
+  Acc acc[M * V] = {};
   for (u32 slab = 0, at_k = from_k; at_k < share.k_end; ++slab, at_k += STEP) {
     fetch(slab + STAGES - 1);
     Slabs::template wait<STAGES - 1>();
@@ -196,33 +230,18 @@ gemv_strips(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, Walk
 #pragma unroll
     for (int i = 0; i < M; ++i) {
       Acc x[UNROLL];
-      read_token<Acc, UNROLL, WIDE>(x, a + a_walk.at(min(u32(i), m - 1), at_k), a_walk.col, i32(share.k_end - at_k));
+      read_token<Acc, UNROLL, WIDE>(x, a + a_walk.at(min(u32(i), m - 1), 0), a_walk.col, at_k, share.k_end);
 #pragma unroll
       for (int u = 0; u < UNROLL; ++u)
 #pragma unroll
         for (int v = 0; v < V; ++v) acc[i * V + v] = fma(x[u], convert<Acc>(w[u].at[v]), acc[i * V + v]);
     }
   }
+  overlap::release();
 
-  Rows::sum(acc, lane);
   Slabs::template wait<0>();
-  __syncthreads();
-  Acc* const sums = reinterpret_cast<Acc*>(pool);
-  if (Rows::owner(lane)) {
-#pragma unroll
-    for (int i = 0; i < Rows::KEPT; ++i) {
-      const u32 value = Rows::first(lane) + i;
-      sums[(warp * M + value / V) * WIDTH + own_n + value % V] = acc[i];
-    }
-  }
-  __syncthreads();
+  __syncthreads();  // the slabs' memory is the sums' from here on
+  Sums::template bring<LANES, V>(acc, threadIdx.x / 32, own_n);
   epilogue.out += share.split * slab;
-  const Epi out = epilogue.enter(at);
-  for (u32 i = threadIdx.x; i < M * WIDTH; i += WARPS * 32) {
-    const u32 row = i / WIDTH, col = strip + i % WIDTH;
-    Acc sum = 0;
-#pragma unroll
-    for (int w = 0; w < WARPS; ++w) sum += sums[w * M * WIDTH + i];
-    if (row < m && col < n) out.store(sum, row, col);
-  }
+  Sums::leave(epilogue.enter(share.matrix), strip, m, n);
 }

@@ -4,11 +4,14 @@
 // and four slabs in flight. No shared memory. Bound: bandwidth, mostly that of L2, where the slabs still lie.
 #include "epilogue.cuh"
 #include "index.cuh"
+#include "overlap.cuh"
 
 template <class Acc, int V, int THREADS, class I, class Epi>
 __global__ void __launch_bounds__(THREADS)
-reduce(const Acc* __restrict__ partials, Epi epilogue, Batch batch, I vectors, u32 splits, u32 m,
+reduce(const Acc* partials, Epi epilogue, Batch batch, I vectors, u32 splits, u32 m,
        typename DivisorOf<I>::type row_vectors, typename DivisorOf<I>::type rows) {
+  overlap::wait();
+  overlap::release();
   const I i = I(blockIdx.x) * THREADS + threadIdx.x;
   if (i >= vectors) return;
   const Vec<Acc, V>* at = reinterpret_cast<const Vec<Acc, V>*>(partials) + i;

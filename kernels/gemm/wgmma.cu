@@ -148,9 +148,9 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
   constexpr int BK = SLAB / sizeof(In);
   constexpr int SHARERS = BM / (64 * ROWS);  // consumers of one tile
   constexpr bool BY_TURNS = SHARERS < CONSUMERS;
-  extern __shared__ u8 raw[];
+  extern __shared__ __align__(1024) u8 raw[];
   Ring<BM, BN, STAGES, B_MN> ring;
-  ring.base = (shared_address(raw) + 1023) & ~1023u;
+  ring.base = shared_address(raw);
   const u32 inbox = ring.staging(LEAVE == STRAIGHT ? 0 : CONSUMERS);
   constexpr u32 PARCEL = BM * BN / SPLIT * 4, MAIL = PARCEL * (SPLIT - 1);
   ring.barriers = inbox + MAIL;
@@ -158,6 +158,10 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
 
   const u32 group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), rank = CLUSTER * SPLIT > 1 ? cluster::rank() : 0;
   const u32 above = CLUSTER > 1 ? rank : 0, part = SPLIT > 1 ? rank : 0;
+  const u32 consumer = group - 1, sharer = BY_TURNS ? 0 : consumer, turn = BY_TURNS && group > 0 ? consumer : 0;
+  const u32 count = raster.rows * raster.cols * raster.batches;
+  const u32 step = gridDim.x / (CLUSTER * SPLIT);
+  const u32 first = part * extents.slabs / SPLIT, last = (part + 1) * extents.slabs / SPLIT;
   if (threadIdx.x == 0) {
     tma::prefetch(a_map);
     tma::prefetch(b_map);
@@ -172,21 +176,24 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
     }
     barrier::fence_init();
   }
+  u32 at = blockIdx.x / (CLUSTER * SPLIT) + turn * step;
+  Work work = raster.locate(min(at, count - 1));  // half a dozen divisions, while the kernel ahead still runs
+  asm volatile("" : "+r"(work.m), "+r"(work.n));
+  const auto next_work = [&](u32 apart) {
+    at += apart;
+    if (at < count) work = raster.locate(at);
+  };
   __syncthreads();
   if constexpr (CLUSTER * SPLIT > 1) cluster::sync();
   overlap::wait();
   overlap::release();
 
-  const u32 count = raster.rows * raster.cols * raster.batches;
-  const u32 begin = blockIdx.x / (CLUSTER * SPLIT), step = gridDim.x / (CLUSTER * SPLIT);
-  const u32 first = part * extents.slabs / SPLIT, last = (part + 1) * extents.slabs / SPLIT;
   Cursor<STAGES> cursor;
 
   if (group == 0) {
     if constexpr (CONSUMERS == 2) warpgroup::give_registers<40>();  // 40 + 2 x 232 is three times the 168 at launch
     if (__shfl_sync(0xffffffff, threadIdx.x / 32, 0) == 0 && elected()) {
-      for (u32 i = begin; i < count; i += step) {
-        const Work work = raster.locate(i);
+      for (; at < count; next_work(step)) {
         const i32 row = (work.m * CLUSTER + above) * BM, col = work.n * BN;
         const BatchIndex a_batch = only(work.batch, extents.a_batched), b_batch = only(work.batch, extents.b_batched);
         for (u32 block = first; block < last; ++block, cursor.next()) {
@@ -201,7 +208,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
     __syncwarp();
   } else {
     if constexpr (CONSUMERS == 2) warpgroup::take_registers<232>();
-    const u32 consumer = group - 1, lane = threadIdx.x % 32, sharer = BY_TURNS ? 0 : consumer, turn = BY_TURNS ? consumer : 0;
+    const u32 lane = threadIdx.x % 32;
     const auto release = [&](u32 stage) {
       if constexpr (CLUSTER > 1) {
         if (lane < CLUSTER) barrier::arrive_in_cluster(ring.empty(stage), lane);
@@ -213,8 +220,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       cursor.skip(last - first);
       announce(TURN, 256);
     }
-    for (u32 i = begin + turn * step; i < count; i += BY_TURNS ? 2 * step : step) {
-      const Work work = raster.locate(i);
+    for (; at < count; next_work(BY_TURNS ? 2 * step : step)) {
       const float whole = epilogue.whole(work.batch);
       float acc[ROWS][BN / 2];
       u32 before = 0;
@@ -331,4 +337,5 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
     }
   }
   if constexpr (CLUSTER > 1) cluster::sync();  // the others may still write here, or arrive
+  if constexpr (LEAVE == ROWS_BY_TMA || LEAVE == COLUMNS_BY_TMA) tma::wait_stores_read<0>();  // shared memory goes with the CTA
 }

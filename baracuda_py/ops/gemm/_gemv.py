@@ -28,55 +28,76 @@ __all__ = ["Gemv"]
 TOKENS = (1, 2, 4, 8)  # rows a kernel is built for
 _WORD, _LINE = 16, 128  # bytes of an access, and of a strip's row
 _STAGES = 4  # gemv.cu's STAGES
-_COLS, _ROWS_WARPS = 4, 4
-_UNROLL = 2
 _SPLIT_UNIT = 64  # a split starts at a multiple, so that vectors along k stay whole
 _MOST_SPLITS, _LEAST_K = 32, 512
+_MOST_MATRICES = 65535  # along the grid's second axis, where splits are only as long as few CTAs fill it
+# Columns a team, vectors of each a thread, warps, warps a team.
+_ROWS = ((1, 4, 8, 8), (1, 4, 4, 4), (2, 2, 8, 8), (2, 2, 4, 4), (4, 2, 4, 4), (2, 2, 4, 1), (4, 2, 4, 1))
+_STRIPS = {1: (32, 16), 2: (32, 16), 4: (16,), 8: (8,)}  # warps by tokens: sums are M x V registers a thread
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A kernel, as its template arguments say: `along_k` picks gemv_rows or gemv_strips, `team` is WARPS_K or LANES."""
+    """A kernel, as its template arguments say: `along_k` picks gemv_rows, where a team of `team` warps takes `cols` columns, or
+    gemv_strips, where `team` lanes make up a strip."""
 
     along_k: bool
     tokens: int
     vector: int
+    cols: int
+    unroll: int
+    warps: int
     team: int
     splits: int
     acc_bytes: int
     item_bytes: int
 
     def __str__(self) -> str:
-        return f"{'rows' if self.along_k else 'strips'}{self.team}" + (f"s{self.splits}" if self.splits > 1 else "")
-
-    @property
-    def warps(self) -> int:
-        return _ROWS_WARPS if self.along_k else 8 if self.tokens == TOKENS[-1] else 16
+        name = f"rows{self.cols}x{self.unroll}x{self.team}" if self.along_k else f"strips{self.team}"
+        return f"{name}w{self.warps}" + (f"s{self.splits}" if self.splits > 1 else "")
 
     @property
     def columns(self) -> int:
         """Columns a CTA."""
-        return self.warps // self.team * _COLS if self.along_k else self.team * self.vector
+        return self.warps // self.team * self.cols if self.along_k else self.team * self.vector
 
     @property
     def step_k(self) -> int:
         """k's that a CTA takes a turn."""
-        return self.team * 32 * self.vector if self.along_k else self.warps * 32 // self.team * _UNROLL
+        return self.unroll * (self.team * 32 * self.vector if self.along_k else self.warps * 32 // self.team)
 
     @property
     def in_flight(self) -> int:
         """Bytes of B under way to a CTA."""
-        return self.warps * 32 * _STAGES * (_COLS if self.along_k else _UNROLL) * self.vector * self.item_bytes
+        vectors = self.unroll * self.cols if self.along_k else _STAGES * self.unroll
+        return self.warps * 32 * vectors * self.vector * self.item_bytes
 
     @property
     def shared_bytes(self) -> int:
-        sums = self.warps * self.tokens * (_COLS if self.along_k else self.columns) * self.acc_bytes
-        return max(self.in_flight, sums)
+        parts = self.team if self.along_k else self.warps
+        sums = parts * self.tokens * self.columns * self.acc_bytes
+        return sums if self.along_k else max(self.in_flight, sums)
+
+    @property
+    def resident_warps(self) -> int:
+        """Warps whose registers an SM holds."""
+        data = self.cols * (self.unroll * self.vector * self.item_bytes + self.tokens * self.acc_bytes) // 4
+        if not self.along_k:
+            data = self.tokens * self.vector * self.acc_bytes // 4 + 16
+        return min(64, 2048 // (_REGISTERS + data))
+
+    def instructions(self, k: int) -> float:
+        """Thread instructions of a CTA, about."""
+        turns, rest = divmod(self.k_split(k), self.step_k)
+        tokens = self.tokens * (self.vector + 8 if self.along_k else 4)
+        turn = self.unroll * (self.cols * self.vector * (1 + self.tokens) + tokens)
+        return self.warps * 32 * (_FIXED + (turns + (_PARTIAL if rest and self.along_k else 0)) * turn)
 
     def additions(self, k: int) -> int:
         """The longest chain of additions before the splits meet: a thread's own, a warp's folds, the warps'."""
         turns = -(-self.k_split(k) // self.step_k)
-        return turns * (self.vector if self.along_k else _UNROLL) + 5 + (self.team if self.along_k else self.warps)
+        each, meeting = (self.vector, self.team) if self.along_k else (1, self.warps)
+        return turns * self.unroll * each + 5 + meeting
 
     def k_split(self, k: int) -> int:
         """k's a split."""
@@ -94,15 +115,19 @@ def _oriented(desc: Any) -> Gemm:
 
 
 def _shapes(gemm: Gemm, device: DeviceSpec) -> list[Shape]:
-    """Teams of two sizes, with K whole and with K split until every SM has two CTAs."""
-    size = gemm.b.itemsize
+    """Every shape, with K whole and with K split until every SM has two CTAs."""
+    size, acc = gemm.b.itemsize, accumulator(gemm).bits // 8
     axis = nearest_axis(gemm.b, gemm.k, gemm.n)
     vector = vector_width(gemm.b, gemm.k, gemm.n, axis, _WORD // size)
     tokens = next(t for t in TOKENS if t >= gemm.m)
     lanes = min(32, _LINE // (vector * size))
+    menu = _ROWS if axis == 0 else [(1, 2, warps, team) for warps in _STRIPS[tokens] for team in (lanes, lanes // 2)]
     found = []
-    for team in (1, _ROWS_WARPS) if axis == 0 else (lanes, lanes // 2):
-        whole = Shape(axis == 0, tokens, vector, team, 1, accumulator(gemm).bits // 8, size)
+    for cols, unroll, warps, team in menu:
+        whole = Shape(axis == 0, tokens, vector, cols, unroll, warps, team, 1, acc, size)
+        idle = axis == 0 and (tokens > 2 * cols or (team > 1 and whole.step_k >= 2 * gemm.k))
+        if idle or whole.shared_bytes > device.shared_bytes:
+            continue
         found.append(whole)
         ctas = max(1, whole.groups(gemm.n) * gemm.batches)
         wanted = min(-(-2 * device.sms // ctas), gemm.k // _LEAST_K, _MOST_SPLITS)
@@ -113,12 +138,22 @@ def _shapes(gemm: Gemm, device: DeviceSpec) -> list[Shape]:
 
 
 # Fitted to the sweep of an H200:
-_ROUND_TRIP = 2.0e-6  # seconds of bandwidth that must be in flight: 60 KB an SM on an H200
+_EFFICIENCY = {True: 1.1, False: 1.04}  # of the device's bandwidth, along k and not: reads alone are faster than copies
+_ROUND_TRIP = {True: 1.7e-6, False: 2.3e-6}  # seconds of bandwidth that must be in flight
+_HALF_LINE = 0.84  # the efficiency of strips of half a line's width
+_SHARED_L1 = (
+    0.9,
+    0.35,
+)  # slower by so much, and so much for each token a column, where several tokens are read again and again
 _SM_SHARE = 3.6  # the most of its share of the bandwidth that one SM can take
-_THREADS = 1536  # that an SM holds, for want of registers too
+_REGISTERS = 28  # of a thread, besides its data
 _LATENCY = 0.1e-6  # beyond the device's overhead: until the first vectors are there and after the last
-_TAIL = 0.05  # waves that the last CTAs cost, which have the bandwidth to themselves
-_EFFICIENCY = 0.82
+_WAVE = 1.5e-6  # what one more wave of strips costs
+_FIXED, _PARTIAL, _ISSUED = (
+    250,
+    2.0,
+    1.0,
+)  # instructions a warp, turns that one which ends early is worth, the share of the rate
 
 
 class Gemv(Candidate[Any]):
@@ -135,8 +170,9 @@ class Gemv(Candidate[Any]):
             )
         if 0 in (gemm.m, gemm.n, gemm.batches):
             return no("the result is empty")
-        ctas = max(s.groups(gemm.n) * s.splits for s in _shapes(gemm, device)) * gemm.batches
-        return admitted(desc, self.variant, MATHS) and launchable(ctas)
+        if gemm.batches > _MOST_MATRICES:
+            return no(f"{gemm.batches} matrices, and a launch has room for {_MOST_MATRICES}", "variant='simt'")
+        return admitted(desc, self.variant, MATHS) and launchable(max(s.groups(gemm.n) for s in _shapes(gemm, device)))
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Shape]:
         return _shapes(_oriented(desc), device)
@@ -144,20 +180,25 @@ class Gemv(Candidate[Any]):
     def cost(self, desc: Any, device: DeviceSpec, config: Shape) -> Cost:
         gemm = _oriented(desc)
         ctas = max(1, config.groups(gemm.n) * config.splits * gemm.batches)
-        room = max(1, min(device.shared_bytes // config.shared_bytes, _THREADS // (config.warps * 32)))
-        busy = min(ctas, device.sms)
+        room = max(1, min(device.shared_bytes // config.shared_bytes, config.resident_warps // config.warps))
+        busy = min(ctas, device.sms) / device.sms
         under_way = min(room, -(-ctas // device.sms)) * config.in_flight
-        share = busy / device.sms * min(_SM_SHARE, under_way * device.sms / (device.bandwidth * _ROUND_TRIP))
-        waves = ctas / (device.sms * room)
-        tail = 1.0 if waves <= 1 else 1.0 + _TAIL / waves
+        share = busy * min(_SM_SHARE, under_way * device.sms / (device.bandwidth * _ROUND_TRIP[config.along_k]))
+        efficiency = _EFFICIENCY[config.along_k]
+        if not config.along_k and config.columns * config.item_bytes < _LINE:
+            efficiency *= _HALF_LINE
+        if config.along_k and config.tokens > 1:
+            efficiency /= max(1.0, _SHARED_L1[0] + _SHARED_L1[1] * config.tokens / config.cols)
         work = gemm.batches * gemm.k * gemm.n
         times = {
-            "bandwidth": gemm.nbytes * tail / (device.bandwidth * min(_EFFICIENCY, share)),
-            "instruction issue": work * (config.tokens + 4.0) / (device.rate("issue") * 0.8 * busy / device.sms),
-            "FMA issue": 2.0 * work * config.tokens / (fma_rate(accumulator(gemm), device) * busy / device.sms),
+            "bandwidth": gemm.nbytes / (device.bandwidth * min(1.0, share) * efficiency),
+            "instruction issue": ctas * config.instructions(gemm.k) / (device.rate("issue") * _ISSUED * busy),
+            "FMA issue": 2.0 * work * config.tokens / (fma_rate(accumulator(gemm), device) * busy),
         }
         limit = max(times, key=lambda name: times[name])
         seconds = device.overhead + _LATENCY + times[limit]
+        if not config.along_k:
+            seconds += (-(-ctas // (device.sms * room)) - 1) * _WAVE
         if config.splits > 1:
             seconds += second_pass(gemm, config.splits, device, _LATENCY)
         return Cost(gemm.nbytes, gemm.flops, seconds, limit)
@@ -173,19 +214,22 @@ class Gemv(Candidate[Any]):
         epilogue, args = epilogue_type(gemm, desc.activation), epilogue_args(gemm)
         if split:
             epilogue, args = partial_epilogue(gemm, config.splits)
-        widest = config.vector if config.along_k else _UNROLL
+        widest = config.vector if config.along_k else config.unroll
         wide = widest if vector_width(gemm.a, gemm.m, gemm.k, 1, widest) == widest else 1
-        along = (_COLS, config.warps, config.team) if config.along_k else (config.team, _UNROLL, config.warps)
+        name = "gemv_rows" if config.along_k else "gemv_strips"
+        rows, strips = (
+            (config.cols, config.unroll, config.warps, config.team),
+            (config.team, config.unroll, config.warps),
+        )
+        along: tuple[int, ...] = rows if config.along_k else strips
         types = f"{gemm.b.element.cuda}, {accumulator(gemm).cuda}"
         numbers = ", ".join(map(str, (config.tokens, config.vector, wide, *along)))
-        name = "gemv_rows" if config.along_k else "gemv_strips"
-        groups = config.groups(gemm.n)
-        extents = (np.uint32(x) for x in (gemm.m, gemm.n, gemm.k, groups, config.splits, config.k_split(gemm.k)))
+        extents = (np.uint32(x) for x in (gemm.m, gemm.n, gemm.k, config.splits, config.k_split(gemm.k)))
         first = Launch(
             Kernel("gemm/gemv.cu", f"{name}<{types}, {numbers}, {epilogue}>"),
-            (groups * config.splits * gemm.batches, 1, 1), (config.warps * 32, 1, 1),
+            (config.groups(gemm.n), config.splits * gemm.batches, 1), (config.warps * 32, 1, 1),
             (Ptr(gemm.a.operand), Ptr(gemm.b.operand), args, walk(gemm.a), walk(gemm.b), batch_struct(gemm), *extents,
              np.int64(slab_of(gemm))),
-            config.shared_bytes,
+            config.shared_bytes, overlapped=True,
         )  # fmt: skip
         return (first, reduce_step(desc, gemm, config.splits)) if split else (first,)

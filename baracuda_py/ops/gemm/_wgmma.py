@@ -31,7 +31,7 @@ RESULTS = {ElementKind.F16: "float16", ElementKind.BF16: "bfloat16", ElementKind
 PART = 128  # bytes of a row of the result that are staged at once
 SHARED = 232448  # bytes a CTA may have
 STAGING = 16384  # a consumer
-SLACK = 1024 + 512  # alignment and barriers
+SLACK = 512  # barriers
 MOST_STAGES, LEAST_STAGES = 16, 2  # a stage is released one behind
 LIMIT = 1 << 31
 
