@@ -12,7 +12,7 @@ import numpy as np
 from . import tensormap
 from .compiler import Compiled, compile_kernels
 from .driver import driver_error, require_gpu
-from .overlap import overlapped_launch
+from .overlap import can_overlap, overlapped_launch
 from .steps import WORKSPACE, Call, Copy, Copy2D, Fill, Launch, Packed, Ptr, Run, Scratch, Step, Struct, TensorMap
 from .tensormap import MapEncoder
 
@@ -71,7 +71,7 @@ class Executable:
         for step in steps:
             if isinstance(step, Launch):
                 handle = load_kernel(compiled[step.kernel], step.shared_bytes, ordinal)
-                runners.append(_LaunchRunner(step, handle, index))
+                runners.append(_LaunchRunner(step, handle, index, overlapped=step.overlapped and can_overlap(arch)))
             elif isinstance(step, Copy):
                 runners.append(_CopyRunner(step, index))
             elif isinstance(step, (Copy2D, Fill)):
@@ -168,11 +168,11 @@ def _extent(arg: Any) -> tuple[int, int]:
 
 
 class _LaunchRunner:
-    def __init__(self, step: Launch, function: int, index: Mapping[str, int]) -> None:
+    def __init__(self, step: Launch, function: int, index: Mapping[str, int], *, overlapped: bool) -> None:
         driver = require_gpu("a launch").cuda.driver
         self._step, self._index, self._refused = step, index, driver.CUDADriverError
         plain = partial(driver.launchKernel, function, *step.grid, *step.block, step.shared_bytes)
-        self._launcher = partial(overlapped_launch, function, step) if step.overlapped else lambda: plain
+        self._launcher = partial(overlapped_launch, function, step) if overlapped else lambda: plain
         self._launch: Callable[[int, int, int], Any] = self._launcher()
         self._arguments = _Arguments(step.args, index)
         self._lock = threading.Lock()  # the driver copies the arguments before launchKernel returns

@@ -8,7 +8,16 @@ from ..types import DriverError
 from .driver import bindings
 from .steps import Launch
 
-__all__ = ["overlapped_launch"]
+__all__ = ["can_overlap", "overlapped_launch"]
+
+
+def can_overlap(arch: str) -> bool:
+    """Whether an arch (``"sm_90a"``) has such launches; elsewhere a kernel is launched in the plain way.
+
+    >>> can_overlap("sm_90a"), can_overlap("sm_89")
+    (True, False)
+    """
+    return int(arch.removeprefix("sm_").rstrip("af")) >= 90
 
 
 def overlapped_launch(function: int, step: Launch) -> Callable[[int, int, int], None]:

@@ -7,11 +7,12 @@
 // A cluster of CLUSTER CTAs, one above the other, shares B: each copies its part of it into all. A cluster of SPLIT CTAs
 // shares a tile: each sums its part of K, sends every other its share of the columns, and adds up its own in rank order.
 // fp8 is summed to 14 bits by the tensor cores (DeepSeek-V3, arXiv:2412.19437, section 3.3.2): where PROMOTED, each slab has
-// sums of its own, which are added up in f32, times the scales of the slab where the operands have them by blocks.
+// sums of its own, which are added up in f32, times the scales of the slab where the operands have them by blocks; these come
+// with the stage, brought by the producer's second warp.
 // Layouts: K-major or (16-bit types) MN-major boxes in 128-byte swizzled rows. Edges: TMA reads zeros and clips writes.
 // Epilogue: accumulators are finished in registers and put into two buffers a warpgroup, whence TMA stores them as rows or
 // (16-bit types) columns while the next tile begins, or, where these are ragged, warps do; or they go straight to global memory.
-// Shared memory: STAGES (BM + BN) 128 B, 16 KB a consumer where not straight, and 4 BM BN (1 - 1/SPLIT) B for what others send. Bound: tensor cores; power beyond 2048^3.
+// Shared memory: STAGES (BM + BN) 128 B and scales, 16 KB a consumer where not straight, and 4 BM BN (1 - 1/SPLIT) B for what others send. Bound: tensor cores; power beyond 2048^3.
 #include "epilogue.cuh"
 #include "overlap.cuh"
 #include "raster.cuh"
@@ -30,13 +31,14 @@ struct Extents {
   u32 a_batched[3], b_batched[3];    // 0 where an operand is broadcast
 };
 
-template <int BM, int BN, int STAGES, bool B_MN> struct Ring {
+template <int BM, int BN, int STAGES, bool B_MN, int SCALES> struct Ring {
   static constexpr u32 A_BYTES = BM * SLAB, B_BYTES = (B_MN ? (BN + 63) / 64 * 64 : BN) * SLAB, STAGE = A_BYTES + B_BYTES;
   u32 base, barriers;
   __device__ __forceinline__ u32 a(u32 stage) const { return base + stage * STAGE; }
   __device__ __forceinline__ u32 b(u32 stage) const { return base + stage * STAGE + A_BYTES; }
   __device__ __forceinline__ u32 full(u32 stage) const { return barriers + stage * 16; }
   __device__ __forceinline__ u32 empty(u32 stage) const { return barriers + stage * 16 + 8; }
+  __device__ __forceinline__ u32 scales(u32 stage) const { return barriers + 512 + stage * SCALES; }
   __device__ __forceinline__ u32 staging(u32 consumer) const { return base + STAGES * STAGE + consumer * 16384; }
 };
 
@@ -148,8 +150,9 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
   constexpr int BK = SLAB / sizeof(In);
   constexpr int SHARERS = BM / (64 * ROWS);  // consumers of one tile
   constexpr bool BY_TURNS = SHARERS < CONSUMERS;
+  constexpr int SCALES = Sums::template STAGED<BM>, KEPT = SCALES ? 72 : 40;  // registers that the producer keeps
   extern __shared__ __align__(1024) u8 raw[];
-  Ring<BM, BN, STAGES, B_MN> ring;
+  Ring<BM, BN, STAGES, B_MN, SCALES> ring;
   ring.base = shared_address(raw);
   const u32 inbox = ring.staging(LEAVE == STRAIGHT ? 0 : CONSUMERS);
   constexpr u32 PARCEL = BM * BN / SPLIT * 4, MAIL = PARCEL * (SPLIT - 1);
@@ -167,7 +170,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
     tma::prefetch(b_map);
     if constexpr (LEAVE != STRAIGHT) tma::prefetch(out_map);
     for (int s = 0; s < STAGES; ++s) {
-      barrier::init(ring.full(s), 1);
+      barrier::init(ring.full(s), SCALES ? 1 + 32 : 1);
       barrier::init(ring.empty(s), SHARERS * 4 * CLUSTER);
     }
     if constexpr (SPLIT > 1) {
@@ -191,8 +194,9 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
   Cursor<STAGES> cursor;
 
   if (group == 0) {
-    if constexpr (CONSUMERS == 2) warpgroup::give_registers<40>();  // 40 + 2 x 232 is three times the 168 at launch
-    if (__shfl_sync(0xffffffff, threadIdx.x / 32, 0) == 0 && elected()) {
+    if constexpr (CONSUMERS == 2) warpgroup::give_registers<KEPT>();
+    const u32 warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+    if (warp == 0 && elected()) {
       for (; at < count; next_work(step)) {
         const i32 row = (work.m * CLUSTER + above) * BM, col = work.n * BN;
         const BatchIndex a_batch = only(work.batch, extents.a_batched), b_batch = only(work.batch, extents.b_batched);
@@ -205,9 +209,20 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         }
       }
     }
+    if constexpr (SCALES > 0) {
+      if (warp == 1)
+        for (; at < count; next_work(step)) {
+          typename Sums::template Bringer<BM> scales(sums, work.batch, (work.m * CLUSTER + above) * BM, work.n * BN, extents.m, first);
+          for (u32 block = first; block < last; ++block, cursor.next()) {
+            barrier::wait(ring.empty(cursor.stage), cursor.parity ^ 1);
+            scales.bring(ring.scales(cursor.stage));
+            barrier::arrive_after_copies(ring.full(cursor.stage));
+          }
+        }
+    }
     __syncwarp();
   } else {
-    if constexpr (CONSUMERS == 2) warpgroup::take_registers<232>();
+    if constexpr (CONSUMERS == 2) warpgroup::take_registers<(3 * 168 - KEPT) / 2>();  // 168 at launch
     const u32 lane = threadIdx.x % 32;
     const auto release = [&](u32 stage) {
       if constexpr (CLUSTER > 1) {
@@ -244,7 +259,6 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         static_assert(ROWS == 1 && BN <= 128, "the sums of two slabs take as many registers again, each");
 #pragma unroll
         for (int i = 0; i < BN / 2; ++i) acc[0][i] = 0;
-        const Sums own = sums.enter(work.batch, row, col, extents.m);
         struct Slab {
           float sums[1][BN / 2];
           typename Sums::Scale scale;
@@ -258,24 +272,25 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
           before = cursor.stage;
           cursor.next();
         };
-        const auto exchange = [&](Slab& now, Slab& earlier, u32 block) {
-          multiply(now.sums, false);
+        const auto start = [&](Slab& slab) {
+          multiply(slab.sums, false);
+          Sums::template fetch<BM>(slab.scale, ring.scales(cursor.stage), sharer * 64);
+        };
+        const auto exchange = [&](Slab& now, Slab& earlier) {
+          start(now);
           warpgroup::wait<1>();
           promote(earlier);
-          own.fetch(earlier.scale, min(block + 1, last - 1));  // for the slab that will be there next
           step_on();
         };
-        own.fetch(even.scale, first);
-        own.fetch(odd.scale, min(first + 1, last - 1));
-        multiply(even.sums, false);  // ptxas keeps products asynchronous only where their registers cross no condition
+        start(even);  // ptxas keeps products asynchronous only where their registers cross no condition
         step_on();
         u32 block = first + 1;
         for (; block + 1 < last; block += 2) {
-          exchange(odd, even, block);
-          exchange(even, odd, block + 1);
+          exchange(odd, even);
+          exchange(even, odd);
         }
         if (block < last) {
-          exchange(odd, even, block);
+          exchange(odd, even);
           warpgroup::wait<0>();
           promote(odd);
         } else {

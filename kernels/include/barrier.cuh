@@ -25,6 +25,8 @@ __device__ __forceinline__ void arrive(u32 b) { asm volatile("mbarrier.arrive.sh
 __device__ __forceinline__ void arrive_in_cluster(u32 b, u32 rank) {
   asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [r]; }" ::"r"(b), "r"(rank) : "memory");
 }
+// An arrival as soon as this thread's cp.async copies so far have come; the barrier's count knows of it.
+__device__ __forceinline__ void arrive_after_copies(u32 b) { asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(b) : "memory"); }
 
 // Waits until the phase of that parity is over. A fresh barrier is in phase 0, and the one before it, of parity 1, is over.
 __device__ __forceinline__ void wait(u32 b, u32 parity) {
@@ -74,6 +76,7 @@ template <int N> __device__ __forceinline__ void send(const float* x, u32 there,
 template <class T> __device__ __forceinline__ T load_shared(u32 address) {
   T x;
   if constexpr (sizeof(T) == 2) asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x) : "r"(address) : "memory");
+  else if constexpr (Same<T, float>::value) asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
   else asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
   return x;
 }

@@ -304,7 +304,7 @@ def _slabs(gemm: Gemm) -> int:
 def _sums(gemm: Gemm, desc: Any) -> tuple[str, Struct]:
     """How slabs are summed: the C++ type and its struct. Mirrors kernels/include/sums.cuh."""
     if gemm.blocked:
-        return "BlockScaled", Struct((*scale_args(gemm), Packed(bytes(8), 8)))
+        return "BlockScaled", Struct(scale_args(gemm))
     return "Promoted" if _promoted(desc) else "Accumulated", Struct((Packed(bytes(1), 1),))
 
 
@@ -342,6 +342,7 @@ def _ring(gemm: Gemm, tile: Tile) -> tuple[int, int]:
     b = view_of(gemm.b.mT, gemm.n, gemm.k)
     assert b is not None
     stage = (tile.bm + (-(-tile.bn // 64) * 64 if b.mn_major else tile.bn)) * SLAB
+    stage += tile.bm * 4 + 16 if gemm.blocked else 0  # its scales: sums.cuh's STAGED
     other = SLACK + (0 if _leave(gemm) == "STRAIGHT" else STAGING * tile.consumers)
     other += tile.bm * tile.bn * 4 * (tile.split - 1) // tile.split
     stages = min(MOST_STAGES, (SHARED - other) // stage)
