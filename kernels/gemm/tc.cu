@@ -8,6 +8,7 @@
 #include "async_copy.cuh"
 #include "epilogue.cuh"
 #include "feed.cuh"
+#include "overlap.cuh"
 #include "tile.cuh"
 
 // The `valid` bytes at `from` and zeros.
@@ -59,6 +60,7 @@ tc(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Batch ba
 
   const int count = (feed_a.k + BK - 1) / BK;
   const u32 begin = shared_address(memory);
+  overlap::wait();
   fetch_next();
 #pragma unroll 1
   for (int i = 0; i < count; ++i) {
@@ -73,5 +75,6 @@ tc(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Batch ba
     }
     __syncthreads();
   }
+  overlap::release();
   tile.store(epilogue.enter(index), place.m + warp_m, place.n + warp_n, M, N, lane);
 }

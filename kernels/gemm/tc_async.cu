@@ -11,6 +11,7 @@
 #include "async_copy.cuh"
 #include "epilogue.cuh"
 #include "feed.cuh"
+#include "overlap.cuh"
 #include "tile.cuh"
 
 template <class T, class Epilogue, int BM, int BN, int BK, int WM, int WN, int STAGES, bool A_K_MAJOR, int A_BYTES, bool B_K_MAJOR, int B_BYTES>
@@ -57,6 +58,7 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
 
   int left = (feed_a.k + BK - 1) / BK;  // K tiles
   const bool inside = place.m + BM <= M && place.n + BN <= N;
+  overlap::wait();
 #pragma unroll
   for (int stage = 0; stage < STAGES - 1; ++stage) bring(0, 1, false);
   // A tile's last step multiplies after the barrier that opens the next tile (the first time it is zeros), so that the tensor
@@ -79,6 +81,7 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
       read = read + STAGE == end ? begin : read + STAGE;
     }
   }
+  overlap::release();
   multiply(0);
 
   Epilogue finish = epilogue.enter(index);

@@ -277,7 +277,8 @@ def _launch(gemm: Gemm, kind: str, epilogue: Arg, device: DeviceSpec, config: Ti
     kernel = Kernel("gemm/tc_async.cu", f"tc_async<{_types(gemm, kind, config)}, {config.stages}, {a}, {b}>")
     parts = (np.uint32(config.splits), np.uint32(config.k_split(gemm)), np.uint64(slab_of(gemm)))
     args = (*_problem(gemm, epilogue, config, device), *parts)
-    return Launch(kernel, (tiles_of(gemm, config), 1, 1), (config.threads, 1, 1), args, config.shared_bytes)
+    grid, block = (tiles_of(gemm, config), 1, 1), (config.threads, 1, 1)
+    return Launch(kernel, grid, block, args, config.shared_bytes, overlapped=True)
 
 
 class Tc(_Mma):
@@ -295,4 +296,5 @@ class Tc(_Mma):
         a, b = self._sides(gemm)
         kernel = Kernel("gemm/tc.cu", f"tc<{_types(gemm, epilogue_type(gemm, desc.activation), config)}, {a}, {b}>")
         args = _problem(gemm, epilogue_args(gemm), config, device)
-        return (Launch(kernel, (tiles_of(gemm, config), 1, 1), (config.threads, 1, 1), args),)
+        grid, block = (tiles_of(gemm, config), 1, 1), (config.threads, 1, 1)
+        return (Launch(kernel, grid, block, args, overlapped=True),)

@@ -37,14 +37,15 @@ LIMIT = 1 << 31
 
 # The cost model, fitted to the sweep of an H200. Cycles, and bytes a cycle:
 CORES = 1.0  # of the tensor cores' own time
-SHARED_RATE, L2_RATE = 162.0, 56.0
+SHARED_RATE, L2_RATE = 162.0, 72.0
 OUTSIDE = 11.0  # a row of a box that lies outside the operand
 IN_TURN, TOGETHER = 150.0, 700.0  # what finishing a tile takes, where consumers take turns or share it
 PER_ELEMENT, RAGGED = 0.05, 2.6  # of a shared tile, and where it leaves by warps
-SENT_RATE = 23.4  # of partial sums within a cluster
+SENT_RATE = 14.0  # of partial sums within a cluster
 DRAIN_RATE = 15.0  # the last tile's result
-START, START_PAIR = 630.0, 250.0
-HIDDEN = 0.6  # of the lesser of computing and moving
+START, START_PAIR = 600.0, 400.0
+HIDDEN, HIDDEN_ALONE = 0.6, 0.9  # of the lesser of computing and moving; where every tile is under way at once
+READ_TWICE = 1.35  # slower where the larger operand is read by several CTAs of different clusters
 BANDWIDTH = 1.05  # share of the device's; small operands stay in L2
 THROTTLE, BEFORE = 0.12, 60e-6  # how much slower power makes what takes much longer than so many seconds
 
@@ -268,10 +269,13 @@ class Wgmma(Candidate[Any]):
         finish = IN_TURN if config.by_turns else TOGETHER + area * leaving
         tile = slabs * limits[limit] + finish + sent / SENT_RATE
         last = area * gemm.out.itemsize / config.split / DRAIN_RATE
-        compute = (waves * tile + last + START + START_PAIR * config.cluster) / clock
+        compute = (waves * tile + last + START + START_PAIR * (config.cluster - 1)) / clock
         compute *= 1 + THROTTLE * compute / (compute + BEFORE)
         memory = gemm.nbytes / (device.bandwidth * BANDWIDTH)
-        seconds = max(compute, memory) + (1 - HIDDEN) * min(compute, memory) + device.overhead / 2
+        if (gemm.n > config.bn) if gemm.m >= gemm.n else (gemm.m > config.bm * config.cluster):
+            memory *= READ_TWICE
+        visible = 1 - (HIDDEN_ALONE if waves == 1 else HIDDEN)
+        seconds = max(compute, memory) + visible * min(compute, memory) + device.overhead / 2
         return Cost(gemm.nbytes, gemm.flops, seconds, "bandwidth" if memory > compute else limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:
