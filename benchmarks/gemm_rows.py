@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from .gemm_peers import cublas_call, torch_epilogue
 from .harness import OURS
@@ -11,7 +12,7 @@ from .products import SHORT, Product, plan_of
 from .row import Calls, Row
 from .target import Target
 
-__all__ = ["GEMM_ROWS"]
+__all__ = ["GEMM_ROWS", "Contest"]
 
 GROUP, CUBLAS = "gemm", "cublas"
 SQUARES = {1024: 1.10, 2048: 1.05, 4096: 1.00, 8192: 0.99, 16384: 0.99}
@@ -26,36 +27,40 @@ def faster(times: float) -> Target:
     return Target(times, "paired", CUBLAS)
 
 
-def _compute(name: str, product: Product, target: Target | None, *, select: bool = False) -> Row:
-    """A compute-bound row; with `select`, what it would take among all back ends stands beside it."""
+@dataclass(frozen=True)
+class Contest:
+    """One set of operands of a product: our own kernel, and beside it cuBLAS, or torch where there is an epilogue; with
+    `select`, what it would take among all back ends as well."""
 
-    def make(kit: Kit) -> Calls:
-        operands = product.operands(kit)
-        calls: Calls = {OURS: plan_of(product).bind(**operands)}
-        if not product.epilogue:
-            calls[CUBLAS] = cublas_call(kit, product, operands)
+    product: Product
+    select: bool = False
+
+    def __call__(self, kit: Kit) -> Calls:
+        operands = self.product.operands(kit)
+        calls: Calls = {OURS: plan_of(self.product).bind(**operands)}
+        if not self.product.epilogue:
+            calls[CUBLAS] = cublas_call(kit, self.product, operands)
         elif kit.torch is not None:
             calls["torch"] = torch_epilogue(kit, operands)
-        if select:
-            calls["select"] = plan_of(product, None).bind(**operands)
+        if self.select:
+            calls["select"] = plan_of(self.product, None).bind(**operands)
         return calls
 
+
+def _compute(name: str, product: Product, target: Target | None, *, select: bool = False) -> Row:
+    """A compute-bound row."""
     return Row(
-        GROUP, name, product.name, product.shape, product.dtype, product.read, product.written, make, target,
-        flops=product.flops,
+        GROUP, name, product.name, product.shape, product.dtype, product.read, product.written, Contest(product, select),
+        target, flops=product.flops,
     )  # fmt: skip
 
 
 def _skinny(name: str, product: Product, floor: float) -> Row:
     """A row so short in M that reading the weights is the work: cold, in a graph, beside the floor of the weights alone."""
-
-    def make(kit: Kit) -> Calls:
-        operands = product.operands(kit)
-        return {OURS: plan_of(product).bind(**operands), CUBLAS: cublas_call(kit, product, operands)}
-
     return Row(
-        GROUP, name, product.name, product.shape, product.dtype, product.weights, 0, make, Target(floor), faster(1.0)
-    )
+        GROUP, name, product.name, product.shape, product.dtype, product.weights, 0, Contest(product), Target(floor),
+        faster(1.0),
+    )  # fmt: skip
 
 
 def _extents(*extents: int) -> str:

@@ -234,16 +234,20 @@ class Bench:
                 timings[contender.name].event_us.append(self.event_us(contender, index * EVENT_BATCH))
         return timings
 
+    def load(self, contenders: Sequence[Contender], repeats: Mapping[str, int], seconds: float) -> None:
+        """Keeps the card busy with this very work for so long."""
+        end = perf_counter() + seconds
+        while perf_counter() < end:
+            for contender in contenders:
+                self.replay_us(contender, repeats=repeats[contender.name])
+
     def bursts(
         self, contenders: Sequence[Contender], rounds: int, meanwhile: Sampler | None = None
     ) -> dict[str, list[float]]:
         """Microseconds a launch in every round, in bursts of about `BURST_US`, the order alternated, on a card that this
         very work has kept busy for `WARM_SECONDS`."""
         repeats = {c.name: repeats_for(self.replay_us(c) * c.launches, BURST_US) for c in contenders}
-        end = perf_counter() + WARM_SECONDS
-        while perf_counter() < end:
-            for contender in contenders:
-                self.replay_us(contender, repeats=repeats[contender.name])
+        self.load(contenders, repeats, WARM_SECONDS)
         timings: dict[str, list[float]] = {c.name: [] for c in contenders}
         for index in range(rounds):
             for contender in alternated(contenders, index):

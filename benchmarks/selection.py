@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from .results import Record
-from .shapes import SHAPES
+from .shapes import ROWS, SHAPES
 from .stats import geometric_mean
 
 __all__ = ["MARGIN", "predicted", "read_sweep", "report", "slowdown", "table_entries", "update_table"]
@@ -113,7 +113,7 @@ def predicted(records: Iterable[Record], device: Any) -> list[Record]:
     from baracuda_py import MatmulPlan
     from baracuda_py.plan.tune import admissible
 
-    products = {shape.name: shape.product for shape in SHAPES}
+    products = {shape.name: shape.product for shape in (*SHAPES, *ROWS)}
     again = []
     for record in records:
         desc = products[record["name"]].descriptor()
@@ -142,7 +142,7 @@ def table_entries(records: Iterable[Record], device: Any, provenance: str = "shi
     from baracuda_py.plan.tune import admissible
     from baracuda_py.plan.tuned import entry
 
-    products = {shape.name: shape.product for shape in SHAPES}
+    products = {shape.name: shape.product for shape in (*SHAPES, *ROWS)}
     entries = {}
     for record in records:
         for backend in BACKENDS:
@@ -168,7 +168,7 @@ def update_table(path: Path, records: Sequence[Record], device: Any) -> tuple[in
     from baracuda_py import MatmulPlan
     from baracuda_py.plan.tuned import key_of
 
-    products = {shape.name: shape.product for shape in SHAPES}
+    products = {shape.name: shape.product for shape in (*SHAPES, *ROWS)}
     swept = {
         key_of(MatmulPlan, products[r["name"]].descriptor().canonical(), _preference(b))
         for r in records

@@ -1,4 +1,4 @@
-"""The selection set: 200 matrix products on which the choice among kernels is judged. Deterministic."""
+"""The selection set: 200 matrix products on which the choice among kernels is judged, deterministic; and those of the rows."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from .gemm_rows import GEMM_ROWS, Contest
 from .products import SHORT, Product
 
-__all__ = ["SHAPES", "Shape"]
+__all__ = ["ROWS", "SHAPES", "Shape"]
 
 SEED = 20261
 RANDOM = 140
@@ -49,11 +50,12 @@ class Shape(NamedTuple):
 
     source: str
     product: Product
+    title: str = ""
 
     @property
     def name(self) -> str:
         p = self.product
-        return f"{p.m}x{p.n}x{p.k} {SHORT[p.dtype]} {p.layout}"
+        return self.title or f"{p.m}x{p.n}x{p.k} {SHORT[p.dtype]} {p.layout}"
 
 
 def _listed() -> Iterator[Shape]:
@@ -100,3 +102,4 @@ def _shapes() -> Iterator[Shape]:
 
 
 SHAPES: tuple[Shape, ...] = tuple(_shapes())
+ROWS: tuple[Shape, ...] = tuple(Shape("row", r.make.product, r.name) for r in GEMM_ROWS if isinstance(r.make, Contest))

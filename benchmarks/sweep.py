@@ -21,31 +21,33 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .gpu import Sensor, machine
-from .harness import Bench
+from .harness import WARM_SECONDS, Bench
 from .operands import Kit
 from .results import DIRECTORY, Record, write_line
 from .run import GRAPH_FLOPS
 from .selection import predicted, read_sweep, report, update_table
-from .shapes import SHAPES, Shape
+from .shapes import ROWS, SHAPES, Shape
 from .stats import alternated, repeats_for, rotation, slug
 
 __all__ = ["compile_plans", "measured", "rivals"]
 
 SWEEPS = DIRECTORY / "sweeps"
 PER_VARIANT = 6  # configurations of each variant, the best predicted
+FAR = 4.0  # what is predicted so much slower than the best is not timed
 LAUNCHES = 8
 COLD_BYTES, MOST_SETS = 120_000_000, 32  # twice an L2 that is large today; what is smaller than 4 MB stays warm
 PASS_US = 7000.0  # a candidate is timed in two passes of so long, in opposite orders
 LOG_WIDTH = 160
 
 
-def rivals(shape: Shape, device: Any) -> tuple[list[Any], Any]:
+def rivals(shape: Shape, device: Any, per_variant: int = PER_VARIANT) -> tuple[list[Any], Any]:
     """The plans to be timed, the best predicted first, and the one that `select` takes, which is among them."""
     import baracuda_py as bp
     from baracuda_py.plan.tune import admissible
 
     desc = shape.product.descriptor()
-    plans = admissible(bp.MatmulPlan, desc, bp.PlanPreference(), device, per_variant=PER_VARIANT)
+    plans = admissible(bp.MatmulPlan, desc, bp.PlanPreference(), device, per_variant=per_variant)
+    plans = [p for p in plans if p.cost.seconds <= FAR * plans[0].cost.seconds]
     chosen = bp.MatmulPlan.select(desc, device=device)
     return (plans if chosen in plans else [*plans, chosen]), chosen
 
@@ -87,6 +89,8 @@ def measured(bench: Bench, shape: Shape, plans: Sequence[Any]) -> Record:
             contenders.append((contender, repeats_for(bench.replay_us(contender) * contender.launches, PASS_US), plan))
         except Exception as error:
             failed.append(named | {"error": f"{type(error).__name__}: {error}".splitlines()[0]})
+    if not graph:  # power and clocks settle under such work, and not every kernel draws as much
+        bench.load([c for c, _, _ in contenders], {c.name: repeats for c, repeats, _ in contenders}, WARM_SECONDS)
     times: dict[int, list[float]] = {i: [] for i in range(len(contenders))}
     for index in range(2):
         for i in alternated(list(times), index):
@@ -106,12 +110,14 @@ def measured(bench: Bench, shape: Shape, plans: Sequence[Any]) -> Record:
     return {"timed": timed, "failed": failed}
 
 
-def sweep(bench: Bench, shapes: Sequence[Shape], path: Path, progress: Progress) -> Iterator[Record]:
+def sweep(
+    bench: Bench, shapes: Sequence[Shape], path: Path, progress: Progress, per_variant: int = PER_VARIANT
+) -> Iterator[Record]:
     """Shape after shape; each is written as soon as it is done."""
     from baracuda_py.runtime.device import spec_of
 
     device = spec_of(None)
-    found = {shape: rivals(shape, device) for shape in progress.track(shapes, description="ranking")}
+    found = {shape: rivals(shape, device, per_variant) for shape in progress.track(shapes, description="ranking")}
     compile_plans([plan for plans, _ in found.values() for plan in plans], progress)
     bench.warm_up(0.6)
     for shape in progress.track(shapes, description="timing"):
@@ -137,8 +143,18 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--shapes", nargs="*", default=[], metavar="TEXT", help="only shapes whose name or source has one"
     )
+    parser.add_argument("--rows", action="store_true", help="the products of the benchmark rows instead of the set")
+    parser.add_argument(
+        "--per-variant",
+        type=int,
+        default=PER_VARIANT,
+        metavar="N",
+        help=f"configurations of each variant ({PER_VARIANT})",
+    )
     parser.add_argument("--limit", type=int, help="only the first so many shapes")
-    parser.add_argument("--file", type=Path, help="the sweep's file; without it results/sweeps/<gpu>-matmul.jsonl")
+    parser.add_argument(
+        "--file", type=Path, help="the sweep's file; without it results/sweeps/<gpu>-matmul.jsonl, or -rows.jsonl"
+    )
     parser.add_argument("--list", action="store_true", help="list the shapes and stop")
     parser.add_argument(
         "--predict",
@@ -152,10 +168,10 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _existing(given: Path | None) -> Path:
+def _existing(given: Path | None, kind: str) -> Path:
     if given is not None:
         return given
-    newest = max(SWEEPS.glob("*.jsonl"), key=lambda p: p.stat().st_mtime, default=None)
+    newest = max(SWEEPS.glob(f"*-{kind}.jsonl"), key=lambda p: p.stat().st_mtime, default=None)
     if newest is None:
         raise SystemExit(f"no sweep in {SWEEPS}: run python -m benchmarks.sweep on a GPU first")
     return newest
@@ -186,14 +202,15 @@ def _write_table(path: Path, gpu: str, console: Console) -> None:
 def main() -> None:
     """Runs what the command line asks for."""
     given, console = _arguments(), Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
-    shapes = [s for s in SHAPES if not given.shapes or any(t in s.name or t in s.source for t in given.shapes)]
+    every, kind = (ROWS, "rows") if given.rows else (SHAPES, "matmul")
+    shapes = [s for s in every if not given.shapes or any(t in s.name or t in s.source for t in given.shapes)]
     shapes = shapes[: given.limit]
     if given.list:
         for shape in shapes:
             console.print(f"{shape.name:32} {shape.source}", highlight=False)
         return
     if given.report or given.table or given.predict:
-        path = _existing(given.file)
+        path = _existing(given.file, kind)
         if given.predict:
             _predict_again(path, given.predict)
         if given.report:
@@ -202,14 +219,14 @@ def main() -> None:
             _write_table(path, given.table, console)
         return
     bench = Bench(Kit(use_torch=False))
-    meta = machine(Sensor(), None) | {"per_variant": PER_VARIANT, "launches": LAUNCHES, "cold_bytes": COLD_BYTES}
-    path = given.file or SWEEPS / f"{slug(meta['gpu'])}-matmul.jsonl"
+    meta = machine(Sensor(), None) | {"per_variant": given.per_variant, "launches": LAUNCHES, "cold_bytes": COLD_BYTES}
+    path = given.file or SWEEPS / f"{slug(meta['gpu'])}-{kind}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     write_line(path, meta)
     columns = (TextColumn("{task.description:12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        records = list(sweep(bench, shapes, path, progress))
+        records = list(sweep(bench, shapes, path, progress, given.per_variant))
     console.print(report(records), highlight=False)
     console.print(f"written: {path}", highlight=False)
 

@@ -23,11 +23,11 @@ _WORKSPACE = {ArchSku.SM90A: 32 << 20, ArchSku.SM100A: 32 << 20, ArchSku.SM120: 
 _SMALLEST_WORKSPACE = 4 << 20
 
 # Shares of the device's figures that it reaches, fitted to the sweep of an H200 (cuBLAS 13).
-_COMPUTE_SHARE = 0.72
-_UNALIGNED_SHARE = 0.17  # where a pitch is no multiple of 16 bytes, it falls back to narrow loads
-_BANDWIDTH_SHARE = 0.95
-_UNALIGNED_BANDWIDTH = 0.25
-_LATENCY = 1.2e-6  # seconds until the first products and after the last
+_COMPUTE_SHARE = 0.74
+_UNALIGNED_SHARE = 0.15  # where a pitch is no multiple of 16 bytes, it falls back to narrow loads
+_BANDWIDTH_SHARE = 1.2
+_UNALIGNED_BANDWIDTH = 0.26
+_LATENCY = 2.1e-6  # seconds until the first products and after the last
 # Tiles it has to choose from, each with the share of the largest one's rate that it reaches.
 _TILES = ((128, 256, 1.0), (128, 128, 0.9), (64, 128, 0.75), (64, 64, 0.55))
 _CHUNKS = (1, 2, 4, 8)  # parts that K may be split in

@@ -138,22 +138,20 @@ def _shapes(gemm: Gemm, device: DeviceSpec) -> list[Shape]:
 
 
 # Fitted to the sweep of an H200:
-_EFFICIENCY = {True: 1.1, False: 1.04}  # of the device's bandwidth, along k and not: reads alone are faster than copies
-_ROUND_TRIP = {True: 1.7e-6, False: 2.3e-6}  # seconds of bandwidth that must be in flight
-_HALF_LINE = 0.84  # the efficiency of strips of half a line's width
-_SHARED_L1 = (
-    0.9,
-    0.35,
-)  # slower by so much, and so much for each token a column, where several tokens are read again and again
+_EFFICIENCY = {
+    True: 1.15,
+    False: 0.96,
+}  # of the device's bandwidth, along k and not: reads alone are faster than copies
+_ROUND_TRIP = {True: 1.1e-6, False: 1.9e-6}  # seconds of bandwidth that must be in flight
+_HALF_LINE = 0.95  # the efficiency of strips of half a line's width
+# Where several tokens are read again and again: slower by so much, and by so much for each token a column.
+_SHARED_L1 = (0.9, 0.35)
 _SM_SHARE = 3.6  # the most of its share of the bandwidth that one SM can take
 _REGISTERS = 28  # of a thread, besides its data
-_LATENCY = 0.1e-6  # beyond the device's overhead: until the first vectors are there and after the last
+_LATENCY = 8.6e-8  # beyond the device's overhead: until the first vectors are there and after the last
 _WAVE = 1.5e-6  # what one more wave of strips costs
-_FIXED, _PARTIAL, _ISSUED = (
-    250,
-    2.0,
-    1.0,
-)  # instructions a warp, turns that one which ends early is worth, the share of the rate
+# Instructions a warp; turns that one which ends early is worth; the share of the rate.
+_FIXED, _PARTIAL, _ISSUED = 200, 3.1, 1.0
 
 
 class Gemv(Candidate[Any]):

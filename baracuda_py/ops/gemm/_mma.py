@@ -34,14 +34,14 @@ MOST_PIECES = 32  # that a thread brings in a K tile: each is an instruction or 
 FEW_PIECES = 16  # where the accumulators are 128 registers
 
 # mma.sync's share of the device's tensor rate, and what f64 reaches of its bf16 rate.
-MMA_SHARE = {ArchSku.SM90A: 0.5, ArchSku.SM100A: 0.45}
+MMA_SHARE = {ArchSku.SM90A: 0.45, ArchSku.SM100A: 0.45}
 F64_SHARE = {ArchSku.SM80: 1 / 16, ArchSku.SM90A: 1 / 15, ArchSku.SM100A: 1 / 60}
 F64_SHARE_ELSEWHERE = 1 / 128
-L2_BYTES = 32.0  # a clock and SM
-STREAMED = 0.88  # of the bandwidth, where that is the limit
-FILL = 0.1e-6  # seconds until the first tile has come
-SECOND_PASS, SLAB = 1.5e-6, 6e-8  # seconds until its first values have come and after its last; four slabs come at once
-PIECE = 40  # thread instructions that one costs
+L2_BYTES = 29.8  # a clock and SM
+STREAMED = 0.71  # of the bandwidth, where that is the limit
+FILL = 1e-7  # seconds until the first tile has come
+SECOND_PASS, SLAB = 1.6e-6, 6e-8  # seconds until its first values have come and after its last; four slabs come at once
+PIECE = 56.4  # thread instructions that one costs
 MOST_SPLITS, LEAST_TILES = 32, 4  # parts of K, and K tiles in one
 
 

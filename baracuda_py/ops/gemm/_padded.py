@@ -22,7 +22,7 @@ from ._wgmma import Tile, Wgmma, either_major, launch, taken
 
 __all__ = ["WgmmaPadded"]
 
-LATENCY = 0.92e-6  # seconds from the first load to the last store
+LATENCY = 1.2e-6  # seconds from the first load to the last store
 
 
 @dataclass(frozen=True)

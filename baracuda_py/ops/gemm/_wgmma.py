@@ -36,17 +36,17 @@ MOST_STAGES, LEAST_STAGES = 16, 2  # a stage is released one behind
 LIMIT = 1 << 31
 
 # The cost model, fitted to the sweep of an H200. Cycles, and bytes a cycle:
-CORES = 1.0  # of the tensor cores' own time
-SHARED_RATE, L2_RATE = 162.0, 72.0
-OUTSIDE = 11.0  # a row of a box that lies outside the operand
-IN_TURN, TOGETHER = 150.0, 700.0  # what finishing a tile takes, where consumers take turns or share it
-PER_ELEMENT, RAGGED = 0.05, 2.6  # of a shared tile, and where it leaves by warps
-SENT_RATE = 14.0  # of partial sums within a cluster
-DRAIN_RATE = 15.0  # the last tile's result
-START, START_PAIR = 600.0, 400.0
-HIDDEN, HIDDEN_ALONE = 0.6, 0.9  # of the lesser of computing and moving; where every tile is under way at once
-READ_TWICE = 1.35  # slower where the larger operand is read by several CTAs of different clusters
-BANDWIDTH = 1.05  # share of the device's; small operands stay in L2
+CORES = 1.03  # of the tensor cores' own time
+SHARED_RATE, L2_RATE = 162.0, 47.3
+OUTSIDE = 10.4  # a row of a box that lies outside the operand
+IN_TURN, TOGETHER = 185.0, 383.0  # what finishing a tile takes, where consumers take turns or share it
+PER_ELEMENT, RAGGED = 0.028, 2.65  # of a shared tile, and where it leaves by warps
+SENT_RATE = 29.3  # of partial sums within a cluster
+DRAIN_RATE = 23.7  # the last tile's result
+START, START_PAIR = 307.0, 300.0
+HIDDEN, HIDDEN_ALONE = 0.35, 0.48  # of the lesser of computing and moving; where every tile is under way at once
+READ_TWICE = 1.37  # slower where the larger operand is read by several CTAs of different clusters
+BANDWIDTH = 1.25  # share of the device's; small operands stay in L2
 THROTTLE, BEFORE = 0.12, 60e-6  # how much slower power makes what takes much longer than so many seconds
 
 
@@ -239,8 +239,9 @@ class Wgmma(Candidate[Any]):
             if tile.cluster > 1 and gemm.n <= tile.bn // tile.cluster:
                 continue  # one of them would bring nothing of B
             parts = tile.bn // 64 if b.mn_major else tile.bn // 8  # of B, that the CTAs of a cluster may share out
-            if tile.cluster > 1 and tile.bn == 256 and (tile.swapped or gemm.a.itemsize == 1):
-                continue  # the widest tile has no registers to spare: for stores by columns, or with fp8
+            widest = tile.bn == 256 or (tile.bm, tile.bn) == (256, 128)
+            if tile.cluster > 1 and widest and (tile.swapped or gemm.a.itemsize == 1):
+                continue  # the widest tiles have no registers to spare: for stores by columns, or with fp8
             if tile.cluster > 1 and (parts % tile.cluster or (b.mn_major and tile.bn % 64) or gemm.m <= tile.bm):
                 continue
             if tile.split > 1 and (_slabs(gemm) < 4 * tile.split or _tiles(gemm, tile) > _clusters(device, tile)):
