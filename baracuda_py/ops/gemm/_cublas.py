@@ -25,7 +25,7 @@ _SMALLEST_WORKSPACE = 4 << 20
 # Shares of the device's figures that it reaches, fitted to the sweep of an H200 (cuBLAS 13).
 _COMPUTE_SHARE = 0.74
 _UNALIGNED_SHARE = 0.15  # where a pitch is no multiple of 16 bytes, it falls back to narrow loads
-_BANDWIDTH_SHARE = 1.2
+_BANDWIDTH_SHARE = 1.0
 _UNALIGNED_BANDWIDTH = 0.26
 _LATENCY = 2.1e-6  # seconds until the first products and after the last
 # Tiles it has to choose from, each with the share of the largest one's rate that it reaches.

@@ -40,7 +40,7 @@ CORES = 1.03  # of the tensor cores' own time
 SHARED_RATE, L2_RATE = 162.0, 47.3
 OUTSIDE = 10.4  # a row of a box that lies outside the operand
 IN_TURN, TOGETHER = 185.0, 383.0  # what finishing a tile takes, where consumers take turns or share it
-PER_ELEMENT, RAGGED = 0.028, 2.65  # of a shared tile, and where it leaves by warps
+PER_ELEMENT, RAGGED = 0.034, 2.65  # of a shared tile of two-byte results, and where it leaves by warps
 SENT_RATE = 29.3  # of partial sums within a cluster
 DRAIN_RATE = 23.7  # the last tile's result
 START, START_PAIR = 307.0, 300.0
@@ -266,7 +266,7 @@ class Wgmma(Candidate[Any]):
         limit = max(limits, key=lambda name: limits[name])
         area = config.bm * config.bn
         sent = area * 4 * (config.split - 1) / config.split
-        leaving = PER_ELEMENT * (RAGGED if _leave(gemm).endswith("WARPS") else 1.0)
+        leaving = PER_ELEMENT * gemm.out.itemsize / 2 * (RAGGED if _leave(gemm).endswith("WARPS") else 1.0)
         finish = IN_TURN if config.by_turns else TOGETHER + area * leaving
         tile = slabs * limits[limit] + finish + sent / SENT_RATE
         last = area * gemm.out.itemsize / config.split / DRAIN_RATE
