@@ -10,10 +10,12 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.functional import plan_cache
+from baracuda_py.ops.gemm._gemv import Gemv
 from baracuda_py.ops.gemm._guarantee import TRUNCATED, guarantee_of
 from baracuda_py.ops.gemm._mma import TcAsync, tiles_of
 from baracuda_py.ops.gemm.matmul import NAMED
 from baracuda_py.plan import get_op
+from baracuda_py.runtime.steps import Launch
 from baracuda_py.samples import Sample
 from baracuda_py.types import DeviceSpec, ElementKind, MathPrecision
 
@@ -709,3 +711,40 @@ def test_the_sku_names_layout_and_epilogue(activation: Any, bias: Any) -> None:
     wanted = {(True, True): "bias", (True, False): f"bias_{activation}"}.get((bias is not None, plain), str(activation))
     assert str(sku.epilogue) == wanted
     assert str(sku.layout) == "rrr"
+
+
+# ---- gemv ------------------------------------------------------------------------------------------------------------
+
+H200 = DeviceSpec.named("h200")
+
+
+def vector_times(n: int, k: int, *, tokens: int = 1, along_k: bool = True, batch: tuple[int, ...] = ()) -> Any:
+    strides = {"b_strides": (*(0,) * len(batch), 1, k)} if along_k else {}
+    return bp.MatmulDescriptor((*batch, tokens, k), (*batch, k, n), "bf16", "bf16", **strides)
+
+
+@pytest.mark.parametrize("along_k", [True, False])
+@pytest.mark.parametrize("tokens", [1, 2, 3, 8])
+def test_gemv_s_launches_cover_every_column_and_fit_the_device(tokens: int, along_k: bool) -> None:
+    desc = vector_times(1001 * 8, 1000 * 8, tokens=tokens, along_k=along_k).canonical()
+    shapes = list(Gemv().configs(desc, H200))
+    assert len({str(s) for s in shapes}) == len(shapes) >= 2
+    for shape in shapes:
+        step = Gemv().lower(desc, H200, shape)[0]
+        assert isinstance(step, Launch) and step.overlapped
+        assert step.grid[0] * shape.columns >= 8008 > (step.grid[0] - 1) * shape.columns
+        assert step.grid[1:] == (shape.splits, 1) and step.block == (shape.warps * 32, 1, 1)
+        assert step.shared_bytes <= H200.shared_bytes and shape.warps <= 32
+
+
+def test_gemv_counts_the_longest_chain_of_additions() -> None:
+    # 8000 are two turns of 4096 elements, 16 a thread, for which 5 folds in the warp and 8 warps follow.
+    desc = vector_times(4096, 8000).canonical()
+    (shape,) = [s for s in Gemv().configs(desc, H200) if str(s) == "rows2x2x8w8"]
+    assert shape.step_k == 2 * 8 * 32 * 8 == 4096 and shape.additions(8000) == 2 * 16 + 5 + 8
+
+
+def test_gemv_refuses_more_matrices_than_a_grid_has_room_for() -> None:
+    refused = Gemv().supports(vector_times(64, 64, batch=(70_000,)).canonical(), H200)
+    assert not refused and "70000 matrices" in refused.reason
+    assert Gemv().supports(vector_times(64, 64, batch=(60_000,)).canonical(), H200)

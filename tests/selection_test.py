@@ -18,8 +18,8 @@ from baracuda_py.types import DeviceSpec
 from benchmarks.products import Product
 from benchmarks.results import Record, write_line
 from benchmarks.selection import predicted, read_sweep, report, slowdown, table_entries, update_table
-from benchmarks.shapes import SHAPES
-from benchmarks.sweep import PER_VARIANT, rivals
+from benchmarks.shapes import ROWS, SHAPES
+from benchmarks.sweep import FAR, PER_VARIANT, rivals
 
 H200 = DeviceSpec.named("h200").with_libraries(frozenset({"cublas"}))
 SQUARE = next(s for s in SHAPES if s.name == "2048x4096x4096 bf16 rc")
@@ -60,6 +60,18 @@ def test_what_select_takes_is_timed() -> None:
     plans, chosen = rivals(SQUARE, H200)
     assert chosen in plans
     assert max(Counter(p.sku.variant for p in plans).values()) <= PER_VARIANT + 1
+
+
+def test_the_rows_are_named_after_themselves_and_not_twice() -> None:
+    names = [s.name for s in ROWS]
+    assert len(set(names)) == len(names) and not set(names) & {s.name for s in SHAPES}
+    assert "bf16 1024³" in names and "fp8_fast → bf16 8192³" in names
+
+
+def test_what_is_predicted_far_behind_is_not_timed() -> None:
+    plans, _ = rivals(SQUARE, H200)
+    assert all(p.cost.seconds <= FAR * plans[0].cost.seconds for p in plans)
+    assert {p.sku.variant for p in plans} >= {"wgmma", "cublas"} and "tc" not in {p.sku.variant for p in plans}
 
 
 # ---- what a sweep says ---------------------------------------------------------------------------------------
