@@ -719,7 +719,7 @@ H200 = DeviceSpec.named("h200")
 
 
 def vector_times(n: int, k: int, *, tokens: int = 1, along_k: bool = True, batch: tuple[int, ...] = ()) -> Any:
-    strides = {"b_strides": (*(0,) * len(batch), 1, k)} if along_k else {}
+    strides = {"b_strides": (*(n * k for _ in batch), 1, k)} if along_k else {}
     return bp.MatmulDescriptor((*batch, tokens, k), (*batch, k, n), "bf16", "bf16", **strides)
 
 
