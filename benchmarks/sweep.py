@@ -1,4 +1,4 @@
-"""``python -m benchmarks.sweep``: times every kernel that may serve each shape of the selection set.
+"""``python -m benchmarks.sweep``: times the likeliest kernels of every variant on each shape of the selection set.
 
 Each line of the file holds what was timed for one shape and what `select` takes. ``--report`` sums a file up, ``--table``
 writes its winners into the table that the package ships; neither needs a GPU.
@@ -33,7 +33,7 @@ __all__ = ["compile_plans", "measured", "rivals"]
 
 SWEEPS = DIRECTORY / "sweeps"
 PER_VARIANT = 6  # configurations of each variant, the best predicted
-FAR = 4.0  # what is predicted so much slower than the best is not timed
+FAR = 4.0  # what is predicted so much slower than the best is not timed, but for each variant's best
 LAUNCHES = 8
 COLD_BYTES, MOST_SETS = 120_000_000, 32  # twice an L2 that is large today; what is smaller than 4 MB stays warm
 PASS_US = 7000.0  # a candidate is timed in two passes of so long, in opposite orders
@@ -47,7 +47,8 @@ def rivals(shape: Shape, device: Any, per_variant: int = PER_VARIANT) -> tuple[l
 
     desc = shape.product.descriptor()
     plans = admissible(bp.MatmulPlan, desc, bp.PlanPreference(), device, per_variant=per_variant)
-    plans = [p for p in plans if p.cost.seconds <= FAR * plans[0].cost.seconds]
+    first = {p.sku.variant: p for p in reversed(plans)}
+    plans = [p for p in plans if p.cost.seconds <= FAR * plans[0].cost.seconds or p is first[p.sku.variant]]
     chosen = bp.MatmulPlan.select(desc, device=device)
     return (plans if chosen in plans else [*plans, chosen]), chosen
 
@@ -173,7 +174,9 @@ def _existing(given: Path | None, kind: str) -> Path:
         return given
     newest = max(SWEEPS.glob(f"*-{kind}.jsonl"), key=lambda p: p.stat().st_mtime, default=None)
     if newest is None:
-        raise SystemExit(f"no sweep in {SWEEPS}: run python -m benchmarks.sweep on a GPU first")
+        raise SystemExit(
+            f"no sweep in {SWEEPS}: run python -m benchmarks.sweep{' --rows' if kind == 'rows' else ''} on a GPU first"
+        )
     return newest
 
 
@@ -219,7 +222,12 @@ def main() -> None:
             _write_table(path, given.table, console)
         return
     bench = Bench(Kit(use_torch=False))
-    meta = machine(Sensor(), None) | {"per_variant": given.per_variant, "launches": LAUNCHES, "cold_bytes": COLD_BYTES}
+    meta = machine(Sensor(), None) | {
+        "per_variant": given.per_variant,
+        "far": FAR,
+        "launches": LAUNCHES,
+        "cold_bytes": COLD_BYTES,
+    }
     path = given.file or SWEEPS / f"{slug(meta['gpu'])}-{kind}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)

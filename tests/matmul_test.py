@@ -15,6 +15,7 @@ from baracuda_py.ops.gemm._guarantee import TRUNCATED, guarantee_of
 from baracuda_py.ops.gemm._mma import TcAsync, tiles_of
 from baracuda_py.ops.gemm.matmul import NAMED
 from baracuda_py.plan import get_op
+from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.steps import Launch
 from baracuda_py.samples import Sample
 from baracuda_py.types import DeviceSpec, ElementKind, MathPrecision
@@ -723,18 +724,33 @@ def vector_times(n: int, k: int, *, tokens: int = 1, along_k: bool = True, batch
     return bp.MatmulDescriptor((*batch, tokens, k), (*batch, k, n), "bf16", "bf16", **strides)
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120"])
 @pytest.mark.parametrize("along_k", [True, False])
 @pytest.mark.parametrize("tokens", [1, 2, 3, 8])
-def test_gemv_s_launches_cover_every_column_and_fit_the_device(tokens: int, along_k: bool) -> None:
+def test_gemv_s_launches_cover_every_column_and_fit_the_device(tokens: int, along_k: bool, arch: str) -> None:
+    device = DeviceSpec.named(arch)
     desc = vector_times(1001 * 8, 1000 * 8, tokens=tokens, along_k=along_k).canonical()
-    shapes = list(Gemv().configs(desc, H200))
+    shapes = list(Gemv().configs(desc, device))
     assert len({str(s) for s in shapes}) == len(shapes) >= 2
     for shape in shapes:
-        step = Gemv().lower(desc, H200, shape)[0]
+        step = Gemv().lower(desc, device, shape)[0]
         assert isinstance(step, Launch) and step.overlapped
         assert step.grid[0] * shape.columns >= 8008 > (step.grid[0] - 1) * shape.columns
         assert step.grid[1:] == (shape.splits, 1) and step.block == (shape.warps * 32, 1, 1)
-        assert step.shared_bytes <= H200.shared_bytes and shape.warps <= 32
+        assert step.shared_bytes <= device.shared_bytes and shape.warps <= 32
+    ample = not along_k and tokens <= 2 and device.shared_bytes >= 128 << 10
+    assert any(s.warps == 32 for s in shapes) == ample
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120", "h100", "h200"])
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_no_product_is_predicted_faster_than_memory_is(tokens: int, arch: str) -> None:
+    """Large products of a few rows: a copy reaches 0.87 of the datasheet's bandwidth, reads alone a little more."""
+    device = DeviceSpec.named(arch)
+    for along_k in (True, False):
+        desc = vector_times(28672, 8192, tokens=tokens, along_k=along_k)
+        for plan in admissible(bp.MatmulPlan, desc, bp.PlanPreference(), device):
+            assert plan.cost.seconds >= 28672 * 8192 * 2 / (device.bandwidth / 0.87)
 
 
 def test_gemv_counts_the_longest_chain_of_additions() -> None:

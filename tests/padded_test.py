@@ -247,7 +247,7 @@ def test_rows_of_b_are_turned_for_tf32_and_fp8(kind: str, math: Any, size: int) 
 
 
 def test_small_products_are_not_worth_a_copy() -> None:
-    for shape in ((33, 65, 19), (100, 100, 100), (1, 4097, 255)):
+    for shape in ((5, 32, 89), (100, 100, 100), (1, 4097, 255)):  # the first as an H200 measured it
         assert bp.MatmulPlan.select(described(*shape), device=H200).sku.variant != "wgmma_padded"
 
 

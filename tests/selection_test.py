@@ -69,9 +69,12 @@ def test_the_rows_are_named_after_themselves_and_not_twice() -> None:
 
 
 def test_what_is_predicted_far_behind_is_not_timed() -> None:
+    """But for each variant's best, so that a sweep can tell where the predictions are wrong."""
     plans, _ = rivals(SQUARE, H200)
-    assert all(p.cost.seconds <= FAR * plans[0].cost.seconds for p in plans)
-    assert {p.sku.variant for p in plans} >= {"wgmma", "cublas"} and "tc" not in {p.sku.variant for p in plans}
+    behind = [p.sku.variant for p in plans if p.cost.seconds > FAR * plans[0].cost.seconds]
+    assert behind and len(set(behind)) == len(behind)
+    every = admissible(bp.MatmulPlan, SQUARE.product.descriptor(), bp.PlanPreference(), H200)
+    assert {p.sku.variant for p in plans} == {p.sku.variant for p in every} and len(plans) < len(every)
 
 
 # ---- what a sweep says ---------------------------------------------------------------------------------------

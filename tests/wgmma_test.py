@@ -14,7 +14,7 @@ from baracuda_py.ops.gemm._wgmma import Tile, Wgmma, launch
 from baracuda_py.plan import get_op
 from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.device import spec_of
-from baracuda_py.runtime.steps import TensorMap
+from baracuda_py.runtime.steps import Launch, TensorMap
 from baracuda_py.samples import Sample
 from baracuda_py.samples.sample import values
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
@@ -85,8 +85,39 @@ def test_every_ring_has_two_stages_and_fits(kind: str, math: Any, out: str) -> N
         assert tiles
         for tile in tiles:
             step = launch(desc, H200, tile)
-            assert int(step.kernel.entry.split(", ")[5]) >= 2, str(tile)
+            assert stages_of(step) >= 2, str(tile)
             assert step.shared_bytes <= H200.shared_bytes
+
+
+def stages_of(step: Launch) -> int:
+    return int(step.kernel.entry.split(", ")[5])
+
+
+def test_scales_by_blocks_have_their_place_in_the_ring() -> None:
+    m, n, k = 1024, 1024, 4096
+    scaled = {
+        "scale_a_shape": (m, k // 128), "scale_b_shape": (k // 128, n // 128), "scale_a_element": "f32",
+        "scale_b_element": "f32",
+    }  # fmt: skip
+    plain, blocked = (
+        bp.MatmulDescriptor(
+            (m, k), (k, n), "fp8_e4m3", "fp8_e4m3", out_element="bf16", b_strides=(1, k), **o
+        ).canonical()
+        for o in ({}, scaled)
+    )
+    tiles = list(Wgmma().configs(blocked, H200))
+    assert tiles
+    for tile in tiles:
+        without, having = launch(plain, H200, tile), launch(blocked, H200, tile)
+        assert 2 <= stages_of(having) <= stages_of(without) and having.shared_bytes <= H200.shared_bytes
+        if stages_of(having) == stages_of(without):  # a float a row of the tile, and 16 bytes for B's
+            assert having.shared_bytes - without.shared_bytes == stages_of(having) * (tile.bm * 4 + 16)
+
+
+def test_the_widest_tiles_in_clusters_leave_by_rows_only() -> None:
+    desc = bp.MatmulDescriptor((4096, 4096), (4096, 4096), "bf16", "bf16").canonical()
+    names = {str(tile) for tile in Wgmma().configs(desc, H200)}
+    assert {"128x256c2", "256x128c2", "256x128T"} <= names and not {"128x256c2T", "256x128c2T"} & names
 
 
 # ---- on the device ---------------------------------------------------------------------------------------------------

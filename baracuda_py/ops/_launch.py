@@ -7,10 +7,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..runtime.overlap import can_overlap
 from ..runtime.steps import Packed
 from ..types import DeviceSpec
 
-__all__ = ["THREADS", "append_shape", "divisor", "grid_of", "index_scalar", "index_type", "pack_dims"]
+__all__ = [
+    "THREADS",
+    "append_shape",
+    "divisor",
+    "grid_of",
+    "index_scalar",
+    "index_type",
+    "overlapped_overhead",
+    "pack_dims",
+]
 
 THREADS = 256
 _INT32_LIMIT = 1 << 31
@@ -49,6 +59,11 @@ def pack_dims(extents: Sequence[int], strides: Sequence[Sequence[int]], index: s
 
 def grid_of(items: int, per_cta: int) -> tuple[int, int, int]:
     return (max(1, -(-items // per_cta)), 1, 1)
+
+
+def overlapped_overhead(device: DeviceSpec) -> float:
+    """Seconds that an overlapped launch costs a CUDA graph: it sets itself up while the kernel before it ends."""
+    return device.overhead / 2 if can_overlap(device.arch) else device.overhead
 
 
 def append_shape(count: int, device: DeviceSpec) -> tuple[int, int]:

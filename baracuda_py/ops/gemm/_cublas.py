@@ -23,11 +23,10 @@ _WORKSPACE = {ArchSku.SM90A: 32 << 20, ArchSku.SM100A: 32 << 20, ArchSku.SM120: 
 _SMALLEST_WORKSPACE = 4 << 20
 
 # Shares of the device's figures that it reaches, fitted to the sweep of an H200 (cuBLAS 13).
-_COMPUTE_SHARE = 0.71
-_UNALIGNED_SHARE = 0.15  # where a pitch is no multiple of 16 bytes, it falls back to narrow loads
-_BANDWIDTH_SHARE = 1.0
-_UNALIGNED_BANDWIDTH = 0.26
-_LATENCY = 2.1e-6  # seconds until the first products and after the last
+_COMPUTE_SHARE = 0.72
+_UNALIGNED_SHARE = 0.17  # where a pitch is no multiple of 16 bytes, it falls back to narrow loads
+_UNALIGNED_BANDWIDTH = 0.24
+_LATENCY = 1.1e-6  # seconds until the first products and after the last
 # Tiles it has to choose from, each with the share of the largest one's rate that it reaches.
 _TILES = ((128, 256, 1.0), (128, 128, 0.9), (64, 128, 0.75), (64, 64, 0.55))
 _CHUNKS = (1, 2, 4, 8)  # parts that K may be split in
@@ -122,7 +121,7 @@ class Cublas(Candidate[Any]):
         rate = _rate(device, desc.precision) * (_COMPUTE_SHARE if aligned else _UNALIGNED_SHARE)
         times = {
             "compute": gemm.flops / (rate * _occupancy(gemm, device.sms)),
-            "bandwidth": gemm.nbytes / (device.bandwidth * (_BANDWIDTH_SHARE if aligned else _UNALIGNED_BANDWIDTH)),
+            "bandwidth": gemm.nbytes / (device.bandwidth * (1.0 if aligned else _UNALIGNED_BANDWIDTH)),
         }
         limit = max(times, key=lambda name: times[name])
         return Cost(gemm.nbytes, gemm.flops, device.overhead + _LATENCY + times[limit], limit)

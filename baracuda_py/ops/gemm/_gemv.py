@@ -15,6 +15,7 @@ import numpy as np
 from ...plan.candidate import Candidate, Cost, Feasibility, no
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...types import BackendKind, DeviceSpec, PrecisionGuarantee
+from .._launch import overlapped_overhead
 from ._checks import admitted, launchable
 from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 from ._guarantee import ROUNDED, guarantee_of
@@ -33,6 +34,7 @@ _MOST_SPLITS, _LEAST_K = 32, 512
 _MOST_MATRICES = 65535  # along the grid's second axis, where splits are only as long as few CTAs fill it
 # Columns a team, vectors of each a thread, warps, warps a team.
 _ROWS = ((1, 4, 8, 8), (1, 4, 4, 4), (2, 2, 8, 8), (2, 2, 4, 4), (4, 2, 4, 4), (2, 2, 4, 1), (4, 2, 4, 1))
+_UNROLL = 2  # vectors a thread of a strip takes at once
 _STRIPS = {1: (32, 16), 2: (32, 16), 4: (16,), 8: (8,)}  # warps by tokens: sums are M x V registers a thread
 
 
@@ -81,10 +83,9 @@ class Shape:
     @property
     def resident_warps(self) -> int:
         """Warps whose registers an SM holds."""
-        data = self.cols * (self.unroll * self.vector * self.item_bytes + self.tokens * self.acc_bytes) // 4
-        if not self.along_k:
-            data = self.tokens * self.vector * self.acc_bytes // 4 + 16
-        return min(64, 2048 // (_REGISTERS + data))
+        vectors = self.unroll * self.cols * self.vector * self.item_bytes if self.along_k else 64
+        sums = self.tokens * self.acc_bytes * (self.cols if self.along_k else self.vector)
+        return min(64, 2048 // (_REGISTERS + (vectors + sums) // 4))
 
     def instructions(self, k: int) -> float:
         """Thread instructions of a CTA, about."""
@@ -121,7 +122,9 @@ def _shapes(gemm: Gemm, device: DeviceSpec) -> list[Shape]:
     vector = vector_width(gemm.b, gemm.k, gemm.n, axis, _WORD // size)
     tokens = next(t for t in TOKENS if t >= gemm.m)
     lanes = min(32, _LINE // (vector * size))
-    menu = _ROWS if axis == 0 else [(1, 2, warps, team) for warps in _STRIPS[tokens] for team in (lanes, lanes // 2)]
+    menu = (
+        _ROWS if axis == 0 else [(1, _UNROLL, warps, team) for warps in _STRIPS[tokens] for team in (lanes, lanes // 2)]
+    )
     found = []
     for cols, unroll, warps, team in menu:
         whole = Shape(axis == 0, tokens, vector, cols, unroll, warps, team, 1, acc, size)
@@ -139,17 +142,18 @@ def _shapes(gemm: Gemm, device: DeviceSpec) -> list[Shape]:
 
 # Fitted to the sweep of an H200:
 # Of the device's bandwidth, along k and not: reads alone are faster than copies.
-_EFFICIENCY = {True: 1.12, False: 1.04}
+_EFFICIENCY = {True: 1.1, False: 1.02}
 _ROUND_TRIP = {True: 1.1e-6, False: 1.9e-6}  # seconds of bandwidth that must be in flight
 _HALF_LINE = 0.95  # the efficiency of strips of half a line's width
-# Where several tokens are read again and again: slower by so much, and by so much for each token a column.
-_SHARED_L1 = (0.9, 0.35)
+# Several tokens, read again for every few columns, take 0.9 + 0.35 tokens / columns times as long.
+_TOKENS = (0.9, 0.35)
 _SM_SHARE = 3.6  # the most of its share of the bandwidth that one SM can take
 _REGISTERS = 28  # of a thread, besides its data
-_LATENCY = 8.6e-8  # beyond the device's overhead: until the first vectors are there and after the last
+# Beyond the launch's overhead, until the first vectors are there and after the last: along k and not, and of the second pass.
+_LATENCY = {True: 0.05e-6, False: 0.6e-6}
+_SECOND_PASS = 0.6e-6
 _WAVE = 1.5e-6  # what one more wave of strips costs
-# Instructions a warp; turns that one which ends early is worth; the share of the rate.
-_FIXED, _PARTIAL, _ISSUED = 200, 3.1, 1.0
+_FIXED, _PARTIAL = 200, 3.1  # instructions a warp, and turns that one which ends early is worth
 
 
 class Gemv(Candidate[Any]):
@@ -184,19 +188,19 @@ class Gemv(Candidate[Any]):
         if not config.along_k and config.columns * config.item_bytes < _LINE:
             efficiency *= _HALF_LINE
         if config.along_k and config.tokens > 1:
-            efficiency /= max(1.0, _SHARED_L1[0] + _SHARED_L1[1] * config.tokens / config.cols)
+            efficiency /= max(1.0, _TOKENS[0] + _TOKENS[1] * config.tokens / config.cols)
         work = gemm.batches * gemm.k * gemm.n
         times = {
             "bandwidth": gemm.nbytes / (device.bandwidth * min(1.0, share) * efficiency),
-            "instruction issue": ctas * config.instructions(gemm.k) / (device.rate("issue") * _ISSUED * busy),
+            "instruction issue": ctas * config.instructions(gemm.k) / (device.rate("issue") * busy),
             "FMA issue": 2.0 * work * config.tokens / (fma_rate(accumulator(gemm), device) * busy),
         }
         limit = max(times, key=lambda name: times[name])
-        seconds = device.overhead + _LATENCY + times[limit]
+        seconds = overlapped_overhead(device) + _LATENCY[config.along_k] + times[limit]
         if not config.along_k:
             seconds += (-(-ctas // (device.sms * room)) - 1) * _WAVE
         if config.splits > 1:
-            seconds += second_pass(gemm, config.splits, device, _LATENCY)
+            seconds += second_pass(gemm, config.splits, device, _SECOND_PASS)
         return Cost(gemm.nbytes, gemm.flops, seconds, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Shape) -> PrecisionGuarantee:
@@ -213,13 +217,12 @@ class Gemv(Candidate[Any]):
         widest = config.vector if config.along_k else config.unroll
         wide = widest if vector_width(gemm.a, gemm.m, gemm.k, 1, widest) == widest else 1
         name = "gemv_rows" if config.along_k else "gemv_strips"
-        rows, strips = (
-            (config.cols, config.unroll, config.warps, config.team),
-            (config.team, config.unroll, config.warps),
-        )
-        along: tuple[int, ...] = rows if config.along_k else strips
         types = f"{gemm.b.element.cuda}, {accumulator(gemm).cuda}"
-        numbers = ", ".join(map(str, (config.tokens, config.vector, wide, *along)))
+        common, threads = (config.tokens, config.vector, wide), (config.unroll, config.warps)
+        if config.along_k:
+            numbers = ", ".join(map(str, (*common, config.cols, *threads, config.team)))
+        else:
+            numbers = ", ".join(map(str, (*common, config.team, *threads)))
         extents = (np.uint32(x) for x in (gemm.m, gemm.n, gemm.k, config.splits, config.k_split(gemm.k)))
         first = Launch(
             Kernel("gemm/gemv.cu", f"{name}<{types}, {numbers}, {epilogue}>"),

@@ -14,6 +14,7 @@ import numpy as np
 from ...plan.candidate import Candidate, Cost, Feasibility
 from ...runtime.steps import Arg, Kernel, Launch, Ptr, Step
 from ...types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
+from .._launch import overlapped_overhead
 from ._checks import admitted, launchable
 from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 from ._guarantee import ROUNDED, TRUNCATED, guarantee_of
@@ -34,14 +35,14 @@ MOST_PIECES = 32  # that a thread brings in a K tile: each is an instruction or 
 FEW_PIECES = 16  # where the accumulators are 128 registers
 
 # mma.sync's share of the device's tensor rate, and what f64 reaches of its bf16 rate.
-MMA_SHARE = {ArchSku.SM90A: 0.45, ArchSku.SM100A: 0.45}
+MMA_SHARE = {ArchSku.SM90A: 0.44, ArchSku.SM100A: 0.45}
 F64_SHARE = {ArchSku.SM80: 1 / 16, ArchSku.SM90A: 1 / 15, ArchSku.SM100A: 1 / 60}
 F64_SHARE_ELSEWHERE = 1 / 128
-L2_BYTES = 29.8  # a clock and SM
-STREAMED = 0.71  # of the bandwidth, where that is the limit
-FILL = 1e-7  # seconds until the first tile has come
-SECOND_PASS, SLAB = 1.6e-6, 6e-8  # seconds until its first values have come and after its last; four slabs come at once
-PIECE = 56.4  # thread instructions that one costs
+L2_BYTES = 22.7  # a clock and SM
+STREAMED = 0.56  # of the bandwidth, where that is the limit
+FILL = 2.7e-7  # seconds until the first tile has come
+SECOND_PASS, SLAB = 1e-6, 6e-8  # seconds until its first values have come and after its last; four slabs come at once
+PIECE = 61.5  # thread instructions that one costs
 MOST_SPLITS, LEAST_TILES = 32, 4  # parts of K, and K tiles in one
 
 
@@ -228,7 +229,7 @@ def _cost(gemm: Gemm, device: DeviceSpec, config: TileConfig, ways: tuple[Side, 
     edges = (
         FILL + config.m * config.n * accumulator(gemm).bits // 8 / L2_BYTES * device.sms / clock_sms
     )  # the result is written
-    seconds = device.overhead + times[limit] + edges
+    seconds = overlapped_overhead(device) + times[limit] + edges
     if config.splits > 1:
         seconds += second_pass(gemm, config.splits, device, SECOND_PASS + config.splits * SLAB)
     return Cost(gemm.nbytes, gemm.flops, seconds, limit)

@@ -16,13 +16,14 @@ from ...plan.candidate import Candidate, Cost, Feasibility, no
 from ...plan.descriptor import Layout
 from ...runtime.steps import Arg, Ptr, Step, TensorMap
 from ...types import DeviceSpec, PrecisionGuarantee
+from .._launch import overlapped_overhead
 from ._checks import fixed
 from ._duplicate import WORD, Duplicate, copy_step, places
 from ._wgmma import Tile, Wgmma, either_major, launch, taken
 
 __all__ = ["WgmmaPadded"]
 
-LATENCY = 1.2e-6  # seconds from the first load to the last store
+LATENCY = 7.4e-7  # seconds from the first load to the last store
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class WgmmaPadded(Candidate[Any]):
         read, written = (sum(getattr(x, what) for x in duplicates(desc)) for what in ("useful", "nbytes"))
         # What L2 keeps of the copies is on its way to memory while the product begins, and is not read from there.
         kept = min(written, device.l2_bytes // 2)
-        seconds = device.overhead / 2 + LATENCY + (read + written - kept / 2) / device.bandwidth
+        seconds = overlapped_overhead(device) + LATENCY + (read + written - kept / 2) / device.bandwidth
         limit = product.limit if product.seconds > seconds else "bandwidth"
         return Cost(product.bytes + read + written, product.flops, product.seconds + seconds, limit)
 

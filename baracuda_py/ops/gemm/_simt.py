@@ -82,11 +82,11 @@ SKINNY = 32  # columns or fewer are turned into rows, of which there are low til
 SPLIT_UNIT = 64  # a split starts at a multiple, so that vectors along k stay whole
 _LEAST_K, _MOST_SPLITS = 256, 32
 # Fitted to the sweep of an H200:
-_ALONE = 0.3  # of its share, for fewer CTAs than are meant to cover each other's waits; less for under four warps
+_ALONE = 0.46  # of its share, for fewer CTAs than are meant to cover each other's waits; less for under four warps
 _SCHEDULED = 128  # threads that give each scheduler of an SM a warp
-_STREAMED = 0.27  # of the bandwidth, for tiles that wait for each slab
-_ROUND_TRIP = 1.6e-6  # seconds of bandwidth that must be in flight
-_LATENCY = 2.8e-7  # beyond the device's overhead: until the first slab is there and after the last store
+_STREAMED = 0.36  # of the bandwidth, for tiles that wait for each slab
+_ROUND_TRIP = 1.4e-6  # seconds of bandwidth that must be in flight
+_LATENCY = 3e-7  # beyond the device's overhead: until the first slab is there and after the last store
 
 
 def fma_rate(element: ElementKind, device: DeviceSpec) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...runtime.steps import Kernel, Launch, Packed, Scratch, Struct
 from ...types import Activation, DeviceSpec
-from .._launch import THREADS, divisor, grid_of, index_scalar, index_type
+from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, overlapped_overhead
 from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 from ._problem import Gemm, Matrix
 
@@ -53,7 +53,7 @@ def partial_epilogue(gemm: Gemm, splits: int) -> tuple[str, Struct]:
 
 def second_pass(gemm: Gemm, splits: int, device: DeviceSpec, latency: float) -> float:
     """Seconds that writing the slabs and summing them takes."""
-    return device.overhead + latency + 2 * scratch_of(gemm, splits).nbytes / device.bandwidth
+    return overlapped_overhead(device) + latency + 2 * scratch_of(gemm, splits).nbytes / device.bandwidth
 
 
 def reduce_step(desc: Any, gemm: Gemm, splits: int) -> Launch:

@@ -11,6 +11,7 @@ from typing import Any
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...runtime.steps import Kernel, Launch, Packed, Ptr, Scratch, Step, Struct, TensorMap
 from ...types import ArchSku, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
+from .._launch import overlapped_overhead
 from ._checks import admitted
 from ._epilogue import batch_struct, epilogue_args, epilogue_type, scale_args
 from ._guarantee import TRUNCATED, guarantee_of, narrow_additions
@@ -45,8 +46,8 @@ SENT_RATE = 29.3  # of partial sums within a cluster
 DRAIN_RATE = 23.7  # the last tile's result
 START, START_PAIR = 307.0, 300.0
 HIDDEN, HIDDEN_ALONE = 0.35, 0.48  # of the lesser of computing and moving; where every tile is under way at once
-READ_TWICE = 1.37  # slower where the larger operand is read by several CTAs of different clusters
-BANDWIDTH = 1.25  # share of the device's; small operands stay in L2
+READ_AGAIN = 1.37  # slower where the larger operand is read by CTAs of several clusters
+BANDWIDTH = 1.25  # times a copy's: reads alone are faster, and small operands stay in L2
 THROTTLE, BEFORE = 0.12, 60e-6  # how much slower power makes what takes much longer than so many seconds
 
 
@@ -274,9 +275,9 @@ class Wgmma(Candidate[Any]):
         compute *= 1 + THROTTLE * compute / (compute + BEFORE)
         memory = gemm.nbytes / (device.bandwidth * BANDWIDTH)
         if (gemm.n > config.bn) if gemm.m >= gemm.n else (gemm.m > config.bm * config.cluster):
-            memory *= READ_TWICE
+            memory *= READ_AGAIN
         visible = 1 - (HIDDEN_ALONE if waves == 1 else HIDDEN)
-        seconds = max(compute, memory) + visible * min(compute, memory) + device.overhead / 2
+        seconds = max(compute, memory) + visible * min(compute, memory) + overlapped_overhead(device)
         return Cost(gemm.nbytes, gemm.flops, seconds, "bandwidth" if memory > compute else limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:
