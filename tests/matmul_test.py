@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from baracuda_py.ops.gemm._mma import TcAsync, tiles_of
 from baracuda_py.ops.gemm.matmul import NAMED
 from baracuda_py.plan import get_op
 from baracuda_py.plan.tune import admissible
+from baracuda_py.runtime.compiler import compile_ptx
 from baracuda_py.runtime.steps import Launch
 from baracuda_py.samples import Sample
 from baracuda_py.types import DeviceSpec, ElementKind, MathPrecision
@@ -764,3 +767,52 @@ def test_gemv_refuses_more_matrices_than_a_grid_has_room_for() -> None:
     refused = Gemv().supports(vector_times(64, 64, batch=(70_000,)).canonical(), H200)
     assert not refused and "70000 matrices" in refused.reason
     assert Gemv().supports(vector_times(64, 64, batch=(60_000,)).canonical(), H200)
+
+
+# ---- extents beyond what kernels count -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["matmul_tc", "matmul_tc_async"])
+def test_a_product_too_long_for_32_bits_is_refused_in_words(name: str) -> None:
+    long = bp.MatmulDescriptor(
+        (1, 1 << 31), (1 << 31, 8), "f16", "f16", out_element="f32", b_strides=(1, 1 << 31), name=name
+    )
+    with pytest.raises(bp.BaracudaError, match=r"2\*\*31"):
+        bp.MatmulPlan.select(long, device=H200)
+
+
+@pytest.mark.parametrize("extents", [(1, 8, 1 << 31), (1, 1 << 31, 64), (1 << 31, 1, 64), (1, 8, (1 << 32) - 1000)])
+def test_gemv_counts_with_32_bits(extents: tuple[int, int, int]) -> None:
+    m, n, k = extents
+    desc = bp.MatmulDescriptor((m, k), (k, n), "bf16", "bf16", b_strides=(1, k)).canonical()
+    refused = Gemv().supports(desc, H200)
+    assert not refused and "2**31" in refused.reason
+    plan = None
+    with contextlib.suppress(bp.BaracudaError):  # another variant may serve it; none may stumble
+        plan = bp.MatmulPlan.select(desc, device=H200)
+    assert plan is None or plan.sku.variant != "gemv"
+
+
+# ---- launches that overlap -------------------------------------------------------------------------------------------
+
+OVERLAPPING = {
+    "gemv along k": (vector_times(513, 1000), "gemv"),
+    "gemv across": (vector_times(1000, 513, along_k=False), "gemv"),
+    "a ragged product": (bp.MatmulDescriptor((100, 77), (77, 91), "bf16", "bf16"), "tc_async"),
+    "a split one": (bp.MatmulDescriptor((64, 8192), (8192, 64), "bf16", "bf16"), "tc_async"),
+    "tc": (bp.MatmulDescriptor((100, 77), (77, 91), "bf16", "bf16"), "tc"),
+    "copies and a product": (bp.MatmulDescriptor((777, 2049), (2049, 1333), "bf16", "bf16"), "wgmma_padded"),
+}
+
+
+@pytest.mark.parametrize("what", list(OVERLAPPING))
+def test_no_kernel_touches_memory_before_the_one_ahead_of_it_is_over(what: str) -> None:
+    desc, variant = OVERLAPPING[what]
+    plan = bp.MatmulPlan.select(desc, bp.PlanPreference(variant=variant), device=H200)
+    launches = [step for step in plan._steps if isinstance(step, Launch)]
+    assert launches and all(step.overlapped for step in launches)
+    for step in launches:
+        text = compile_ptx(step.kernel, "sm_90a")
+        body = text[text.index(".entry") :]
+        before = body[: body.index("griddepcontrol.wait")]
+        assert not re.search(r"\b(ld|st|cp\.async\S*|red|atom)\S*\.global", before), step.kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from ..types import DriverError
@@ -31,11 +32,12 @@ def overlapped_launch(function: int, step: Launch) -> Callable[[int, int, int], 
     config.blockDimX, config.blockDimY, config.blockDimZ = step.block
     config.sharedMemBytes = step.shared_bytes
     config.attrs, config.numAttrs = [attribute], 1
-    launch = d.cuLaunchKernelEx
+    launch, lock = d.cuLaunchKernelEx, threading.Lock()
 
     def fire(stream: int, table: int, _extra: int) -> None:
-        config.hStream = stream
-        error = launch(config, function, table, 0)[0]
+        with lock:  # the stream is the configuration's
+            config.hStream = stream
+            error = launch(config, function, table, 0)[0]
         if error:
             raise DriverError(f"launching {step.kernel}: {error.name}", int(error), error.name)
 

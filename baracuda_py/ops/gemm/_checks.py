@@ -9,11 +9,12 @@ from typing import Any
 
 from ...plan.candidate import OK, Feasibility, no
 from ...types import MathPrecision
-from ._problem import BATCH_RANK
+from ._problem import BATCH_RANK, Gemm
 
-__all__ = ["admitted", "fixed", "launchable"]
+__all__ = ["admitted", "countable", "fixed", "launchable"]
 
 _GRID = 2**31 - 1
+_STEP = 1 << 16  # more than any kernel goes at once along an axis
 
 
 def fixed(desc: Any, variant: str) -> Feasibility:
@@ -77,6 +78,13 @@ def _said(name: str, desc: Any, moved: Any) -> str:
     if shape == desc.layout(name).shape:
         return f"contiguize {name}"
     return f"pass contiguize(cupy.broadcast_to({name}, {shape})) for {name}"
+
+
+def countable(gemm: Gemm, bits: int) -> Feasibility:
+    """Whether indices of `bits` bits count M, N and K and a step of any kernel beyond them."""
+    if max(gemm.m, gemm.n, gemm.k) < (1 << bits) - _STEP:
+        return OK
+    return no(f"an extent reaches 2**{bits}, beyond which the kernel's indices do not count", "split the product")
 
 
 def launchable(ctas: int) -> Feasibility:

@@ -16,7 +16,7 @@ from ...plan.candidate import Candidate, Cost, Feasibility, no
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...types import BackendKind, DeviceSpec, PrecisionGuarantee
 from .._launch import overlapped_overhead
-from ._checks import admitted, launchable
+from ._checks import admitted, countable, launchable
 from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 from ._guarantee import ROUNDED, guarantee_of
 from ._problem import Gemm
@@ -90,9 +90,10 @@ class Shape:
     def instructions(self, k: int) -> float:
         """Thread instructions of a CTA, about."""
         turns, rest = divmod(self.k_split(k), self.step_k)
+        partial = (_PARTIAL if self.along_k else 1.0) if rest else 0.0
         tokens = self.tokens * (self.vector + 8 if self.along_k else 4)
         turn = self.unroll * (self.cols * self.vector * (1 + self.tokens) + tokens)
-        return self.warps * 32 * (_FIXED + (turns + (_PARTIAL if rest and self.along_k else 0)) * turn)
+        return self.warps * 32 * (_FIXED + (turns + partial) * turn)
 
     def additions(self, k: int) -> int:
         """The longest chain of additions before the splits meet: a thread's own, a warp's folds, the warps'."""
@@ -172,7 +173,9 @@ class Gemv(Candidate[Any]):
             return no("the result is empty")
         if gemm.batches > _MOST_MATRICES:
             return no(f"{gemm.batches} matrices, and a launch has room for {_MOST_MATRICES}", "variant='simt'")
-        return admitted(desc, self.variant, MATHS) and launchable(max(s.groups(gemm.n) for s in _shapes(gemm, device)))
+        if not (admissible := admitted(desc, self.variant, MATHS) and countable(gemm, 31)):
+            return admissible
+        return launchable(max(shape.groups(gemm.n) for shape in _shapes(gemm, device)))
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Shape]:
         return _shapes(_oriented(desc), device)

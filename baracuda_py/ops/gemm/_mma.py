@@ -15,7 +15,7 @@ from ...plan.candidate import Candidate, Cost, Feasibility
 from ...runtime.steps import Arg, Kernel, Launch, Ptr, Step
 from ...types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
 from .._launch import overlapped_overhead
-from ._checks import admitted, launchable
+from ._checks import admitted, countable, launchable
 from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 from ._guarantee import ROUNDED, TRUNCATED, guarantee_of
 from ._problem import Gemm, Matrix
@@ -171,7 +171,7 @@ class _Mma(Candidate[Any]):
     wide_menu: ClassVar[tuple[TileConfig, ...]]
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
-        if not (admissible := admitted(desc, self.variant, SERVED)):
+        if not (admissible := admitted(desc, self.variant, SERVED) and countable(desc.gemm, 31)):
             return admissible
         return launchable(min(tiles_of(desc.gemm, c) for c in self._menu(desc, device)))
 

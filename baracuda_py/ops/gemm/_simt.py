@@ -12,7 +12,7 @@ import numpy as np
 from ...plan.candidate import Candidate, Cost, Feasibility
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...types import ArchSku, BackendKind, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
-from ._checks import admitted, launchable
+from ._checks import admitted, countable, launchable
 from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 from ._guarantee import ROUNDED, guarantee_of
 from ._problem import Gemm, Matrix
@@ -128,9 +128,9 @@ class Simt(Candidate[Any]):
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         maths = MATHS if desc.gemm.k else tuple(MathPrecision)  # a sum of nothing is 0 in any of them
-        return admitted(desc, self.variant, maths) and launchable(
-            min(tile.launched(_oriented(desc)) for tile in TILES[accumulator(desc.gemm)])
-        )
+        if not (admissible := admitted(desc, self.variant, maths) and countable(desc.gemm, 32)):
+            return admissible
+        return launchable(min(tile.launched(_oriented(desc)) for tile in TILES[accumulator(desc.gemm)]))
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Tile]:
         gemm = _oriented(desc)
