@@ -36,7 +36,7 @@ PER_VARIANT = 6  # configurations of each variant, the best predicted
 FAR = 4.0  # what is predicted so much slower than the best is not timed, but for each variant's best
 LAUNCHES = 8
 COLD_BYTES, MOST_SETS = 120_000_000, 32  # twice an L2 that is large today; what is smaller than 4 MB stays warm
-PASS_US = 7000.0  # a candidate is timed in two passes of so long, in opposite orders
+PASSES, PASS_US = 2, 7000.0  # a candidate is timed in passes of so long, in alternating orders
 LOG_WIDTH = 160
 
 
@@ -73,7 +73,7 @@ def compile_plans(plans: Sequence[Any], progress: Progress) -> None:
             job.result()
 
 
-def measured(bench: Bench, shape: Shape, plans: Sequence[Any]) -> Record:
+def measured(bench: Bench, shape: Shape, plans: Sequence[Any], passes: int = PASSES) -> Record:
     """Microseconds a launch of every plan, over rotating operands; one that fails is listed with its error."""
     from baracuda_py.plan.tuned import entry
 
@@ -93,7 +93,7 @@ def measured(bench: Bench, shape: Shape, plans: Sequence[Any]) -> Record:
     if not graph:  # power and clocks settle under such work, and not every kernel draws as much
         bench.load([c for c, _, _ in contenders], {c.name: repeats for c, repeats, _ in contenders}, WARM_SECONDS)
     times: dict[int, list[float]] = {i: [] for i in range(len(contenders))}
-    for index in range(2):
+    for index in range(passes):
         for i in alternated(list(times), index):
             contender, repeats, _ = contenders[i]
             times[i].append(bench.replay_us(contender, repeats=repeats))
@@ -112,7 +112,7 @@ def measured(bench: Bench, shape: Shape, plans: Sequence[Any]) -> Record:
 
 
 def sweep(
-    bench: Bench, shapes: Sequence[Shape], path: Path, progress: Progress, per_variant: int = PER_VARIANT
+    bench: Bench, shapes: Sequence[Shape], path: Path, progress: Progress, *, per_variant: int, passes: int
 ) -> Iterator[Record]:
     """Shape after shape; each is written as soon as it is done."""
     from baracuda_py.runtime.device import spec_of
@@ -131,7 +131,7 @@ def sweep(
             "predicted_us": chosen.cost.seconds * 1e6,
         }  # fmt: skip
         try:
-            record |= measured(bench, shape, plans)
+            record |= measured(bench, shape, plans, passes)
         except Exception as error:
             record |= {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
         bench.kit.release()
@@ -151,6 +151,13 @@ def _arguments() -> argparse.Namespace:
         default=PER_VARIANT,
         metavar="N",
         help=f"configurations of each variant ({PER_VARIANT})",
+    )
+    parser.add_argument(
+        "--passes",
+        type=int,
+        default=PASSES,
+        metavar="N",
+        help=f"how often each is timed, {PASS_US / 1e3:g} ms each ({PASSES})",
     )
     parser.add_argument("--limit", type=int, help="only the first so many shapes")
     parser.add_argument(
@@ -224,6 +231,7 @@ def main() -> None:
     bench = Bench(Kit(use_torch=False))
     meta = machine(Sensor(), None) | {
         "per_variant": given.per_variant,
+        "passes": given.passes,
         "far": FAR,
         "launches": LAUNCHES,
         "cold_bytes": COLD_BYTES,
@@ -234,7 +242,7 @@ def main() -> None:
     write_line(path, meta)
     columns = (TextColumn("{task.description:12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        records = list(sweep(bench, shapes, path, progress, given.per_variant))
+        records = list(sweep(bench, shapes, path, progress, per_variant=given.per_variant, passes=given.passes))
     console.print(report(records), highlight=False)
     console.print(f"written: {path}", highlight=False)
 
