@@ -22,7 +22,6 @@ import baracuda_py as bp
 from baracuda_py.runtime import cache, compiler, driver, sources, toolchain
 from baracuda_py.runtime.compiler import compile_kernels, compile_ptx, entry_key, parse_log
 from baracuda_py.runtime.launch import _Arguments
-from baracuda_py.runtime.overlap import can_overlap
 from baracuda_py.runtime.steps import Copy, Fill, Kernel, Launch, Packed, Ptr, Run, Scratch, workspace_size
 
 from .gauntlet import readable
@@ -457,23 +456,3 @@ def test_arguments_are_aligned_and_patched() -> None:
     assert all(address % 8 == 0 for address in (table[1], table[3], table[4], table[6]))
     packed.patch([0, 0], {"alpha": 0.0}, 0)
     assert (at(1, np.uint64), at(6, np.uint64)) == (0, 0), "an absent operand stays null, whatever its offset"
-
-
-@pytest.mark.parametrize(
-    ("arch", "can"),
-    [
-        ("sm_80", False),
-        ("sm_86", False),
-        ("sm_89", False),
-        ("sm_90a", True),
-        ("sm_100a", True),
-        ("sm_103a", True),
-        ("sm_120", True),
-    ],
-)
-def test_launches_overlap_from_sm_90_on(arch: str, can: bool) -> None:
-    assert can_overlap(arch) is can
-    kernel = Kernel(
-        "gemm/reduce.cu", "reduce<float, 4, 256, u32, Epilogue<float, Absent, Absent, Absent, IDENTITY, true, float>>"
-    )
-    assert ("griddepcontrol.wait" in compile_ptx(kernel, arch)) is can

@@ -16,8 +16,8 @@ from baracuda_py.plan import tuned
 from baracuda_py.plan.tune import admissible
 from baracuda_py.types import DeviceSpec
 from benchmarks.products import Product
-from benchmarks.results import Record, write_line
-from benchmarks.selection import predicted, read_sweep, report, slowdown, table_entries, update_table
+from benchmarks.results import DIRECTORY, Record, write_line
+from benchmarks.selection import BACKENDS, predicted, read_sweep, report, slowdown, table_entries, update_table
 from benchmarks.shapes import ROWS, SHAPES
 from benchmarks.sweep import FAR, PER_VARIANT, rivals
 
@@ -154,6 +154,32 @@ def test_winners_go_into_the_table_that_select_reads(tmp_path: Path, monkeypatch
         assert (plan.provenance, plan.sku) == ("shipped", plans[2].sku)
     record, _ = sweep_record(slowest_first=False)
     assert update_table(path, [record], H200) == (0, 1)  # the model is right now: its entries go, others stay
+
+
+def test_the_shipped_table_holds_what_committed_files_say_was_measured() -> None:
+    """An entry is the winner of the sweep of the set, or what a benchmark row was measured with."""
+    folder = DIRECTORY / "sweeps"
+    known: dict[str, list[Record]] = {}  # some products are in both
+    for record in read_sweep(folder / "nvidia-h200-matmul.jsonl"):
+        product = next(s.product for s in SHAPES if s.name == record["name"])
+        for backend in BACKENDS:
+            timed = [t for t in record["timed"] if backend in (None, t["backend"])]
+            if timed:
+                known.setdefault(table_key(product, backend), []).append(min(timed, key=lambda t: float(t["us"])))
+    rows = [json.loads(line) for line in (DIRECTORY / "matmul" / "nvidia-h200.jsonl").read_text().splitlines()]
+    measured = {r["name"]: r for r in rows if r["kind"] == "row"}
+    for shape in ROWS:
+        for backend in BACKENDS:
+            known.setdefault(table_key(shape.product, backend), []).append(measured[shape.name])
+    table = json.loads(tuned.shipped_path(H200).read_text())
+    assert len(table) > 100
+    for key, entry in table.items():
+        assert (entry["variant"], entry["config"]) in {(m["variant"], m["config"]) for m in known[key]}
+
+
+def table_key(product: Product, backend: str | None) -> str:
+    pref = bp.PlanPreference(backend=backend)  # type: ignore[arg-type]
+    return tuned.key_of(bp.MatmulPlan, product.descriptor().canonical(), pref)
 
 
 def test_predictions_are_those_of_the_present_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from ...plan.candidate import OK, Feasibility, no
 from ...types import MathPrecision
 from ._problem import BATCH_RANK, Gemm
 
-__all__ = ["admitted", "countable", "fixed", "launchable"]
+__all__ = ["admitted", "countable", "extent_limit", "fixed", "launchable"]
 
 _GRID = 2**31 - 1
 _STEP = 1 << 16  # more than any kernel goes at once along an axis
@@ -80,11 +80,17 @@ def _said(name: str, desc: Any, moved: Any) -> str:
     return f"pass contiguize(cupy.broadcast_to({name}, {shape})) for {name}"
 
 
+def extent_limit(bits: int) -> int:
+    """What an extent stays below, so that indices of `bits` bits count it and a step of any kernel beyond it."""
+    return (1 << bits) - _STEP
+
+
 def countable(gemm: Gemm, bits: int) -> Feasibility:
-    """Whether indices of `bits` bits count M, N and K and a step of any kernel beyond them."""
-    if max(gemm.m, gemm.n, gemm.k) < (1 << bits) - _STEP:
-        return OK
-    return no(f"an extent reaches 2**{bits}, beyond which the kernel's indices do not count", "split the product")
+    """Whether indices of `bits` bits count every extent."""
+    for name, extent in (("M", gemm.m), ("N", gemm.n), ("K", gemm.k), ("the batch", gemm.batches)):
+        if extent >= extent_limit(bits):
+            return no(f"{name} is {extent}, and the kernel's indices count to 2**{bits} - {_STEP}", f"split {name}")
+    return OK
 
 
 def launchable(ctas: int) -> Feasibility:

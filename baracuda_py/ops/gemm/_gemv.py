@@ -221,11 +221,10 @@ class Gemv(Candidate[Any]):
         wide = widest if vector_width(gemm.a, gemm.m, gemm.k, 1, widest) == widest else 1
         name = "gemv_rows" if config.along_k else "gemv_strips"
         types = f"{gemm.b.element.cuda}, {accumulator(gemm).cuda}"
-        common, threads = (config.tokens, config.vector, wide), (config.unroll, config.warps)
+        shape: tuple[int, ...] = (config.team, config.unroll, config.warps)
         if config.along_k:
-            numbers = ", ".join(map(str, (*common, config.cols, *threads, config.team)))
-        else:
-            numbers = ", ".join(map(str, (*common, config.team, *threads)))
+            shape = (config.cols, config.unroll, config.warps, config.team)
+        numbers = ", ".join(map(str, (config.tokens, config.vector, wide, *shape)))
         extents = (np.uint32(x) for x in (gemm.m, gemm.n, gemm.k, config.splits, config.k_split(gemm.k)))
         first = Launch(
             Kernel("gemm/gemv.cu", f"{name}<{types}, {numbers}, {epilogue}>"),

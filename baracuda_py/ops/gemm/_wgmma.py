@@ -12,7 +12,7 @@ from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...runtime.steps import Kernel, Launch, Packed, Ptr, Scratch, Step, Struct, TensorMap
 from ...types import ArchSku, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from .._launch import overlapped_overhead
-from ._checks import admitted
+from ._checks import admitted, countable, extent_limit
 from ._epilogue import batch_struct, epilogue_args, epilogue_type, scale_args
 from ._guarantee import TRUNCATED, guarantee_of, narrow_additions
 from ._problem import BATCH_RANK, Gemm, Matrix
@@ -34,7 +34,7 @@ SHARED = 232448  # bytes a CTA may have
 STAGING = 16384  # a consumer
 SLACK = 512  # barriers
 MOST_STAGES, LEAST_STAGES = 16, 2  # a stage is released one behind
-LIMIT = 1 << 31
+INDEX_BITS = 31  # of TMA's coordinates
 
 # The cost model, fitted to the sweep of an H200. Cycles, and bytes a cycle:
 CORES = 1.03  # of the tensor cores' own time
@@ -172,7 +172,7 @@ def taken(x: Matrix, mn: int, k: int) -> View | None:
 
 def takes_any_m(gemm: Gemm) -> bool:
     """Whether wgmma or, over copies, wgmma_padded takes the product whatever the number of rows: the same sums in both."""
-    return 0 < gemm.k < LIMIT
+    return 0 < gemm.k < extent_limit(INDEX_BITS)
 
 
 @lru_cache(maxsize=256)
@@ -209,8 +209,8 @@ class Wgmma(Candidate[Any]):
             return no("warpgroup instructions exist on sm_90a only", 'device="sm_90a"')
         if gemm.k == 0:
             return no("there is nothing to multiply (K = 0)")
-        if max(gemm.m, gemm.n, gemm.k, gemm.batches) >= LIMIT:
-            return no("an extent reaches 2**31, the last of TMA's coordinates", "split the product")
+        if not (counted := countable(gemm, INDEX_BITS)):
+            return counted
         for x, mn, k in ((gemm.a, gemm.m, gemm.k), (gemm.b.mT, gemm.n, gemm.k)):
             if taken(x, mn, k) is not None:
                 continue

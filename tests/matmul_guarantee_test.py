@@ -1,0 +1,159 @@
+"""What matmul's guarantee catches, and what it lets pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+from baracuda_py.ops.gemm._guarantee import TRUNCATED, guarantee_of
+from baracuda_py.plan import get_op
+from baracuda_py.samples import Sample
+from baracuda_py.types import ElementKind, MathPrecision
+
+from .gauntlet import Problem
+from .independent_gemm import check_matmul
+
+Array = np.ndarray[Any, Any]
+FLOATS = (bp.F16, bp.BF16, bp.F32, bp.F64)
+
+
+def tensor_core_guarantee(desc: Any) -> Any:
+    """That of a tensor-core kernel which adds product after product, each sum truncated: the loosest of all."""
+    desc = desc.canonical()
+    return guarantee_of(desc, desc.precision, desc.a_shape[-1], each=TRUNCATED)
+
+
+def checked(problem: Problem, got: Array) -> None:
+    inputs = {n: s.host() for n, s in problem.slots.items() if n != "out"}
+    tensor_core_guarantee(problem.desc).check(got, problem.wide["out"], inputs, measures=problem.plan.measured())
+
+
+def problem_of(k: int, kind: ElementKind, **options: Any) -> Problem:
+    rng = np.random.default_rng(k)
+    a, b = (rng.standard_normal(s).astype(kind.dtype) for s in ((12, k), (k, 20)))
+    return Problem(get_op("matmul"), Sample("", {"a": a, "b": b}, options), "cpu")
+
+
+@pytest.mark.parametrize("kind", FLOATS, ids=str)
+@pytest.mark.parametrize("k", [1, 16, 129, 1023])
+def test_a_product_left_out_breaks_the_bound(kind: ElementKind, k: int) -> None:
+    to = "f64" if kind is bp.F64 else "f32"
+    problem = problem_of(k, kind, out_dtype=to)
+    a, b = (problem.slots[n].host().astype(np.float64) for n in "ab")
+    got = problem.wide["out"].astype(ElementKind.of(to).dtype)
+    checked(problem, got)
+    worst = int(np.argmax(np.abs(a[3] * b[:, 7])))
+    got[3, 7] -= a[3, worst] * b[worst, 7]
+    with pytest.raises(AssertionError, match=r"1 of 240 elements break .* worst at \(3, 7\)"):
+        checked(problem, got)
+
+
+@pytest.mark.parametrize("wrong", ["transposed", "beta", "bias", "activation", "accumulated in 16 bits", "truncated"])
+def test_a_wrong_epilogue_or_accumulator_breaks_the_bound(wrong: str) -> None:
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal((96, 96)).astype(bp.BF16.dtype) for _ in range(2))
+    c, bias = rng.standard_normal((96, 96)).astype(bp.BF16.dtype), rng.standard_normal(96).astype(bp.BF16.dtype)
+    sample = Sample("", {"a": a, "b": b, "c": c, "bias": bias}, {"beta": 0.5, "activation": "gelu"})
+    problem = Problem(get_op("matmul"), sample, "cpu")
+    gelu: Any = get_op("gelu").function
+    x, y, z, row = (t.astype(np.float64) for t in (a, b, c, bias))
+    right = gelu(x @ y + 0.5 * z + row, device="cpu")
+    checked(problem, right.astype(bp.BF16.dtype))
+    wide = {
+        "transposed": gelu(x @ y.T + 0.5 * z + row, device="cpu"), "beta": gelu(x @ y + z + row, device="cpu"),
+        "bias": gelu(x @ y + 0.5 * z + row[:, None], device="cpu"), "activation": x @ y + 0.5 * z + row,
+        "accumulated in 16 bits": _gelu_of(_in_bf16(a, b) + 0.5 * z + row), "truncated": right * (1 - 2.0**-7),
+    }[wrong]  # fmt: skip
+    with pytest.raises(AssertionError, match="break"):
+        checked(problem, np.asarray(wide).astype(bp.BF16.dtype))
+
+
+def _gelu_of(x: Array) -> Array:
+    return bp.gelu(x, device="cpu")  # type: ignore[no-any-return]
+
+
+def _in_bf16(a: Array, b: Array) -> Array:
+    total = np.zeros((len(a), b.shape[1]), a.dtype)
+    for k in range(a.shape[1]):
+        total = (total.astype(np.float32) + np.outer(a[:, k], b[k]).astype(np.float32)).astype(a.dtype)
+    return total.astype(np.float64)
+
+
+def with_infinities(activation: str) -> Problem:
+    """Row 0 sums to inf, row 1 to -inf, row 2 to NaN; bias and residual bring more."""
+    rng = np.random.default_rng(5)
+    a, b = rng.standard_normal((6, 16)).astype(np.float32), np.abs(rng.standard_normal((16, 8))).astype(np.float32)
+    bias, residual = rng.standard_normal(8).astype(np.float32), rng.standard_normal((6, 8)).astype(np.float32)
+    a[0, 1], a[1, 2], a[2, 3], a[2, 4], bias[7] = np.inf, -np.inf, np.inf, -np.inf, -np.inf
+    residual[4, 5], residual[5, 5], residual[0, 6], residual[3, 6] = np.inf, -np.inf, -np.inf, np.nan
+    sample = Sample("", {"a": a, "b": b, "bias": bias, "residual": residual}, {"activation": activation})
+    return Problem(get_op("matmul"), sample, "cpu")
+
+
+@pytest.mark.parametrize("activation", list(bp.Activation), ids=str)
+def test_infinities_make_no_hole_in_the_bound(activation: Any) -> None:
+    """Wherever an operand of the element is infinite, any other number breaks it; what an activation makes of -inf too."""
+    problem = with_infinities(str(activation))
+    check_matmul(problem)
+    right = problem.wide["out"].astype(np.float32)
+    checked(problem, right)
+    assert np.isinf(right[0, 0]) and np.isnan(right[0, 6]) and np.isnan(right[0, 7]) and np.isnan(right[2]).all()
+    assert np.isinf(right[1, 0]) == (activation is bp.Activation.IDENTITY)
+    for at in ((0, 0), (0, 6), (0, 7), (1, 0), (1, 7), (2, 0), (4, 5), (5, 5), (3, 6), (4, 7)):
+        for wrong in (np.inf, -np.inf, np.nan, 0.0, 1.0, 3e38, -3e38):
+            if np.array_equal(right[at], np.float32(wrong), equal_nan=True):
+                continue
+            got = right.copy()
+            got[at] = wrong
+            with pytest.raises(AssertionError, match="1 of 48 elements break"):
+                checked(problem, got)
+
+
+@pytest.mark.parametrize("activation", list(bp.Activation), ids=str)
+def test_the_independent_check_sees_a_wrong_infinity(activation: Any) -> None:
+    for at in ((0, 0), (0, 7), (1, 0), (2, 0), (4, 5), (3, 6), (4, 7)):
+        for wrong in (np.inf, -np.inf, np.nan, 1.0):
+            problem = with_infinities(str(activation))
+            held = problem.wide["out"]
+            if np.array_equal(held[at], wrong, equal_nan=True):
+                continue
+            held[at] = wrong
+            with pytest.raises(AssertionError, match=r"oracle .* exact"):
+                check_matmul(problem)
+
+
+@pytest.mark.parametrize("order", ["forward", "backward", "shuffled", "pairs", "halves"])
+def test_any_order_of_k_keeps_the_bound(order: str) -> None:
+    """Sums in f32, however they are ordered or split, are within it: the bound does not know the order."""
+    problem = problem_of(500, bp.F32)
+    a, b = problem.slots["a"].host(), problem.slots["b"].host()
+    index = np.arange(500)
+    if order == "shuffled":
+        index = np.random.default_rng(0).permutation(500)
+    products = (a[:, :, None] * b[None])[:, index[:: -1 if order == "backward" else 1]]
+    if order == "pairs":
+        while products.shape[1] > 1:
+            odd = products[:, products.shape[1] // 2 * 2 :]
+            products = np.concatenate([products[:, :-1:2] + products[:, 1::2], odd], axis=1)
+        total = products[:, 0]
+    elif order == "halves":
+        total = np.add.accumulate(products[:, :250], 1)[:, -1] + np.add.accumulate(products[:, 250:], 1)[:, -1]
+    else:
+        total = np.add.accumulate(products, axis=1)[:, -1]
+    assert total.dtype == np.float32
+    checked(problem, total)
+
+
+def test_tf32_is_worth_less_than_f32_and_says_so() -> None:
+    strict, tensor = (problem_of(129, bp.F32, math=m) for m in ("f32", "tf32"))
+    a, b = strict.slots["a"].host(), strict.slots["b"].host()
+    cut = [(x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64) for x in (a, b)]
+    got = (cut[0] @ cut[1]).astype(np.float32)
+    checked(tensor, got)
+    with pytest.raises(AssertionError, match="break"):
+        checked(strict, got)
+    assert tensor.desc.precision is MathPrecision.TF32
+    assert strict.desc.precision is MathPrecision.F32
