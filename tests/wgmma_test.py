@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.ops.gemm._wgmma import Tile, Wgmma, launch
+from baracuda_py.ops.gemm._wgmma import Raster, Tile, Wgmma, launches
 from baracuda_py.plan import get_op
 from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.device import spec_of
@@ -29,7 +29,7 @@ SIZES = (1, 2, 3, 8, 9, 33, 72, 73)
 def launched(tile: Tile, m: int, n: int, k: int, kind: str = "bf16", **fields: Any) -> tuple[str, TensorMap | None]:
     """How the result of a product with that tile leaves, and through what tensor map."""
     desc = bp.MatmulDescriptor((m, k), (k, n), kind, kind, b_strides=(1, k), **fields).canonical()
-    step = launch(desc, H200, tile)
+    (step,) = launches(desc, H200, tile)
     leave = re.search(r"STRAIGHT|(ROWS|COLUMNS)_BY_(TMA|WARPS)", step.kernel.entry)
     assert leave is not None
     a, _, out = (x for x in step.args if isinstance(x, TensorMap))
@@ -84,9 +84,9 @@ def test_every_ring_has_two_stages_and_fits(kind: str, math: Any, out: str) -> N
         tiles = list(Wgmma().configs(desc, H200))
         assert tiles
         for tile in tiles:
-            step = launch(desc, H200, tile)
-            assert stages_of(step) >= 2, str(tile)
-            assert step.shared_bytes <= H200.shared_bytes
+            for step in launches(desc, H200, tile):
+                assert stages_of(step) >= 2, str(tile)
+                assert step.shared_bytes <= H200.shared_bytes
 
 
 def stages_of(step: Launch) -> int:
@@ -108,10 +108,43 @@ def test_scales_by_blocks_have_their_place_in_the_ring() -> None:
     tiles = list(Wgmma().configs(blocked, H200))
     assert tiles
     for tile in tiles:
-        without, having = launch(plain, H200, tile), launch(blocked, H200, tile)
+        (without,), (having,) = launches(plain, H200, tile), launches(blocked, H200, tile)
         assert 2 <= stages_of(having) <= stages_of(without) and having.shared_bytes <= H200.shared_bytes
         if stages_of(having) == stages_of(without):  # a float a row of the tile, and 16 bytes for B's
             assert having.shared_bytes - without.shared_bytes == stages_of(having) * (tile.bm * 4 + 16)
+
+
+def located(raster: Raster, i: int) -> tuple[int, int, int]:
+    """Raster::locate of kernels/include/raster.cuh: matrix, row and column of tile number `i`."""
+    matrix, tile = divmod(i, raster.rows * raster.cols)
+    first = tile // (raster.band * raster.cols) * raster.band
+    height, within = min(raster.band, raster.rows - first), tile - first * raster.cols
+    return matrix, first + within % height, within // height
+
+
+@pytest.mark.parametrize(("m", "n", "batch"), [(2200, 4488, ()), (8192, 8192, ()), (700, 3000, (3,)), (1, 65536, ())])
+def test_a_last_wave_of_its_own_leaves_no_tile_out(m: int, n: int, batch: tuple[int, ...]) -> None:
+    desc = bp.MatmulDescriptor((*batch, m, 4096), (*batch, 4096, n), "bf16", "bf16").canonical()
+    tails = [tile for tile in Wgmma().configs(desc, H200) if tile.tail > 1]
+    assert tails
+    for tile in tails:
+        gemm = desc.gemm.swapped if tile.swapped else desc.gemm
+        whole = Raster.of(gemm, tile, H200)
+        clusters = 132 // tile.cluster
+        before, last = whole.cut(whole.end // clusters * clusters)
+        assert 0 < before.end == last.begin and last.end - last.begin < clusters
+        todo = [located(before, i) for i in range(before.begin, before.end)]
+        pairs = {(matrix, row * tile.cluster + i, col) for matrix, row, col in todo for i in range(tile.cluster)}
+        apart = last.apart(tile.cluster)
+        singles = {located(apart, i) for i in range(apart.begin, apart.end)}
+        every = {
+            (x, r, c) for x in range(gemm.batches) for r in range(whole.rows * tile.cluster) for c in range(whole.cols)
+        }
+        assert not pairs & singles and pairs | singles == every
+        steps = launches(desc, H200, tile)
+        assert len(steps) == 2 and steps[1].grid[0] == len(singles) * tile.tail <= 132
+        guarantee = Wgmma().guarantee(desc, H200, tile)
+        assert not guarantee.batch_invariant and guarantee.deterministic
 
 
 def test_the_widest_tiles_in_clusters_leave_by_rows_only() -> None:
@@ -179,6 +212,24 @@ def test_every_tile_s_f32_result(kind: ElementKind) -> None:
             taken.append(
                 (problem, admissible(bp.MatmulPlan, problem.desc, PlanPreference(variant="wgmma"), spec_of(None)))
             )
+    warm([plan for _, plans in taken for plan in plans])
+    for problem, plans in taken:
+        with named(problem.sample.label):
+            served(problem, plans)
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", [bp.BF16, bp.FP8_E4M3], ids=str)
+def test_every_last_wave_that_splits_k(kind: ElementKind) -> None:
+    rng = np.random.default_rng(1)
+    taken = []
+    for shape_a, shape_b in (((2200, 1040), (4488, 1040)), ((3, 700, 592), (3, 3001, 592)), ((130, 592), (70000, 592))):
+        a, b = (values(rng, shape, bp.F32, 1.0).astype(kind.dtype) for shape in (shape_a, shape_b))
+        problem = Problem(get_op("matmul"), Sample(f"{kind} {shape_a}", {"a": a, "b": b.swapaxes(-1, -2)}, {}), "cuda")
+        found = admissible(bp.MatmulPlan, problem.desc, PlanPreference(variant="wgmma"), spec_of(None))
+        taken.append((problem, [plan for plan in found if "+k" in str(plan.sku)]))
+    assert all(plans for _, plans in taken)
     warm([plan for _, plans in taken for plan in plans])
     for problem, plans in taken:
         with named(problem.sample.label):

@@ -4,12 +4,14 @@
 //
 // gemv_rows: B lies along k. WARPS_K warps of a CTA lie side by side along k and take COLS columns; each thread asks for UNROLL
 // vectors of every column at once, which for usual K is all it ever reads: many short CTAs, as a plain copy has them, keep
-// DRAM busier than few long ones (on an H200 30.7 against 33 us for 134 MB) because the SMs finish together.
+// DRAM busier than few long ones (on an H200 31 against 33 us for 134 MB) because the SMs finish together.
 // gemv_strips: B lies along n. LANES lanes make up a strip of LANES x V columns, the CTA's other threads go along k, UNROLL
 // neighbouring k's each. A thread's vectors come by cp.async through STAGES slabs of its own in shared memory, so that the bytes
-// in flight hang on neither registers nor the order in which ptxas puts loads: STAGES x UNROLL x 16 bytes a thread.
+// in flight hang on neither registers nor the order in which ptxas puts loads: STAGES x UNROLL x 16 bytes a thread (single 16-bit
+// elements, for which there is no such copy, go through a register each).
 // Both: threads meet by shuffles and in shared memory. K may be split over CTAs, whose partial products reduce.cu adds up.
 // Bound: bandwidth.
+#include "async_copy.cuh"
 #include "epilogue.cuh"
 #include "overlap.cuh"
 
@@ -32,11 +34,11 @@ struct Share {
   }
 };
 
-// A vector of B, which nobody reads again.
+// A vector of B, which nobody reads again. Not by the read-only path: the kernel ahead may have written it while this CTA waited.
 template <class Vector> __device__ __forceinline__ Vector read_once(const void* from) {
   if constexpr (sizeof(Vector) == 16) {
     union { u32 words[4]; Vector vector; } x;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x.words[0]), "=r"(x.words[1]), "=r"(x.words[2]), "=r"(x.words[3]) : "l"(from) : "memory");
     return x.vector;
   } else {
@@ -55,21 +57,8 @@ template <class T, int V, int SLAB, int THREADS> struct Ring {
   }
   // Starts a copy; zeros where there is nothing.
   static __device__ __forceinline__ void fetch(u32 slab, int i, const T* from, bool there) {
-    Vector* const to = slot(slab, i);
-    if constexpr (BYTES >= 4) {
-      const u32 at = u32(__cvta_generic_to_shared(to)), bytes = there ? BYTES : 0;
-      if constexpr (BYTES == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
-      else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(BYTES), "r"(bytes) : "memory");
-    } else {
-      Vector x{};
-      if (there) x = *reinterpret_cast<const Vector*>(from);
-      *to = x;
-    }
+    copy_async<BYTES>(shared_address(slot(slab, i)), from, there ? BYTES : 0);
   }
-  static __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-  // Waits until at most LATER committed slabs are under way.
-  template <int LATER> static __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory"); }
 };
 
 // COUNT neighbours along k of one token, zeros from `end` on; WIDE at a time. What is not there is read from the token's beginning
@@ -164,7 +153,7 @@ gemv_rows(const T* a, const T* b, Epi epilogue, Walk a_walk, Walk b_walk, Batch 
   overlap::wait();
   Acc acc[M * COLS] = {};
   u32 from_k = share.k_begin + (warp % WARPS_K * 32 + threadIdx.x % 32) * V;
-  // Every load of a turn is under way before the first product. `whole`: none lies beyond the end.
+  // Every load of B of a turn is under way before the first product (with 8 tokens of 16 bits, half of them). `whole`: none lies beyond the end.
   const auto turn = [&](bool whole) {
     Vector w[UNROLL][COLS] = {};
 #pragma unroll
@@ -214,7 +203,7 @@ gemv_strips(const T* a, const T* b, Epi epilogue, Walk a_walk, Walk b_walk, Batc
     const u32 at_k = from_k + slab * STEP;
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) Slabs::fetch(slab, u, b + (at_k + u) * b_walk.row, inside && at_k + u < share.k_end);
-    Slabs::commit();
+    commit_copies();
   };
   overlap::wait();
 #pragma unroll
@@ -223,7 +212,7 @@ gemv_strips(const T* a, const T* b, Epi epilogue, Walk a_walk, Walk b_walk, Batc
   Acc acc[M * V] = {};
   for (u32 slab = 0, at_k = from_k; at_k < share.k_end; ++slab, at_k += STEP) {
     fetch(slab + STAGES - 1);
-    Slabs::template wait<STAGES - 1>();
+    await_copies<STAGES - 1>();
     Vec<T, V> w[UNROLL];
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) w[u] = *Slabs::slot(slab, u);
@@ -239,7 +228,7 @@ gemv_strips(const T* a, const T* b, Epi epilogue, Walk a_walk, Walk b_walk, Batc
   }
   overlap::release();
 
-  Slabs::template wait<0>();
+  await_copies<0>();
   __syncthreads();  // the slabs' memory is the sums' from here on
   Sums::template bring<LANES, V>(acc, threadIdx.x / 32, own_n);
   epilogue.out += share.split * slab;

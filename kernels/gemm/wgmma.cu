@@ -5,14 +5,17 @@
 // STAGES; a consumer multiplies 64 ROWS rows by all BN columns, f32 accumulators in registers, one stage behind its release.
 // Two consumers share a tile, or (BM = 64 ROWS) take tiles in turn: one multiplies while the other finishes.
 // A cluster of CLUSTER CTAs, one above the other, shares B: each copies its part of it into all. A cluster of SPLIT CTAs
-// shares a tile: each sums its part of K, sends every other its share of the columns, and adds up its own in rank order.
+// shares one tile: each sums its part of K, sends every other its share of the columns, and adds up its own in rank order.
+// RESIDENT CTAs an SM: short ones, with little to multiply, fill SMs that a single one each would leave idle or wait for.
 // fp8 is summed to 14 bits by the tensor cores (DeepSeek-V3, arXiv:2412.19437, section 3.3.2): where PROMOTED, each slab has
 // sums of its own, which are added up in f32, times the scales of the slab where the operands have them by blocks; these come
 // with the stage, brought by the producer's second warp.
 // Layouts: K-major or (16-bit types) MN-major boxes in 128-byte swizzled rows. Edges: TMA reads zeros and clips writes.
 // Epilogue: accumulators are finished in registers and put into two buffers a warpgroup, whence TMA stores them as rows or
 // (16-bit types) columns while the next tile begins, or, where these are ragged, warps do; or they go straight to global memory.
-// Shared memory: STAGES (BM + BN) 128 B and scales, 16 KB a consumer where not straight, and 4 BM BN (1 - 1/SPLIT) B for what others send. Bound: tensor cores; power beyond 2048^3.
+// Shared memory: STAGES (BM + BN) 128 B and scales, and 16 KB a consumer where not straight. Where K is split, what others send
+// and the results lie where the stages were. Bound: tensor cores; power beyond 2048^3; with few rows DRAM.
+#include "cluster.cuh"
 #include "epilogue.cuh"
 #include "overlap.cuh"
 #include "raster.cuh"
@@ -39,20 +42,6 @@ template <int BM, int BN, int STAGES, bool B_MN, int SCALES> struct Ring {
   __device__ __forceinline__ u32 full(u32 stage) const { return barriers + stage * 16; }
   __device__ __forceinline__ u32 empty(u32 stage) const { return barriers + stage * 16 + 8; }
   __device__ __forceinline__ u32 scales(u32 stage) const { return barriers + 512 + stage * SCALES; }
-  __device__ __forceinline__ u32 staging(u32 consumer) const { return base + STAGES * STAGE + consumer * 16384; }
-};
-
-// A place in the ring and the parity of its present round.
-template <int STAGES> struct Cursor {
-  u32 stage = 0, parity = 0;
-  __device__ __forceinline__ void next() {
-    if (++stage == STAGES) stage = 0, parity ^= 1;
-  }
-  __device__ __forceinline__ void skip(u32 blocks) {
-    const u32 to = stage + blocks;
-    parity ^= to / STAGES & 1;
-    stage = to % STAGES;
-  }
 };
 
 __device__ __forceinline__ BatchIndex only(const BatchIndex& b, const u32 (&batched)[3]) {
@@ -142,27 +131,29 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
   }
 }
 
-template <class In, int BM, int BN, int ROWS, int CONSUMERS, int STAGES, int CLUSTER, int SPLIT, bool A_MN, bool B_MN, bool BATCHED, Leave LEAVE, class Sums,
+template <class In, int BM, int BN, int ROWS, int CONSUMERS, int STAGES, int CLUSTER, int SPLIT, int RESIDENT, bool A_MN, bool B_MN, bool BATCHED, Leave LEAVE, class Sums,
           class E>
-__global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (1 + CONSUMERS), 1)
+__global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (1 + CONSUMERS), RESIDENT)
     gemm(const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap out_map, const E epilogue,
          const Raster raster, const Extents extents, const Sums sums) {
   constexpr int BK = SLAB / sizeof(In);
   constexpr int SHARERS = BM / (64 * ROWS);  // consumers of one tile
   constexpr bool BY_TURNS = SHARERS < CONSUMERS;
-  constexpr int SCALES = Sums::template STAGED<BM>, KEPT = SCALES ? 72 : 40;  // registers that the producer keeps
+  constexpr int SCALES = Sums::template STAGED<BM>;
+  constexpr int REGISTERS = 65536 / (128 * (1 + CONSUMERS) * RESIDENT) / 8 * 8;  // at launch
+  constexpr int KEPT = SCALES ? 72 : RESIDENT > 1 ? 24 : 40;                     // by the producer
   extern __shared__ __align__(1024) u8 raw[];
   Ring<BM, BN, STAGES, B_MN, SCALES> ring;
   ring.base = shared_address(raw);
-  const u32 inbox = ring.staging(LEAVE == STRAIGHT ? 0 : CONSUMERS);
-  constexpr u32 PARCEL = BM * BN / SPLIT * 4, MAIL = PARCEL * (SPLIT - 1);
-  ring.barriers = inbox + MAIL;
+  constexpr u32 PARCEL = BM * BN / SPLIT * 4, MAIL = PARCEL * (SPLIT - 1), STAGED = LEAVE == STRAIGHT ? 0 : CONSUMERS * 16384;
+  constexpr u32 IN_FLIGHT = STAGES * decltype(ring)::STAGE, AFTERWARDS = MAIL + STAGED;
+  const u32 inbox = ring.base, staging = ring.base + (SPLIT > 1 ? MAIL : IN_FLIGHT);
+  ring.barriers = ring.base + (SPLIT == 1 ? IN_FLIGHT + STAGED : IN_FLIGHT > AFTERWARDS ? IN_FLIGHT : AFTERWARDS);
   const u32 arrived = ring.full(STAGES);
 
   const u32 group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), rank = CLUSTER * SPLIT > 1 ? cluster::rank() : 0;
   const u32 above = CLUSTER > 1 ? rank : 0, part = SPLIT > 1 ? rank : 0;
   const u32 consumer = group - 1, sharer = BY_TURNS ? 0 : consumer, turn = BY_TURNS && group > 0 ? consumer : 0;
-  const u32 count = raster.rows * raster.cols * raster.batches;
   const u32 step = gridDim.x / (CLUSTER * SPLIT);
   const u32 first = part * extents.slabs / SPLIT, last = (part + 1) * extents.slabs / SPLIT;
   if (threadIdx.x == 0) {
@@ -179,15 +170,15 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
     }
     barrier::fence_init();
   }
-  u32 at = blockIdx.x / (CLUSTER * SPLIT) + turn * step;
-  Work work = raster.locate(min(at, count - 1));  // half a dozen divisions, while the kernel ahead still runs
+  u32 at = raster.begin + blockIdx.x / (CLUSTER * SPLIT) + turn * step;
+  Work work = raster.locate(min(at, raster.end - 1));  // half a dozen divisions, while the kernel ahead still runs
   asm volatile("" : "+r"(work.m), "+r"(work.n));
   const auto next_work = [&](u32 apart) {
     at += apart;
-    if (at < count) work = raster.locate(at);
+    if (at < raster.end) work = raster.locate(at);
   };
   __syncthreads();
-  if constexpr (CLUSTER * SPLIT > 1) cluster::sync();
+  if constexpr (CLUSTER * SPLIT > 1) cluster::begin();
   overlap::wait();
   overlap::release();
 
@@ -197,7 +188,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
     if constexpr (CONSUMERS == 2) warpgroup::give_registers<KEPT>();
     const u32 warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
     if (warp == 0 && elected()) {
-      for (; at < count; next_work(step)) {
+      for (; at < raster.end; next_work(step)) {
         const i32 row = (work.m * CLUSTER + above) * BM, col = work.n * BN;
         const BatchIndex a_batch = only(work.batch, extents.a_batched), b_batch = only(work.batch, extents.b_batched);
         for (u32 block = first; block < last; ++block, cursor.next()) {
@@ -211,7 +202,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
     }
     if constexpr (SCALES > 0) {
       if (warp == 1)
-        for (; at < count; next_work(step)) {
+        for (; at < raster.end; next_work(step)) {
           typename Sums::template Bringer<BM> scales(sums, work.batch, (work.m * CLUSTER + above) * BM, work.n * BN, extents.m, first);
           for (u32 block = first; block < last; ++block, cursor.next()) {
             barrier::wait(ring.empty(cursor.stage), cursor.parity ^ 1);
@@ -221,8 +212,9 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         }
     }
     __syncwarp();
+    if constexpr (SPLIT > 1) cluster::arrive();
   } else {
-    if constexpr (CONSUMERS == 2) warpgroup::take_registers<(3 * 168 - KEPT) / 2>();  // 168 at launch
+    if constexpr (CONSUMERS == 2) warpgroup::take_registers<(3 * REGISTERS - KEPT) / 16 * 8>();
     const u32 lane = threadIdx.x % 32;
     const auto release = [&](u32 stage) {
       if constexpr (CLUSTER > 1) {
@@ -235,7 +227,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       cursor.skip(last - first);
       announce(TURN, 256);
     }
-    for (; at < count; next_work(BY_TURNS ? 2 * step : step)) {
+    for (; at < raster.end; next_work(BY_TURNS ? 2 * step : step)) {
       const float whole = epilogue.whole(work.batch);
       float acc[ROWS][BN / 2];
       u32 before = 0;
@@ -318,10 +310,12 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       }
 
       const E finishing = epilogue.enter(work.batch);
-      const u32 buffers = ring.staging(consumer);
+      const u32 buffers = staging + consumer * 16384;
       if constexpr (SPLIT > 1) {
         // Each thread's accumulators travel in fours, thread beside thread; parcels lie in the order of their senders.
         constexpr int SHARE = BN / 2 / SPLIT;
+        cluster::arrive();
+        cluster::await();  // nobody's stages are read any more
         const u32 place = (sharer * ROWS * SHARE * 128 + threadIdx.x % 128 * 4) * 4;
 #pragma unroll
         for (u32 peer = 0; peer < SPLIT; ++peer)
@@ -351,6 +345,6 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       }
     }
   }
-  if constexpr (CLUSTER > 1) cluster::sync();  // the others may still write here, or arrive
+  if constexpr (CLUSTER > 1) cluster::arrive(), cluster::await();  // the others may still write here, or arrive
   if constexpr (LEAVE == ROWS_BY_TMA || LEAVE == COLUMNS_BY_TMA) tma::wait_stores_read<0>();  // shared memory goes with the CTA
 }

@@ -1,8 +1,6 @@
 // cp.async: copies from global to shared memory that need no register, and their groups. Shared addresses are 32-bit.
 #pragma once
-#include "dtype.cuh"
-
-__device__ __forceinline__ u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
+#include "shared.cuh"
 
 // BYTES (4, 8 or 16) to `to`: `valid` of them from `from`, the others zero. Nothing is read where `valid` is 0. Two bytes, for
 // which there is no such copy, go through a register.

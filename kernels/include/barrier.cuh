@@ -1,9 +1,7 @@
-// Shared-memory barriers (mbarrier) that count arrivals and bytes, clusters and named barriers. PTX ISA 8.7, section 9.7.13.
+// Shared-memory barriers (mbarrier) that count arrivals and bytes, and named barriers. PTX ISA 8.7, section 9.7.13.
 // Shared memory is addressed by 32-bit shared-window addresses throughout.
 #pragma once
-#include "dtype.cuh"
-
-__device__ __forceinline__ u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
+#include "shared.cuh"
 
 // One lane of the warp, the same at every call; cheaper to the assembler than threadIdx.x == 0.
 __device__ __forceinline__ bool elected() {
@@ -49,30 +47,6 @@ __device__ __forceinline__ void wait(u32 b, u32 parity) {
 
 }  // namespace barrier
 
-namespace cluster {
-
-__device__ __forceinline__ u32 rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
-// Every thread of every CTA of the cluster meets.
-__device__ __forceinline__ void sync() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-// The same offset in the shared memory of CTA `rank`.
-__device__ __forceinline__ u32 address(u32 here, u32 rank) {
-  u32 there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
-  return there;
-}
-
-// Sends N floats to another CTA in fours, 512 floats apart, and rings its barrier for their bytes.
-template <int N> __device__ __forceinline__ void send(const float* x, u32 there, u32 bell) {
-#pragma unroll
-  for (int i = 0; i < N; i += 4)
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there + i * 512), "f"(x[i]),
-                 "f"(x[i + 1]), "f"(x[i + 2]), "f"(x[i + 3]), "r"(bell) : "memory");
-}
-
-}  // namespace cluster
-
 template <class T> __device__ __forceinline__ T load_shared(u32 address) {
   T x;
   if constexpr (sizeof(T) == 2) asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x) : "r"(address) : "memory");
@@ -81,17 +55,19 @@ template <class T> __device__ __forceinline__ T load_shared(u32 address) {
   return x;
 }
 
-// Adds N floats that lie in fours, 512 floats apart.
-template <int N> __device__ __forceinline__ void add_shared(float (&sum)[N], u32 address) {
-#pragma unroll
-  for (int i = 0; i < N; i += 4) {
-    float x[4];
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(address + i * 512) : "memory");
-#pragma unroll
-    for (int j = 0; j < 4; ++j) sum[i + j] += x[j];
-  }
-}
-
 // `threads` threads, those that announce themselves and go on among them, meet at named barrier `id` (0 is __syncthreads).
 __device__ __forceinline__ void meet(u32 id, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 __device__ __forceinline__ void announce(u32 id, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+
+// A place in a ring of stages and the parity of its present round.
+template <int STAGES> struct Cursor {
+  u32 stage = 0, parity = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+  __device__ __forceinline__ void skip(u32 blocks) {
+    const u32 to = stage + blocks;
+    parity ^= to / STAGES & 1;
+    stage = to % STAGES;
+  }
+};

@@ -122,13 +122,13 @@ template <class Base, Scale OF_A, Scale OF_B> struct Scaled : Base {
   }
   __device__ __forceinline__ float whole(const BatchIndex& b) const {
     float x = 1;
-    if constexpr (OF_A == OF_TENSOR) x *= __ldg(scale_a + a_walk.enter(b));
-    if constexpr (OF_B == OF_TENSOR) x *= __ldg(scale_b + b_walk.enter(b));
+    if constexpr (OF_A == OF_TENSOR) x *= scale_a[a_walk.enter(b)];
+    if constexpr (OF_B == OF_TENSOR) x *= scale_b[b_walk.enter(b)];
     return x;
   }
   __device__ __forceinline__ void scale(float (&x)[2], i64 m, i64 n, i64 next) const {
-    const float of_row = OF_A == OF_LINES ? __ldg(scale_a + m * a_walk.row) : 1;
-    x[0] *= OF_B == OF_LINES ? of_row * __ldg(scale_b + n * b_walk.col) : of_row;
-    x[1] *= OF_B == OF_LINES ? of_row * __ldg(scale_b + next * b_walk.col) : of_row;
+    const float of_row = OF_A == OF_LINES ? scale_a[m * a_walk.row] : 1;
+    x[0] *= OF_B == OF_LINES ? of_row * scale_b[n * b_walk.col] : of_row;
+    x[1] *= OF_B == OF_LINES ? of_row * scale_b[next * b_walk.col] : of_row;
   }
 };

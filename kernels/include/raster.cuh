@@ -10,7 +10,8 @@ struct Work {
 // Tiles go in bands of `band` rows, down each column of a band before the next, so that the tiles in flight together share
 // rows of A and columns of B in L2.
 struct Raster {
-  u32 rows, cols, band, batches;
+  u32 rows, cols, band;
+  u32 begin, end;  // the running numbers of what there is to do
   Batch batch;
 
   __device__ __forceinline__ Work locate(u32 i) const {

@@ -3,6 +3,8 @@
 #pragma once
 #include "dtype.cuh"
 
+__device__ __forceinline__ u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
+
 __device__ __forceinline__ void load_shared(Vec<float, 4>& x, u32 from) {
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(x.at[0]), "=f"(x.at[1]), "=f"(x.at[2]), "=f"(x.at[3]) : "r"(from) : "memory");

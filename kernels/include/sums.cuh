@@ -1,6 +1,7 @@
 // How the sums of a tile's slabs come together: in the tensor cores' own accumulators, or promoted, slab by slab, to f32.
 // A consumer thread's accumulators are pairs of a row and of the one 8 below, in turn.
 #pragma once
+#include "async_copy.cuh"
 #include "barrier.cuh"
 #include "matrix.cuh"
 
@@ -46,12 +47,9 @@ struct BlockScaled {
     __device__ __forceinline__ void bring(u32 to) {
       const u32 lane = threadIdx.x % 32;
 #pragma unroll
-      for (int i = 0; i < ROWS; ++i, of_a[i - 1] += next_a) copy(to + (i * 32 + lane) * 4, of_a[i]);
-      if (lane == 0) copy(to + BM * 4, of_b);
+      for (int i = 0; i < ROWS; ++i, of_a[i - 1] += next_a) copy_async<4>(to + (i * 32 + lane) * 4, of_a[i], 4);
+      if (lane == 0) copy_async<4>(to + BM * 4, of_b, 4);
       of_b += next_b;
-    }
-    static __device__ __forceinline__ void copy(u32 to, const float* from) {
-      asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
     }
   };
 

@@ -19,7 +19,7 @@ from ...types import DeviceSpec, PrecisionGuarantee
 from .._launch import overlapped_overhead
 from ._checks import fixed
 from ._duplicate import WORD, Duplicate, copy_step, places
-from ._wgmma import Tile, Wgmma, either_major, launch, taken
+from ._wgmma import Tile, Wgmma, either_major, launches, taken
 
 __all__ = ["WgmmaPadded"]
 
@@ -99,5 +99,5 @@ class WgmmaPadded(Candidate[Any]):
                 return replace(arg, of=to.get(arg.of.operand, arg.of))
             return arg
 
-        product = launch(padded(desc), device, config.tile)
-        return copy_step(copies), replace(product, args=tuple(map(moved, product.args)))
+        product = launches(padded(desc), device, config.tile)
+        return copy_step(copies), *(replace(step, args=tuple(map(moved, step.args))) for step in product)

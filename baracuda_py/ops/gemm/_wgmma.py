@@ -30,10 +30,11 @@ ELEMENTS = {
 }  # fmt: skip
 RESULTS = {ElementKind.F16: "float16", ElementKind.BF16: "bfloat16", ElementKind.F32: "float32"}
 PART = 128  # bytes of a row of the result that are staged at once
-SHARED = 232448  # bytes a CTA may have
+SHARED, RESERVED = 232448, 1024  # bytes a CTA may have, and those that it takes besides
 STAGING = 16384  # a consumer
 SLACK = 512  # barriers
 MOST_STAGES, LEAST_STAGES = 16, 2  # a stage is released one behind
+LEAST_WAVES = 2  # before a last one of its own
 INDEX_BITS = 31  # of TMA's coordinates
 
 # The cost model, fitted to the sweep of an H200. Cycles, and bytes a cycle:
@@ -54,7 +55,8 @@ THROTTLE, BEFORE = 0.12, 60e-6  # how much slower power makes what takes much lo
 @dataclass(frozen=True)
 class Tile:
     """BM x BN of the result, `rows` blocks of 64 a consumer. `cluster` CTAs, one above the other, share B, or `split` CTAs
-    share a tile and each sums its part of K. `swapped`: of the transposed product."""
+    share a tile and each sums its part of K. `resident`: CTAs an SM. `tail`: into how many parts K is split for the tiles of
+    the last wave, a launch of their own. `swapped`: of the transposed product."""
 
     bm: int
     bn: int
@@ -62,6 +64,8 @@ class Tile:
     consumers: int = 2
     cluster: int = 1
     split: int = 1
+    resident: int = 1
+    tail: int = 1
     swapped: bool = False
 
     @property
@@ -73,11 +77,20 @@ class Tile:
         """Whether the consumers take tiles in turn."""
         return self.sharers < self.consumers
 
+    @property
+    def of_tail(self) -> Tile:
+        """The tile, as large, of which `tail` CTAs each sum a part."""
+        return replace(
+            self, rows=max(1, self.bm // 128), consumers=min(2, self.bm // 64), cluster=1, split=self.tail, tail=1
+        )
+
     def __str__(self) -> str:
         marks = (
             ("p", self.by_turns),
             (f"c{self.cluster}", self.cluster > 1),
             (f"k{self.split}", self.split > 1),
+            (f"r{self.resident}", self.resident > 1),
+            (f"+k{self.tail}", self.tail > 1),
             ("T", self.swapped),
         )
         return f"{self.bm}x{self.bn}" + "".join(mark for mark, on in marks if on)
@@ -95,6 +108,7 @@ SPLITS = tuple(
     for k in (2, 4, 8)
     if t.bn // k >= 16  # columns that each of them finishes
 )  # fmt: skip
+SHORT = (Tile(64, 32, 1, 1, split=2, resident=3), Tile(64, 64, 1, 1, split=2, resident=2))
 
 
 @dataclass(frozen=True)
@@ -229,7 +243,7 @@ class Wgmma(Candidate[Any]):
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterator[Tile]:
-        for tile in (replace(t, swapped=s) for t in (*TILES, *SPLITS) for s in (False, True)):
+        for tile in (replace(t, swapped=s) for t in (*TILES, *SPLITS, *SHORT) for s in (False, True)):
             gemm = _oriented(desc, tile)
             if _promoted(desc) and (tile.rows > 1 or tile.bn > 128):
                 continue  # the sums of two slabs need as many registers again, each
@@ -245,39 +259,33 @@ class Wgmma(Candidate[Any]):
                 continue  # the widest tiles have no registers to spare: for stores by columns, or with fp8
             if tile.cluster > 1 and (parts % tile.cluster or (b.mn_major and tile.bn % 64) or gemm.m <= tile.bm):
                 continue
-            if tile.split > 1 and (_slabs(gemm) < 4 * tile.split or _tiles(gemm, tile) > _clusters(device, tile)):
+            if tile.split > 1 and (
+                _slabs(gemm) < 4 * tile.split or (tile.resident == 1 and _tiles(gemm, tile) > _clusters(device, tile))
+            ):
                 continue
-            if _ring(gemm, tile)[0] >= LEAST_STAGES:
-                yield tile
+            if _ring(gemm, tile)[0] < LEAST_STAGES:
+                continue
+            yield tile
+            if tail := _tail(gemm, tile, device):
+                yield replace(tile, tail=tail)
 
     def cost(self, desc: Any, device: DeviceSpec, config: Tile) -> Cost:
-        # What a slab of K takes of the tensor cores, shared memory and L2, and what every tile and launch adds.
         gemm = _oriented(desc, config)
         clock = device.rate("issue") / (device.sms * 128)
-        waves = -(-_tiles(gemm, config) // _clusters(device, config))
-        slabs = _slabs(gemm) / config.split
-        staged = (config.bm + config.bn) * SLAB
-        read = config.bm // 64 * (SLAB // STEP) * (64 + config.bn) * STEP  # every instruction reads its operands
-        outside = max(0, min(config.bn - gemm.n, config.bn // config.cluster)) if config.cluster > 1 else 0
-        limits = {
-            "tensor cores": config.bm * config.bn / 32 * CORES,
-            "shared memory": (staged + read) / SHARED_RATE,
-            "L2": (config.bm + config.bn / config.cluster) * SLAB / L2_RATE + outside * OUTSIDE,
-        }
-        limit = max(limits, key=lambda name: limits[name])
-        area = config.bm * config.bn
-        sent = area * 4 * (config.split - 1) / config.split
-        leaving = PER_ELEMENT * gemm.out.itemsize / 2 * (RAGGED if _leave(gemm).endswith("WARPS") else 1.0)
-        finish = IN_TURN if config.by_turns else TOGETHER + area * leaving
-        tile = slabs * limits[limit] + finish + sent / SENT_RATE
-        last = area * gemm.out.itemsize / config.split / DRAIN_RATE
-        compute = (waves * tile + last + START + START_PAIR * (config.cluster - 1)) / clock
+        whole, rest = divmod(_tiles(gemm, config), _clusters(device, config))
+        if config.tail > 1:
+            cycles, limit = _cycles(gemm, config, whole)
+            cycles += _cycles(gemm, config.of_tail, 1)[0]
+        else:
+            cycles, limit = _cycles(gemm, config, whole + (rest > 0))
+        compute = cycles / clock
         compute *= 1 + THROTTLE * compute / (compute + BEFORE)
         memory = gemm.nbytes / (device.bandwidth * BANDWIDTH)
         if (gemm.n > config.bn) if gemm.m >= gemm.n else (gemm.m > config.bm * config.cluster):
             memory *= READ_AGAIN
-        visible = 1 - (HIDDEN_ALONE if waves == 1 else HIDDEN)
-        seconds = max(compute, memory) + visible * min(compute, memory) + overlapped_overhead(device)
+        visible = 1 - (HIDDEN_ALONE if whole + (rest > 0) == 1 else HIDDEN)
+        seconds = max(compute, memory) + visible * min(compute, memory)
+        seconds += overlapped_overhead(device) * (1 + (config.tail > 1))
         return Cost(gemm.nbytes, gemm.flops, seconds, "bandwidth" if memory > compute else limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:
@@ -290,12 +298,34 @@ class Wgmma(Candidate[Any]):
             desc.precision,
             narrow_additions(k, SLAB if _promoted(desc) else k) if eight else k,
             each=TRUNCATED,
-            splits=config.split,
-            batch_invariant=config.split == 1 and takes_any_m(desc.gemm),
+            splits=max(config.split, config.tail),
+            batch_invariant=config.split == config.tail == 1 and takes_any_m(desc.gemm),
         )
 
     def lower(self, desc: Any, device: DeviceSpec, config: Tile) -> tuple[Step, ...]:
-        return (launch(desc, device, config),)
+        return launches(desc, device, config)
+
+
+def _cycles(gemm: Gemm, tile: Tile, waves: int) -> tuple[float, str]:
+    """What `waves` of tiles take, and what limits them: every slab of K takes the tensor cores, shared memory and L2 some
+    cycles, and every tile and launch adds some."""
+    slabs = _slabs(gemm) / tile.split
+    staged = (tile.bm + tile.bn) * SLAB
+    read = tile.bm // 64 * (SLAB // STEP) * (64 + tile.bn) * STEP  # every instruction reads its operands
+    outside = max(0, min(tile.bn - gemm.n, tile.bn // tile.cluster)) if tile.cluster > 1 else 0
+    limits = {
+        "tensor cores": tile.bm * tile.bn / 32 * CORES,
+        "shared memory": (staged + read) / SHARED_RATE,
+        "L2": (tile.bm + tile.bn / tile.cluster) * SLAB / L2_RATE + outside * OUTSIDE,
+    }
+    limit = max(limits, key=lambda name: limits[name])
+    area = tile.bm * tile.bn
+    sent = area * 4 * (tile.split - 1) / tile.split
+    leaving = PER_ELEMENT * gemm.out.itemsize / 2 * (RAGGED if _leave(gemm).endswith("WARPS") else 1.0)
+    finish = IN_TURN if tile.by_turns else TOGETHER + area * leaving
+    each = slabs * limits[limit] + finish + sent / SENT_RATE
+    last = area * gemm.out.itemsize / tile.split / DRAIN_RATE
+    return waves * each + last + START + START_PAIR * (tile.cluster - 1), limit
 
 
 def _promoted(desc: Any) -> bool:
@@ -330,6 +360,22 @@ def _clusters(device: DeviceSpec, tile: Tile) -> int:
     return device.sms // together if together <= 2 else device.sms * 6 // 7 // together
 
 
+def _tail(gemm: Gemm, tile: Tile, device: DeviceSpec) -> int:
+    """Into how many parts K can be split for the tiles of the last wave, so that all SMs work on them; 0 where it does not pay
+    to try."""
+    whole, rest = divmod(_tiles(gemm, tile), _clusters(device, tile))
+    if tile.split > 1 or gemm.blocked or whole < LEAST_WAVES or not rest:
+        return 0
+    for parts in (8, 4, 2):
+        split = replace(tile, tail=parts).of_tail
+        if tile.bn // parts > (32 if tile.bm == 64 else 96):
+            continue  # no registers for a second share of the sums
+        fits = tile.bn % (parts * 16) == 0 and _slabs(gemm) >= 4 * parts and _ring(gemm, split)[0] >= LEAST_STAGES
+        if fits and rest * tile.cluster <= _clusters(device, split):
+            return parts
+    return 0
+
+
 def _leave(gemm: Gemm) -> str:
     """How the result leaves: in rows (16-bit also in columns) through shared memory, by TMA if these lie on multiples of 16
     bytes and are such multiples long (TMA clips a store there, not at an element), and else by warps."""
@@ -349,10 +395,14 @@ def _ring(gemm: Gemm, tile: Tile) -> tuple[int, int]:
     assert b is not None
     stage = (tile.bm + (-(-tile.bn // 64) * 64 if b.mn_major else tile.bn)) * SLAB
     stage += tile.bm * 4 + 16 if gemm.blocked else 0  # its scales: sums.cuh's STAGED
-    other = SLACK + (0 if _leave(gemm) == "STRAIGHT" else STAGING * tile.consumers)
-    other += tile.bm * tile.bn * 4 * (tile.split - 1) // tile.split
-    stages = min(MOST_STAGES, (SHARED - other) // stage)
-    return stages, stages * stage + other
+    staged = 0 if _leave(gemm) == "STRAIGHT" else STAGING * tile.consumers
+    room = ((SHARED + RESERVED) // tile.resident - RESERVED) // 128 * 128 - SLACK
+    if tile.split == 1:
+        stages = min(MOST_STAGES, (room - staged) // stage)
+        return stages, stages * stage + staged + SLACK
+    mail = tile.bm * tile.bn * 4 * (tile.split - 1) // tile.split
+    stages = min(MOST_STAGES, room // stage) if mail + staged <= room else 0
+    return stages, max(stages * stage, mail + staged) + SLACK
 
 
 def _out_map(gemm: Gemm, tile: Tile, leave: str) -> TensorMap | None:
@@ -366,8 +416,42 @@ def _out_map(gemm: Gemm, tile: Tile, leave: str) -> TensorMap | None:
     return None
 
 
-def launch(desc: Any, device: DeviceSpec, tile: Tile) -> Launch:
+def launches(desc: Any, device: DeviceSpec, tile: Tile) -> tuple[Launch, ...]:
     gemm = _oriented(desc, tile)
+    raster = Raster.of(gemm, tile, device)
+    if tile.tail == 1:
+        return (_launch(desc, gemm, tile, raster, device),)
+    at_once = _clusters(device, tile)
+    raster, last = raster.cut(raster.end // at_once * at_once)
+    return _launch(desc, gemm, tile, raster, device), _launch(
+        desc, gemm, tile.of_tail, last.apart(tile.cluster), device
+    )
+
+
+@dataclass(frozen=True)
+class Raster:
+    """The order of tiles, those of a cluster counted as one, and the running numbers of those to do: raster.cuh's Raster."""
+
+    rows: int
+    cols: int
+    band: int
+    begin: int
+    end: int
+
+    @classmethod
+    def of(cls, gemm: Gemm, tile: Tile, device: DeviceSpec) -> Raster:
+        rows, cols = -(-gemm.m // (tile.bm * tile.cluster)), -(-gemm.n // tile.bn)
+        return cls(rows, cols, _band(rows, cols, tile, device), 0, rows * cols * gemm.batches)
+
+    def cut(self, at: int) -> tuple[Raster, Raster]:
+        return replace(self, end=at), replace(self, begin=at)
+
+    def apart(self, n: int) -> Raster:
+        """The same work where the `n` tiles of a cluster, one above the other, count as so many."""
+        return Raster(self.rows * n, self.cols, self.band * n, self.begin * n, self.end * n)
+
+
+def _launch(desc: Any, gemm: Gemm, tile: Tile, raster: Raster, device: DeviceSpec) -> Launch:
     a, b = view_of(gemm.a, gemm.m, gemm.k), view_of(gemm.b.mT, gemm.n, gemm.k)
     assert a is not None and b is not None
     a_map = a.tensor_map(Ptr(gemm.a.operand), gemm.batch, tile.bm)
@@ -375,7 +459,7 @@ def launch(desc: Any, device: DeviceSpec, tile: Tile) -> Launch:
     out_map = _out_map(gemm, tile, leave)
     stages, shared_bytes = _ring(gemm, tile)
     sums, sums_args = _sums(gemm, desc)
-    sizes = (tile.bm, tile.bn, tile.rows, tile.consumers, stages, tile.cluster, tile.split)
+    sizes = (tile.bm, tile.bn, tile.rows, tile.consumers, stages, tile.cluster, tile.split, tile.resident)
     flags = map(_flag, (a.mn_major, b.mn_major, bool(gemm.batch)))
     entry = (
         f"gemm<{gemm.a.element.cuda}, {', '.join(map(str, sizes))}, {', '.join(flags)}, {leave}, {sums}, "
@@ -384,24 +468,24 @@ def launch(desc: Any, device: DeviceSpec, tile: Tile) -> Launch:
     prelude = product_text(tile.bn, gemm.a.element, gemm.b.element, a.mn_major, b.mn_major)
     part = tile.bn // tile.cluster
     arriving = (a.rows(tile.bm) + tile.cluster * b.rows(part)) * SLAB
-    rows, cols = -(-gemm.m // (tile.bm * tile.cluster)), -(-gemm.n // tile.bn)
-    raster = struct.pack("<4I", rows, cols, _band(rows, cols, tile, device), gemm.batches) + batch_struct(gemm).data
+    order = (
+        struct.pack("<5I", raster.rows, raster.cols, raster.band, raster.begin, raster.end) + batch_struct(gemm).data
+    )
     fill = (0,) * (BATCH_RANK - len(gemm.batch))
     batched = [*fill, *(int(s != 0) for s in gemm.a.batch), *fill, *(int(s != 0) for s in gemm.b.batch)]
-    together = tile.cluster * tile.split
-    clusters = rows * cols * gemm.batches
+    clusters = raster.end - raster.begin
     if tile.split == 1:
         clusters = min(clusters, _clusters(device, tile))
     return Launch(
         Kernel("gemm/wgmma.cu", entry, prelude),
-        (clusters * together, 1, 1),
+        (clusters * tile.cluster * tile.split, 1, 1),
         (128 * (1 + tile.consumers), 1, 1),
         (
             a_map,
             b.tensor_map(Ptr(gemm.b.operand), gemm.batch, part),
             out_map or a_map,
             epilogue_args(gemm),
-            Packed(raster, 4),
+            Packed(order, 4),
             Packed(struct.pack("<4I6I", gemm.m, gemm.n, _slabs(gemm), arriving, *batched), 4),
             sums_args,
         ),

@@ -1,0 +1,43 @@
+// Thread block clusters (sm_90 on): CTAs that run at once and reach each other's shared memory. PTX ISA 8.7, sections 9.7.13.4
+// and 9.7.9.12. Shared memory is addressed by 32-bit shared-window addresses.
+#pragma once
+#include "shared.cuh"
+
+namespace cluster {
+
+__device__ __forceinline__ u32 rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
+// Every thread of every CTA of the cluster that has not ended meets. Before the first use of barriers, whose initialisation was
+// fenced, nothing need be released.
+__device__ __forceinline__ void arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ __forceinline__ void await() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+__device__ __forceinline__ void begin() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  await();
+}
+// The same offset in the shared memory of CTA `rank`.
+__device__ __forceinline__ u32 address(u32 here, u32 rank) {
+  u32 there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
+  return there;
+}
+
+// Sends N floats to another CTA in fours, 512 floats apart, and rings its barrier for their bytes.
+template <int N> __device__ __forceinline__ void send(const float* x, u32 there, u32 bell) {
+#pragma unroll
+  for (int i = 0; i < N; i += 4)
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there + i * 512), "f"(x[i]),
+                 "f"(x[i + 1]), "f"(x[i + 2]), "f"(x[i + 3]), "r"(bell) : "memory");
+}
+
+}  // namespace cluster
+
+// Adds N floats that lie in fours, 512 floats apart.
+template <int N> __device__ __forceinline__ void add_shared(float (&sum)[N], u32 address) {
+#pragma unroll
+  for (int i = 0; i < N; i += 4) {
+    float x[4];
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(address + i * 512) : "memory");
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sum[i + j] += x[j];
+  }
+}
