@@ -37,6 +37,7 @@ FAR = 4.0  # what is predicted so much slower than the best is not timed, but fo
 LAUNCHES = 8
 COLD_BYTES, MOST_SETS = 120_000_000, 32  # twice an L2 that is large today; what is smaller than 4 MB stays warm
 PASSES, PASS_US = 2, 7000.0  # a candidate is timed in passes of so long, in alternating orders
+SETTLE_US = 30_000.0  # of the same work before a pass where power sets the clock: else what ran before would decide
 LOG_WIDTH = 160
 
 
@@ -96,6 +97,8 @@ def measured(bench: Bench, shape: Shape, plans: Sequence[Any], passes: int = PAS
     for index in range(passes):
         for i in alternated(list(times), index):
             contender, repeats, _ = contenders[i]
+            if not graph:
+                bench.replay_us(contender, repeats=round(repeats * SETTLE_US / PASS_US))
             times[i].append(bench.replay_us(contender, repeats=repeats))
     timed = [
         {
@@ -235,6 +238,7 @@ def main() -> None:
         "far": FAR,
         "launches": LAUNCHES,
         "cold_bytes": COLD_BYTES,
+        "settle_us": SETTLE_US,
     }
     path = given.file or SWEEPS / f"{slug(meta['gpu'])}-{kind}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)

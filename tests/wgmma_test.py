@@ -222,14 +222,16 @@ def test_every_tile_s_f32_result(kind: ElementKind) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", [bp.BF16, bp.FP8_E4M3], ids=str)
 def test_every_last_wave_that_splits_k(kind: ElementKind) -> None:
+    """Alone and in a batch, with odd edges and odd numbers of tile rows; 2, 4 and 8 parts."""
     rng = np.random.default_rng(1)
     taken = []
-    for shape_a, shape_b in (((2200, 1040), (4488, 1040)), ((3, 700, 592), (3, 3001, 592)), ((130, 592), (70000, 592))):
-        a, b = (values(rng, shape, bp.F32, 1.0).astype(kind.dtype) for shape in (shape_a, shape_b))
-        problem = Problem(get_op("matmul"), Sample(f"{kind} {shape_a}", {"a": a, "b": b.swapaxes(-1, -2)}, {}), "cuda")
+    for batch, m, n, k in (((), 1060, 4168, 1040), ((3,), 700, 3001, 1040), ((), 2060, 2040, 4112)):
+        a, b = (values(rng, (*batch, *shape), bp.F32, 1.0).astype(kind.dtype) for shape in ((m, k), (n, k)))
+        problem = Problem(get_op("matmul"), Sample(f"{kind} {m}x{n}", {"a": a, "b": b.swapaxes(-1, -2)}, {}), "cuda")
         found = admissible(bp.MatmulPlan, problem.desc, PlanPreference(variant="wgmma"), spec_of(None))
-        taken.append((problem, [plan for plan in found if "+k" in str(plan.sku)]))
-    assert all(plans for _, plans in taken)
+        taken.append((problem, [plan for plan in found if "+k" in plan.sku.config]))
+    parts = {re.sub(r".*\+k(\d).*", r"\1", plan.sku.config) for _, plans in taken for plan in plans}
+    assert parts == {"2", "4", "8"} and all(plans for _, plans in taken)
     warm([plan for _, plans in taken for plan in plans])
     for problem, plans in taken:
         with named(problem.sample.label):

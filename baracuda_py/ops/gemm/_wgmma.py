@@ -259,9 +259,7 @@ class Wgmma(Candidate[Any]):
                 continue  # the widest tiles have no registers to spare: for stores by columns, or with fp8
             if tile.cluster > 1 and (parts % tile.cluster or (b.mn_major and tile.bn % 64) or gemm.m <= tile.bm):
                 continue
-            if tile.split > 1 and (
-                _slabs(gemm) < 4 * tile.split or (tile.resident == 1 and _tiles(gemm, tile) > _clusters(device, tile))
-            ):
+            if tile.split > 1 and (_slabs(gemm) < 4 * tile.split or _tiles(gemm, tile) > _clusters(device, tile)):
                 continue
             if _ring(gemm, tile)[0] < LEAST_STAGES:
                 continue
@@ -274,10 +272,10 @@ class Wgmma(Candidate[Any]):
         clock = device.rate("issue") / (device.sms * 128)
         whole, rest = divmod(_tiles(gemm, config), _clusters(device, config))
         if config.tail > 1:
-            cycles, limit = _cycles(gemm, config, whole)
-            cycles += _cycles(gemm, config.of_tail, 1)[0]
+            cycles, limit = _cycles(gemm, config, whole, device)
+            cycles += _cycles(gemm, config.of_tail, 1, device)[0]
         else:
-            cycles, limit = _cycles(gemm, config, whole + (rest > 0))
+            cycles, limit = _cycles(gemm, config, whole + (rest > 0), device)
         compute = cycles / clock
         compute *= 1 + THROTTLE * compute / (compute + BEFORE)
         memory = gemm.nbytes / (device.bandwidth * BANDWIDTH)
@@ -306,9 +304,10 @@ class Wgmma(Candidate[Any]):
         return launches(desc, device, config)
 
 
-def _cycles(gemm: Gemm, tile: Tile, waves: int) -> tuple[float, str]:
-    """What `waves` of tiles take, and what limits them: every slab of K takes the tensor cores, shared memory and L2 some
-    cycles, and every tile and launch adds some."""
+def _cycles(gemm: Gemm, tile: Tile, waves: int, device: DeviceSpec) -> tuple[float, str]:
+    """What `waves` of tiles take, and what limits them: every slab of K takes the tensor cores, shared memory and L2 of an SM
+    some cycles, and every tile and launch adds some."""
+    beside = min(tile.resident, -(-_tiles(gemm, tile) * tile.split // device.sms))
     slabs = _slabs(gemm) / tile.split
     staged = (tile.bm + tile.bn) * SLAB
     read = tile.bm // 64 * (SLAB // STEP) * (64 + tile.bn) * STEP  # every instruction reads its operands
@@ -323,7 +322,7 @@ def _cycles(gemm: Gemm, tile: Tile, waves: int) -> tuple[float, str]:
     sent = area * 4 * (tile.split - 1) / tile.split
     leaving = PER_ELEMENT * gemm.out.itemsize / 2 * (RAGGED if _leave(gemm).endswith("WARPS") else 1.0)
     finish = IN_TURN if tile.by_turns else TOGETHER + area * leaving
-    each = slabs * limits[limit] + finish + sent / SENT_RATE
+    each = slabs * limits[limit] * beside + finish + sent / SENT_RATE
     last = area * gemm.out.itemsize / tile.split / DRAIN_RATE
     return waves * each + last + START + START_PAIR * (tile.cluster - 1), limit
 
@@ -357,7 +356,7 @@ def _tiles(gemm: Gemm, tile: Tile) -> int:
 def _clusters(device: DeviceSpec, tile: Tile) -> int:
     """Clusters that run at once. Those of four and more leave SMs of some GPCs idle: about one in seven on an H200."""
     together = tile.cluster * tile.split
-    return device.sms // together if together <= 2 else device.sms * 6 // 7 // together
+    return (device.sms if together <= 2 else device.sms * 6 // 7) * tile.resident // together
 
 
 def _tail(gemm: Gemm, tile: Tile, device: DeviceSpec) -> int:
