@@ -37,7 +37,7 @@ FAR = 4.0  # what is predicted so much slower than the best is not timed, but fo
 LAUNCHES = 8
 COLD_BYTES, MOST_SETS = 120_000_000, 32  # twice an L2 that is large today; what is smaller than 4 MB stays warm
 PASSES, PASS_US = 2, 7000.0  # a candidate is timed in passes of so long, in alternating orders
-SETTLE_US = 30_000.0  # of the same work before a pass where power sets the clock: else what ran before would decide
+PAIRED_FLOPS = 1e10  # from here on power sets the clock, and what ran just before would decide: pairs take turns
 LOG_WIDTH = 160
 
 
@@ -75,7 +75,11 @@ def compile_plans(plans: Sequence[Any], progress: Progress) -> None:
 
 
 def measured(bench: Bench, shape: Shape, plans: Sequence[Any], passes: int = PASSES) -> Record:
-    """Microseconds a launch of every plan, over rotating operands; one that fails is listed with its error."""
+    """Microseconds a launch of every plan, over rotating operands; one that fails is listed with its error.
+
+    Of work that draws the card's full power the figure is cuBLAS's median times the median ratio to cuBLAS (without it, the
+    plan predicted best) in turns with it.
+    """
     from baracuda_py.plan.tuned import entry
 
     product = shape.product
@@ -93,13 +97,19 @@ def measured(bench: Bench, shape: Shape, plans: Sequence[Any], passes: int = PAS
             failed.append(named | {"error": f"{type(error).__name__}: {error}".splitlines()[0]})
     if not graph:  # power and clocks settle under such work, and not every kernel draws as much
         bench.load([c for c, _, _ in contenders], {c.name: repeats for c, repeats, _ in contenders}, WARM_SECONDS)
+    reference = next((i for i, (_, _, plan) in enumerate(contenders) if plan.sku.variant == "cublas"), 0)
+    paired = product.flops >= PAIRED_FLOPS
     times: dict[int, list[float]] = {i: [] for i in range(len(contenders))}
+    ratios: dict[int, list[float]] = {i: [] for i in times}
     for index in range(passes):
         for i in alternated(list(times), index):
-            contender, repeats, _ = contenders[i]
-            if not graph:
-                bench.replay_us(contender, repeats=round(repeats * SETTLE_US / PASS_US))
-            times[i].append(bench.replay_us(contender, repeats=repeats))
+            pair = alternated([reference, i], index) if paired and i != reference else [i]
+            for j in pair:
+                contender, repeats, _ = contenders[j]
+                times[j].append(bench.replay_us(contender, repeats=repeats))
+            if len(pair) > 1:
+                ratios[i].append(times[i][-1] / times[reference][-1])
+    figures = {i: median(ratios[i]) * median(times[reference]) if ratios[i] else median(times[i]) for i in times}
     timed = [
         {
             "variant": plan.sku.variant,
@@ -107,7 +117,7 @@ def measured(bench: Bench, shape: Shape, plans: Sequence[Any], passes: int = PAS
             "backend": str(plan.sku.backend),
             "sources": entry(plan, "")[1]["sources"],
             "predicted_us": plan.cost.seconds * 1e6,
-            "us": median(times[i]),
+            "us": figures[i],
         }
         for i, (_, _, plan) in enumerate(contenders)
     ]
@@ -238,7 +248,7 @@ def main() -> None:
         "far": FAR,
         "launches": LAUNCHES,
         "cold_bytes": COLD_BYTES,
-        "settle_us": SETTLE_US,
+        "paired_flops": PAIRED_FLOPS,
     }
     path = given.file or SWEEPS / f"{slug(meta['gpu'])}-{kind}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)

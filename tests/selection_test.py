@@ -157,20 +157,16 @@ def test_winners_go_into_the_table_that_select_reads(tmp_path: Path, monkeypatch
 
 
 def test_the_shipped_table_holds_what_committed_files_say_was_measured() -> None:
-    """An entry is the winner of the sweep of the set, or what a benchmark row was measured with."""
-    folder = DIRECTORY / "sweeps"
+    """An entry is the winner of a sweep, of the set or of the rows."""
     known: dict[str, list[Record]] = {}  # some products are in both
-    for record in read_sweep(folder / "nvidia-h200-matmul.jsonl"):
-        product = next(s.product for s in SHAPES if s.name == record["name"])
-        for backend in BACKENDS:
-            timed = [t for t in record["timed"] if backend in (None, t["backend"])]
-            if timed:
-                known.setdefault(table_key(product, backend), []).append(min(timed, key=lambda t: float(t["us"])))
-    rows = [json.loads(line) for line in (DIRECTORY / "matmul" / "nvidia-h200.jsonl").read_text().splitlines()]
-    measured = {r["name"]: r for r in rows if r["kind"] == "row"}
-    for shape in ROWS:
-        for backend in BACKENDS:
-            known.setdefault(table_key(shape.product, backend), []).append(measured[shape.name])
+    for name, shapes in (("matmul", SHAPES), ("rows", ROWS)):
+        products = {s.name: s.product for s in shapes}
+        for record in read_sweep(DIRECTORY / "sweeps" / f"nvidia-h200-{name}.jsonl"):
+            for backend in BACKENDS:
+                timed = [t for t in record["timed"] if backend in (None, t["backend"])]
+                if timed:
+                    key = table_key(products[record["name"]], backend)
+                    known.setdefault(key, []).append(min(timed, key=lambda t: float(t["us"])))
     table = json.loads(tuned.shipped_path(H200).read_text())
     assert len(table) > 100
     for key, entry in table.items():
