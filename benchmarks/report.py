@@ -90,6 +90,7 @@ def plots(results: Results, directory: Path) -> list[Path]:
         "sweep": _sweep,
         "gemm": _squares,
     }
+    directory.mkdir(parents=True, exist_ok=True)
     written = []
     for kind, draw in drawn.items():
         figure = draw(rows)
