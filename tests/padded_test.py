@@ -15,7 +15,7 @@ from hypothesis import given, settings
 import baracuda_py as bp
 from baracuda_py.ops.gemm._duplicate import copy_step, places
 from baracuda_py.ops.gemm._padded import duplicates, padded
-from baracuda_py.ops.gemm._wgmma import taken
+from baracuda_py.ops.gemm._tma import taken
 from baracuda_py.plan import Plan, get_op
 from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.device import spec_of

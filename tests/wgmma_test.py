@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.ops.gemm._wgmma import Raster, Tile, Wgmma, launches
+from baracuda_py.ops.gemm._wgmma import Wgmma
+from baracuda_py.ops.gemm._wgmma_launch import Raster, launches
+from baracuda_py.ops.gemm._wgmma_tile import Tile
 from baracuda_py.plan import get_op
 from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.device import spec_of

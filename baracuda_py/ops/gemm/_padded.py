@@ -19,7 +19,10 @@ from ...types import DeviceSpec, PrecisionGuarantee
 from .._launch import overlapped_overhead
 from ._checks import fixed
 from ._duplicate import WORD, Duplicate, copy_step, places
-from ._wgmma import Tile, Wgmma, either_major, launches, taken
+from ._tma import either_major, taken
+from ._wgmma import Wgmma
+from ._wgmma_launch import launches
+from ._wgmma_tile import Tile
 
 __all__ = ["WgmmaPadded"]
 

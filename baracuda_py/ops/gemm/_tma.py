@@ -1,0 +1,118 @@
+"""Matrices as TMA sees them: operands in swizzled boxes, and how a result leaves (kernels/include/tma.cuh, staging.cuh)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...runtime.steps import Ptr, Scratch, TensorMap
+from ...types import ElementKind
+from ._problem import BATCH_RANK, Gemm, Matrix
+
+__all__ = ["ELEMENTS", "SLAB", "View", "either_major", "leave_of", "out_map", "taken", "view_of"]
+
+SLAB = 128  # bytes of K a stage, one swizzled row
+# How PTX names the element, and how TMA reads it: TF32 rounds to nearest where the tensor core would truncate.
+ELEMENTS = {
+    ElementKind.F16: ("f16", "float16"), ElementKind.BF16: ("bf16", "bfloat16"), ElementKind.F32: ("tf32", "tfloat32"),
+    ElementKind.FP8_E4M3: ("e4m3", "uint8"), ElementKind.FP8_E5M2: ("e5m2", "uint8"),
+}  # fmt: skip
+RESULTS = {ElementKind.F16: "float16", ElementKind.BF16: "bfloat16", ElementKind.F32: "float32"}
+PART = 128  # bytes of a row of the result that are staged at once
+
+
+@dataclass(frozen=True)
+class View:
+    """How TMA sees a matrix operand: `mn_major` where M (or N) is the contiguous axis."""
+
+    matrix: Matrix
+    mn: int  # extent of M or N
+    k: int
+    mn_major: bool
+
+    def tensor_map(self, of: Ptr | Scratch, batch: tuple[int, ...], box_mn: int) -> TensorMap:
+        x = self.matrix
+        inner, outer, pitch = (self.mn, self.k, x.col) if self.mn_major else (self.k, self.mn, x.row)
+        box = (64, 64) if self.mn_major else (SLAB // x.itemsize, self.rows(box_mn))
+        return _tensor_map(x, ELEMENTS[x.element][1], of, inner, outer, pitch, batch, box, 128)
+
+    def rows(self, box_mn: int) -> int:
+        """Rows of SLAB bytes that a box of `box_mn` brings: rows outside the operand would take four times as long as others.
+        What is left in their place stays in rows or columns that are not written."""
+        return -(-box_mn // 64) * 64 if self.mn_major else min(box_mn, self.mn)
+
+
+def _tensor_map(
+    x: Matrix,
+    dtype: str,
+    of: Ptr | Scratch,
+    inner: int,
+    outer: int,
+    pitch: int,
+    batch: tuple[int, ...],
+    box: tuple[int, int],
+    swizzle: int,
+) -> TensorMap:
+    """Rank 2, or rank 5 where there is a batch; axes that are not stepped along have extent 1."""
+    shape, strides, boxes = [inner, outer], [pitch * x.itemsize if outer > 1 else 16], list(box)
+    if batch:
+        fill = BATCH_RANK - len(batch)
+        for extent, step in list(zip((1,) * fill + batch, (0,) * fill + x.batch))[::-1]:
+            shape.append(extent if step else 1)
+            strides.append(step * x.itemsize if step else 16)
+            boxes.append(1)
+    return TensorMap(of, dtype, tuple(shape), tuple(strides), tuple(boxes), swizzle)
+
+
+def _pitched(x: Matrix, pitch: int, outer: int) -> bool:
+    """Whether the lines of `x` and its matrices start on multiples of 16 bytes, upwards."""
+    steps = (*((pitch,) if outer > 1 else ()), *x.batch)
+    return (
+        x.align >= 16
+        and all(s >= 0 and s * x.itemsize % 16 == 0 and s * x.itemsize < 1 << 40 for s in steps)
+        and (outer == 1 or pitch > 0)
+    )
+
+
+def view_of(x: Matrix, mn: int, k: int) -> View | None:
+    """The operand [mn, k] as TMA can take it, or None."""
+    if (x.col == 1 or k == 1) and _pitched(x, x.row, mn):
+        return View(x, mn, k, False)
+    if (x.row == 1 or mn == 1) and _pitched(x, x.col, k):
+        return View(x, mn, k, True)
+    return None
+
+
+def either_major(element: ElementKind) -> bool:
+    """Whether operands of this type are multiplied from K-major and from MN-major layouts, not from the first alone."""
+    return element.bits == 16
+
+
+def taken(x: Matrix, mn: int, k: int) -> View | None:
+    """The operand [mn, k] as wgmma can take it, or None."""
+    view = view_of(x, mn, k)
+    return view if view is not None and (not view.mn_major or either_major(x.element)) else None
+
+
+def leave_of(gemm: Gemm) -> str:
+    """How the result leaves: in rows (16-bit also in columns) through shared memory, by TMA if these lie on multiples of 16
+    bytes and are such multiples long (TMA clips a store there, not at an element), and else by warps."""
+    out = gemm.out
+    if out.col != 1 and (out.row != 1 or out.itemsize != 2):
+        return "STRAIGHT"
+    lies, pitch, outer, inner = (
+        ("ROWS", out.row, gemm.m, gemm.n) if out.col == 1 else ("COLUMNS", out.col, gemm.n, gemm.m)
+    )
+    whole = inner * out.itemsize % 16 == 0 and _pitched(out, pitch, outer) and all(s > 0 for s in out.batch)
+    return f"{lies}_BY_{'TMA' if whole else 'WARPS'}"
+
+
+def out_map(gemm: Gemm, columns: int, leave: str) -> TensorMap | None:
+    """The result's map, through which boxes leave of which `columns` columns of a tile are made up; None where none is used."""
+    out, dtype, ptr = gemm.out, RESULTS[gemm.out.element], Ptr(gemm.out.operand)
+    width = next(w for w in (64, 32, 16) if w * out.itemsize <= PART and columns % w == 0)
+    if leave == "ROWS_BY_TMA":
+        swizzle = width * out.itemsize
+        return _tensor_map(out, dtype, ptr, gemm.n, gemm.m, out.row, gemm.batch, (width, 64), swizzle)
+    if leave == "COLUMNS_BY_TMA":
+        return _tensor_map(out, dtype, ptr, gemm.m, gemm.n, out.col, gemm.batch, (64, width), PART)
+    return None

@@ -1,0 +1,128 @@
+"""wgmma's launches: the instruction's text, the order of tiles, and the arguments of kernels/gemm/wgmma.cu."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import astuple, dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from ...runtime.steps import Kernel, Launch, Packed, Ptr, Struct
+from ...types import DeviceSpec, ElementKind, MathPrecision
+from ._epilogue import batch_struct, epilogue_args, epilogue_type, scale_args
+from ._problem import BATCH_RANK, Gemm
+from ._tma import ELEMENTS, SLAB, leave_of, out_map, view_of
+from ._wgmma_tile import STEP, Tile, band_of, clusters_at_once, oriented, ring_of, slabs_of
+
+__all__ = ["Raster", "launches", "promoted"]
+
+
+@lru_cache(maxsize=256)
+def product_text(n: int, a: ElementKind, b: ElementKind, a_transposed: bool, b_transposed: bool) -> str:
+    """wgmma(acc, a, b, accumulate): acc += A B, or = where `accumulate` is 0, for m64n{n} and 32 bytes of K of operands in
+    shared memory. Only 16-bit types may be transposed."""
+    first, second = ELEMENTS[a][0], ELEMENTS[b][0]
+    flags = f", {int(a_transposed)}, {int(b_transposed)}" if a.bits == 16 else ""
+    count = n // 2
+    registers = ", ".join(f"%{i}" for i in range(count))
+    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
+    return (
+        '#include "dtype.cuh"\n'
+        f"__device__ __forceinline__ void wgmma(float (&d)[{count}], u64 a, u64 b, int accumulate) {{\n"
+        f'  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0;\\n"\n'
+        f'    "wgmma.mma_async.sync.aligned.m64n{n}k{STEP * 8 // a.bits}.f32.{first}.{second} {{{registers}}}, '
+        f'%{count}, %{count + 1}, p, 1, 1{flags}; }}"\n'
+        f'    : {outputs} : "l"(a), "l"(b), "r"(accumulate));\n}}\n'
+    )
+
+
+def promoted(desc: Any) -> bool:
+    """Whether the sums of each slab are added up in f32."""
+    return bool(desc.precision is MathPrecision.FP8)
+
+
+def _sums(gemm: Gemm, desc: Any) -> tuple[str, Struct]:
+    """How slabs are summed: the C++ type and its struct. Mirrors kernels/include/sums.cuh."""
+    if gemm.blocked:
+        return "BlockScaled", Struct(scale_args(gemm))
+    return "Promoted" if promoted(desc) else "Accumulated", Struct((Packed(bytes(1), 1),))
+
+
+@dataclass(frozen=True)
+class Raster:
+    """The order of tiles, those of a cluster counted as one, and the running numbers of those to do: raster.cuh's Raster."""
+
+    rows: int
+    cols: int
+    band: int
+    begin: int
+    end: int
+
+    @classmethod
+    def of(cls, gemm: Gemm, tile: Tile, device: DeviceSpec) -> Raster:
+        rows, cols = -(-gemm.m // (tile.bm * tile.cluster)), -(-gemm.n // tile.bn)
+        return cls(rows, cols, band_of(rows, cols, tile, device), 0, rows * cols * gemm.batches)
+
+    def cut(self, at: int) -> tuple[Raster, Raster]:
+        return replace(self, end=at), replace(self, begin=at)
+
+    def apart(self, n: int) -> Raster:
+        """The same work where the `n` tiles of a cluster, one above the other, count as so many."""
+        return Raster(self.rows * n, self.cols, self.band * n, self.begin * n, self.end * n)
+
+
+def launches(desc: Any, device: DeviceSpec, tile: Tile) -> tuple[Launch, ...]:
+    """One, or where the last wave splits K two."""
+    gemm = oriented(desc, tile)
+    raster = Raster.of(gemm, tile, device)
+    if tile.tail == 1:
+        return (_launch(desc, gemm, tile, raster, device),)
+    at_once = clusters_at_once(device, tile)
+    waves, rest = raster.cut(raster.end // at_once * at_once)
+    split = _launch(desc, gemm, tile.of_tail, rest.apart(tile.cluster), device)
+    return _launch(desc, gemm, tile, waves, device), split
+
+
+def _launch(desc: Any, gemm: Gemm, tile: Tile, raster: Raster, device: DeviceSpec) -> Launch:
+    a, b = view_of(gemm.a, gemm.m, gemm.k), view_of(gemm.b.mT, gemm.n, gemm.k)
+    assert a is not None and b is not None
+    a_map = a.tensor_map(Ptr(gemm.a.operand), gemm.batch, tile.bm)
+    leave = leave_of(gemm)
+    result = out_map(gemm, tile.bn // tile.split, leave)
+    stages, shared_bytes = ring_of(gemm, tile)
+    sums, sums_args = _sums(gemm, desc)
+    sizes = (tile.bm, tile.bn, tile.rows, tile.consumers, stages, tile.cluster, tile.split, tile.resident)
+    flags = map(_flag, (a.mn_major, b.mn_major, bool(gemm.batch)))
+    entry = (
+        f"gemm<{gemm.a.element.cuda}, {', '.join(map(str, sizes))}, {', '.join(flags)}, {leave}, {sums}, "
+        f"{epilogue_type(gemm, desc.activation)}>"
+    )
+    prelude = product_text(tile.bn, gemm.a.element, gemm.b.element, a.mn_major, b.mn_major)
+    part = tile.bn // tile.cluster
+    arriving = (a.rows(tile.bm) + tile.cluster * b.rows(part)) * SLAB
+    order = struct.pack("<5I", *astuple(raster)) + batch_struct(gemm).data
+    fill = (0,) * (BATCH_RANK - len(gemm.batch))
+    batched = [*fill, *(int(s != 0) for s in gemm.a.batch), *fill, *(int(s != 0) for s in gemm.b.batch)]
+    clusters = raster.end - raster.begin
+    if tile.split == 1:
+        clusters = min(clusters, clusters_at_once(device, tile))
+    return Launch(
+        Kernel("gemm/wgmma.cu", entry, prelude),
+        (clusters * tile.cluster * tile.split, 1, 1),
+        (128 * (1 + tile.consumers), 1, 1),
+        (
+            a_map,
+            b.tensor_map(Ptr(gemm.b.operand), gemm.batch, part),
+            result or a_map,
+            epilogue_args(gemm),
+            Packed(order, 4),
+            Packed(struct.pack("<4I6I", gemm.m, gemm.n, slabs_of(gemm), arriving, *batched), 4),
+            sums_args,
+        ),
+        shared_bytes=shared_bytes,
+        overlapped=True,
+    )
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
