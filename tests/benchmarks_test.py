@@ -208,6 +208,34 @@ def test_a_sweep_times_every_rival(h200: Any) -> None:
     )
 
 
+class WarmingBench(FakeBench):
+    """Every replay takes 1 % longer than the one before it, whosever it is."""
+
+    def replay_us(self, contender: Contender, meanwhile: Any = None, repeats: int = 1) -> float:
+        return super().replay_us(contender, meanwhile, repeats) * 1.01 ** len(self.order)
+
+
+def test_what_draws_full_power_takes_turns_with_cublas(h200: Any) -> None:
+    """So that what drifts drops out: the ratios are those of neighbours."""
+    shape = sweep.Shape("x", Product(2048, 2048, 2048), "test")
+    assert sweep.PAIRED_FLOPS <= shape.product.flops < sweep.GRAPH_FLOPS
+    plans, _ = sweep.rivals(shape, h200, 2)
+    own = [p for p in plans if p.sku.variant != "cublas"]
+    (theirs,) = (p for p in plans if p.sku.variant == "cublas")
+    took = {str(p.sku): 8000.0 + 4000.0 * i for i, p in enumerate(own)} | {str(theirs.sku): 16000.0}
+    bench = WarmingBench(took)
+    got = sweep.measured(bench, shape, plans, 2)
+    us = {(t["variant"], t["config"]): t["us"] for t in got["timed"]}
+    reference = us["cublas", theirs.sku.config]
+    for plan in own:
+        ratio = us[plan.sku.variant, plan.sku.config] / reference
+        assert ratio == pytest.approx(took[str(plan.sku)] / 16000.0, rel=1e-4)  # later in one pass, before in the other
+    pairs = [name for name, _ in bench.order[len(plans) :]]
+    first = [str(p.sku) for p in plans]
+    expected = [x for name in first for x in ([name] if name == str(theirs.sku) else [str(theirs.sku), name])]
+    assert pairs == expected + expected[::-1]
+
+
 def test_a_sensor_keeps_contenders_apart() -> None:
     sensor = Sensor.__new__(Sensor)
     sensor._samples = {"ours": [(1500.0, 600.0), (1510.0, 601.0)], "cublas": [(1400.0, 700.4)]}

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import pytest
 
+import baracuda_py as bp
 from baracuda_py.plan import all_ops, get_op
+from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.compiler import compile_kernels
 from baracuda_py.runtime.steps import Kernel
+from baracuda_py.types import DeviceSpec, PlanPreference
 
 from . import resources
 from .resources import ARCHES, SPILLS
@@ -40,6 +43,18 @@ def test_every_kernel_compiles_for_every_arch_without_a_spill(op: str, everythin
             assert len(built.cubin) > 500
             assert built.resources.registers > 0, f"the compile log says nothing of {kernel}"
             check(op, resources.label(kernel), arch, built.resources.spill_bytes, built.resources.stack_bytes)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["bf16", "fp8_e4m3"])
+def test_kernels_of_a_split_last_wave_do_not_spill(kind: str) -> None:
+    """No sample has so many tiles."""
+    desc = bp.MatmulDescriptor((8192, 8192), (8192, 8192), kind, kind, b_strides=(1, 8192), out_element="bf16")
+    plans = admissible(bp.MatmulPlan, desc, PlanPreference(variant="wgmma"), DeviceSpec.named("h200"))
+    kernels = {plan._steps[1].kernel for plan in plans if "+k" in plan.sku.config}
+    assert len(kernels) > 4
+    for kernel, built in compile_kernels(kernels, "sm_90a").items():
+        assert (built.resources.spill_bytes, built.resources.stack_bytes) == (0, 0), str(kernel)
 
 
 def test_resources_are_not_stale() -> None:

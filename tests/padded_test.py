@@ -228,6 +228,25 @@ def test_ragged_products_are_multiplied_from_copies(shape: tuple[int, int, int],
     assert plan.cost.seconds < min(r.microseconds for r in plan.explain() if r.admitted and not r.chosen) * 1e-6
 
 
+def test_every_launch_of_a_product_reads_the_copies() -> None:
+    """The last wave's as well, where it is one of its own."""
+    counts = set()
+    for plan in admissible(bp.MatmulPlan, described(8192, 8191, 8200), PADDED, H200):
+        copy, *products = (step for step in plan._steps if isinstance(step, Launch))
+        regions = {
+            (x.of.offset, x.of.nbytes)
+            for x in products[0].args
+            if isinstance(x, TensorMap) and isinstance(x.of, Scratch)
+        }
+        assert regions and "pad" in copy.kernel.file
+        for product in products:
+            read = [x.of for x in product.args[:2] if isinstance(x, TensorMap)]
+            assert {(x.offset, x.nbytes) for x in read if isinstance(x, Scratch)} == regions
+            assert {x.operand for x in read if isinstance(x, Ptr)} == {"a"}  # whose lines lie on 16 bytes
+        counts.add(len(products))
+    assert counts == {1, 2}
+
+
 @pytest.mark.parametrize(("kind", "math", "size"), [("f32", "tf32", 4096), ("fp8_e4m3", None, 8192)])
 def test_rows_of_b_are_turned_for_tf32_and_fp8(kind: str, math: Any, size: int) -> None:
     def desc(**fields: Any) -> Any:

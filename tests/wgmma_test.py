@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
+import struct
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +14,12 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.ops.gemm._wgmma import Wgmma
-from baracuda_py.ops.gemm._wgmma_launch import Raster, launches
+from baracuda_py.ops.gemm._wgmma_launch import launches
 from baracuda_py.ops.gemm._wgmma_tile import Tile
 from baracuda_py.plan import get_op
 from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.device import spec_of
-from baracuda_py.runtime.steps import Launch, TensorMap
+from baracuda_py.runtime.steps import Launch, Packed, TensorMap
 from baracuda_py.samples import Sample
 from baracuda_py.samples.sample import values
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
@@ -116,37 +119,45 @@ def test_scales_by_blocks_have_their_place_in_the_ring() -> None:
             assert having.shared_bytes - without.shared_bytes == stages_of(having) * (tile.bm * 4 + 16)
 
 
-def located(raster: Raster, i: int) -> tuple[int, int, int]:
-    """Raster::locate of kernels/include/raster.cuh: matrix, row and column of tile number `i`."""
-    matrix, tile = divmod(i, raster.rows * raster.cols)
-    first = tile // (raster.band * raster.cols) * raster.band
-    height, within = min(raster.band, raster.rows - first), tile - first * raster.cols
-    return matrix, first + within % height, within // height
+def visited(step: Launch, tile: Tile) -> Counter[tuple[int, int, int]]:
+    """How often a launch's CTAs of `tile` compute each tile: matrix, row and column, from the raster it packs. Mirrors
+    kernels/include/raster.cuh."""
+    order = next(x.data for x in step.args if isinstance(x, Packed) and len(x.data) == 20 + 8)
+    rows, cols, band, begin, end = struct.unpack_from("<5I", order)
+    found: Counter[tuple[int, int, int]] = Counter()
+    for i in range(begin, end):
+        matrix, at = divmod(i, rows * cols)
+        first = at // (band * cols) * band
+        height, within = min(band, rows - first), at - first * cols
+        row = first + within % height
+        found.update((matrix, row * tile.cluster + above, within // height) for above in range(tile.cluster))
+    return found
 
 
 @pytest.mark.parametrize(("m", "n", "batch"), [(2200, 4488, ()), (8192, 8192, ()), (700, 3000, (3,)), (1, 65536, ())])
-def test_a_last_wave_of_its_own_leaves_no_tile_out(m: int, n: int, batch: tuple[int, ...]) -> None:
+def test_a_last_wave_of_its_own_leaves_no_tile_out_and_does_none_twice(m: int, n: int, batch: tuple[int, ...]) -> None:
     desc = bp.MatmulDescriptor((*batch, m, 4096), (*batch, 4096, n), "bf16", "bf16").canonical()
     tails = [tile for tile in Wgmma().configs(desc, H200) if tile.tail > 1]
     assert tails
     for tile in tails:
         gemm = desc.gemm.swapped if tile.swapped else desc.gemm
-        whole = Raster.of(gemm, tile, H200)
-        clusters = 132 // tile.cluster
-        before, last = whole.cut(whole.end // clusters * clusters)
-        assert 0 < before.end == last.begin and last.end - last.begin < clusters
-        todo = [located(before, i) for i in range(before.begin, before.end)]
-        pairs = {(matrix, row * tile.cluster + i, col) for matrix, row, col in todo for i in range(tile.cluster)}
-        apart = last.apart(tile.cluster)
-        singles = {located(apart, i) for i in range(apart.begin, apart.end)}
-        every = {
-            (x, r, c) for x in range(gemm.batches) for r in range(whole.rows * tile.cluster) for c in range(whole.cols)
-        }
-        assert not pairs & singles and pairs | singles == every
-        steps = launches(desc, H200, tile)
-        assert len(steps) == 2 and steps[1].grid[0] == len(singles) * tile.tail <= 132
-        guarantee = Wgmma().guarantee(desc, H200, tile)
-        assert not guarantee.batch_invariant and guarantee.deterministic
+        (whole,) = launches(desc, H200, replace(tile, tail=1))
+        waves, rest = launches(desc, H200, tile)
+        before, last = visited(waves, tile), visited(rest, tile.of_tail)
+        assert before + last == visited(whole, tile) and set((before + last).values()) == {1}
+        rows = -(-gemm.m // (tile.bm * tile.cluster)) * tile.cluster
+        assert len(before) + len(last) == gemm.batches * rows * -(-gemm.n // tile.bn)
+        assert waves.grid[0] == whole.grid[0] and len(before) % waves.grid[0] == 0  # whole waves
+        assert rest.grid[0] == len(last) * tile.tail <= 132
+
+
+def test_what_a_split_last_wave_promises() -> None:
+    desc = bp.MatmulDescriptor((8192, 8192), (8192, 8192), "bf16", "bf16").canonical()
+    for tile in (t for t in Wgmma().configs(desc, H200) if t.tail > 1):
+        split, whole = (Wgmma().guarantee(desc, H200, t) for t in (tile, replace(tile, tail=1)))
+        assert whole.batch_invariant and split.deterministic and not split.batch_invariant
+        assert isinstance(split.bound, bp.Componentwise) and isinstance(whole.bound, bp.Componentwise)
+        assert split.bound.terms[0].coefficient == whole.bound.terms[0].coefficient + tile.tail - 1
 
 
 def test_the_widest_tiles_in_clusters_leave_by_rows_only() -> None:
@@ -220,20 +231,49 @@ def test_every_tile_s_f32_result(kind: ElementKind) -> None:
             served(problem, plans)
 
 
+def tails(
+    kind: ElementKind, shape: tuple[Any, ...], options: dict[str, Any], *, rows: bool = False
+) -> tuple[Problem, list[Any]]:
+    """A product of more than two waves, b in columns or in rows, and its plans that split the last wave."""
+    batch, m, n, k = shape
+    rng = np.random.default_rng([m, n])
+    a, b = (values(rng, (*batch, *s), bp.F32, 1.0).astype(kind.dtype) for s in ((m, k), (n, k)))
+    given = {"a": a, "b": np.ascontiguousarray(b.swapaxes(-1, -2)) if rows else b.swapaxes(-1, -2)}
+    if "activation" in options:
+        given |= {"bias": values(rng, (n,), bp.F32, 1.0), "residual": values(rng, (*batch, m, n), bp.F32, 1.0)}
+    problem = Problem(get_op("matmul"), Sample(f"{kind} {m}x{n}x{k} {options}", given, options), "cuda")
+    found = admissible(bp.MatmulPlan, problem.desc, PlanPreference(variant="wgmma"), spec_of(None))
+    return problem, [plan for plan in found if "+k" in plan.sku.config]
+
+
+WAVES = (((), 1060, 4168, 1040), ((3,), 700, 3001, 1040), ((), 2060, 2040, 4112))
+
+
 @pytest.mark.gpu
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", [bp.BF16, bp.FP8_E4M3], ids=str)
 def test_every_last_wave_that_splits_k(kind: ElementKind) -> None:
     """Alone and in a batch, with odd edges and odd numbers of tile rows; 2, 4 and 8 parts."""
-    rng = np.random.default_rng(1)
-    taken = []
-    for batch, m, n, k in (((), 1060, 4168, 1040), ((3,), 700, 3001, 1040), ((), 2060, 2040, 4112)):
-        a, b = (values(rng, (*batch, *shape), bp.F32, 1.0).astype(kind.dtype) for shape in ((m, k), (n, k)))
-        problem = Problem(get_op("matmul"), Sample(f"{kind} {m}x{n}", {"a": a, "b": b.swapaxes(-1, -2)}, {}), "cuda")
-        found = admissible(bp.MatmulPlan, problem.desc, PlanPreference(variant="wgmma"), spec_of(None))
-        taken.append((problem, [plan for plan in found if "+k" in plan.sku.config]))
+    taken = [tails(kind, shape, {}) for shape in WAVES]
     parts = {re.sub(r".*\+k(\d).*", r"\1", plan.sku.config) for _, plans in taken for plan in plans}
-    assert parts == {"2", "4", "8"} and all(plans for _, plans in taken)
+    assert parts == {"2", "4", "8"}
+    run_tails(taken)
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(900)
+def test_split_last_waves_with_epilogues_and_in_other_layouts() -> None:
+    finished = {"out_dtype": "f32", "activation": "gelu", "alpha": 0.5}
+    taken = [
+        *(tails(bp.BF16, shape, finished, rows=True) for shape in (WAVES[0], ((3,), 700, 3000, 1040), WAVES[2])),
+        tails(bp.F32, WAVES[1], {"math": "tf32"}),
+        tails(bp.FP8_E5M2, WAVES[2], {"math": "fp8_fast", "out_dtype": "f32"}),
+    ]
+    run_tails(taken)
+
+
+def run_tails(taken: list[tuple[Problem, list[Any]]]) -> None:
+    assert all(plans for _, plans in taken)
     warm([plan for _, plans in taken for plan in plans])
     for problem, plans in taken:
         with named(problem.sample.label):
