@@ -24,7 +24,7 @@ from baracuda_py.samples import Sample
 from baracuda_py.samples.sample import values
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 
-from .gauntlet import Problem, named, served, warm
+from .gauntlet import Problem, graph, named, served, warm
 
 COVERS = ("matmul",)
 H200 = DeviceSpec.named("h200")
@@ -169,6 +169,15 @@ def test_the_widest_tiles_in_clusters_leave_by_rows_only() -> None:
 # ---- on the device ---------------------------------------------------------------------------------------------------
 
 
+def serve(taken: list[tuple[Problem, list[Any]]]) -> None:
+    """Every problem by each of its plans, of which there are some."""
+    assert all(plans for _, plans in taken)
+    warm([plan for _, plans in taken for plan in plans])
+    for problem, plans in taken:
+        with named(problem.sample.label):
+            served(problem, plans)
+
+
 def small(kind: ElementKind, out: ElementKind, m: int, n: int, columns: bool) -> Problem:
     """A product into a view whose lines lie on multiples of 16 bytes, wider than they are long."""
     k = 96
@@ -225,10 +234,7 @@ def test_every_tile_s_f32_result(kind: ElementKind) -> None:
             taken.append(
                 (problem, admissible(bp.MatmulPlan, problem.desc, PlanPreference(variant="wgmma"), spec_of(None)))
             )
-    warm([plan for _, plans in taken for plan in plans])
-    for problem, plans in taken:
-        with named(problem.sample.label):
-            served(problem, plans)
+    serve(taken)
 
 
 def tails(
@@ -257,24 +263,22 @@ def test_every_last_wave_that_splits_k(kind: ElementKind) -> None:
     taken = [tails(kind, shape, {}) for shape in WAVES]
     parts = {re.sub(r".*\+k(\d).*", r"\1", plan.sku.config) for _, plans in taken for plan in plans}
     assert parts == {"2", "4", "8"}
-    run_tails(taken)
+    serve(taken)
 
 
 @pytest.mark.gpu
 @pytest.mark.timeout(900)
 def test_split_last_waves_with_epilogues_and_in_other_layouts() -> None:
+    """And captured."""
     finished = {"out_dtype": "f32", "activation": "gelu", "alpha": 0.5}
     taken = [
         *(tails(bp.BF16, shape, finished, rows=True) for shape in (WAVES[0], ((3,), 700, 3000, 1040), WAVES[2])),
         tails(bp.F32, WAVES[1], {"math": "tf32"}),
         tails(bp.FP8_E5M2, WAVES[2], {"math": "fp8_fast", "out_dtype": "f32"}),
     ]
-    run_tails(taken)
-
-
-def run_tails(taken: list[tuple[Problem, list[Any]]]) -> None:
-    assert all(plans for _, plans in taken)
-    warm([plan for _, plans in taken for plan in plans])
+    serve(taken)
     for problem, plans in taken:
+        problem.plan = plans[0]
+        assert problem.plan.capture_safe
         with named(problem.sample.label):
-            served(problem, plans)
+            graph(problem)

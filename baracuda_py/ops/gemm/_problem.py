@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ...plan.descriptor import Layout
 from ...tensor.axes import broadcast_strides, merge_axes
@@ -75,7 +76,7 @@ class Gemm:
     def flops(self) -> int:
         return 2 * self.m * self.n * self.k * self.batches
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Useful bytes: what is read of each operand once, and the result once (a broadcast operand counts once)."""
         extents = {"a": (self.m, self.k), "b": (self.k, self.n), "out": (self.m, self.n)}
@@ -87,7 +88,7 @@ class Gemm:
             total += count * matrix.itemsize
         return total
 
-    @property
+    @cached_property
     def swapped(self) -> Gemm:
         """The transposed product, which holds the same numbers: what was a row is a column."""
         return replace(

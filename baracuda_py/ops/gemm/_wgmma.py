@@ -60,7 +60,7 @@ class Wgmma(Candidate[Any]):
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterator[Tile]:
-        for tile in (replace(t, swapped=s) for t in MENU for s in (False, True)):
+        for tile in MENU:
             gemm = oriented(desc, tile)
             if promoted(desc) and (tile.rows > 1 or tile.bn > 128):
                 continue  # the sums of two slabs need as many registers again, each

@@ -79,7 +79,7 @@ SPLITS = tuple(
 )  # fmt: skip
 # Where a tile an SM would leave some SMs idle.
 SHORT = (Tile(64, 32, 1, 1, split=2, resident=3), Tile(64, 64, 1, 1, split=2, resident=2))
-MENU = (*TILES, *SPLITS, *SHORT)
+MENU = tuple(replace(t, swapped=s) for t in (*TILES, *SPLITS, *SHORT) for s in (False, True))
 
 
 def oriented(desc: Any, tile: Tile) -> Gemm:
@@ -126,12 +126,12 @@ def tail_of(gemm: Gemm, tile: Tile, device: DeviceSpec) -> int:
     whole, rest = divmod(tiles_of(gemm, tile), clusters_at_once(device, tile))
     if tile.split > 1 or gemm.blocked or whole < LEAST_WAVES or not rest:
         return 0
+    most = 32 if tile.bm == 64 else 96  # columns of a second share of the sums that there are registers for
     for parts in (8, 4, 2):
+        if tile.bn % (parts * 16) or tile.bn // parts > most or slabs_of(gemm) < 4 * parts:
+            continue
         split = replace(tile, tail=parts).of_tail
-        if tile.bn // parts > (32 if tile.bm == 64 else 96):
-            continue  # no registers for a second share of the sums
-        fits = tile.bn % (parts * 16) == 0 and slabs_of(gemm) >= 4 * parts and ring_of(gemm, split)[0] >= LEAST_STAGES
-        if fits and rest * tile.cluster <= clusters_at_once(device, split):
+        if rest * tile.cluster <= clusters_at_once(device, split) and ring_of(gemm, split)[0] >= LEAST_STAGES:
             return parts
     return 0
 
