@@ -24,8 +24,10 @@ def cublas_call(kit: Kit, product: Product, operands: Operands) -> Call:
 def _torch_call(kit: Kit, product: Product, operands: Operands) -> TorchCall | None:
     torch = kit.torch
     a, b, out = (kit.as_torch(operands[name]) for name in ("a", "b", "out"))
-    if product.scaled:
-        scales = [kit.as_torch(operands[name]).reshape(()) for name in ("scale_a", "scale_b")]
+    if product.scales:
+        scales = [kit.as_torch(operands[name]) for name in ("scale_a", "scale_b")]
+        if product.scales == "tensor":
+            scales = [x.reshape(()) for x in scales]
         fast = product.math == "fp8_fast"
         return TorchCall(lambda: torch._scaled_mm(a, b, *scales, out_dtype=out.dtype, use_fast_accum=fast, out=out))
     if product.result != product.dtype:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .gemm_peers import cublas_call, torch_epilogue
 from .harness import OURS
@@ -83,8 +83,9 @@ def _rows() -> Iterator[Row]:
     yield _compute("TF32 4096³", Product(4096, 4096, 4096, "float32", math="tf32"), faster(0.9), select=True)
     for size in (4096, WIDE):
         for math, target in (("fp8", 1.00), ("fp8_fast", 0.97)):
-            eight = Product(size, size, size, "float8_e4m3fn", "rc", out_dtype="bfloat16", math=math, scaled=True)
+            eight = Product(size, size, size, "float8_e4m3fn", "rc", out_dtype="bfloat16", math=math, scales="tensor")
             yield _compute(f"{math} → bf16 {size}³", eight, faster(target))
+        yield _compute(f"fp8 → bf16 {size}³, scales by blocks", replace(eight, math="fp8", scales="blocks"), None)
     for dtype in ("float32", "float64"):
         yield _compute(f"{SHORT[dtype]} 4096³", Product(4096, 4096, 4096, dtype), faster(0.9), select=True)
     for size in (4096, WIDE):

@@ -14,6 +14,7 @@ __all__ = ["SHORT", "Operands", "Product", "plan_of"]
 SHORT = {
     "bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64", "float8_e4m3fn": "fp8_e4m3",
 }  # fmt: skip
+BLOCK = 128
 Operands = dict[str, Any]
 
 
@@ -35,7 +36,7 @@ class Product:
     math: str | None = None
     name: str = "matmul"
     epilogue: bool = False  # gelu(a b + bias)
-    scaled: bool = False  # a number for a and one for b
+    scales: str = ""  # of a and of b: "tensor", a number each, or "blocks", those of a with M innermost, of b with K
 
     @property
     def result(self) -> str:
@@ -71,6 +72,11 @@ class Product:
         pitches = (a * itemsize(self.dtype), b * itemsize(self.dtype), self.n * itemsize(self.result))
         return any(p % 16 for p in pitches)
 
+    def _scale_shapes(self) -> dict[str, tuple[int, int]]:
+        if self.scales == "blocks":
+            return {"scale_a": (self.m, self.k // BLOCK), "scale_b": (self.k // BLOCK, self.n // BLOCK)}
+        return {"scale_a": (1, 1), "scale_b": (1, 1)} if self.scales else {}
+
     def operands(self, kit: Kit) -> Operands:
         """Random a and b, and where it is asked for the bias, with an out to be written."""
 
@@ -89,8 +95,8 @@ class Product:
             "b": matrix(self.k, self.n, self.layout[1]),
             "out": kit.empty((*self.batch, self.m, self.n), self.result),
         }
-        if self.scaled:
-            made |= {name: kit.normal((1, 1), "float32", positive=True) for name in ("scale_a", "scale_b")}
+        for name, shape in self._scale_shapes().items():
+            made[name] = kit.normal(shape[::-1], "float32", positive=True).T
         return made | ({"bias": kit.normal((self.n,), self.dtype)} if self.epilogue else {})
 
     def descriptor(self) -> Any:
@@ -105,9 +111,8 @@ class Product:
                 strides[f"{name}_strides"] = (*outer, 1, rows)
         if self.epilogue:
             strides |= {"bias_shape": (self.n,), "bias_element": SHORT[self.dtype], "activation": "gelu"}
-        if self.scaled:
-            for name in ("scale_a", "scale_b"):
-                strides |= {f"{name}_shape": (1, 1), f"{name}_element": "f32"}
+        for name, shape in self._scale_shapes().items():
+            strides |= {f"{name}_shape": shape, f"{name}_element": "f32", f"{name}_strides": (1, shape[0])}
         return bp.MatmulDescriptor(
             (*lead, self.m, self.k),
             (*lead, self.k, self.n),

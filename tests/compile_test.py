@@ -5,13 +5,15 @@ What has not changed since `kernels/resources.json` was written is taken from th
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import baracuda_py as bp
 from baracuda_py.plan import all_ops, get_op
 from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.compiler import compile_kernels
-from baracuda_py.runtime.steps import Kernel
+from baracuda_py.runtime.steps import Kernel, Launch
 from baracuda_py.types import DeviceSpec, PlanPreference
 
 from . import resources
@@ -46,13 +48,23 @@ def test_every_kernel_compiles_for_every_arch_without_a_spill(op: str, everythin
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["bf16", "fp8_e4m3"])
-def test_kernels_of_a_split_last_wave_do_not_spill(kind: str) -> None:
-    """No sample has so many tiles."""
-    desc = bp.MatmulDescriptor((8192, 8192), (8192, 8192), kind, kind, b_strides=(1, 8192), out_element="bf16")
+@pytest.mark.parametrize("batch", [(), (3,)], ids=["single", "batch"])
+@pytest.mark.parametrize("kind", ["bf16", "fp8_e4m3", "fp8_e4m3 in blocks"])
+def test_wgmma_s_kernels_do_not_spill_in_a_batch_nor_for_a_split_last_wave(kind: str, batch: tuple[int, ...]) -> None:
+    """No sample has so many tiles. A batch takes registers of its own, and so do block scales."""
+    m, n, k = (700, 3000, 4096) if batch else (8192, 8192, 8192)
+    element, _, blocks = kind.partition(" in ")
+    scales: dict[str, Any] = {"scale_a_strides": (1, -(-m // 4) * 4)} if blocks else {}
+    for name, shape in (("scale_a", (m, k // 128)), ("scale_b", (k // 128, -(-n // 128)))) if blocks else ():
+        scales |= {f"{name}_shape": shape, f"{name}_element": "f32"}
+    strides = (*(k * n for _ in batch), 1, k)
+    desc = bp.MatmulDescriptor(
+        (*batch, m, k), (*batch, k, n), element, element, b_strides=strides, out_element="bf16", **scales
+    )
     plans = admissible(bp.MatmulPlan, desc, PlanPreference(variant="wgmma"), DeviceSpec.named("h200"))
-    kernels = {plan._steps[1].kernel for plan in plans if "+k" in plan.sku.config}
-    assert len(kernels) > 4
+    steps = {plan.sku.config: plan._steps for plan in plans if batch or "+k" in plan.sku.config}
+    assert sum("+k" in config for config in steps) > 4
+    kernels = {step.kernel for each in steps.values() for step in each if isinstance(step, Launch)}
     for kernel, built in compile_kernels(kernels, "sm_90a").items():
         assert (built.resources.spill_bytes, built.resources.stack_bytes) == (0, 0), str(kernel)
 

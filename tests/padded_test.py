@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 
 import baracuda_py as bp
-from baracuda_py.ops.gemm._duplicate import copy_step, places
+from baracuda_py.ops.gemm._duplicate import copy_steps, places
 from baracuda_py.ops.gemm._padded import duplicates, padded
-from baracuda_py.ops.gemm._tma import taken
+from baracuda_py.ops.gemm._tma import scales_map, taken
 from baracuda_py.plan import Plan, get_op
 from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.device import spec_of
@@ -96,12 +96,15 @@ def turned_lines(fields: Any, kind: str, itemsize: int, ctas: int) -> tuple[int,
 
 def check_copies(operands: dict[str, Array]) -> tuple[str, ...]:
     """Every copy is what wgmma takes and holds the operand's elements; returns what is copied."""
-    slots = {name: Slot(operands[name], "cpu") for name in "ab"}
-    desc = bp.MatmulDescriptor.of(slots["a"].operand, slots["b"].operand).canonical()
+    slots = {name: Slot(x, "cpu") for name, x in operands.items()}
+    desc = bp.MatmulDescriptor.of(**{name: slot.operand for name, slot in slots.items()}).canonical()
     copies = duplicates(desc)
     gemm, moved = desc.gemm, padded(desc)
     refused = {x.operand for x, mn in ((gemm.a, gemm.m), (gemm.b.mT, gemm.n)) if taken(x, mn, gemm.k) is None}
+    if gemm.blocked and scales_map(gemm, 1) is None:
+        refused.add("scale_a")
     assert {x.operand for x in copies} == refused
+    assert not gemm.blocked or scales_map(moved.gemm, 1) is not None
     for x, mn in ((moved.gemm.a, moved.gemm.m), (moved.gemm.b.mT, moved.gemm.n)):
         view = taken(x, mn, moved.gemm.k)
         assert view is not None and not (view.mn_major and x.itemsize != 2)
@@ -109,7 +112,8 @@ def check_copies(operands: dict[str, Array]) -> tuple[str, ...]:
         return ()
     to = places(copies)
     scratch = np.full(max(x.offset + x.nbytes for x in to.values()), 0xEE, np.uint8)
-    copied(copy_step(copies), slots, scratch)
+    for step in copy_steps(copies):
+        copied(step, slots, scratch)
     for x in copies:
         layout, slot = moved.layout(x.operand), slots[x.operand]
         assert layout.shape == slot.shape and layout.align == 16
@@ -188,6 +192,53 @@ def test_a_copy_holds_the_operand_in_lines_that_tma_takes(name: str) -> None:
 def test_a_copy_of_what_is_multiplied_along_k_alone_has_k_along_its_lines(name: str, kind: ElementKind) -> None:
     operands, wanted = by_kind(kind)[name]
     assert check_copies(operands) == wanted
+
+
+def blocked(m: int, n: int, k: int, scale_a: Array, **given: Array) -> dict[str, Array]:
+    """An fp8 product, K innermost unless `given`, with scales by blocks."""
+    a, b = (odd(extent, k, kind=bp.FP8_E4M3) for extent in (m, n))
+    return {"a": a, "b": b.T, **given, "scale_a": scale_a, "scale_b": odd(-(-k // 128), -(-n // 128), kind=bp.F32)}
+
+
+def numbers(*shape: int, offset: int = 0) -> Array:
+    return odd(*shape, kind=bp.F32, offset=offset)
+
+
+BLOCKED: dict[str, tuple[dict[str, Array], tuple[str, ...]]] = {
+    "M innermost": (blocked(72, 144, 384, numbers(3, 72).T), ()),
+    "in a wider one": (blocked(70, 144, 384, numbers(3, 72)[:, :70].T), ()),
+    "K innermost": (blocked(72, 144, 384, numbers(72, 3)), ("scale_a turned",)),
+    "at odd distances": (blocked(70, 144, 384, numbers(3, 70).T), ("scale_a",)),
+    "misaligned": (blocked(72, 144, 384, numbers(3, 72, offset=1).T), ("scale_a",)),
+    "repeated": (blocked(72, 144, 384, np.broadcast_to(numbers(3), (72, 3))), ("scale_a turned",)),
+    "one row": (blocked(1, 144, 384, numbers(1, 3)), ("scale_a",)),
+    "three copies": (
+        blocked(72, 144, 384, numbers(72, 3), a=odd(384, 72, kind=bp.FP8_E4M3).T, b=odd(384, 144, kind=bp.FP8_E4M3)),
+        ("a turned", "b turned", "scale_a turned"),
+    ),
+    "batch": (
+        blocked(
+            72, 144, 384, numbers(2, 72, 3), a=odd(2, 72, 384, kind=bp.FP8_E4M3), b=odd(2, 144, 384, kind=bp.FP8_E4M3).mT
+        ),
+        ("scale_a turned",),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BLOCKED)
+def test_scales_by_blocks_are_copied_unless_rows_lie_side_by_side(name: str) -> None:
+    operands, wanted = BLOCKED[name]
+    assert check_copies(operands) == wanted
+    desc = bp.MatmulDescriptor.of(**{x: Slot(v, "cpu").operand for x, v in operands.items()})
+    plan = bp.MatmulPlan.select(desc, device=H200)
+    assert plan.sku.variant == ("wgmma_padded" if wanted else "wgmma")
+    *copying, product = plan._steps
+    assert len(copying) == -(-len(wanted) // 2)
+    (scales,) = (x for x in product.args if isinstance(x, Struct) and isinstance(x.fields[0], TensorMap))
+    assert isinstance(scales.fields[0].of, Scratch if "scale_a" in "".join(wanted) else Ptr)
+    if "scale_a turned" in wanted and len(wanted) == 1:
+        (row,) = (row for row in plan.explain() if row.variant == "wgmma")
+        assert not row.admitted and "scale_a" in row.reason and "M innermost" in row.mend
 
 
 @given(products())
@@ -375,6 +426,10 @@ def on_device() -> Iterator[Problem]:
         options = {"math": "tf32"} if kind is bp.F32 else {"out_dtype": "f32"}
         for name, (operands, _) in by_kind(kind).items():
             yield Problem(op, Sample(f"{kind} {name}", operands, options), "cuda")
+        if kind is bp.FP8_E4M3:
+            for name, (operands, copies) in BLOCKED.items():
+                if copies:
+                    yield Problem(op, Sample(f"{kind} scales {name}", operands, options), "cuda")
         for m, n, k in ((130, 1031, 517), (300, 272, 1040)):
             for label, a, b in (
                 ("rr", odd(m, k, kind=kind), odd(k, n, kind=kind, offset=1)),

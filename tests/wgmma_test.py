@@ -99,10 +99,10 @@ def stages_of(step: Launch) -> int:
 
 
 def test_scales_by_blocks_have_their_place_in_the_ring() -> None:
-    m, n, k = 1024, 1024, 4096
+    m, n, k = 1024, 4224, 4096
     scaled = {
         "scale_a_shape": (m, k // 128), "scale_b_shape": (k // 128, n // 128), "scale_a_element": "f32",
-        "scale_b_element": "f32",
+        "scale_b_element": "f32", "scale_a_strides": (1, m),
     }  # fmt: skip
     plain, blocked = (
         bp.MatmulDescriptor(
@@ -113,10 +113,11 @@ def test_scales_by_blocks_have_their_place_in_the_ring() -> None:
     tiles = list(Wgmma().configs(blocked, H200))
     assert tiles
     for tile in tiles:
-        (without,), (having,) = launches(plain, H200, tile), launches(blocked, H200, tile)
-        assert 2 <= stages_of(having) <= stages_of(without) and having.shared_bytes <= H200.shared_bytes
-        if stages_of(having) == stages_of(without):  # a float a row of the tile, and 16 bytes for B's
-            assert having.shared_bytes - without.shared_bytes == stages_of(having) * (tile.bm * 4 + 16)
+        for without, having in zip(launches(plain, H200, tile), launches(blocked, H200, tile)):
+            stages = stages_of(having)
+            assert 2 <= stages <= stages_of(without) and having.shared_bytes <= H200.shared_bytes
+            if stages == stages_of(without):  # a float a row of the tile
+                assert having.shared_bytes - without.shared_bytes == stages * tile.bm * 4
 
 
 def visited(step: Launch, tile: Tile) -> Counter[tuple[int, int, int]]:
@@ -234,6 +235,30 @@ def test_every_tile_s_f32_result(kind: ElementKind) -> None:
             taken.append(
                 (problem, admissible(bp.MatmulPlan, problem.desc, PlanPreference(variant="wgmma"), spec_of(None)))
             )
+    serve(taken)
+
+
+def with_block_scales(batch: tuple[int, ...], m: int, n: int, k: int, out: str) -> Problem:
+    """fp8, the scales of a with M innermost and its lines a multiple of 16 bytes apart, those of b for all of the batch."""
+    rng = np.random.default_rng([m, n, k])
+    blocks, pitch = -(-k // 128), -(-m // 4) * 4
+    a, b = (values(rng, (*batch, *s), bp.F32, 1.0).astype(bp.FP8_E4M3.dtype) for s in ((m, k), (n, k)))
+    of_a, of_b = (
+        rng.uniform(0.25, 4.0, s).astype(np.float32) for s in ((*batch, blocks, pitch), (blocks, -(-n // 128)))
+    )
+    given = {"a": a, "b": b.swapaxes(-1, -2), "scale_a": of_a[..., :m].swapaxes(-1, -2), "scale_b": of_b}
+    return Problem(get_op("matmul"), Sample(f"blocks {m}x{n}x{k}", given, {"out_dtype": out}), "cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(900)
+def test_every_tile_with_scales_by_blocks() -> None:
+    """K whole, in parts, and in parts for the last wave; a K that ends within a block; in a batch that shares b's scales."""
+    shapes = (((), 333, 420, 592), ((2,), 130, 136, 4112), ((), 2060, 2040, 4112))
+    problems = [with_block_scales(*shape, "f32") for shape in shapes] + [with_block_scales((), 136, 264, 2048, "bf16")]
+    taken = [(x, admissible(bp.MatmulPlan, x.desc, PlanPreference(variant="wgmma"), spec_of(None))) for x in problems]
+    marks = {mark for _, plans in taken for plan in plans for mark in re.findall(r"\+?[ck]\d", plan.sku.config)}
+    assert marks >= {"c2", "k2", "k4", "k8", "+k8"}
     serve(taken)
 
 

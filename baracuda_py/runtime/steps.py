@@ -97,7 +97,7 @@ class TensorMap:
 class Struct:
     """A C struct passed by value, of arguments laid out as C lays them out."""
 
-    fields: tuple[Ptr | Scratch | Run | Packed | np.generic, ...]
+    fields: tuple[Ptr | Scratch | Run | Packed | TensorMap | np.generic, ...]
 
 
 Arg: TypeAlias = "Ptr | Scratch | Run | Packed | TensorMap | Struct | np.generic"
@@ -176,6 +176,6 @@ def workspace_size(steps: Sequence[Step]) -> int:
 def _flat(args: Sequence[Arg]) -> Iterator[Arg]:
     for arg in args:
         if isinstance(arg, Struct):
-            yield from arg.fields
+            yield from _flat(arg.fields)
         else:
             yield arg.of if isinstance(arg, TensorMap) else arg

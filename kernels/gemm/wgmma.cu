@@ -8,8 +8,8 @@
 // shares one tile: each sums its part of K, sends every other its share of the columns, and adds up its own in rank order.
 // RESIDENT CTAs an SM: short ones, with little to multiply, fill SMs that a single one each would leave idle or wait for.
 // fp8 is summed to 14 bits by the tensor cores (DeepSeek-V3, arXiv:2412.19437, section 3.3.2): where PROMOTED, each slab has
-// sums of its own, which are added up in f32, times the scales of the slab where the operands have them by blocks; these come
-// with the stage, brought by the producer's second warp.
+// sums of its own, which are added up in f32, times the scales of the slab where the operands have them by blocks; A's come with
+// the stage.
 // Layouts: K-major or (16-bit types) MN-major boxes in 128-byte swizzled rows. Edges: TMA reads zeros and clips writes.
 // Epilogue: accumulators are finished in registers and put into two buffers a warpgroup, whence TMA stores them as rows or
 // (16-bit types) columns while the next tile begins, or, where these are ragged, warps do; or they go straight to global memory.
@@ -43,10 +43,6 @@ template <int BM, int BN, int STAGES, bool B_MN, int SCALES> struct Ring {
   __device__ __forceinline__ u32 empty(u32 stage) const { return barriers + stage * 16 + 8; }
   __device__ __forceinline__ u32 scales(u32 stage) const { return barriers + 512 + stage * SCALES; }
 };
-
-__device__ __forceinline__ BatchIndex only(const BatchIndex& b, const u32 (&batched)[3]) {
-  return {{b.at[0] * batched[0], b.at[1] * batched[1], b.at[2] * batched[2]}};
-}
 
 // Boxes of one operand's stage: EXTENT of mn from `mn`, a slab of k from `k`. PARTS CTAs each copy their part into all.
 template <int EXTENT, bool MN_MAJOR, bool BATCHED, int PARTS>
@@ -135,13 +131,14 @@ template <class In, int BM, int BN, int ROWS, int CONSUMERS, int STAGES, int CLU
           class E>
 __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (1 + CONSUMERS), RESIDENT)
     gemm(const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap out_map, const E epilogue,
-         const Raster raster, const Extents extents, const Sums sums) {
+         const Raster raster, const Extents extents, const __grid_constant__ Sums sums) {
   constexpr int BK = SLAB / sizeof(In);
   constexpr int SHARERS = BM / (64 * ROWS);  // consumers of one tile
   constexpr bool BY_TURNS = SHARERS < CONSUMERS;
   constexpr int SCALES = Sums::template STAGED<BM>;
-  constexpr int REGISTERS = 65536 / (128 * (1 + CONSUMERS) * RESIDENT) / 8 * 8;  // at launch
-  constexpr int KEPT = SCALES ? 72 : RESIDENT > 1 ? 24 : 40;                     // by the producer
+  constexpr int REGISTERS = 65536 / (128 * (1 + CONSUMERS) * RESIDENT) / 8 * 8;  // a thread's, at launch
+  constexpr int KEPT = BATCHED ? 56 : 40;  // by the producer
+  static_assert(RESIDENT == 1 || CONSUMERS == 1, "only two consumers and a producer share out registers, all of an SM's");
   extern __shared__ __align__(1024) u8 raw[];
   Ring<BM, BN, STAGES, B_MN, SCALES> ring;
   ring.base = shared_address(raw);
@@ -156,12 +153,15 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
   const u32 consumer = group - 1, sharer = BY_TURNS ? 0 : consumer, turn = BY_TURNS && group > 0 ? consumer : 0;
   const u32 step = gridDim.x / (CLUSTER * SPLIT);
   const u32 first = part * extents.slabs / SPLIT, last = (part + 1) * extents.slabs / SPLIT;
+  u32 at = raster.begin + blockIdx.x / (CLUSTER * SPLIT) + turn * step;
+  Work work = raster.locate(min(at, raster.end - 1));  // half a dozen divisions, while the kernel ahead still runs
+  asm volatile("" : "+r"(work.m), "+r"(work.n));
   if (threadIdx.x == 0) {
     tma::prefetch(a_map);
     tma::prefetch(b_map);
     if constexpr (LEAVE != STRAIGHT) tma::prefetch(out_map);
     for (int s = 0; s < STAGES; ++s) {
-      barrier::init(ring.full(s), SCALES ? 1 + 32 : 1);
+      barrier::init(ring.full(s), 1);
       barrier::init(ring.empty(s), SHARERS * 4 * CLUSTER);
     }
     if constexpr (SPLIT > 1) {
@@ -170,9 +170,6 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
     }
     barrier::fence_init();
   }
-  u32 at = raster.begin + blockIdx.x / (CLUSTER * SPLIT) + turn * step;
-  Work work = raster.locate(min(at, raster.end - 1));  // half a dozen divisions, while the kernel ahead still runs
-  asm volatile("" : "+r"(work.m), "+r"(work.n));
   const auto next_work = [&](u32 apart) {
     at += apart;
     if (at < raster.end) work = raster.locate(at);
@@ -191,25 +188,16 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       for (; at < raster.end; next_work(step)) {
         const i32 row = (work.m * CLUSTER + above) * BM, col = work.n * BN;
         const BatchIndex a_batch = only(work.batch, extents.a_batched), b_batch = only(work.batch, extents.b_batched);
+        typename Sums::Bringer scales(sums, work.batch, row);
         for (u32 block = first; block < last; ++block, cursor.next()) {
           const u32 full = ring.full(cursor.stage);
           barrier::wait(ring.empty(cursor.stage), cursor.parity ^ 1);
           barrier::expect(full, extents.stage_bytes);
           fill<BM, A_MN, BATCHED, 1>(ring.a(cursor.stage), a_map, row, block * BK, a_batch, full, 0);
           fill<BN, B_MN, BATCHED, CLUSTER>(ring.b(cursor.stage), b_map, col, block * BK, b_batch, full, above);
+          scales.template bring<BM, BATCHED>(ring.scales(cursor.stage), block, full);
         }
       }
-    }
-    if constexpr (SCALES > 0) {
-      if (warp == 1)
-        for (; at < raster.end; next_work(step)) {
-          typename Sums::template Bringer<BM> scales(sums, work.batch, (work.m * CLUSTER + above) * BM, work.n * BN, extents.m, first);
-          for (u32 block = first; block < last; ++block, cursor.next()) {
-            barrier::wait(ring.empty(cursor.stage), cursor.parity ^ 1);
-            scales.bring(ring.scales(cursor.stage));
-            barrier::arrive_after_copies(ring.full(cursor.stage));
-          }
-        }
     }
     __syncwarp();
     if constexpr (SPLIT > 1) cluster::arrive();
@@ -251,6 +239,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         static_assert(ROWS == 1 && BN <= 128, "the sums of two slabs take as many registers again, each");
 #pragma unroll
         for (int i = 0; i < BN / 2; ++i) acc[0][i] = 0;
+        typename Sums::Scales scales(sums, work.batch, col, first);
         struct Slab {
           float sums[1][BN / 2];
           typename Sums::Scale scale;
@@ -266,7 +255,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         };
         const auto start = [&](Slab& slab) {
           multiply(slab.sums, false);
-          Sums::template fetch<BM>(slab.scale, ring.scales(cursor.stage), sharer * 64);
+          scales.fetch(slab.scale, ring.scales(cursor.stage), sharer * 64);
         };
         const auto exchange = [&](Slab& now, Slab& earlier) {
           start(now);

@@ -4,6 +4,11 @@
 
 struct BatchIndex { u32 at[3]; };
 
+// The index of a matrix of an operand that has (1) or is broadcast along (0) each batch axis.
+__device__ __forceinline__ BatchIndex only(const BatchIndex& b, const u32 (&batched)[3]) {
+  return {{b.at[0] * batched[0], b.at[1] * batched[1], b.at[2] * batched[2]}};
+}
+
 // The two inner batch extents; the outer one is what is left.
 struct Batch {
   u32 extent1, extent2;

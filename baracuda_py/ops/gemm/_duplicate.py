@@ -12,7 +12,7 @@ from ...runtime.steps import Kernel, Launch, Ptr, Scratch, Struct
 from ...tensor.axes import merge_axes, span
 from .._launch import THREADS, divisor, index_scalar, index_type, pack_dims
 
-__all__ = ["WORD", "Duplicate", "copy_step", "places"]
+__all__ = ["WORD", "Duplicate", "copy_steps", "places"]
 
 WORD = 16  # bytes that TMA wants lines on multiples of
 LINE = 128  # bytes of a cache line, on which long lines lie
@@ -168,13 +168,18 @@ def places(copies: tuple[Duplicate, ...]) -> dict[str, Scratch]:
     return found
 
 
-def copy_step(copies: tuple[Duplicate, ...]) -> Launch:
-    """One launch for all of them."""
+def copy_steps(copies: tuple[Duplicate, ...]) -> tuple[Launch, ...]:
+    """A launch for every two of them."""
     to = places(copies)
-    first, last = copies[0], copies[-1]
+    pairs = (copies[i : i + 2] for i in range(0, len(copies), 2))
+    return tuple(_copy_step(pair[0], pair[-1], to) for pair in pairs)
+
+
+def _copy_step(first: Duplicate, last: Duplicate, to: dict[str, Scratch]) -> Launch:
+    """One launch for both, or for the same one."""
     return Launch(
         Kernel("gemm/pad.cu", f"pad<{first.entry}, {last.entry}>"),
-        (sum(x.ctas for x in copies), 1, 1),
+        (first.ctas + (last.ctas if last is not first else 0), 1, 1),
         (THREADS, 1, 1),
         (first.struct(to[first.operand]), last.struct(to[last.operand]), np.uint32(first.ctas)),
         overlapped=True,

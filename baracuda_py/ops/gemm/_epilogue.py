@@ -9,7 +9,7 @@ from ...types import Activation, ElementKind
 from ._problem import ADDENDS, BATCH_RANK, Gemm, Matrix
 from ._scales import SCALES
 
-__all__ = ["batch_struct", "epilogue_args", "epilogue_type", "scale_args", "walk"]
+__all__ = ["batch_struct", "epilogue_args", "epilogue_type", "walk"]
 
 _NOWHERE = Matrix("", ElementKind.U8, 0, 0, (), 16)
 
@@ -63,11 +63,11 @@ def epilogue_args(gemm: Gemm) -> Struct:
     present = [gemm.addends.get(name) for name in ADDENDS]
     pointers = [Ptr(gemm.out.operand), *(Ptr(x.operand) if x else Packed(bytes(8)) for x in present)]
     walks = [walk(x or _NOWHERE) for x in (gemm.out, *present)]
-    scales = scale_args(gemm) if _by_lines(gemm) else ()
+    scales = _scale_args(gemm) if _by_lines(gemm) else ()
     return Struct((*pointers, Run("alpha", scalar), Run("beta", scalar), *walks, *scales))
 
 
-def scale_args(gemm: Gemm) -> tuple[Ptr | Packed, ...]:
+def _scale_args(gemm: Gemm) -> tuple[Ptr | Packed, ...]:
     """Pointers and walks of both scales, null where one is absent."""
     present = [gemm.scales.get(name) for name in SCALES]
     return (*(Ptr(x.operand) if x else Packed(bytes(8)) for x in present), *(walk(x or _NOWHERE) for x in present))

@@ -164,6 +164,8 @@ class Gemv(Candidate[Any]):
     backend = BackendKind.BESPOKE
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        if not (admissible := admitted(desc, self.variant, MATHS)):
+            return admissible
         gemm = _oriented(desc)
         if gemm.m > TOKENS[-1]:
             return no(
@@ -173,8 +175,8 @@ class Gemv(Candidate[Any]):
             return no("the result is empty")
         if gemm.batches > _MOST_MATRICES:
             return no(f"{gemm.batches} matrices, and a launch has room for {_MOST_MATRICES}", "variant='simt'")
-        if not (admissible := admitted(desc, self.variant, MATHS) and countable(gemm, 31)):
-            return admissible
+        if not (counted := countable(gemm, 31)):
+            return counted
         return launchable(max(shape.groups(gemm.n) for shape in _shapes(gemm, device)))
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Shape]:

@@ -1,8 +1,8 @@
 """wgmma_padded: wgmma over copies of the operands that it cannot take as they lie (kernels/gemm/pad.cu).
 
 One launch copies a or b, or both, into the plan's scratch, each line on a multiple of 16 bytes: line for line, or turned so
-that K runs along lines where the element is multiplied no other way. wgmma's own lowering serves the problem so described. A
-broadcast batch axis is copied once. The sums are wgmma's.
+that K runs along lines where the element is multiplied no other way. Block scales of a are turned so that M does. wgmma's own
+lowering serves the problem so described. A broadcast batch axis is copied once. The sums are wgmma's.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 from ...plan.candidate import Candidate, Cost, Feasibility, no
 from ...plan.descriptor import Layout
-from ...runtime.steps import Arg, Ptr, Step, TensorMap
+from ...runtime.steps import Ptr, Step, Struct, TensorMap
 from ...types import DeviceSpec, PrecisionGuarantee
 from .._launch import overlapped_overhead
 from ._checks import fixed
-from ._duplicate import WORD, Duplicate, copy_step, places
-from ._tma import either_major, taken
+from ._duplicate import WORD, Duplicate, copy_steps, places
+from ._tma import either_major, scales_map, taken
 from ._wgmma import Wgmma
 from ._wgmma_launch import launches
 from ._wgmma_tile import Tile
@@ -46,13 +46,15 @@ def duplicates(desc: Any) -> tuple[Duplicate, ...]:
     gemm = desc.gemm
     lines = ((gemm.a, gemm.m), (gemm.b.mT, gemm.n))
     names = sorted(x.operand for x, mn in lines if taken(x, mn, gemm.k) is None)
+    if gemm.blocked and scales_map(gemm, 1) is None:
+        names.append("scale_a")
     return tuple(_duplicate(name, desc.layout(name)) for name in names)
 
 
 def _duplicate(name: str, source: Layout) -> Duplicate:
     rank = len(source.shape)
-    along_k = rank - 1 if name == "a" or rank == 1 else rank - 2
-    return Duplicate.of(name, source, None if either_major(source.element) else along_k)
+    along = rank - 1 if name == "a" or rank == 1 else rank - 2  # K; of scales M
+    return Duplicate.of(name, source, None if either_major(source.element) else along)
 
 
 @lru_cache(maxsize=256)
@@ -86,7 +88,8 @@ class WgmmaPadded(Candidate[Any]):
         read, written = (sum(getattr(x, what) for x in duplicates(desc)) for what in ("useful", "nbytes"))
         # What L2 keeps of the copies is on its way to memory while the product begins, and is not read from there.
         kept = min(written, device.l2_bytes // 2)
-        seconds = overlapped_overhead(device) + LATENCY + (read + written - kept / 2) / device.bandwidth
+        steps = -(-len(duplicates(desc)) // 2)
+        seconds = steps * (overlapped_overhead(device) + LATENCY) + (read + written - kept / 2) / device.bandwidth
         limit = product.limit if product.seconds > seconds else "bandwidth"
         return Cost(product.bytes + read + written, product.flops, product.seconds + seconds, limit)
 
@@ -97,10 +100,10 @@ class WgmmaPadded(Candidate[Any]):
         copies = duplicates(desc)
         to = places(copies)
 
-        def moved(arg: Arg) -> Arg:
+        def moved(arg: Any) -> Any:
             if isinstance(arg, TensorMap) and isinstance(arg.of, Ptr):
                 return replace(arg, of=to.get(arg.of.operand, arg.of))
-            return arg
+            return Struct(tuple(map(moved, arg.fields))) if isinstance(arg, Struct) else arg
 
         product = launches(padded(desc), device, config.tile)
-        return copy_step(copies), *(replace(step, args=tuple(map(moved, step.args))) for step in product)
+        return *copy_steps(copies), *(replace(step, args=tuple(map(moved, step.args))) for step in product)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from ...runtime.steps import Ptr, Scratch, TensorMap
 from ...types import ElementKind
 from ._problem import BATCH_RANK, Gemm, Matrix
+from ._scales import BLOCK
 
-__all__ = ["ELEMENTS", "SLAB", "View", "either_major", "leave_of", "out_map", "taken", "view_of"]
+__all__ = ["ELEMENTS", "SLAB", "View", "either_major", "leave_of", "out_map", "scales_map", "taken", "view_of"]
 
 SLAB = 128  # bytes of K a stage, one swizzled row
 # How PTX names the element, and how TMA reads it: TF32 rounds to nearest where the tensor core would truncate.
@@ -91,6 +92,15 @@ def taken(x: Matrix, mn: int, k: int) -> View | None:
     """The operand [mn, k] as wgmma can take it, or None."""
     view = view_of(x, mn, k)
     return view if view is not None and (not view.mn_major or either_major(x.element)) else None
+
+
+def scales_map(gemm: Gemm, rows: int) -> TensorMap | None:
+    """The map of A's block scales whose boxes are those of `rows` rows and one block of K; None where rows do not lie side by
+    side, in lines on multiples of 16 bytes."""
+    x, blocks = gemm.scales["scale_a"], -(-gemm.k // BLOCK)
+    if (x.row != 1 and gemm.m > 1) or not _pitched(x, x.col, blocks):
+        return None
+    return _tensor_map(x, "float32", Ptr(x.operand), gemm.m, blocks, x.col, gemm.batch, (rows, 1), 0)
 
 
 def leave_of(gemm: Gemm) -> str:

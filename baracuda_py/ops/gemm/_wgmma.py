@@ -13,7 +13,7 @@ from ._checks import admitted, countable, extent_limit
 from ._guarantee import TRUNCATED, guarantee_of, narrow_additions
 from ._problem import Gemm
 from ._scales import BLOCK
-from ._tma import SLAB, taken, view_of
+from ._tma import SLAB, scales_map, taken, view_of
 from ._wgmma_cost import cost_of
 from ._wgmma_launch import launches, promoted
 from ._wgmma_tile import LEAST_STAGES, MENU, Tile, clusters_at_once, oriented, ring_of, slabs_of, tail_of, tiles_of
@@ -57,6 +57,11 @@ class Wgmma(Candidate[Any]):
             )
         if gemm.blocked and any(x.operand != name[-1] for name, x in (("scale_a", gemm.a), ("scale_b", gemm.b))):
             return no("the scales of 128 x 128 blocks go with the result's columns", "a row-major out")
+        if gemm.blocked and scales_map(gemm, 1) is None:
+            return no(
+                "scale_a's rows do not lie side by side, in lines on multiples of 16 bytes",
+                "a scale_a with M innermost, in lines of a multiple of 4",
+            )
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterator[Tile]:
@@ -64,7 +69,7 @@ class Wgmma(Candidate[Any]):
             gemm = oriented(desc, tile)
             if promoted(desc) and (tile.rows > 1 or tile.bn > 128):
                 continue  # the sums of two slabs need as many registers again, each
-            if gemm.blocked and (tile.swapped or tile.split > 1 or BLOCK % tile.bn):
+            if gemm.blocked and (tile.swapped or BLOCK % tile.bn):
                 continue
             b = view_of(gemm.b.mT, gemm.n, gemm.k)
             assert b is not None

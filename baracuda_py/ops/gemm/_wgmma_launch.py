@@ -9,9 +9,9 @@ from typing import Any
 
 from ...runtime.steps import Kernel, Launch, Packed, Ptr, Struct
 from ...types import DeviceSpec, ElementKind, MathPrecision
-from ._epilogue import batch_struct, epilogue_args, epilogue_type, scale_args
-from ._problem import BATCH_RANK, Gemm
-from ._tma import ELEMENTS, SLAB, leave_of, out_map, view_of
+from ._epilogue import batch_struct, epilogue_args, epilogue_type, walk
+from ._problem import BATCH_RANK, Gemm, Matrix
+from ._tma import ELEMENTS, SLAB, leave_of, out_map, scales_map, view_of
 from ._wgmma_tile import STEP, Tile, band_of, clusters_at_once, oriented, ring_of, slabs_of
 
 __all__ = ["Raster", "launches", "promoted"]
@@ -41,11 +41,19 @@ def promoted(desc: Any) -> bool:
     return bool(desc.precision is MathPrecision.FP8)
 
 
-def _sums(gemm: Gemm, desc: Any) -> tuple[str, Struct]:
+def _sums(gemm: Gemm, desc: Any, tile: Tile) -> tuple[str, Struct]:
     """How slabs are summed: the C++ type and its struct. Mirrors kernels/include/sums.cuh."""
     if gemm.blocked:
-        return "BlockScaled", Struct(scale_args(gemm))
+        of_a, of_b = scales_map(gemm, tile.bm), gemm.scales["scale_b"]
+        assert of_a is not None
+        batched = _batched(gemm, gemm.scales["scale_a"])
+        return "BlockScaled", Struct((of_a, Ptr(of_b.operand), walk(of_b), Packed(struct.pack("<3I", *batched), 4)))
     return "Promoted" if promoted(desc) else "Accumulated", Struct((Packed(bytes(1), 1),))
+
+
+def _batched(gemm: Gemm, x: Matrix) -> list[int]:
+    """Of each batch axis, 1 where `x` has it and 0 where it is broadcast."""
+    return [*(0,) * (BATCH_RANK - len(gemm.batch)), *(int(s != 0) for s in x.batch)]
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ def _launch(desc: Any, gemm: Gemm, tile: Tile, raster: Raster, device: DeviceSpe
     leave = leave_of(gemm)
     result = out_map(gemm, tile.bn // tile.split, leave)
     stages, shared_bytes = ring_of(gemm, tile)
-    sums, sums_args = _sums(gemm, desc)
+    sums, sums_args = _sums(gemm, desc, tile)
     sizes = (tile.bm, tile.bn, tile.rows, tile.consumers, stages, tile.cluster, tile.split, tile.resident)
     flags = map(_flag, (a.mn_major, b.mn_major, bool(gemm.batch)))
     entry = (
@@ -99,10 +107,9 @@ def _launch(desc: Any, gemm: Gemm, tile: Tile, raster: Raster, device: DeviceSpe
     )
     prelude = product_text(tile.bn, gemm.a.element, gemm.b.element, a.mn_major, b.mn_major)
     part = tile.bn // tile.cluster
-    arriving = (a.rows(tile.bm) + tile.cluster * b.rows(part)) * SLAB
+    arriving = (a.rows(tile.bm) + tile.cluster * b.rows(part)) * SLAB + (tile.bm * 4 if gemm.blocked else 0)
     order = struct.pack("<5I", *astuple(raster)) + batch_struct(gemm).data
-    fill = (0,) * (BATCH_RANK - len(gemm.batch))
-    batched = [*fill, *(int(s != 0) for s in gemm.a.batch), *fill, *(int(s != 0) for s in gemm.b.batch)]
+    batched = [*_batched(gemm, gemm.a), *_batched(gemm, gemm.b)]
     clusters = raster.end - raster.begin
     if tile.split == 1:
         clusters = min(clusters, clusters_at_once(device, tile))

@@ -77,8 +77,11 @@ SPLITS = tuple(
     for k in (2, 4, 8)
     if t.bn // k >= 16  # columns that each of them finishes
 )  # fmt: skip
-# Where a tile an SM would leave some SMs idle.
-SHORT = (Tile(64, 32, 1, 1, split=2, resident=3), Tile(64, 64, 1, 1, split=2, resident=2))
+# Where a tile an SM would leave some SMs idle, or, for few tokens, where the next kernel gets ready beside this one.
+SHORT = (
+    Tile(64, 32, 1, 1, split=2, resident=3), Tile(64, 64, 1, 1, split=2, resident=2),
+    Tile(64, 16, 1, 1, cluster=2, resident=2),
+)  # fmt: skip
 MENU = tuple(replace(t, swapped=s) for t in (*TILES, *SPLITS, *SHORT) for s in (False, True))
 
 
@@ -109,22 +112,24 @@ def ring_of(gemm: Gemm, tile: Tile) -> tuple[int, int]:
     b = view_of(gemm.b.mT, gemm.n, gemm.k)
     assert b is not None
     stage = (tile.bm + (-(-tile.bn // 64) * 64 if b.mn_major else tile.bn)) * SLAB
-    stage += tile.bm * 4 + 16 if gemm.blocked else 0  # its scales: sums.cuh's STAGED
+    scales = tile.bm * 4 if gemm.blocked else 0  # a stage's: sums.cuh's STAGED
     staged = 0 if leave_of(gemm) == "STRAIGHT" else STAGING * tile.consumers
     room = ((SHARED + RESERVED) // tile.resident - RESERVED) // 128 * 128 - SLACK
     if tile.split == 1:
-        stages = min(MOST_STAGES, (room - staged) // stage)
-        return stages, stages * stage + staged + SLACK
-    mail = tile.bm * tile.bn * 4 * (tile.split - 1) // tile.split
-    stages = min(MOST_STAGES, room // stage) if mail + staged <= room else 0
-    return stages, max(stages * stage, mail + staged) + SLACK
+        stages = min(MOST_STAGES, (room - staged) // (stage + scales))
+        return stages, stages * (stage + scales) + staged + SLACK
+    afterwards = tile.bm * tile.bn * 4 * (tile.split - 1) // tile.split + staged
+    stages = min(MOST_STAGES, room // (stage + scales))
+    if scales:
+        stages = min(stages, max(0, room - afterwards) // scales)
+    return (stages if afterwards <= room else 0), max(stages * stage, afterwards) + stages * scales + SLACK
 
 
 def tail_of(gemm: Gemm, tile: Tile, device: DeviceSpec) -> int:
     """Into how many parts K can be split for the tiles of the last wave, so that all SMs work on them; 0 where it does not pay
     to try."""
     whole, rest = divmod(tiles_of(gemm, tile), clusters_at_once(device, tile))
-    if tile.split > 1 or gemm.blocked or whole < LEAST_WAVES or not rest:
+    if tile.split > 1 or whole < LEAST_WAVES or not rest:
         return 0
     most = 32 if tile.bm == 64 else 96  # columns of a second share of the sums that there are registers for
     for parts in (8, 4, 2):
