@@ -305,5 +305,6 @@ def test_split_last_waves_with_epilogues_and_in_other_layouts() -> None:
     for problem, plans in taken:
         problem.plan = plans[0]
         assert problem.plan.capture_safe
+        problem.reset()
         with named(problem.sample.label):
             graph(problem)

@@ -81,7 +81,9 @@ class WgmmaPadded(Candidate[Any]):
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterator[Padding]:
         copied = tuple(map(str, duplicates(desc)))
-        return (Padding(tile, copied) for tile in self._product.configs(padded(desc), device))
+        # Several CTAs an SM would begin beside the copies and take the room of those CTAs that still have to copy.
+        tiles = (tile for tile in self._product.configs(padded(desc), device) if tile.resident == 1)
+        return (Padding(tile, copied) for tile in tiles)
 
     def cost(self, desc: Any, device: DeviceSpec, config: Padding) -> Cost:
         product = self._product.cost(padded(desc), device, config.tile)

@@ -82,7 +82,7 @@ SHORT = (
     Tile(64, 32, 1, 1, split=2, resident=3), Tile(64, 64, 1, 1, split=2, resident=2),
     Tile(64, 16, 1, 1, cluster=2, resident=2),
 )  # fmt: skip
-MENU = tuple(replace(t, swapped=s) for t in (*TILES, *SPLITS, *SHORT) for s in (False, True))
+MENU = tuple(replace(t, swapped=s) for t in (*SHORT, *TILES, *SPLITS) for s in (False, True))
 
 
 def oriented(desc: Any, tile: Tile) -> Gemm:
