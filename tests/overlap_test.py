@@ -28,6 +28,7 @@ OVERLAPPING = {
             out_element="bf16",
             b_strides=(1, 512),
             scale_a_shape=(512, 4),
+            scale_a_strides=(1, 512),
             scale_b_shape=(4, 4),
             scale_a_element="f32",
             scale_b_element="f32",
