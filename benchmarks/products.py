@@ -74,7 +74,8 @@ class Product:
 
     def _scale_shapes(self) -> dict[str, tuple[int, int]]:
         if self.scales == "blocks":
-            return {"scale_a": (self.m, self.k // BLOCK), "scale_b": (self.k // BLOCK, self.n // BLOCK)}
+            blocks = -(-self.k // BLOCK)
+            return {"scale_a": (self.m, blocks), "scale_b": (blocks, -(-self.n // BLOCK))}
         return {"scale_a": (1, 1), "scale_b": (1, 1)} if self.scales else {}
 
     def operands(self, kit: Kit) -> Operands:

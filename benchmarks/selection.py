@@ -110,7 +110,7 @@ def _worst_line(record: Record) -> str:
 
 def predicted(records: Iterable[Record], device: Any) -> list[Record]:
     """The same times, with what the present costs predict for each candidate and what `select` now takes; candidates that
-    are on no menu any more are left out."""
+    are on no menu any more are put aside as "withdrawn"."""
     from baracuda_py import MatmulPlan
     from baracuda_py.plan.tune import admissible
 
@@ -123,10 +123,18 @@ def predicted(records: Iterable[Record], device: Any) -> list[Record]:
             for p in admissible(MatmulPlan, desc, _preference(None), device)
         }
         chosen = MatmulPlan.select(desc, device=device)
-        present = [t for t in record["timed"] if (t["variant"], t["config"]) in plans]
-        timed = [t | {"predicted_us": plans[t["variant"], t["config"]]} for t in present]
+        timed, withdrawn = [], []
+        for t in (*record["timed"], *record.get("withdrawn", ())):
+            if (us := plans.get((t["variant"], t["config"]))) is None:
+                withdrawn.append(t)
+            else:
+                timed.append(t | {"predicted_us": us})
         selected = {"variant": chosen.sku.variant, "config": chosen.sku.config, "provenance": chosen.provenance}
-        again.append(record | {"timed": timed, "selected": selected, "predicted_us": chosen.cost.seconds * 1e6})
+        again.append(
+            {k: v for k, v in record.items() if k != "withdrawn"}
+            | {"timed": timed, "selected": selected, "predicted_us": chosen.cost.seconds * 1e6}
+            | ({"withdrawn": withdrawn} if withdrawn else {})
+        )
     return again
 
 

@@ -212,6 +212,7 @@ BLOCKED: dict[str, tuple[dict[str, Array], tuple[str, ...]]] = {
     "misaligned": (blocked(72, 144, 384, numbers(3, 72, offset=1).T), ("scale_a",)),
     "repeated": (blocked(72, 144, 384, np.broadcast_to(numbers(3), (72, 3))), ("scale_a turned",)),
     "one row": (blocked(1, 144, 384, numbers(1, 3)), ("scale_a",)),
+    "one number": (blocked(1, 144, 128, numbers(1, offset=1).reshape(())), ("scale_a",)),
     "three copies": (
         blocked(72, 144, 384, numbers(72, 3), a=odd(384, 72, kind=bp.FP8_E4M3).T, b=odd(384, 144, kind=bp.FP8_E4M3)),
         ("a turned", "b turned", "scale_a turned"),

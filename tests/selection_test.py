@@ -183,8 +183,11 @@ def test_predictions_are_those_of_the_present_costs(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(tuned, "shipped_path", lambda _device: tmp_path / "none.json")
     monkeypatch.setenv("BARACUDA_CACHE_DIR", str(tmp_path / "cache"))
     record, plans = sweep_record(slowest_first=True)
-    stale = record | {"timed": [t | {"predicted_us": 1e9} for t in record["timed"]], "selected": {"variant": "gone"}}
+    gone = {"variant": "wgmma", "config": "96x96", "backend": "bespoke", "sources": "", "predicted_us": 1.0, "us": 1e-3}
+    timed = [t | {"predicted_us": 1e9} for t in record["timed"]]
+    stale = record | {"timed": [gone, *timed], "selected": {"variant": "gone"}}
     (again,) = predicted([stale], H200)
+    assert again["withdrawn"] == [gone] and predicted([again], H200) == [again]
     assert [t["predicted_us"] for t in again["timed"]] == [p.cost.seconds * 1e6 for p in plans]
     assert [t["us"] for t in again["timed"]] == [t["us"] for t in record["timed"]]
     chosen = bp.MatmulPlan.select(SQUARE.product.descriptor(), device=H200)

@@ -19,7 +19,7 @@ from baracuda_py.ops.gemm._wgmma_tile import Tile
 from baracuda_py.plan import get_op
 from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.device import spec_of
-from baracuda_py.runtime.steps import Launch, Packed, TensorMap
+from baracuda_py.runtime.steps import Launch, Packed, Struct, TensorMap
 from baracuda_py.samples import Sample
 from baracuda_py.samples.sample import values
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
@@ -98,26 +98,55 @@ def stages_of(step: Launch) -> int:
     return int(step.kernel.entry.split(", ")[5])
 
 
-def test_scales_by_blocks_have_their_place_in_the_ring() -> None:
-    m, n, k = 1024, 4224, 4096
-    scaled = {
-        "scale_a_shape": (m, k // 128), "scale_b_shape": (k // 128, n // 128), "scale_a_element": "f32",
-        "scale_b_element": "f32", "scale_a_strides": (1, m),
-    }  # fmt: skip
-    plain, blocked = (
-        bp.MatmulDescriptor(
-            (m, k), (k, n), "fp8_e4m3", "fp8_e4m3", out_element="bf16", b_strides=(1, k), **o
-        ).canonical()
-        for o in ({}, scaled)
-    )
+def in_blocks(m: int, n: int, k: int, batch: tuple[int, ...] = (), **fields: Any) -> Any:
+    """fp8 with scales by blocks, those of a with M innermost."""
+    a, b = ((*batch, m, k), (*batch, k, n))
+    strides = {"b_strides": (*(n * k for _ in batch), 1, k), "scale_a_strides": (1, -(-m // 4) * 4)}
+    scales = {"scale_a_shape": (m, -(-k // 128)), "scale_b_shape": (-(-k // 128), -(-n // 128))}
+    elements = {"out_element": "bf16", "scale_a_element": "f32", "scale_b_element": "f32"}
+    return bp.MatmulDescriptor(a, b, "fp8_e4m3", "fp8_e4m3", **(strides | scales | elements | fields)).canonical()
+
+
+@pytest.mark.parametrize(
+    ("shape", "marks"),
+    [((1024, 4224, 4096), {"c2"}), ((136, 264, 4096), {"k2", "k4", "k8"}), ((8192, 8192, 8192), {"+k8"})],
+)
+def test_scales_by_blocks_have_their_place_in_the_ring(shape: tuple[int, int, int], marks: set[str]) -> None:
+    m, n, k = shape
+    plain = bp.MatmulDescriptor(
+        (m, k), (k, n), "fp8_e4m3", "fp8_e4m3", out_element="bf16", b_strides=(1, k)
+    ).canonical()
+    blocked = in_blocks(m, n, k)
     tiles = list(Wgmma().configs(blocked, H200))
-    assert tiles
+    assert marks <= {mark for tile in tiles for mark in re.findall(r"\+?[ck]\d", str(tile))}
     for tile in tiles:
-        for without, having in zip(launches(plain, H200, tile), launches(blocked, H200, tile)):
+        for without, having in zip(launches(plain, H200, tile), launches(blocked, H200, tile), strict=True):
             stages = stages_of(having)
             assert 2 <= stages <= stages_of(without) and having.shared_bytes <= H200.shared_bytes
             if stages == stages_of(without):  # a float a row of the tile
                 assert having.shared_bytes - without.shared_bytes == stages * tile.bm * 4
+
+
+@pytest.mark.parametrize(
+    ("batch", "shape", "flags"),
+    [
+        ((), (96, 4), (0, 0, 0)),
+        ((6,), (96, 4), (0, 0, 0)),
+        ((6,), (6, 96, 4), (0, 0, 1)),
+        ((2, 3), (2, 1, 96, 4), (0, 1, 0)),
+    ],
+)
+def test_scales_that_a_batch_shares_are_not_stepped_along_it(batch: Any, shape: Any, flags: Any) -> None:
+    steps = tuple(96 * 4 if extent > 1 else 0 for extent in shape[:-2])
+    desc = in_blocks(96, 80, 512, batch, scale_a_shape=shape, scale_a_strides=(*steps, 1, 96))
+    (step, *_) = launches(desc, H200, next(iter(Wgmma().configs(desc, H200))))
+    (scales,) = (x for x in step.args if isinstance(x, Struct) and isinstance(x.fields[0], TensorMap))
+    of_a, *_, batched = scales.fields
+    assert isinstance(of_a, TensorMap) and isinstance(batched, Packed)
+    assert struct.unpack("<3I", batched.data) == flags
+    axes = (1, 1, 1, *batch)[-3:]
+    walked = tuple(extent if flag else 1 for extent, flag in zip(axes, flags))[::-1]
+    assert of_a.shape == (96, 4, *(walked if batch else ()))
 
 
 def visited(step: Launch, tile: Tile) -> Counter[tuple[int, int, int]]:
@@ -238,13 +267,16 @@ def test_every_tile_s_f32_result(kind: ElementKind) -> None:
     serve(taken)
 
 
-def with_block_scales(batch: tuple[int, ...], m: int, n: int, k: int, out: str) -> Problem:
-    """fp8, the scales of a with M innermost and its lines a multiple of 16 bytes apart, those of b for all of the batch."""
+def with_block_scales(
+    batch: tuple[int, ...], m: int, n: int, k: int, out: str, of_batch: tuple[int, ...] | None = None
+) -> Problem:
+    """fp8, the scales of a (of the batch, or of `of_batch`) with M innermost and lines a multiple of 16 bytes apart, those of b
+    for all of the batch."""
     rng = np.random.default_rng([m, n, k])
-    blocks, pitch = -(-k // 128), -(-m // 4) * 4
+    blocks, pitch, lead = -(-k // 128), -(-m // 4) * 4, batch if of_batch is None else of_batch
     a, b = (values(rng, (*batch, *s), bp.F32, 1.0).astype(bp.FP8_E4M3.dtype) for s in ((m, k), (n, k)))
     of_a, of_b = (
-        rng.uniform(0.25, 4.0, s).astype(np.float32) for s in ((*batch, blocks, pitch), (blocks, -(-n // 128)))
+        rng.uniform(0.25, 4.0, s).astype(np.float32) for s in ((*lead, blocks, pitch), (blocks, -(-n // 128)))
     )
     given = {"a": a, "b": b.swapaxes(-1, -2), "scale_a": of_a[..., :m].swapaxes(-1, -2), "scale_b": of_b}
     return Problem(get_op("matmul"), Sample(f"blocks {m}x{n}x{k}", given, {"out_dtype": out}), "cuda")
@@ -256,6 +288,7 @@ def test_every_tile_with_scales_by_blocks() -> None:
     """K whole, in parts, and in parts for the last wave; a K that ends within a block; in a batch that shares b's scales."""
     shapes = (((), 333, 420, 592), ((2,), 130, 136, 4112), ((), 2060, 2040, 4112))
     problems = [with_block_scales(*shape, "f32") for shape in shapes] + [with_block_scales((), 136, 264, 2048, "bf16")]
+    problems += [with_block_scales((2, 3), 70, 136, 640, "f32", lead) for lead in ((), (2, 1))]
     taken = [(x, admissible(bp.MatmulPlan, x.desc, PlanPreference(variant="wgmma"), spec_of(None))) for x in problems]
     marks = {mark for _, plans in taken for plan in plans for mark in re.findall(r"\+?[ck]\d", plan.sku.config)}
     assert marks >= {"c2", "k2", "k4", "k8", "+k8"}

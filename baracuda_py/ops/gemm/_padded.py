@@ -1,7 +1,7 @@
 """wgmma_padded: wgmma over copies of the operands that it cannot take as they lie (kernels/gemm/pad.cu).
 
-One launch copies a or b, or both, into the plan's scratch, each line on a multiple of 16 bytes: line for line, or turned so
-that K runs along lines where the element is multiplied no other way. Block scales of a are turned so that M does. wgmma's own
+A launch copies one or two of a, b and scale_a into the plan's scratch, each line on a multiple of 16 bytes: line for line, or
+turned so that K runs along lines where the element is multiplied no other way, and along those of block scales M. wgmma's own
 lowering serves the problem so described. A broadcast batch axis is copied once. The sums are wgmma's.
 """
 
@@ -52,6 +52,8 @@ def duplicates(desc: Any) -> tuple[Duplicate, ...]:
 
 
 def _duplicate(name: str, source: Layout) -> Duplicate:
+    if not source.shape:  # one scale
+        source = source._replace(shape=(1,), strides=(1,))
     rank = len(source.shape)
     along = rank - 1 if name == "a" or rank == 1 else rank - 2  # K; of scales M
     return Duplicate.of(name, source, None if either_major(source.element) else along)
@@ -62,7 +64,8 @@ def padded(desc: Any) -> Any:
     """The problem of the copies."""
     changed: dict[str, Any] = {}
     for x in duplicates(desc):
-        changed |= {f"{x.operand}_strides": x.strides, f"{x.operand}_align": WORD}
+        rank = len(desc.layout(x.operand).shape)
+        changed |= {f"{x.operand}_strides": x.strides[:rank], f"{x.operand}_align": WORD}
     return replace(desc, **changed)
 
 
@@ -76,12 +79,12 @@ class WgmmaPadded(Candidate[Any]):
         if not (admissible := self._product.supports(padded(desc), device)):
             return admissible
         if not duplicates(desc):
-            return no("no operand needs a copy: both are taken as they lie", f'variant="{self._product.variant}"')
+            return no("no operand needs a copy: all are taken as they lie", f'variant="{self._product.variant}"')
         return admissible
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterator[Padding]:
         copied = tuple(map(str, duplicates(desc)))
-        # Several CTAs an SM would begin beside the copies and take the room of those CTAs that still have to copy.
+        # Tiles of several CTAs an SM were measured behind the others, up to twice as slow, where copies run ahead of them.
         tiles = (tile for tile in self._product.configs(padded(desc), device) if tile.resident == 1)
         return (Padding(tile, copied) for tile in tiles)
 

@@ -60,7 +60,7 @@ class Wgmma(Candidate[Any]):
         if gemm.blocked and scales_map(gemm, 1) is None:
             return no(
                 "scale_a's rows do not lie side by side, in lines on multiples of 16 bytes",
-                "a scale_a with M innermost, in lines of a multiple of 4",
+                "a scale_a with M innermost, aligned to 16 bytes and in lines of a multiple of 4",
             )
         return OK
 

@@ -49,7 +49,7 @@ def cost_of(gemm: Gemm, device: DeviceSpec, tile: Tile) -> Cost:
 def _cycles(gemm: Gemm, tile: Tile, waves: int, device: DeviceSpec) -> tuple[float, str]:
     """What `waves` of tiles take, and what limits them: every slab of K takes the tensor cores, shared memory and L2 of an SM
     some cycles, and every tile and launch adds some."""
-    beside = min(tile.resident, -(-tiles_of(gemm, tile) * tile.split // device.sms))
+    beside = min(tile.resident, -(-tiles_of(gemm, tile) * tile.cluster * tile.split // device.sms))
     slabs = slabs_of(gemm) / tile.split
     staged = (tile.bm + tile.bn) * SLAB
     read = tile.bm // 64 * (SLAB // STEP) * (64 + tile.bn) * STEP  # every instruction reads its operands

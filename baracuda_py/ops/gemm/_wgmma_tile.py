@@ -119,10 +119,8 @@ def ring_of(gemm: Gemm, tile: Tile) -> tuple[int, int]:
         stages = min(MOST_STAGES, (room - staged) // (stage + scales))
         return stages, stages * (stage + scales) + staged + SLACK
     afterwards = tile.bm * tile.bn * 4 * (tile.split - 1) // tile.split + staged
-    stages = min(MOST_STAGES, room // (stage + scales))
-    if scales:
-        stages = min(stages, max(0, room - afterwards) // scales)
-    return (stages if afterwards <= room else 0), max(stages * stage, afterwards) + stages * scales + SLACK
+    stages = min(MOST_STAGES, room // (stage + scales)) if afterwards + MOST_STAGES * scales <= room else 0
+    return stages, max(stages * stage, afterwards) + stages * scales + SLACK
 
 
 def tail_of(gemm: Gemm, tile: Tile, device: DeviceSpec) -> int:

@@ -479,8 +479,8 @@ out_dtype: f16, bf16 or f32 for 16-bit, f32 and fp8 operands; theirs by default,
 math: "tf32" to multiply f32 on tensor cores; strict f32 by default. "fp8_fast" leaves sums of fp8 to the tensor cores, which
 keep 14 bits; by default every 128 of K are added up in f32.
 scale_a, scale_b: f32 scales of fp8 operands: a number each, one a row of a, [M, 1], and a column of b, [1, N], or both by
-blocks, [M, ceil(K/128)] and [ceil(K/128), ceil(N/128)]; scale_a is read as it lies where M is innermost (and its lines on
-multiples of 16 bytes), and else turned by a launch of its own.
+blocks, [M, ceil(K/128)] and [ceil(K/128), ceil(N/128)]; scale_a is read as it lies where M is innermost and its
+lines are on multiples of 16 bytes, and else copied ahead of the product.
 Returns out, [..., M, N]. Raises InvalidProblemError where shapes do not agree or beta has no c, OperandTypeError for a
 dtype that is not taken, OverlapError where out shares memory with an operand in another way.
 """
