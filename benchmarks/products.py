@@ -14,7 +14,6 @@ __all__ = ["SHORT", "Operands", "Product", "plan_of"]
 SHORT = {
     "bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64", "float8_e4m3fn": "fp8_e4m3",
 }  # fmt: skip
-BLOCK = 128
 Operands = dict[str, Any]
 
 
@@ -72,11 +71,13 @@ class Product:
         pitches = (a * itemsize(self.dtype), b * itemsize(self.dtype), self.n * itemsize(self.result))
         return any(p % 16 for p in pitches)
 
-    def _scale_shapes(self) -> dict[str, tuple[int, int]]:
-        if self.scales == "blocks":
-            blocks = -(-self.k // BLOCK)
-            return {"scale_a": (self.m, blocks), "scale_b": (blocks, -(-self.n // BLOCK))}
-        return {"scale_a": (1, 1), "scale_b": (1, 1)} if self.scales else {}
+    def _scale_shapes(self) -> dict[str, tuple[int, ...]]:
+        from baracuda_py.ops.gemm._scales import SCALES, accepted
+
+        if not self.scales:
+            return {}
+        kind = {"tensor": 0, "blocks": 2}[self.scales]
+        return {name: accepted(name, self.m, self.n, self.k)[kind] for name in SCALES}
 
     def operands(self, kit: Kit) -> Operands:
         """Random a and b, and where it is asked for the bias, with an out to be written."""

@@ -5,8 +5,6 @@ What has not changed since `kernels/resources.json` was written is taken from th
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 import baracuda_py as bp
@@ -18,6 +16,7 @@ from baracuda_py.types import DeviceSpec, PlanPreference
 
 from . import resources
 from .resources import ARCHES, SPILLS
+from .wgmma_test import in_blocks
 
 OPS = list(all_ops())
 
@@ -54,13 +53,9 @@ def test_wgmma_s_kernels_do_not_spill_in_a_batch_nor_for_a_split_last_wave(kind:
     """No sample has so many tiles. A batch takes registers of its own, and so do block scales."""
     m, n, k = (700, 3000, 4096) if batch else (8192, 8192, 8192)
     element, _, blocks = kind.partition(" in ")
-    scales: dict[str, Any] = {"scale_a_strides": (1, -(-m // 4) * 4)} if blocks else {}
-    for name, shape in (("scale_a", (m, k // 128)), ("scale_b", (k // 128, -(-n // 128)))) if blocks else ():
-        scales |= {f"{name}_shape": shape, f"{name}_element": "f32"}
     strides = (*(k * n for _ in batch), 1, k)
-    desc = bp.MatmulDescriptor(
-        (*batch, m, k), (*batch, k, n), element, element, b_strides=strides, out_element="bf16", **scales
-    )
+    plain = bp.MatmulDescriptor((*batch, m, k), (*batch, k, n), element, element, b_strides=strides, out_element="bf16")
+    desc = in_blocks(m, n, k, batch) if blocks else plain
     plans = admissible(bp.MatmulPlan, desc, PlanPreference(variant="wgmma"), DeviceSpec.named("h200"))
     steps = {plan.sku.config: plan._steps for plan in plans if batch or "+k" in plan.sku.config}
     assert sum("+k" in config for config in steps) > 4
