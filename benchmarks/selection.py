@@ -160,13 +160,13 @@ def table_entries(records: Iterable[Record], device: Any, provenance: str = "shi
             winner = _best(timed)
             plans = admissible(MatmulPlan, products[record["name"]].descriptor(), _preference(backend), device)
             first = {"variant": plans[0].sku.variant, "config": plans[0].sku.config}
-            known = any(_same(first, t) for t in timed)
-            if known and _model(timed)["us"] <= MARGIN * winner["us"]:
+            held = next((t for t in timed if _same(t, first)), None)
+            if held is not None and held["us"] <= MARGIN * winner["us"]:
                 continue
             for plan in plans:
-                key, held = entry(plan, provenance)
-                if _same(held, winner) and held["sources"] == winner["sources"]:
-                    entries[key] = held
+                key, won = entry(plan, provenance)
+                if _same(won, winner) and won["sources"] == winner["sources"]:
+                    entries[key] = won
     return entries
 
 

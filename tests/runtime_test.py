@@ -66,17 +66,25 @@ def test_the_key_depends_on_everything_that_changes_the_code(monkeypatch: pytest
     assert len(keys) == 5
 
 
-def test_a_source_digest_covers_the_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_digest_covers_the_headers_and_no_comment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "include").mkdir()
     (tmp_path / "a" / "k.cu").write_text('#include "one.cuh"\n')
     (tmp_path / "include" / "one.cuh").write_text('#include "two.cuh"\n')
-    (tmp_path / "include" / "two.cuh").write_text("// first\n")
+    (tmp_path / "include" / "two.cuh").write_text('constexpr int N = 1;  // one\nconstexpr char S[] = "//1";\n')
     monkeypatch.setattr(sources, "kernels_dir", lambda: tmp_path)
     first = sources.Source("a/k.cu")
     assert set(first.headers) == {"one.cuh", "two.cuh"}
-    (tmp_path / "include" / "two.cuh").write_text("// second\n")
-    assert sources.Source("a/k.cu").digest() != first.digest()
+    (tmp_path / "include" / "two.cuh").write_text(
+        '/* more\nwords */\nconstexpr int N = 1;\n\nconstexpr char S[] = "//1";\n'
+    )
+    assert sources.Source("a/k.cu").digest() == first.digest()
+    for other in (
+        'constexpr int N = 2;\nconstexpr char S[] = "//1";\n',
+        'constexpr int N = 1;\nconstexpr char S[] = "//2";\n',
+    ):
+        (tmp_path / "include" / "two.cuh").write_text(other)
+        assert sources.Source("a/k.cu").digest() != first.digest()
     with pytest.raises(bp.CompileError, match=r"gone\.cu cannot be read.*reinstall"):
         sources.Source("a/gone.cu")
 

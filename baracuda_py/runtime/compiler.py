@@ -50,7 +50,7 @@ def _options(kernel_source: Source, arch: str) -> tuple[str, ...]:
 
 
 def entry_key(kernel: Kernel, arch: str) -> str:
-    """The cache key: our text, the name expression, options, arch, NVRTC's and CCCL's versions."""
+    """The cache key: our code, the name expression, options, arch, NVRTC's and CCCL's versions."""
     source = source_of(kernel)
     versions = f"{nvrtc_version()} {cccl_version() if source.system else ''}"
     return cache.key(source.digest(kernel.prelude), kernel.entry, arch, "c++17", versions)

@@ -14,6 +14,7 @@ __all__ = ["Source", "kernels_dir", "source_of"]
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 _SYSTEM = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
+_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
 @lru_cache(maxsize=1)
@@ -39,11 +40,15 @@ class Source:
                 self.headers[name] = text = _read(kernels_dir() / "include" / name)
                 pending += _INCLUDE.findall(text)
                 self.system |= set(_SYSTEM.findall(text))
-        parts = [file, self.text] + [part for item in sorted(self.headers.items()) for part in item]
+        parts = [file, _code(self.text)]
+        parts += [part for name, text in sorted(self.headers.items()) for part in (name, _code(text))]
         self._digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def digest(self, prelude: str = "") -> str:
-        """SHA-256 of our text: the file, the headers it reaches, and the prelude."""
+        """SHA-256 of our code: the file and the headers it reaches, without comments, and the prelude.
+
+        So words about a kernel can be mended, and what was built, tested and measured of it still counts.
+        """
         return hashlib.sha256((self._digest + prelude).encode()).hexdigest()
 
     def program(self, prelude: str = "") -> str:
@@ -59,6 +64,12 @@ def _source(file: str) -> Source:
 def source_of(kernel: Kernel) -> Source:
     """The source of `kernel`; CompileError if its file is missing."""
     return _source(kernel.file)
+
+
+def _code(text: str) -> str:
+    """`text` without comments and blank lines."""
+    bare = _STRING_OR_COMMENT.sub(lambda found: found[0] if found[0].startswith('"') else " ", text)
+    return "\n".join(line.rstrip() for line in bare.splitlines() if line.strip())
 
 
 def _read(path: Path) -> str:

@@ -8,14 +8,15 @@
 // gemv_strips: B lies along n. LANES lanes make up a strip of LANES x V columns, the CTA's other threads go along k, UNROLL
 // neighbouring k's each. A thread's vectors come by cp.async through STAGES slabs of its own in shared memory, so that the bytes
 // in flight hang on neither registers nor the order in which ptxas puts loads: STAGES x UNROLL x 16 bytes a thread (single 16-bit
-// elements, for which there is no such copy, go through a register each).
+// elements, for which there is no such copy, go through a register each). More in flight than 64 KB an SM besides what is being
+// multiplied scatters DRAM's pages (on an H200 128 KB cost 1 to 2 %).
 // Both: threads meet by shuffles and in shared memory. K may be split over CTAs, whose partial products reduce.cu adds up.
 // Bound: bandwidth.
 #include "async_copy.cuh"
 #include "epilogue.cuh"
 #include "overlap.cuh"
 
-constexpr int STAGES = 4;
+constexpr int STAGES = 2;
 extern __shared__ uint4 pool[];  // gemv_strips' slabs, later the partial sums
 
 // The CTA's share of the work: column groups along x, along y the splits of a matrix and then the matrices, so that CTAs that read
@@ -212,19 +213,19 @@ gemv_strips(const T* a, const T* b, Epi epilogue, Walk a_walk, Walk b_walk, Batc
   Acc acc[M * V] = {};
   for (u32 slab = 0, at_k = from_k; at_k < share.k_end; ++slab, at_k += STEP) {
     fetch(slab + STAGES - 1);
+    Acc x[M][UNROLL];  // on their way while the slab is
+#pragma unroll
+    for (int i = 0; i < M; ++i) read_token<Acc, UNROLL, WIDE>(x[i], a + a_walk.at(min(u32(i), m - 1), 0), a_walk.col, at_k, share.k_end);
     await_copies<STAGES - 1>();
     Vec<T, V> w[UNROLL];
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) w[u] = *Slabs::slot(slab, u);
 #pragma unroll
-    for (int i = 0; i < M; ++i) {
-      Acc x[UNROLL];
-      read_token<Acc, UNROLL, WIDE>(x, a + a_walk.at(min(u32(i), m - 1), 0), a_walk.col, at_k, share.k_end);
+    for (int i = 0; i < M; ++i)
 #pragma unroll
       for (int u = 0; u < UNROLL; ++u)
 #pragma unroll
-        for (int v = 0; v < V; ++v) acc[i * V + v] = fma(x[u], convert<Acc>(w[u].at[v]), acc[i * V + v]);
-    }
+        for (int v = 0; v < V; ++v) acc[i * V + v] = fma(x[i][u], convert<Acc>(w[u].at[v]), acc[i * V + v]);
   }
   overlap::release();
 

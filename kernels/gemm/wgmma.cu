@@ -11,9 +11,9 @@
 // sums of its own, which are added up in f32, times the scales of the slab where the operands have them by blocks; A's come with
 // the stage.
 // Layouts: K-major or (16-bit types) MN-major boxes in 128-byte swizzled rows. Edges: TMA reads zeros and clips writes.
-// Epilogue: accumulators are finished in registers and put into two buffers a warpgroup, whence TMA stores them as rows or
+// Epilogue: accumulators are finished in registers and put into buffers of 8 KB at most, two a warpgroup, whence TMA stores them as rows or
 // (16-bit types) columns while the next tile begins, or, where these are ragged, warps do; or they go straight to global memory.
-// Shared memory: STAGES (BM + BN) 128 B and scales, and 16 KB a consumer where not straight. Where K is split, what others send
+// Shared memory: STAGES (BM + BN) 128 B and scales, and a consumer's buffers where not straight. Where K is split, what others send
 // and the results lie where the stages were. Bound: tensor cores; power beyond 2048^3; with few rows DRAM.
 #include "cluster.cuh"
 #include "epilogue.cuh"
@@ -30,7 +30,7 @@ enum Leave { STRAIGHT, ROWS_BY_TMA, COLUMNS_BY_TMA, ROWS_BY_WARPS, COLUMNS_BY_WA
 
 struct Extents {
   u32 m, n, slabs;                   // of K
-  u32 stage_bytes;                   // that arrive: boxes are no larger than the operand
+  u32 stage_bytes;                   // that arrive, fewer than there is room for where an operand is smaller than a tile
   u32 a_batched[3], b_batched[3];    // 0 where an operand is broadcast
 };
 
@@ -89,7 +89,7 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
 #pragma unroll
     for (int i = 0; i < PARTS; ++i) {
       const i64 x = col + i * WIDTH;
-      const u32 buffer = buffers + i % 2 * 8192;
+      const u32 buffer = buffers + i % 2 * staging::BUFFER<Out, BN>;
       Part part;  // before anything waits, so that the epilogue's loads are under way together
 #pragma unroll
       for (int group = 0; group < WIDTH / 8; ++group)
@@ -142,7 +142,8 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
   extern __shared__ __align__(1024) u8 raw[];
   Ring<BM, BN, STAGES, B_MN, SCALES> ring;
   ring.base = shared_address(raw);
-  constexpr u32 PARCEL = BM * BN / SPLIT * 4, MAIL = PARCEL * (SPLIT - 1), STAGED = LEAVE == STRAIGHT ? 0 : CONSUMERS * 16384;
+  constexpr u32 PARCEL = BM * BN / SPLIT * 4, MAIL = PARCEL * (SPLIT - 1);
+  constexpr u32 BUFFERS = LEAVE == STRAIGHT ? 0 : staging::BUFFERS<typename E::Out, BN / SPLIT>, STAGED = CONSUMERS * BUFFERS;
   constexpr u32 IN_FLIGHT = STAGES * decltype(ring)::STAGE, AFTERWARDS = MAIL + STAGED;
   const u32 inbox = ring.base, staging = ring.base + (SPLIT > 1 ? MAIL : IN_FLIGHT);
   ring.barriers = ring.base + (SPLIT == 1 ? IN_FLIGHT + STAGED : IN_FLIGHT > AFTERWARDS ? IN_FLIGHT : AFTERWARDS);
@@ -159,6 +160,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
   if (threadIdx.x == 0) {
     tma::prefetch(a_map);
     tma::prefetch(b_map);
+    sums.prefetch();
     if constexpr (LEAVE != STRAIGHT) tma::prefetch(out_map);
     for (int s = 0; s < STAGES; ++s) {
       barrier::init(ring.full(s), 1);
@@ -195,7 +197,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
           barrier::expect(full, extents.stage_bytes);
           fill<BM, A_MN, BATCHED, 1>(ring.a(cursor.stage), a_map, row, block * BK, a_batch, full, 0);
           fill<BN, B_MN, BATCHED, CLUSTER>(ring.b(cursor.stage), b_map, col, block * BK, b_batch, full, above);
-          scales.template bring<BM, BATCHED>(ring.scales(cursor.stage), block, full);
+          scales.template bring<BATCHED>(ring.scales(cursor.stage), block, full);
         }
       }
     }
@@ -299,7 +301,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       }
 
       const E finishing = epilogue.enter(work.batch);
-      const u32 buffers = staging + consumer * 16384;
+      const u32 buffers = staging + consumer * BUFFERS;
       if constexpr (SPLIT > 1) {
         // Each thread's accumulators travel in fours, thread beside thread; parcels lie in the order of their senders.
         constexpr int SHARE = BN / 2 / SPLIT;

@@ -23,8 +23,6 @@ __device__ __forceinline__ void arrive(u32 b) { asm volatile("mbarrier.arrive.sh
 __device__ __forceinline__ void arrive_in_cluster(u32 b, u32 rank) {
   asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [r]; }" ::"r"(b), "r"(rank) : "memory");
 }
-// An arrival as soon as this thread's cp.async copies so far have come; the barrier's count knows of it.
-__device__ __forceinline__ void arrive_after_copies(u32 b) { asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(b) : "memory"); }
 
 // Waits until the phase of that parity is over. A fresh barrier is in phase 0, and the one before it, of parity 1, is over.
 __device__ __forceinline__ void wait(u32 b, u32 parity) {

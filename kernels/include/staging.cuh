@@ -12,8 +12,11 @@ template <int ROW_BYTES> __device__ __forceinline__ u32 swizzled(u32 row, u32 ch
   return row * ROW_BYTES + (chunk ^ swizzle) * 16;
 }
 
-// The widest part of a tile of BN columns.
+// The widest part of a tile of BN columns, the bytes of its buffer, and those that a warpgroup has: two, where there is more than
+// one part.
 template <class T, int BN> constexpr int WIDEST = BN % (128 / int(sizeof(T))) == 0 ? 128 / int(sizeof(T)) : BN % 32 == 0 ? 32 : 16;
+template <class T, int BN> constexpr u32 BUFFER = 64 * WIDEST<T, BN> * sizeof(T);
+template <class T, int BN> constexpr u32 BUFFERS = BN > WIDEST<T, BN> ? 2 * BUFFER<T, BN> : BUFFER<T, BN>;
 
 // A thread's pairs of a part, by group of 8 columns and (rows lane / 4 and 8 below) half; written by 16 x 16 blocks.
 template <class T, int WIDTH, bool TRANSPOSED> struct Part {

@@ -3,14 +3,15 @@
 #pragma once
 #include "tma.cuh"
 
-// STAGED<BM>: bytes of scales that come with each slab of a tile of BM rows. Bringer: the producer's, for a tile at `row`;
-// Scales: a consumer's, for one at `col`. Both go through the slabs from `first` on.
+// STAGED<BM>: bytes of scales that come with each slab of a tile of BM rows. prefetch: of the map they come by. Bringer: the
+// producer's, for a tile at `row`, slab by slab. Scales: a consumer's, for one at `col`, of the slabs from `first` on, in order.
 struct Unscaled {
   template <int BM> static constexpr int STAGED = 0;
+  __device__ __forceinline__ void prefetch() const {}
   struct Scale {};
   struct Bringer {
     __device__ __forceinline__ Bringer(const Unscaled&, const BatchIndex&, u32) {}
-    template <int BM, bool BATCHED> __device__ __forceinline__ void bring(u32, u32, u32) {}
+    template <bool BATCHED> __device__ __forceinline__ void bring(u32, u32, u32) {}
   };
   struct Scales {
     __device__ __forceinline__ Scales(const Unscaled&, const BatchIndex&, u32, u32) {}
@@ -39,6 +40,7 @@ struct BlockScaled {
   const float* b;
   Walk b_walk;
   u32 a_batched[3];
+  __device__ __forceinline__ void prefetch() const { tma::prefetch(a); }
   struct Scale { float of_a[2], of_b; };
 
   struct Bringer {
@@ -47,7 +49,7 @@ struct BlockScaled {
     u32 row;
     __device__ __forceinline__ Bringer(const BlockScaled& scales, const BatchIndex& batch, u32 row)
         : a(scales.a), batch(only(batch, scales.a_batched)), row(row) {}
-    template <int BM, bool BATCHED> __device__ __forceinline__ void bring(u32 to, u32 slab, u32 full) {
+    template <bool BATCHED> __device__ __forceinline__ void bring(u32 to, u32 slab, u32 full) {
       tma::load<BATCHED, false>(to, a, row, slab, batch, full, 0);
     }
   };

@@ -28,14 +28,13 @@ __all__ = ["Gemv"]
 
 TOKENS = (1, 2, 4, 8)  # rows a kernel is built for
 _WORD, _LINE = 16, 128  # bytes of an access, and of a strip's row
-_STAGES = 4  # gemv.cu's STAGES
+_STAGES = 2  # gemv.cu's STAGES
+_UNROLL = 4  # vectors a thread of a strip takes at once
 _SPLIT_UNIT = 64  # a split starts at a multiple, so that vectors along k stay whole
 _MOST_SPLITS, _LEAST_K = 32, 512
 _MOST_MATRICES = 65535  # along the grid's second axis, where splits are only as long as few CTAs fill it
 # Columns a team, vectors of each a thread, warps, warps a team.
 _ROWS = ((1, 4, 8, 8), (1, 4, 4, 4), (2, 2, 8, 8), (2, 2, 4, 4), (4, 2, 4, 4), (2, 2, 4, 1), (4, 2, 4, 1))
-_UNROLL = 2  # vectors a thread of a strip takes at once
-_STRIPS = {1: (32, 16), 2: (32, 16), 4: (16,), 8: (8,)}  # warps by tokens: sums are M x V registers a thread
 
 
 @dataclass(frozen=True)
@@ -109,6 +108,13 @@ class Shape:
         return -(-n // self.columns)
 
 
+def _strips(tokens: int, vector: int, acc_bytes: int, lanes: int) -> list[tuple[int, int, int, int]]:
+    """Shapes of strips, as in `_ROWS`: as many warps as there are registers for a thread's sums."""
+    sums = tokens * vector * acc_bytes
+    most = (32, 16) if tokens <= 2 else (16,) if sums <= 128 else (8,)
+    return [(1, _UNROLL, warps, team) for warps in most for team in (lanes, lanes // 2)]
+
+
 @lru_cache(maxsize=1024)
 def _oriented(desc: Any) -> Gemm:
     """The problem with its small extent as M."""
@@ -123,9 +129,7 @@ def _shapes(gemm: Gemm, device: DeviceSpec) -> list[Shape]:
     vector = vector_width(gemm.b, gemm.k, gemm.n, axis, _WORD // size)
     tokens = next(t for t in TOKENS if t >= gemm.m)
     lanes = min(32, _LINE // (vector * size))
-    menu = (
-        _ROWS if axis == 0 else [(1, _UNROLL, warps, team) for warps in _STRIPS[tokens] for team in (lanes, lanes // 2)]
-    )
+    menu = _ROWS if axis == 0 else _strips(tokens, vector, acc, lanes)
     found = []
     for cols, unroll, warps, team in menu:
         whole = Shape(axis == 0, tokens, vector, cols, unroll, warps, team, 1, acc, size)

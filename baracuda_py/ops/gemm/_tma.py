@@ -9,7 +9,9 @@ from ...types import ElementKind
 from ._problem import BATCH_RANK, Gemm, Matrix
 from ._scales import BLOCK
 
-__all__ = ["ELEMENTS", "SLAB", "View", "either_major", "leave_of", "out_map", "scales_map", "taken", "view_of"]
+__all__ = [
+    "ELEMENTS", "SLAB", "View", "either_major", "leave_of", "out_map", "scales_map", "staged_bytes", "taken", "view_of",
+]  # fmt: skip
 
 SLAB = 128  # bytes of K a stage, one swizzled row
 # How PTX names the element, and how TMA reads it: TF32 rounds to nearest where the tensor core would truncate.
@@ -116,10 +118,23 @@ def leave_of(gemm: Gemm) -> str:
     return f"{lies}_BY_{'TMA' if whole else 'WARPS'}"
 
 
+def _part_of(out: Matrix, columns: int) -> int:
+    """Columns of a part of the result, of those that a warpgroup holds: staging.cuh's WIDEST."""
+    return next(w for w in (64, 32, 16) if w * out.itemsize <= PART and columns % w == 0)
+
+
+def staged_bytes(gemm: Gemm, columns: int) -> int:
+    """A warpgroup's buffers for 64 rows of so many columns on their way out: staging.cuh's BUFFERS."""
+    if leave_of(gemm) == "STRAIGHT":
+        return 0
+    part = _part_of(gemm.out, columns)
+    return 64 * part * gemm.out.itemsize * min(2, columns // part)
+
+
 def out_map(gemm: Gemm, columns: int, leave: str) -> TensorMap | None:
     """The result's map, through which boxes leave of which `columns` columns of a tile are made up; None where none is used."""
     out, dtype, ptr = gemm.out, RESULTS[gemm.out.element], Ptr(gemm.out.operand)
-    width = next(w for w in (64, 32, 16) if w * out.itemsize <= PART and columns % w == 0)
+    width = _part_of(out, columns)
     if leave == "ROWS_BY_TMA":
         swizzle = width * out.itemsize
         return _tensor_map(out, dtype, ptr, gemm.n, gemm.m, out.row, gemm.batch, (width, 64), swizzle)

@@ -13,15 +13,14 @@ __all__ = ["cost_of"]
 
 # Fitted to a sweep of an H200. Cycles, and bytes a cycle:
 CORES = 1.03  # of the tensor cores' own time
-SHARED_RATE, L2_RATE = 162.0, 47.3
+SHARED_RATE, L2_RATE = 162.0, 55.0
 OUTSIDE = 10.4  # a row of a box that lies outside the operand
 IN_TURN, TOGETHER = 185.0, 383.0  # what finishing a tile takes, where consumers take turns or share it
 PER_ELEMENT, RAGGED = 0.034, 2.65  # of a shared tile of two-byte results, and where it leaves by warps
 SENT_RATE = 29.3  # of partial sums within a cluster
 DRAIN_RATE = 23.7  # the last tile's result
 START, START_PAIR = 307.0, 300.0
-HIDDEN, HIDDEN_ALONE = 0.35, 0.48  # of the lesser of computing and moving; where every tile is under way at once
-READ_AGAIN = 1.37  # slower where the larger operand is read by CTAs of several clusters
+HIDDEN = 0.7  # of the lesser of computing and moving
 BANDWIDTH = 1.25  # times a copy's: reads alone are faster, and small operands stay in L2
 THROTTLE, BEFORE = 0.12, 60e-6  # how much slower power makes what takes much longer than so many seconds
 
@@ -38,10 +37,7 @@ def cost_of(gemm: Gemm, device: DeviceSpec, tile: Tile) -> Cost:
     compute = cycles / clock
     compute *= 1 + THROTTLE * compute / (compute + BEFORE)
     memory = gemm.nbytes / (device.bandwidth * BANDWIDTH)
-    if (gemm.n > tile.bn) if gemm.m >= gemm.n else (gemm.m > tile.bm * tile.cluster):
-        memory *= READ_AGAIN
-    visible = 1 - (HIDDEN_ALONE if whole + (rest > 0) == 1 else HIDDEN)
-    seconds = max(compute, memory) + visible * min(compute, memory)
+    seconds = max(compute, memory) + (1 - HIDDEN) * min(compute, memory)
     seconds += overlapped_overhead(device) * (1 + (tile.tail > 1))
     return Cost(gemm.nbytes, gemm.flops, seconds, "bandwidth" if memory > compute else limit)
 

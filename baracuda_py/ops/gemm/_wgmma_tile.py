@@ -7,7 +7,7 @@ from typing import Any
 
 from ...types import DeviceSpec
 from ._problem import Gemm
-from ._tma import SLAB, leave_of, view_of
+from ._tma import SLAB, staged_bytes, view_of
 
 __all__ = [
     "LEAST_STAGES", "MENU", "STEP", "Tile", "band_of", "clusters_at_once", "oriented", "ring_of", "slabs_of", "tail_of",
@@ -16,7 +16,6 @@ __all__ = [
 
 STEP = 32  # bytes of K an instruction
 SHARED, RESERVED = 232448, 1024  # bytes a CTA may have, and those that it takes besides
-STAGING = 16384  # a consumer
 SLACK = 512  # barriers
 MOST_STAGES, LEAST_STAGES = 16, 2  # a stage is released one behind
 LEAST_WAVES = 2  # before a last one of its own
@@ -80,7 +79,7 @@ SPLITS = tuple(
 # Where a tile an SM would leave some SMs idle, or, for few tokens, where the next kernel gets ready beside this one.
 SHORT = (
     Tile(64, 32, 1, 1, split=2, resident=3), Tile(64, 64, 1, 1, split=2, resident=2),
-    Tile(64, 16, 1, 1, cluster=2, resident=2),
+    *(Tile(64, bn, 1, 1, cluster=c, resident=2) for bn in (16, 32) for c in (1, 2)),
 )  # fmt: skip
 MENU = tuple(replace(t, swapped=s) for t in (*SHORT, *TILES, *SPLITS) for s in (False, True))
 
@@ -113,7 +112,7 @@ def ring_of(gemm: Gemm, tile: Tile) -> tuple[int, int]:
     assert b is not None
     stage = (tile.bm + (-(-tile.bn // 64) * 64 if b.mn_major else tile.bn)) * SLAB
     scales = tile.bm * 4 if gemm.blocked else 0  # a stage's: sums.cuh's STAGED
-    staged = 0 if leave_of(gemm) == "STRAIGHT" else STAGING * tile.consumers
+    staged = tile.consumers * staged_bytes(gemm, tile.bn // tile.split)
     room = ((SHARED + RESERVED) // tile.resident - RESERVED) // 128 * 128 - SLACK
     if tile.split == 1:
         stages = min(MOST_STAGES, (room - staged) // (stage + scales))
