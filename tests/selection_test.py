@@ -194,6 +194,15 @@ def test_predictions_are_those_of_the_present_costs(tmp_path: Path, monkeypatch:
     assert (again["selected"]["variant"], again["selected"]["config"]) == (chosen.sku.variant, chosen.sku.config)
 
 
+def test_of_equal_predictions_the_one_that_select_takes_is_judged() -> None:
+    """Whatever the order in the sweep's file."""
+    record, plans = sweep_record(slowest_first=True)
+    timed = [t | {"predicted_us": 1.0} for t in record["timed"]]
+    for order in (timed, timed[::-1]):
+        (entry, _) = table_entries([record | {"timed": order}], H200).values()
+        assert (entry["variant"], entry["config"]) == (plans[2].sku.variant, plans[2].sku.config)
+
+
 def test_a_winner_whose_source_has_changed_is_left_out() -> None:
     record, _ = sweep_record(slowest_first=True)
     record["timed"][2]["sources"] = "before the change"

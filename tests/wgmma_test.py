@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.ops.gemm._tma import staged_bytes
 from baracuda_py.ops.gemm._wgmma import Wgmma
 from baracuda_py.ops.gemm._wgmma_launch import launches
 from baracuda_py.ops.gemm._wgmma_tile import Tile
@@ -92,6 +93,17 @@ def test_every_ring_has_two_stages_and_fits(kind: str, math: Any, out: str) -> N
             for step in launches(desc, H200, tile):
                 assert stages_of(step) >= 2, str(tile)
                 assert step.shared_bytes <= H200.shared_bytes
+
+
+@pytest.mark.parametrize(
+    ("out", "columns", "expected"),
+    [("bf16", 16, 2048), ("bf16", 32, 4096), ("bf16", 64, 8192), ("bf16", 96, 2 * 4096), ("bf16", 256, 2 * 8192),
+     ("f32", 16, 4096), ("f32", 32, 8192), ("f32", 64, 2 * 8192)],
+)  # fmt: skip
+def test_a_warpgroup_stages_two_parts_of_its_result_at_most(out: str, columns: int, expected: int) -> None:
+    gemm = bp.MatmulDescriptor((128, 256), (256, 512), "bf16", "bf16", out_element=out).canonical().gemm
+    assert staged_bytes(gemm, columns) == expected
+    assert expected % 1024 == 0  # what lies behind begins where a swizzle does
 
 
 def stages_of(step: Launch) -> int:

@@ -11,7 +11,8 @@
 // sums of its own, which are added up in f32, times the scales of the slab where the operands have them by blocks; A's come with
 // the stage.
 // Layouts: K-major or (16-bit types) MN-major boxes in 128-byte swizzled rows. Edges: TMA reads zeros and clips writes.
-// Epilogue: accumulators are finished in registers and put into buffers of 8 KB at most, two a warpgroup, whence TMA stores them as rows or
+// Epilogue: accumulators are finished in registers and put into buffers of 8 KB at most, two a warpgroup (for a CTA's last tile
+// one a part, where the stages were, so that nothing waits), whence TMA stores them as rows or
 // (16-bit types) columns while the next tile begins, or, where these are ragged, warps do; or they go straight to global memory.
 // Shared memory: STAGES (BM + BN) 128 B and scales, and a consumer's buffers where not straight. Where K is split, what others send
 // and the results lie where the stages were. Bound: tensor cores; power beyond 2048^3; with few rows DRAM.
@@ -60,10 +61,11 @@ __device__ __forceinline__ void fill(u32 to, const TensorMap& map, i32 mn, i32 k
   }
 }
 
-// A consumer's 64 x BN accumulators, finished and sent on their way.
+// A consumer's 64 x BN accumulators, finished and sent on their way, through two buffers in turn or, where there is room for all
+// parts (`roomy`), one each.
 template <int BN, Leave LEAVE, bool BATCHED, class E>
 __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, const TensorMap& out, const Extents& extents, i64 row, i64 col,
-                                       const BatchIndex& batch, float whole, u32 buffers, u32 name) {
+                                       const BatchIndex& batch, float whole, u32 buffers, bool roomy, u32 name) {
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, m = warp * 16 + lane / 4, n = lane % 4 * 2;
   asm volatile("" : "+l"(col));  // or ptxas keeps every column's offsets from the first 64 rows to the next, in local memory
   // The scaled sums of a pair; beyond the edges they have any scale, so that no load depends on a condition.
@@ -89,7 +91,7 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
 #pragma unroll
     for (int i = 0; i < PARTS; ++i) {
       const i64 x = col + i * WIDTH;
-      const u32 buffer = buffers + i % 2 * staging::BUFFER<Out, BN>;
+      const u32 buffer = buffers + (roomy ? i : i % 2) * staging::BUFFER<Out, BN>;
       Part part;  // before anything waits, so that the epilogue's loads are under way together
 #pragma unroll
       for (int group = 0; group < WIDTH / 8; ++group)
@@ -101,8 +103,8 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
           if (!E::READS || (at_row < extents.m && at_col < extents.n)) epilogue.values(pair, at_row, at_col, at_col + 1 < extents.n);
           part.set(group, half, pair);
         }
-      if (BY_TMA && threadIdx.x % 128 == 0) {  // of an odd number of parts, the last and the next tile's first share a buffer
-        if (i == 0 && PARTS % 2) tma::wait_stores_read<0>();
+      if (BY_TMA && !roomy && threadIdx.x % 128 == 0) {
+        if (i == 0 && PARTS % 2) tma::wait_stores_read<0>();  // an odd number's last and the next tile's first share a buffer
         else tma::wait_stores_read<1>();
       }
       meet(name, 128);
@@ -141,6 +143,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
   static_assert(RESIDENT == 1 || CONSUMERS == 1, "only two consumers and a producer share out registers, all of an SM's");
   extern __shared__ __align__(1024) u8 raw[];
   Ring<BM, BN, STAGES, B_MN, SCALES> ring;
+  static_assert(SHARERS > 1 || SPLIT > 1 || STAGES * decltype(ring)::STAGE >= BM * BN * sizeof(typename E::Out));  // the last tile's
   ring.base = shared_address(raw);
   constexpr u32 PARCEL = BM * BN / SPLIT * 4, MAIL = PARCEL * (SPLIT - 1);
   constexpr u32 BUFFERS = LEAVE == STRAIGHT ? 0 : staging::BUFFERS<typename E::Out, BN / SPLIT>, STAGED = CONSUMERS * BUFFERS;
@@ -202,7 +205,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       }
     }
     __syncwarp();
-    if constexpr (SPLIT > 1) cluster::arrive();
+    if constexpr (CLUSTER * SPLIT > 1) cluster::arrive();
   } else {
     if constexpr (CONSUMERS == 2) warpgroup::take_registers<(3 * REGISTERS - KEPT) / 16 * 8>();
     const u32 lane = threadIdx.x % 32;
@@ -217,7 +220,10 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       cursor.skip(last - first);
       announce(TURN, 256);
     }
-    for (; at < raster.end; next_work(BY_TURNS ? 2 * step : step)) {
+    const u32 apart = (BY_TURNS ? 2 : 1) * step;
+    if constexpr (CLUSTER > 1)
+      if (at >= raster.end) cluster::arrive();
+    for (; at < raster.end; next_work(apart)) {
       const float whole = epilogue.whole(work.batch);
       float acc[ROWS][BN / 2];
       u32 before = 0;
@@ -300,8 +306,12 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         release(before);
       }
 
+      if constexpr (CLUSTER > 1)
+        if (at + apart >= raster.end) cluster::arrive();
+
       const E finishing = epilogue.enter(work.batch);
-      const u32 buffers = staging + consumer * BUFFERS;
+      const bool roomy = SHARERS == 1 && SPLIT == 1 && at + step >= raster.end;  // the CTA's last tile: nothing is staged any more
+      const u32 buffers = roomy ? ring.base : staging + consumer * BUFFERS;
       if constexpr (SPLIT > 1) {
         // Each thread's accumulators travel in fours, thread beside thread; parcels lie in the order of their senders.
         constexpr int SHARE = BN / 2 / SPLIT;
@@ -328,14 +338,18 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
               add_shared<SHARE>(sum, inbox + (peer - (peer > part)) * PARCEL + place + r * SHARE * 512);
             }
           }
-          finish<BN / SPLIT, LEAVE, BATCHED>(sum, finishing, out_map, extents, row + r * 64, col + part * (BN / SPLIT), work.batch, whole, buffers, group);
+          const i64 from = col + part * (BN / SPLIT);
+          finish<BN / SPLIT, LEAVE, BATCHED>(sum, finishing, out_map, extents, row + r * 64, from, work.batch, whole, buffers, roomy, group);
         }
       } else {
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r) finish<BN, LEAVE, BATCHED>(acc[r], finishing, out_map, extents, row + r * 64, col, work.batch, whole, buffers, group);
+        for (int r = 0; r < ROWS; ++r) {
+          const u32 own = buffers + (roomy ? r * (64 * BN * u32(sizeof(typename E::Out))) : 0);
+          finish<BN, LEAVE, BATCHED>(acc[r], finishing, out_map, extents, row + r * 64, col, work.batch, whole, own, roomy, group);
+        }
       }
     }
   }
-  if constexpr (CLUSTER > 1) cluster::arrive(), cluster::await();  // the others may still write here, or arrive
+  if constexpr (CLUSTER > 1) cluster::await();  // each arrived when it had no more to write or to announce here
   if constexpr (LEAVE == ROWS_BY_TMA || LEAVE == COLUMNS_BY_TMA) tma::wait_stores_read<0>();  // shared memory goes with the CTA
 }
