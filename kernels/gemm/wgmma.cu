@@ -11,9 +11,9 @@
 // sums of its own, which are added up in f32, times the scales of the slab where the operands have them by blocks; A's come with
 // the stage.
 // Layouts: K-major or (16-bit types) MN-major boxes in 128-byte swizzled rows. Edges: TMA reads zeros and clips writes.
-// Epilogue: accumulators are finished in registers and put into buffers of 8 KB at most, two a warpgroup (for a CTA's last tile
-// one a part, where the stages were, so that nothing waits), whence TMA stores them as rows or
-// (16-bit types) columns while the next tile begins, or, where these are ragged, warps do; or they go straight to global memory.
+// Epilogue: accumulators are finished in registers and put into buffers of 8 KB at most, two a warpgroup (for a CTA's last tile one
+// a part, where the stages were, so that nothing waits), whence TMA stores them as rows or (16-bit types) columns while the next
+// tile begins, or, where these are ragged, warps do; or they go straight to global memory.
 // Shared memory: STAGES (BM + BN) 128 B and scales, and a consumer's buffers where not straight. Where K is split, what others send
 // and the results lie where the stages were. Bound: tensor cores; power beyond 2048^3; with few rows DRAM.
 #include "cluster.cuh"
@@ -143,7 +143,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
   static_assert(RESIDENT == 1 || CONSUMERS == 1, "only two consumers and a producer share out registers, all of an SM's");
   extern __shared__ __align__(1024) u8 raw[];
   Ring<BM, BN, STAGES, B_MN, SCALES> ring;
-  static_assert(SHARERS > 1 || SPLIT > 1 || STAGES * decltype(ring)::STAGE >= BM * BN * sizeof(typename E::Out));  // the last tile's
+  static_assert(SHARERS > 1 || SPLIT > 1 || STAGES * decltype(ring)::STAGE >= BM * BN * sizeof(typename E::Out));  // the last tile's results lie there
   ring.base = shared_address(raw);
   constexpr u32 PARCEL = BM * BN / SPLIT * 4, MAIL = PARCEL * (SPLIT - 1);
   constexpr u32 BUFFERS = LEAVE == STRAIGHT ? 0 : staging::BUFFERS<typename E::Out, BN / SPLIT>, STAGED = CONSUMERS * BUFFERS;
@@ -350,6 +350,6 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       }
     }
   }
-  if constexpr (CLUSTER > 1) cluster::await();  // each arrived when it had no more to write or to announce here
+  if constexpr (CLUSTER > 1) cluster::await();  // the others arrive once they have no more to write or to announce here
   if constexpr (LEAVE == ROWS_BY_TMA || LEAVE == COLUMNS_BY_TMA) tma::wait_stores_read<0>();  // shared memory goes with the CTA
 }

@@ -11,7 +11,7 @@ from ._wgmma_tile import STEP, Tile, clusters_at_once, slabs_of, tiles_of
 
 __all__ = ["cost_of"]
 
-# Fitted to a sweep of an H200. Cycles, and bytes a cycle:
+# Fitted to sweeps of an H200. Cycles, and bytes a cycle:
 CORES = 1.03  # of the tensor cores' own time
 SHARED_RATE, L2_RATE = 162.0, 55.0
 OUTSIDE = 10.4  # a row of a box that lies outside the operand
