@@ -5,6 +5,8 @@ What has not changed since `kernels/resources.json` was written is taken from th
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 import baracuda_py as bp
@@ -61,6 +63,20 @@ def test_wgmma_s_kernels_do_not_spill_in_a_batch_nor_for_a_split_last_wave(kind:
     assert sum("+k" in config for config in steps) > 4
     kernels = {step.kernel for each in steps.values() for step in each if isinstance(step, Launch)}
     for kernel, built in compile_kernels(kernels, "sm_90a").items():
+        assert (built.resources.spill_bytes, built.resources.stack_bytes) == (0, 0), str(kernel)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("arch", ARCHES)
+def test_gemv_s_kernels_do_not_spill_whatever_the_pitch(arch: str) -> None:
+    """No sample has every number of tokens in every vector's width. Tokens that lie across are read element by element."""
+    kernels: dict[Kernel, None] = {}
+    for kind, tokens, n in itertools.product(("bf16", "f32", "f64"), (2, 4, 8), (4096, 4098, 4095)):
+        desc = bp.MatmulDescriptor((tokens, 4096), (4096, n), kind, kind, a_strides=(1, tokens))
+        for plan in admissible(bp.MatmulPlan, desc, PlanPreference(variant="gemv"), DeviceSpec.named(arch)):
+            kernels |= {s.kernel: None for s in plan._steps if isinstance(s, Launch)}
+    assert len(kernels) > 50
+    for kernel, built in compile_kernels(kernels, arch).items():
         assert (built.resources.spill_bytes, built.resources.stack_bytes) == (0, 0), str(kernel)
 
 

@@ -51,7 +51,7 @@ class MapEncoder:
             [small(1)] * len(m.box),
             d.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
             getattr(d.CUtensorMapSwizzle, swizzle),
-            # Lines that L2 asks for beyond a box's own disturb DRAM: 4 % of products that read weights once.
+            # Lines that L2 asks for beyond a box's own disturb DRAM: up to 4 % of products that read weights once.
             d.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_NONE,
             d.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )

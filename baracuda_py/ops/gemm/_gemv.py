@@ -30,6 +30,7 @@ TOKENS = (1, 2, 4, 8)  # rows a kernel is built for
 _WORD, _LINE = 16, 128  # bytes of an access, and of a strip's row
 _STAGES = 2  # gemv.cu's STAGES
 _UNROLL = 4  # vectors a thread of a strip takes at once
+_STRIPS = {1: (32, 16), 2: (32, 16), 4: (16,), 8: (16,)}  # warps by tokens
 _SPLIT_UNIT = 64  # a split starts at a multiple, so that vectors along k stay whole
 _MOST_SPLITS, _LEAST_K = 32, 512
 _MOST_MATRICES = 65535  # along the grid's second axis, where splits are only as long as few CTAs fill it
@@ -108,11 +109,12 @@ class Shape:
         return -(-n // self.columns)
 
 
-def _strips(tokens: int, vector: int, acc_bytes: int, lanes: int) -> list[tuple[int, int, int, int]]:
-    """Shapes of strips, as in `_ROWS`: as many warps as there are registers for a thread's sums."""
-    sums = tokens * vector * acc_bytes
-    most = (32, 16) if tokens <= 2 else (16,) if sums <= 128 else (8,)
-    return [(1, _UNROLL, warps, team) for warps in most for team in (lanes, lanes // 2)]
+def _strips(tokens: int, vector: int, item_bytes: int, acc_bytes: int) -> list[tuple[int, int, int, int]]:
+    """Shapes of strips, as in `_ROWS`, without those that spill on some arch: of eight tokens' sums and k's, 16 warps have
+    registers where a vector is one word before and after it is widened."""
+    few = tokens == TOKENS[-1] and not vector * item_bytes == vector * acc_bytes == _WORD
+    lanes = min(32, _LINE // (vector * item_bytes))
+    return [(1, _UNROLL, warps, team) for warps in ((8,) if few else _STRIPS[tokens]) for team in (lanes, lanes // 2)]
 
 
 @lru_cache(maxsize=1024)
@@ -128,8 +130,7 @@ def _shapes(gemm: Gemm, device: DeviceSpec) -> list[Shape]:
     axis = nearest_axis(gemm.b, gemm.k, gemm.n)
     vector = vector_width(gemm.b, gemm.k, gemm.n, axis, _WORD // size)
     tokens = next(t for t in TOKENS if t >= gemm.m)
-    lanes = min(32, _LINE // (vector * size))
-    menu = _ROWS if axis == 0 else _strips(tokens, vector, acc, lanes)
+    menu = _ROWS if axis == 0 else _strips(tokens, vector, size, acc)
     found = []
     for cols, unroll, warps, team in menu:
         whole = Shape(axis == 0, tokens, vector, cols, unroll, warps, team, 1, acc, size)
