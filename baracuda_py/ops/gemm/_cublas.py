@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...runtime import cublas
 from ...runtime.steps import Call, Scratch, Step
+from ...runtime.toolchain import install_hint
 from ...types import Activation, ArchSku, BackendKind, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from ._guarantee import ROUNDED, TRUNCATED, guarantee_of
 from ._problem import Gemm, Matrix
 
 __all__ = ["Cublas", "Side", "blas_gemm", "side_of"]
 
-_EXTRAS = "pip install 'baracuda-py[full12]' (or [full13] for a CUDA 13 driver)"
 _LARGEST = 2**31 - 1  # extents and leading dimensions are ints
 _HALVES = (ElementKind.F16, ElementKind.BF16)
 _COMPUTE = {MathPrecision.TF32: cublas.COMPUTE_32F_TF32, MathPrecision.F64: cublas.COMPUTE_64F}
@@ -87,7 +87,7 @@ class Cublas(Candidate[Any]):
         if device.is_host:
             return no("needs a GPU", 'device="sm_90a" to select and compile without one')
         if "cublas" not in device.libraries:
-            return no("cuBLAS is not installed, or the device was only named", _EXTRAS)
+            return no("cuBLAS is not installed, or the device was only named", install_hint("full"))
         gemm = desc.gemm
         if gemm.a.element.bits == 8:
             return no("cublasGemmEx does not multiply fp8, and cublasLt is not bound", 'backend="bespoke"')
