@@ -10,7 +10,7 @@ from ..runtime.steps import Call, Step
 from ..types import BackendKind, BaracudaError, DeviceSpec, ElementKind, Exact, MathPrecision, PrecisionGuarantee
 from .descriptor import Descriptor
 
-__all__ = ["OK", "Candidate", "Cost", "Feasibility", "Reference", "no"]
+__all__ = ["OK", "Candidate", "Cost", "Feasibility", "Reference", "no", "steps_of"]
 
 D = TypeVar("D", bound=Descriptor)
 Config = Any  # hashable, printed with str(): "" where a candidate has only one
@@ -90,6 +90,14 @@ class Candidate(Generic[D]):
 
     def lower(self, desc: D, device: DeviceSpec, config: Config) -> tuple[Step, ...]:
         raise NotImplementedError
+
+
+def steps_of(candidate: Candidate[D], desc: D, device: DeviceSpec, config: Config) -> tuple[Step, ...]:
+    """What a candidate lowers the canonical `desc` to; no steps where nothing is written, whatever the candidate."""
+    written = [o for o in desc.operands if o.written and not o.optional]
+    if all(0 in desc.layout(o.name).shape for o in written):
+        return ()
+    return candidate.lower(desc, device, config)
 
 
 def exact_movement(element: ElementKind) -> PrecisionGuarantee:

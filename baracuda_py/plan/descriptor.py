@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
 
 from ..tensor import Tensor
 from ..tensor.axes import alignment_of, as_ints, c_strides
@@ -107,7 +110,7 @@ class Descriptor:
             object.__setattr__(self, name, ElementKind.of(getattr(self, name)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Fields as JSON types."""
+        """Fields as JSON types; numbers that JSON lacks as ``"nan"``, ``"inf"`` and ``"-inf"``."""
         return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
 
 
@@ -116,7 +119,9 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, (tuple, list)):
         return [_plain(v) for v in value]
-    return value
+    if isinstance(value, np.integer):
+        return int(value)
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def resolved_strides(shape: tuple[int, ...], strides: tuple[int, ...] | None, element: ElementKind) -> tuple[int, ...]:

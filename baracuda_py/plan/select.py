@@ -1,17 +1,29 @@
-"""Ranking: every candidate asked, every answer kept, the cheapest admissible one chosen."""
+"""Ranking: a problem checked, every candidate asked, every answer kept, the cheapest admissible one chosen."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 from ..runtime.steps import workspace_size
-from ..types import BackendKind, DeviceSpec, PlanPreference, PrecisionGuarantee, UnsupportedError
-from .candidate import OK, Candidate, Cost, Feasibility, no
-from .descriptor import Descriptor
+from ..tensor.axes import span
+from ..types import (
+    BackendKind,
+    DeviceSpec,
+    InvalidProblemError,
+    PlanPreference,
+    PrecisionGuarantee,
+    UnsupportedError,
+)
+from .candidate import OK, Candidate, Cost, Feasibility, no, steps_of
+from .descriptor import Descriptor, Layout
 
-__all__ = ["Assessment", "assess", "choose"]
+__all__ = ["Assessment", "assess", "checked", "choose"]
+
+D = TypeVar("D", bound=Descriptor)
+ADDRESSES = 1 << 63  # bytes, and elements: what a signed 64-bit index reaches
+ALIGNMENTS = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
@@ -25,10 +37,51 @@ class Assessment:
     guarantee: PrecisionGuarantee | None = None
 
 
+def checked(desc: D) -> D:
+    """The canonical descriptor of a problem that makes sense; raises InvalidProblemError or OperandTypeError otherwise.
+
+    Beside what the family itself validates: structure is made of whole numbers, and every operand can be addressed.
+    """
+    for field in fields(desc):
+        value = getattr(desc, field.name)
+        whole = not isinstance(value, (bool, float)) or isinstance(field.default, type(value))
+        if not whole and field.name not in desc.values:
+            raise InvalidProblemError(f"{type(desc).__name__}: {field.name}={value!r} is not an integer", "give an int")
+    desc.validate()
+    canonical = desc.canonical()
+    for operand in canonical.operands:
+        _check_addressable(desc.op, operand.name, canonical.layout(operand.name))
+    return canonical
+
+
+def _check_addressable(op: str, name: str, layout: Layout) -> None:
+    """Numbers are not shown: they may have thousands of digits."""
+    shape, strides, element, align = layout
+    count = 1
+    for extent in shape:
+        count *= max(extent, 1)
+    low, high = span(shape, strides, element)
+    far = max((abs(s) for s in strides), default=0)
+    if max(element.nbytes(count), count, element.nbytes(far), high, -low) >= ADDRESSES:
+        raise InvalidProblemError(
+            f"{op}: {name} of rank {len(shape)} reaches beyond 64-bit addresses", "give smaller extents and strides"
+        )
+    if align not in ALIGNMENTS:
+        raise InvalidProblemError(
+            f"{op}: {name}_align={align!r:.40}", f"one of {', '.join(map(str, ALIGNMENTS))} bytes"
+        )
+
+
 def assess(
-    candidates: Sequence[Candidate[Any]], desc: Descriptor, pref: PlanPreference, device: DeviceSpec
+    candidates: Sequence[Candidate[Any]],
+    desc: Descriptor,
+    pref: PlanPreference,
+    device: DeviceSpec,
+    *,
+    only: str | None = None,
 ) -> list[Assessment]:
-    """What every candidate says of the canonical `desc`, one entry a configuration."""
+    """What every candidate says of the canonical `desc`, one entry a configuration; with `only`, of the configuration that
+    prints so."""
     answers = []
     for candidate in candidates:
         if device.is_host and candidate.backend is not BackendKind.REFERENCE:
@@ -39,14 +92,18 @@ def assess(
             answers.append(Assessment(candidate, "", feasible))
             continue
         for config in candidate.configs(desc, device):
+            if only is not None and str(config) != only:
+                continue
             guarantee = candidate.guarantee(desc, device, config)
             cost = candidate.cost(desc, device, config)
             needs = _preferred(candidate, guarantee, pref)
             if needs and pref.max_workspace_bytes is not None:
-                scratch = workspace_size(candidate.lower(desc, device, config))
+                scratch = workspace_size(steps_of(candidate, desc, device, config))
                 if scratch > pref.max_workspace_bytes:
                     needs = no(f"needs {scratch} bytes of workspace", f"max_workspace_bytes={scratch}")
             answers.append(Assessment(candidate, config, needs, cost, guarantee))
+            if only is not None:
+                break
     return answers
 
 
@@ -78,7 +135,7 @@ def choose(answers: Sequence[Assessment], op: str, pref: PlanPreference, device:
         )
     reasons: dict[str, list[str]] = {}  # variants that give the same one speak together
     for a in answers:
-        mend = f" (mend: {a.feasibility.mend})" if a.feasibility.mend else ""
+        mend = f" (to admit it: {a.feasibility.mend})" if a.feasibility.mend else ""
         named = reasons.setdefault(f"{a.feasibility.reason}{mend}", [])
         if a.candidate.variant not in named:
             named.append(a.candidate.variant)

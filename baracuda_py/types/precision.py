@@ -71,11 +71,33 @@ class Componentwise:
 
         return sum(t.coefficient * t.unit.unit_roundoff * measured(t.measure) for t in self.terms)
 
+    def coefficients(self) -> dict[tuple[ElementKind, str], float]:
+        """What each measure is multiplied with, in units of each roundoff."""
+        sums: dict[tuple[ElementKind, str], float] = {}
+        for term in self.terms:
+            sums[term.unit, term.measure] = sums.get((term.unit, term.measure), 0.0) + term.coefficient
+        return sums
+
     def __str__(self) -> str:
         return "|error| <= " + " + ".join(map(str, self.terms))
 
 
 Bound: TypeAlias = Exact | Ulp | Componentwise
+
+
+def _as_tight(bound: Bound, other: Bound) -> bool:
+    """Whether `bound` admits nothing that `other` does not; False where the two cannot be compared.
+
+    Exact is the tightest. Ulps are compared with ulps, and sums of terms by coefficient for each measure and unit.
+    """
+    if isinstance(bound, Exact):
+        return True
+    if isinstance(bound, Ulp) and isinstance(other, Ulp):
+        return bound.n <= other.n and bound.absolute <= other.absolute
+    if isinstance(bound, Componentwise) and isinstance(other, Componentwise):
+        mine, theirs = bound.coefficients(), other.coefficients()
+        return all(coefficient <= theirs.get(what, 0.0) for what, coefficient in mine.items())
+    return False
 
 
 def ulp_of(wide: Array, output: ElementKind) -> Array:
@@ -111,6 +133,15 @@ class PrecisionGuarantee:
     batch_invariant: bool
     flushes_subnormals: bool
     bound: Bound
+
+    def at_least(self, other: PrecisionGuarantee) -> bool:
+        """Whether this promises everything that `other` does."""
+        flags = ("deterministic", "bit_stable_on_same_hardware", "batch_invariant")
+        return (
+            all(getattr(self, flag) or not getattr(other, flag) for flag in flags)
+            and (other.flushes_subnormals or not self.flushes_subnormals)
+            and _as_tight(self.bound, other.bound)
+        )
 
     def check(
         self,
