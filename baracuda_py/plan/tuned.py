@@ -1,6 +1,6 @@
 """Measured winners: what autotune found, in the cache directory, and what the package ships for known GPUs.
 
-A record is void once the source of the kernels it names has changed.
+A record is void once what it names would launch other code, or launch it otherwise.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.cache import cache_dir
-from ..runtime.sources import source_of
-from ..runtime.steps import Launch
 from ..types import DeviceSpec
+from .digest import lowered_digest
 
 if TYPE_CHECKING:
     from .candidate import Candidate
@@ -46,10 +45,8 @@ def key_of(kind: type[Plan[Any]], desc: Any, pref: Any) -> str:
 
 
 def source_digest(candidate: Candidate[Any], config: Any, desc: Any, device: DeviceSpec) -> str:
-    """One hash over the sources of every kernel that a candidate's configuration lowers to."""
-    steps = candidate.lower(desc, device, config)
-    parts = sorted(source_of(s.kernel).digest(s.kernel.prelude) for s in steps if isinstance(s, Launch))
-    return hashlib.sha256("".join(parts).encode()).hexdigest()[:24]
+    """Names what a candidate's configuration would launch."""
+    return lowered_digest(candidate.lower(desc, device, config))
 
 
 def _own_path(device: DeviceSpec) -> Path:
