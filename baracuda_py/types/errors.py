@@ -21,6 +21,8 @@ __all__ = [
     "WorkspaceTooSmallError",
 ]
 
+SHOWN = 120  # characters
+
 
 class BaracudaError(Exception):
     """Base of every error raised on purpose: `reason` says what is wrong, `mend` how to put it right."""
@@ -96,3 +98,17 @@ class DriverError(BaracudaError, RuntimeError):
         super().__init__(reason, mend)
         self.code = code
         self.name = name
+
+
+def shown(value: Any) -> str:
+    """`value` in a message: its repr, cut short; only the type of an array, or of what has no repr to show."""
+    kind = type(value)
+    try:
+        if hasattr(kind, "__dlpack__") or hasattr(
+            kind, "__cuda_array_interface__"
+        ):  # printing one may wait for a device
+            return f"an array of type {kind.__name__}"
+        text = repr(value)
+    except Exception:
+        return f"an object of type {kind.__name__}"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
