@@ -206,12 +206,14 @@ def scalar(value: Any, what: str) -> float:
     """A float. Arrays are refused: reading one that lies on the device would wait for it."""
     if type(value) is float:
         return value
+    name = what.split()[-1]
     if not isinstance(value, (float, int, np.floating, np.integer)):
-        raise OperandTypeError(f"{what} must be a number, got {type(value).__name__}", f"{what.split()[-1]}=float(...)")
+        raise OperandTypeError(f"{what} must be a number, got {type(value).__name__}", f"{name}=float(...)")
     try:
         return float(value)
     except OverflowError:
-        raise InvalidProblemError(f"{what}={shown(value)} is more than a float holds", "give less") from None
+        bits = int(value).bit_length()
+        raise InvalidProblemError(f"{what} is an integer of {bits} bits, beyond any float", f"{name}=math.inf") from None
 
 
 def _choice(known: Any) -> Callable[[Any, str], Any]:

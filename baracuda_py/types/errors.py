@@ -101,14 +101,13 @@ class DriverError(BaracudaError, RuntimeError):
 
 
 def shown(value: Any) -> str:
-    """`value` in a message: its repr, cut short; only the type of an array, or of what has no repr to show."""
+    """`value` in a message: its repr, cut short; only the type of an array, or of what has no repr that says anything."""
     kind = type(value)
     try:
-        if hasattr(kind, "__dlpack__") or hasattr(
-            kind, "__cuda_array_interface__"
-        ):  # printing one may wait for a device
-            return f"an array of type {kind.__name__}"
-        text = repr(value)
+        array = hasattr(kind, "__dlpack__") or hasattr(kind, "__cuda_array_interface__")
+        text = "" if array else repr(value)  # printing an array may wait for a device
     except Exception:
+        text = ""
+    if not text or " at 0x" in text:
         return f"an object of type {kind.__name__}"
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."

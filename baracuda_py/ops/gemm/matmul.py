@@ -147,6 +147,9 @@ class MatmulDescriptor(Descriptor):
         given = {"a": a, "b": b, "c": c, "bias": bias, "residual": residual, "scale_a": scale_a, "scale_b": scale_b}
         given["out"] = out
         fields: dict[str, Any] = {}
+        for key in ("a", "b"):
+            if given[key] is None:
+                raise InvalidProblemError(f"{name}: operand {key!r} is missing", f"pass {key}=...")
         for key, x in given.items():
             if x is not None:
                 t = intake(x, what=f"{name}: {key}")
@@ -420,7 +423,7 @@ def _function(op: str) -> Callable[..., Any]:
         operands = {"out": out, "a": a, "b": b}
         given = {"c": c, "bias": bias, "residual": residual, "scale_a": scale_a, "scale_b": scale_b}
         operands |= {n: x for n, x in given.items() if x is not None}
-        if math is None and pref is not None:
+        if math is None and isinstance(pref, PlanPreference):
             math = pref.math
 
         def describe() -> MatmulDescriptor:
