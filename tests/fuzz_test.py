@@ -321,6 +321,8 @@ def _touched(x: Any) -> Any:
     """Which bytes of its allocation an array covers."""
     memory = _memory(x)
     covered = np.zeros(memory.nbytes, bool)
+    if not x.size:
+        return covered
     offset = x.__array_interface__["data"][0] - memory.__array_interface__["data"][0]
     np.ndarray((*x.shape, x.itemsize), bool, covered, offset, (*x.strides, 1))[...] = True
     return covered

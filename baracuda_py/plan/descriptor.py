@@ -213,7 +213,9 @@ def scalar(value: Any, what: str) -> float:
         return float(value)
     except OverflowError:
         bits = int(value).bit_length()
-        raise InvalidProblemError(f"{what} is an integer of {bits} bits, beyond any float", f"{name}=math.inf") from None
+        raise InvalidProblemError(
+            f"{what} is an integer of {bits} bits, beyond any float", f"{name}=math.inf"
+        ) from None
 
 
 def _choice(known: Any) -> Callable[[Any, str], Any]:

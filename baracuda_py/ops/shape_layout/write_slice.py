@@ -397,10 +397,8 @@ def write_slice(
     or a read-only dest, OverlapError where source shares memory with the window.
     """
     if dynamic_axis is not None:
-        if not hasattr(dest, "shape"):
-            intake(dest, what="write_slice: dest")
         operands = {"dest": dest, "source": source, "start": start, "status": status}
-        options = (dynamic_axis, pairs_of(ranges, tuple(dest.shape)))
+        options = (dynamic_axis, pairs_of(ranges, _shape_of(dest)))
         return functional.call(
             WriteSlicePlan, operands, lambda: WriteSliceDescriptor.of(dest, source, ranges, dynamic_axis=dynamic_axis),
             options=options, shifts=None, stream=stream, pref=pref, device=device,
@@ -424,14 +422,21 @@ def _window(dest: Any, ranges: Sequence[Any]) -> tuple[int, tuple[int, ...], Any
             extents.append(b - a)
         else:
             return shift, tuple(starts), tuple(extents)
-    except (TypeError, ValueError, AttributeError):
-        if not hasattr(dest, "shape"):
-            intake(dest, what="write_slice: dest")
-    pairs = pairs_of(ranges, tuple(dest.shape))
-    _check_ranges(pairs, tuple(dest.shape))
+    except Exception:  # whatever the attributes of a stranger raise
+        pass
+    shape = _shape_of(dest)
+    pairs = pairs_of(ranges, shape)
+    _check_ranges(pairs, shape)
     strides = getattr(dest, "strides", None)
     shift = sum(a * s for (a, _), s in zip(pairs, strides)) if isinstance(strides, tuple) else 0
     return shift, tuple(a for a, _ in pairs), tuple(b - a for a, b in pairs)
+
+
+def _shape_of(dest: Any) -> tuple[int, ...]:
+    try:
+        return tuple(dest.shape)
+    except Exception:  # no array, or one of a sort that only `intake` can tell of
+        return intake(dest, what="write_slice: dest").shape
 
 
 register(
