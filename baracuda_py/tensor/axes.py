@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ..types import ElementKind
 
-__all__ = ["Collapsed", "alignment_of", "c_strides", "collapse", "merge_axes", "self_overlapping", "span"]
+__all__ = [
+    "Collapsed",
+    "alignment_of",
+    "broadcast_shapes",
+    "c_strides",
+    "collapse",
+    "merge_axes",
+    "self_overlapping",
+    "span",
+]
 
 Shape = tuple[int, ...]
 Collapsed = tuple[Shape, tuple[Shape, ...]]
@@ -84,6 +92,13 @@ def broadcast_strides(shape: Shape, strides: Shape, onto: Shape) -> Shape:
     return (0,) * lead + tuple(0 if n == 1 and m != 1 else s for n, m, s in zip(shape, onto[lead:], strides))
 
 
-def as_ints(values: Any) -> Shape:
-    """A tuple of Python ints from any sequence of integers; TypeError for what is not an integer."""
-    return tuple(v.__index__() for v in values)
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape that arrays of these broadcast to, of any rank (NumPy's own stops at 32); ValueError where they do not."""
+    rank = max(map(len, shapes), default=0)
+    result = []
+    for extents in zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in shapes)):
+        longer = {n for n in extents if n != 1} or {1}
+        if len(longer) > 1:
+            raise ValueError(f"{extents} do not broadcast")
+        result.append(longer.pop())
+    return tuple(result)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from .errors import OperandTypeError
+from .errors import OperandTypeError, shown
 
 __all__ = ["ElementKind", "ElementLike"]
 
@@ -127,7 +127,7 @@ class ElementKind(enum.Enum):
             return _kind_of(like)
         except OperandTypeError:
             raise
-        except TypeError:  # unhashable
+        except Exception:  # unhashable, or NumPy's own of many types
             raise OperandTypeError(_unknown(like)) from None
 
     def __str__(self) -> str:
@@ -142,20 +142,20 @@ ElementLike: TypeAlias = "ElementKind | np.dtype[Any] | type | str"
 
 def _unknown(like: Any) -> str:
     known = ", ".join(k.value for k in ElementKind)
-    return f"{like!r} is not an element kind: give a NumPy or ml_dtypes dtype, its name, or one of {known}"
+    return f"{shown(like)} is not an element kind: give a NumPy or ml_dtypes dtype, its name, or one of {known}"
 
 
 @lru_cache(maxsize=256)
 def _kind_of(like: Any) -> ElementKind:
+    name: Any = like
     if isinstance(like, str):
         name = like.lower().removeprefix("torch.").removeprefix("bp.")
         if name in _TRAITS:
             return ElementKind(name)
-        like = getattr(ml_dtypes, name, name)
-    try:
-        dtype = np.dtype(like)
-    except TypeError:
-        raise OperandTypeError(_unknown(like)) from None
+        name = getattr(ml_dtypes, name, name)
+    if name is None:  # float64, to NumPy
+        raise OperandTypeError(_unknown(like))
+    dtype = np.dtype(name)
     kind = _BY_DTYPE.get(dtype)
     if kind is None:
         hint = f": {dtype} holds one element a byte; view packed bytes with bp.GpuBuffer.view(x_u8, bp.S4)"

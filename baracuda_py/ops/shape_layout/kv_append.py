@@ -60,8 +60,10 @@ class KvAppendDescriptor(Descriptor):
     def __post_init__(self) -> None:
         self._ints("cache_shape", "k_cache_strides", "v_cache_strides", "k_strides", "v_strides")
         self._kind("element", "positions_element")
-        object.__setattr__(self, "tokens", int(self.tokens))
-        object.__setattr__(self, "cache_layout", str(self.cache_layout).upper())
+        self._int("tokens", "k_cache_align", "v_cache_align", "k_align", "v_align")
+        if isinstance(self.cache_layout, str):
+            object.__setattr__(self, "cache_layout", self.cache_layout.upper())
+        self._member(tuple(LAYOUTS), "cache_layout")
 
     @classmethod
     def of(cls, k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, layout: str = "BHSD") -> Self:
@@ -103,11 +105,7 @@ class KvAppendDescriptor(Descriptor):
         strides = resolved_strides(shape, getattr(self, f"{name}_strides"), self.element)
         return Layout(shape, strides, self.element, resolved_align(getattr(self, f"{name}_align")))
 
-    def validate(self) -> None:
-        if self.cache_layout not in LAYOUTS:
-            raise InvalidProblemError(
-                f"kv_append: layout {self.cache_layout!r} is not known", f"one of {', '.join(LAYOUTS)}"
-            )
+    def check(self) -> None:
         if len(self.cache_shape) != 4 or any(n < 0 for n in self.cache_shape):
             raise InvalidProblemError(
                 f"kv_append: caches of shape {self.cache_shape}", f"pass rank-4 caches, {self.cache_layout}"
@@ -181,7 +179,7 @@ def _append(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]
         for one in strides:
             one[-1] = word
     count = math.prod(extents)
-    index = index_type(count)
+    index = index_type(max(count, new.shape[0]))  # sequences are counted where there are no tokens, too
     threads, unroll = append_shape(count, device)
     a, b = parts[0], parts[-1]
     args = (
