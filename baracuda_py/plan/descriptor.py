@@ -44,6 +44,11 @@ class Layout(NamedTuple):
     element: ElementKind
     align: int = 16
 
+    @property
+    def natural(self) -> int:
+        """Bytes of an element: the alignment that an access of one needs."""
+        return max(1, self.element.bits // 8)
+
 
 @dataclass(frozen=True)
 class Descriptor:
@@ -100,6 +105,12 @@ class Descriptor:
         """Whether `written` may be the very same view as `read`."""
         return False
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is written, so that nothing is launched."""
+        written = [o.name for o in self.operands if o.written and not o.optional]
+        return all(0 in self.layout(name).shape for name in written)
+
     # -- validity ---------------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
@@ -125,6 +136,14 @@ class Descriptor:
                 )
 
     # -- fields, as users give them -----------------------------------------------------------------------------------
+
+    def _align(self, name: str, displacement: int = 0) -> int:
+        """The alignment of an operand's first touched element, as `<name>_align` says it (more than 16 counts as 16). Left
+        open, the operand's own address is taken for aligned to 16 and the element for `displacement` bytes on."""
+        align = getattr(self, f"{name}_align")
+        if align is None:
+            return alignment_of(displacement)
+        return min(16, int(align))
 
     def _ints(self, *names: str) -> None:
         """Shapes and strides."""
@@ -246,8 +265,3 @@ def resolved_strides(shape: tuple[int, ...], strides: tuple[int, ...] | None, el
     if strides is None or 0 in shape:
         return default
     return tuple(d if n == 1 else s for n, s, d in zip(shape, strides, default))
-
-
-def resolved_align(align: int | None, displacement: int = 0) -> int:
-    """An alignment that was left open, taking the operand's own address for aligned to 16."""
-    return alignment_of(displacement) if align is None else min(16, align)

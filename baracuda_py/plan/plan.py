@@ -31,7 +31,7 @@ from ..types import (
     PrecisionGuarantee,
 )
 from .bound import BoundPlan
-from .candidate import OK, Candidate, Cost, Feasibility, Reference, steps_of
+from .candidate import OK, Candidate, Cost, Feasibility, Reference
 from .descriptor import Descriptor, Operand
 from .recipe import Recipe
 from .resolve import refuse_unknown, resolve, take
@@ -139,7 +139,7 @@ class Plan(Generic[D]):
         canonical = checked(desc)
         answers = assess(cls._all_candidates(), canonical, pref, spec)
         measured = apply(cls, canonical, pref, spec, answers)
-        chosen, provenance = measured or (choose(answers, desc.op, pref, spec), "model")
+        chosen, provenance = measured or (choose(answers, canonical, pref, spec), "model")
         log.debug("%s on %s: %s, by %s", desc.op, spec, chosen.candidate.variant, provenance)
         return cls._make(desc, pref, spec, chosen, provenance)
 
@@ -192,7 +192,7 @@ class Plan(Generic[D]):
 
     @cached_property
     def _steps(self) -> tuple[Step, ...]:
-        return steps_of(self._candidate, self._canonical, self.device, self._config)
+        return self._candidate.steps(self._canonical, self.device, self._config)
 
     @cached_property
     def precision_guarantee(self) -> PrecisionGuarantee:
