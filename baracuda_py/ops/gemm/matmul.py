@@ -267,7 +267,7 @@ class MatmulDescriptor(Descriptor):
         for name, kind in (("a", a), ("b", b)):
             if kind.is_integer or kind is ElementKind.BOOL:
                 raise OperandTypeError(
-                    f"{self.op}: {name} holds {kind}", "use matmul_int8 for integers, or cast to a float type"
+                    f"{self.op}: {name} holds {kind}: integers are not multiplied", "cast it to a float type"
                 )
             if named is not None and kind is not named.element:
                 mend = f"use {named.other}" if kind in HALVES else f"cast it to {named.element}, or use matmul"
@@ -293,7 +293,7 @@ class MatmulDescriptor(Descriptor):
             raise OperandTypeError(f"{self.op}: {a} is not multiplied in {self.math}", f"math={MATH[a][0].value!r}")
         for name in ADDENDS:
             kind = getattr(self, f"{name}_element")
-            if kind is not None and kind not in (*OUTPUTS[a], a):
+            if kind is not None and kind not in OUTPUTS[a]:
                 raise OperandTypeError(f"{self.op}: {name} holds {kind}", f"cast it to {self._out_element}")
 
     # ---- what kernels see -----------------------------------------------------------------------------------------
@@ -369,7 +369,12 @@ def _scalar(op: str, name: str, value: Any) -> float:
     """A run-time value as a float. Arrays are refused: reading one that lies on the device would wait for it."""
     if not isinstance(value, (float, int, np.floating, np.integer)):
         raise OperandTypeError(f"{op}: {name} must be a number, got {type(value).__name__}", f"{name}=float(...)")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise InvalidProblemError(
+            f"{op}: {name} is an integer of {value.bit_length()} bits, beyond any float", f"{name}=math.inf"
+        ) from None
 
 
 def _check_beta(op: str, beta: float, has_c: bool) -> None:
