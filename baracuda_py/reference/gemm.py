@@ -38,7 +38,7 @@ def _wide(desc: Any, x: Array) -> Array:
 
 
 def _scaled(desc: Any, x: Array, scale: Array | None, axes: tuple[int, ...]) -> Array:
-    """An operand times its scales, each of which is of up to 128 elements along `axes` where they are by blocks."""
+    """A matrix operand times its scales, each of which is of up to 128 elements along `axes` where they are by blocks."""
     wide = _wide(desc, x)
     if scale is None:
         return wide
@@ -50,6 +50,18 @@ def _scaled(desc: Any, x: Array, scale: Array | None, axes: tuple[int, ...]) -> 
     return np.asarray(wide * grid)
 
 
+def _factors(desc: Any, a: Array, b: Array, **scales: Array) -> tuple[Array, Array]:
+    """Both operands as matrices, wide and times their scales: a vector A is one row, a vector B one column."""
+    rows, columns = a[None] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b
+    first = _scaled(desc, rows, scales.get("scale_a"), (-1,))
+    return first, _scaled(desc, columns, scales.get("scale_b"), (-2, -1))
+
+
+def _of_shape(x: Array, a: Array, b: Array) -> Array:
+    """The product of `_factors` in NumPy's shape: without the axis of a vector."""
+    return x.squeeze(tuple(axis for axis, operand in ((-2, a), (-1, b)) if operand.ndim == 1))
+
+
 def _before(
     desc: Any, a: Array, b: Array, c: Array | None, bias: Array | None, *, absolute: bool, **scales: Array
 ) -> Array:
@@ -58,8 +70,8 @@ def _before(
     def size(x: Any) -> Any:
         return np.abs(x) if absolute else x
 
-    first, second = _scaled(desc, a, scales.get("scale_a"), (-1,)), _scaled(desc, b, scales.get("scale_b"), (-2, -1))
-    x: Array = np.matmul(size(first), size(second))
+    first, second = _factors(desc, a, b, **scales)
+    x = _of_shape(np.matmul(size(first), size(second)), a, b)
     x = size(desc.alpha) * x if desc.alpha else np.zeros_like(x)
     if c is not None and desc.beta:
         x = x + size(desc.beta) * size(_wide(desc, c))

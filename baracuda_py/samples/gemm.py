@@ -71,6 +71,12 @@ def _fp8(rng: np.random.Generator) -> Iterator[Sample]:
             yield Sample(f"fp8 {m}x{n}x{k} {name}", {"a": normal((m, k), e4m3), "b": b, **scales}, {"out_dtype": "f32"})
     lines = {"scale_a": scale(3, 40, 1), "scale_b": scale(1, 48)}
     yield Sample("fp8 batch", {"a": normal((3, 40, 144), e4m3), "b": normal((3, 48, 144), e4m3).mT, **lines})
+    row, column = normal((144,), e4m3), normal((144,), e5m2)
+    yield Sample("fp8 vectors", {"a": row, "b": column, "scale_a": scale(1, 1), "scale_b": scale()}, {"out_dtype": "f32"})
+    left = {"a": row, "b": normal((3, 48, 144), e4m3).mT, "scale_a": scale(3, 1, 1), "scale_b": scale(1, 48)}
+    yield Sample("fp8 vector left", left)
+    right = {"a": normal((3, 40, 144), e4m3), "b": column, "scale_a": scale(40, 2), "scale_b": scale(3, 2, 1)}
+    yield Sample("fp8 vector right", right)
     every = {
         "c": scale(40, 48),
         "bias": scale(48),
