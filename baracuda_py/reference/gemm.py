@@ -9,6 +9,7 @@ import numpy as np
 
 from ..types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
 from .elementwise import gelu, relu, silu
+from .special import phi
 
 __all__ = ["MEASURES", "guarantee", "matmul"]
 
@@ -110,6 +111,16 @@ def _abs_epilogue(
     return np.asarray(x if residual is None else x + np.abs(_wide(desc, residual)))
 
 
+def _gelu_tail(
+    desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, residual: Array | None = None,
+    **scales: Array,
+) -> Array:  # fmt: skip
+    """|x| Phi(-|x|), how far GELU of x is from max(x, 0), x = alpha A B + beta C + bias."""
+    with np.errstate(all="ignore"):
+        x = np.abs(_before(desc, a, b, c, bias, absolute=False, **scales))
+        return np.where(np.isfinite(x), x * phi(-x), 0)
+
+
 def _smallest_normal(desc: Any, **_: Array) -> float:
     """The output's smallest normal number: times its unit roundoff, half the spacing of its subnormals."""
     import ml_dtypes
@@ -120,6 +131,7 @@ def _smallest_normal(desc: Any, **_: Array) -> float:
 MEASURES: Mapping[str, Callable[..., Any]] = {
     "abs_matmul": _abs_matmul,
     "abs_epilogue": _abs_epilogue,
+    "gelu_tail": _gelu_tail,
     "smallest_normal": _smallest_normal,
 }
 

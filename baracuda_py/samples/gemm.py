@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,36 @@ def matmul(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
         yield Sample("tf32", {"a": a, "b": b}, {"math": "tf32"})
         yield Sample("tf32 columns", {"a": a, "b": np.asfortranarray(b)}, {"math": "tf32"})
         yield from _fp8(rng)
+    for element in reversed(elements):
+        yield from _cancelling(rng, element)
+
+
+def _erf(x: Any) -> Any:
+    return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+_NEARLY: dict[str, Callable[[Any], Any]] = {  # in float64: what is to cancel need only be near
+    "identity": lambda x: x, "relu": lambda x: np.maximum(x, 0), "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu_tanh": lambda x: x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "gelu": lambda x: x / 2 * (1 + _erf(x / math.sqrt(2))),
+}  # fmt: skip
+
+
+def _cancelling(rng: np.random.Generator, element: ElementKind) -> Iterator[Sample]:
+    """Results that are differences of near equals, so that nothing hides an error ahead of the last addition: within K, between
+    a product and c, and, of a single product each, between every activation and the residual. The last of them always runs."""
+    half = _pair(rng, 40, 48, 60, element)
+    nudged = half["a"] * np.asarray(1 + rng.standard_normal((40, 60)) / 64).astype(element.dtype)
+    operands = {"a": np.concatenate([half["a"], -nudged], 1), "b": np.concatenate([half["b"], half["b"]])}
+    yield Sample(f"{element} cancelling within K", operands)
+    operands = _pair(rng, 40, 48, 60, element)
+    product = operands["a"].astype(np.float64) @ operands["b"].astype(np.float64)
+    yield Sample(f"{element} cancelling c", {**operands, "c": product.astype(element.dtype)}, {"beta": -1.0})
+    for activation, nearly in _NEARLY.items():
+        operands = _pair(rng, 48, 56, 1, element)
+        near = nearly(operands["a"].astype(np.float64) @ operands["b"].astype(np.float64))
+        label = f"{element} cancelling {activation}"
+        yield Sample(label, {**operands, "residual": -near.astype(element.dtype)}, {"activation": activation})
 
 
 EIGHTS = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)

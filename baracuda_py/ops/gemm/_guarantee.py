@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
+from ...types import Activation, Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
 
 __all__ = ["ROUNDED", "TRUNCATED", "guarantee_of", "narrow_additions"]
 
 ROUNDED, TRUNCATED = 1.0, 2.0  # units roundoff that one addition may cost
 _EPILOGUE = 16.0  # alpha, beta c, bias, the activation and the residual, each a few units
+# What the GELU of a 16-bit result is off, in f32's units roundoff of |x| Phi(-|x|): kernels/include/math.cuh's upper_tail fits
+# Phi to 5.86e-5 for bf16 and 9.8e-6 for f16.
+_GELU_TAIL = {ElementKind.BF16: 1100.0, ElementKind.F16: 180.0}
 _SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
 _TF32_TRUNCATION = 2.0**-10  # relative, for an f32 whose last 13 bits a tensor core ignores
 
@@ -44,11 +47,9 @@ def guarantee_of(
     coefficient = each * additions + splits + 1
     if math is MathPrecision.TF32:
         coefficient += 2 * _TF32_TRUNCATION / accumulator.unit_roundoff
-    terms = (
-        Term(coefficient, accumulator, "abs_matmul"),
-        Term(_EPILOGUE, accumulator, "abs_epilogue"),
-        Term(1.0, out, "abs_result"),
-        Term(1.0, out, "smallest_normal"),
-    )
-    bound = Componentwise(terms, _SOURCE)
+    terms = [Term(coefficient, accumulator, "abs_matmul"), Term(_EPILOGUE, accumulator, "abs_epilogue")]
+    if desc.activation is Activation.GELU and out in _GELU_TAIL:
+        terms.append(Term(_GELU_TAIL[out], accumulator, "gelu_tail"))
+    terms += [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
+    bound = Componentwise(tuple(terms), _SOURCE)
     return PrecisionGuarantee(math, accumulator, True, True, batch_invariant, False, bound)
