@@ -20,14 +20,18 @@ PACKAGE = Path(bp.__file__).parent
 REFUSALS = {*errors.__all__, "no", "refuse"}  # calls whose arguments are read by users
 # `bp.a.b`, then a call or a name with an underscore that no dot, quote or brace stands before.
 NAMED = re.compile(r"\bbp((?:\.\w+)+)")
-SPELT = re.compile(r"""(?<![\w.{'"/-])([a-zA-Z]\w*)(?=\()|(?<![\w.{/-])(?!sm_)([a-z][a-z0-9]*(?:_[a-z0-9]+)+)(?![\w/])""")
+SPELT = re.compile(
+    r"""(?<![\w.{'"/-])([a-zA-Z]\w*)(?=\()|(?<![\w.{/-])(?!sm_)([a-z][a-z0-9]*(?:_[a-z0-9]+)+)(?![\w/])"""
+)
 BUILTIN = {"float", "int", "str", "dtype"}
 
 
 def known() -> set[str]:
     """Public names, parameters of functions, descriptors' fields, plans' members, variants, kinds and values of enums."""
     found = {*dir(bp), *dir(Plan), *BUILTIN}
-    found |= {f.name for f in dataclasses.fields(bp.PlanPreference)} | {f.name for f in dataclasses.fields(bp.DeviceSpec)}
+    found |= {f.name for f in dataclasses.fields(bp.PlanPreference)} | {
+        f.name for f in dataclasses.fields(bp.DeviceSpec)
+    }
     for op in map(get_op, bp.list_ops()):
         found |= {op.name, *inspect.signature(op.function).parameters}
         found |= {f.name for f in dataclasses.fields(op.plan.descriptor)}  # type: ignore[arg-type, type-var]

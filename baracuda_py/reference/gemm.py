@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -15,6 +16,8 @@ __all__ = ["MEASURES", "guarantee", "matmul"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 SCALES, BLOCK = ("scale_a", "scale_b"), 128
+PLACES = 32  # along K, at which partial sums are looked at
+TF32_INFINITE = (2 - 2.0**-11) * 2.0**127  # f32 from here on are nearer to 2**128 than to the largest TF32
 
 
 def identity(x: Array) -> Array:
@@ -111,12 +114,48 @@ def _abs_epilogue(
     return np.asarray(x if residual is None else x + np.abs(_wide(desc, residual)))
 
 
+def _partial_sums(desc: Any, a: Array, b: Array, **others: Array) -> Array:
+    """L |alpha| times the mean |sum of the first k products| over some k's, evenly from 1 to K."""
+    first, second = _factors(desc, a, b, **{n: x for n, x in others.items() if n in SCALES})
+    ends = np.unique(np.linspace(0, first.shape[-1], PLACES + 1).astype(int))
+    with np.errstate(all="ignore"):
+        total = np.matmul(first[..., :0], second[..., :0, :])
+        size = np.zeros_like(total)
+        for start, end in itertools.pairwise(ends):
+            total = total + np.matmul(first[..., start:end], second[..., start:end, :])
+            size += np.abs(total)
+    return _carried(desc, _of_shape(size, a, b) / max(1, len(ends) - 1))
+
+
+def _root_products(desc: Any, a: Array, b: Array, **others: Array) -> Array:
+    """L |alpha| times the root of the sum of the squares of all K products."""
+    first, second = _factors(desc, a, b, **{n: x for n, x in others.items() if n in SCALES})
+    with np.errstate(all="ignore"):
+        return _carried(desc, np.sqrt(_of_shape(np.matmul(first * first, second * second), a, b)))
+
+
+def _carried(desc: Any, x: Array) -> Array:
+    """An error in a product or a sum as the result may have it; 0 where it is not finite, for an infinity has none."""
+    carried = _ACTIVATIONS[desc.activation.value][1] * abs(desc.alpha) * x
+    return np.where(np.isfinite(carried), carried, 0)
+
+
+def _beyond_tf32(_desc: Any, a: Array, b: Array, **_: Array) -> Array:
+    """Whether an operand of the element is finite and becomes an infinity as the nearest TF32."""
+    rows, columns = a[None] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b
+    wide = (
+        np.any((np.abs(x) >= TF32_INFINITE) & np.isfinite(x), axis, keepdims=True)
+        for x, axis in ((rows, -1), (columns, -2))
+    )
+    return _of_shape(np.logical_or(*wide), a, b)
+
+
 def _gelu_tail(
-    desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, residual: Array | None = None,
-    **scales: Array,
-) -> Array:  # fmt: skip
+    desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, **others: Array
+) -> Array:
     """|x| Phi(-|x|), how far GELU of x is from max(x, 0), x = alpha A B + beta C + bias."""
     with np.errstate(all="ignore"):
+        scales = {n: x for n, x in others.items() if n in SCALES}
         x = np.abs(_before(desc, a, b, c, bias, absolute=False, **scales))
         return np.where(np.isfinite(x), x * phi(-x), 0)
 
@@ -131,6 +170,9 @@ def _smallest_normal(desc: Any, **_: Array) -> float:
 MEASURES: Mapping[str, Callable[..., Any]] = {
     "abs_matmul": _abs_matmul,
     "abs_epilogue": _abs_epilogue,
+    "partial_sums": _partial_sums,
+    "root_products": _root_products,
+    "beyond_tf32": _beyond_tf32,
     "gelu_tail": _gelu_tail,
     "smallest_normal": _smallest_normal,
 }

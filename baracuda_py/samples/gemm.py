@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
+from math import erf, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -49,13 +49,13 @@ def matmul(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
 
 
 def _erf(x: Any) -> Any:
-    return np.vectorize(math.erf, otypes=[np.float64])(x)
+    return np.vectorize(erf, otypes=[np.float64])(x)
 
 
 _NEARLY: dict[str, Callable[[Any], Any]] = {  # in float64: what is to cancel need only be near
     "identity": lambda x: x, "relu": lambda x: np.maximum(x, 0), "silu": lambda x: x / (1 + np.exp(-x)),
-    "gelu_tanh": lambda x: x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
-    "gelu": lambda x: x / 2 * (1 + _erf(x / math.sqrt(2))),
+    "gelu_tanh": lambda x: x / 2 * (1 + np.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))),
+    "gelu": lambda x: x / 2 * (1 + _erf(x / sqrt(2))),
 }  # fmt: skip
 
 
@@ -103,7 +103,9 @@ def _fp8(rng: np.random.Generator) -> Iterator[Sample]:
     lines = {"scale_a": scale(3, 40, 1), "scale_b": scale(1, 48)}
     yield Sample("fp8 batch", {"a": normal((3, 40, 144), e4m3), "b": normal((3, 48, 144), e4m3).mT, **lines})
     row, column = normal((144,), e4m3), normal((144,), e5m2)
-    yield Sample("fp8 vectors", {"a": row, "b": column, "scale_a": scale(1, 1), "scale_b": scale()}, {"out_dtype": "f32"})
+    yield Sample(
+        "fp8 vectors", {"a": row, "b": column, "scale_a": scale(1, 1), "scale_b": scale()}, {"out_dtype": "f32"}
+    )
     left = {"a": row, "b": normal((3, 48, 144), e4m3).mT, "scale_a": scale(3, 1, 1), "scale_b": scale(1, 48)}
     yield Sample("fp8 vector left", left)
     right = {"a": normal((3, 40, 144), e4m3), "b": column, "scale_a": scale(40, 2), "scale_b": scale(3, 2, 1)}

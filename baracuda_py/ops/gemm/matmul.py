@@ -373,7 +373,7 @@ def _scalar(op: str, name: str, value: Any) -> float:
         return float(value)
     except OverflowError:
         raise InvalidProblemError(
-            f"{op}: {name} is an integer of {value.bit_length()} bits, beyond any float", f"{name}=math.inf"
+            f"{op}: {name} is an integer of {int(value).bit_length()} bits, beyond any float", f"{name}=math.inf"
         ) from None
 
 
