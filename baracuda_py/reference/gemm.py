@@ -134,6 +134,13 @@ def _root_products(desc: Any, a: Array, b: Array, **others: Array) -> Array:
         return _carried(desc, np.sqrt(_of_shape(np.matmul(first * first, second * second), a, b)))
 
 
+def _like_signs(desc: Any, a: Array, b: Array, **others: Array) -> Array:
+    """`partial_sums` times |products above zero less those below|: what is cut off products of one sign adds up."""
+    first, second = _factors(desc, a, b)
+    surplus = np.abs(np.matmul(np.sign(first), np.sign(second)))
+    return _of_shape(np.where(np.isfinite(surplus), surplus, 0), a, b) * _partial_sums(desc, a, b, **others)
+
+
 def _carried(desc: Any, x: Array) -> Array:
     """An error in a product or a sum as the result may have it; 0 where it is not finite, for an infinity has none."""
     carried = _ACTIVATIONS[desc.activation.value][1] * abs(desc.alpha) * x
@@ -172,6 +179,7 @@ MEASURES: Mapping[str, Callable[..., Any]] = {
     "abs_epilogue": _abs_epilogue,
     "partial_sums": _partial_sums,
     "root_products": _root_products,
+    "like_signs": _like_signs,
     "beyond_tf32": _beyond_tf32,
     "gelu_tail": _gelu_tail,
     "smallest_normal": _smallest_normal,

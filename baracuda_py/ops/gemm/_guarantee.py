@@ -8,10 +8,10 @@ at once: next to a large accumulator each product of the block may be cut at the
 
 Beyond K of a few thousand that bound is wider than a product. The probable bound beside it is not: it takes partial sums for as
 large as they are on their way (running error analysis, Higham, section 3.3), and of the products that an instruction cuts only
-so many as are left where errors have both signs. Sums of a part of K, and operands rounded to TF32, err independently of one
-another: for those it takes several times the root of the sum of squares. With random operands, in a simulation of the tensor
-cores, it is 10 to 250 times the error's root mean square and 3 times the largest error or more, and less than one product up to
-K = 32768 (fp8_fast: 2048); sums of integers, which are exact, show the rest.
+so many as are left where errors have both signs, or those of like signs. Sums of a part of K, and operands rounded to TF32, err
+independently of one another: for those it takes several times the root of the sum of squares. With random operands, in a
+simulation of the tensor cores, it is 10 to 250 times the error's root mean square and 3 times the largest error or more, and
+less than one product up to K = 32768 (fp8_fast: 2048); sums of integers, which are exact, show the rest.
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ def guarantee_of(
     left = (_LEFT_OF_EIGHTS if math in _EIGHTS else _LEFT) if each == TRUNCATED else 1.0
     sums = each * additions * left + last
     root = _ROOT * sums + _ROOT_OF_TF32 * rounding + (_ROOT_OF_EIGHTS / unit if math in _EIGHTS else 0.0)
-    seen = (Term(sums + rounding, accumulator, "partial_sums"), Term(root, accumulator, "root_products"))
+    seen = [Term(sums + rounding, accumulator, "partial_sums"), Term(root, accumulator, "root_products")]
+    if each == TRUNCATED:
+        seen.append(Term(each * additions / max(1, desc.a_shape[-1]), accumulator, "like_signs"))
     probable = Componentwise((*seen, *rest), _PROBABLE, outside)
     return PrecisionGuarantee(math, accumulator, True, True, batch_invariant, False, bound, probable)
