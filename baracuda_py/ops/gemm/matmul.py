@@ -264,7 +264,7 @@ class MatmulDescriptor(Descriptor):
         for name, kind in (("a", a), ("b", b)):
             if kind.is_integer or kind is ElementKind.BOOL:
                 raise OperandTypeError(
-                    f"{self.op}: {name} holds {kind}", "use matmul_int8 for integers, or cast to a float type"
+                    f"{self.op}: {name} holds {kind}: integers are not multiplied", "cast it to a float type"
                 )
             if named is not None and kind is not named.element:
                 mend = f"use {named.other}" if kind in HALVES else f"cast it to {named.element}, or use matmul"
@@ -290,7 +290,7 @@ class MatmulDescriptor(Descriptor):
             raise OperandTypeError(f"{self.op}: {a} is not multiplied in {self.math}", f"math={MATH[a][0].value!r}")
         for name in ADDENDS:
             kind = getattr(self, f"{name}_element")
-            if kind is not None and kind not in (*OUTPUTS[a], a):
+            if kind is not None and kind not in OUTPUTS[a]:
                 raise OperandTypeError(f"{self.op}: {name} holds {kind}", f"cast it to {self._out_element}")
 
     # ---- what kernels see -----------------------------------------------------------------------------------------

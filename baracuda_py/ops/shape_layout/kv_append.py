@@ -180,7 +180,7 @@ def _append(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]
         divisor(count // max(new.shape[0], 1), index), pack_dims(extents, strides, index),
     )  # fmt: skip
     taken = f"{word}, {threads}, {unroll}, {len(parts)}"
-    entry = f"append_runs<{index}, {desc.positions_element.cuda}, {len(extents)}, {taken}, true>"
+    entry = f"append_runs<{index}, {desc.positions_element.number}, {len(extents)}, {taken}, true>"
     grid = (grid_of(count, threads * unroll)[0], len(parts), 1)
     return Launch(Kernel("shape_layout/append.cu", entry), grid, (threads, 1, 1), args)
 
