@@ -318,7 +318,12 @@ class Plan(Generic[D]):
             else:
                 return self._run_checked(operands, workspace, stream)
         recipe = self._recipes.get(tuple(key))
-        if recipe is None or workspace is not None or len(operands) - moved != taken or recipe.meets(pointers):
+        if (
+            recipe is None
+            or workspace is not None
+            or len(operands) - moved != taken
+            or recipe.refuses(pointers, operands)
+        ):
             return self._run_checked(operands, workspace, stream)
         recipe.fire(pointers, values, 0, None if stream is None else stream_pointer(stream))
         only = self._only_written

@@ -29,7 +29,7 @@ log = logging.getLogger("baracuda_py")
 def copy_of(x: Any) -> Any:
     """A copy of a CuPy array or GpuBuffer that keeps strides and alignment to 256 bytes; other objects as they are."""
     if isinstance(x, GpuBuffer):
-        return GpuBuffer(x.array.copy(), x.element, x.shape, x.strides, x.offset)
+        return GpuBuffer(copy_of(x.array), x.element, x.shape, x.strides, x.offset)
     cupy = require_gpu("copying an operand")
     if not isinstance(x, cupy.ndarray):
         return x
