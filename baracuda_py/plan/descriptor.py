@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
 
 from ..tensor import Tensor
 from ..tensor.axes import alignment_of, as_ints, c_strides
@@ -33,6 +36,11 @@ class Layout(NamedTuple):
     strides: tuple[int, ...]
     element: ElementKind
     align: int = 16
+
+    @property
+    def natural(self) -> int:
+        """Bytes of an element: the alignment that an access of one needs."""
+        return max(1, self.element.bits // 8)
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,25 @@ class Descriptor:
         """Whether `written` may be the very same view as `read`."""
         return False
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is written, so that nothing is launched."""
+        written = [o.name for o in self.operands if o.written and not o.optional]
+        return all(0 in self.layout(name).shape for name in written)
+
     # -- helpers ----------------------------------------------------------------------------------------------------
+
+    def _align(self, name: str, displacement: int = 0) -> int:
+        """The alignment of an operand's first touched element, as `<name>_align` says it (more than 16 counts as 16). Left
+        open, the operand's own address is taken for aligned to 16 and the element for `displacement` bytes on."""
+        align = getattr(self, f"{name}_align")
+        if align is None:
+            return alignment_of(displacement)
+        if not isinstance(align, (int, np.integer)) or align < 1 or align & (align - 1):
+            raise InvalidProblemError(
+                f"{self.op}: {name}_align={align!r} is no alignment in bytes", "give a power of two, or leave it out"
+            )
+        return min(16, int(align))
 
     def _ints(self, *names: str) -> None:
         """Normalises fields that are shapes or strides (None stays None)."""
@@ -101,6 +127,16 @@ class Descriptor:
                     raise InvalidProblemError(
                         f"{type(self).__name__}: {name}={value!r} is not a sequence of integers", "give a tuple of ints"
                     ) from None
+
+    def _count(self, name: str) -> None:
+        """Normalises a field that is an integer."""
+        value = getattr(self, name)
+        try:
+            object.__setattr__(self, name, operator.index(value))
+        except TypeError:
+            raise InvalidProblemError(
+                f"{type(self).__name__}: {name}={value!r} is not an integer", "give an int"
+            ) from None
 
     def _kind(self, *names: str) -> None:
         for name in names:
@@ -125,8 +161,3 @@ def resolved_strides(shape: tuple[int, ...], strides: tuple[int, ...] | None, el
     if strides is None or 0 in shape:
         return default
     return tuple(d if n == 1 else s for n, s, d in zip(shape, strides, default))
-
-
-def resolved_align(align: int | None, displacement: int = 0) -> int:
-    """An alignment that was left open, taking the operand's own address for aligned to 16."""
-    return alignment_of(displacement) if align is None else min(16, align)

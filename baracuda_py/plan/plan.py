@@ -140,7 +140,7 @@ class Plan(Generic[D]):
         canonical = desc.canonical()
         answers = assess(cls._all_candidates(), canonical, pref, spec)
         measured = apply(cls, canonical, pref, spec, answers)
-        chosen, provenance = measured or (choose(answers, desc.op, pref, spec), "model")
+        chosen, provenance = measured or (choose(answers, canonical, pref, spec), "model")
         log.debug("%s on %s: %s, by %s", desc.op, spec, chosen.candidate.variant, provenance)
         return cls._make(desc, pref, spec, chosen, provenance)
 
@@ -176,15 +176,7 @@ class Plan(Generic[D]):
 
     @cached_property
     def _steps(self) -> tuple[Step, ...]:
-        if self._empty:
-            return ()
-        return self._candidate.lower(self._canonical, self.device, self._config)
-
-    @property
-    def _empty(self) -> bool:
-        """Whether nothing is written."""
-        written = [o for o in self.desc.operands if o.written and not o.optional]
-        return all(0 in self._canonical.layout(o.name).shape for o in written)
+        return self._candidate.steps(self._canonical, self.device, self._config)
 
     @cached_property
     def precision_guarantee(self) -> PrecisionGuarantee:

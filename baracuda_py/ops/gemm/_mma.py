@@ -173,7 +173,7 @@ class _Mma(Candidate[Any]):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (admissible := admitted(desc, self.variant, SERVED) and countable(desc.gemm, 31)):
             return admissible
-        return launchable(min(tiles_of(desc.gemm, c) for c in self._menu(desc, device)))
+        return launchable(min((tiles_of(desc.gemm, c) for c in self._menu(desc, device)), default=0))
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[TileConfig]:
         return [c for c in self._menu(desc, device) if launchable(tiles_of(desc.gemm, c))]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ... import functional, samples
-from ...plan.descriptor import Descriptor, Layout, Operand, resolved_align, resolved_strides
+from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import gemm as oracle
@@ -211,9 +211,7 @@ class MatmulDescriptor(Descriptor):
                 "give one stride an axis",
             )
         element = element or self._out_element
-        return Layout(
-            shape, resolved_strides(shape, strides, element), element, resolved_align(getattr(self, f"{name}_align"))
-        )
+        return Layout(shape, resolved_strides(shape, strides, element), element, self._align(name))
 
     @property
     def _out_element(self) -> ElementKind:
@@ -302,6 +300,11 @@ class MatmulDescriptor(Descriptor):
     def precision(self) -> MathPrecision:
         """How products are formed."""
         return self.math or MATH[self.a_element][0]
+
+    @property
+    def maths(self) -> tuple[MathPrecision, ...]:
+        """How products of these operands may be formed, the default first."""
+        return MATH[self.a_element]
 
     @property
     def variant(self) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement, no
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, exact_movement, no
 from ...runtime.steps import Copy, Copy2D, Kernel, Launch, Packed, Ptr, Step
 from ...tensor.axes import alignment_of, collapse
 from ...types import BackendKind, DeviceSpec, ElementKind, PrecisionGuarantee
@@ -166,12 +166,9 @@ class _CopyCandidate(Candidate[Any]):
     def supports(self, desc: HasCopy, device: DeviceSpec) -> Feasibility:
         copy = desc.copy()
         if getattr(desc, "dynamic_axis", None) is not None:
-            return no("takes its start from the host", "dynamic_axis=None")
+            return no("takes its start from the host", change=Change({"dynamic_axis": None}))
         if not copy.bytewise:
-            return no(
-                "the window cuts through bytes",
-                f"bounds on the last axis that are multiples of {copy.element.per_byte}",
-            )
+            return no("the window cuts through bytes")
         return self.fits(copy, desc)
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
@@ -211,18 +208,22 @@ class _Work:
         return Cost(2 * copy.nbytes, 0, device.overhead + seconds, limit)
 
 
+def _in_order(copy: CopyProblem) -> tuple[str, Change]:
+    """What makes both sides of a copy lie in C order; a fresh `out` does."""
+    names = [name for name in (copy.dest, copy.source) if name != "out"]
+    return f"contiguous {' and '.join(names)}", Change({f"{name}_strides": None for name in names})
+
+
 class ContiguousChunk(_CopyCandidate):
     """One run on both sides: one device memcpy."""
 
     variant = "contiguous_chunk"
+    unaligned = True
     backend = BackendKind.MEMCPY
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         if copy.run != copy.nbytes:
-            return no(
-                f"contiguous runs are {copy.run or copy.width} of {copy.nbytes} bytes",
-                "make the trailing axes full and contiguous",
-            )
+            return no(f"contiguous runs are {copy.run or copy.width} of {copy.nbytes} bytes", *_in_order(copy))
         return OK
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
@@ -240,7 +241,7 @@ class WholeDest(ContiguousChunk):
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         if not desc.covers_dest:
-            return no("the window is not the whole destination", "ranges that span every axis")
+            return no("the window is not the whole destination")
         return super().fits(copy, desc)
 
 
@@ -248,17 +249,15 @@ class Pitched(_CopyCandidate):
     """Runs at one pitch on each side: a 2-D device memcpy."""
 
     variant = "pitched"
+    unaligned = True
     backend = BackendKind.MEMCPY
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         extents, dest, source = copy.outer
         if not copy.run or len(extents) != 1:
-            return no(
-                f"the window collapses to {len(copy.collapsed[0])} axes, not to rows of contiguous bytes",
-                "variant 'vectorised'",
-            )
+            return no(f"the window collapses to {len(copy.collapsed[0])} axes, not to rows of contiguous bytes")
         if dest[0] < copy.run or source[0] < copy.run:
-            return no("rows overlap, repeat or run backwards", "variant 'vectorised'")
+            return no("rows overlap, repeat or run backwards")
         return OK
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
@@ -286,13 +285,11 @@ class Vectorised(_CopyCandidate):
     """Runs of any length, pitch and phase: 16-byte stores aligned to the destination, ends peeled."""
 
     variant = "vectorised"
+    unaligned = True
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         if copy.run < min(CHUNK, copy.width * 2):
-            return no(
-                f"contiguous runs are only {copy.run or copy.width} bytes",
-                "unit stride along the last axis of both sides",
-            )
+            return no(f"contiguous runs are only {copy.run or copy.width} bytes", *_in_order(copy))
         return OK
 
     def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[RunConfig]:
@@ -352,14 +349,15 @@ class ShortRuns(_CopyCandidate):
     """Runs of any length, pitch and phase, slot by slot: the widest slots that divide everything, one a lane."""
 
     variant = "short_runs"
+    unaligned = True
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         if copy.run > LONGEST_SLOTTED:
-            return no(f"runs are {copy.run} bytes", f"runs of at most {LONGEST_SLOTTED} bytes")
+            return no(f"runs are {copy.run} bytes, and slots are for {LONGEST_SLOTTED} at most")
         if copy.grain == CHUNK and copy.run >= SHORT_RUN:
-            return no(f"runs are {copy.run} bytes, all of them whole aligned chunks", "variant 'vectorised'")
+            return no(f"runs are {copy.run} bytes, all of them whole aligned chunks")
         if not copy.run and copy.grain >= min(copy.width, CHUNK):
-            return no(f"contiguous runs are only {copy.width} bytes", "unit stride along the last axis of both sides")
+            return no(f"contiguous runs are only {copy.width} bytes", *_in_order(copy))
         return OK
 
     def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[SlotConfig]:
@@ -523,12 +521,9 @@ class Transpose(_CopyCandidate):
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         planes = _planes(copy)
         if planes is None:
-            return no(
-                "the fastest axis is the same on both sides, or none has unit stride",
-                "variant 'vectorised' or 'elements'",
-            )
+            return no("the fastest axis is the same on both sides, or none has unit stride")
         if self.vector(copy, planes) < min(2 * copy.width, CHUNK):
-            return no("rows are not aligned to two elements", "pad the rows, or variant 'transpose_tile'")
+            return no("rows are not aligned to two elements")
         return OK
 
     def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[BlockConfig]:
@@ -559,12 +554,9 @@ class TransposeTile(_CopyCandidate):
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         if _planes(copy) is None:
-            return no(
-                "the fastest axis is the same on both sides, or none has unit stride",
-                "variant 'vectorised' or 'elements'",
-            )
+            return no("the fastest axis is the same on both sides, or none has unit stride")
         if copy.width > 8:
-            return no("a tile of 16-byte elements exceeds static shared memory", "variant 'transpose'")
+            return no("a tile of 16-byte elements exceeds static shared memory")
         return OK
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
@@ -600,11 +592,11 @@ class Nibble(_CopyCandidate):
     def supports(self, desc: HasCopy, device: DeviceSpec) -> Feasibility:
         copy = desc.copy()
         if copy.element not in (ElementKind.S4, ElementKind.U4):
-            return no(f"{copy.element} is not a 4-bit kind", "element s4 or u4")
+            return no(f"{copy.element} is not a 4-bit kind")
         if copy.shape and copy.shape[-1] > 1 and copy.dest_strides[-1] != 1:
-            return no("the destination's rows are not contiguous", "a destination packed along its last axis")
+            return no("the destination's rows are not contiguous")
         if any(s % 2 for s in copy.dest_strides[:-1]):
-            return no("destination rows do not start on bytes", "rows of an even number of nibbles")
+            return no("destination rows do not start on bytes")
         return OK
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
