@@ -25,6 +25,7 @@ __all__ = ["COPY_CANDIDATES", "CopyProblem", "HasCopy", "WholeDest"]
 CHUNK = 16
 SECTOR = 32  # bytes that memory and L2 exchange
 SHORT_RUN = 2048  # bytes
+MOST_SLOTS = 8  # a thread: more take registers that other warps need more
 LANES = 128  # thread instructions a clock of an SM
 CLOCKS_A_STORE = (
     2  # of an SM, for each sector that a store goes to (seen on an H200 where ends were stored grain by grain)
@@ -362,8 +363,8 @@ class ShortRuns(_CopyCandidate):
 
     def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[SlotConfig]:
         width = desc.copy().grain
-        enough = max(1, min(CHUNK // width, 8))  # slots that make 16 bytes, as far as registers go
-        unrolls = [u for u in (enough, 2 * enough, enough // 2) if u]
+        enough = min(CHUNK // width, MOST_SLOTS)  # to make 16 bytes
+        unrolls = [u for u in (enough, 2 * enough, enough // 2) if 0 < u <= MOST_SLOTS]
         return [SlotConfig(width, unroll, sectors) for sectors in (False, True) for unroll in unrolls]
 
     def cost(self, desc: HasCopy, device: DeviceSpec, config: SlotConfig) -> Cost:
@@ -375,10 +376,9 @@ class ShortRuns(_CopyCandidate):
         stores = touched(copy.length, copy.grains[0])
         if not config.sectors:  # where a warp's slots end within a sector, the next warp stores to it too
             stores += per_run / 32 * (1 - copy.grains[0] / SECTOR)
-        instructions = runs * per_run * a_slot * (1.0 if config.unroll <= 8 else 1.3)
-        return _Work(instructions, runs * stores, config.width * config.unroll, _residents(config.unroll)).cost(
-            copy, device
-        )
+        return _Work(
+            runs * per_run * a_slot, runs * stores, config.width * config.unroll, _residents(config.unroll)
+        ).cost(copy, device)
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: SlotConfig) -> tuple[Step, ...]:
         copy = desc.copy()
