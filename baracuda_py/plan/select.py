@@ -9,7 +9,7 @@ from typing import Any
 
 from ..runtime.steps import Launch, workspace_size
 from ..types import BackendKind, BaracudaError, DeviceSpec, PlanPreference, PrecisionGuarantee, UnsupportedError
-from .candidate import OK, Candidate, Change, Cost, Feasibility, natural, no
+from .candidate import OK, Candidate, Change, Cost, Feasibility, natural, no, steps_of
 from .descriptor import Descriptor
 
 __all__ = ["Assessment", "advised", "assess", "choose"]
@@ -35,6 +35,9 @@ def assess(
     """What every candidate says of the canonical `desc`, one entry a configuration."""
     answers = []
     lies = natural(desc)
+    written = sum(math.prod(desc.layout(o.name).shape) for o in desc.operands if o.written)
+    # A CTA writes one element at least, so that only the grids of the largest problems are looked at.
+    looked_at = written > GRID[0] or pref.max_workspace_bytes is not None
     for candidate in candidates:
         if device.is_host and candidate.backend is not BackendKind.REFERENCE:
             elsewhere = Change(device=DeviceSpec.named("sm_90a"))
@@ -50,7 +53,9 @@ def assess(
         for config in configs:
             guarantee = candidate.guarantee(desc, device, config)
             cost = candidate.cost(desc, device, config)
-            needs = _preferred(candidate, guarantee, pref) and _launchable(candidate, desc, pref, device, config)
+            needs = _preferred(candidate, guarantee, pref)
+            if needs and looked_at:
+                needs = _launchable(candidate, desc, pref, device, config)
             answers.append(Assessment(candidate, config, needs, cost, guarantee))
     return answers
 
@@ -79,12 +84,8 @@ def _asked(reason: str, **pref: Any) -> Feasibility:
 def _launchable(
     candidate: Candidate[Any], desc: Descriptor, pref: PlanPreference, device: DeviceSpec, config: Any
 ) -> Feasibility:
-    """Whether the steps' scratch is no more than was asked for and their grids no larger than launches may be. They are
-    looked at where that can be: a CTA writes one element at least."""
-    written = sum(math.prod(desc.layout(o.name).shape) for o in desc.operands if o.written)
-    if pref.max_workspace_bytes is None and written <= GRID[0]:
-        return OK
-    steps = candidate.steps(desc, device, config)
+    """Whether the steps' grids are no larger than launches may be, and their scratch no more than was asked for."""
+    steps = steps_of(candidate, desc, device, config)
     for grid in (step.grid for step in steps if isinstance(step, Launch)):
         if any(n > most for n, most in zip(grid, GRID)):
             return no(f"its grid is {grid}, and a launch has at most {GRID}")

@@ -196,7 +196,7 @@ class _Map(Candidate[MapDescriptor]):
 
 def _align_in_elements(desc: MapDescriptor, name: str) -> int:
     layout = desc.layout(name)
-    return layout.align // layout.element.dtype.itemsize
+    return max(1, layout.align // layout.natural)  # an empty operand may lie anywhere
 
 
 def _widest(desc: MapDescriptor) -> int:
