@@ -1,4 +1,4 @@
-"""What is said beside a refused candidate is true: a fix, applied, admits it in one step; another variant that is named serves."""
+"""What is said beside a refused candidate is true: a fix admits it in one step; another variant that is named serves."""
 
 from __future__ import annotations
 
@@ -124,6 +124,10 @@ def product(a: tuple[int, ...], b: tuple[int, ...], element: str = "bf16", **fie
     return bp.MatmulDescriptor(a, b, element, element, **fields)
 
 
+PAD, LINES = "pad a's leading dimension to a multiple of 8 elements", "contiguize b with K innermost"
+FULL = "pass contiguize(cupy.broadcast_to(x2, (4, 5))) for x2"
+
+
 @pytest.mark.parametrize(
     ("desc", "variant", "wanted"),
     [
@@ -133,16 +137,16 @@ def product(a: tuple[int, ...], b: tuple[int, ...], element: str = "bf16", **fie
         (product((64, 64), (64, 64), "f64"), "wgmma_padded", ""),
         (product((64, 64), (64, 64)), "wgmma_padded", ""),
         (product((64, 64), (64, 64)), "gemv", ""),
-        (product((64, 65), (65, 64)), "wgmma", "pad a's leading dimension to a multiple of 8 elements"),
+        (product((64, 65), (65, 64)), "wgmma", PAD),
         (product((64, 64), (64, 64), a_align=4), "wgmma", "a on a multiple of 16 bytes"),
-        (product((64, 65), (65, 64), a_align=2), "wgmma", "pad a's leading dimension to a multiple of 8 elements and a on a multiple of 16 bytes"),
+        (product((64, 65), (65, 64), a_align=2), "wgmma", f"{PAD} and a on a multiple of 16 bytes"),
         (product((64, 64), (64, 64), a_strides=(0, 1)), "wgmma", "contiguize a with K innermost"),
         (product((64, 64), (64, 64), a_strides=(-64, 1)), "wgmma", "contiguize a with K innermost"),
         (product((64, 64), (64, 64), b_strides=(128, 2)), "wgmma", "contiguize b with N innermost"),
-        (product((64, 40), (40, 64), "fp8_e4m3", a_strides=(48, 1)), "wgmma", "contiguize b with K innermost, in lines of 48 elements"),
+        (product((64, 40), (40, 64), "fp8_e4m3", a_strides=(48, 1)), "wgmma", f"{LINES}, in lines of 48 elements"),
         (product((64, 64), (64, 64), "fp8_e4m3"), "simt", "a cast to f16"),
         (product((64, 64), (64, 64), "fp8_e4m3", scale_a_shape=(1, 1), scale_a_element="f32"), "simt", ""),
-        (bp.BinaryDescriptor("add", (4, 5), (5,), "f32", "f32"), "contiguous", "pass contiguize(cupy.broadcast_to(x2, (4, 5))) for x2"),
+        (bp.BinaryDescriptor("add", (4, 5), (5,), "f32", "f32"), "contiguous", FULL),
         (bp.BinaryDescriptor("add", (4, 5), (4, 5), "f32", "f32", x2_strides=(1, 4)), "contiguous", "contiguize x2"),
         (bp.WriteSliceDescriptor((8, 8), [(0, 4), (0, 4)], "s4"), "dynamic_start", ""),
         (bp.WriteSliceDescriptor((8, 8), [(0, 4), (0, 4)], "f32"), "dynamic_start", "dynamic_axis=0, and start on the device"),

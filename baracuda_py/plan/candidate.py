@@ -20,7 +20,7 @@ from ..types import (
 )
 from .descriptor import Descriptor
 
-__all__ = ["OK", "Candidate", "Change", "Cost", "Feasibility", "Reference", "natural", "no"]
+__all__ = ["OK", "Candidate", "Change", "Cost", "Feasibility", "Reference", "natural", "no", "steps_of"]
 
 D = TypeVar("D", bound=Descriptor)
 Config = Any  # hashable, printed with str(): "" where a candidate has only one
@@ -157,9 +157,10 @@ class Candidate(Generic[D]):
     def lower(self, desc: D, device: DeviceSpec, config: Config) -> tuple[Step, ...]:
         raise NotImplementedError
 
-    def steps(self, desc: D, device: DeviceSpec, config: Config) -> tuple[Step, ...]:
-        """What `lower` gives; none where nothing is written."""
-        return () if desc.empty else self.lower(desc, device, config)
+
+def steps_of(candidate: Candidate[D], desc: D, device: DeviceSpec, config: Config) -> tuple[Step, ...]:
+    """What a candidate lowers the canonical `desc` to; no steps where nothing is written, whatever the candidate."""
+    return () if desc.empty else candidate.lower(desc, device, config)
 
 
 def exact_movement(element: ElementKind) -> PrecisionGuarantee:

@@ -31,7 +31,7 @@ from ..types import (
     PrecisionGuarantee,
 )
 from .bound import BoundPlan
-from .candidate import OK, Candidate, Cost, Feasibility, Reference
+from .candidate import OK, Candidate, Cost, Feasibility, Reference, steps_of
 from .descriptor import Descriptor, Operand
 from .recipe import Recipe
 from .resolve import refuse_unknown, resolve, take
@@ -192,7 +192,7 @@ class Plan(Generic[D]):
 
     @cached_property
     def _steps(self) -> tuple[Step, ...]:
-        return self._candidate.steps(self._canonical, self.device, self._config)
+        return steps_of(self._candidate, self._canonical, self.device, self._config)
 
     @cached_property
     def precision_guarantee(self) -> PrecisionGuarantee:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ..runtime.steps import Launch, workspace_size
 from ..types import BackendKind, BaracudaError, DeviceSpec, PlanPreference, PrecisionGuarantee, UnsupportedError
-from .candidate import OK, Candidate, Change, Cost, Feasibility, natural, no
+from .candidate import OK, Candidate, Change, Cost, Feasibility, natural, no, steps_of
 from .descriptor import Descriptor
 
 __all__ = ["Assessment", "advised", "assess", "checked", "choose"]
@@ -98,7 +98,7 @@ def _launchable(
     candidate: Candidate[Any], desc: Descriptor, pref: PlanPreference, device: DeviceSpec, config: Any
 ) -> Feasibility:
     """Whether the steps' grids are no larger than launches may be, and their scratch no more than was asked for."""
-    steps = candidate.steps(desc, device, config)
+    steps = steps_of(candidate, desc, device, config)
     for grid in (step.grid for step in steps if isinstance(step, Launch)):
         if any(n > most for n, most in zip(grid, GRID)):
             return no(f"its grid is {grid}, and a launch has at most {GRID}")

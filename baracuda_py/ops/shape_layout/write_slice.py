@@ -70,7 +70,7 @@ class WriteSliceDescriptor(Descriptor):
         start: Any = None, status: Any = None,
     ) -> Self:  # fmt: skip
         """The descriptor of arrays as they lie; `start` and `status` have no layout to read."""
-        del start, status
+        _refuse_idle(dynamic_axis, start, status)
         d, s = intake(dest, what="write_slice: dest"), intake(source, what="write_slice: source")
         if s.element is not d.element:
             raise OperandTypeError(
@@ -405,11 +405,21 @@ def write_slice(
             WriteSlicePlan, operands, lambda: WriteSliceDescriptor.of(dest, source, ranges, dynamic_axis=dynamic_axis),
             options=options, shifts=None, stream=stream, pref=pref, device=device,
         )  # fmt: skip
+    _refuse_idle(dynamic_axis, start, status)
     shift, starts, window = _window(dest, ranges)
     return functional.call(
         WriteSlicePlan, {"dest": dest, "source": source}, lambda: WriteSliceDescriptor.of(dest, source, ranges),
         options=window, values={"start": starts} if starts else None, shifts=(shift, 0), stream=stream, pref=pref, device=device,
     )  # fmt: skip
+
+
+def _refuse_idle(dynamic_axis: int | None, start: Any, status: Any) -> None:
+    """Raises InvalidProblemError for operands that only a window with a dynamic axis has."""
+    if dynamic_axis is None and not (start is None and status is None):
+        name = "status" if start is None else "start"
+        raise InvalidProblemError(
+            f"write_slice: {name} was given and no dynamic_axis", "pass dynamic_axis=..., the axis that it starts along"
+        )
 
 
 def _window(dest: Any, ranges: Sequence[Any]) -> tuple[int, tuple[int, ...], Any]:
