@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ..runtime.cache import cache_dir
 from ..runtime.files import read_trusted, write_atomic
 from ..types import DeviceSpec, known_devices
+from .candidate import steps_of
 from .digest import lowered_digest
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def key_of(kind: type[Plan[Any]], desc: Any, pref: Any) -> str:
 
 def source_digest(candidate: Candidate[Any], config: Any, desc: Any, device: DeviceSpec) -> str:
     """Names what a candidate's configuration would launch."""
-    return lowered_digest(candidate.steps(desc, device, config))
+    return lowered_digest(steps_of(candidate, desc, device, config))
 
 
 # ---- where winners are -------------------------------------------------------------------------------------------------
