@@ -1,4 +1,4 @@
-"""Ranking: every candidate asked, every answer kept, the cheapest admissible one chosen."""
+"""Ranking: a problem checked, every candidate asked, every answer kept, the cheapest admissible one chosen."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ..runtime.steps import Launch, workspace_size
 from ..types import BackendKind, BaracudaError, DeviceSpec, PlanPreference, PrecisionGuarantee, UnsupportedError
 from .candidate import OK, Candidate, Change, Cost, Feasibility, natural, no, steps_of
 from .descriptor import Descriptor
 
-__all__ = ["Assessment", "advised", "assess", "choose"]
+__all__ = ["Assessment", "advised", "assess", "checked", "choose"]
 
+D = TypeVar("D", bound=Descriptor)
 GRID = (2**31 - 1, 65535, 65535)  # CTAs a launch may have along x, y and z
 MOST_CHANGES = 8  # of one candidate, until it serves
 
@@ -30,10 +31,22 @@ class Assessment:
     guarantee: PrecisionGuarantee | None = None
 
 
+def checked(desc: D) -> D:
+    """The canonical descriptor of a problem that makes sense; raises InvalidProblemError or OperandTypeError otherwise."""
+    desc.validate()
+    return desc.canonical()
+
+
 def assess(
-    candidates: Sequence[Candidate[Any]], desc: Descriptor, pref: PlanPreference, device: DeviceSpec
+    candidates: Sequence[Candidate[Any]],
+    desc: Descriptor,
+    pref: PlanPreference,
+    device: DeviceSpec,
+    *,
+    only: str | None = None,
 ) -> list[Assessment]:
-    """What every candidate says of the canonical `desc`, one entry a configuration."""
+    """What every candidate says of the canonical `desc`, one entry a configuration; with `only`, of the configuration that
+    prints so."""
     answers = []
     lies = natural(desc)
     written = sum(math.prod(desc.layout(o.name).shape) for o in desc.operands if o.written)
@@ -48,7 +61,7 @@ def assess(
         if not feasible:
             answers.append(Assessment(candidate, "", feasible))
             continue
-        configs = list(candidate.configs(desc, device))
+        configs = [c for c in candidate.configs(desc, device) if only is None or str(c) == only]
         if not configs:
             answers.append(Assessment(candidate, "", no(f"no configuration of it fits this problem on {device}")))
         for config in configs:

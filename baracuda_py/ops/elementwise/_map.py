@@ -133,7 +133,7 @@ def compute_type(out: ElementKind) -> tuple[str, int]:
     """The C++ type computed in, and the result's significand digits (24 and 53 for integers, which ignore them)."""
     if out.is_float:
         return ("double", 53) if out is ElementKind.F64 else ("float", out.digits)
-    return out.cuda, 24
+    return out.number, 24
 
 
 def guarantee_of(row: Row, out: ElementKind) -> PrecisionGuarantee:
@@ -182,7 +182,7 @@ class _Map(Candidate[MapDescriptor]):
     def _kernel(self, desc: MapDescriptor, entry: str, config: MapConfig, extra: str, index: str) -> Kernel:
         out = desc.layout("out").element
         compute, digits = compute_type(out)
-        types = ", ".join(desc.layout(name).element.cuda for name in ("out", *desc.inputs))
+        types = ", ".join(desc.layout(name).element.number for name in ("out", *desc.inputs))
         arguments = "C x" if len(desc.inputs) == 1 else "C a, C b"
         functor = (
             '#include "dtype.cuh"\n#include "math.cuh"\n'

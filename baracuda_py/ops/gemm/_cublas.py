@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ...runtime import cublas
 from ...runtime.steps import Call, Scratch, Step
+from ...runtime.toolchain import install_hint
 from ...types import Activation, ArchSku, BackendKind, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from ._checks import cast, fixed, relaid
 from ._guarantee import ROUNDED, TRUNCATED, guarantee_of
@@ -15,7 +16,6 @@ from ._problem import ADDENDS, Gemm, Matrix
 
 __all__ = ["Cublas", "Side", "blas_gemm", "side_of"]
 
-_EXTRAS = "pip install 'baracuda-py[full12]' (or [full13] for a CUDA 13 driver)"
 _PLAIN = Change(
     {
         "activation": Activation.IDENTITY,
@@ -94,7 +94,7 @@ class Cublas(Candidate[Any]):
             return named
         if "cublas" not in device.libraries:
             beside = Change(device=device.with_libraries(device.libraries | {"cublas"}))
-            return no("cuBLAS is not installed, or the device was only named", _EXTRAS, beside)
+            return no("cuBLAS is not installed, or the device was only named", install_hint("full"), beside)
         gemm = desc.gemm
         if gemm.a.element.bits == 8:
             return no("cublasGemmEx does not multiply fp8, and cublasLt is not bound", *cast(desc))

@@ -225,7 +225,7 @@ class Gemv(Candidate[Any]):
         widest = config.vector if config.along_k else config.unroll
         wide = widest if vector_width(gemm.a, gemm.m, gemm.k, 1, widest) == widest else 1
         name = "gemv_rows" if config.along_k else "gemv_strips"
-        types = f"{gemm.b.element.cuda}, {accumulator(gemm).cuda}"
+        types = f"{gemm.b.element.number}, {accumulator(gemm).number}"
         shape: tuple[int, ...] = (config.team, config.unroll, config.warps)
         if config.along_k:
             shape = (config.cols, config.unroll, config.warps, config.team)

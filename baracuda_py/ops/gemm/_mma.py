@@ -237,7 +237,7 @@ def _cost(gemm: Gemm, device: DeviceSpec, config: TileConfig, ways: tuple[Side, 
 
 def _types(gemm: Gemm, epilogue: str, config: TileConfig) -> str:
     k = config.k_bytes // gemm.a.itemsize
-    return f"{gemm.a.element.cuda}, {epilogue}, {config.m}, {config.n}, {k}, {config.warp_m}, {config.warp_n}"
+    return f"{gemm.a.element.number}, {epilogue}, {config.m}, {config.n}, {k}, {config.warp_m}, {config.warp_n}"
 
 
 def _problem(gemm: Gemm, epilogue: Arg, config: TileConfig, device: DeviceSpec) -> tuple[Arg, ...]:

@@ -39,6 +39,7 @@ class ContiguizeDescriptor(Descriptor):
     def __post_init__(self) -> None:
         self._ints("shape", "x_strides")
         self._kind("element")
+        self._int("x_align", "out_align", "x_phase")
 
     @classmethod
     def of(cls, x: Any, out: Any = None) -> Self:
@@ -61,7 +62,7 @@ class ContiguizeDescriptor(Descriptor):
         strides = resolved_strides(self.shape, self.x_strides, self.element)
         return Layout(self.shape, strides, self.element, self._align(name))
 
-    def validate(self) -> None:
+    def check(self) -> None:
         if self.element is ElementKind.BIN:
             raise OperandTypeError("contiguize: bin is not supported", "view the bytes as u8")
         if any(n < 0 for n in self.shape):

@@ -58,8 +58,10 @@ class KvAppendDescriptor(Descriptor):
     def __post_init__(self) -> None:
         self._ints("cache_shape", "k_cache_strides", "v_cache_strides", "k_strides", "v_strides")
         self._kind("element", "positions_element")
-        self._count("tokens")
-        object.__setattr__(self, "cache_layout", str(self.cache_layout).upper())
+        self._int("tokens", "k_cache_align", "v_cache_align", "k_align", "v_align")
+        if isinstance(self.cache_layout, str):
+            object.__setattr__(self, "cache_layout", self.cache_layout.upper())
+        self._member(tuple(LAYOUTS), "cache_layout")
 
     @classmethod
     def of(cls, k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, layout: str = "BHSD") -> Self:
@@ -101,11 +103,7 @@ class KvAppendDescriptor(Descriptor):
         strides = resolved_strides(shape, getattr(self, f"{name}_strides"), self.element)
         return Layout(shape, strides, self.element, self._align(name))
 
-    def validate(self) -> None:
-        if self.cache_layout not in LAYOUTS:
-            raise InvalidProblemError(
-                f"kv_append: layout {self.cache_layout!r} is not known", f"one of {', '.join(LAYOUTS)}"
-            )
+    def check(self) -> None:
         if len(self.cache_shape) != 4 or any(n < 0 for n in self.cache_shape):
             raise InvalidProblemError(
                 f"kv_append: caches of shape {self.cache_shape}", f"pass rank-4 caches, {self.cache_layout}"
@@ -172,7 +170,7 @@ def _append(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]
     extents = (new.shape[0], *shape)
     strides = [(lead, *walk) for lead, walk in zip(leads, inner)]
     count = math.prod(extents)
-    index = index_type(max(count, new.shape[0]))
+    index = index_type(max(count, new.shape[0]))  # sequences are counted where there are no tokens, too
     threads, unroll = append_shape(count, device)
     a, b = parts[0], parts[-1]
     args = (
@@ -182,7 +180,7 @@ def _append(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]
         divisor(count // max(new.shape[0], 1), index), pack_dims(extents, strides, index),
     )  # fmt: skip
     taken = f"{word}, {threads}, {unroll}, {len(parts)}"
-    entry = f"append_runs<{index}, {desc.positions_element.cuda}, {len(extents)}, {taken}, true>"
+    entry = f"append_runs<{index}, {desc.positions_element.number}, {len(extents)}, {taken}, true>"
     grid = (grid_of(count, threads * unroll)[0], len(parts), 1)
     return Launch(Kernel("shape_layout/append.cu", entry), grid, (threads, 1, 1), args)
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from ... import functional, samples
 from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, exact_movement, no
-from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides
+from ...plan.descriptor import Descriptor, Layout, Operand, integers, resolved_strides
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import shape_layout as oracle
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...tensor import Tensor, intake
-from ...tensor.axes import alignment_of, collapse
+from ...tensor.axes import alignment_of, collapse, index_of
 from ...types import (
     DeviceSpec,
     ElementKind,
@@ -28,6 +28,7 @@ from ...types import (
     PlanPreference,
     PrecisionGuarantee,
 )
+from ...types.errors import shown
 from .._launch import append_shape, divisor, grid_of, index_scalar, index_type, pack_dims, words_of
 from ._copy import COPY_CANDIDATES, CopyProblem, WholeDest
 
@@ -60,6 +61,7 @@ class WriteSliceDescriptor(Descriptor):
     def __post_init__(self) -> None:
         self._ints("dest_shape", "dest_strides", "source_strides")
         self._kind("element")
+        self._int("dest_align", "source_align", "dynamic_axis", "dest_phase")
         object.__setattr__(self, "ranges", pairs_of(self.ranges, self.dest_shape))
 
     @classmethod
@@ -137,7 +139,7 @@ class WriteSliceDescriptor(Descriptor):
 
     # -- lifecycle --------------------------------------------------------------------------------------------------
 
-    def validate(self) -> None:
+    def check(self) -> None:
         rank = len(self.dest_shape)
         if self.element is ElementKind.BIN:
             raise OperandTypeError(
@@ -191,12 +193,7 @@ class WriteSliceDescriptor(Descriptor):
         start = given.get("start")
         if start is None or self.dynamic_axis is not None:
             return self
-        try:
-            starts = tuple(v.__index__() for v in start)
-        except (TypeError, AttributeError):
-            raise InvalidProblemError(
-                f"write_slice: start={start!r} is not a sequence of integers", "give one int an axis"
-            ) from None
+        starts = integers(start, "write_slice: start")
         if len(starts) != len(self.dest_shape):
             raise InvalidProblemError(
                 f"write_slice: start {starts} has {len(starts)} axes, dest has {len(self.dest_shape)}",
@@ -219,8 +216,8 @@ class WriteSliceDescriptor(Descriptor):
         if start is None:
             return (self.displacement(), 0), {}
         steps, offset = self._steps, 0
-        if len(start) != len(steps):
-            self.at(given)  # raises
+        if not isinstance(start, (tuple, list)) or len(start) != len(steps):
+            return (self.at(given).displacement(), 0), {}  # or it raises
         for a, (last, step) in zip(start, steps):
             if type(a) is not int or not 0 <= a <= last:
                 moved = self.at(given)  # raises, or takes what is an integer all the same
@@ -264,25 +261,35 @@ def pairs_of(ranges: Any, shape: tuple[int, ...]) -> Ranges:
     """Pairs of ints from pairs, slices or ints-likes; a slice's open ends are the axis' own."""
     try:
         pairs = []
-        for axis, item in enumerate(ranges):
+        for axis, item in enumerate(_listed(ranges)):
             if isinstance(item, slice):
-                if item.step not in (None, 1):
+                if item.step is not None and index_of(item.step) != 1:
                     raise InvalidProblemError(
-                        f"write_slice: ranges[{axis}] is {item}, and only a step of 1 is written",
+                        f"write_slice: ranges[{axis}] is {shown(item)}, and only a step of 1 is written",
                         "write a strided view of dest",
                     )
                 a = 0 if item.start is None else item.start
                 b = (shape[axis] if axis < len(shape) else 0) if item.stop is None else item.stop
             else:
-                a, b = item
-            pairs.append((a.__index__(), b.__index__()))
-    except (TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, InvalidProblemError):
-            raise
+                a, b = _listed(item)
+            pairs.append((index_of(a), index_of(b)))
+    except InvalidProblemError:
+        raise
+    except OverflowError:
         raise InvalidProblemError(
-            f"write_slice: ranges={ranges!r} are not pairs of integers or slices", "give [(start, end), ...]"
+            f"write_slice: ranges={shown(ranges)} reaches beyond 64 bits", "stay within dest"
+        ) from None
+    except Exception:  # whatever a stranger's __index__ raises
+        raise InvalidProblemError(
+            f"write_slice: ranges={shown(ranges)} are not pairs of integers or slices", "give [(start, end), ...]"
         ) from None
     return tuple(pairs)
+
+
+def _listed(items: Any) -> Sequence[Any]:
+    if isinstance(items, (Sequence, np.ndarray)) and not isinstance(items, (str, bytes)):
+        return items  # type: ignore[return-value]
+    raise TypeError
 
 
 def _check_ranges(ranges: Ranges, shape: tuple[int, ...]) -> None:
@@ -392,10 +399,8 @@ def write_slice(
     or a read-only dest, OverlapError where source shares memory with the window.
     """
     if dynamic_axis is not None:
-        if not hasattr(dest, "shape"):
-            intake(dest, what="write_slice: dest")
         operands = {"dest": dest, "source": source, "start": start, "status": status}
-        options = (dynamic_axis, pairs_of(ranges, tuple(dest.shape)))
+        options = (dynamic_axis, pairs_of(ranges, _shape_of(dest)))
         return functional.call(
             WriteSlicePlan, operands, lambda: WriteSliceDescriptor.of(dest, source, ranges, dynamic_axis=dynamic_axis),
             options=options, shifts=None, stream=stream, pref=pref, device=device,
@@ -429,14 +434,21 @@ def _window(dest: Any, ranges: Sequence[Any]) -> tuple[int, tuple[int, ...], Any
             extents.append(b - a)
         else:
             return shift, tuple(starts), tuple(extents)
-    except (TypeError, ValueError, AttributeError):
-        if not hasattr(dest, "shape"):
-            intake(dest, what="write_slice: dest")
-    pairs = pairs_of(ranges, tuple(dest.shape))
-    _check_ranges(pairs, tuple(dest.shape))
+    except Exception:  # whatever the attributes of a stranger raise
+        pass
+    shape = _shape_of(dest)
+    pairs = pairs_of(ranges, shape)
+    _check_ranges(pairs, shape)
     strides = getattr(dest, "strides", None)
     shift = sum(a * s for (a, _), s in zip(pairs, strides)) if isinstance(strides, tuple) else 0
     return shift, tuple(a for a, _ in pairs), tuple(b - a for a, b in pairs)
+
+
+def _shape_of(dest: Any) -> tuple[int, ...]:
+    try:
+        return tuple(dest.shape)
+    except Exception:  # no array, or one of a sort that only `intake` can tell of
+        return intake(dest, what="write_slice: dest").shape
 
 
 register(
