@@ -79,8 +79,8 @@ class Feasibility:
             raise self.error
 
     @staticmethod
-    def of(error: BaracudaError, change: Change | None = None) -> Feasibility:
-        return Feasibility(error.reason, error.mend, error, change)
+    def of(error: BaracudaError) -> Feasibility:
+        return Feasibility(error.reason, error.mend, error)
 
 
 OK = Feasibility()
@@ -96,16 +96,18 @@ def natural(desc: Descriptor) -> Feasibility:
     low = [o for o in desc.operands for x in (desc.layout(o.name),) if x.align < x.natural and 0 not in x.shape]
     if not low:
         return OK
-    operand, x = low[0], desc.layout(low[0].name)
-    name = operand.name
-    error = MisalignedOperandError(
-        f"{desc.op}: {name}'s first touched element is aligned to {x.align} bytes, between two elements: "
-        f"kernels need {x.natural} for {x.element}",
-        f"pass {name} on a multiple of {x.natural} bytes, such as a fresh array"
-        if operand.written
-        else f"pass contiguize({name}), which takes any address",
+    needed = {o.name: desc.layout(o.name).natural for o in low}
+    name, x = low[0].name, desc.layout(low[0].name)
+    reason = (
+        f"{name}'s first touched element is aligned to {x.align} bytes, between two elements: "
+        f"kernels need {x.natural} for {x.element}"
     )
-    return Feasibility.of(error, Change({f"{o.name}_align": desc.layout(o.name).natural for o in low}))
+    such = "a fresh array" if low[0].written else f"contiguize({name}), which takes any address"
+    error = MisalignedOperandError(
+        f"{desc.op}: {reason}", f"pass {name} on a multiple of {x.natural} bytes, such as {such}"
+    )
+    said = " and ".join(f"{name} on a multiple of {n} bytes" for name, n in needed.items())
+    return Feasibility(reason, said, error, Change({f"{name}_align": n for name, n in needed.items()}))
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,6 @@ class ContiguizeDescriptor(Descriptor):
             raise InvalidProblemError(
                 f"contiguize: x_strides {self.x_strides} for a shape of rank {len(self.shape)}", "one stride an axis"
             )
-        for operand in self.operands:
-            self.layout(operand.name)
 
     def canonical(self) -> ContiguizeDescriptor:
         x, out = self.layout("x"), self.layout("out")

@@ -125,7 +125,6 @@ class KvAppendDescriptor(Descriptor):
                 raise InvalidProblemError(
                     f"kv_append: {name} has {len(strides)} axes", f"pass it as {self.cache_layout}"
                 )
-            self.layout(name)
 
     def canonical(self) -> KvAppendDescriptor:
         filled: dict[str, Any] = {}

@@ -172,8 +172,6 @@ class WriteSliceDescriptor(Descriptor):
                 f"write_slice: rows of {self.element} must be contiguous in dest, the last stride is {row}",
                 "pass a packed dest",
             )
-        for operand in self.operands:
-            self.layout(operand.name)
 
     def canonical(self) -> WriteSliceDescriptor:
         dest, source = self.layout("dest"), self.layout("source")
