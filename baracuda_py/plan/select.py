@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
+
+import numpy as np
 
 from ..runtime.steps import workspace_size
 from ..tensor.axes import span
@@ -44,14 +47,22 @@ def checked(desc: D) -> D:
     """
     for field in fields(desc):
         value = getattr(desc, field.name)
-        whole = not isinstance(value, (bool, float)) or isinstance(field.default, type(value))
-        if not whole and field.name not in desc.values:
-            raise InvalidProblemError(f"{type(desc).__name__}: {field.name}={value!r} is not an integer", "give an int")
+        if not _is_structure(value) and field.name not in desc.values and not isinstance(field.default, type(value)):
+            raise InvalidProblemError(
+                f"{type(desc).__name__}: {field.name}={value!r:.80} is not an integer, a kind or a tuple of them",
+                "give one, or None",
+            )
     desc.validate()
     canonical = desc.canonical()
     for operand in canonical.operands:
         _check_addressable(desc.op, operand.name, canonical.layout(operand.name))
     return canonical
+
+
+def _is_structure(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_structure, value))
+    return value is None or (isinstance(value, (int, np.integer, str, enum.Enum)) and not isinstance(value, bool))
 
 
 def _check_addressable(op: str, name: str, layout: Layout) -> None:

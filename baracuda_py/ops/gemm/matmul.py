@@ -136,7 +136,8 @@ class MatmulDescriptor(Descriptor):
         if self.math is not None:
             object.__setattr__(self, "math", _member(MathPrecision, self.math, f"{self.op}: math"))
         for value in self.values:
-            object.__setattr__(self, value, _scalar(self.op, value, getattr(self, value)))
+            number = _scalar(self.op, value, getattr(self, value))
+            object.__setattr__(self, value, np.nan if number != number else number)  # one NaN equals itself
 
     @classmethod
     def of(

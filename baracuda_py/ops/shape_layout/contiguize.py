@@ -76,6 +76,11 @@ class ContiguizeDescriptor(Descriptor):
             raise InvalidProblemError(
                 f"contiguize: x_strides {self.x_strides} for a shape of rank {len(self.shape)}", "one stride an axis"
             )
+        if self.x_phase not in range(self.element.per_byte):
+            raise InvalidProblemError(
+                f"contiguize: x_phase={self.x_phase!r:.40}: a byte holds {self.element.per_byte} {self.element}",
+                "give the element of its first byte at which x starts, from 0",
+            )
 
     def canonical(self) -> ContiguizeDescriptor:
         x, out = self.layout("x"), self.layout("out")
