@@ -120,7 +120,7 @@ def tampered(rng: random.Random, text: str, other: str) -> str:
             twin = rng.choice(within)
             holder[key] = copy.deepcopy(at(data, twin)) if len(twin) >= len(path) else odd(rng)
         elif kind == 3 and isinstance(present, int):
-            holder[key] = present + rng.choice((-2, -1, 1, 2, 8, 1000, 2**31, 2**40)) * rng.choice((1, max(present, 1)))
+            holder[key] = present + rng.choice((-2, -1, 1, 2, 8, 1000, 2**20)) * rng.choice((1, max(present, 1)))
         elif kind == 4 and isinstance(present, list):
             holder[key] = rng.choice(
                 (present[:-1], present[::-1], present * 2, [*present, 1], [str(v) for v in present])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
@@ -20,13 +21,13 @@ from ..types import (
     UnsupportedError,
 )
 from .candidate import OK, Candidate, Cost, Feasibility, no, steps_of
-from .descriptor import Descriptor, Layout
+from .descriptor import Descriptor
 
 __all__ = ["Assessment", "assess", "checked", "choose"]
 
 D = TypeVar("D", bound=Descriptor)
 ADDRESSES = 1 << 63  # bytes, and elements: what a signed 64-bit index reaches
-ALIGNMENTS = (1, 2, 4, 8, 16)
+ALIGNMENTS = tuple(1 << n for n in range(16))  # what an address may be aligned to; more than 16 counts as 16
 
 
 @dataclass(frozen=True)
@@ -46,41 +47,37 @@ def checked(desc: D) -> D:
     Beside what the family itself validates: structure is made of whole numbers, and every operand can be addressed.
     """
     for field in fields(desc):
-        value = getattr(desc, field.name)
-        if not _is_structure(value) and field.name not in desc.values and not isinstance(field.default, type(value)):
-            raise InvalidProblemError(
-                f"{type(desc).__name__}: {field.name}={value!r:.80} is not an integer, a kind or a tuple of them",
-                "give one, or None",
-            )
+        _check_field(desc, field.name, getattr(desc, field.name), field.default)
     desc.validate()
     canonical = desc.canonical()
     for operand in canonical.operands:
-        _check_addressable(desc.op, operand.name, canonical.layout(operand.name))
+        shape, strides, element, _ = canonical.layout(operand.name)
+        count = math.prod(max(extent, 1) for extent in shape)
+        low, high = span(shape, strides, element)
+        far = max((abs(s) for s in strides), default=0)
+        if max(element.nbytes(count), count, element.nbytes(far), high, -low) >= ADDRESSES:
+            raise _too_far(f"{desc.op}: {operand.name}")
     return canonical
 
 
-def _is_structure(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_is_structure, value))
-    return value is None or (isinstance(value, (int, np.integer, str, enum.Enum)) and not isinstance(value, bool))
+def _check_field(desc: Descriptor, name: str, value: Any, default: Any) -> None:
+    if name in desc.values or (isinstance(value, (bool, float)) and type(value) is type(default)):
+        return
+    what = f"{type(desc).__name__}: {name}"
+    parts = value if isinstance(value, tuple) else (value,)
+    for part in (p for whole in parts for p in (whole if isinstance(whole, tuple) else (whole,))):
+        number = isinstance(part, (int, np.integer)) and not isinstance(part, bool)
+        if not number and not (part is None or isinstance(part, (str, enum.Enum))):
+            raise InvalidProblemError(f"{what}={value!r:.80} is not made of integers and kinds", "give such, or None")
+        if number and not -ADDRESSES < part < ADDRESSES:
+            raise _too_far(what)
+    if name.endswith("_align") and value is not None and value not in ALIGNMENTS:
+        raise InvalidProblemError(f"{what}={value!r:.40} bytes", f"one of {', '.join(map(str, ALIGNMENTS))}, or None")
 
 
-def _check_addressable(op: str, name: str, layout: Layout) -> None:
-    """Numbers are not shown: they may have thousands of digits."""
-    shape, strides, element, align = layout
-    count = 1
-    for extent in shape:
-        count *= max(extent, 1)
-    low, high = span(shape, strides, element)
-    far = max((abs(s) for s in strides), default=0)
-    if max(element.nbytes(count), count, element.nbytes(far), high, -low) >= ADDRESSES:
-        raise InvalidProblemError(
-            f"{op}: {name} of rank {len(shape)} reaches beyond 64-bit addresses", "give smaller extents and strides"
-        )
-    if align not in ALIGNMENTS:
-        raise InvalidProblemError(
-            f"{op}: {name}_align={align!r:.40}", f"one of {', '.join(map(str, ALIGNMENTS))} bytes"
-        )
+def _too_far(what: str) -> InvalidProblemError:
+    """The numbers are not shown: they may have thousands of digits."""
+    return InvalidProblemError(f"{what} reaches beyond 64-bit addresses", "give smaller extents and strides")
 
 
 def assess(
