@@ -82,7 +82,7 @@ def test_a_shipped_table_is_that_of_the_whole_gpu(tmp_path: Path, monkeypatch: p
         replace(H200, name="NVIDIA H200 MIG 7g.141gb"),
         replace(H200, name="NVIDIA H200 NVL"),
     ):
-        assert select(device).provenance == "model", device
+        assert select(device).provenance == "model" and tuned.shipped_path(device) != tuned.shipped_path(H200), device
 
 
 # ---- when it is void ---------------------------------------------------------------------------------------------------
