@@ -14,7 +14,7 @@ import baracuda_py as bp
 from baracuda_py.ops.gemm._guarantee import ROUNDED, TRUNCATED, guarantee_of, narrow_additions
 from baracuda_py.plan.select import assess
 from baracuda_py.reference.gemm import TF32_INFINITE
-from baracuda_py.types import ElementKind, MathPrecision, PlanPreference, PrecisionGuarantee
+from baracuda_py.types import MathPrecision, PlanPreference, PrecisionGuarantee
 
 from .tensor_cores import MODES, Mode, summed, whole
 
