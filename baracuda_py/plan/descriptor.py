@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -42,6 +43,11 @@ class Layout(NamedTuple):
     strides: tuple[int, ...]
     element: ElementKind
     align: int = 16
+
+    @property
+    def natural(self) -> int:
+        """Bytes of an element: the alignment that an access of one needs."""
+        return max(1, self.element.bits // 8)
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,12 @@ class Descriptor:
         """Whether `written` may be the very same view as `read`."""
         return False
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is written, so that nothing is launched."""
+        written = [o.name for o in self.operands if o.written and not o.optional]
+        return all(0 in self.layout(name).shape for name in written)
+
     # -- validity ---------------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
@@ -124,6 +136,14 @@ class Descriptor:
                 )
 
     # -- fields, as users give them -----------------------------------------------------------------------------------
+
+    def _align(self, name: str, displacement: int = 0) -> int:
+        """The alignment of an operand's first touched element, as `<name>_align` says it (more than 16 counts as 16). Left
+        open, the operand's own address is taken for aligned to 16 and the element for `displacement` bytes on."""
+        align = getattr(self, f"{name}_align")
+        if align is None:
+            return alignment_of(displacement)
+        return min(16, int(align))
 
     def _ints(self, *names: str) -> None:
         """Shapes and strides."""
@@ -157,7 +177,7 @@ class Descriptor:
                 object.__setattr__(self, name, made(value, f"{self.op}: {name}"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Fields as JSON types."""
+        """Fields as JSON types; numbers that JSON lacks as ``"nan"``, ``"inf"`` and ``"-inf"``."""
         return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
 
 
@@ -234,7 +254,9 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, (tuple, list)):
         return [_plain(v) for v in value]
-    return value
+    if isinstance(value, np.integer):
+        return int(value)
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def resolved_strides(shape: tuple[int, ...], strides: tuple[int, ...] | None, element: ElementKind) -> tuple[int, ...]:
@@ -243,8 +265,3 @@ def resolved_strides(shape: tuple[int, ...], strides: tuple[int, ...] | None, el
     if strides is None or 0 in shape:
         return default
     return tuple(d if n == 1 else s for n, s, d in zip(shape, strides, default))
-
-
-def resolved_align(align: int | None, displacement: int = 0) -> int:
-    """An alignment that was left open, taking the operand's own address for aligned to 16."""
-    return alignment_of(displacement) if align is None else min(16, align)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..types import ElementKind
 
@@ -102,3 +103,8 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
             raise ValueError(f"{extents} do not broadcast")
         result.append(longer.pop())
     return tuple(result)
+
+
+def as_ints(values: Any) -> Shape:
+    """A tuple of Python ints from any sequence of integers; TypeError for what is not an integer."""
+    return tuple(v.__index__() for v in values)

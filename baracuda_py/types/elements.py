@@ -18,7 +18,7 @@ class _Traits(NamedTuple):
     bits: int
     dtype: str  # NumPy's or ml_dtypes' name; the storage dtype for packed kinds
     dlpack: int  # DLDataTypeCode
-    cuda: str  # the type's name in kernels/include/dtype.cuh
+    cuda: str  # the type in kernels/include/dtype.cuh that moves its bytes
     digits: int = 0  # significand bits, the hidden one included (floats only)
 
 
@@ -96,6 +96,14 @@ class ElementKind(enum.Enum):
     def digits(self) -> int:
         """Significand bits of a floating kind, the hidden one included; 0 for the others."""
         return _TRAITS[self.value].digits
+
+    @property
+    def number(self) -> str:
+        """The CUDA type whose value is the element's own, for kernels that compute with it; `cuda` is what moves its bytes.
+        OperandTypeError for a kind that has none: its bytes would be taken for integers."""
+        if self.packed or self.is_complex or (self.bits == 8 and not self.is_integer):
+            raise OperandTypeError(f"{self} is stored as {self.cuda}: no kernel computes with it", "cast it")
+        return self.cuda
 
     @property
     def unit_roundoff(self) -> float:

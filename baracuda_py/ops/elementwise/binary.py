@@ -91,13 +91,13 @@ class BinaryDescriptor(MapDescriptor):
 
     def layout(self, name: str) -> Layout:
         if name == "x1":
-            return checked_layout(self, name, self.x1_shape, self.x1_strides, self.x1_element, self.x1_align)
+            return checked_layout(self, name, self.x1_shape, self.x1_strides, self.x1_element)
         if name == "x2":
-            return checked_layout(self, name, self.x2_shape, self.x2_strides, self.x2_element, self.x2_align)
+            return checked_layout(self, name, self.x2_shape, self.x2_strides, self.x2_element)
         shape = self.shape
         element = self.out_element or result_kind(self.row, self.x1_element, self.x2_element)
         strides = self.out_strides if self.out_strides is not None else keep_order(shape, self._order(shape))
-        return checked_layout(self, "out", shape, strides, element, self.out_align)
+        return checked_layout(self, "out", shape, strides, element)
 
     def _order(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The strides whose axis order a fresh output takes: the first input that has the whole shape."""

@@ -80,12 +80,12 @@ class UnaryDescriptor(MapDescriptor):
         return ("x",)
 
     def layout(self, name: str) -> Layout:
-        x = checked_layout(self, "x", self.shape, self.x_strides, self.element, self.x_align)
+        x = checked_layout(self, "x", self.shape, self.x_strides, self.element)
         if name == "x":
             return x
         strides = keep_order(self.shape, x.strides) if self.out_strides is None else self.out_strides
         element = self.out_element or result_kind(self.row, self.element)
-        return checked_layout(self, "out", self.shape, strides, element, self.out_align)
+        return checked_layout(self, "out", self.shape, strides, element)
 
     def check(self) -> None:
         if any(n < 0 for n in self.shape):

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from ... import functional, samples
-from ...plan.descriptor import Descriptor, Layout, Operand, resolved_align, resolved_strides, scalar
+from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides, scalar
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import gemm as oracle
@@ -212,9 +212,7 @@ class MatmulDescriptor(Descriptor):
                 "give one stride an axis",
             )
         element = element or self._out_element
-        return Layout(
-            shape, resolved_strides(shape, strides, element), element, resolved_align(getattr(self, f"{name}_align"))
-        )
+        return Layout(shape, resolved_strides(shape, strides, element), element, self._align(name))
 
     @property
     def _out_element(self) -> ElementKind:
@@ -266,7 +264,7 @@ class MatmulDescriptor(Descriptor):
         for name, kind in (("a", a), ("b", b)):
             if kind.is_integer or kind is ElementKind.BOOL:
                 raise OperandTypeError(
-                    f"{self.op}: {name} holds {kind}", "use matmul_int8 for integers, or cast to a float type"
+                    f"{self.op}: {name} holds {kind}: integers are not multiplied", "cast it to a float type"
                 )
             if named is not None and kind is not named.element:
                 mend = f"use {named.other}" if kind in HALVES else f"cast it to {named.element}, or use matmul"
@@ -292,7 +290,7 @@ class MatmulDescriptor(Descriptor):
             raise OperandTypeError(f"{self.op}: {a} is not multiplied in {self.math}", f"math={MATH[a][0].value!r}")
         for name in ADDENDS:
             kind = getattr(self, f"{name}_element")
-            if kind is not None and kind not in (*OUTPUTS[a], a):
+            if kind is not None and kind not in OUTPUTS[a]:
                 raise OperandTypeError(f"{self.op}: {name} holds {kind}", f"cast it to {self._out_element}")
 
     # ---- what kernels see -----------------------------------------------------------------------------------------
@@ -301,6 +299,11 @@ class MatmulDescriptor(Descriptor):
     def precision(self) -> MathPrecision:
         """How products are formed."""
         return self.math or MATH[self.a_element][0]
+
+    @property
+    def maths(self) -> tuple[MathPrecision, ...]:
+        """How products of these operands may be formed, the default first."""
+        return MATH[self.a_element]
 
     @property
     def variant(self) -> str | None:

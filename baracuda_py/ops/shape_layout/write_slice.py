@@ -11,22 +11,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ... import functional, samples
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement, no
-from ...plan.descriptor import (
-    Descriptor,
-    Layout,
-    Operand,
-    index_of,
-    integers,
-    resolved_align,
-    resolved_strides,
-)
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, exact_movement, no
+from ...plan.descriptor import Descriptor, Layout, Operand, index_of, integers, resolved_strides
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import shape_layout as oracle
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...tensor import Tensor, intake
-from ...tensor.axes import alignment_of
+from ...tensor.axes import alignment_of, collapse
 from ...types import (
     DeviceSpec,
     ElementKind,
@@ -37,8 +29,8 @@ from ...types import (
     PrecisionGuarantee,
 )
 from ...types.errors import shown
-from .._launch import append_shape, divisor, grid_of, index_scalar, index_type, pack_dims
-from ._copy import CHUNK, COPY_CANDIDATES, CopyProblem, WholeDest
+from .._launch import append_shape, divisor, grid_of, index_scalar, index_type, pack_dims, words_of
+from ._copy import COPY_CANDIDATES, CopyProblem, WholeDest
 
 __all__ = ["WriteSliceDescriptor", "WriteSlicePlan", "write_slice"]
 
@@ -78,7 +70,7 @@ class WriteSliceDescriptor(Descriptor):
         start: Any = None, status: Any = None,
     ) -> Self:  # fmt: skip
         """The descriptor of arrays as they lie; `start` and `status` have no layout to read."""
-        del start, status
+        _refuse_idle(dynamic_axis, start, status)
         d, s = intake(dest, what="write_slice: dest"), intake(source, what="write_slice: source")
         if s.element is not d.element:
             raise OperandTypeError(
@@ -116,16 +108,20 @@ class WriteSliceDescriptor(Descriptor):
         return tuple(0 if axis == self.dynamic_axis else a for axis, (a, _) in enumerate(self.ranges))
 
     @property
+    def empty(self) -> bool:
+        return 0 in self.extents and self.dynamic_axis is None  # else the status is given
+
+    @property
     def covers_dest(self) -> bool:
         return self.extents == self.dest_shape
 
     def layout(self, name: str) -> Layout:
         if name == "dest":
             strides = resolved_strides(self.dest_shape, self.dest_strides, self.element)
-            return Layout(self.dest_shape, strides, self.element, resolved_align(self.dest_align, self.displacement()))
+            return Layout(self.dest_shape, strides, self.element, self._align(name, self.displacement()))
         if name == "source":
             strides = resolved_strides(self.extents, self.source_strides, self.element)
-            return Layout(self.extents, strides, self.element, resolved_align(self.source_align))
+            return Layout(self.extents, strides, self.element, self._align(name))
         kind = ElementKind.I64 if name == "start" else ElementKind.I32
         return Layout((), (), kind, kind.bits // 8)
 
@@ -176,6 +172,8 @@ class WriteSliceDescriptor(Descriptor):
                 f"write_slice: rows of {self.element} must be contiguous in dest, the last stride is {row}",
                 "pass a packed dest",
             )
+        for operand in self.operands:
+            self.layout(operand.name)
 
     def canonical(self) -> WriteSliceDescriptor:
         dest, source = self.layout("dest"), self.layout("source")
@@ -318,9 +316,16 @@ class DynamicStart(Candidate[WriteSliceDescriptor]):
     """The start along one axis is read on the device, so that a captured graph can append at a moving position."""
 
     variant = "dynamic_start"
+    unaligned = True
 
     def supports(self, desc: WriteSliceDescriptor, device: DeviceSpec) -> Feasibility:
-        return OK if desc.dynamic_axis is not None else no("the start is given by the host", "dynamic_axis=...")
+        if desc.dynamic_axis is not None:
+            return OK
+        if desc.element.packed:
+            return no(f"the start is given by the host, and for {desc.element} it cannot lie on the device")
+        return no(
+            "the start is given by the host", "dynamic_axis=0, and start on the device", Change({"dynamic_axis": 0})
+        )
 
     def guarantee(self, desc: WriteSliceDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         return exact_movement(desc.element)
@@ -329,16 +334,13 @@ class DynamicStart(Candidate[WriteSliceDescriptor]):
         return Cost.streaming(device, 2 * desc.copy().nbytes, efficiency=0.8)
 
     def lower(self, desc: WriteSliceDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
-        copy = desc.copy()
-        axis = desc.dynamic_axis
+        dest, source = desc.layout("dest"), desc.layout("source")
+        axis, size = desc.dynamic_axis, desc.element.bits // 8
         assert axis is not None
-        step = desc.layout("dest").strides[axis] * copy.width
-        word = min(alignment_of(abs(step)), copy.grain, CHUNK) if copy.run else copy.width
-        extents, dest, source = copy.outer if copy.run else copy.collapsed
-        if copy.run:
-            extents, dest, source = (*extents, copy.run // word), (*dest, word), (*source, word)
-        else:
-            dest, source = tuple(s * copy.width for s in dest), tuple(s * copy.width for s in source)
+        step = dest.strides[axis] * size
+        shape, walks = collapse(desc.extents, [dest.strides, source.strides])
+        bytewise = [[s * size for s in walk] for walk in walks]
+        extents, strides, word = words_of(shape, bytewise, size, min(dest.align, source.align), (step,))
         count = math.prod(extents)
         index = index_type(count)
         threads, unroll = append_shape(count, device)
@@ -346,7 +348,7 @@ class DynamicStart(Candidate[WriteSliceDescriptor]):
             Ptr("dest"), Ptr("dest"), Ptr("source"), Ptr("source"), Ptr("start"), Ptr("status"),
             index_scalar(1, index), np.int64(desc.dest_shape[axis] - desc.extents[axis]), np.int64(step),
             index_scalar(count, index), divisor(count, index),
-            pack_dims(extents, [dest, source], index),
+            pack_dims(extents, strides, index),
         )  # fmt: skip
         entry = f"append_runs<{index}, i64, {len(extents)}, {word}, {threads}, {unroll}, 1, false>"
         return (
@@ -415,11 +417,21 @@ def write_slice(
             WriteSlicePlan, operands, lambda: WriteSliceDescriptor.of(dest, source, ranges, dynamic_axis=dynamic_axis),
             options=options, shifts=None, stream=stream, pref=pref, device=device,
         )  # fmt: skip
+    _refuse_idle(dynamic_axis, start, status)
     shift, starts, window = _window(dest, ranges)
     return functional.call(
         WriteSlicePlan, {"dest": dest, "source": source}, lambda: WriteSliceDescriptor.of(dest, source, ranges),
         options=window, values={"start": starts} if starts else None, shifts=(shift, 0), stream=stream, pref=pref, device=device,
     )  # fmt: skip
+
+
+def _refuse_idle(dynamic_axis: int | None, start: Any, status: Any) -> None:
+    """Raises InvalidProblemError for operands that only a window with a dynamic axis has."""
+    if dynamic_axis is None and not (start is None and status is None):
+        name = "status" if start is None else "start"
+        raise InvalidProblemError(
+            f"write_slice: {name} was given and no dynamic_axis", "pass dynamic_axis=..., the axis that it starts along"
+        )
 
 
 def _window(dest: Any, ranges: Sequence[Any]) -> tuple[int, tuple[int, ...], Any]:
