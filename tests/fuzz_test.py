@@ -30,14 +30,6 @@ from baracuda_py.types import BaracudaError, PlanPreference
 CASES, MANY = 6000, 60000
 PACKAGE = Path(bp.__file__).parent
 
-# Places (file, exception) that still let another exception out. To be empty.
-STILL_RAW = frozenset({
-    ("functional.py", "TypeError"), ("ops/elementwise/_map.py", "ZeroDivisionError"), ("ops/gemm/_mma.py", "ValueError"),
-    ("outside", "AssertionError"), ("plan/plan.py", "RuntimeError"), ("plan/plan.py", "TypeError"),
-    ("plan/plan.py", "ValueError"), ("plan/select.py", "AttributeError"), ("plan/select.py", "RuntimeError"),
-    ("plan/select.py", "TypeError"), ("plan/select.py", "ValueError"), ("tensor/operand.py", "RuntimeError"),
-})  # fmt: skip
-
 DEVICES: tuple[Any, ...] = (
     "cpu", "h200", "h100", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_103", "sm_120",
     "sm_121", "NVIDIA H200", "compute_80", "80", "gpu", "", "sm_999", b"cpu", 0, -1, 99, True, 1.5, None, [], {},
@@ -186,8 +178,6 @@ class Outcome:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if str(PACKAGE) in f.filename]
         where = str(Path(frames[-1].filename).relative_to(PACKAGE)) if frames else "outside"
         place = where, type(error).__name__
-        if place in STILL_RAW:
-            return
         self.raw[place] += 1
         line = f"{where}:{frames[-1].lineno}" if frames else where
         self.first.setdefault(place, f"{line} {type(error).__name__}: {str(error)[:300]} [{what}]")

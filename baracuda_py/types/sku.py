@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from .elements import ElementKind
-from .errors import InvalidProblemError, UnsupportedError
+from .errors import InvalidProblemError, UnsupportedError, shown
 from .precision import PrecisionGuarantee
 from .vocabulary import ArchSku, BackendKind, EpilogueKind, LayoutSku, MathPrecision, OpCategory
 
@@ -61,7 +62,7 @@ class PlanPreference:
                     object.__setattr__(self, name, kind(value.lower()))
                 except ValueError:
                     known = ", ".join(m.value for m in kind)
-                    raise UnsupportedError(f"PlanPreference: {name}={value!r} is not one of {known}") from None
+                    raise UnsupportedError(f"PlanPreference: {name}={shown(value)} is not one of {known}") from None
             elif value is not None and not isinstance(value, kind):
                 raise _refused(name, value, f"give None or one of {', '.join(m.value for m in kind)}")
         if self.variant is not None and not isinstance(self.variant, str):
@@ -72,9 +73,13 @@ class PlanPreference:
             object.__setattr__(self, name, bool(getattr(self, name)))
         most = self.max_workspace_bytes
         if most is not None:
-            if isinstance(most, bool) or not hasattr(most, "__index__") or most.__index__() < 0:
+            try:
+                count = -1 if isinstance(most, bool) else operator.index(most)
+            except Exception:  # whatever a stranger's __index__ raises
+                count = -1
+            if count < 0:
                 raise _refused("max_workspace_bytes", most, "give a number of bytes, 0 or more, or None")
-            object.__setattr__(self, "max_workspace_bytes", most.__index__())
+            object.__setattr__(self, "max_workspace_bytes", count)
 
     @staticmethod
     def of(pref: object) -> PlanPreference:
@@ -84,8 +89,8 @@ class PlanPreference:
         if isinstance(pref, PlanPreference):
             return pref
         hint = f"PlanPreference(variant={pref!r:.40})" if isinstance(pref, str) else "PlanPreference(...)"
-        raise InvalidProblemError(f"pref must be a PlanPreference, got {type(pref).__name__} {pref!r:.40}", hint)
+        raise InvalidProblemError(f"pref must be a PlanPreference, got {type(pref).__name__} {shown(pref)}", hint)
 
 
 def _refused(name: str, value: object, mend: str) -> InvalidProblemError:
-    return InvalidProblemError(f"PlanPreference: {name}={value!r:.80}", mend)
+    return InvalidProblemError(f"PlanPreference: {name}={shown(value)}", mend)
