@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py import functional
 from baracuda_py.plan import Plan, get_op, list_ops
 from baracuda_py.tensor.axes import span
 from baracuda_py.types import BaracudaError, PlanPreference
@@ -426,3 +427,24 @@ def test_functions(everything: bool) -> None:
         images.check(op.name, ("out", *({"write_slice": "0", "kv_append": "01"}.get(op.name, ""))) if done else ())
     outcome.check(refused=50)
     assert outcome.counts["taken"] >= 20
+
+
+class _Like:
+    """An array as the short path sees CuPy's."""
+
+    shape, strides, dtype = (4,), (4,), np.dtype(np.float32)
+
+    class data:
+        ptr, device_id = 1 << 20, 0
+
+
+@pytest.mark.parametrize(
+    "spoilt", [{"pref": {}}, {"device": []}, {"pref": Hostile()}, {"out_dtype": {}}], ids=lambda x: next(iter(x))
+)
+def test_the_short_path_leaves_what_does_not_hash_to_the_long_one(
+    monkeypatch: pytest.MonkeyPatch, spoilt: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(functional.plan_cache, "_ndarray", _Like)
+    function: Any = bp.matmul if "out_dtype" in spoilt else bp.add
+    with pytest.raises(BaracudaError):
+        function(_Like(), _Like(), **spoilt)
