@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
@@ -12,15 +11,14 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 import numpy as np
 
 from ..tensor import Tensor
-from ..tensor.axes import alignment_of, c_strides, span
+from ..tensor.axes import INT64, alignment_of, as_ints, c_strides, index_of, span
 from ..types import ElementKind, InvalidProblemError, OperandTypeError
 from ..types.errors import shown
 from ..types.vocabulary import unknown
 
-__all__ = ["Descriptor", "Layout", "Operand", "index_of", "integers", "scalar"]
+__all__ = ["Descriptor", "Layout", "Operand", "integers", "scalar"]
 
 RANK = 64  # axes, as many as NumPy's arrays have
-_INT64 = 1 << 63
 T = TypeVar("T")
 
 
@@ -128,7 +126,7 @@ class Descriptor:
         for operand in self.operands:
             layout = self.layout(operand.name)
             extents = [max(n, 1) for n in layout.shape]  # so that an empty array's strides are within bounds as well
-            if span(extents, [abs(s) for s in layout.strides], layout.element)[1] >= _INT64:
+            if span(extents, [abs(s) for s in layout.strides], layout.element)[1] >= INT64:
                 raise InvalidProblemError(
                     f"{self.op}: {operand.name} of shape {layout.shape} and strides {layout.strides} reaches over 2**63 bytes "
                     "or more",
@@ -181,18 +179,6 @@ class Descriptor:
         return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
 
 
-def index_of(value: Any) -> int:
-    """A Python int of 64 bits; TypeError or OverflowError. Arrays are refused, 0-d ones too: reading one that lies on the
-    device would wait for it."""
-    if type(value) is not int:
-        if isinstance(value, bool) or hasattr(type(value), "__dlpack__"):
-            raise TypeError
-        value = operator.index(value)
-    if not -_INT64 < value < _INT64:
-        raise OverflowError
-    return int(value)
-
-
 def integer(value: Any, what: str) -> int:
     """`index_of` with errors that name what the value is."""
     return _told(index_of, value, what, "an integer", "an int")
@@ -200,15 +186,7 @@ def integer(value: Any, what: str) -> int:
 
 def integers(values: Any, what: str) -> tuple[int, ...]:
     """A tuple of Python ints from a tuple, a list or a NumPy array of them: what has an order and an end."""
-    return _told(_indices, values, what, "a sequence of integers", "a tuple of ints")
-
-
-def _indices(values: Any) -> tuple[int, ...]:
-    if isinstance(values, np.ndarray) and values.ndim:
-        values = list(values)
-    if not isinstance(values, Sequence) or isinstance(values, (str, bytes, bytearray, memoryview)):
-        raise TypeError
-    return tuple(map(index_of, values))
+    return _told(as_ints, values, what, "a sequence of integers", "a tuple of ints")
 
 
 def _told(made: Callable[[Any], T], value: Any, what: str, wanted: str, hint: str) -> T:

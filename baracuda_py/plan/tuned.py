@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 from ..runtime.cache import cache_dir
 from ..runtime.files import read_trusted, write_atomic
 from ..types import DeviceSpec, known_devices
-from .candidate import Candidate, steps_of
+from .candidate import steps_of
 from .digest import lowered_digest
 
 if TYPE_CHECKING:
+    from .candidate import Candidate
     from .plan import Plan
     from .select import Assessment
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from ..types import ElementKind
 
 __all__ = [
     "Collapsed",
     "alignment_of",
+    "as_ints",
     "broadcast_shapes",
     "c_strides",
     "collapse",
+    "index_of",
     "merge_axes",
     "self_overlapping",
     "span",
 ]
 
 Shape = tuple[int, ...]
+INT64 = 1 << 63
 Collapsed = tuple[Shape, tuple[Shape, ...]]
 
 
@@ -105,6 +111,23 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return tuple(result)
 
 
+def index_of(value: Any) -> int:
+    """A Python int of 64 bits; TypeError or OverflowError. Arrays are refused, 0-d ones too: reading one that lies on the
+    device would wait for it."""
+    if type(value) is not int:
+        if isinstance(value, bool) or hasattr(type(value), "__dlpack__"):
+            raise TypeError
+        value = operator.index(value)
+    if not -INT64 < value < INT64:
+        raise OverflowError
+    return int(value)
+
+
 def as_ints(values: Any) -> Shape:
-    """A tuple of Python ints from any sequence of integers; TypeError for what is not an integer."""
-    return tuple(v.__index__() for v in values)
+    """A tuple of Python ints from a tuple, a list or a NumPy array of them: what has an order and an end. TypeError or
+    OverflowError for anything else."""
+    if isinstance(values, np.ndarray) and values.ndim:
+        values = list(values)
+    if not isinstance(values, Sequence) or isinstance(values, (str, bytes, bytearray, memoryview)):
+        raise TypeError
+    return tuple(map(index_of, values))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -73,13 +72,9 @@ class PlanPreference:
             object.__setattr__(self, name, bool(getattr(self, name)))
         most = self.max_workspace_bytes
         if most is not None:
-            try:
-                count = -1 if isinstance(most, bool) else operator.index(most)
-            except Exception:  # whatever a stranger's __index__ raises
-                count = -1
-            if count < 0:
+            if not isinstance(most, (int, np.integer)) or isinstance(most, bool) or most < 0:
                 raise _refused("max_workspace_bytes", most, "give a number of bytes, 0 or more, or None")
-            object.__setattr__(self, "max_workspace_bytes", count)
+            object.__setattr__(self, "max_workspace_bytes", int(most))
 
     @staticmethod
     def of(pref: object) -> PlanPreference:
@@ -88,8 +83,8 @@ class PlanPreference:
             return PlanPreference()
         if isinstance(pref, PlanPreference):
             return pref
-        hint = f"PlanPreference(variant={pref!r:.40})" if isinstance(pref, str) else "PlanPreference(...)"
-        raise InvalidProblemError(f"pref must be a PlanPreference, got {type(pref).__name__} {shown(pref)}", hint)
+        hint = f"PlanPreference(variant={shown(pref)})" if isinstance(pref, str) else "PlanPreference(...)"
+        raise InvalidProblemError(f"pref must be a PlanPreference, got {shown(pref)}", hint)
 
 
 def _refused(name: str, value: object, mend: str) -> InvalidProblemError:

@@ -12,13 +12,13 @@ import numpy as np
 
 from ... import functional, samples
 from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, exact_movement, no
-from ...plan.descriptor import Descriptor, Layout, Operand, index_of, integers, resolved_strides
+from ...plan.descriptor import Descriptor, Layout, Operand, integers, resolved_strides
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import shape_layout as oracle
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...tensor import Tensor, intake
-from ...tensor.axes import alignment_of, collapse
+from ...tensor.axes import alignment_of, collapse, index_of
 from ...types import (
     DeviceSpec,
     ElementKind,
