@@ -151,7 +151,10 @@ def call(
         else:
             return _call_checked(plan, None, operands, describe, values, stream, pref, device)
     flat = tuple(key)
-    entry = plan_cache._calls.get(flat)
+    try:
+        entry = plan_cache._calls.get(flat)
+    except Exception:  # an option that does not hash: the long way says what is wrong with it
+        return _call_checked(plan, None, operands, describe, values, stream, pref, device)
     if entry is None:
         return _call_checked(plan, flat, operands, describe, values, stream, pref, device)
     entry.used = next(plan_cache._clock)
@@ -199,7 +202,7 @@ def _call_checked(
     spec = device_for(device, operands.values())
     desc = describe()
     desc.validate()
-    plan = plan_cache.plan(kind, desc.canonical(), pref, spec)
+    plan = plan_cache.plan(kind, desc.canonical(), PlanPreference.of(pref), spec)
     given = {name: x for name, x in operands.items() if x is not None} | dict(values or {})
     if key is None or spec.is_host or len(plan._written) != 1:
         return plan.run(stream=stream, **given)

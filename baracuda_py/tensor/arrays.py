@@ -14,6 +14,7 @@ import numpy as np
 from ..runtime.driver import cupy_or_none, device_count
 from ..runtime.streams import fence
 from ..types import DeviceMismatchError, ElementKind, OperandTypeError
+from ..types.errors import shown
 from . import dlpack, pytorch
 from .axes import as_ints, c_strides
 from .operand import HOST_ORDINAL, NO_MEMORY, Tensor
@@ -94,9 +95,7 @@ def _device_of(x: Any) -> int | None:
 def _how_to_wrap(x: Any, host: bool) -> str:
     package = "numpy" if host else "cupy"
     if isinstance(x, (bool, int, float, complex, np.generic)):
-        return (
-            f"wrap it with {package}.asarray({x}, x.dtype), x being the other operand: a bare one would be 64 bits wide"
-        )
+        return f"wrap it with {package}.asarray({shown(x)}, x.dtype), x being the other operand: a bare one would be 64 bits wide"
     return f"wrap it with {package}.asarray(...)" + ("" if host else ', or numpy.asarray(...) for device="cpu"')
 
 

@@ -12,6 +12,7 @@ from ..runtime.device import Device, current_ordinal
 from ..runtime.driver import require_gpu
 from ..types import BufferTooSmallError, ElementKind, InvalidProblemError, OperandTypeError, UnsupportedError
 from ..types.elements import ElementLike
+from ..types.errors import shown
 from . import dlpack
 from .arrays import intake
 from .axes import as_ints, c_strides, span
@@ -272,7 +273,7 @@ def _ints(what: str, name: str, values: Any) -> tuple[int, ...]:
         return as_ints(values)
     except (TypeError, AttributeError):
         raise InvalidProblemError(
-            f"{what}: {name}={values!r} is not a sequence of integers", "give a tuple of ints"
+            f"{what}: {name}={shown(values)} is not a sequence of integers", "give a tuple of ints"
         ) from None
 
 
