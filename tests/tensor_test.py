@@ -95,6 +95,12 @@ def test_c_order_is_numpy_s(shape: list[int]) -> None:
         assert c_strides(shape) == tuple(s // 2 for s in np.zeros(shape, np.int16).strides)
 
 
+def test_c_order_of_nothing_steps_as_if_an_empty_axis_held_one() -> None:
+    assert c_strides((2, 0, 3)) == (3, 3, 1)
+    assert c_strides((4, 0)) == (1, 1)
+    assert c_strides((2, 0), bp.S4) == (1, 1)
+
+
 def test_c_order_of_packed_rows_starts_each_on_a_byte() -> None:
     assert c_strides((3, 5), bp.S4) == (6, 1)
     assert c_strides((2, 3, 9), bp.BIN) == (48, 16, 1)
@@ -112,6 +118,8 @@ def test_broadcast_strides_are_numpy_s() -> None:
         view = np.broadcast_to(x, onto)
         got = broadcast_strides(shape, tuple(s // 4 for s in x.strides), onto)
         assert [s for s, n in zip(got, onto) if n > 1] == [s // 4 for s, n in zip(view.strides, onto) if n > 1]
+    assert broadcast_strides((1, 3), (7, 2), (4, 1, 3)) == (0, 7, 2), "an axis that is not repeated keeps its stride"
+    assert broadcast_strides((1, 3), (7, 2), (5, 3)) == (0, 2)
 
 
 # ---- intake ----------------------------------------------------------------------------------------------------------
