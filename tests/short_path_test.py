@@ -14,7 +14,7 @@ from baracuda_py import functional
 from baracuda_py.functional import plan_cache
 from baracuda_py.runtime.launch import _Arguments
 from baracuda_py.runtime.steps import Packed, Ptr, Struct
-from baracuda_py.tensor import dlpack
+from baracuda_py.tensor import dlpack, intake
 from baracuda_py.types import PlanPreference
 
 from .simulated import Gpus, simulated
@@ -100,6 +100,17 @@ def test_an_export_lives_through_a_call_on_the_host(gpus: Gpus, way: str) -> Non
         got = plan.run(x=x) if bound is None else bound()
         assert bound is None or not gpus.events
     assert (got == 9).all()
+
+
+def test_an_array_made_of_an_export_keeps_it(gpus: Gpus) -> None:
+    """NumPy's or CuPy's own view of the memory."""
+    for device_type in (1, 2):
+        gpus.events.clear()
+        array = intake(Lazy(gpus, np.full(4, 3, F32), device_type), what="x").array()
+        assert not gpus.events
+        assert (array if device_type == 1 else gpus.read(array)).tolist() == [3] * 4
+        del array
+        assert gpus.events == ["freed"]
 
 
 # ---- the room in an allocation ---------------------------------------------------------------------------------------
