@@ -7,7 +7,6 @@ alignments and options, and the recipe found under it launches.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from .plan.plan import Plan
 from .plan.recipe import Recipe, array_type
 from .plan.resolve import device_for, resolve
 from .runtime.device import default_device
+from .runtime.locks import new_lock
 from .runtime.streams import is_capturing, stream_pointer
 from .runtime.untraced import untraced
 from .types import DeviceSpec, PlanPreference, UnsupportedError
@@ -55,7 +55,7 @@ class PlanCache:
 
     def __init__(self, limit: int = 4096) -> None:
         self._limit = limit
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._plans: OrderedDict[Any, Plan[Any]] = OrderedDict()
         self._calls: dict[Any, _Entry] = {}
         self._clock = itertools.count(1)  # next() is atomic, so a hit takes no lock

@@ -218,6 +218,8 @@ def _write_table(path: Path, gpu: str, console: Console) -> None:
 
     device = DeviceSpec.named(gpu).with_libraries(frozenset(FILES))
     table = shipped_path(device)
+    if table is None:
+        raise SystemExit(f"{device} has no figures in the package, and so no table")
     written, held = update_table(table, predicted(read_sweep(path), device), device)
     console.print(f"{table}: {written} winners of this sweep, {held} entries", highlight=False)
 

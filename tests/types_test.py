@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import pickle
+import re
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -28,9 +30,9 @@ from baracuda_py.types import (
     PrecisionGuarantee,
     Term,
     Ulp,
-    known_devices,
     ulp_of,
 )
+from baracuda_py.types.units import bytes_text, rate_text, time_text
 
 KINDS = list(ElementKind)
 FLOATS = [k for k in KINDS if k.is_float]
@@ -225,11 +227,58 @@ def test_a_device_by_name(name: str, tier: str, arch: str) -> None:
     assert spec.bandwidth > 0 and str(spec)
 
 
-@pytest.mark.parametrize("name", ["sm_75", "sm_999", "sm_90b", "gtx", "", "cuda:0"])
-def test_an_unknown_arch_lists_what_is_known(name: str) -> None:
-    with pytest.raises(bp.UnsupportedError, match="is not known: give one of") as caught:
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("sm_75", "8.0 and later"),
+        ("Tesla T4", "8.0 and later"),
+        ("RTX 2080 Ti", "8.0 and later"),
+        ("sm_999", "did you mean sm_90"),
+        ("h20o", "did you mean h200"),
+        ("sm_90b", "did you mean sm_90"),
+        ("gtx", 'such as "sm_89"'),
+        ("", 'such as "sm_89"'),
+        ("NVIDIA A100-SXM4-80GB", 'device="sm_80"'),
+        ("a10g", 'device="sm_86"'),
+        ("rtx4090", 'device="sm_89"'),
+        ("NVIDIA GeForce RTX 4060 Ti", 'device="sm_89"'),
+        ("NVIDIA RTX 6000 Ada Generation", 'device="sm_89"'),
+        ("l40s", 'device="sm_89"'),
+        ("GH200 480GB", 'device="sm_90a"'),
+        ("b200", 'device="sm_100a"'),
+        ("rtx 5090", 'device="sm_120"'),
+    ],
+)
+def test_an_unknown_name_gets_short_advice_that_can_be_followed(name: str, advice: str) -> None:
+    with pytest.raises(bp.UnsupportedError, match=r"device .* is not known: ") as caught:
         DeviceSpec.named(name)
-    assert all(known in str(caught.value) for known in (*known_devices(), "sm_86"))
+    assert advice in str(caught.value) and len(str(caught.value)) < 130
+    for named in re.findall(r'device="(.*?)"', str(caught.value)):
+        assert DeviceSpec.named(named)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *[("sms", v) for v in (0, -1, 1.5, True, "132", None, 1 << 20)],
+        *[("bandwidth", v) for v in (0.0, -1.0, math.nan, math.inf, "fast", 1 << 2000, True)],
+        *[("overhead", v) for v in (-1e-6, math.nan, None)],
+        *[("shared_bytes", v) for v in (-1, 1 << 40, 2.0)],
+        *[("l2_bytes", v) for v in (-1, "60 MB")],
+        *[("name", v) for v in ("", "x" * 200, "a\nb", 7)],
+        *[
+            ("rates", v)
+            for v in ((), (("f32", 1e12),), [("f32", 1e12)], (("f32", 0.0), ("issue", 1e12)), (("f32",),), 3)
+        ],
+        *[("tier", v) for v in (ArchSku.SM80, ArchSku.HOST, "sm90a", None)],
+        *[("arch", v) for v in ("sm_90", "sm_75", "host", "", None, [])],
+        *[("libraries", v) for v in (["cublas"], frozenset({1}), None)],
+    ],
+)
+def test_figures_that_no_device_has_are_refused(field: str, value: Any) -> None:
+    with pytest.raises((bp.InvalidProblemError, bp.UnsupportedError), match=r"DeviceSpec: \w+=.*: .") as caught:
+        dataclasses.replace(DeviceSpec.named("h200"), **{field: value})
+    assert len(str(caught.value)) < 300
 
 
 # ---- preferences and errors ------------------------------------------------------------------------------------------
@@ -240,6 +289,79 @@ def test_preferences_take_names() -> None:
     assert pref.backend is BackendKind.MEMCPY and pref.math is MathPrecision.F32
     with pytest.raises(bp.UnsupportedError, match="is not one of bespoke, memcpy"):
         PlanPreference(backend="cuda")  # type: ignore[arg-type]
+
+
+def test_preferences_are_checked_when_they_are_made() -> None:
+    for field, value in (
+        ("backend", 3), ("math", ["f32"]), ("variant", 7), ("variant", ["tc"]), ("deterministic", 1), ("bit_stable", "yes"),
+        ("batch_invariant", None), ("max_workspace_bytes", "1MB"), ("max_workspace_bytes", -1),
+        ("max_workspace_bytes", 1.5), ("max_workspace_bytes", True),
+    ):  # fmt: skip
+        with pytest.raises(bp.InvalidProblemError, match=rf"PlanPreference: {field}=.*: give"):
+            PlanPreference(**{field: value})
+    pref = PlanPreference(deterministic=np.bool_(False), max_workspace_bytes=np.int64(4096))  # type: ignore[arg-type]
+    assert pref == PlanPreference(deterministic=False, max_workspace_bytes=4096)
+    assert repr(pref) == repr(PlanPreference(deterministic=False, max_workspace_bytes=4096))
+
+
+# ---- figures with units ----------------------------------------------------------------------------------------------
+
+
+def test_figures_are_written_with_the_unit_that_reads_best() -> None:
+    assert [time_text(s) for s in (0.0, 7.2e-9, 2e-6, 18.26e-6, 999.4e-6, 999.6e-6, 18.2586e-3, 2.0)] == [
+        "0 ns", "7.20 ns", "2.00 µs", "18.3 µs", "999 µs", "1.00 ms", "18.3 ms", "2.00 s",
+    ]  # fmt: skip
+    assert [bytes_text(n) for n in (0, 72, 1023, 1024, 232448, 64 << 20, 3 << 30, 1 << 62)] == [
+        "0 B", "72 B", "1023 B", "1 KiB", "227 KiB", "64 MiB", "3 GiB", "4.194e+06 TiB",
+    ]  # fmt: skip
+    assert [rate_text(n) for n in (72e3, 9e8, 4.1e12)] == ["0.072 MB/s", "900 MB/s", "4.10 TB/s"]
+
+
+@given(st.floats(1e-15, 1e4))
+def test_a_time_keeps_two_digits_and_its_unit(seconds: float) -> None:
+    number, unit = time_text(seconds).split()
+    scale = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
+    assert float(number) * scale == pytest.approx(seconds, rel=0.05)
+
+
+# ---- what is promised ------------------------------------------------------------------------------------------------
+
+
+def terms(*terms: tuple[float, ElementKind, str]) -> Componentwise:
+    return Componentwise(tuple(Term(*t) for t in terms), "")
+
+
+def test_guarantees_are_compared_term_by_term() -> None:
+    loose = terms((8195.0, bp.F32, "abs_matmul"), (1.0, bp.BF16, "abs_result"))
+    for bound, kept in (
+        (loose, True),
+        (terms((8194.0, bp.F32, "abs_matmul"), (1.0, bp.BF16, "abs_result")), True),
+        (terms((1.0, bp.BF16, "abs_result"), (8195.0, bp.F32, "abs_matmul")), True),
+        (terms((8195.0, bp.F32, "abs_matmul")), True),
+        (terms((8196.0, bp.F32, "abs_matmul")), False),
+        (terms((1.0, bp.F32, "abs_matmul"), (2.0, bp.BF16, "abs_result")), False),
+        (terms((1.0, bp.F32, "abs_matmul"), (1.0, bp.F16, "abs_result")), False),
+        (terms((1.0, bp.F32, "abs_epilogue")), False),
+        (terms((8000.0, bp.F32, "abs_matmul"), (196.0, bp.F32, "abs_matmul")), False),
+        (Exact(), True),
+        (Ulp(0.5), False),
+    ):
+        assert guarantee(bound).at_least(guarantee(loose)) is kept, bound
+    assert guarantee(Ulp(1.0)).at_least(guarantee(Ulp(1.0))) and guarantee(Exact()).at_least(guarantee(Ulp(0.5)))
+    assert not guarantee(Ulp(1.0)).at_least(guarantee(Ulp(0.9)))
+    assert not guarantee(Ulp(1.0, 1e-30)).at_least(guarantee(Ulp(1.0)))
+    for other in (Ulp(0.0), loose):
+        assert not guarantee(other).at_least(guarantee(Exact()))
+
+
+@pytest.mark.parametrize(
+    "flag", ["deterministic", "bit_stable_on_same_hardware", "batch_invariant", "flushes_subnormals"]
+)
+def test_no_promise_is_given_up_for_another(flag: str) -> None:
+    """One flag that is worse is enough, however good the bound."""
+    held, worse = guarantee(Ulp(1.0)), dataclasses.replace(guarantee(Exact()), **{flag: flag == "flushes_subnormals"})
+    assert not worse.at_least(held)
+    assert held.at_least(dataclasses.replace(worse, bound=Ulp(1.0)))
 
 
 ERRORS: list[tuple[bp.BaracudaError, type[Exception]]] = [

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..types.units import bytes_text, rate_text, time_text
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
@@ -96,26 +98,3 @@ def progress(screen: Console) -> Progress:
 def device_of(text: str | None) -> Any:
     """``--device``: an ordinal, a name, or None."""
     return int(text) if text is not None and text.isdigit() else text
-
-
-def bytes_text(count: float) -> str:
-    """Bytes in powers of two, as memory is sold: ``1 GiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    raise AssertionError
-
-
-def time_text(seconds: float) -> str:
-    """A duration in µs, ms or s."""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.3g} µs"
-    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
-
-
-def rate_text(bytes_per_second: float) -> str:
-    """Bytes a second in powers of ten, as bandwidth is quoted: ``4.1 TB/s``."""
-    if bytes_per_second >= 1e12:
-        return f"{bytes_per_second / 1e12:.2f} TB/s"
-    return f"{bytes_per_second / 1e9:.3g} GB/s"

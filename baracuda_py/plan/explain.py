@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .select import Assessment
+from ..types.units import bytes_text, time_text
+from .candidate import Feasibility
+from .select import Assessment, advised
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -17,7 +19,7 @@ __all__ = ["Explanation", "Row", "summary", "summary_html"]
 
 @dataclass(frozen=True)
 class Row:
-    """One candidate (or configuration): figures are None where it does not apply."""
+    """One candidate (or configuration). `reason` says why it was chosen, or not; figures are None where it does not apply."""
 
     variant: str
     config: str
@@ -26,6 +28,7 @@ class Row:
     admitted: bool
     reason: str
     mend: str
+    instead: str
     bytes: int | None
     flops: int | None
     microseconds: float | None
@@ -41,11 +44,12 @@ class Explanation:
 
     @staticmethod
     def of(plan: Plan[Any], answers: Sequence[Assessment], *, configs: bool = False) -> Explanation:
-        chosen = (plan.sku.variant, plan.sku.config)
-        rows = [_row(a, chosen) for a in answers]
+        answers = _advised(plan, answers)
+        chosen = next(i for i, a in enumerate(answers) if _names(a) == (plan.sku.variant, plan.sku.config))
+        rows = [_row(a, i == chosen, _why(plan, answers, i, chosen)) for i, a in enumerate(answers)]
         if not configs:
             rows = _best_of_each(rows)
-        rows.sort(key=lambda r: (not r.chosen, not r.admitted, r.microseconds if r.microseconds is not None else 0.0))
+        rows.sort(key=_rank)
         return Explanation(f"{plan.desc.op} on {plan.device}", tuple(rows))
 
     def __iter__(self) -> Any:
@@ -69,16 +73,54 @@ class Explanation:
         return f"<p>{html.escape(self.title)}</p>" + _table(head, body)
 
 
-def _row(answer: Assessment, chosen: tuple[str, str]) -> Row:
+def _advised(plan: Plan[Any], answers: Sequence[Assessment]) -> list[Assessment]:
+    """The answers, refusals with what was found to admit the candidate, or else with the variant that serves."""
+    found: dict[tuple[str, str], Feasibility] = {}
+    for a in answers:
+        key = a.candidate.variant, a.feasibility.reason
+        if not a.feasibility and key not in found:
+            found[key] = advised(a, plan._canonical, plan.pref, plan.device, instead=plan.sku.variant)
+    return [
+        replace(a, feasibility=found.get((a.candidate.variant, a.feasibility.reason), a.feasibility)) for a in answers
+    ]
+
+
+def _names(answer: Assessment) -> tuple[str, str]:
+    return answer.candidate.variant, str(answer.config)
+
+
+def _why(plan: Plan[Any], answers: Sequence[Assessment], index: int, chosen: int) -> str:
+    """Why an answer was chosen, or not. Ties go to the earlier; a measured winner need not be the best predicted."""
+    answer = answers[index]
+    if not answer.feasibility:
+        return answer.feasibility.reason
+    seconds, held = _seconds(answer), _seconds(answers[chosen])
+    if index == chosen:
+        if plan.provenance != "model":
+            source = "shipped table" if plan.provenance == "shipped" else plan.provenance
+            return f"chosen: measured fastest ({source})"
+        least = held == min(_seconds(a) for a in answers if a.feasibility)
+        return "chosen: the least predicted time" if least else "chosen: asked for when it was planned"
+    if seconds == held:
+        return f"would serve, equal, {'later' if index > chosen else 'earlier'} in order"
+    return f"would serve, predicted {'slower' if seconds > held else 'faster'}"
+
+
+def _seconds(answer: Assessment) -> float:
+    return answer.cost.seconds if answer.cost else 0.0
+
+
+def _row(answer: Assessment, chosen: bool, why: str) -> Row:
     cost, feasible = answer.cost, answer.feasibility
     return Row(
         variant=answer.candidate.variant,
         config=str(answer.config),
         backend=str(answer.candidate.backend),
-        chosen=bool(feasible) and (answer.candidate.variant, str(answer.config)) == chosen,
+        chosen=chosen,
         admitted=bool(feasible),
-        reason=feasible.reason,
+        reason=why,
         mend=feasible.mend,
+        instead=feasible.instead,
         bytes=cost.bytes if cost else None,
         flops=cost.flops if cost else None,
         microseconds=cost.seconds * 1e6 if cost else None,
@@ -87,43 +129,33 @@ def _row(answer: Assessment, chosen: tuple[str, str]) -> Row:
 
 
 def _best_of_each(rows: Sequence[Row]) -> list[Row]:
-    """The chosen configuration of each variant, else its fastest."""
+    """The chosen configuration of each variant, else the fastest that would serve, else its fastest."""
     best: dict[str, Row] = {}
     for row in rows:
         held = best.get(row.variant)
-        faster = held is not None and (row.microseconds or 0.0) < (held.microseconds or 0.0)
-        if held is None or row.chosen or (faster and not held.chosen):
+        if held is None or _rank(row) < _rank(held):
             best[row.variant] = row
     return list(best.values())
 
 
+def _rank(row: Row) -> tuple[bool, bool, float]:
+    return not row.chosen, not row.admitted, row.microseconds or 0.0
+
+
 def _row_cells(row: Row) -> tuple[str, ...]:
-    if row.chosen:
-        why = "chosen: the least predicted time"
-    elif row.admitted:
-        why = "would serve, predicted slower"
-    else:
-        why = row.reason + (f"; to admit it: {row.mend}" if row.mend else "")
+    advice = "" if row.admitted else Feasibility(row.reason, row.mend, instead=row.instead).advice
+    why = row.reason + (f"; {advice}" if advice else "")
     name = row.variant + (f"[{row.config}]" if row.config else "")
     return (
         "*" if row.chosen else "+" if row.admitted else "-",
         name,
         row.backend,
-        size_text(row.bytes) if row.bytes is not None else "",
+        bytes_text(row.bytes) if row.bytes is not None else "",
         f"{row.flops:.3g}" if row.flops else "",
-        f"{row.microseconds:.1f} us" if row.microseconds is not None else "",
+        time_text(row.microseconds * 1e-6) if row.microseconds is not None else "",
         row.limit,
         why,
     )
-
-
-def size_text(nbytes: float) -> str:
-    """Bytes with a unit: ``8.19 KB``, ``1.07 GB`` (powers of ten)."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if nbytes < 1000 or unit == "GB":
-            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.3g} {unit}"
-        nbytes /= 1000
-    raise AssertionError
 
 
 def _facts(plan: Plan[Any]) -> list[tuple[str, str]]:
@@ -138,14 +170,14 @@ def _facts(plan: Plan[Any]) -> list[tuple[str, str]]:
         ("device", str(plan.device)),
         ("operands", operands),
         ("guarantee", str(plan.precision_guarantee)),
-        ("predicted", f"{size_text(cost.bytes)} in {cost.seconds * 1e6:.1f} us, limited by {cost.limit}"),
-        ("workspace", size_text(plan.workspace_size)),
+        ("predicted", f"{bytes_text(cost.bytes)} in {time_text(cost.seconds)}, limited by {cost.limit}"),
+        ("workspace", bytes_text(plan.workspace_size)),
         ("graph", "capture-safe" if plan.capture_safe else "not capturable"),
         ("chosen by", plan.provenance),
     ]
     for config in plan.launch_config:
         facts.append(
-            ("launch", f"grid {config.grid}, block {config.block}, {size_text(config.shared_memory_bytes)} shared")
+            ("launch", f"grid {config.grid}, block {config.block}, {bytes_text(config.shared_memory_bytes)} shared")
         )
     return facts
 

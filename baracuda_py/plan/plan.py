@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 from collections import namedtuple
 from collections.abc import Callable, Mapping
+from dataclasses import FrozenInstanceError
 from functools import cached_property, partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from ..runtime.compiler import compile_kernels
-from ..runtime.device import spec_of
+from ..runtime.device import check_arch, spec_of
 from ..runtime.driver import require_gpu
 from ..runtime.inspect import KernelView
 from ..runtime.launch import Executable
@@ -31,11 +31,11 @@ from ..types import (
     PrecisionGuarantee,
 )
 from .bound import BoundPlan
-from .candidate import OK, Candidate, Cost, Feasibility, Reference
+from .candidate import OK, Candidate, Cost, Feasibility, Reference, steps_of
 from .descriptor import Descriptor, Operand
 from .recipe import Recipe
 from .resolve import refuse_unknown, resolve, take
-from .select import Assessment, assess, choose
+from .select import Assessment, assess, checked, choose
 from .tuned import apply
 from .validate import check_operands
 
@@ -61,7 +61,7 @@ class Plan(Generic[D]):
     """A selected kernel for one problem on one kind of device.
 
     Immutable, data-free and thread-safe; equal and hashable by (type, descriptor, preference, device, variant, config).
-    It owns no device memory and no stream.
+    It owns no device memory and no stream. Setting an attribute raises dataclasses.FrozenInstanceError.
     """
 
     desc: Any
@@ -134,13 +134,12 @@ class Plan(Generic[D]):
                 f"{cls.__name__}.select: expected a {cls.descriptor.__name__}, got {type(desc).__name__}",
                 f"{cls.__name__}.select({cls.descriptor.__name__}(...))",
             )
-        pref = pref or PlanPreference()
+        pref = PlanPreference.of(pref)
         spec = spec_of(device)
-        desc.validate()
-        canonical = desc.canonical()
+        canonical = checked(desc)
         answers = assess(cls._all_candidates(), canonical, pref, spec)
         measured = apply(cls, canonical, pref, spec, answers)
-        chosen, provenance = measured or (choose(answers, desc.op, pref, spec), "model")
+        chosen, provenance = measured or (choose(answers, canonical, pref, spec), "model")
         log.debug("%s on %s: %s, by %s", desc.op, spec, chosen.candidate.variant, provenance)
         return cls._make(desc, pref, spec, chosen, provenance)
 
@@ -153,11 +152,28 @@ class Plan(Generic[D]):
     @classmethod
     def _make(cls, desc: Any, pref: PlanPreference, spec: DeviceSpec, chosen: Assessment, provenance: str) -> Self:
         plan = cls.__new__(cls)
-        plan.desc, plan.pref, plan.device, plan.provenance = desc, pref, spec, provenance
-        plan._candidate, plan._config = chosen.candidate, chosen.config
-        plan._values, plan._on_host = type(desc).values, spec.is_host
-        plan._recipes, plan._executables, plan._ndarray = {}, {}, None
+        plan.__dict__.update(
+            desc=desc, pref=pref, device=spec, provenance=provenance, _candidate=chosen.candidate, _config=chosen.config,
+            _values=type(desc).values, _on_host=spec.is_host, _recipes={}, _executables={}, _ndarray=None,
+        )  # fmt: skip
         return plan
+
+    def _known_as(self, provenance: str) -> Self:
+        """The same plan, chosen by something else."""
+        chosen = Assessment(self._candidate, self._config, OK)
+        return self._make(self.desc, self.pref, self.device, chosen, provenance)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise FrozenInstanceError(f"{type(self).__name__}.{name} cannot be set: plans are values, select another one")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"{type(self).__name__}.{name} cannot be deleted: plans are values")
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
 
     def _identity(self) -> tuple[Any, ...]:
         return type(self), self.desc, self.pref, self.device, self._candidate.variant, str(self._config)
@@ -176,15 +192,7 @@ class Plan(Generic[D]):
 
     @cached_property
     def _steps(self) -> tuple[Step, ...]:
-        if self._empty:
-            return ()
-        return self._candidate.lower(self._canonical, self.device, self._config)
-
-    @property
-    def _empty(self) -> bool:
-        """Whether nothing is written."""
-        written = [o for o in self.desc.operands if o.written and not o.optional]
-        return all(0 in self._canonical.layout(o.name).shape for o in written)
+        return steps_of(self._candidate, self._canonical, self.device, self._config)
 
     @cached_property
     def precision_guarantee(self) -> PrecisionGuarantee:
@@ -240,7 +248,7 @@ class Plan(Generic[D]):
         return not any(isinstance(s, Launch) and s.float_atomics for s in self._steps)
 
     def explain(self, *, configs: bool = False) -> Explanation:
-        """Every candidate, chosen or rejected, with its reason, the mend, and predicted bytes, FLOPs and time."""
+        """Every candidate, chosen or rejected, with its reason, the fix, and predicted bytes, FLOPs and time."""
         from .explain import Explanation
 
         answers = assess(self._all_candidates(), self._canonical, self.pref, self.device)
@@ -259,7 +267,17 @@ class Plan(Generic[D]):
     # ---- running --------------------------------------------------------------------------------------------------
 
     def can_implement(self, **operands: Any) -> Feasibility:
-        """Whether `run` would take these operands; falsy with .reason, .mend and .error. Raises nothing."""
+        """Whether `run` would take these operands; falsy with .reason, .mend and .error. Raises nothing.
+
+        Asked of a plan: called on the class, it says so in an InvalidProblemError.
+        """
+        asked: Any = self
+        if not isinstance(asked, Plan):
+            family = next((k.__name__ for k in Plan.__subclasses__() if isinstance(asked, k.descriptor)), "Plan")
+            raise InvalidProblemError(
+                f"{family}.can_implement is asked of a selected plan, and was called on the class: {type(asked).__name__}",
+                f"plan = {family}.select(desc, device=...), which raises where nothing serves; then plan.can_implement(...)",
+            )
         try:
             refuse_unknown(self, operands)
             check_operands(self.desc.at(operands), self._canonical, take(self, operands, None), self.device)
@@ -325,22 +343,31 @@ class Plan(Generic[D]):
         self._executable(int(require_gpu("load").cuda.runtime.getDevice()))
         return self
 
-    def autotune(self, **operands: Any) -> Self:
-        """Times every admissible candidate and configuration of at least the same guarantee on these operands (written
-        ones on copies) and returns the plan for the fastest; 5 % is needed to displace this one."""
+    def autotune(self, *, top: int | None = 6, **operands: Any) -> Self:
+        """Times the `top` best predicted candidates and configurations (None: all) that promise at least what this plan does,
+        on these operands (written ones on copies), and returns the plan for the fastest; 5 % is needed to displace this one.
+
+        UnsupportedError for a plan of the host, which is not timed, and without a GPU.
+        """
         from .tune import autotune
 
-        tuned: Self = autotune(self, operands)
+        tuned: Self = autotune(self, operands, top)
         return tuned
 
     def verify(self, **operands: Any) -> None:
-        """Runs on copies of the operands and checks the result against the oracle and the guarantee (AssertionError)."""
-        from .verify import verify
+        """Runs on copies of the operands and checks the result against the oracle and the guarantee (AssertionError).
 
-        verify(self, operands)
+        Without operands, on those of the op's samples that this variant serves.
+        """
+        from .verify import verify, verify_samples
+
+        verify(self, operands) if operands else verify_samples(self)
 
     def profile(self, *, repeats: int = 50, **operands: Any) -> float:
-        """Seconds a launch takes in a CUDA graph on these operands, the median of `repeats`; written ones on copies."""
+        """Seconds a launch takes in a CUDA graph on these operands, the median of `repeats`; written ones on copies.
+
+        UnsupportedError for a plan of the host, which is not timed, and without a GPU.
+        """
         from .tune import profile
 
         return profile(self, operands, repeats)
@@ -356,7 +383,7 @@ class Plan(Generic[D]):
         """Keeps a recipe for CuPy arrays that lie as `key` says; the oldest go where there are too many."""
         while len(self._recipes) >= RECIPES:
             self._recipes.pop(next(iter(self._recipes)), None)
-        self._ndarray = ndarray
+        self.__dict__["_ndarray"] = ndarray
         self._recipes[key] = recipe
 
     @cached_property
@@ -375,6 +402,7 @@ class Plan(Generic[D]):
     def _executable(self, ordinal: int) -> Executable:
         executable = self._executables.get(ordinal)
         if executable is None:
+            check_arch(self.desc.op, self.device, ordinal)
             executable = self._executables[ordinal] = Executable(self._steps, self._names, self.device.arch, ordinal)
         return executable
 
@@ -400,17 +428,21 @@ class Plan(Generic[D]):
 
     def to_json(self) -> str:
         """The plan as JSON: type, descriptor, preference, device, variant and configuration."""
-        from .serialize import plan_to_dict
+        from .serialize import plan_to_json
 
-        return json.dumps(plan_to_dict(self))
+        return plan_to_json(self)
 
     @staticmethod
     def from_json(text: str) -> Plan[Any]:
-        """Restores that very variant and configuration, and never ranks again; UnsupportedError, naming what `select`
-        would choose, where it no longer exists."""
-        from .serialize import plan_from_dict
+        """Restores that very variant and configuration, and never ranks again.
 
-        return plan_from_dict(json.loads(text))
+        The text is checked as `select` checks a problem: InvalidProblemError where it is no saved plan or describes a problem
+        that makes no sense; UnsupportedError, naming what `select` would choose, where another version saved something that
+        this one does not know, or the variant no longer serves.
+        """
+        from .serialize import plan_from_json
+
+        return plan_from_json(text)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Plan.from_json, (self.to_json(),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -41,6 +42,11 @@ class Op:
     def of(self, **operands: Any) -> Any:
         """The op's descriptor read off arrays."""
         return self.plan.descriptor.of(**{**self.fixed, **operands})  # type: ignore[attr-defined]
+
+    def of_sample(self, operands: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+        """The descriptor of a sample's arrays and options, of which some may be the function's alone."""
+        known = inspect.signature(self.plan.descriptor.of).parameters  # type: ignore[attr-defined]
+        return self.of(**{k: v for k, v in {**operands, **options}.items() if k in known})
 
     @property
     def summary(self) -> str:

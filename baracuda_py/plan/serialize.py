@@ -1,23 +1,68 @@
-"""Plans as JSON: what was chosen is restored, never ranked again."""
+"""Plans as JSON: what was chosen is restored, never ranked again, and nothing in the text is believed unchecked.
+
+A saved plan may have been cut short, edited, or written by another version. So its descriptor is validated as `select` does
+and must read as it would be saved again; the device must be one that can be; and the candidate is asked whether it serves.
+"""
 
 from __future__ import annotations
 
 import importlib
-from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any
+import json
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..types import ArchSku, DeviceSpec, PlanPreference, UnsupportedError
-from .select import assess
+from ..types import ArchSku, BaracudaError, DeviceSpec, InvalidProblemError, PlanPreference, UnsupportedError
+from .select import assess, checked
 
 if TYPE_CHECKING:
+    from .descriptor import Descriptor
     from .plan import Plan
 
-__all__ = ["plan_from_dict", "plan_to_dict"]
+__all__ = ["plan_from_json", "plan_to_json"]
+
+T = TypeVar("T")
+_OPS = re.compile(r"(baracuda_py\.ops(?:\.\w+)+):(\w+)", re.ASCII)
 
 
-def plan_to_dict(plan: Plan[Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Saved:
+    """The text's own fields, all of them needed."""
+
+    plan: str
+    descriptor: Any
+    preference: Any
+    device: Any
+    variant: str
+    config: str
+    provenance: str
+
+
+@dataclass
+class _Reader:
+    """Takes fields out of JSON objects, and keeps the names of those that this version does not know."""
+
+    unknown: list[str] = field(default_factory=list)
+
+    def take(self, kind: type[Any], data: Any, what: str) -> dict[str, Any]:
+        """The fields of a dataclass in `data`; InvalidProblemError where one is missing."""
+        if not isinstance(data, dict):
+            raise _unreadable(f"{what} is a {type(data).__name__}, not an object")
+        known = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(kind)}
+        self.unknown += [f"{what}.{name}" for name in data if name not in known]
+        if missing := [name for name, needed in known.items() if needed and name not in data]:
+            raise _unreadable(f"{what} has no {', '.join(missing)}")
+        return {name: value for name, value in data.items() if name in known}
+
+
+def _unreadable(reason: str) -> InvalidProblemError:
+    return InvalidProblemError(f"Plan.from_json: this is no saved plan: {reason:.200}", "pass what plan.to_json() gave")
+
+
+def plan_to_json(plan: Plan[Any]) -> str:
     kind = type(plan)
-    return {
+    data = {
         "plan": f"{kind.__module__}:{kind.__qualname__}",
         "descriptor": plan.desc.to_dict(),
         "preference": {k: getattr(v, "value", v) for k, v in asdict(plan.pref).items()},
@@ -26,30 +71,84 @@ def plan_to_dict(plan: Plan[Any]) -> dict[str, Any]:
         "config": plan.sku.config,
         "provenance": plan.provenance,
     }
+    return json.dumps(data, allow_nan=False)
 
 
-def plan_from_dict(data: dict[str, Any]) -> Plan[Any]:
-    module, _, name = data["plan"].partition(":")
-    if not module.startswith("baracuda_py."):
-        raise UnsupportedError(f"{data['plan']!r} is not a plan of this library")
-    kind: type[Plan[Any]] = getattr(importlib.import_module(module), name)
-    desc = kind.descriptor(**data["descriptor"])
-    pref = PlanPreference(**data["preference"])
-    device = _device_from_dict(data["device"])
-    answers = assess(kind._all_candidates(), desc.canonical(), pref, device)
-    for answer in answers:
-        if (answer.candidate.variant, str(answer.config)) == (data["variant"], data["config"]) and answer.feasibility:
-            return kind._make(desc, pref, device, answer, data["provenance"])
+def plan_from_json(text: str) -> Plan[Any]:
+    reader = _Reader()
+    saved = _Saved(**reader.take(_Saved, _parsed(text), "plan"))
+    for name in ("plan", "variant", "config", "provenance"):
+        value = getattr(saved, name)
+        if not isinstance(value, str) or not value.isprintable():
+            raise _unreadable(f"its {name} is no line of text")
+    kind = _family(saved.plan)
+    described = reader.take(kind.descriptor, saved.descriptor, "descriptor")
+    desc, canonical = _understood(lambda: _described(kind, described))
+    pref = PlanPreference(**reader.take(PlanPreference, saved.preference, "preference"))
+    device = _understood(lambda: _device_from_dict(reader.take(DeviceSpec, saved.device, "device")))
+    if reader.unknown:
+        raise UnsupportedError(
+            f"{desc.op}: the saved plan says {', '.join(reader.unknown)!s:.200}, of which this version knows nothing",
+            _alternative(kind, desc, pref, device),
+        )
+    candidates = [c for c in kind._all_candidates() if c.variant == saved.variant]
+    for answer in assess(candidates, canonical, pref, device, only=saved.config):
+        if answer.feasibility and str(answer.config) == saved.config:
+            return kind._make(desc, pref, device, answer, saved.provenance)
     raise UnsupportedError(
-        f"{desc.op}: variant {data['variant']!r} [{data['config']}] of the saved plan no longer serves it",
+        f"{desc.op}: variant {saved.variant!r:.80} [{saved.config:.80}] of the saved plan does not serve it",
         _alternative(kind, desc, pref, device),
     )
+
+
+def _parsed(text: str) -> Any:
+    if not isinstance(text, str):
+        raise _unreadable(f"it is a {type(text).__name__}")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(f"it is not JSON ({error})") from None
+
+
+def _family(name: str) -> type[Plan[Any]]:
+    """The Plan class of that name, which only a family of ops of this library has."""
+    from .plan import Plan
+
+    found = _OPS.fullmatch(name)
+    try:
+        kind = getattr(importlib.import_module(found[1]), found[2], None) if found else None
+    except ImportError:
+        kind = None
+    if not isinstance(kind, type) or not issubclass(kind, Plan) or f"{kind.__module__}:{kind.__qualname__}" != name:
+        raise UnsupportedError(f"{name!r:.80} is not a plan of this library", "save it again with this version")
+    return kind
+
+
+def _understood(read: Callable[[], T]) -> T:
+    """What `read` makes of fields from outside; whatever it stumbles over is an InvalidProblemError."""
+    try:
+        return read()
+    except BaracudaError:
+        raise
+    except Exception as error:
+        raise _unreadable(f"{type(error).__name__}: {error}") from error
+
+
+def _described(kind: type[Plan[Any]], data: dict[str, Any]) -> tuple[Descriptor, Descriptor]:
+    """The descriptor and its canonical form. What it would be saved as again must be `data`, to the type of each number."""
+    desc = kind.descriptor(**data)
+    canonical = checked(desc)
+    again = desc.to_dict()
+    for name, value in data.items():
+        if json.dumps(again[name]) != json.dumps(value):
+            raise _unreadable(f"descriptor.{name} is no way to write {again[name]}")
+    return desc, canonical
 
 
 def _alternative(kind: Any, desc: Any, pref: PlanPreference, device: DeviceSpec) -> str:
     try:
         return f"select now chooses {kind.select(desc, pref, device=device).sku}"
-    except UnsupportedError as error:
+    except BaracudaError as error:
         return f"select finds nothing either ({error})"
 
 
@@ -64,11 +163,9 @@ def _device_to_dict(device: DeviceSpec) -> dict[str, Any]:
 
 
 def _device_from_dict(data: dict[str, Any]) -> DeviceSpec:
-    return DeviceSpec(
-        **{
-            **data,
-            "tier": ArchSku(data["tier"]),
-            "libraries": frozenset(data["libraries"]),
-            "rates": tuple((str(k), float(v)) for k, v in data["rates"]),
-        }
-    )
+    listed = {name: data[name] for name in ("rates", "libraries") if name in data}
+    for name, value in listed.items():
+        if not isinstance(value, list):
+            raise _unreadable(f"device.{name} is no list")
+    made: dict[str, Any] = {"tier": ArchSku(data["tier"]), "rates": tuple(tuple(rate) for rate in data["rates"])}
+    return DeviceSpec(**data | made | {"libraries": frozenset(data.get("libraries", ()))})

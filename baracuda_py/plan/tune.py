@@ -6,14 +6,13 @@ import datetime
 import logging
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ..runtime.driver import require_gpu
 from ..tensor import GpuBuffer, intake
-from ..types import BaracudaError, DeviceSpec, PlanPreference
+from ..types import BaracudaError, DeviceSpec, InvalidProblemError, PlanPreference, UnsupportedError
+from ..types.units import time_text
 from .select import assess
 from .tuned import record
 
@@ -49,7 +48,9 @@ def _bound(plan: Plan[Any], operands: Mapping[str, Any]) -> Any:
 
 def profile(plan: Plan[Any], operands: Mapping[str, Any], repeats: int = 50) -> float:
     """Seconds a launch in a CUDA graph of 16, caches as such repetition leaves them."""
-    cupy = require_gpu("profile")
+    cupy = _gpu_of(plan, "profile")
+    if type(repeats) is not int or repeats < 1:
+        raise InvalidProblemError(f"{plan.desc.op}: profile(repeats={repeats!r:.40})", "give an int of 1 or more")
     bound = _bound(plan, operands)
     stream = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.get_current_stream().synchronize()
@@ -86,36 +87,50 @@ def admissible(
     return plans
 
 
-def autotune(plan: Plan[Any], operands: Mapping[str, Any]) -> Any:
-    """The fastest admissible plan with at least this plan's guarantee; the winner is remembered for `select`."""
-    times: dict[Plan[Any], float] = {}
-    for rival in admissible(type(plan), plan.desc, plan.pref, plan.device):
-        if not _at_least(rival.precision_guarantee, plan.precision_guarantee):
-            continue
+def rivals(plan: Plan[Any], top: int | None) -> list[Plan[Any]]:
+    """The `top` best predicted plans for the same problem (None: all) that promise at least what `plan` does."""
+    promised = plan.precision_guarantee
+    every = admissible(type(plan), plan.desc, plan.pref, plan.device)
+    return [rival for rival in every if rival.precision_guarantee.at_least(promised)][:top]
+
+
+def autotune(plan: Plan[Any], operands: Mapping[str, Any], top: int | None) -> Any:
+    """The fastest of `plan` and its rivals; the winner is remembered for `select`."""
+    _gpu_of(plan, "autotune")
+    if top is not None and (type(top) is not int or top < 1):
+        raise InvalidProblemError(
+            f"{plan.desc.op}: autotune(top={top!r:.40})", "give an int of 1 or more, or None for all"
+        )
+    times = {plan: profile(plan, operands, repeats=20)}  # what is wrong with the operands shows here, and is raised
+    for rival in _tracked([rival for rival in rivals(plan, top) if rival != plan]):
         try:
             times[rival] = profile(rival, operands, repeats=20)
         except BaracudaError as error:
             log.warning("autotune: %s does not run: %s", rival.sku, error)
     best = min(times, key=lambda rival: times[rival])
-    held = next((rival for rival in times if rival == plan), None)
-    if held is not None and times[best] > MARGIN * times[held]:
-        best = held
-    best.provenance = f"tuned {datetime.date.today().isoformat()}"
-    log.info("autotune: %s, %.2f us", best.sku, times[best] * 1e6)
-    record(best, best.provenance)
-    return best
+    if times[best] > MARGIN * times[plan]:
+        best = plan
+    tuned = best._known_as(f"tuned {datetime.date.today().isoformat()}")
+    log.info("autotune: %s, %s", tuned.sku, time_text(times[best]))
+    record(tuned, tuned.provenance)
+    return tuned
 
 
-def _at_least(rival: Any, held: Any) -> bool:
-    """Whether `rival` promises everything that `held` does."""
-    flags = ("deterministic", "bit_stable_on_same_hardware", "batch_invariant")
-    kept = all(getattr(rival, f) >= getattr(held, f) for f in flags)
-    return (
-        kept
-        and rival.flushes_subnormals <= held.flushes_subnormals
-        and (rival.bound == held.bound or _tighter(rival, held))
-    )
+def _gpu_of(plan: Plan[Any], what: str) -> Any:
+    """CuPy, for timing `plan`; UnsupportedError where there is nothing to time it on."""
+    if plan.device.is_host:
+        raise UnsupportedError(
+            f"{what}: this plan for {plan.desc.op} runs on the host, and only kernels are timed",
+            'select it without device="cpu", on a machine with a GPU',
+        )
+    return require_gpu(what)
 
 
-def _tighter(rival: Any, held: Any) -> bool:
-    return bool(getattr(rival.bound, "n", np.inf) <= getattr(held.bound, "n", -np.inf))
+def _tracked(plans: Sequence[Plan[Any]]) -> Iterator[Plan[Any]]:
+    """The plans in turn, with a progress bar on a terminal's stderr."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield from progress.track(plans, description="autotune")

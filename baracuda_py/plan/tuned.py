@@ -1,6 +1,8 @@
 """Measured winners: what autotune found, in the cache directory, and what the package ships for known GPUs.
 
-A record is void once the source of the kernels it names has changed.
+A winner counts on the device it was measured on (its full name, arch and number of SMs) and is void once what it names would
+launch other code, or launch it otherwise. In the cache directory each one is a file of its own, so that processes which tune at
+the same time lose nothing. A record that is none is ignored, with one warning in the log.
 """
 
 from __future__ import annotations
@@ -8,16 +10,18 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import os
-import tempfile
+import logging
+import re
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.cache import cache_dir
-from ..runtime.sources import source_of
-from ..runtime.steps import Launch
-from ..types import DeviceSpec
+from ..runtime.files import read_trusted, write_atomic
+from ..types import DeviceSpec, known_devices
+from .candidate import steps_of
+from .digest import lowered_digest
 
 if TYPE_CHECKING:
     from .candidate import Candidate
@@ -26,18 +30,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Winner", "apply", "entry", "key_of", "record", "shipped_path", "source_digest"]
 
-Winner = dict[str, str]  # variant, config, sources, provenance
+Winner = dict[str, str]
+FIELDS = ("variant", "config", "sources", "provenance")
+MOST_BYTES = 8 << 20  # of a table, or of one winner
+log = logging.getLogger("baracuda_py")
 
 
+@lru_cache(maxsize=1)
 def _version() -> str:
     try:
         return importlib.metadata.version("baracuda-py")
     except importlib.metadata.PackageNotFoundError:
         return "checkout"
-
-
-def _slug(device: DeviceSpec) -> str:
-    return device.name.lower().removeprefix("nvidia ").split(" ")[0].replace("/", "_")
 
 
 def key_of(kind: type[Plan[Any]], desc: Any, pref: Any) -> str:
@@ -46,53 +50,74 @@ def key_of(kind: type[Plan[Any]], desc: Any, pref: Any) -> str:
 
 
 def source_digest(candidate: Candidate[Any], config: Any, desc: Any, device: DeviceSpec) -> str:
-    """One hash over the sources of every kernel that a candidate's configuration lowers to."""
-    steps = candidate.lower(desc, device, config)
-    parts = sorted(source_of(s.kernel).digest(s.kernel.prelude) for s in steps if isinstance(s, Launch))
-    return hashlib.sha256("".join(parts).encode()).hexdigest()[:24]
+    """Names what a candidate's configuration would launch."""
+    return lowered_digest(steps_of(candidate, desc, device, config))
 
 
-def _own_path(device: DeviceSpec) -> Path:
-    return cache_dir() / "tuned" / f"{_slug(device)}-{device.arch}-{_version()}.json"
+# ---- where winners are -------------------------------------------------------------------------------------------------
 
 
-def shipped_path(device: DeviceSpec) -> Path:
-    """The table that the package brings for a GPU of that name, where it brings one."""
-    return Path(__file__).resolve().parent.parent / "tuned" / f"{_slug(device)}.json"
+def own_folder(device: DeviceSpec) -> Path:
+    """The folder of what was tuned on such a device: one file a winner, named by its key."""
+    name = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")
+    return cache_dir() / "tuned" / f"{name}-{device.arch}-{device.sms}sm-{_version()}"
 
 
-def _stamp(path: Path) -> float:
+def shipped_path(device: DeviceSpec) -> Path | None:
+    """The table that the package has a place for: only that of a GPU with shipped figures, whole and not a slice of one."""
+    for name in known_devices():
+        spec = DeviceSpec.named(name)
+        if (spec.name, spec.arch, spec.sms) == (device.name, device.arch, device.sms):
+            return Path(__file__).resolve().parent.parent / "tuned" / f"{name}.json"
+    return None
+
+
+# ---- reading -----------------------------------------------------------------------------------------------------------
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """What changes with a file; zeros where there is none."""
     try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-@lru_cache(maxsize=16)
-def _read(path: Path, _stamp: float) -> dict[str, Winner]:
-    try:
-        data = json.loads(path.read_text())
-        return data if isinstance(data, dict) else {}
+        status = path.stat()
     except (OSError, ValueError):
-        return {}
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
 
 
-def _tables(device: DeviceSpec) -> list[dict[str, Winner]]:
-    return [_read(path, _stamp(path)) for path in (_own_path(device), shipped_path(device))]
+@lru_cache(maxsize=512)
+def _read(path: Path, _stamp: tuple[int, int], *, shipped: bool) -> dict[str, Winner]:
+    """The winners in a file by their keys; what is none is left out, and that is logged once for each state of the file."""
+    try:  # whoever installed the package is trusted already
+        table = json.loads((path.read_bytes() if shipped else read_trusted(path, MOST_BYTES)) or b"{}")
+    except (OSError, ValueError, RecursionError):
+        table = None
+    records = table if isinstance(table, dict) else {}
+    winners = {key: record for key, record in records.items() if _is_winner(record)}
+    if table is not records or len(winners) < len(records):
+        log.warning("%s holds what is no record of a measured winner, and that is ignored", path)
+    return winners
+
+
+def _is_winner(record: Any) -> bool:
+    return isinstance(record, dict) and all(isinstance(record.get(field), str) for field in FIELDS)
+
+
+def _winners(key: str, device: DeviceSpec) -> Iterator[Winner]:
+    """What is recorded under a key, this machine's own winner first."""
+    for path, shipped in ((own_folder(device) / f"{key}.json", False), (shipped_path(device), True)):
+        if path is not None and any(stamp := _stamp(path)):
+            winner = _read(path, stamp, shipped=shipped).get(key)
+            if winner is not None:
+                yield winner
 
 
 def apply(
-    kind: type[Plan[Any]], desc: Any, pref: Any, device: DeviceSpec, answers: list[Assessment]
+    kind: type[Plan[Any]], desc: Any, pref: Any, device: DeviceSpec, answers: Sequence[Assessment]
 ) -> tuple[Assessment, str] | None:
     """The recorded winner among admissible `answers` and its provenance, if there is one and it still stands."""
-    tables = [t for t in _tables(device) if t] if not device.is_host else []
-    if not tables:
+    if device.is_host:
         return None
-    key = key_of(kind, desc, pref)
-    for table in tables:
-        winner = table.get(key)
-        if winner is None:
-            continue
+    for winner in _winners(key_of(kind, desc, pref), device):
         for answer in answers:
             same = (answer.candidate.variant, str(answer.config)) == (winner["variant"], winner["config"])
             if not same or not answer.feasibility:
@@ -100,6 +125,9 @@ def apply(
             if source_digest(answer.candidate, answer.config, desc, device) == winner["sources"]:
                 return answer, winner["provenance"]
     return None
+
+
+# ---- writing -----------------------------------------------------------------------------------------------------------
 
 
 def entry(winner: Plan[Any], provenance: str) -> tuple[str, Winner]:
@@ -114,15 +142,8 @@ def entry(winner: Plan[Any], provenance: str) -> tuple[str, Winner]:
 
 
 def record(winner: Plan[Any], provenance: str) -> None:
-    """Adds a winner to the cache directory's table, atomically; a folder that cannot be written is no error."""
-    path = _own_path(winner.device)
-    table = {**_read(path, _stamp(path)), **dict([entry(winner, provenance)])}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "w") as file:
-            json.dump(table, file)
-        Path(temporary).replace(path)
-    except OSError:
-        return
-    _read.cache_clear()
+    """Puts a winner into the cache directory; a folder that cannot be written is no error, and is logged."""
+    key, won = entry(winner, provenance)
+    path = own_folder(winner.device) / f"{key}.json"
+    if not write_atomic(path, json.dumps({key: won}).encode()):
+        log.warning("%s cannot be written: the winner is forgotten at the end of this process", path)

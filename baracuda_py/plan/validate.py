@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..runtime.device import check_arch
 from ..tensor import HOST_ORDINAL, NO_MEMORY, Tensor, overlaps, same_view
 from ..tensor.axes import self_overlapping, span
 from ..types import (
@@ -76,7 +77,7 @@ def _check_layout(desc: Descriptor, name: str, tensor: Tensor) -> None:
 
 
 def common_device(desc: Descriptor, present: Sequence[tuple[str, Tensor]], device: DeviceSpec) -> int:
-    """The CUDA ordinal that the tensors share (-1 on the host), which must be where the plan runs."""
+    """The CUDA ordinal that the tensors share (-1 on the host), which must be of the arch that the plan was selected for."""
     if not present:
         return HOST_ORDINAL
     for name, tensor in present:
@@ -103,6 +104,8 @@ def common_device(desc: Descriptor, present: Sequence[tuple[str, Tensor]], devic
                 f"{desc.op}: {first} is on CUDA device {ordinal} and {name} on device {tensor.ordinal}",
                 f"copy {name} to device {ordinal}",
             )
+    if ordinal != HOST_ORDINAL:
+        check_arch(desc.op, device, ordinal)
     return ordinal
 
 

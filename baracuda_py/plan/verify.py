@@ -1,18 +1,24 @@
-"""Checking a plan on real operands: run on copies, compare with the oracle within the plan's own guarantee."""
+"""Checking a plan: run on copies of real operands, or on the op's samples, and compared with the oracle within the guarantee."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..runtime.driver import require_gpu
+from ..samples import Packed
 from ..tensor import GpuBuffer
+from ..tensor.axes import span
+from ..types import ElementKind, UnsupportedError
+from .tune import copy_of
 
 if TYPE_CHECKING:
     from .plan import Plan
 
-__all__ = ["verify"]
+__all__ = ["verify", "verify_samples"]
 
 
 def _host(x: Any) -> np.ndarray[Any, Any]:
@@ -23,15 +29,17 @@ def _host(x: Any) -> np.ndarray[Any, Any]:
 
 def verify(plan: Plan[Any], operands: Mapping[str, Any]) -> None:
     """Raises AssertionError where a written operand differs from the oracle by more than the guarantee allows."""
-    from .tune import copy_of
-
+    plan.can_implement(**operands).raise_on_error()
     desc = plan.desc.at(operands)
     written = [o for o in plan.operands if o.written]
     given = {n: x for n, x in operands.items() if x is not None}
     inputs = {o.name: np.array(_host(given[o.name])) for o in plan.operands if o.role != "out" and o.name in given}
     wide = plan.reference(desc, **inputs)
+    whole = plan.device.is_host
     copies = {
-        o.name: (np.array(given[o.name]) if plan.device.is_host else copy_of(given[o.name]))
+        o.name: np.array(given[o.name])
+        if whole and not isinstance(given[o.name], GpuBuffer)
+        else copy_of(given[o.name])
         for o in written
         if o.name in given
     }
@@ -44,3 +52,47 @@ def verify(plan: Plan[Any], operands: Mapping[str, Any]) -> None:
         plan.precision_guarantee.check(
             _host(got), np.asarray(expected), inputs, output=element, measures=plan.measured(desc)
         )
+
+
+def verify_samples(plan: Plan[Any]) -> None:
+    """`verify` on every sample of the plan's op that its variant serves, at the sample's own shapes and types."""
+    from .registry import get_op
+
+    op, served = get_op(plan.desc.op), 0
+    pref = replace(plan.pref, variant=plan.sku.variant)
+    for sample in op.samples(op.fixed):
+        arrays = {name: _placed(x, plan.device.is_host) for name, x in sample.operands.items()}
+        desc = op.of_sample(arrays, sample.options)
+        try:
+            of_sample = type(plan).select(desc, pref, device=plan.device)
+        except UnsupportedError:
+            continue
+        values = {name: sample.options[name] for name in desc.values if name in sample.options}
+        try:
+            verify(of_sample, arrays | values)
+        except AssertionError as error:
+            raise AssertionError(f"{op.name}, sample {sample.label}: {error}") from None
+        served += 1
+    if not served:
+        raise UnsupportedError(
+            f"{op.name}: verify has no sample that variant {plan.sku.variant!r} serves",
+            "pass operands: plan.verify(...)",
+        )
+
+
+def _placed(x: Any, on_host: bool) -> Any:
+    """A sample's operand where the plan runs, laid out as the sample has it."""
+    if isinstance(x, Packed):
+        held = x.data if on_host else require_gpu("verify").asarray(x.data)
+        if x.strides is None:
+            return GpuBuffer.view(held, x.element, x.shape)
+        return GpuBuffer.view(held, x.element).strided(x.shape, x.strides, x.offset)
+    if on_host:
+        return x
+    cupy, array = require_gpu("verify"), np.asarray(x)
+    element = ElementKind.of(array.dtype)
+    low, high = span(array.shape, tuple(s // array.itemsize for s in array.strides), element)
+    bare = np.dtype(np.uint8) if element.bits == 8 and element.is_float else array.dtype  # CuPy has no dtype for fp8
+    on_device = cupy.ndarray(array.shape, bare, cupy.cuda.alloc(max(high - low, 1)) + -low, array.strides)
+    on_device[...] = cupy.asarray(np.ascontiguousarray(array).view(bare).reshape(array.shape))
+    return GpuBuffer.view(on_device, element) if bare != array.dtype else on_device

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ..types import DeviceSpec, UnsupportedError
+from ..types import DeviceMismatchError, DeviceSpec, UnsupportedError
 from .driver import device_count, require_gpu
 from .libraries import installed_libraries
 
-__all__ = ["Device", "current_ordinal", "default_device", "device", "spec_of"]
+__all__ = ["Device", "check_arch", "current_ordinal", "default_device", "device", "spec_of"]
 
 _default: ContextVar[Any] = ContextVar("baracuda_default_device", default=None)
 
@@ -28,11 +29,13 @@ class Device:
     __slots__ = ("ordinal",)
 
     def __init__(self, ordinal: int = 0) -> None:
+        if isinstance(ordinal, bool) or not hasattr(ordinal, "__index__"):
+            raise UnsupportedError(f"Device({ordinal!r:.80}): an ordinal is an int", "bp.Device(0)")
+        self.ordinal = ordinal.__index__()
         count = device_count()
-        if not 0 <= int(ordinal) < count:
-            require_gpu(f"Device({ordinal})")
-            raise UnsupportedError(f"Device({ordinal}): this machine has CUDA devices 0 to {count - 1}")
-        self.ordinal = int(ordinal)
+        if not 0 <= self.ordinal < count:
+            require_gpu(f"Device({self.ordinal})")
+            raise UnsupportedError(f"Device({self.ordinal}): this machine has CUDA devices 0 to {count - 1}")
 
     @property
     def spec(self) -> DeviceSpec:
@@ -78,23 +81,54 @@ def current_ordinal() -> int:
 
 
 def spec_of(which: Any = None) -> DeviceSpec:
-    """The DeviceSpec that `which` means: None (the current CUDA device), an ordinal, a `Device` or `cupy.cuda.Device`,
-    an arch (``"sm_90a"``), a GPU with shipped figures (``"h200"``), a DeviceSpec, or ``"cpu"``."""
+    """The DeviceSpec that `which` means: None or ``"cuda"`` (the current CUDA device), an ordinal or ``"cuda:1"``, a `Device`,
+    `cupy.cuda.Device` or `torch.device`, an arch (``"sm_90a"``), a GPU with shipped figures (``"h200"``), a DeviceSpec, or
+    ``"cpu"``."""
     if which is None:
         which = _default.get()
-    if which is None:
-        require_gpu("device=None (the current CUDA device)")
-        return _present(current_ordinal())
     if isinstance(which, DeviceSpec):
         return which
+    if type(which).__module__ == "torch":  # a torch.device spells itself as its name
+        which = str(which)
+    if which is None or which == "cuda":
+        require_gpu("device=None (the current CUDA device)")
+        return _present(current_ordinal())
     if isinstance(which, str):
-        return DeviceSpec.named(which)
+        numbered = re.fullmatch(r"cuda:(\d{1,9})", which)
+        return Device(int(numbered[1])).spec if numbered else DeviceSpec.named(which)
     ordinal = getattr(which, "ordinal", getattr(which, "id", which))
-    if isinstance(ordinal, int):
+    if hasattr(ordinal, "__index__") and not isinstance(ordinal, bool):
         return Device(ordinal).spec
     raise UnsupportedError(
-        f"device={which!r} is not an ordinal, a bp.Device, an arch such as 'sm_90a', a GPU's name or 'cpu'"
+        f"device={which!r:.80} is not an ordinal, a bp.Device, an arch such as 'sm_90a', a GPU's name or 'cpu'"
     )
+
+
+def check_arch(op: str, device: DeviceSpec, ordinal: int) -> None:
+    """Raises DeviceMismatchError unless CUDA device `ordinal` is of the arch that a plan for `device` was selected for.
+
+    Where no device is usable nothing is said: nothing will be launched either.
+    """
+    arch = _arch_of(ordinal) if device_count() else device.arch
+    if arch != device.arch:
+        raise DeviceMismatchError(
+            f"{op}: the plan is for {device} and the operands are on CUDA device {ordinal}, which is {arch}",
+            f"select with device={ordinal}, or pass arrays on an {device.arch} device",
+        )
+
+
+@lru_cache(maxsize=64)
+def _arch_of(ordinal: int) -> str:
+    """The arch that kernels are compiled for on CUDA device `ordinal`, by its compute capability."""
+    runtime = require_gpu("a device's compute capability").cuda.runtime
+    major, minor = (runtime.deviceGetAttribute(attribute, ordinal) for attribute in _CAPABILITY)
+    try:
+        return DeviceSpec.named(f"sm_{major}{minor}").arch
+    except UnsupportedError:  # too old, or newer than this version
+        return f"sm_{major}{minor}"
+
+
+_CAPABILITY = 75, 76  # cudaDevAttrComputeCapabilityMajor and ...Minor
 
 
 @lru_cache(maxsize=64)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+import math
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
-from .errors import UnsupportedError
+from .errors import InvalidProblemError, UnsupportedError
 from .vocabulary import ArchSku
 
 __all__ = ["DeviceSpec", "known_devices"]
@@ -16,7 +19,8 @@ class DeviceSpec:
     """Everything selection asks about a device. Frozen, hashable and without an ordinal.
 
     `bandwidth` is bytes a second, reads plus writes; `rates` maps a math precision to FLOP/s, and ``"issue"`` to
-    thread instructions a second; `overhead` is what a launch costs a CUDA graph, in seconds.
+    thread instructions a second; `overhead` is what a launch costs a CUDA graph, in seconds. Raises UnsupportedError for an
+    arch that is not known, and InvalidProblemError for figures that no device has.
     """
 
     name: str
@@ -29,6 +33,9 @@ class DeviceSpec:
     rates: tuple[tuple[str, float], ...]
     overhead: float = 2.0e-6
     libraries: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        _check(self)
 
     @property
     def is_host(self) -> bool:
@@ -44,16 +51,13 @@ class DeviceSpec:
     @staticmethod
     def named(name: str) -> DeviceSpec:
         """The spec of an arch (``"sm_90a"``), of a GPU with shipped figures (``"h200"``), or ``"cpu"``."""
-        key = name.strip().lower().removeprefix("nvidia ").replace(" ", "_")
-        if key in _KNOWN:
-            return _KNOWN[key]
+        key = _spelled(name)
+        if key in _NAMED:
+            return _NAMED[key]
         match = re.fullmatch(r"(?:sm|compute)?_?(\d{2,3})([af]?)", key)
         if match and match[1] in _ARCHES:
             return _KNOWN[_ARCHES[match[1]][0]] if match[1] in _EXACT else _nominal(match[1])
-        raise UnsupportedError(
-            f"device {name!r} is not known: give one of {', '.join(known_devices())}, or the arch of an NVIDIA GPU "
-            f"from compute capability 8.0 on ({', '.join(f'sm_{a}' for a in _ARCHES)})"
-        )
+        raise UnsupportedError(f"device {name!r:.80} is not known", _advice(key))
 
     def __str__(self) -> str:
         return f"{self.name} ({self.arch})" if self.name != self.arch else self.arch
@@ -62,6 +66,54 @@ class DeviceSpec:
 def known_devices() -> tuple[str, ...]:
     """The names that :meth:`DeviceSpec.named` has figures for."""
     return tuple(_KNOWN)
+
+
+# ---- figures -----------------------------------------------------------------------------------------------------------
+
+# Compute capability -> (the tier's entry below, the compile target). Later minors run their tier's kernels.
+_ARCHES = {
+    "80": ("sm_80", "sm_80"), "86": ("sm_80", "sm_86"), "87": ("sm_80", "sm_87"), "89": ("sm_89", "sm_89"),
+    "90": ("sm_90a", "sm_90a"), "100": ("sm_100a", "sm_100a"), "103": ("sm_100a", "sm_103a"),
+    "120": ("sm_120", "sm_120"), "121": ("sm_120", "sm_121"),
+}  # fmt: skip
+_EXACT = {"80", "89", "90", "100", "120"}
+_TIERS = {target: ArchSku(tier.replace("_", "")) for tier, target in _ARCHES.values()} | {"host": ArchSku.HOST}
+
+_LONGEST_NAME = 128
+_RANGES = {"sms": (1, 1 << 16), "shared_bytes": (0, 1 << 24), "l2_bytes": (0, 1 << 40)}
+_RATES = {True: {"f32", "issue"}, False: {"f32", "issue", "bf16", "f16"}}  # what candidates ask for, by `is_host`
+
+
+def _check(spec: DeviceSpec) -> None:
+    """Raises for a record that describes no device: one may come from outside, in a saved plan."""
+
+    def refuse(field: str, mend: str) -> InvalidProblemError:
+        return InvalidProblemError(f"DeviceSpec: {field}={getattr(spec, field)!r:.80}", mend)
+
+    if not isinstance(spec.arch, str) or spec.arch not in _TIERS:
+        raise UnsupportedError(f"DeviceSpec: arch={spec.arch!r:.80} is not known", f"one of {', '.join(_TIERS)}")
+    if spec.tier is not _TIERS[spec.arch]:
+        raise refuse("tier", f"{spec.arch} is of tier {_TIERS[spec.arch]}")
+    if not isinstance(spec.name, str) or not 0 < len(spec.name) <= _LONGEST_NAME or not spec.name.isprintable():
+        raise refuse("name", "give a line of text")
+    for field, (low, high) in _RANGES.items():
+        if type(getattr(spec, field)) is not int or not low <= getattr(spec, field) < high:
+            raise refuse(field, f"give an int from {low} to {high - 1}")
+    pairs = isinstance(spec.rates, tuple) and all(isinstance(r, tuple) and len(r) == 2 for r in spec.rates)
+    if not pairs or not all(isinstance(name, str) and _is_figure(rate, 1) for name, rate in spec.rates):
+        raise refuse("rates", "give a tuple of (precision, operations a second)")
+    if missing := _RATES[spec.is_host] - dict(spec.rates).keys():
+        raise refuse("rates", f"give a figure for {', '.join(sorted(missing))} too")
+    if not _is_figure(spec.bandwidth, 1):
+        raise refuse("bandwidth", "give bytes a second")
+    if not _is_figure(spec.overhead, 0):
+        raise refuse("overhead", "give seconds, 0 or more")
+    if not isinstance(spec.libraries, frozenset) or not all(isinstance(name, str) for name in spec.libraries):
+        raise refuse("libraries", "give a frozenset of names")
+
+
+def _is_figure(value: Any, least: int) -> bool:
+    return type(value) in (int, float) and least <= value < 1e30 and math.isfinite(value)
 
 
 def _spec(
@@ -86,15 +138,46 @@ _KNOWN = {
     "h100": _spec("NVIDIA H100 80GB HBM3", "sm_90a", ArchSku.SM90A, 132, 227, 50, 2910, 1.755, 989),
 }
 
-# Compute capability -> (the tier's entry above, the compile target). Later minors run their tier's kernels.
-_ARCHES = {
-    "80": ("sm_80", "sm_80"), "86": ("sm_80", "sm_86"), "87": ("sm_80", "sm_87"), "89": ("sm_89", "sm_89"),
-    "90": ("sm_90a", "sm_90a"), "100": ("sm_100a", "sm_100a"), "103": ("sm_100a", "sm_103a"),
-    "120": ("sm_120", "sm_120"), "121": ("sm_120", "sm_121"),
-}  # fmt: skip
-_EXACT = {"80", "89", "90", "100", "120"}
-
 
 def _nominal(capability: str) -> DeviceSpec:
     tier, target = _ARCHES[capability]
     return replace(_KNOWN[tier], name=target, arch=target)
+
+
+# ---- names -------------------------------------------------------------------------------------------------------------
+
+
+def _spelled(name: str) -> str:
+    """A name in lower case, the vendor's words left out and the others joined by underscores."""
+    words = re.split(r"[\s_-]+", name.strip().lower())
+    return "_".join(word for word in words if word not in ("nvidia", "geforce", "tesla", "jetson"))
+
+
+_NAMED = _KNOWN | {_spelled(spec.name): spec for spec in _KNOWN.values()}
+
+# GPUs that have no figures here -> the arch to ask for.
+_MODELS = {
+    r"a100|a30": "sm_80",
+    r"a2|a10g?|a16|a40|(rtx_?)?a\d000|(rtx_?)?30[5-9]0": "sm_86",
+    r".*orin.*": "sm_87",
+    r"l40?s?|.*_ada|.*_ada_.*|(rtx_?)?40[5-9]0": "sm_89",
+    r"gh200|h\d{2,3}": "sm_90a",
+    r"g?b[12]00": "sm_100a",
+    r"g?b300": "sm_103",
+    r"(rtx_?)?50[5-9]0|rtx_pro_\d000.*": "sm_120",
+    r"gb10": "sm_121",
+}
+_SUFFIX = r"(_?(ti|super|sxm\d?|pcie|nvl|\d+gb))*"
+_TOO_OLD = r"v100|p100|k80|t4|(gtx_?)?1\d{3}|(rtx_?)?20[5-9]0|(sm|compute)_?[1-7]\d"
+
+
+def _advice(key: str) -> str:
+    """What to write for a device that is not known."""
+    for models, arch in _MODELS.items():
+        if re.fullmatch(f"({models}){_SUFFIX}", key):
+            return f'name its arch, device="{arch}" (nominal figures)'
+    if re.fullmatch(f"({_TOO_OLD}){_SUFFIX}", key):
+        return "kernels are for compute capability 8.0 and later"
+    arches = (f"sm_{capability}" for capability in _ARCHES)
+    near = difflib.get_close_matches(key, dict.fromkeys([*_KNOWN, *arches]), n=3, cutoff=0.7)
+    return f"did you mean {' or '.join(near)}?" if near else 'name an arch, such as "sm_89", or "h100", "h200" or "cpu"'

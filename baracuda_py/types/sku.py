@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from .elements import ElementKind
-from .errors import UnsupportedError
+from .errors import InvalidProblemError, UnsupportedError, shown
 from .precision import PrecisionGuarantee
 from .vocabulary import ArchSku, BackendKind, EpilogueKind, LayoutSku, MathPrecision, OpCategory
 
@@ -60,3 +62,30 @@ class PlanPreference:
                 except ValueError:
                     known = ", ".join(m.value for m in kind)
                     raise UnsupportedError(f"PlanPreference: {name}={value!r} is not one of {known}") from None
+            elif value is not None and not isinstance(value, kind):
+                raise _refused(name, value, f"give None or one of {', '.join(m.value for m in kind)}")
+        if self.variant is not None and not isinstance(self.variant, str):
+            raise _refused("variant", self.variant, "give a variant's name, as plan.explain() lists them, or None")
+        for name in ("deterministic", "bit_stable", "batch_invariant"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise _refused(name, getattr(self, name), "give True or False")
+            object.__setattr__(self, name, bool(getattr(self, name)))
+        most = self.max_workspace_bytes
+        if most is not None:
+            if not isinstance(most, (int, np.integer)) or isinstance(most, bool) or most < 0:
+                raise _refused("max_workspace_bytes", most, "give a number of bytes, 0 or more, or None")
+            object.__setattr__(self, "max_workspace_bytes", int(most))
+
+    @staticmethod
+    def of(pref: object) -> PlanPreference:
+        """`pref`, or the default for None; InvalidProblemError for anything else."""
+        if pref is None:
+            return PlanPreference()
+        if isinstance(pref, PlanPreference):
+            return pref
+        hint = f"PlanPreference(variant={shown(pref)})" if isinstance(pref, str) else "PlanPreference(...)"
+        raise InvalidProblemError(f"pref must be a PlanPreference, got {shown(pref)}", hint)
+
+
+def _refused(name: str, value: object, mend: str) -> InvalidProblemError:
+    return InvalidProblemError(f"PlanPreference: {name}={shown(value)}", mend)

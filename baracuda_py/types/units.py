@@ -1,0 +1,37 @@
+"""Numbers with their units, as people read them: memory in powers of two, rates in powers of ten, times to three digits."""
+
+from __future__ import annotations
+
+__all__ = ["bytes_text", "rate_text", "time_text"]
+
+
+def bytes_text(count: float) -> str:
+    """Bytes in powers of two, as memory is sold: ``72 B``, ``16 KiB``, ``1.5 GiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} TiB"
+
+
+def time_text(seconds: float) -> str:
+    """A duration of three digits: ``7.20 ns``, ``18.3 µs``, ``1.20 ms``, ``2.00 s``."""
+    for unit, scale in (("ns", 1e9), ("µs", 1e6), ("ms", 1e3)):
+        if seconds * scale < 999.5:  # what would print as 1000 is one of the next unit
+            return f"{_digits(seconds * scale)} {unit}"
+    return f"{_digits(seconds)} s"
+
+
+def rate_text(bytes_per_second: float) -> str:
+    """Bytes a second in powers of ten, as bandwidth is quoted: ``4.10 TB/s``."""
+    for unit, scale in (("MB/s", 1e6), ("GB/s", 1e9)):
+        if bytes_per_second / scale < 999.5:
+            return f"{_digits(bytes_per_second / scale)} {unit}"
+    return f"{_digits(bytes_per_second / 1e12)} TB/s"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, the last ones kept though they be zeros; below 0.1, two."""
+    if value < 0.1:
+        return f"{value:.2g}"
+    return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
