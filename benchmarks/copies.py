@@ -434,8 +434,12 @@ def main() -> None:
                 style="red",
                 highlight=False,
             )
-    drawn(records, given.out.with_suffix(".png"))
-    console.print(f"written: {given.out}, {given.out.with_suffix('.png')}", highlight=False)
+    plot = given.out.with_suffix(".png")
+    try:
+        drawn(records, plot)
+    except ImportError:
+        console.print("no plot: pip install matplotlib, then --plot", highlight=False)
+    console.print(f"written: {given.out}", highlight=False)
 
 
 if __name__ == "__main__":
