@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # CuPy is imported here, outside the tests' filters, so that a warning it gives is not taken for its absence.
     if cupy_or_none() is None:
-        config.pluginmanager.register(_WithoutCupy(), "without-cupy")
+        from tests.without_cupy import WithoutCupy
+
+        config.pluginmanager.register(WithoutCupy(), "without-cupy")
     config.pluginmanager.register(_Recorder(config), "device-ledger")
 
 
@@ -71,30 +72,6 @@ def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     cache._evict.cache_clear()
     yield folder
     cache._evict.cache_clear()
-
-
-class _WithoutCupy:
-    """Where CuPy cannot be imported: a test that failed after it asked for CuPy, or for its NVRTC, is one that needs it."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        sys.meta_path.insert(0, self)  # type: ignore[arg-type]
-
-    def find_spec(self, name: str, *_: Any) -> None:
-        """Notes an import, and leaves it to the finders that follow."""
-        self.asked |= name.partition(".")[0] == "cupy"
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self) -> None:
-        self.asked = False
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        report = yield
-        if report.failed and self.asked:
-            report.outcome = "skipped"
-            report.longrepr = (str(item.path), item.location[1] or 0, "Skipped: CuPy cannot be imported")
-        return report
 
 
 class _Recorder:
