@@ -341,9 +341,10 @@ class SlotConfig:
     width: int
     unroll: int
     sectors: bool
+    fetch: bool = False
 
     def __str__(self) -> str:
-        return f"w{self.width}u{self.unroll}{'s' if self.sectors else ''}"
+        return f"w{self.width}u{self.unroll}{'s' if self.sectors else ''}{'p' if self.fetch else ''}"
 
 
 class ShortRuns(_CopyCandidate):
@@ -363,9 +364,12 @@ class ShortRuns(_CopyCandidate):
 
     def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[SlotConfig]:
         width = desc.copy().grain
-        enough = min(CHUNK // width, MOST_SLOTS)  # to make 16 bytes
-        unrolls = [u for u in (enough, 2 * enough, enough // 2) if 0 < u <= MOST_SLOTS]
-        return [SlotConfig(width, unroll, sectors) for sectors in (False, True) for unroll in unrolls]
+        return [
+            SlotConfig(width, unroll, sectors, fetch)
+            for fetch in (False, True)
+            for sectors in (False, True)
+            for unroll in (1, 2, 4, 8)
+        ]
 
     def cost(self, desc: HasCopy, device: DeviceSpec, config: SlotConfig) -> Cost:
         copy = desc.copy()
