@@ -341,10 +341,10 @@ class SlotConfig:
     width: int
     unroll: int
     sectors: bool
-    fetch: bool = False
+    fetch: int = 0
 
     def __str__(self) -> str:
-        return f"w{self.width}u{self.unroll}{'s' if self.sectors else ''}{'p' if self.fetch else ''}"
+        return f"w{self.width}u{self.unroll}{'s' if self.sectors else ''}{' pl'[self.fetch].strip()}"
 
 
 class ShortRuns(_CopyCandidate):
@@ -366,9 +366,9 @@ class ShortRuns(_CopyCandidate):
         width = desc.copy().grain
         return [
             SlotConfig(width, unroll, sectors, fetch)
-            for fetch in (False, True)
+            for fetch in (0, 1, 2)
             for sectors in (False, True)
-            for unroll in (1, 2, 4, 8)
+            for unroll in (1, 2, 4)
         ]
 
     def cost(self, desc: HasCopy, device: DeviceSpec, config: SlotConfig) -> Cost:
@@ -410,7 +410,7 @@ def _slots_launch(
     slots = math.prod(extents) * per_run
     index = index_type(max([slots, *(abs(g) for each in gaps for g in each)]))
     sectors = str(config.sectors).lower()
-    entry = f"copy_slots<{index}, {len(extents)}, {config.width}, {config.unroll}, {sectors}>"
+    entry = f"copy_slots<{index}, {len(extents)}, {config.width}, {config.unroll}, {sectors}, {config.fetch}>"
     args = (
         Ptr(copy.dest, at[0]), Ptr(copy.source, at[1]), np.uint32(copy.length), index_scalar(slots, index),
         divisor(per_run, index), _pack_gaps(extents, gaps, index),
