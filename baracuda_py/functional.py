@@ -7,7 +7,6 @@ alignments and options, and the recipe found under it launches.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,8 +15,9 @@ from .plan.allocate import allocate, allocator
 from .plan.descriptor import Descriptor
 from .plan.plan import Plan
 from .plan.recipe import Recipe, array_type
-from .plan.resolve import resolve
-from .runtime.device import default_device, spec_of
+from .plan.resolve import device_for, resolve
+from .runtime.device import default_device
+from .runtime.locks import new_lock
 from .runtime.streams import is_capturing, stream_pointer
 from .types import DeviceSpec, PlanPreference, UnsupportedError
 
@@ -37,14 +37,14 @@ class CacheInfo(NamedTuple):
 class _Entry:
     """A ready call: the plan, its validated recipe, and what makes the output where it was not given."""
 
-    __slots__ = ("allocated", "make", "plan", "recipe", "used", "written")
+    __slots__ = ("make", "place", "plan", "recipe", "used", "written")
 
     def __init__(self, plan: Plan[Any], recipe: Recipe) -> None:
         self.plan = plan
         self.recipe = recipe
         self.used = 0
         self.written = plan._written[0]
-        self.allocated = next((i for i, o in enumerate(plan.operands) if o.role == "out"), -1)
+        self.place = next(i for i, o in enumerate(plan.operands) if o.name == self.written)
         layout = plan._canonical.layout(self.written)
         self.make: Callable[[], Any] = allocator(layout)
 
@@ -54,7 +54,7 @@ class PlanCache:
 
     def __init__(self, limit: int = 4096) -> None:
         self._limit = limit
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._plans: OrderedDict[Any, Plan[Any]] = OrderedDict()
         self._calls: dict[Any, _Entry] = {}
         self._clock = itertools.count(1)  # next() is atomic, so a hit takes no lock
@@ -157,16 +157,14 @@ def call(
     entry.used = next(plan_cache._clock)
     recipe = entry.recipe
     handle = None if stream is None else stream_pointer(stream)
-    position = entry.allocated
-    if position >= 0 and not pointers[position]:
+    if recipe.refuses(pointers, operands):
+        return _call_checked(plan, flat, operands, describe, values, stream, pref, device)
+    result = operands[entry.written]
+    if result is None:
         if recipe.elsewhere():  # an output belongs where its operands are
             return _call_checked(plan, flat, operands, describe, values, stream, pref, device)
         result, handle = _output(entry, handle)
-        pointers[position] = result.data.ptr
-    else:
-        result = operands[entry.written]
-        if recipe.meets(pointers):
-            return _call_checked(plan, flat, operands, describe, values, stream, pref, device)
+        pointers[entry.place] = result.data.ptr
     recipe.fire(pointers, values or _NOTHING, 0, handle)
     return result
 
@@ -198,7 +196,7 @@ def _call_checked(
     device: Any,
 ) -> Any:
     """The long way: describe, select (or find the plan), check every operand, run, and remember the call."""
-    spec = spec_of(device)
+    spec = device_for(device, operands.values())
     desc = describe()
     desc.validate()
     plan = plan_cache.plan(kind, desc.canonical(), pref, spec)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +58,15 @@ def _covered(request: pytest.FixtureRequest, record_property: Any) -> None:
 
 
 @pytest.fixture
-def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cubin cache of the test's own."""
-    from baracuda_py.runtime import cache
+    from baracuda_py.runtime import cache, files
 
     folder = tmp_path / "cubins"
     monkeypatch.setenv("BARACUDA_CACHE_DIR", str(folder))
-    monkeypatch.setattr(cache, "_warned", set())
-    cache._evict.cache_clear()
-    yield folder
-    cache._evict.cache_clear()
+    for module in (cache, files):
+        monkeypatch.setattr(module, "_warned", set())
+    return folder
 
 
 class _Recorder:

@@ -72,21 +72,26 @@ def _vectors(a: Array, b: Array, at: Index) -> tuple[Array, Array]:
 
 
 def _scaled_vectors(arrays: dict[str, Array], at: Index) -> tuple[Array, Array]:
-    """The same with the scales of fp8 operands, each looked up for its own row, column and 128 of k."""
+    """The same with the scales of fp8 operands, each looked up for its own row, column and 128 of k. A vector is the one row,
+    or the one column, of a matrix."""
     row, column = _vectors(arrays["a"], arrays["b"], at)
+    of_vector = [arrays[name].ndim == 1 for name in "ab"]
+    lead = list(at)
+    n = 0 if of_vector[1] else lead.pop()
+    m = 0 if of_vector[0] else lead.pop()
 
     def scales(name: str, place: int, extent: int, along_k: int) -> Array:
         grid = np.atleast_2d(arrays[name])
-        lead = at[len(at) - grid.ndim : -2]
-        matrix = grid[tuple(0 if extent == 1 else i for i, extent in zip(lead, grid.shape))]
+        own = lead[len(lead) - (grid.ndim - 2) :]
+        matrix = grid[tuple(0 if extent == 1 else i for i, extent in zip(own, grid.shape))]
         lines = np.moveaxis(matrix, along_k, 1)  # [M, 1], [M, K/128]; of b [N, 1], [N/128, K/128]
         own = lines[0 if len(lines) == 1 else place if len(lines) == extent else place // 128]
         return np.asarray([own[min(k // 128, len(own) - 1)] for k in range(row.size)], np.float64)
 
     if "scale_a" in arrays:
-        row = row.astype(np.float64) * scales("scale_a", at[-2], arrays["a"].shape[-2], 1)
+        row = row.astype(np.float64) * scales("scale_a", m, 1 if of_vector[0] else arrays["a"].shape[-2], 1)
     if "scale_b" in arrays:
-        column = column.astype(np.float64) * scales("scale_b", at[-1], arrays["b"].shape[-1], 0)
+        column = column.astype(np.float64) * scales("scale_b", n, 1 if of_vector[1] else arrays["b"].shape[-1], 0)
     return row, column
 
 

@@ -199,7 +199,7 @@ def test_a_gradient_of_another_type_or_shape(backend: str) -> None:
         refused(backend, wrong, bp.InvalidProblemError, "grad must have", "(4, 6)", str(shape))
     refused(backend, {**x, "b": x["b"][:4]}, bp.InvalidProblemError, "(4, 5)", "(4, 6)", "agree on K")
     integers = {name: np.ones(v.shape, np.int8) for name, v in x.items()}
-    refused(backend, integers, bp.OperandTypeError, "i8", "matmul_int8")
+    refused(backend, integers, bp.OperandTypeError, "i8", "cast it to a float type")
     refused(backend, x, bp.OperandTypeError, "bf16", "f64", out_dtype="f64")
 
 

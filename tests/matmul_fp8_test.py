@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.plan import get_op
+from baracuda_py.samples import Sample
 from baracuda_py.types import ElementKind
 
 from .arena import Slot, host
-from .gauntlet import readable
+from .gauntlet import Problem, named, readable
+from .independent_gemm import check_matmul
 
 COVERS = ("matmul",)
 Array = np.ndarray[Any, Any]
@@ -94,6 +97,51 @@ def test_scales_of_rows_and_columns(backend: str, lines: str) -> None:
     wanted = product(a, b) * scales.get("scale_a", 1.0) * scales.get("scale_b", 1.0)
     got = host(call(backend, {"a": a, "b": b, **{n: x.astype(np.float32) for n, x in scales.items()}}, out_dtype="f32"))
     np.testing.assert_array_equal(got, wanted)
+
+
+BATCHES: tuple[tuple[int, ...], ...] = ((), (3,), (1,), (2, 1), (1, 3), (2, 3))
+
+
+def _shapes_of(rng: np.random.Generator) -> dict[str, tuple[int, ...]]:
+    """a, b and none to both scales: matrices, batches of them that broadcast, and vectors, with each kind of scale."""
+    m, n = rng.choice((1, 2, 5, 129, 130), 2)
+    k = int(rng.choice((0, 1, 40, 128, 129, 300)))
+    vectors = rng.integers(0, 2, 2) * (rng.random() < 0.6)
+    m, n = (1 if one else int(extent) for one, extent in zip(vectors, (m, n)))
+    first, second = (BATCHES[i] for i in rng.integers(0, len(BATCHES), 2))
+    a, b = (k,) if vectors[0] else (*first, m, k), (k,) if vectors[1] else (*second, k, n)
+    whole = np.broadcast_shapes(a[:-2], b[:-2])
+    blocks = -(-k // 128)
+    kinds = {"scale_a": ((1, 1), (m, 1), (m, blocks)), "scale_b": ((1, 1), (1, n), (blocks, -(-n // 128)))}
+    found = {"a": a, "b": b}
+    by_blocks, given = rng.random() < 0.3, rng.integers(0, 2, 2)
+    for name, there in zip(kinds, (1, 1) if by_blocks else given):
+        lead = whole[len(whole) - rng.integers(0, len(whole) + 1) :]
+        lead = tuple(1 if rng.random() < 0.3 else extent for extent in lead)
+        own = kinds[name][2 if by_blocks else rng.integers(0, 2)]
+        if there:
+            found[name] = () if own == (1, 1) and not lead and rng.random() < 0.3 else (*lead, *own)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scales_of_vectors_and_batches_by_other_means(seed: int) -> None:
+    """25 mixes of vectors, batches that broadcast and kinds of scales, each against sums of its own rows and columns."""
+    rng = np.random.default_rng(seed)
+    for _ in range(25):
+        shapes = _shapes_of(rng)
+        operands = {
+            name: (rng.standard_normal(shape) if name in "ab" else rng.uniform(0.5, 2.0, shape)).astype(
+                bp.FP8_E4M3.dtype if name in "ab" else np.float32
+            )
+            for name, shape in shapes.items()
+        }
+        problem = Problem(get_op("matmul"), Sample(str(shapes), operands, {"out_dtype": "f32"}), "cpu")
+        with named(str(shapes)):
+            check_matmul(problem)
+            problem.reset()
+            problem.plan.run(**problem.operands)
+            problem.check_images(problem.images())
 
 
 @pytest.mark.parametrize("shape", [(33,), (33, 2), (32, 1), (1, 33), (2, 33, 1)])

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.ops.gemm._guarantee import TRUNCATED, guarantee_of
+from baracuda_py.ops.gemm._guarantee import ROUNDED, TRUNCATED, guarantee_of
+from baracuda_py.ops.gemm.matmul import NAMED
 from baracuda_py.plan import get_op
+from baracuda_py.reference.rounding import round_to
 from baracuda_py.samples import Sample
 from baracuda_py.types import ElementKind, MathPrecision
 
-from .gauntlet import Problem
+from .formulas import activated
+from .gauntlet import Problem, samples_of
 from .independent_gemm import check_matmul
 
 Array = np.ndarray[Any, Any]
@@ -29,6 +34,11 @@ def tensor_core_guarantee(desc: Any) -> Any:
 def checked(problem: Problem, got: Array) -> None:
     inputs = {n: s.host() for n, s in problem.slots.items() if n != "out"}
     tensor_core_guarantee(problem.desc).check(got, problem.wide["out"], inputs, measures=problem.plan.measured())
+
+
+def measures_of(desc: Any) -> Any:
+    """The measures of a problem's bounds, of its operands by name."""
+    return {name: partial(measure, desc) for name, measure in bp.MatmulPlan.measures.items()}
 
 
 def problem_of(k: int, kind: ElementKind, **options: Any) -> Problem:
@@ -157,3 +167,45 @@ def test_tf32_is_worth_less_than_f32_and_says_so() -> None:
         checked(strict, got)
     assert tensor.desc.precision is MathPrecision.TF32
     assert strict.desc.precision is MathPrecision.F32
+
+
+# ---- the activations' own errors --------------------------------------------------------------------------------------
+
+
+def cancelling(activation: str, kind: ElementKind, out: ElementKind, k: int, emulated: Any) -> tuple[Any, Array, Any]:
+    """A problem whose residual is minus the nearest result, so that only errors are left, its result by the kernels' formulas
+    (the sum exact to f32's, f64's last place), and the arrays."""
+    rng = np.random.default_rng(k)
+    a, b = (rng.standard_normal(s).astype(kind.dtype) for s in ((256, k), (k, 264)))
+    bare = bp.MatmulDescriptor((256, k), (k, 264), kind, kind, activation=activation, out_element=out)
+    near = round_to(bp.MatmulPlan.reference(bare, a=a, b=b), out)
+    desc = replace(bare, residual_shape=near.shape, residual_element=out)
+    acc = np.float64 if kind is bp.F64 else np.float32
+    total = (a.astype(np.longdouble) @ b.astype(np.longdouble)).astype(acc)
+    got = (emulated(activation, total, out.digits) - near.astype(acc)).astype(acc)
+    return desc, round_to(got.astype(np.float64), out), {"a": a, "b": b, "residual": -near}
+
+
+CASES = [(kind, out) for kind in FLOATS for out in ((bp.F64,) if kind is bp.F64 else FLOATS[:3])]
+
+
+@pytest.mark.parametrize(("kind", "out"), CASES, ids=str)
+@pytest.mark.parametrize("activation", list(bp.Activation), ids=str)
+@pytest.mark.parametrize("k", [1, 8])
+def test_a_result_that_cancels_keeps_the_bound(kind: ElementKind, out: ElementKind, activation: Any, k: int) -> None:
+    """The tightest bound there is, that of products summed by fused multiply-adds."""
+    desc, got, arrays = cancelling(str(activation), kind, out, k, activated)
+    guarantee = guarantee_of(desc.canonical(), desc.canonical().precision, k, each=ROUNDED)
+    wide, measures = bp.MatmulPlan.reference(desc, **arrays), measures_of(desc)
+    guarantee.check(got, wide, arrays, measures=measures)
+    if activation is bp.Activation.GELU and out.bits == 16 and k == 1:  # the bound without its own error does not hold
+        terms = tuple(term for term in guarantee.bound.terms if term.measure != "gelu_tail")
+        with pytest.raises(AssertionError, match="break"):
+            replace(guarantee, bound=replace(guarantee.bound, terms=terms)).check(got, wide, arrays, measures=measures)
+    assert (activation is bp.Activation.GELU and out.bits == 16) == ("gelu_tail" in str(guarantee.bound))
+
+
+@pytest.mark.parametrize("name", ["matmul", *NAMED])
+def test_cancellation_is_in_every_bounded_run(name: str) -> None:
+    """Of a GELU too, whose own error nothing else shows."""
+    assert "cancelling gelu" in samples_of(get_op(name))[-1].label

@@ -182,10 +182,10 @@ def test_operands_without_axes(backend: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [k for k in ElementKind if (k.is_integer or k is bp.BOOL) and not k.packed], ids=str)
-def test_integers_are_sent_to_matmul_int8(backend: str, kind: ElementKind) -> None:
+def test_integers_are_sent_to_a_float_type(backend: str, kind: ElementKind) -> None:
     a, b = np.ones((4, 5), kind.dtype), np.ones((5, 6), kind.dtype)
-    Call(backend, a=a, b=b).refused(bp.OperandTypeError, str(kind), "a holds", "matmul_int8")
-    Call(backend, a=whole(4, 5), b=b).refused(bp.OperandTypeError, str(kind), "b holds", "matmul_int8")
+    Call(backend, a=a, b=b).refused(bp.OperandTypeError, str(kind), "a holds", "cast it to a float type")
+    Call(backend, a=whole(4, 5), b=b).refused(bp.OperandTypeError, str(kind), "b holds", "cast it to a float type")
 
 
 def test_other_types_are_refused(backend: str) -> None:
@@ -309,6 +309,17 @@ def test_a_beta_without_a_c(backend: str, beta: float) -> None:
     assert "there is no c" in str(plan.can_implement(**given, beta=beta).error)
     with pytest.raises(bp.InvalidProblemError, match="there is no c"):
         bp.MatmulPlan.select(bp.MatmulDescriptor.of(**given, beta=beta), device="sm_90a")
+
+
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_a_number_beyond_any_float(backend: str, name: str) -> None:
+    call = Call(backend, a=whole(4, 5), b=whole(5, 6), c=whole(4, 6))
+    call.refused(bp.InvalidProblemError, f"{name} is an integer of 1329 bits", **{name: 10**400})
+    given = {n: s.operand for n, s in call.slots.items()}
+    plan = bp.MatmulPlan.select(bp.MatmulDescriptor.of(**given), device=device_of(backend))
+    assert f"{name} is an integer" in str(plan.can_implement(**given, **{name: -(10**400)}).error)
+    with pytest.raises(bp.InvalidProblemError, match=name):
+        bp.MatmulDescriptor.of(**given, **{name: 10**400})
 
 
 def test_an_output_that_is_broadcast(backend: str) -> None:

@@ -6,11 +6,13 @@ import errno
 import json
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import textwrap
 import threading
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.runtime import cache, compiler, driver, sources, toolchain
+from baracuda_py.cli import env
+from baracuda_py.runtime import cache, compiler, driver, inspect, sources, toolchain
 from baracuda_py.runtime.compiler import compile_kernels, compile_ptx, entry_key, parse_log
 from baracuda_py.runtime.launch import _Arguments
 from baracuda_py.runtime.steps import Copy, Fill, Kernel, Launch, Packed, Ptr, Run, Scratch, workspace_size
@@ -61,9 +64,10 @@ def test_kernels_of_one_file_share_a_program(fresh_cache: Path) -> None:
 def test_the_key_depends_on_everything_that_changes_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {entry_key(COPY, ARCH), entry_key(OTHER, ARCH), entry_key(COPY, "sm_80")}
     keys.add(entry_key(Kernel(COPY.file, COPY.entry, "// prelude"), ARCH))
-    monkeypatch.setattr(compiler, "nvrtc_version", lambda: (99, 0))
-    keys.add(entry_key(COPY, ARCH))
-    assert len(keys) == 5
+    for name, answer in (("nvrtc_build", "12.9.87 CL-1"), ("nvrtc_version", (12, 8))):
+        monkeypatch.setattr(compiler, name, lambda answer=answer: answer)
+        keys.add(entry_key(COPY, ARCH))
+    assert len(keys) == 6
 
 
 def test_a_source_digest_covers_the_headers_and_no_comment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,15 +118,27 @@ def test_an_arch_that_nvrtc_does_not_know() -> None:
         build(COPY, "sm_12345")
 
 
-def test_ptx_and_sass() -> None:
-    assert ".target sm_90a" in compile_ptx(COPY, ARCH)
-    assert ".target sm_80" in compile_ptx(COPY, "sm_80")
+def test_ptx_is_text() -> None:
+    text = compile_ptx(COPY, ARCH)
+    assert text.startswith("//") and text.count("\n") > 10
+    assert "\n.target sm_90a\n" in text
+    assert "\n.target sm_80\n" in compile_ptx(COPY, "sm_80")
+
+
+def test_sass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (64,), "f32"), device=ARCH)  # type: ignore[arg-type]
     if toolchain.disassembler() is None:
         with pytest.raises(bp.UnsupportedError, match="cuobjdump or nvdisasm"):
             _ = plan.kernels[0].sass
     else:
         assert "EXIT" in plan.kernels[0].sass
+    tool = tmp_path / "nvdisasm"
+    monkeypatch.setattr(inspect, "disassembler", lambda: str(tool))
+    for text, said in (("", "does not run"), ("#!/bin/sh\necho too old >&2; exit 1\n", r"for sm_90a \(too old\)")):
+        tool.write_text(text or "\0")
+        tool.chmod(0o755)
+        with pytest.raises(bp.UnsupportedError, match=f"{said}.*pip install nvidia-cuda-cuobjdump"):
+            _ = plan.kernels[0].sass
 
 
 def test_the_log_is_read_by_entry() -> None:
@@ -162,21 +178,58 @@ def _damage(folder: Path, how: str) -> None:
         meta.write_text("[1, 2]")
     elif how == "binary entry":
         meta.write_bytes(b"\xff\xfe\x00")
-    elif how == "entry without a name":
-        meta.write_text(json.dumps({"digest": data["digest"]}))
+    elif how == "deep entry":
+        meta.write_text("[" * 30_000)
+    elif how == "huge entry":
+        meta.write_text(json.dumps(data | {"more": "x" * (1 << 20)}))
     elif how == "entry of an older form":
-        meta.write_text(json.dumps({**data, "resources": {"regs": 3}}))
+        _seal(meta, data | {"resources": {"regs": 3}})
+    elif how == "resources that are no numbers":
+        _seal(meta, data | {"resources": data["resources"] | {"registers": "12"}})
+    elif how == "sealed without a name":
+        _seal(meta, {key: value for key, value in data.items() if key != "name"})
+    elif how.startswith("name "):
+        meta.write_text(json.dumps(data | {"name": NAMES[how]}))
+    elif how.startswith("sealed name "):
+        _seal(meta, data | {"name": NAMES[how.removeprefix("sealed ")]})
+    elif how == "cubin elsewhere":
+        meta.write_text(json.dumps(data | {"cubin": f"../cubins/{data['cubin']}"}))
+    elif how == "another kernel's entry":
+        build(OTHER)
+        (other,) = (path for path in folder.glob("*.json") if path != meta)
+        meta.write_bytes(other.read_bytes())
+    elif how in ("fifo entry", "fifo cubin"):
+        path = meta if how == "fifo entry" else cubin
+        path.unlink()
+        os.mkfifo(path)
+    elif how in ("link entry", "link cubin"):
+        path = meta if how == "link entry" else cubin
+        path.rename(folder / "moved")
+        path.symlink_to(folder / "moved")
     elif how == "entry is a folder":
         meta.unlink()
         meta.mkdir()
+    else:
+        raise AssertionError(how)
 
 
+def _seal(path: Path, data: dict[str, Any]) -> None:
+    """An entry whose seal is right, whatever it says: as another edition of this package may have written it."""
+    meta = {key: value for key, value in data.items() if key != "seal"}
+    cubin = path.with_name(f"{meta['cubin']}.cubin").read_bytes()
+    path.write_text(json.dumps(meta | {"seal": cache._seal(path.stem, meta, cubin)}))
+
+
+NAMES = {"name of nothing": "_Zevil", "name a number": 7, "name a list": ["_Zevil"]}
 DAMAGE = [
     "truncated cubin", "flipped bit", "empty cubin", "missing cubin", "truncated entry", "empty entry", "entry of another shape",
-    "binary entry", "entry without a name", "entry of an older form",
+    "binary entry", "deep entry", "huge entry", "entry of an older form", "resources that are no numbers",
+    "sealed without a name", *NAMES, *(f"sealed {name}" for name in NAMES), "cubin elsewhere", "another kernel's entry",
+    "fifo entry", "fifo cubin", "link entry", "link cubin",
 ]  # fmt: skip
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_entry_is_rebuilt(fresh_cache: Path, how: str) -> None:
     first = build()
@@ -221,7 +274,6 @@ def test_a_full_disk_is_one_warning(fresh_cache: Path, monkeypatch: pytest.Monke
     with pytest.warns(RuntimeWarning, match=r"No space left on device.*BARACUDA_CACHE_DIR") as caught:
         built = build()
     assert len(caught) == 1
-    assert built.path is None
     assert built.cubin[:4] == b"\x7fELF"
     assert list(fresh_cache.iterdir()) == [], "half a file was left behind"
 
@@ -234,7 +286,7 @@ def test_a_read_only_cache_is_read_and_not_written(fresh_cache: Path) -> None:
             pytest.skip("this user may write everywhere")
         assert build().seconds == 0
         with pytest.warns(RuntimeWarning, match="cannot be written") as caught:
-            assert build(OTHER).path is None
+            assert build(OTHER).seconds > 0
         assert len(caught) == 1
     finally:
         fresh_cache.chmod(0o755)
@@ -250,31 +302,7 @@ def test_a_cache_that_cannot_be_made_is_one_warning(
     with pytest.warns(RuntimeWarning, match="kernels are compiled again in every process") as caught:
         built = compile_kernels([COPY, OTHER], ARCH)
     assert len(caught) == 1
-    assert built[COPY].path is None
-
-
-def test_the_oldest_entries_make_room(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh_cache.mkdir()
-    for index in range(10):
-        path = fresh_cache / f"{index}.cubin"
-        path.write_bytes(b"x" * 1000)
-        os.utime(path, (index, index))
-    monkeypatch.setattr(cache, "LIMIT_BYTES", 8000)
-    build()
-    left = sorted(int(p.stem) for p in fresh_cache.glob("?.cubin"))
-    assert left == [4, 5, 6, 7, 8, 9]
-    assert build().seconds == 0
-
-
-def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("BARACUDA_CACHE_DIR", str(tmp_path / "own"))
-    assert cache.cache_dir() == tmp_path / "own"
-    monkeypatch.delenv("BARACUDA_CACHE_DIR")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache.cache_dir() == tmp_path / "baracuda_py"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cache.cache_dir() == tmp_path / "home" / ".cache" / "baracuda_py"
+    assert built[COPY].cubin[:4] == b"\x7fELF"
 
 
 # ---- threads and processes on one cache ------------------------------------------------------------------------------
@@ -338,25 +366,104 @@ def test_processes_hammer_one_cache_while_it_is_damaged(fresh_cache: Path) -> No
 # ---- a toolchain that is not there -----------------------------------------------------------------------------------
 
 
-class _NoNvrtc:
-    @staticmethod
-    def getVersion() -> Any:
-        raise RuntimeError("libnvrtc.so.12: cannot open shared object file")
+class _Nvrtc:
+    """NVRTC as damaged installations have it."""
+
+    class NVRTCError(RuntimeError):
+        pass
+
+    def __init__(self, failing: str) -> None:
+        self.failing = failing
+
+    def getVersion(self) -> tuple[int, int]:
+        if self.failing == "libnvrtc":
+            raise RuntimeError("libnvrtc.so.12: cannot open shared object file")
+        return 12, 9
+
+    def createProgram(self, *_: Any) -> int:
+        return 1
+
+    def compileProgram(self, *_: Any) -> None:
+        raise self.NVRTCError("NVRTC_ERROR_BUILTIN_OPERATION_FAILURE (7)")
+
+    def getProgramLog(self, _: int) -> str:
+        return "nvrtc: error: failed to open libnvrtc-builtins.so.12.9.\n  Make sure that it is installed correctly."
+
+    def destroyProgram(self, _: int) -> None: ...
+
+
+@pytest.fixture
+def nvrtc_fails(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    import cupy.cuda
+
+    lost: str = request.param
+    monkeypatch.setattr(cupy.cuda, "nvrtc", _Nvrtc(lost))
+    cached = (toolchain.nvrtc, toolchain.nvrtc_version, toolchain.nvrtc_build)
+    for function in cached:
+        function.cache_clear()
+    yield lost
+    for function in cached:
+        function.cache_clear()
 
 
 @pytest.mark.usefixtures("fresh_cache")
-def test_no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
-    import cupy.cuda
+@pytest.mark.parametrize("nvrtc_fails", ["libnvrtc", "libnvrtc-builtins"], indirect=True)
+def test_a_damaged_nvrtc_is_named_with_the_fix(nvrtc_fails: str) -> None:
+    with pytest.raises(bp.UnsupportedError) as caught:
+        build()
+    readable(caught.value, "NVRTC", nvrtc_fails, f"pip install 'baracuda-py[cuda{toolchain.cuda_major()}]'")
+    (found,) = [f for f in env.findings() if f.name == "NVRTC"]
+    assert found.value is None and nvrtc_fails in found.note and "pip install" in found.get
 
-    monkeypatch.setattr(cupy.cuda, "nvrtc", _NoNvrtc)
-    for cached in (toolchain.nvrtc, toolchain.nvrtc_version):
+
+def test_nvrtc_s_build_is_read() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+ CL-\d+", toolchain.nvrtc_build())
+    assert toolchain.nvrtc_build().startswith(".".join(map(str, toolchain.nvrtc_version())) + ".")
+
+
+@pytest.mark.parametrize("major", [12, 13])
+def test_hints_name_the_cuda_that_is_installed(major: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "installed_version", lambda name: "14.0" if name == f"cupy-cuda{major}x" else None)
+    toolchain.cuda_major.cache_clear()
+    try:
+        hints = [f.get for f in env.findings() if f.get]
+        named = set(re.findall(r"\[(?:cuda|full)(\d+)\]", " ".join(hints)))
+        assert named == {str(major)} and len(hints) > 3
+        assert toolchain.install_hint("full") == f"pip install 'baracuda-py[full{major}]'"
+    finally:
+        toolchain.cuda_major.cache_clear()
+
+
+@pytest.mark.parametrize(("driver", "extra"), [("535.86.10", "12"), ("580.82.07", "13"), (None, "12")])
+def test_where_nothing_is_installed_the_driver_decides(
+    driver: str | None, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toolchain, "installed_version", lambda _: None)
+    monkeypatch.setattr(toolchain, "driver_version", lambda: driver)
+    toolchain.cuda_major.cache_clear()
+    try:
+        assert toolchain.install_hint().startswith(f"pip install 'baracuda-py[cuda{extra}]'")
+        assert ("or [cuda13]" in toolchain.install_hint()) == (driver is None)
+    finally:
+        toolchain.cuda_major.cache_clear()
+
+
+def test_a_folder_that_may_not_be_entered_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Path.is_file raises there."""
+
+    def refuse(path: Path, **_: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("CUDA_PATH", str(tmp_path))
+    monkeypatch.setattr(Path, "is_file", refuse)
+    for cached in (toolchain.disassembler, toolchain.include_dirs):
         cached.cache_clear()
     try:
-        with pytest.raises(bp.UnsupportedError) as caught:
-            build()
-        readable(caught.value, "NVRTC", "libnvrtc", "pip install 'baracuda-py[cuda12]'")
+        toolchain.disassembler()
+        assert toolchain.include_dirs(frozenset({"cuda_fp16.h"}))
     finally:
-        for cached in (toolchain.nvrtc, toolchain.nvrtc_version):
+        for cached in (toolchain.disassembler, toolchain.include_dirs):
             cached.cache_clear()
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import baracuda_py as bp
-from baracuda_py.tensor import HOST_ORDINAL, Tensor, dlpack, intake, overlaps, same_view
+from baracuda_py.tensor import HOST_ORDINAL, Tensor, arrays, dlpack, intake, overlaps, same_view
 from baracuda_py.tensor.axes import (
     alignment_of,
     broadcast_strides,
@@ -23,7 +23,6 @@ from baracuda_py.tensor.axes import (
     self_overlapping,
     span,
 )
-from baracuda_py.tensor.operand import _room
 from baracuda_py.types import ElementKind
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
@@ -165,7 +164,8 @@ def test_numpy_arrays_of_every_kind(kind: ElementKind) -> None:
     assert t.ordinal == HOST_ORDINAL
     assert t.on_host
     assert not t.readonly
-    assert np.array_equal(t.host_array(), x)
+    assert np.array_equal(t.array(), x)
+    assert np.shares_memory(t.array(), x)
 
 
 class Exporter:
@@ -236,7 +236,7 @@ class OnGpu(Broken):
 
 class Interface:
     def __init__(self, **fields: Any) -> None:
-        self.__cuda_array_interface__ = {"version": 3, "shape": (4,), "typestr": "<f4", "data": (0, False), **fields}
+        self.__cuda_array_interface__ = {"version": 3, "shape": (4,), "typestr": "<f4", "data": (4096, False), **fields}
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ class Interface:
     [
         ("text", bp.OperandTypeError, "expected an array"),
         ([1.0], bp.OperandTypeError, "got list"),
-        (3, bp.OperandTypeError, "cupy.asarray"),
+        (3, bp.OperandTypeError, "numpy.asarray(3, x.dtype)"),
         (np.array(["a"]), bp.OperandTypeError, "is not an element kind"),
         (np.zeros(3, ml_dtypes.int4), bp.OperandTypeError, "GpuBuffer.view"),
         (np.zeros(3, "f4,i4"), bp.OperandTypeError, "op: x"),
@@ -269,8 +269,9 @@ def test_a_device_array_on_a_host_plan_is_refused_before_it_is_asked_for() -> No
         plan.run(x=OnGpu())
 
 
-def test_a_read_only_interface() -> None:
-    t = intake(Interface(data=(0, True), shape=(2, 3), strides=(16, 4)), what="op: x")
+def test_a_read_only_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "_ordinal_at", lambda _pointer, _what: 0)
+    t = intake(Interface(data=(4096, True), shape=(2, 3), strides=(16, 4)), what="op: x")
     assert t.readonly
     assert (t.shape, t.strides, t.element) == ((2, 3), (4, 1), bp.F32)
     assert intake(Interface(shape=(2, 3)), what="op: x").strides == (3, 1)
@@ -283,7 +284,7 @@ def wrapped(x: Any, *, size: int | None = None) -> Any:
         memory = cupy.cuda.UnownedMemory(x.ctypes.data, size, x, 0)
         return cupy.ndarray(x.shape, x.dtype, cupy.cuda.MemoryPointer(memory, 0), x.strides)
     capsule = x.__dlpack__()
-    dlpack._fields(capsule)[0].device.type = 2  # kDLCUDA
+    dlpack._fields(capsule, "x")[0].device.type = 2  # kDLCUDA
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return cupy.fromDlpack(capsule)  # from_dlpack would ask the driver for a stream
@@ -316,7 +317,7 @@ class Pooled:
 
 
 def test_a_size_that_cupy_allocated_is_kept() -> None:
-    assert _room(SimpleNamespace(mem=Pooled(), ptr=4096 + 16)) == (16, 80)
+    assert arrays.room_of(SimpleNamespace(mem=Pooled(), ptr=4096 + 16)) == (16, 80)
 
 
 @pytest.mark.gpu
@@ -438,7 +439,8 @@ def test_rows_of_any_packed_view_and_back(layout: Layout, kind: ElementKind, sla
     assert nibbles.reshape(-1).tolist() == [int(flat[slack - low + p]) for p in where]
     if len(set(where)) == len(where):
         before = data.copy()
-        buffer.put_rows(rows)
+        if not buffer.plain:
+            buffer.put_rows(rows)
         assert np.array_equal(data, before)
 
 

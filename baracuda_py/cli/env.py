@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import platform
-import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -17,7 +16,7 @@ __all__ = ["SUMMARY", "Finding", "arguments", "findings", "run"]
 
 SUMMARY = "what was found here, what is missing, how to get it"
 
-_EXTRAS = "pip install 'baracuda-py[{}]'"
+_EXTRA = "pip install 'baracuda-py[{}]'"
 _DRIVER = "install NVIDIA's driver on a machine with a GPU of compute capability 8.0 or later"
 
 
@@ -49,7 +48,9 @@ def run(given: argparse.Namespace) -> int:
 
 def findings() -> list[Finding]:
     """Every probe's answer, in the order shown."""
-    cuda = _wanted_extra()
+    from ..runtime.toolchain import cuda_major, install_hint
+
+    cuda, full = install_hint(), install_hint("full")
     probes: list[tuple[str, str, Callable[[], Any], str]] = [
         (
             "here",
@@ -61,12 +62,12 @@ def findings() -> list[Finding]:
         ("here", "baracuda_py", _ourselves, ""),
         ("here", "NumPy", lambda: _version("numpy"), "pip install numpy"),
         ("here", "ml_dtypes", lambda: _version("ml_dtypes"), "pip install ml_dtypes"),
-        ("GPU", "CuPy", _cupy, _EXTRAS.format(cuda)),
-        ("GPU", "cuda.bindings", lambda: _version("cuda-bindings"), _EXTRAS.format(cuda)),
+        ("GPU", "CuPy", _cupy, cuda),
+        ("GPU", "cuda.bindings", lambda: _version("cuda-bindings"), cuda),
         ("GPU", "driver", _driver, _DRIVER),
-        ("compile", "NVRTC", _nvrtc, _EXTRAS.format(cuda)),
-        ("compile", "CUDA headers", lambda: _headers("cuda_fp16.h", "cuda_bf16.h"), _EXTRAS.format(cuda)),
-        ("compile", "CCCL headers", _cccl, _EXTRAS.format(cuda.replace("cuda", "full"))),
+        ("compile", "NVRTC", _nvrtc, cuda),
+        ("compile", "CUDA headers", lambda: _headers("cuda_fp16.h", "cuda_bf16.h"), cuda),
+        ("compile", "CCCL headers", _cccl, full),
         (
             "compile",
             "disassembler",
@@ -74,11 +75,11 @@ def findings() -> list[Finding]:
             "pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm (for SASS only)",
         ),
         ("compile", "kernel cache", _cache, "set BARACUDA_CACHE_DIR to a folder that can be written"),
-        ("optional", "cuBLAS", _cublas, _EXTRAS.format(cuda.replace("cuda", "full"))),
-        ("optional", "torch", lambda: _version("torch"), _EXTRAS.format("torch")),
-        ("optional", "jax", lambda: _version("jax"), f"pip install 'jax[{cuda}]'"),
-        ("optional", "matplotlib", lambda: _version("matplotlib"), _EXTRAS.format("bench")),
-        ("optional", "NVML", lambda: _version("nvidia-ml-py"), _EXTRAS.format("bench")),
+        ("optional", "cuBLAS", _cublas, full),
+        ("optional", "torch", lambda: _version("torch"), _EXTRA.format("torch")),
+        ("optional", "jax", lambda: _version("jax"), f"pip install 'jax[cuda{cuda_major() or 12}]'"),
+        ("optional", "matplotlib", lambda: _version("matplotlib"), _EXTRA.format("bench")),
+        ("optional", "NVML", lambda: _version("nvidia-ml-py"), _EXTRA.format("bench")),
     ]
     found = [_probe(*p) for p in probes]
     place = next(i for i, f in enumerate(found) if f.name == "driver") + 1
@@ -126,17 +127,6 @@ def _ourselves() -> str:
     return f"{__version__} ({f'checkout {root}' if root else f'installed in {Path(__file__).resolve().parents[1]}'})"
 
 
-def _wanted_extra() -> str:
-    """The extra for the driver here: cuda13 where it speaks CUDA 13, else cuda12, which every driver of today takes."""
-    try:
-        from ..runtime.driver import cupy_or_none
-
-        module = cupy_or_none()
-        return "cuda13" if module is not None and module.cuda.runtime.driverGetVersion() >= 13000 else "cuda12"
-    except Exception:
-        return "cuda12"
-
-
 def _cupy() -> tuple[str | None, str]:
     from ..runtime.driver import cupy_or_none
 
@@ -154,13 +144,11 @@ def _cupy() -> tuple[str | None, str]:
 
 def _driver() -> tuple[str | None, str]:
     from ..runtime.driver import cupy_or_none
+    from ..runtime.toolchain import driver_version
 
     module = cupy_or_none()
     speaks = int(module.cuda.runtime.driverGetVersion()) if module is not None else 0
-    report = Path("/proc/driver/nvidia/version")
-    text = report.read_text() if report.is_file() else ""
-    match = re.search(r"\b(\d{3}\.\d+(?:\.\d+)?)\b", text)
-    version = match[1] if match else None
+    version = driver_version()
     if not speaks:
         return version, "" if module is not None else "its CUDA version is read through CuPy"
     return f"{version or 'unknown version'}, CUDA {speaks // 1000}.{speaks % 1000 // 10}", ""
@@ -186,9 +174,9 @@ def _gpu(ordinal: int, spec: Any) -> Finding:
 
 
 def _nvrtc() -> str:
-    from ..runtime.toolchain import nvrtc_version
+    from ..runtime.toolchain import nvrtc_build
 
-    return ".".join(map(str, nvrtc_version()))
+    return nvrtc_build()
 
 
 def _headers(*names: str) -> str:
@@ -220,14 +208,14 @@ def _disassembler() -> str | None:
 
 
 def _cache() -> tuple[str | None, str]:
-    from ..runtime.cache import LIMIT_BYTES, cache_dir
+    from ..runtime.cache import LIMIT_BYTES, cache_dir, contents
     from .terminal import bytes_text
 
     folder = cache_dir()
     there = next(p for p in (folder, *folder.parents) if p.exists())
     if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
         return None, f"{folder} cannot be written: kernels are compiled again in every process"
-    sizes = [p.stat().st_size for p in folder.iterdir() if p.is_file()] if folder.is_dir() else []
+    sizes = [status.st_size for _, status in contents(folder)]
     return f"{folder} ({len(sizes)} files, {bytes_text(sum(sizes))} of at most {bytes_text(LIMIT_BYTES)})", ""
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..runtime.overlap import can_overlap
 from ..runtime.steps import Packed
+from ..tensor.axes import alignment_of, merge_axes
 from ..types import DeviceSpec
 
 __all__ = [
@@ -20,9 +21,11 @@ __all__ = [
     "index_type",
     "overlapped_overhead",
     "pack_dims",
+    "words_of",
 ]
 
 THREADS = 256
+WORD = 16  # bytes of the widest access
 _INT32_LIMIT = 1 << 31
 
 
@@ -59,6 +62,25 @@ def pack_dims(extents: Sequence[int], strides: Sequence[Sequence[int]], index: s
 
 def grid_of(items: int, per_cta: int) -> tuple[int, int, int]:
     return (max(1, -(-items // per_cta)), 1, 1)
+
+
+def words_of(
+    shape: Sequence[int], strides: Sequence[Sequence[int]], size: int, align: int, steps: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...], int]:
+    """Elements of `size` bytes, walked by operands with `strides` in bytes, as words: extents, strides and bytes a word.
+
+    A word is the widest power of two up to 16 bytes that divides a contiguous run of elements, or one element, every stride,
+    the further `steps`, and `align`, which the addresses are multiples of: less than an element where they lie between two.
+    """
+    extents, walks = merge_axes((*shape, size), [(*one, 1) for one in strides])
+    if not extents or any(walk[-1] != 1 for walk in walks):  # bytes that lie apart
+        return extents, walks, 1
+    run = extents[-1]
+    outer = (*steps, *(step for walk in walks for step in walk[:-1]))
+    word = min(align, WORD, *(alignment_of(abs(v)) for v in (run, *outer)))
+    if run == word == size:  # one element, one word
+        return extents[:-1], tuple(walk[:-1] for walk in walks), word
+    return (*extents[:-1], run // word), tuple((*walk[:-1], word) for walk in walks), word
 
 
 def overlapped_overhead(device: DeviceSpec) -> float:

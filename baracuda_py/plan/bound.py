@@ -74,4 +74,4 @@ def _prepared(plan: Plan[Any], given: dict[str, Any], workspace: Any) -> tuple[C
         return (call,), plan._result(whole), whole, None
     ready = resolve(plan, given, workspace, None)
     calls = ready.recipe.executable.prepare(ready.pointers, ready.values, ready.scratch_pointer)
-    return calls, plan._result(ready.given), ready.given, ready.scratch
+    return calls, plan._result(ready.given), ready.given, (ready.scratch, ready.keep)

@@ -2,45 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from ..runtime.steps import Call, Step
-from ..types import BackendKind, BaracudaError, DeviceSpec, ElementKind, Exact, MathPrecision, PrecisionGuarantee
+from ..types import (
+    BackendKind,
+    BaracudaError,
+    DeviceSpec,
+    ElementKind,
+    Exact,
+    MathPrecision,
+    MisalignedOperandError,
+    PlanPreference,
+    PrecisionGuarantee,
+)
 from .descriptor import Descriptor
 
-__all__ = ["OK", "Candidate", "Cost", "Feasibility", "Reference", "no", "steps_of"]
+__all__ = ["OK", "Candidate", "Change", "Cost", "Feasibility", "Reference", "natural", "no", "steps_of"]
 
 D = TypeVar("D", bound=Descriptor)
 Config = Any  # hashable, printed with str(): "" where a candidate has only one
 
 
 @dataclass(frozen=True)
+class Change:
+    """What is to be other than it is: fields of the descriptor, fields of the preference, the device."""
+
+    desc: Mapping[str, Any] = field(default_factory=dict)
+    pref: Mapping[str, Any] = field(default_factory=dict)
+    device: DeviceSpec | None = None
+
+    def __or__(self, then: Change) -> Change:
+        return Change({**self.desc, **then.desc}, {**self.pref, **then.pref}, then.device or self.device)
+
+    def applied(
+        self, desc: Descriptor, pref: PlanPreference, device: DeviceSpec
+    ) -> tuple[Descriptor, PlanPreference, DeviceSpec]:
+        """The changed question, the descriptor canonical; raises where the changed problem makes no sense."""
+        changed = replace(desc, **self.desc)
+        changed.validate()
+        return changed.canonical(), replace(pref, **self.pref), self.device or device
+
+    def __str__(self) -> str:
+        words = [f"{name}={getattr(x, 'value', x)!r}" for name, x in {**self.desc, **self.pref}.items()]
+        return ", ".join([*words, *([f"device={self.device.arch!r}"] if self.device else [])])
+
+
+@dataclass(frozen=True)
 class Feasibility:
-    """Truthy, or falsy with a `reason`, the smallest change that would admit it (`mend`), and the `error` to raise."""
+    """Truthy, or falsy with a `reason`.
+
+    `mend` says in words, and `change` in data, the least that would admit it; `instead` is a variant that serves where no
+    change does. `error` is what to raise where nothing serves.
+    """
 
     reason: str = ""
     mend: str = ""
     error: BaracudaError | None = None
+    change: Change | None = field(default=None, compare=False)
+    instead: str = ""
 
     def __bool__(self) -> bool:
         return not self.reason
+
+    @property
+    def advice(self) -> str:
+        """What to do about it, as one reads it behind the reason; empty where nothing helps."""
+        if self.mend:
+            return f"to admit it: {self.mend}"
+        return f"serves instead: {self.instead}" if self.instead else ""
 
     def raise_on_error(self) -> None:
         if self.error is not None:
             raise self.error
 
     @staticmethod
-    def of(error: BaracudaError) -> Feasibility:
-        return Feasibility(error.reason, error.mend, error)
+    def of(error: BaracudaError, change: Change | None = None) -> Feasibility:
+        return Feasibility(error.reason, error.mend, error, change)
 
 
 OK = Feasibility()
 
 
-def no(reason: str, mend: str = "") -> Feasibility:
-    return Feasibility(reason, mend)
+def no(reason: str, mend: str = "", change: Change | None = None) -> Feasibility:
+    """A refusal. `change` is what would admit the candidate, as far as it knows, and `mend` its words (by default its own)."""
+    return Feasibility(reason, mend or (str(change) if change else ""), change=change)
+
+
+def natural(desc: Descriptor) -> Feasibility:
+    """Whether every operand starts on a multiple of its element, which a kernel that accesses elements needs."""
+    low = [o for o in desc.operands for x in (desc.layout(o.name),) if x.align < x.natural and 0 not in x.shape]
+    if not low:
+        return OK
+    operand, x = low[0], desc.layout(low[0].name)
+    name = operand.name
+    error = MisalignedOperandError(
+        f"{desc.op}: {name}'s first touched element is aligned to {x.align} bytes, between two elements: "
+        f"kernels need {x.natural} for {x.element}",
+        f"pass {name} on a multiple of {x.natural} bytes, such as a fresh array"
+        if operand.written
+        else f"pass contiguize({name}), which takes any address",
+    )
+    return Feasibility.of(error, Change({f"{o.name}_align": desc.layout(o.name).natural for o in low}))
 
 
 @dataclass(frozen=True)
@@ -75,6 +140,7 @@ class Candidate(Generic[D]):
 
     variant: ClassVar[str]
     backend: ClassVar[BackendKind] = BackendKind.BESPOKE
+    unaligned: ClassVar[bool] = False  # whether operands may start between two of their elements
 
     def supports(self, desc: D, device: DeviceSpec) -> Feasibility:
         raise NotImplementedError
@@ -94,10 +160,7 @@ class Candidate(Generic[D]):
 
 def steps_of(candidate: Candidate[D], desc: D, device: DeviceSpec, config: Config) -> tuple[Step, ...]:
     """What a candidate lowers the canonical `desc` to; no steps where nothing is written, whatever the candidate."""
-    written = [o for o in desc.operands if o.written and not o.optional]
-    if all(0 in desc.layout(o.name).shape for o in written):
-        return ()
-    return candidate.lower(desc, device, config)
+    return () if desc.empty else candidate.lower(desc, device, config)
 
 
 def exact_movement(element: ElementKind) -> PrecisionGuarantee:
@@ -110,12 +173,17 @@ class Reference(Candidate[Descriptor]):
 
     variant = "reference"
     backend = BackendKind.REFERENCE
+    unaligned = True
 
     def __init__(self, run: Callable[..., None], guarantee: Callable[[Any], PrecisionGuarantee]) -> None:
         self._run, self._guarantee = run, guarantee
 
     def supports(self, desc: Descriptor, device: DeviceSpec) -> Feasibility:
-        return OK if device.is_host else no("runs on the host only", 'device="cpu"')
+        return (
+            OK
+            if device.is_host
+            else no("runs on the host only", 'device="cpu"', Change(device=DeviceSpec.named("cpu")))
+        )
 
     def cost(self, desc: Descriptor, device: DeviceSpec, config: Config) -> Cost:
         nbytes = sum(lay.element.nbytes(_count(lay.shape)) for lay in map(desc.layout, _names(desc)))

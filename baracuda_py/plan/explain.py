@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..types.units import bytes_text, time_text
-from .select import Assessment
+from .candidate import Feasibility
+from .select import Assessment, advised
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -27,6 +28,7 @@ class Row:
     admitted: bool
     reason: str
     mend: str
+    instead: str
     bytes: int | None
     flops: int | None
     microseconds: float | None
@@ -42,11 +44,12 @@ class Explanation:
 
     @staticmethod
     def of(plan: Plan[Any], answers: Sequence[Assessment], *, configs: bool = False) -> Explanation:
+        answers = _advised(plan, answers)
         chosen = next(i for i, a in enumerate(answers) if _names(a) == (plan.sku.variant, plan.sku.config))
         rows = [_row(a, i == chosen, _why(plan, answers, i, chosen)) for i, a in enumerate(answers)]
         if not configs:
             rows = _best_of_each(rows)
-        rows.sort(key=lambda r: (not r.chosen, not r.admitted, r.microseconds if r.microseconds is not None else 0.0))
+        rows.sort(key=_rank)
         return Explanation(f"{plan.desc.op} on {plan.device}", tuple(rows))
 
     def __iter__(self) -> Any:
@@ -68,6 +71,18 @@ class Explanation:
     def _repr_html_(self) -> str:
         head, *body = self._cells()
         return f"<p>{html.escape(self.title)}</p>" + _table(head, body)
+
+
+def _advised(plan: Plan[Any], answers: Sequence[Assessment]) -> list[Assessment]:
+    """The answers, refusals with what was found to admit the candidate, or else with the variant that serves."""
+    found: dict[tuple[str, str], Feasibility] = {}
+    for a in answers:
+        key = a.candidate.variant, a.feasibility.reason
+        if not a.feasibility and key not in found:
+            found[key] = advised(a, plan._canonical, plan.pref, plan.device, instead=plan.sku.variant)
+    return [
+        replace(a, feasibility=found.get((a.candidate.variant, a.feasibility.reason), a.feasibility)) for a in answers
+    ]
 
 
 def _names(answer: Assessment) -> tuple[str, str]:
@@ -105,6 +120,7 @@ def _row(answer: Assessment, chosen: bool, why: str) -> Row:
         admitted=bool(feasible),
         reason=why,
         mend=feasible.mend,
+        instead=feasible.instead,
         bytes=cost.bytes if cost else None,
         flops=cost.flops if cost else None,
         microseconds=cost.seconds * 1e6 if cost else None,
@@ -113,18 +129,22 @@ def _row(answer: Assessment, chosen: bool, why: str) -> Row:
 
 
 def _best_of_each(rows: Sequence[Row]) -> list[Row]:
-    """The chosen configuration of each variant, else its fastest."""
+    """The chosen configuration of each variant, else the fastest that would serve, else its fastest."""
     best: dict[str, Row] = {}
     for row in rows:
         held = best.get(row.variant)
-        faster = held is not None and (row.microseconds or 0.0) < (held.microseconds or 0.0)
-        if held is None or row.chosen or (faster and not held.chosen):
+        if held is None or _rank(row) < _rank(held):
             best[row.variant] = row
     return list(best.values())
 
 
+def _rank(row: Row) -> tuple[bool, bool, float]:
+    return not row.chosen, not row.admitted, row.microseconds or 0.0
+
+
 def _row_cells(row: Row) -> tuple[str, ...]:
-    why = row.reason + (f"; to admit it: {row.mend}" if row.mend and not row.admitted else "")
+    advice = "" if row.admitted else Feasibility(row.reason, row.mend, instead=row.instead).advice
+    why = row.reason + (f"; {advice}" if advice else "")
     name = row.variant + (f"[{row.config}]" if row.config else "")
     return (
         "*" if row.chosen else "+" if row.admitted else "-",

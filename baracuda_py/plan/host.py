@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..reference.rounding import round_to
-from ..tensor import GpuBuffer
+from ..tensor import GpuBuffer, intake
 from .descriptor import Layout
 from .resolve import refuse_unknown, take
 from .validate import check_operands
@@ -29,10 +29,10 @@ def prepare(plan: Plan[Any], given: Mapping[str, Any]) -> tuple[Callable[[int], 
     for name, role, optional in desc.operands:
         if role == "out" and tensors[name] is None and not optional:
             given[name] = _empty(plan._canonical.layout(name))
-    held = {n: given[n] for n in plan._names if given.get(n) is not None}
-    apart = {n: x for n, x in held.items() if isinstance(x, GpuBuffer) and not x.plain}
-    fixed = {n: getattr(x, "array", x) for n, x in held.items() if n not in apart}
-    fixed = {n: a if isinstance(a, np.ndarray) else np.from_dlpack(a) for n, a in fixed.items()}
+    held = {n: tensors[n] or intake(given[n], what=n) for n in plan._names if given.get(n) is not None}
+    apart = {n: t.source for n, t in held.items() if t.element.packed and not t.source.plain}
+    # A NumPy view of whatever was passed, on the same memory, which the view keeps alive.
+    fixed = {n: t.source.array if t.element.packed else t.array() for n, t in held.items() if n not in apart}
 
     def call(_stream: int) -> None:
         rows = {n: x.to_host() for n, x in apart.items()}

@@ -139,7 +139,7 @@ class Plan(Generic[D]):
         canonical = checked(desc)
         answers = assess(cls._all_candidates(), canonical, pref, spec)
         measured = apply(cls, canonical, pref, spec, answers)
-        chosen, provenance = measured or (choose(answers, desc.op, pref, spec), "model")
+        chosen, provenance = measured or (choose(answers, canonical, pref, spec), "model")
         log.debug("%s on %s: %s, by %s", desc.op, spec, chosen.candidate.variant, provenance)
         return cls._make(desc, pref, spec, chosen, provenance)
 
@@ -318,7 +318,12 @@ class Plan(Generic[D]):
             else:
                 return self._run_checked(operands, workspace, stream)
         recipe = self._recipes.get(tuple(key))
-        if recipe is None or workspace is not None or len(operands) - moved != taken or recipe.meets(pointers):
+        if (
+            recipe is None
+            or workspace is not None
+            or len(operands) - moved != taken
+            or recipe.refuses(pointers, operands)
+        ):
             return self._run_checked(operands, workspace, stream)
         recipe.fire(pointers, values, 0, None if stream is None else stream_pointer(stream))
         only = self._only_written

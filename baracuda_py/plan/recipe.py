@@ -10,6 +10,7 @@ from ..runtime.driver import require_gpu
 from ..runtime.launch import Executable
 from ..runtime.streams import foreign_stream
 from ..tensor import Tensor
+from ..tensor.arrays import room_of
 from ..tensor.axes import span
 from .allocate import take_workspace
 from .descriptor import Descriptor
@@ -29,13 +30,15 @@ def key_of(x: Any, address: int) -> tuple[Any, ...]:
 
 
 class Recipe:
-    """An executable with the comparisons that a set of validated operand layouts still needs: do their bytes meet?"""
+    """An executable with the comparisons that a set of validated operand layouts still needs: does each operand fit into its
+    allocation, and do their bytes meet?"""
 
     __slots__ = (
         "_device",
         "_execute",
         "_op",
         "_pairs",
+        "_reaches",
         "_restore",
         "_stream_of",
         "_workspace",
@@ -44,7 +47,13 @@ class Recipe:
     )
 
     def __init__(
-        self, desc: Descriptor, executable: Executable, ordinal: int, feet: Mapping[str, Tensor], workspace: int = 0
+        self,
+        desc: Descriptor,
+        executable: Executable,
+        ordinal: int,
+        tensors: Mapping[str, Tensor],
+        feet: Mapping[str, Tensor],
+        workspace: int = 0,
     ) -> None:
         cupy = require_gpu("running a plan")
         self._op, self._workspace = desc.op, workspace
@@ -54,6 +63,19 @@ class Recipe:
         self._stream_of = cupy.cuda.get_current_stream
         self._device, self._restore = cupy.cuda.runtime.getDevice, cupy.cuda.runtime.setDevice
         self._pairs = _pairs(desc, feet)
+        self._reaches = tuple((n, *span(t.shape, t.strides, t.element, t.phase)) for n, t in tensors.items())
+
+    def refuses(self, pointers: Sequence[int], operands: Mapping[str, Any]) -> bool:
+        """Whether the long way must look at these CuPy arrays: one reaches beyond its allocation, or two may meet."""
+        for name, low, high in self._reaches:
+            x = operands[name]
+            if x is not None:  # None: allocated for this call
+                memory = x.data
+                whole = memory.mem
+                before = memory.ptr - whole.ptr
+                if (before + high > whole.size or before < -low) and room_of(memory) is not None:
+                    return True
+        return self.meets(pointers)
 
     def meets(self, pointers: Sequence[int]) -> bool:
         """Whether the intervals of a written operand and another may share a byte, but for a permitted in-place view."""

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..runtime.driver import require_gpu
+from ..runtime.device import default_device, spec_of
+from ..runtime.driver import device_count, require_gpu
 from ..runtime.streams import is_capturing, stream_pointer
-from ..tensor import HOST_ORDINAL, Tensor, intake
-from ..types import InvalidProblemError, MisalignedOperandError, UnsupportedError, WorkspaceTooSmallError
+from ..tensor import Tensor, intake, ordinal_of
+from ..types import (
+    DeviceMismatchError,
+    DeviceSpec,
+    InvalidProblemError,
+    MisalignedOperandError,
+    UnsupportedError,
+    WorkspaceTooSmallError,
+)
 from .allocate import allocate, take_workspace
 from .recipe import Recipe, array_type, framework_stream, key_of, written_stream
 from .validate import check_operands
@@ -18,7 +26,7 @@ from .validate import check_operands
 if TYPE_CHECKING:
     from .plan import Plan
 
-__all__ = ["Resolved", "refuse_unknown", "resolve", "take"]
+__all__ = ["Resolved", "device_for", "refuse_unknown", "resolve", "take"]
 
 SCRATCH_ALIGN = 16  # bytes: what kernels take vectors of, and TMA a tensor's address
 
@@ -32,6 +40,7 @@ class Resolved(NamedTuple):
     given: dict[str, Any]  # with the outputs that were allocated
     scratch: Any
     stream: int
+    keep: Any  # what keeps the operands' memory alive, which may be more than the operands themselves
 
     @property
     def scratch_pointer(self) -> int:
@@ -46,24 +55,31 @@ def resolve(plan: Plan[Any], given: Mapping[str, Any], workspace: Any, stream: A
     refuse_unknown(plan, given)
     desc = plan.desc.at(given)
     cupy = require_gpu(desc.op)
-    handle = written_stream(desc, given) if stream is None else stream_pointer(stream)
-    if handle is None:
-        handle = int(cupy.cuda.get_current_stream().ptr)
-    capturing = is_capturing(handle)
-    if capturing:
-        _check_foreign(plan, given, handle)
-    tensors = take(plan, given, handle)
-    ordinal = check_operands(desc, plan._canonical, tensors, plan.device)
-    if ordinal == HOST_ORDINAL:
+    ordinal = ordinal_of(given.values())
+    if ordinal is None:
         ordinal = int(cupy.cuda.runtime.getDevice())
-    with cupy.cuda.Device(ordinal):
+    if 0 < device_count() <= ordinal:
+        raise DeviceMismatchError(
+            f"{desc.op}: an operand is on CUDA device {ordinal}, and CUDA devices 0 to {device_count() - 1} are usable here",
+            "copy it to one of them",
+        )
+    with cupy.cuda.Device(ordinal):  # streams, events and memory are a device's own
+        handle = written_stream(desc, given) if stream is None else stream_pointer(stream)
+        if handle is None:
+            handle = int(cupy.cuda.get_current_stream().ptr)
+        capturing = is_capturing(handle)
+        if capturing:
+            _check_foreign(plan, given, handle)
+        tensors = take(plan, given, handle)
+        check_operands(desc, plan._canonical, tensors, plan.device)
         if capturing:
             _check_capture(plan, tensors, ordinal, workspace)
         whole = _with_outputs(plan, given, tensors, handle)
         executable = plan._executable(ordinal)
         scratch = _scratch(plan, workspace, handle)
-    feet = {n: desc.footprint(n, t) for n, t in tensors.items() if t is not None}
-    recipe = Recipe(desc, executable, ordinal, feet, plan.workspace_size)
+    taken = {n: t for n, t in tensors.items() if t is not None}
+    feet = {n: desc.footprint(n, t) for n, t in taken.items()}
+    recipe = Recipe(desc, executable, ordinal, taken, feet, plan.workspace_size)
     pointers = [feet[n].pointer if n in feet else 0 for n in plan._names]
     ndarray = array_type()
     if all(type(whole[n]) is ndarray for n in feet):
@@ -71,7 +87,16 @@ def resolve(plan: Plan[Any], given: Mapping[str, Any], workspace: Any, stream: A
         for name, pointer in zip(plan._names, pointers):
             key += key_of(whole[name], pointer) if name in feet else (None,)
         plan._remember(tuple(key), recipe, ndarray)
-    return Resolved(recipe, pointers, desc.resolve(given)[1], whole, scratch, handle)
+    keep = tuple(t.keep for t in taken.values())
+    return Resolved(recipe, pointers, desc.resolve(given)[1], whole, scratch, handle, keep)
+
+
+def device_for(device: Any, operands: Iterable[Any]) -> DeviceSpec:
+    """The DeviceSpec that `device` means; where nothing says (None, outside ``with bp.device(...)``), that of the CUDA device
+    on which the operands lie."""
+    if device is None and default_device() is None and device_count():
+        device = ordinal_of(operands)
+    return spec_of(device)
 
 
 def refuse_unknown(plan: Plan[Any], given: Mapping[str, Any]) -> None:

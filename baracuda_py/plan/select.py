@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import numpy as np
-
-from ..runtime.steps import workspace_size
-from ..tensor.axes import span
-from ..types import (
-    BackendKind,
-    DeviceSpec,
-    InvalidProblemError,
-    PlanPreference,
-    PrecisionGuarantee,
-    UnsupportedError,
-)
-from .candidate import OK, Candidate, Cost, Feasibility, no, steps_of
+from ..runtime.steps import Launch, workspace_size
+from ..types import BackendKind, BaracudaError, DeviceSpec, PlanPreference, PrecisionGuarantee, UnsupportedError
+from .candidate import OK, Candidate, Change, Cost, Feasibility, natural, no, steps_of
 from .descriptor import Descriptor
 
-__all__ = ["Assessment", "assess", "checked", "choose"]
+__all__ = ["Assessment", "advised", "assess", "checked", "choose"]
 
 D = TypeVar("D", bound=Descriptor)
-ADDRESSES = 1 << 63  # bytes, and elements: what a signed 64-bit index reaches
-ALIGNMENTS = tuple(1 << n for n in range(16))  # what an address may be aligned to; more than 16 counts as 16
+GRID = (2**31 - 1, 65535, 65535)  # CTAs a launch may have along x, y and z
+MOST_CHANGES = 8  # of one candidate, until it serves
 
 
 @dataclass(frozen=True)
@@ -42,42 +31,9 @@ class Assessment:
 
 
 def checked(desc: D) -> D:
-    """The canonical descriptor of a problem that makes sense; raises InvalidProblemError or OperandTypeError otherwise.
-
-    Beside what the family itself validates: structure is made of whole numbers, and every operand can be addressed.
-    """
-    for field in fields(desc):
-        _check_field(desc, field.name, getattr(desc, field.name), field.default)
+    """The canonical descriptor of a problem that makes sense; raises InvalidProblemError or OperandTypeError otherwise."""
     desc.validate()
-    canonical = desc.canonical()
-    for operand in canonical.operands:
-        shape, strides, element, _ = canonical.layout(operand.name)
-        count = math.prod(max(extent, 1) for extent in shape)
-        low, high = span(shape, strides, element)
-        far = max((abs(s) for s in strides), default=0)
-        if max(element.nbytes(count), count, element.nbytes(far), high, -low) >= ADDRESSES:
-            raise _too_far(f"{desc.op}: {operand.name}")
-    return canonical
-
-
-def _check_field(desc: Descriptor, name: str, value: Any, default: Any) -> None:
-    if name in desc.values or (isinstance(value, (bool, float)) and type(value) is type(default)):
-        return
-    what = f"{type(desc).__name__}: {name}"
-    parts = value if isinstance(value, tuple) else (value,)
-    for part in (p for whole in parts for p in (whole if isinstance(whole, tuple) else (whole,))):
-        number = isinstance(part, (int, np.integer)) and not isinstance(part, bool)
-        if not number and not (part is None or isinstance(part, (str, enum.Enum))):
-            raise InvalidProblemError(f"{what}={value!r:.80} is not made of integers and kinds", "give such, or None")
-        if number and not -ADDRESSES < part < ADDRESSES:
-            raise _too_far(what)
-    if name.endswith("_align") and value is not None and value not in ALIGNMENTS:
-        raise InvalidProblemError(f"{what}={value!r:.40} bytes", f"one of {', '.join(map(str, ALIGNMENTS))}, or None")
-
-
-def _too_far(what: str) -> InvalidProblemError:
-    """The numbers are not shown: they may have thousands of digits."""
-    return InvalidProblemError(f"{what} reaches beyond 64-bit addresses", "give smaller extents and strides")
+    return desc.canonical()
 
 
 def assess(
@@ -91,61 +47,115 @@ def assess(
     """What every candidate says of the canonical `desc`, one entry a configuration; with `only`, of the configuration that
     prints so."""
     answers = []
+    lies = natural(desc)
+    written = sum(math.prod(desc.layout(o.name).shape) for o in desc.operands if o.written)
+    # A CTA writes one element at least, so that only the grids of the largest problems are looked at.
+    looked_at = written > GRID[0] or pref.max_workspace_bytes is not None
     for candidate in candidates:
         if device.is_host and candidate.backend is not BackendKind.REFERENCE:
-            feasible = no("needs a GPU", 'device="sm_90a" to select and compile without one')
+            elsewhere = Change(device=DeviceSpec.named("sm_90a"))
+            feasible = no("needs a GPU", 'device="sm_90a" to select and compile without one', elsewhere)
         else:
-            feasible = candidate.supports(desc, device)
+            feasible = candidate.supports(desc, device) and (OK if candidate.unaligned else lies)
         if not feasible:
             answers.append(Assessment(candidate, "", feasible))
             continue
-        for config in candidate.configs(desc, device):
-            if only is not None and str(config) != only:
-                continue
+        configs = [c for c in candidate.configs(desc, device) if only is None or str(c) == only]
+        if not configs:
+            answers.append(Assessment(candidate, "", no(f"no configuration of it fits this problem on {device}")))
+        for config in configs:
             guarantee = candidate.guarantee(desc, device, config)
             cost = candidate.cost(desc, device, config)
             needs = _preferred(candidate, guarantee, pref)
-            if needs and pref.max_workspace_bytes is not None:
-                scratch = workspace_size(steps_of(candidate, desc, device, config))
-                if scratch > pref.max_workspace_bytes:
-                    needs = no(f"needs {scratch} bytes of workspace", f"max_workspace_bytes={scratch}")
+            if needs and looked_at:
+                needs = _launchable(candidate, desc, pref, device, config)
             answers.append(Assessment(candidate, config, needs, cost, guarantee))
-            if only is not None:
-                break
     return answers
 
 
 def _preferred(candidate: Candidate[Any], guarantee: PrecisionGuarantee, pref: PlanPreference) -> Feasibility:
-    if pref.variant is not None and candidate.variant != pref.variant:
-        return no(f"not the preferred variant {pref.variant!r}", f"variant={candidate.variant!r}")
-    if pref.backend is not None and candidate.backend is not pref.backend:
-        return no(f"not the preferred back end {pref.backend}", f'backend="{candidate.backend}"')
-    if pref.math is not None and guarantee.math_precision is not pref.math:
-        return no(f"computes in {guarantee.math_precision}, not {pref.math}", f'math="{guarantee.math_precision}"')
+    if pref.variant not in (None, candidate.variant):
+        return _asked(f"not the preferred variant {pref.variant!r}", variant=candidate.variant)
+    if pref.backend not in (None, candidate.backend):
+        return _asked(f"not the preferred back end {pref.backend}", backend=candidate.backend)
+    if pref.math not in (None, guarantee.math_precision):
+        return _asked(f"computes in {guarantee.math_precision}, not {pref.math}", math=guarantee.math_precision)
     if pref.deterministic and not guarantee.deterministic:
-        return no("its result depends on scheduling", "deterministic=False")
+        return _asked("its result depends on scheduling", deterministic=False)
     if pref.bit_stable and not guarantee.bit_stable_on_same_hardware:
-        return no("its bits may differ between processes", "bit_stable=False")
+        return _asked("its bits may differ between processes", bit_stable=False)
     if pref.batch_invariant and not guarantee.batch_invariant:
-        return no("a row's result depends on the batch", "batch_invariant=False")
+        return _asked("a row's result depends on the batch", batch_invariant=False)
     return OK
 
 
-def choose(answers: Sequence[Assessment], op: str, pref: PlanPreference, device: DeviceSpec) -> Assessment:
-    """The admissible answer with the least predicted time; ties go to the earlier candidate."""
+def _asked(reason: str, **pref: Any) -> Feasibility:
+    """A refusal for a preference, and the one that would be honoured."""
+    return no(reason, change=Change(pref=pref))
+
+
+def _launchable(
+    candidate: Candidate[Any], desc: Descriptor, pref: PlanPreference, device: DeviceSpec, config: Any
+) -> Feasibility:
+    """Whether the steps' grids are no larger than launches may be, and their scratch no more than was asked for."""
+    steps = steps_of(candidate, desc, device, config)
+    for grid in (step.grid for step in steps if isinstance(step, Launch)):
+        if any(n > most for n, most in zip(grid, GRID)):
+            return no(f"its grid is {grid}, and a launch has at most {GRID}")
+    scratch = workspace_size(steps)
+    if pref.max_workspace_bytes is not None and scratch > pref.max_workspace_bytes:
+        return _asked(f"needs {scratch} bytes of workspace", max_workspace_bytes=scratch)
+    return OK
+
+
+def advised(
+    answer: Assessment, desc: Descriptor, pref: PlanPreference, device: DeviceSpec, *, instead: str = ""
+) -> Feasibility:
+    """What an answer that says no comes to, its changes followed until the candidate serves: all of them together. Where they
+    lead nowhere none is told, but `instead`, the variant that serves."""
+    feasible, change = answer.feasibility, Change()
+    told: list[str] = []
+    asked = (desc, pref, device)
+    while feasible.change is not None and len(told) < MOST_CHANGES:
+        told.append(feasible.mend)
+        change |= feasible.change
+        try:
+            asked = feasible.change.applied(*asked)
+            found = [a.feasibility for a in assess([answer.candidate], *asked)]
+        except BaracudaError:
+            break  # the changed problem makes no sense
+        if any(found):
+            return replace(answer.feasibility, mend=" and ".join(dict.fromkeys(told)), change=change)
+        feasible = found[0]
+    return replace(answer.feasibility, mend="", change=None, instead=instead)
+
+
+def choose(answers: Sequence[Assessment], desc: Descriptor, pref: PlanPreference, device: DeviceSpec) -> Assessment:
+    """The admissible answer with the least predicted time; ties go to the earlier candidate.
+
+    Where there is none, raises the error that bars a candidate which would serve but for it (an address between two
+    elements), or else an UnsupportedError with every candidate's reason and what would admit it.
+    """
     admitted = [a for a in answers if a.feasibility and a.cost is not None]
     if admitted:
         return min(admitted, key=lambda a: a.cost.seconds if a.cost else 0.0)
     known = [a.candidate.variant for a in answers]
     if pref.variant is not None and pref.variant not in known:
         raise UnsupportedError(
-            f"{op}: no variant is called {pref.variant!r}", f"choose among {', '.join(dict.fromkeys(known))}"
+            f"{desc.op}: no variant is called {pref.variant!r}", f"choose among {', '.join(dict.fromkeys(known))}"
         )
+    for a in answers:
+        if (
+            a.feasibility.error
+            and pref.variant in (None, a.candidate.variant)
+            and pref.backend in (None, a.candidate.backend)
+        ):
+            raise a.feasibility.error
     reasons: dict[str, list[str]] = {}  # variants that give the same one speak together
     for a in answers:
-        mend = f" (to admit it: {a.feasibility.mend})" if a.feasibility.mend else ""
-        named = reasons.setdefault(f"{a.feasibility.reason}{mend}", [])
+        feasible = advised(a, desc, pref, device)
+        named = reasons.setdefault(feasible.reason + (f" ({feasible.advice})" if feasible.advice else ""), [])
         if a.candidate.variant not in named:
             named.append(a.candidate.variant)
     told = "; ".join(f"{', '.join(named)}: {reason}" for reason, named in reasons.items())
-    raise UnsupportedError(f"{op}: no kernel for {device} serves this problem and preference. {told}")
+    raise UnsupportedError(f"{desc.op}: no kernel for {device} serves this problem and preference. {told}")

@@ -40,7 +40,7 @@ def copy_of(x: Any) -> Any:
         room = np.empty(high - low + 256, np.uint8)
         start = (low - room.ctypes.data) % 256 + taken.pointer - low
         fresh: Any = np.ndarray(taken.shape, dtype, room.data, start, strides)
-        fresh[...] = taken.host_array()
+        fresh[...] = taken.array()
         return fresh
     cupy = require_gpu("copying an operand")
     stream = cupy.cuda.get_current_stream().ptr

@@ -1,8 +1,8 @@
 """Measured winners: what autotune found, in the cache directory, and what the package ships for known GPUs.
 
-A winner counts on the device it was measured on (its full name, arch and number of SMs) and is void once the source of the
-kernels it names has changed. In the cache directory each one is a file of its own, so that processes which tune at the same
-time lose nothing. A record that is none is ignored, with one warning in the log.
+A winner counts on the device it was measured on (its full name, arch and number of SMs) and is void once what it names would
+launch other code, or launch it otherwise. In the cache directory each one is a file of its own, so that processes which tune at
+the same time lose nothing. A record that is none is ignored, with one warning in the log.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..runtime.cache import cache_dir
 from ..runtime.files import read_trusted, write_atomic
-from ..runtime.sources import source_of
-from ..runtime.steps import Launch
 from ..types import DeviceSpec, known_devices
 from .candidate import steps_of
+from .digest import lowered_digest
 
 if TYPE_CHECKING:
     from .candidate import Candidate
@@ -52,10 +51,8 @@ def key_of(kind: type[Plan[Any]], desc: Any, pref: Any) -> str:
 
 
 def source_digest(candidate: Candidate[Any], config: Any, desc: Any, device: DeviceSpec) -> str:
-    """One hash over the sources of every kernel that a candidate's configuration lowers to."""
-    steps = steps_of(candidate, desc, device, config)
-    parts = sorted(source_of(s.kernel).digest(s.kernel.prelude) for s in steps if isinstance(s, Launch))
-    return hashlib.sha256("".join(parts).encode()).hexdigest()[:24]
+    """Names what a candidate's configuration would launch."""
+    return lowered_digest(steps_of(candidate, desc, device, config))
 
 
 # ---- where winners are -------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..runtime.device import check_arch
-from ..tensor import HOST_ORDINAL, Tensor, overlaps, same_view
+from ..tensor import HOST_ORDINAL, NO_MEMORY, Tensor, overlaps, same_view
 from ..tensor.axes import self_overlapping, span
 from ..types import (
     BufferTooSmallError,
@@ -21,6 +21,8 @@ from .descriptor import Descriptor, resolved_strides
 __all__ = ["check_operands", "common_device"]
 
 Tensors = Mapping[str, "Tensor | None"]
+
+_MOVES = {"torch": ".cuda() or cupy.asarray(...)", "jax": "jax.device_put(...) or cupy.asarray(...)"}
 
 
 def check_operands(desc: Descriptor, canonical: Descriptor, tensors: Tensors, device: DeviceSpec) -> int:
@@ -62,7 +64,7 @@ def _check_layout(desc: Descriptor, name: str, tensor: Tensor) -> None:
             f"contiguize it, or select with {type(desc).__name__}.of(...) on these arrays",
         )
     if tensor.room is not None:
-        low, high = span(tensor.shape, tensor.strides, tensor.element)
+        low, high = span(tensor.shape, tensor.strides, tensor.element, tensor.phase)
         before, after = tensor.room
         if high > after or -low > before:
             raise BufferTooSmallError(
@@ -79,10 +81,16 @@ def common_device(desc: Descriptor, present: Sequence[tuple[str, Tensor]], devic
     if not present:
         return HOST_ORDINAL
     for name, tensor in present:
+        if tensor.ordinal == NO_MEMORY:
+            raise OperandTypeError(
+                f"{desc.op}: {name} is a {tensor.framework} {type(tensor.source).__name__} with a shape and no memory",
+                "it can describe a problem for select; run it on an array",
+            )
         if tensor.on_host and not device.is_host:
+            move = _MOVES.get(tensor.framework, "cupy.asarray(...)")
             raise OperandTypeError(
                 f"{desc.op}: {name} is a {tensor.framework} array on the host and the plan is for {device}",
-                'move it with cupy.asarray(...), or pass device="cpu" (or use `with bp.device("cpu"):`)',
+                f'move it with {move}, or pass device="cpu" (or use `with bp.device("cpu"):`)',
             )
         if not tensor.on_host and device.is_host:
             raise OperandTypeError(
@@ -118,8 +126,8 @@ def _check_overlap(desc: Descriptor, feet: Mapping[str, Tensor]) -> None:
         written = feet[operand.name]
         if self_overlapping(written.shape, written.strides):
             raise OverlapError(
-                f"{desc.op}: {operand.name} is written, and its strides {written.strides} reach one element by several indices",
-                "pass an array that is not broadcast",
+                f"{desc.op}: {operand.name} is written, and its strides {written.strides} repeat or interleave its elements",
+                "pass an array that is neither broadcast nor a window sliding over itself",
             )
         for other, foot in feet.items():
             if other == operand.name or (desc.in_place(operand.name, other) and same_view(written, foot)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -9,11 +10,14 @@ import numpy as np
 
 from ..types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
 from .elementwise import gelu, relu, silu
+from .special import phi
 
 __all__ = ["MEASURES", "guarantee", "matmul"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 SCALES, BLOCK = ("scale_a", "scale_b"), 128
+PLACES = 32  # along K, at which partial sums are looked at
+TF32_INFINITE = (2 - 2.0**-11) * 2.0**127  # f32 from here on are nearer to 2**128 than to the largest TF32
 
 
 def identity(x: Array) -> Array:
@@ -38,7 +42,7 @@ def _wide(desc: Any, x: Array) -> Array:
 
 
 def _scaled(desc: Any, x: Array, scale: Array | None, axes: tuple[int, ...]) -> Array:
-    """An operand times its scales, each of which is of up to 128 elements along `axes` where they are by blocks."""
+    """A matrix operand times its scales, each of which is of up to 128 elements along `axes` where they are by blocks."""
     wide = _wide(desc, x)
     if scale is None:
         return wide
@@ -50,6 +54,18 @@ def _scaled(desc: Any, x: Array, scale: Array | None, axes: tuple[int, ...]) -> 
     return np.asarray(wide * grid)
 
 
+def _factors(desc: Any, a: Array, b: Array, **scales: Array) -> tuple[Array, Array]:
+    """Both operands as matrices, wide and times their scales: a vector A is one row, a vector B one column."""
+    rows, columns = a[None] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b
+    first = _scaled(desc, rows, scales.get("scale_a"), (-1,))
+    return first, _scaled(desc, columns, scales.get("scale_b"), (-2, -1))
+
+
+def _of_shape(x: Array, a: Array, b: Array) -> Array:
+    """The product of `_factors` in NumPy's shape: without the axis of a vector."""
+    return x.squeeze(tuple(axis for axis, operand in ((-2, a), (-1, b)) if operand.ndim == 1))
+
+
 def _before(
     desc: Any, a: Array, b: Array, c: Array | None, bias: Array | None, *, absolute: bool, **scales: Array
 ) -> Array:
@@ -58,8 +74,8 @@ def _before(
     def size(x: Any) -> Any:
         return np.abs(x) if absolute else x
 
-    first, second = _scaled(desc, a, scales.get("scale_a"), (-1,)), _scaled(desc, b, scales.get("scale_b"), (-2, -1))
-    x: Array = np.matmul(size(first), size(second))
+    first, second = _factors(desc, a, b, **scales)
+    x = _of_shape(np.matmul(size(first), size(second)), a, b)
     x = size(desc.alpha) * x if desc.alpha else np.zeros_like(x)
     if c is not None and desc.beta:
         x = x + size(desc.beta) * size(_wide(desc, c))
@@ -98,6 +114,59 @@ def _abs_epilogue(
     return np.asarray(x if residual is None else x + np.abs(_wide(desc, residual)))
 
 
+def _partial_sums(desc: Any, a: Array, b: Array, **others: Array) -> Array:
+    """L |alpha| times the mean |sum of the first k products| over some k's, evenly from 1 to K."""
+    first, second = _factors(desc, a, b, **{n: x for n, x in others.items() if n in SCALES})
+    ends = np.unique(np.linspace(0, first.shape[-1], PLACES + 1).astype(int))
+    with np.errstate(all="ignore"):
+        total = np.matmul(first[..., :0], second[..., :0, :])
+        size = np.zeros_like(total)
+        for start, end in itertools.pairwise(ends):
+            total = total + np.matmul(first[..., start:end], second[..., start:end, :])
+            size += np.abs(total)
+    return _carried(desc, _of_shape(size, a, b) / max(1, len(ends) - 1))
+
+
+def _root_products(desc: Any, a: Array, b: Array, **others: Array) -> Array:
+    """L |alpha| times the root of the sum of the squares of all K products."""
+    first, second = _factors(desc, a, b, **{n: x for n, x in others.items() if n in SCALES})
+    with np.errstate(all="ignore"):
+        return _carried(desc, np.sqrt(_of_shape(np.matmul(first * first, second * second), a, b)))
+
+
+def _like_signs(desc: Any, a: Array, b: Array, **others: Array) -> Array:
+    """`partial_sums` times |products above zero less those below|: what is cut off products of one sign adds up."""
+    first, second = _factors(desc, a, b)
+    surplus = np.abs(np.matmul(np.sign(first), np.sign(second)))
+    return _of_shape(np.where(np.isfinite(surplus), surplus, 0), a, b) * _partial_sums(desc, a, b, **others)
+
+
+def _carried(desc: Any, x: Array) -> Array:
+    """An error in a product or a sum as the result may have it; 0 where it is not finite, for an infinity has none."""
+    carried = _ACTIVATIONS[desc.activation.value][1] * abs(desc.alpha) * x
+    return np.where(np.isfinite(carried), carried, 0)
+
+
+def _beyond_tf32(_desc: Any, a: Array, b: Array, **_: Array) -> Array:
+    """Whether an operand of the element is finite and becomes an infinity as the nearest TF32."""
+    rows, columns = a[None] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b
+    wide = (
+        np.any((np.abs(x) >= TF32_INFINITE) & np.isfinite(x), axis, keepdims=True)
+        for x, axis in ((rows, -1), (columns, -2))
+    )
+    return _of_shape(np.logical_or(*wide), a, b)
+
+
+def _gelu_tail(
+    desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, **others: Array
+) -> Array:
+    """|x| Phi(-|x|), how far GELU of x is from max(x, 0), x = alpha A B + beta C + bias."""
+    with np.errstate(all="ignore"):
+        scales = {n: x for n, x in others.items() if n in SCALES}
+        x = np.abs(_before(desc, a, b, c, bias, absolute=False, **scales))
+        return np.where(np.isfinite(x), x * phi(-x), 0)
+
+
 def _smallest_normal(desc: Any, **_: Array) -> float:
     """The output's smallest normal number: times its unit roundoff, half the spacing of its subnormals."""
     import ml_dtypes
@@ -108,6 +177,11 @@ def _smallest_normal(desc: Any, **_: Array) -> float:
 MEASURES: Mapping[str, Callable[..., Any]] = {
     "abs_matmul": _abs_matmul,
     "abs_epilogue": _abs_epilogue,
+    "partial_sums": _partial_sums,
+    "root_products": _root_products,
+    "like_signs": _like_signs,
+    "beyond_tf32": _beyond_tf32,
+    "gelu_tail": _gelu_tail,
     "smallest_normal": _smallest_normal,
 }
 

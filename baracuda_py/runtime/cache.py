@@ -1,8 +1,9 @@
-"""The cubin cache: content-addressed, atomic, shared by threads and processes, bounded, and never in the way.
+"""The cubin cache: content-addressed, atomic, shared by threads, processes and users, bounded, and never in the way.
 
-An entry is ``<key>.json`` (mangled name, resources, digest) beside ``<digest>.cubin``, which kernels that compiled
-together share. The JSON is written last, so a reader sees a whole entry or none; a cubin that does not match its digest
-counts as missing and is rebuilt. A folder that cannot be written is one warning, and kernels are loaded from memory.
+An entry is ``<key>.json`` (mangled name, resources, which cubin) beside ``<digest>.cubin``, which kernels that compiled
+together share. A seal in the JSON is the digest of the key, of all that the JSON says and of the cubin. The JSON is written
+last, so a reader sees a whole entry or none; what does not match its seal counts as missing and is rebuilt. `files` says
+whose files are read. A folder that cannot be written is one warning, and kernels are loaded from memory.
 """
 
 from __future__ import annotations
@@ -11,107 +12,162 @@ import contextlib
 import hashlib
 import json
 import os
+import re
+import stat
 import tempfile
+import time
 import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Hit", "cache_dir", "key", "load", "store_cubin", "store_entry"]
+from .files import TEMPORARY, read_trusted, write_whole
+
+__all__ = ["Hit", "cache_dir", "contents", "key", "load", "store"]
 
 LIMIT_BYTES = 512 << 20
-_warned: set[str] = set()
+_LARGEST_ENTRY, _LARGEST_CUBIN = 1 << 16, 64 << 20
+_OURS = re.compile(r"[0-9a-f]{40}\.(json|cubin)")
+_UNFINISHED = re.compile(re.escape(TEMPORARY) + "[0-9a-f]{16}")
+_STALE_SECONDS = 3600.0  # a temporary that old is nobody's any more
+_warned: set[Path] = set()
+_sizes: dict[Path, int] = {}  # bytes known to be in a folder: counted once, then added to
 
 
 @dataclass(frozen=True)
 class Hit:
     cubin: bytes
-    path: str
     meta: dict[str, Any]
 
 
 def cache_dir() -> Path:
-    """``BARACUDA_CACHE_DIR``, else ``baracuda_py`` under ``XDG_CACHE_HOME`` or ``~/.cache``."""
-    override = os.environ.get("BARACUDA_CACHE_DIR")
-    if override:
-        return Path(override)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path("~/.cache").expanduser()) / "baracuda_py"
+    """``BARACUDA_CACHE_DIR``, else ``baracuda_py`` under ``XDG_CACHE_HOME`` or ``~/.cache``; absolute.
+
+    A user without a home, as containers have them, gets a folder among the temporary ones.
+    """
+    if own := os.environ.get("BARACUDA_CACHE_DIR"):
+        return _absolute(own)
+    if shared := os.environ.get("XDG_CACHE_HOME"):
+        return _absolute(shared) / "baracuda_py"
+    home = _absolute("~")
+    return home / ".cache" / "baracuda_py" if home.name != "~" else Path(tempfile.gettempdir()) / _homeless()
+
+
+def _homeless() -> str:
+    return f"baracuda_py-{os.getuid()}" if hasattr(os, "getuid") else "baracuda_py"
+
+
+def _absolute(folder: str) -> Path:
+    path = Path(os.path.expanduser(folder))  # noqa: PTH111 - Path.expanduser raises where there is no home
+    return path if path.is_absolute() else _anchored(path)
+
+
+@lru_cache(maxsize=8)
+def _anchored(path: Path) -> Path:
+    """A relative folder, from where the process was when it was first asked for: a change of directory does not move it."""
+    return path.absolute()
 
 
 def key(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
+    return _digest("\0".join(parts).encode())
 
 
-def _digest(cubin: bytes) -> str:
-    return hashlib.sha256(cubin).hexdigest()[:40]
+def _digest(*parts: bytes) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(part)
+    return whole.hexdigest()[:40]
+
+
+def _seal(entry: str, meta: Mapping[str, Any], cubin: bytes) -> str:
+    said = json.dumps({**meta, "key": entry}, sort_keys=True).encode()
+    return _digest(said, b"\0", cubin)
 
 
 def load(entry: str) -> Hit | None:
-    """The entry, if it is whole; None if it is absent, damaged or unreadable."""
-    folder = cache_dir()
-    try:
-        meta = json.loads((folder / f"{entry}.json").read_bytes())
-        path = folder / f"{meta['digest']}.cubin"
-        cubin = path.read_bytes()
-        if _digest(cubin) != meta["digest"] or not {"name", "resources"} <= meta.keys():
-            return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    """The entry, if it is whole and its files are to be trusted; None if it is absent, damaged or another user's."""
+    path = cache_dir() / f"{entry}.json"
+    text = read_trusted(path, _LARGEST_ENTRY)
+    if text is None:
         return None
-    return Hit(cubin, str(path), meta)
-
-
-def store_cubin(cubin: bytes) -> str | None:
-    """Writes a cubin and returns its path, or None (with one warning) where the folder cannot be written."""
-    path = cache_dir() / f"{_digest(cubin)}.cubin"
-    return str(path) if _write(path, cubin) else None
-
-
-def store_entry(entry: str, cubin: bytes, meta: dict[str, Any]) -> None:
-    """Records that `entry` is found in `cubin`, which store_cubin wrote."""
-    _write(cache_dir() / f"{entry}.json", json.dumps({**meta, "digest": _digest(cubin)}).encode())
-
-
-def _write(path: Path, data: bytes) -> bool:
-    temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _evict(path.parent)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(temporary).replace(path)
+        meta = json.loads(text)
+        seal, name = meta.pop("seal"), f"{meta['cubin']}.cubin"
+        cubin = read_trusted(path.with_name(name), _LARGEST_CUBIN) if _OURS.fullmatch(name) else None
+        if cubin is None or _seal(entry, meta, cubin) != seal:
+            return None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    for used in (path, path.with_name(name)):  # what was used longest ago is dropped first
+        with contextlib.suppress(OSError, NotImplementedError):
+            os.utime(used, follow_symlinks=False)
+    return Hit(cubin, meta)
+
+
+def store(cubin: bytes, entries: Mapping[str, Mapping[str, Any]]) -> None:
+    """Writes a cubin, and by their keys what is to be known of its kernels; one warning where that cannot be."""
+    folder, name = cache_dir(), _digest(cubin)
+    try:
+        _write(folder / f"{name}.cubin", cubin)
+        for entry, known in entries.items():
+            meta = {**known, "cubin": name}
+            _write(folder / f"{entry}.json", json.dumps({**meta, "seal": _seal(entry, meta, cubin)}).encode())
     except OSError as error:
-        if temporary:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
-        if str(path.parent) not in _warned:
-            _warned.add(str(path.parent))
+        if folder not in _warned:
+            _warned.add(folder)
             warnings.warn(
-                f"the kernel cache {path.parent} cannot be written ({error.strerror or error}): kernels are compiled again "
+                f"the kernel cache {folder} cannot be written ({error.strerror or error}): kernels are compiled again "
                 "in every process; set BARACUDA_CACHE_DIR to a folder that can",
                 RuntimeWarning,
                 stacklevel=2,
             )
-        return False
-    return True
 
 
-@lru_cache(maxsize=8)
-def _evict(folder: Path) -> None:
-    """Once a process and folder: drops the oldest entries until three quarters of the limit are left."""
-    entries = []
-    for item in folder.iterdir():
-        with contextlib.suppress(OSError):
-            status = item.stat()
-            entries.append((status.st_mtime, status.st_size, item))
-    total = sum(size for _, size, _ in entries)
-    if total <= LIMIT_BYTES:
-        return
-    for _, size, item in sorted(entries):
-        with contextlib.suppress(OSError):
-            item.unlink()
-        total -= size
-        if total <= LIMIT_BYTES * 3 // 4:
-            return
+def _write(path: Path, data: bytes) -> None:
+    write_whole(path, data)
+    # Threads may miss each other's bytes here, and processes do: whoever crosses the limit counts anew.
+    known = _sizes.get(path.parent)
+    _sizes[path.parent] = _evict(path.parent) if known is None else known + len(data)
+    if _sizes[path.parent] > LIMIT_BYTES:
+        _sizes[path.parent] = _evict(path.parent)
+
+
+def contents(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The files of a folder that are named as this module names them; other files are other people's."""
+    with contextlib.suppress(OSError):
+        for item in folder.iterdir():
+            if _OURS.fullmatch(item.name) or _UNFINISHED.fullmatch(item.name):
+                with contextlib.suppress(OSError):
+                    status = item.lstat()
+                    if stat.S_ISREG(status.st_mode):
+                        yield item, status
+
+
+def _evict(folder: Path) -> int:
+    """Drops temporaries that were left behind, and past the limit the files used longest ago, to three quarters of it.
+
+    Returns the bytes that are left.
+    """
+    now, total, held = time.time(), 0, []
+    for item, status in contents(folder):
+        unfinished = item.name.startswith(TEMPORARY)
+        if unfinished and now - status.st_mtime > _STALE_SECONDS and _removed(item):
+            continue
+        total += status.st_size
+        if not unfinished:
+            held.append((status.st_mtime, status.st_size, item))
+    if total > LIMIT_BYTES:
+        for _, size, item in sorted(held):
+            if total <= LIMIT_BYTES * 3 // 4:
+                break
+            total -= size if _removed(item) else 0
+    return total
+
+
+def _removed(item: Path) -> bool:
+    with contextlib.suppress(OSError):
+        item.unlink()
+        return True
+    return False

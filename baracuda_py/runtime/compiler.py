@@ -7,14 +7,14 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 from ..types import CompileError
 from . import cache
 from .sources import Source, source_of
 from .steps import Kernel
-from .toolchain import cccl_version, include_dirs, nvrtc, nvrtc_version
+from .toolchain import cccl_version, include_dirs, nvrtc, nvrtc_build, nvrtc_version
 
 __all__ = ["Compiled", "Resources", "compile_kernels", "compile_ptx", "entry_key"]
 
@@ -37,23 +37,29 @@ class Compiled:
 
     name: str  # mangled
     cubin: bytes
-    path: str | None  # where the cubin lies on disk, if anywhere
     resources: Resources
     seconds: float  # NVRTC's time; 0.0 when it came from the cache
 
 
-def _options(kernel_source: Source, arch: str) -> tuple[str, ...]:
-    # No --use_fast_math and no -ftz: subnormals are kept unless a kernel asks for approx.ftz itself.
+def _language() -> tuple[str, ...]:
+    # No --use_fast_math and no -ftz: subnormals are kept unless a kernel asks for approx.ftz itself. Without a seed, names
+    # of internal linkage hold a random number, and every process that compiles a kernel leaves another cubin.
+    return ("--std=c++17", "--frandom-seed=baracuda") if nvrtc_version() >= _SEEDED else ("--std=c++17",)
+
+
+_SEEDED = (12, 9)  # the oldest NVRTC that was seen to take a seed
+
+
+def _options(kernel_source: Source) -> tuple[str, ...]:
     headers = frozenset(kernel_source.system)
-    folders = tuple(f"-I{folder}" for folder in include_dirs(headers)) if headers else ()
-    return (f"-arch={arch}", "--std=c++17", "--ptxas-options=-v", *folders)
+    return (*_language(), *(f"-I{folder}" for folder in (include_dirs(headers) if headers else ())))
 
 
 def entry_key(kernel: Kernel, arch: str) -> str:
-    """The cache key: our code, the name expression, options, arch, NVRTC's and CCCL's versions."""
+    """The cache key: our code, the name expression, options, arch, NVRTC's build and CCCL's version."""
     source = source_of(kernel)
-    versions = f"{nvrtc_version()} {cccl_version() if source.system else ''}"
-    return cache.key(source.digest(kernel.prelude), kernel.entry, arch, "c++17", versions)
+    versions = (nvrtc_build(), cccl_version() if source.system else "")
+    return cache.key(source.digest(kernel.prelude), kernel.entry, arch, *_language(), *versions)
 
 
 def compile_kernels(kernels: Iterable[Kernel], arch: str, *, force: bool = False) -> dict[Kernel, Compiled]:
@@ -64,10 +70,9 @@ def compile_kernels(kernels: Iterable[Kernel], arch: str, *, force: bool = False
     done: dict[Kernel, Compiled] = {}
     missing: dict[tuple[str, str], list[Kernel]] = defaultdict(list)
     for kernel in dict.fromkeys(kernels):
-        hit = None if force else cache.load(entry_key(kernel, arch))
-        resources = _resources_of(hit.meta["resources"]) if hit else None
-        if hit and resources:
-            done[kernel] = Compiled(hit.meta["name"], hit.cubin, hit.path, resources, 0.0)
+        built = None if force else _recall(cache.load(entry_key(kernel, arch)))
+        if built:
+            done[kernel] = built
         else:
             missing[kernel.file, kernel.prelude].append(kernel)
     for group in missing.values():
@@ -75,83 +80,92 @@ def compile_kernels(kernels: Iterable[Kernel], arch: str, *, force: bool = False
     return done
 
 
-def _resources_of(recorded: Any) -> Resources | None:
+def _recall(hit: cache.Hit | None) -> Compiled | None:
     """What an entry records, or None where it is of another form: then the kernel is built again."""
-    try:
-        return Resources(**recorded)
-    except TypeError:
+    if hit is None:
         return None
+    try:
+        name, resources = hit.meta["name"], Resources(**hit.meta["resources"])
+        known = name.encode() in hit.cubin and all(type(value) is int for value in astuple(resources))
+    except (KeyError, TypeError, AttributeError):
+        return None
+    return Compiled(name, hit.cubin, resources, 0.0) if known else None
 
 
 def _build(group: Sequence[Kernel], arch: str) -> dict[Kernel, Compiled]:
     source = source_of(group[0])
     began = time.perf_counter()
-    with _Program(source, group[0].prelude, [k.entry for k in group]) as program:
-        program.compile(_options(source, arch), f"{group[0]} for {arch}")
+    with _Program(source, group[0].prelude, [k.entry for k in group], f"{group[0]} for {arch}") as program:
+        program.compile((f"-arch={arch}", "--ptxas-options=-v", *_options(source)))
         # CuPy's getCUBIN drops the ELF's last byte, which disassemblers miss.
         cubin = program.nvrtc.getCUBIN(program.handle) + b"\0"
         names = [program.lowered(k.entry) for k in group]
         usage = parse_log(program.log())
     seconds = time.perf_counter() - began
     log.debug("compiled %d kernels of %s for %s in %.2f s", len(group), group[0].file, arch, seconds)
-    path = cache.store_cubin(cubin)
-    built = {}
-    for kernel, name in zip(group, names):
-        resources = usage.get(name, Resources(0, 0, 0, 0))
-        cache.store_entry(
-            entry_key(kernel, arch),
-            cubin,
-            {"name": name, "kernel": str(kernel), "arch": arch, "resources": asdict(resources)},
-        )
-        built[kernel] = Compiled(name, cubin, path, resources, seconds / len(group))
+    built = {
+        kernel: Compiled(name, cubin, usage.get(name, Resources(0, 0, 0, 0)), seconds / len(group))
+        for kernel, name in zip(group, names)
+    }
+    cache.store(cubin, {entry_key(kernel, arch): _record(kernel, arch, each) for kernel, each in built.items()})
     return built
+
+
+def _record(kernel: Kernel, arch: str, built: Compiled) -> dict[str, Any]:
+    return {"name": built.name, "kernel": str(kernel), "arch": arch, "resources": asdict(built.resources)}
 
 
 def compile_ptx(kernel: Kernel, arch: str) -> str:
     """The kernel's PTX, built afresh."""
     source = source_of(kernel)
-    with _Program(source, kernel.prelude, [kernel.entry]) as program:
-        options = tuple(o for o in _options(source, arch) if not o.startswith(("-arch", "--ptxas")))
-        program.compile((f"-arch={arch.replace('sm_', 'compute_')}", *options), f"{kernel} for {arch}")
-        return str(program.nvrtc.getPTX(program.handle))
+    with _Program(source, kernel.prelude, [kernel.entry], f"{kernel} for {arch}") as program:
+        program.compile((f"-arch={arch.replace('sm_', 'compute_')}", *_options(source)))
+        return _text(program.nvrtc.getPTX(program.handle))
+
+
+def _text(answer: str | bytes) -> str:
+    """What NVRTC says: CuPy hands out some of it as bytes."""
+    return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
 
 
 class _Program:
-    """An NVRTC program that is destroyed on the way out."""
+    """An NVRTC program that is destroyed on the way out. What NVRTC refuses is a CompileError with its log."""
 
-    def __init__(self, source: Source, prelude: str, entries: Sequence[str]) -> None:
+    def __init__(self, source: Source, prelude: str, entries: Sequence[str], what: str) -> None:
         self.nvrtc = nvrtc()
+        self.what = what
         names = [name.encode() for name in source.headers]
         texts = [text.encode() for text in source.headers.values()]
         self.handle = self.nvrtc.createProgram(source.program(prelude), source.file, texts, names)
         self.entries = entries
 
     def __enter__(self) -> _Program:
-        for entry in self.entries:
-            self.nvrtc.addNameExpression(self.handle, entry)
         return self
 
-    def __exit__(self, *exc: Any) -> None:
-        self.nvrtc.destroyProgram(self.handle)
-
-    def compile(self, options: tuple[str, ...], what: str) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         try:
-            self.nvrtc.compileProgram(self.handle, options)
-        except self.nvrtc.NVRTCError as error:
-            text = self.log()
-            first = next((line for line in text.splitlines() if "error" in line), str(error))
-            raise CompileError(
-                f"{what} does not compile: {first.strip()} (the whole output is in .log)", text
-            ) from None
+            if isinstance(error, self.nvrtc.NVRTCError):
+                text = self.log()
+                first = next((line for line in text.splitlines() if "error" in line), str(error))
+                raise CompileError(
+                    f"{self.what} does not compile: {first.strip()} (the whole output is in .log)", text
+                ) from None
+        finally:
+            self.nvrtc.destroyProgram(self.handle)
+
+    def compile(self, options: tuple[str, ...]) -> None:
+        for entry in self.entries:
+            self.nvrtc.addNameExpression(self.handle, entry)
+        self.nvrtc.compileProgram(self.handle, options)
         complaint = _REFUSED.search(self.log())
         if complaint:
-            raise CompileError(f"{what}: ptxas says {complaint[0].strip()}", self.log())
+            raise CompileError(f"{self.what}: ptxas says {complaint[0].strip()}", self.log())
 
     def lowered(self, entry: str) -> str:
-        return str(self.nvrtc.getLoweredName(self.handle, entry))
+        return _text(self.nvrtc.getLoweredName(self.handle, entry))
 
     def log(self) -> str:
-        return str(self.nvrtc.getProgramLog(self.handle))
+        return _text(self.nvrtc.getProgramLog(self.handle))
 
 
 # ptxas reports these as information, yet each means a tensor-core kernel that is slower than it was written to be.

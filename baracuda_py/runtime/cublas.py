@@ -7,13 +7,14 @@ being captured, can set no workspace, and shares the handle's math mode and poin
 from __future__ import annotations
 
 import ctypes
-import threading
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..types import DriverError, ElementKind, UnsupportedError
 from .driver import require_gpu
+from .locks import new_lock
 from .steps import WORKSPACE
+from .toolchain import install_hint
 
 __all__ = ["COMPUTE_32F", "COMPUTE_32F_TF32", "COMPUTE_64F", "DATA_TYPES", "OP_N", "OP_T", "Gemm", "gemm", "prepare"]
 
@@ -77,7 +78,7 @@ class _Handle:
     def __init__(self) -> None:
         self._cublas = library()
         self._pointer = ctypes.c_void_p()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         _check(self._cublas.cublasCreate_v2(ctypes.byref(self._pointer)), "creating a handle")
         _check(self._cublas.cublasSetMathMode(self._pointer, _MATH_MODE), "setting the math mode")
 
@@ -102,7 +103,7 @@ class _Handle:
 
 
 _handles: dict[int, _Handle] = {}
-_creating = threading.Lock()
+_creating = new_lock()
 
 
 def gemm(problem: Gemm, pointers: dict[str, int], values: Any, stream: int) -> None:
@@ -129,10 +130,7 @@ def library() -> Any:
         cublas = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path)
     except Exception as error:  # pathfinder is missing, finds nothing, or the loader refuses what it found
         reason = " ".join(str(error).split())[:200]
-        raise UnsupportedError(
-            f"cuBLAS cannot be loaded ({reason})",
-            "pip install 'baracuda-py[full12]' (or [full13] for a CUDA 13 driver)",
-        ) from None
+        raise UnsupportedError(f"cuBLAS cannot be loaded ({reason})", install_hint("full")) from None
     for name, types in _SIGNATURES.items():
         getattr(cublas, name).argtypes = types
     return cublas

@@ -14,6 +14,8 @@ from .toolchain import disassembler
 
 __all__ = ["KernelView"]
 
+_TOOLS = "pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm, or install the CUDA toolkit"
+
 
 class KernelView:
     """One kernel of a plan. Nothing is compiled until `ptx`, `sass` or `resources` is read; no GPU is needed."""
@@ -61,7 +63,7 @@ class KernelView:
         if tool is None:
             raise UnsupportedError(
                 "showing SASS needs cuobjdump or nvdisasm, and neither is on PATH, in a CUDA toolkit, in a CUDA wheel or "
-                "in Triton: pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm, or install the CUDA toolkit"
+                f"in Triton: {_TOOLS}"
             )
         compiled = self._compiled()
         with tempfile.TemporaryDirectory() as folder:
@@ -70,9 +72,15 @@ class KernelView:
             command = (
                 [tool, "-sass", "-fun", compiled.name, str(path)] if "cuobjdump" in tool else [tool, "-c", str(path)]
             )
-            ran = subprocess.run(command, capture_output=True, text=True, check=False)
+            try:
+                ran = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+            except OSError as error:  # of another architecture, or gone since it was found
+                raise UnsupportedError(f"{tool} does not run ({error.strerror or error}): {_TOOLS}") from None
         if ran.returncode:
-            raise UnsupportedError(f"{tool} refused the cubin: {ran.stderr.strip() or ran.stdout.strip()}")
+            said = " ".join((ran.stderr.strip() or ran.stdout.strip()).split())
+            raise UnsupportedError(
+                f"{tool} refused the cubin for {self._arch} ({said}): it may be older than that: {_TOOLS}"
+            )
         return ran.stdout
 
     def _compiled(self) -> Compiled:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -12,6 +11,7 @@ import numpy as np
 from . import tensormap
 from .compiler import Compiled, compile_kernels
 from .driver import driver_error, require_gpu
+from .locks import new_lock
 from .overlap import can_overlap, overlapped_launch
 from .steps import WORKSPACE, Call, Copy, Copy2D, Fill, Launch, Packed, Ptr, Run, Scratch, Step, Struct, TensorMap
 from .tensormap import MapEncoder
@@ -24,7 +24,7 @@ Pointers: TypeAlias = Sequence[int]
 _OPT_IN_SHARED = 48 << 10  # a CTA gets more dynamic shared memory than this only when it asks
 _TENSOR_MAP_ALIGN = 64
 _loaded: dict[tuple[int, str, bytes], tuple[Any, int]] = {}
-_loading = threading.Lock()
+_loading = new_lock()
 
 
 def load_kernel(compiled: Compiled, shared_bytes: int, ordinal: int) -> int:
@@ -35,12 +35,9 @@ def load_kernel(compiled: Compiled, shared_bytes: int, ordinal: int) -> int:
             cupy = require_gpu("loading a kernel")
             driver = cupy.cuda.driver
             try:
-                if compiled.path:
-                    function = cupy.RawModule(path=compiled.path).get_function(compiled.name).kernel
-                else:
-                    module = cupy.cuda.function.Module()
-                    module.load(compiled.cubin)
-                    function = module.get_function(compiled.name)
+                module = cupy.cuda.function.Module()
+                module.load(compiled.cubin)  # the very bytes that were checked: a file may have been replaced since
+                function = module.get_function(compiled.name)
                 if shared_bytes > _OPT_IN_SHARED:
                     driver.funcSetAttribute(
                         function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes
@@ -175,7 +172,7 @@ class _LaunchRunner:
         self._launcher = partial(overlapped_launch, function, step) if overlapped else lambda: plain
         self._launch: Callable[[int, int, int], Any] = self._launcher()
         self._arguments = _Arguments(step.args, index)
-        self._lock = threading.Lock()  # the driver copies the arguments before launchKernel returns
+        self._lock = new_lock()  # the driver copies the arguments before launchKernel returns
 
     def run(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
         arguments = self._arguments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -9,16 +10,23 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["FILES", "installed_libraries"]
+__all__ = ["FILES", "installed_libraries", "package_folders"]
 
 FILES = {"cublas": "libcublas.so*"}  # library -> what its file is called
 
 
+def package_folders(name: str) -> list[Path]:
+    """Where a package that need not be importable lies: several folders for `nvidia`, which many wheels share."""
+    with contextlib.suppress(ImportError, ValueError):  # a hook that refuses; a module without a spec
+        spec = importlib.util.find_spec(name)
+        return [Path(base) for base in (spec.submodule_search_locations or [])] if spec else []
+    return []
+
+
 def _folders() -> Iterator[Path]:
     """Where a CUDA library may lie: the `nvidia` wheels, a Conda environment, a toolkit, the loader's folders."""
-    spec = importlib.util.find_spec("nvidia")
-    for base in (spec.submodule_search_locations or []) if spec else []:
-        yield from Path(base).glob("*/lib")
+    for base in package_folders("nvidia"):
+        yield from base.glob("*/lib")
     yield Path(sys.prefix) / "lib"
     for variable in ("CUDA_PATH", "CUDA_HOME", "CONDA_PREFIX"):
         if os.environ.get(variable):

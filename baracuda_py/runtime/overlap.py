@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from ..types import DriverError
 from .driver import bindings
+from .locks import new_lock
 from .steps import Launch
 
 __all__ = ["can_overlap", "overlapped_launch"]
@@ -32,7 +32,7 @@ def overlapped_launch(function: int, step: Launch) -> Callable[[int, int, int], 
     config.blockDimX, config.blockDimY, config.blockDimZ = step.block
     config.sharedMemBytes = step.shared_bytes
     config.attrs, config.numAttrs = [attribute], 1
-    launch, lock = d.cuLaunchKernelEx, threading.Lock()
+    launch, lock = d.cuLaunchKernelEx, new_lock()
 
     def fire(stream: int, table: int, _extra: int) -> None:
         with lock:  # the stream is the configuration's

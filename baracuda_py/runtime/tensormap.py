@@ -10,7 +10,7 @@ from ..types import DriverError
 from .driver import bindings
 from .steps import TensorMap
 
-__all__ = ["BYTES", "MapEncoder"]
+__all__ = ["BYTES", "FLAGS", "MapEncoder"]
 
 BYTES = 128
 _KEPT = 32  # addresses a map remembers
@@ -19,6 +19,10 @@ _DTYPES = {
     "uint8": "UINT8", "float16": "FLOAT16", "bfloat16": "BFLOAT16", "tfloat32": "TFLOAT32", "float32": "FLOAT32",
     "float64": "FLOAT64",
 }  # fmt: skip
+
+# What is alike in every map. Lines that L2 asks for beyond a box's own disturb DRAM: up to 4 % of products that read
+# weights once.
+FLAGS = ("INTERLEAVE_NONE", "L2_PROMOTION_NONE", "FLOAT_OOB_FILL_NONE")
 
 
 class MapEncoder:
@@ -41,6 +45,7 @@ class MapEncoder:
         d, m = bindings(), self._map
         big, small = d.cuuint64_t, d.cuuint32_t
         swizzle = f"CU_TENSOR_MAP_SWIZZLE_{m.swizzle}B" if m.swizzle else "CU_TENSOR_MAP_SWIZZLE_NONE"
+        interleave, promotion, fill = (f"CU_TENSOR_MAP_{flag}" for flag in FLAGS)
         error, encoded = d.cuTensorMapEncodeTiled(
             getattr(d.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_DTYPES[m.dtype]}"),
             len(m.shape),
@@ -49,11 +54,10 @@ class MapEncoder:
             [big(n) for n in m.strides],
             [small(n) for n in m.box],
             [small(1)] * len(m.box),
-            d.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            getattr(d.CUtensorMapInterleave, interleave),
             getattr(d.CUtensorMapSwizzle, swizzle),
-            # Lines that L2 asks for beyond a box's own disturb DRAM: up to 4 % of products that read weights once.
-            d.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_NONE,
-            d.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            getattr(d.CUtensorMapL2promotion, promotion),
+            getattr(d.CUtensorMapFloatOOBfill, fill),
         )
         if int(error) != 0:
             raise DriverError(f"encoding {m} at {address:#x}: {error.name}", int(error), error.name)

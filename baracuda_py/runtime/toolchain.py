@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
-import importlib.util
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from functools import lru_cache
@@ -12,30 +13,73 @@ from pathlib import Path
 from typing import Any
 
 from ..types import UnsupportedError
+from .libraries import package_folders
 
-__all__ = ["cccl_version", "disassembler", "include_dirs", "install_hint", "nvrtc", "nvrtc_version"]
+__all__ = [
+    "cccl_version",
+    "cuda_major",
+    "disassembler",
+    "driver_version",
+    "include_dirs",
+    "install_hint",
+    "installed_version",
+    "nvrtc",
+    "nvrtc_build",
+    "nvrtc_version",
+]
+
+_DRIVER = re.compile(r"\b\d{3}\.\d+(\.\d+)?\b")
+_VERSION, _BUILD = re.compile(rb"\bV(\d+\.\d+\.\d+)\b"), re.compile(rb"Build ID: (\S+)")  # in the head of PTX
+_DRIVER_OF_CUDA_13 = 580  # the first one that runs it
+_WHEELS = {"cupy-cuda13x": 13, "cupy-cuda12x": 12, "nvidia-cuda-nvrtc": 13, "nvidia-cuda-nvrtc-cu12": 12}
 
 
-def install_hint() -> str:
-    return "pip install 'baracuda-py[cuda12]' (or [cuda13] for a CUDA 13 driver)"
+@lru_cache(maxsize=1)
+def cuda_major() -> int | None:
+    """The CUDA of this installation: that of CuPy's wheel or of NVRTC's, else the newest that the driver runs."""
+    for wheel, major in _WHEELS.items():
+        if installed_version(wheel):
+            return major
+    driver = driver_version()
+    return None if driver is None else 13 if int(driver.partition(".")[0]) >= _DRIVER_OF_CUDA_13 else 12
+
+
+def driver_version() -> str | None:
+    """The version of NVIDIA's kernel module, ``"580.82.07"``, or None where none is loaded."""
+    with contextlib.suppress(OSError):
+        found = _DRIVER.search(Path("/proc/driver/nvidia/version").read_text())
+        return found[0] if found else None
+    return None
+
+
+def install_hint(extra: str = "cuda") -> str:
+    """How to install what is missing: an extra (``cuda``, or ``full`` with every library and header) for the CUDA here."""
+    major = cuda_major()
+    if major:
+        return f"pip install 'baracuda-py[{extra}{major}]'"
+    return f"pip install 'baracuda-py[{extra}12]' (or [{extra}13] for a CUDA 13 driver)"
 
 
 @lru_cache(maxsize=1)
 def nvrtc() -> Any:
-    """CuPy's NVRTC bindings; UnsupportedError with the mend where CuPy or the library is missing."""
+    """CuPy's NVRTC bindings; UnsupportedError with the fix where CuPy or the library is missing or damaged."""
     try:
         from cupy.cuda import nvrtc as module
-    except ImportError as error:
+    except Exception as error:  # a damaged installation raises anything
         raise UnsupportedError(
-            f"compiling a kernel needs CuPy, which cannot be imported ({error}): {install_hint()}"
+            f"compiling a kernel needs CuPy, which cannot be imported ({_line(error)}): {install_hint()}"
         ) from None
     try:
         module.getVersion()
     except Exception as error:
         raise UnsupportedError(
-            f"compiling a kernel needs the NVRTC library, which CuPy cannot load ({error}): {install_hint()}"
+            f"compiling a kernel needs the NVRTC library, which CuPy cannot load ({_line(error)}): {install_hint()}"
         ) from None
     return module
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 @lru_cache(maxsize=1)
@@ -44,16 +88,37 @@ def nvrtc_version() -> tuple[int, int]:
     return int(major), int(minor)
 
 
+@lru_cache(maxsize=1)
+def nvrtc_build() -> str:
+    """NVRTC's whole version and its build, ``"12.9.86 CL-36037853"``.
+
+    Only PTX says them, so an empty program is compiled. UnsupportedError where NVRTC cannot even do that.
+    """
+    module = nvrtc()
+    program = module.createProgram("", "", (), ())
+    try:
+        module.compileProgram(program, ())
+        text = module.getPTX(program)
+    except module.NVRTCError as error:
+        raise UnsupportedError(
+            f"NVRTC {'.'.join(map(str, nvrtc_version()))} is damaged: it does not compile an empty program "
+            f"({_line(error)}: {' '.join(str(module.getProgramLog(program)).split())}): {install_hint()}"
+        ) from None
+    finally:
+        module.destroyProgram(program)
+    version, build = _VERSION.search(text), _BUILD.search(text)
+    return f"{version[1].decode() if version else nvrtc_version()} {build[1].decode() if build else ''}".strip()
+
+
 def _roots() -> Iterable[Path]:
     """Toolkit roots and the `nvidia` wheels, those of NVRTC's own major version first."""
     for variable in ("CUDA_PATH", "CUDA_HOME"):
         if os.environ.get(variable):
             yield Path(os.environ[variable])
-    spec = importlib.util.find_spec("nvidia")
-    for base in (spec.submodule_search_locations or []) if spec else []:
-        yield Path(base) / f"cu{nvrtc_version()[0]}"
-        yield Path(base) / "cuda_runtime"
-        yield Path(base) / "cuda_cccl"
+    for base in package_folders("nvidia"):
+        yield base / f"cu{nvrtc_version()[0]}"
+        yield base / "cuda_runtime"
+        yield base / "cuda_cccl"
     nvcc = shutil.which("nvcc")
     if nvcc:
         yield Path(nvcc).resolve().parent.parent
@@ -67,7 +132,7 @@ def include_dirs(headers: frozenset[str]) -> tuple[str, ...]:
     for header in sorted(headers):
         for root in _roots():
             for folder in (root / "include", root / "include" / "cccl"):
-                if (folder / header).is_file():
+                if os.access(folder / header, os.R_OK):  # is_file raises in a folder that may not be entered
                     break
             else:
                 continue
@@ -75,7 +140,8 @@ def include_dirs(headers: frozenset[str]) -> tuple[str, ...]:
                 found.append(str(folder))
             break
         else:
-            raise UnsupportedError(f"<{header}> is in no CUDA wheel or toolkit found here: {install_hint()}")
+            extra = "full" if header.startswith(("cub/", "cuda/", "thrust/")) else "cuda"
+            raise UnsupportedError(f"<{header}> is in no CUDA wheel or toolkit found here: {install_hint(extra)}")
     return tuple(found)
 
 
@@ -94,23 +160,17 @@ def cccl_version() -> str:
 @lru_cache(maxsize=1)
 def disassembler() -> str | None:
     """The path of cuobjdump or nvdisasm, or None: PATH, a toolkit, a CUDA wheel of any version, or Triton's own copy."""
-    folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
-    folders += [root / "bin" for root in _roots()]
-    nvidia = importlib.util.find_spec("nvidia")
-    for base in (nvidia.submodule_search_locations or []) if nvidia else []:
-        folders += sorted(Path(base).glob("cu*/bin"), reverse=True)
-    triton = importlib.util.find_spec("triton")
-    for base in (triton.submodule_search_locations or []) if triton else []:
-        folders.append(Path(base) / "backends" / "nvidia" / "bin")
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    folders += [str(root / "bin") for root in _roots()]
+    for base in package_folders("nvidia"):
+        folders += sorted(map(str, base.glob("cu*/bin")), reverse=True)
+    folders += [str(base / "backends" / "nvidia" / "bin") for base in package_folders("triton")]
     # cuobjdump picks one kernel of a cubin, but only calls nvdisasm, which it looks for on PATH and beside itself.
-    for folder in folders:
-        if _runs(folder / "cuobjdump") and (shutil.which("nvdisasm") or _runs(folder / "nvdisasm")):
-            return str(folder / "cuobjdump")
-    return next((str(folder / "nvdisasm") for folder in folders if _runs(folder / "nvdisasm")), None)
-
-
-def _runs(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
+    for folder in filter(None, folders):
+        tool = shutil.which("cuobjdump", path=folder)
+        if tool and (shutil.which("nvdisasm") or shutil.which("nvdisasm", path=folder)):
+            return tool
+    return shutil.which("nvdisasm", path=os.pathsep.join(filter(None, folders)))
 
 
 def installed_version(distribution: str) -> str | None:

@@ -42,6 +42,9 @@ def unary(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
         "f32 range", {"x": (rng.standard_normal(4096) * 10.0 ** rng.uniform(-30, 30, 4096)).astype(np.float32)}
     )
     yield Sample("f32 moderate", {"x": rng.uniform(-20, 20, 20000).astype(np.float32)})
+    for element in (ElementKind.F32, ElementKind.F64):  # where functions have roots, and their formulas cancel
+        near = rng.integers(-1, 2, 20000) + rng.standard_normal(20000) * 2.0 ** -rng.integers(2, 24, 20000)
+        yield Sample(f"{element} near -1, 0 and 1", {"x": near.astype(element.dtype)})
     broadcast = np.broadcast_to(values(rng, (1, 40), ElementKind.F32), (5, 40))
     yield Sample("f32 broadcast rows", {"x": broadcast})
 
@@ -86,6 +89,9 @@ def binary(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
         yield Sample(f"{first} with {second}", pair((5, 31), (31,), first, second))
     for element in (ElementKind.BF16, ElementKind.F16, ElementKind.F32):
         base = np.exp(rng.uniform(-3, 3, 20000)).astype(element.dtype)
+        near = base * np.asarray(1 + rng.standard_normal(20000) / 1024).astype(element.dtype)
+        sign = np.where((rng.random(20000) < 0.5) & (not power), -1, 1).astype(element.dtype)
+        yield Sample(f"{element} near equals", {"x1": base, "x2": near * sign})
         yield Sample(f"{element} dense", {"x1": base, "x2": rng.uniform(-8, 8, 20000).astype(element.dtype)})
         signed = np.where(rng.random(5000) < 0.5, -1, 1)
         yield Sample(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from math import erf, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,36 @@ def matmul(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
         yield Sample("tf32", {"a": a, "b": b}, {"math": "tf32"})
         yield Sample("tf32 columns", {"a": a, "b": np.asfortranarray(b)}, {"math": "tf32"})
         yield from _fp8(rng)
+    for element in reversed(elements):
+        yield from _cancelling(rng, element)
+
+
+def _erf(x: Any) -> Any:
+    return np.vectorize(erf, otypes=[np.float64])(x)
+
+
+_NEARLY: dict[str, Callable[[Any], Any]] = {  # in float64: what is to cancel need only be near
+    "identity": lambda x: x, "relu": lambda x: np.maximum(x, 0), "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu_tanh": lambda x: x / 2 * (1 + np.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))),
+    "gelu": lambda x: x / 2 * (1 + _erf(x / sqrt(2))),
+}  # fmt: skip
+
+
+def _cancelling(rng: np.random.Generator, element: ElementKind) -> Iterator[Sample]:
+    """Results that are differences of near equals, so that nothing hides an error ahead of the last addition: within K, between
+    a product and c, and, of a single product each, between every activation and the residual. The last of them always runs."""
+    half = _pair(rng, 40, 48, 60, element)
+    nudged = half["a"] * np.asarray(1 + rng.standard_normal((40, 60)) / 64).astype(element.dtype)
+    operands = {"a": np.concatenate([half["a"], -nudged], 1), "b": np.concatenate([half["b"], half["b"]])}
+    yield Sample(f"{element} cancelling within K", operands)
+    operands = _pair(rng, 40, 48, 60, element)
+    product = operands["a"].astype(np.float64) @ operands["b"].astype(np.float64)
+    yield Sample(f"{element} cancelling c", {**operands, "c": product.astype(element.dtype)}, {"beta": -1.0})
+    for activation, nearly in _NEARLY.items():
+        operands = _pair(rng, 48, 56, 1, element)
+        near = nearly(operands["a"].astype(np.float64) @ operands["b"].astype(np.float64))
+        label = f"{element} cancelling {activation}"
+        yield Sample(label, {**operands, "residual": -near.astype(element.dtype)}, {"activation": activation})
 
 
 EIGHTS = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)
@@ -71,6 +102,14 @@ def _fp8(rng: np.random.Generator) -> Iterator[Sample]:
             yield Sample(f"fp8 {m}x{n}x{k} {name}", {"a": normal((m, k), e4m3), "b": b, **scales}, {"out_dtype": "f32"})
     lines = {"scale_a": scale(3, 40, 1), "scale_b": scale(1, 48)}
     yield Sample("fp8 batch", {"a": normal((3, 40, 144), e4m3), "b": normal((3, 48, 144), e4m3).mT, **lines})
+    row, column = normal((144,), e4m3), normal((144,), e5m2)
+    yield Sample(
+        "fp8 vectors", {"a": row, "b": column, "scale_a": scale(1, 1), "scale_b": scale()}, {"out_dtype": "f32"}
+    )
+    left = {"a": row, "b": normal((3, 48, 144), e4m3).mT, "scale_a": scale(3, 1, 1), "scale_b": scale(1, 48)}
+    yield Sample("fp8 vector left", left)
+    right = {"a": normal((3, 40, 144), e4m3), "b": column, "scale_a": scale(40, 2), "scale_b": scale(3, 2, 1)}
+    yield Sample("fp8 vector right", right)
     every = {
         "c": scale(40, 48),
         "bias": scale(48),

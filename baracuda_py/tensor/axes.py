@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ..types import ElementKind
 
-__all__ = ["Collapsed", "alignment_of", "c_strides", "collapse", "merge_axes", "self_overlapping", "span"]
+__all__ = [
+    "Collapsed",
+    "alignment_of",
+    "as_ints",
+    "broadcast_shapes",
+    "c_strides",
+    "collapse",
+    "index_of",
+    "merge_axes",
+    "self_overlapping",
+    "span",
+]
 
 Shape = tuple[int, ...]
+INT64 = 1 << 63
 Collapsed = tuple[Shape, tuple[Shape, ...]]
 
 
@@ -84,6 +99,35 @@ def broadcast_strides(shape: Shape, strides: Shape, onto: Shape) -> Shape:
     return (0,) * lead + tuple(0 if n == 1 and m != 1 else s for n, m, s in zip(shape, onto[lead:], strides))
 
 
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape that arrays of these broadcast to, of any rank (NumPy's own stops at 32); ValueError where they do not."""
+    rank = max(map(len, shapes), default=0)
+    result = []
+    for extents in zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in shapes)):
+        longer = {n for n in extents if n != 1} or {1}
+        if len(longer) > 1:
+            raise ValueError(f"{extents} do not broadcast")
+        result.append(longer.pop())
+    return tuple(result)
+
+
+def index_of(value: Any) -> int:
+    """A Python int of 64 bits; TypeError or OverflowError. Arrays are refused, 0-d ones too: reading one that lies on the
+    device would wait for it."""
+    if type(value) is not int:
+        if isinstance(value, bool) or hasattr(type(value), "__dlpack__"):
+            raise TypeError
+        value = operator.index(value)
+    if not -INT64 < value < INT64:
+        raise OverflowError
+    return int(value)
+
+
 def as_ints(values: Any) -> Shape:
-    """A tuple of Python ints from any sequence of integers; TypeError for what is not an integer."""
-    return tuple(v.__index__() for v in values)
+    """A tuple of Python ints from a tuple, a list or a NumPy array of them: what has an order and an end. TypeError or
+    OverflowError for anything else."""
+    if isinstance(values, np.ndarray) and values.ndim:
+        values = list(values)
+    if not isinstance(values, Sequence) or isinstance(values, (str, bytes, bytearray, memoryview)):
+        raise TypeError
+    return tuple(map(index_of, values))

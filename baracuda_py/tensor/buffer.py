@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..runtime.device import Device, current_ordinal
 from ..runtime.driver import require_gpu
-from ..types import BufferTooSmallError, ElementKind, InvalidProblemError, OperandTypeError
+from ..types import BufferTooSmallError, ElementKind, InvalidProblemError, OperandTypeError, UnsupportedError
 from ..types.elements import ElementLike
 from . import dlpack
-from .axes import c_strides, span
-from .operand import Tensor, intake
+from .arrays import intake
+from .axes import as_ints, c_strides, span
+from .operand import Tensor
 
 __all__ = ["GpuBuffer"]
 
@@ -25,24 +27,49 @@ class GpuBuffer:
     ``shape`` and ``strides`` count elements, packed kinds included. Exports ``__dlpack__`` and
     ``__cuda_array_interface__``.
 
+    ``array`` is that very view as a CuPy or NumPy array: its elements, or a packed kind's rows of bytes. A packed view that
+    is not made of such rows (it begins, steps or turns back inside bytes) is not `plain`: ``array`` is then the flat
+    bytes that it reaches, and ``offset`` the elements in them before its first one.
+
     >>> b = bp.GpuBuffer.view(x_u8, bp.S4)      # doctest: +SKIP
     """
 
-    __slots__ = ("_tensor", "array", "element", "offset", "shape", "strides")
+    __slots__ = ("_tensor", "array", "element", "offset", "plain", "shape", "strides")
 
     def __init__(
-        self, array: Any, element: ElementKind, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0
+        self, array: Any, element: ElementLike, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0
     ) -> None:
-        base = intake(array, what="GpuBuffer")
-        self.array = array
-        self.element = element
-        self.shape = shape
-        self.strides = strides
-        self.offset = offset
-        pointer, phase = base.pointer + offset * element.bits // 8, offset % element.per_byte
-        self._tensor = Tensor(
-            pointer, shape, strides, element, base.ordinal, base.framework, base.readonly, phase, None, self, array
-        )
+        """The view of `array`'s memory with that shape and those strides, `offset` elements from the array's first.
+
+        Raises InvalidProblemError where they are no layout, BufferTooSmallError where they reach beyond the array.
+        """
+        base = intake(getattr(array, "array", array) if isinstance(array, GpuBuffer) else array, what="GpuBuffer")
+        kind = self.element = ElementKind.of(element)
+        self.shape, self.strides, offset = _layout("GpuBuffer", kind, shape, strides, offset)
+        (low, high), held = span(self.shape, self.strides, kind, offset), base.interval()
+        if low < high and (base.pointer + low < held[0] or base.pointer + high > held[1]):
+            raise BufferTooSmallError(
+                f"GpuBuffer: the view reaches bytes {low} to {high} of an array that holds {held[1] - held[0]}",
+                high - low,
+                held[1] - held[0],
+                "stay inside the array",
+            )
+        per = kind.per_byte
+        tensor = replace(
+            base, pointer=base.pointer + offset * kind.bits // 8, shape=self.shape, strides=self.strides, element=kind,
+            phase=offset % per, room=None, source=self,
+        )  # fmt: skip
+        self._tensor = tensor
+        self.plain = not kind.packed or _in_rows(tensor)
+        self.offset = 0 if self.plain else offset - low * per
+        if not kind.packed:
+            self.array = tensor.array(kind.dtype if base.on_host else _storage_dtype(kind))
+            return
+        rows = replace(tensor, pointer=base.pointer + low, shape=(high - low,), strides=(1,))
+        if self.plain:
+            steps = (*(s // per for s in self.strides[:-1]), 1)
+            rows = replace(tensor, shape=_storage_shape(self.shape, kind), strides=steps)
+        self.array = replace(rows, element=ElementKind.U8, phase=0).array()
 
     # -- making one ------------------------------------------------------------------------------------------------
 
@@ -77,22 +104,18 @@ class GpuBuffer:
         """
         kind = ElementKind.of(element)
         base = intake(array, what=f"GpuBuffer.view(…, {kind!r})")
-        array = getattr(array, "array", array)
-        if kind.packed and base.element is not kind:
+        if kind.packed and not base.element.packed:
             return cls._packed_view(array, base, kind, shape)
         if kind.bits != base.element.bits:
             raise OperandTypeError(
                 f"GpuBuffer.view: {base.element} has {base.element.bits} bits an element and {kind} has {kind.bits}: "
                 "view the array as a dtype of that width first"
             )
-        if shape is not None and tuple(shape) != base.shape:
+        if shape is not None and _ints("GpuBuffer.view", "shape", shape) != base.shape:
             raise InvalidProblemError(
                 f"GpuBuffer.view: shape {tuple(shape)} is not the array's {base.shape}: reshape the array"
             )
-        typed = array
-        if base.framework in ("cupy", "numpy"):
-            typed = array.view(_storage_dtype(kind) if base.framework == "cupy" else kind.dtype)
-        return cls(typed, kind, base.shape, base.strides)
+        return cls(array, kind, base.shape, base.strides, getattr(array, "offset", 0) if base.element.packed else 0)
 
     @classmethod
     def _packed_view(cls, array: Any, base: Tensor, kind: ElementKind, shape: tuple[int, ...] | None) -> GpuBuffer:
@@ -106,10 +129,13 @@ class GpuBuffer:
                 f"GpuBuffer.view: packed rows must be contiguous, and the last stride is {base.strides[-1]} bytes: copy the array"
             )
         per = kind.per_byte
-        extents = (*base.shape[:-1], base.shape[-1] * per) if shape is None else tuple(shape)
-        if extents[:-1] != base.shape[:-1]:
+        extents = (*base.shape[:-1], base.shape[-1] * per)
+        if shape is not None:
+            extents = _ints("GpuBuffer.view", "shape", shape)
+        if len(extents) != len(base.shape) or extents[:-1] != base.shape[:-1] or extents[-1] < 0:
             raise InvalidProblemError(
-                f"GpuBuffer.view: shape {extents} does not have the rows of the array's {base.shape}"
+                f"GpuBuffer.view: shape {extents} does not have the rows of the array's {base.shape}",
+                f"give {base.shape[:-1]} and then the elements of a row",
             )
         row = -(-extents[-1] // per)
         if row > base.shape[-1]:
@@ -122,12 +148,17 @@ class GpuBuffer:
         return cls(array, kind, extents, (*(s * per for s in base.strides[:-1]), 1))
 
     def strided(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> GpuBuffer:
-        """Another view of the same memory: `strides` and `offset` count elements, any sign and zero included."""
-        if self.array.size and not self.array.flags.c_contiguous:
+        """Another view of the same memory: `strides` and `offset` count elements, any sign and zero included.
+
+        Raises InvalidProblemError where this view is not C-contiguous or the new one no layout, BufferTooSmallError where it
+        would reach beyond this one.
+        """
+        if not self.plain or (self.array.size and not self.array.flags.c_contiguous):
             raise InvalidProblemError(
                 "GpuBuffer.strided: the array is not C-contiguous", "start from the whole allocation"
             )
-        low, high = span(tuple(shape), tuple(strides), self.element, offset)
+        extents, steps, first = _layout("GpuBuffer.strided", self.element, shape, strides, offset)
+        low, high = span(extents, steps, self.element, first)
         if low < 0 or high > self.nbytes:
             raise BufferTooSmallError(
                 f"GpuBuffer.strided: the view reaches bytes {low} to {high} of {self.nbytes}",
@@ -135,10 +166,7 @@ class GpuBuffer:
                 self.nbytes,
                 "stay inside the buffer",
             )
-        bare = self.array.reshape(-1).view(np.uint8)[low:high]
-        start = offset - low * 8 // self.element.bits
-        held = bare if self.element.packed else bare.view(self.array.dtype)
-        return GpuBuffer(held, self.element, tuple(shape), tuple(strides), start)
+        return GpuBuffer(self, self.element, extents, steps, first)
 
     # -- reading it ------------------------------------------------------------------------------------------------
 
@@ -154,29 +182,13 @@ class GpuBuffer:
     def device(self) -> Device | str:
         return "cpu" if self._tensor.on_host else Device(self._tensor.ordinal)
 
-    @property
-    def plain(self) -> bool:
-        """Whether `array` itself is the view: False for another view of its bytes, which `strided` makes."""
-        base = intake(self.array, what="GpuBuffer")
-        if self.offset or len(self.shape) != len(base.shape):
-            return False
-        if not self.element.packed:
-            return (self.shape, self.strides) == (base.shape, base.strides)
-        rows = tuple(s * self.element.per_byte for s in base.strides[:-1])
-        return self.shape[:-1] == base.shape[:-1] and self.strides == (*rows, 1)
-
     def to_host(self) -> np.ndarray[Any, Any]:
         """A NumPy copy (packed kinds: their rows of bytes). Waits for the current stream."""
-        array = np.array(self.array) if isinstance(self.array, np.ndarray) else self.array.get()
-        array = array if self.element.packed else array.view(self.element.dtype)
+        array = np.array(self.array) if self._tensor.on_host else self.array.get()
         if self.plain:
-            return array
-        if not self.element.packed:
-            return array.reshape(-1)[self._places()]  # type: ignore[no-any-return]
+            return array if self.element.packed else array.view(self.element.dtype)
         bits, per, places = self.element.bits, self.element.per_byte, self._places()
-        values = array.reshape(-1).view(np.uint8)[places // per] >> (places % per * bits).astype(np.uint8) & (
-            (1 << bits) - 1
-        )
+        values = array[places // per] >> (places % per * bits).astype(np.uint8) & ((1 << bits) - 1)
         rows = np.zeros(_storage_shape(self.shape, self.element), np.uint8)
         for k in range(per):
             part = values[..., k::per]
@@ -184,14 +196,9 @@ class GpuBuffer:
         return rows
 
     def put_rows(self, rows: np.ndarray[Any, Any]) -> None:
-        """Writes what `to_host` gave back into a view of a NumPy array, element by element."""
-        flat = self.array.reshape(-1)
-        if not self.element.packed:
-            flat[self._places()] = rows
-            return
+        """Writes the rows that `to_host` gave back into a view on the host that is not `plain`, element by element."""
         bits, per, places = self.element.bits, self.element.per_byte, self._places()
-        flat = flat.view(np.uint8)
-        column = np.arange(self.shape[-1])
+        flat, column = self.array, np.arange(self.shape[-1])
         values = rows[..., column // per] >> (column % per * bits).astype(np.uint8) & ((1 << bits) - 1)
         for k in range(per):  # the elements of one byte in turn, so that no two writes of a pass meet
             mine = places % per == k
@@ -211,20 +218,38 @@ class GpuBuffer:
         return self._tensor
 
     def __dlpack__(self, **arguments: Any) -> Any:
-        if self.element.packed or "fp8" in self.element.value:
-            capsule = self.array.view(np.uint8).__dlpack__(**arguments)
-            return dlpack.relabel(capsule, self.element, self.shape, self.strides)
-        return self.array.__dlpack__(**arguments)
+        """The view over DLPack. UnsupportedError where the protocol cannot say it: packed elements that do not lie in whole
+        rows of bytes, and memory of an immutable framework on a device."""
+        bare = self._exported("DLPack")
+        if bare.dtype == self.element.dtype and not self.element.packed:
+            return bare.__dlpack__(**arguments)
+        return dlpack.relabel(
+            bare.__dlpack__(**arguments), self.element, self.shape[-1] if self.element.packed else None
+        )
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.array.__dlpack_device__()  # type: ignore[no-any-return]
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The view; kinds that the interface has no name for (bf16, fp8) as unsigned integers, packed ones as their rows."""
         if self._tensor.on_host:
             raise AttributeError("a GpuBuffer over a NumPy array has no __cuda_array_interface__")
-        plain = self.element.dtype.kind in "biufc"  # the interface has no name for bf16 and fp8: they go as bytes
-        return (self.array if plain else self.array.view(f"u{self.array.itemsize}")).__cuda_array_interface__  # type: ignore[no-any-return]
+        return self._exported("__cuda_array_interface__").__cuda_array_interface__  # type: ignore[no-any-return]
+
+    def _exported(self, protocol: str) -> Any:
+        """`array`, as unsigned integers where NumPy has no such dtype of its own."""
+        if not self.plain:
+            raise UnsupportedError(
+                f"GpuBuffer: {protocol} cannot say that {self.element} elements begin, step or turn back inside bytes",
+                "contiguize it first",
+            )
+        if self._tensor.readonly and not self._tensor.on_host:
+            raise UnsupportedError(
+                f"GpuBuffer: the memory is read-only, and CuPy's {protocol} cannot say so", "export the original array"
+            )
+        native = self.element.dtype.kind in "biufc" and self.array.dtype == self.element.dtype
+        return self.array if native else self.array.view(f"u{self.array.itemsize}")
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -240,3 +265,40 @@ def _storage_dtype(kind: ElementKind) -> np.dtype[Any]:
 
 def _storage_shape(shape: tuple[int, ...], kind: ElementKind) -> tuple[int, ...]:
     return (*shape[:-1], -(-shape[-1] // kind.per_byte)) if kind.packed and shape else shape
+
+
+def _ints(what: str, name: str, values: Any) -> tuple[int, ...]:
+    try:
+        return as_ints(values)
+    except (TypeError, AttributeError):
+        raise InvalidProblemError(
+            f"{what}: {name}={values!r} is not a sequence of integers", "give a tuple of ints"
+        ) from None
+
+
+def _layout(
+    what: str, kind: ElementKind, shape: Any, strides: Any, offset: Any
+) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """A shape, strides and an offset as ints; InvalidProblemError where they are no layout."""
+    extents, steps, (first,) = (
+        _ints(what, "shape", shape),
+        _ints(what, "strides", strides),
+        _ints(what, "offset", [offset]),
+    )
+    if len(extents) != len(steps) or any(n < 0 for n in extents):
+        raise InvalidProblemError(
+            f"{what}: shape {extents} and strides {steps} are no layout",
+            "give extents of 0 or more, and a stride for each",
+        )
+    if kind.packed and not extents:
+        raise InvalidProblemError(
+            f"{what}: a packed kind lies in rows, and the shape is ()", "give it one axis or more"
+        )
+    return extents, steps, first
+
+
+def _in_rows(tensor: Tensor) -> bool:
+    """Whether a packed view is made of rows that begin on a byte and run on element by element."""
+    per = tensor.element.per_byte
+    *outer, (last, step) = zip(tensor.shape, tensor.strides)
+    return not tensor.phase and (step == 1 or last <= 1) and all(s % per == 0 or n <= 1 for n, s in outer)

@@ -10,13 +10,15 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any
 
-from ..types import ElementKind
+from ..types import ElementKind, OperandTypeError, UnsupportedError
+from .axes import c_strides
 
-__all__ = ["CUDA_DEVICES", "HOST", "Imported", "read", "relabel"]
+__all__ = ["CUDA_DEVICES", "HOST_DEVICES", "Imported", "read", "relabel"]
 
-HOST = 1
+HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 CUDA_DEVICES = (2, 13)  # kDLCUDA, kDLCUDAManaged
 _READ_ONLY = 1
+_MAJOR = 1  # the layout below; another major version may lay its fields out in any way
 
 
 class _Device(ctypes.Structure):
@@ -50,10 +52,12 @@ class _Versioned(ctypes.Structure):
     ]
 
 
-_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+# A library object of our own: the functions of ctypes.pythonapi are shared, and anyone may set their argument types.
+_python = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)
+_pointer_of = _python.PyCapsule_GetPointer
 _pointer_of.restype = ctypes.c_void_p
 _pointer_of.argtypes = (ctypes.py_object, ctypes.c_char_p)
-_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid = _python.PyCapsule_IsValid
 _is_valid.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 _KINDS = {k.dlpack: k for k in ElementKind if not k.packed} | {
@@ -76,24 +80,43 @@ class Imported:
     readonly: bool
 
 
-def _fields(capsule: Any) -> tuple[_Tensor, int]:
+def _fields(capsule: Any, what: str) -> tuple[_Tensor, int]:
+    """The tensor in a capsule and its flags; OperandTypeError where it is no unconsumed capsule of a known version."""
     if _is_valid(capsule, b"dltensor_versioned"):
         managed = _Versioned.from_address(_pointer_of(capsule, b"dltensor_versioned"))
+        if managed.major != _MAJOR:
+            raise OperandTypeError(
+                f"{what}: the DLPack capsule is of version {managed.major}.{managed.minor}, and only {_MAJOR}.x is known",
+                "export it with max_version=(1, 1)",
+            )
         return managed.tensor, managed.flags
-    return _Tensor.from_address(_pointer_of(capsule, b"dltensor")), 0
+    if _is_valid(capsule, b"dltensor"):
+        return _Tensor.from_address(_pointer_of(capsule, b"dltensor")), 0
+    if _is_valid(capsule, b"used_dltensor") or _is_valid(capsule, b"used_dltensor_versioned"):
+        raise OperandTypeError(
+            f"{what}: __dlpack__ gave a capsule that was consumed before", "give a fresh capsule at every call"
+        )
+    raise OperandTypeError(
+        f"{what}: __dlpack__ gave {type(capsule).__name__}, not a capsule called 'dltensor' or 'dltensor_versioned'",
+        "pass an array whose __dlpack__ follows the protocol",
+    )
 
 
-def read(capsule: Any) -> Imported:
-    """Reads a capsule without consuming it."""
-    tensor, flags = _fields(capsule)
+def read(capsule: Any, what: str) -> Imported:
+    """Reads a capsule without consuming it. `what` names the operand in errors; OperandTypeError for a malformed one."""
+    tensor, flags = _fields(capsule, what)
+    if tensor.ndim < 0 or (tensor.ndim and not tensor.shape):
+        raise OperandTypeError(
+            f"{what}: the DLPack capsule has rank {tensor.ndim} and no shape", "correct its producer"
+        )
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
-    if tensor.strides:
-        strides = tuple(tensor.strides[i] for i in range(tensor.ndim))
-    else:
-        steps = [1]
-        for extent in reversed(shape[1:]):
-            steps.append(steps[-1] * max(extent, 1))
-        strides = tuple(reversed(steps[: len(shape)]))
+    if any(n < 0 for n in shape):
+        raise OperandTypeError(f"{what}: the DLPack capsule has the shape {shape}", "correct its producer")
+    if not tensor.data and 0 not in shape:
+        raise OperandTypeError(
+            f"{what}: the DLPack capsule has the shape {shape} and a null pointer", "pass an array that has memory"
+        )
+    strides = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else c_strides(shape)
     code, bits, lanes = tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes
     return Imported(
         pointer=(tensor.data or 0) + tensor.byte_offset,
@@ -107,12 +130,21 @@ def read(capsule: Any) -> Imported:
     )
 
 
-def relabel(capsule: Any, element: ElementKind, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """Makes a capsule of bytes say `element`, with that kind's shape and strides; for kinds CuPy cannot export."""
-    tensor, _ = _fields(capsule)
+def relabel(capsule: Any, element: ElementKind, last: int | None = None) -> Any:
+    """Makes a fresh capsule of unsigned integers say `element`, a kind that its exporter has no name for.
+
+    The capsule of a packed kind's rows of bytes counts elements then: `last` is the extent of its last axis.
+    """
+    tensor, _ = _fields(capsule, f"exporting {element}")
     tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes = *element.dlpack, 1
-    for axis in range(tensor.ndim):
-        tensor.shape[axis] = shape[axis]
-        if tensor.strides:
-            tensor.strides[axis] = strides[axis]
+    if last is not None:
+        rank, per = tensor.ndim, element.per_byte
+        if not tensor.strides and rank > 1 and last % per:
+            raise UnsupportedError(
+                f"exporting {element}: rows of {last} end inside a byte, and the capsule has no strides to say so",
+                "export an even last extent",
+            )
+        tensor.shape[rank - 1] = last
+        for axis in range(rank if tensor.strides else 0):
+            tensor.strides[axis] = 1 if axis == rank - 1 else tensor.strides[axis] * per
     return capsule

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from itertools import product
+
 import numpy as np
 
 from .operand import Tensor
@@ -9,30 +12,61 @@ from .operand import Tensor
 __all__ = ["overlaps", "same_view"]
 
 _WORK = 10_000  # candidate solutions np.shares_memory may try before the answer counts as "they overlap"
+_RUNS = 16  # views of whole bytes that a packed view may fall into before the answer counts as "they overlap"
 
 
-class _Footprint:
-    """Lets NumPy's solver see a device view: only addresses are compared, nothing is read."""
+class _Bytes:
+    """A strided view of items of `size` bytes, as NumPy's solver sees it: only addresses are compared, nothing is read."""
 
-    def __init__(self, tensor: Tensor) -> None:
-        shape, strides, bits = tensor.shape, tensor.strides, tensor.element.bits
-        if tensor.element.packed and shape:
-            # A row of nibbles is a row of whole bytes, its ends rounded outward.
-            per = tensor.element.per_byte
-            shape = (*shape[:-1], -(-shape[-1] // per))
-            strides = (*strides[:-1], per)
+    def __init__(self, pointer: int, axes: tuple[tuple[int, int], ...], size: int) -> None:
+        self.low, self.high = pointer, pointer + sum(s * (n - 1) for n, s in axes) + size
         self.__array_interface__ = {
             "version": 3,
-            "shape": shape,
-            "strides": tuple(s * bits // 8 for s in strides),
-            "typestr": f"|V{max(bits // 8, 1)}",
-            "data": (tensor.pointer, True),
+            "shape": tuple(n for n, _ in axes),
+            "strides": tuple(s for _, s in axes),
+            "typestr": f"|V{size}",
+            "data": (pointer, True),
         }
+
+    def meets(self, other: _Bytes) -> bool:
+        if self.high <= other.low or other.high <= self.low:
+            return False
+        try:
+            return bool(np.shares_memory(np.asarray(self), np.asarray(other), max_work=_WORK))  # type: ignore[arg-type]
+        except (np.exceptions.TooHardError, OverflowError, ValueError):  # the latter two: beyond NumPy's own limits
+            return True
+
+
+def _views(tensor: Tensor) -> list[_Bytes] | None:
+    """The bytes that a view touches as views of whole bytes; None where these would be too many."""
+    steps = [(n, s) for n, s in zip(tensor.shape, tensor.strides) if n > 1 and s]
+    first = tensor.phase + sum(s * (n - 1) for n, s in steps if s < 0)
+    axes = [(n, abs(s)) for n, s in steps]  # reversed axes walked from their other end
+    bits = tensor.element.bits
+    if not tensor.element.packed:
+        size = bits // 8
+        return [_Bytes(tensor.pointer + first * size, tuple((n, s * size) for n, s in axes), size)]
+    per = tensor.element.per_byte
+    # Along one axis whose elements leave out no byte, a row is a run of bytes. Along the others, elements whose distance is
+    # not a multiple of a byte are taken apart by the place in the byte on which they fall.
+    row = min((axis for axis in axes if axis[1] <= per), key=lambda axis: axis[1], default=(1, 1))
+    if row in axes:
+        axes.remove(row)
+    periods = [per // math.gcd(s, per) for _, s in axes]
+    if math.prod(periods) > _RUNS:
+        return None
+    views = []
+    for residues in product(*(range(min(p, n)) for p, (n, _) in zip(periods, axes))):
+        begin = first + sum(r * s for r, (_, s) in zip(residues, axes))
+        run = (begin + row[1] * (row[0] - 1)) // per - begin // per + 1
+        apart = [(-(-(n - r) // p), s * p // per) for r, p, (n, s) in zip(residues, periods, axes)]
+        views.append(_Bytes(tensor.pointer + begin // per, (*apart, (run, 1)), 1))
+    return views
 
 
 def same_view(a: Tensor, b: Tensor) -> bool:
     """Whether both name the very same elements in the same places."""
-    return a.pointer == b.pointer and a.shape == b.shape and a.strides == b.strides and a.element is b.element
+    return (a.pointer, a.phase, a.shape, a.strides, a.element) == (b.pointer, b.phase, b.shape, b.strides, b.element)
 
 
 def overlaps(a: Tensor, b: Tensor) -> bool:
@@ -42,7 +76,5 @@ def overlaps(a: Tensor, b: Tensor) -> bool:
     (low, high), (other_low, other_high) = a.interval(), b.interval()
     if high <= other_low or other_high <= low or low == high or other_low == other_high:
         return False
-    try:
-        return bool(np.shares_memory(np.asarray(_Footprint(a)), np.asarray(_Footprint(b)), max_work=_WORK))  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        return True
+    mine, theirs = _views(a), _views(b)
+    return mine is None or theirs is None or any(x.meets(y) for x in mine for y in theirs)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from .errors import OperandTypeError
+from .errors import OperandTypeError, shown
 
 __all__ = ["ElementKind", "ElementLike"]
 
@@ -18,7 +18,7 @@ class _Traits(NamedTuple):
     bits: int
     dtype: str  # NumPy's or ml_dtypes' name; the storage dtype for packed kinds
     dlpack: int  # DLDataTypeCode
-    cuda: str  # the type's name in kernels/include/dtype.cuh
+    cuda: str  # the type in kernels/include/dtype.cuh that moves its bytes
     digits: int = 0  # significand bits, the hidden one included (floats only)
 
 
@@ -98,6 +98,14 @@ class ElementKind(enum.Enum):
         return _TRAITS[self.value].digits
 
     @property
+    def number(self) -> str:
+        """The CUDA type whose value is the element's own, for kernels that compute with it; `cuda` is what moves its bytes.
+        OperandTypeError for a kind that has none: its bytes would be taken for integers."""
+        if self.packed or self.is_complex or (self.bits == 8 and not self.is_integer):
+            raise OperandTypeError(f"{self} is stored as {self.cuda}: no kernel computes with it", "cast it")
+        return self.cuda
+
+    @property
     def unit_roundoff(self) -> float:
         """Half the distance from 1 to the next larger number, 2**-digits; 0 for exact kinds."""
         return 2.0**-self.digits if self.digits else 0.0
@@ -127,7 +135,7 @@ class ElementKind(enum.Enum):
             return _kind_of(like)
         except OperandTypeError:
             raise
-        except TypeError:  # unhashable
+        except Exception:  # unhashable, or NumPy's own of many types
             raise OperandTypeError(_unknown(like)) from None
 
     def __str__(self) -> str:
@@ -142,20 +150,20 @@ ElementLike: TypeAlias = "ElementKind | np.dtype[Any] | type | str"
 
 def _unknown(like: Any) -> str:
     known = ", ".join(k.value for k in ElementKind)
-    return f"{like!r} is not an element kind: give a NumPy or ml_dtypes dtype, its name, or one of {known}"
+    return f"{shown(like)} is not an element kind: give a NumPy or ml_dtypes dtype, its name, or one of {known}"
 
 
 @lru_cache(maxsize=256)
 def _kind_of(like: Any) -> ElementKind:
+    name: Any = like
     if isinstance(like, str):
         name = like.lower().removeprefix("torch.").removeprefix("bp.")
         if name in _TRAITS:
             return ElementKind(name)
-        like = getattr(ml_dtypes, name, name)
-    try:
-        dtype = np.dtype(like)
-    except TypeError:
-        raise OperandTypeError(_unknown(like)) from None
+        name = getattr(ml_dtypes, name, name)
+    if name is None:  # float64, to NumPy
+        raise OperandTypeError(_unknown(like))
+    dtype = np.dtype(name)
     kind = _BY_DTYPE.get(dtype)
     if kind is None:
         hint = f": {dtype} holds one element a byte; view packed bytes with bp.GpuBuffer.view(x_u8, bp.S4)"

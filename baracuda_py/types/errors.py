@@ -21,6 +21,8 @@ __all__ = [
     "WorkspaceTooSmallError",
 ]
 
+SHOWN = 120  # characters
+
 
 class BaracudaError(Exception):
     """Base of every error raised on purpose: `reason` says what is wrong, `mend` how to put it right."""
@@ -96,3 +98,16 @@ class DriverError(BaracudaError, RuntimeError):
         super().__init__(reason, mend)
         self.code = code
         self.name = name
+
+
+def shown(value: Any) -> str:
+    """`value` in a message: its repr, cut short; only the type of an array, or of what has no repr that says anything."""
+    kind = type(value)
+    try:
+        array = hasattr(kind, "__dlpack__") or hasattr(kind, "__cuda_array_interface__")
+        text = "" if array else repr(value)  # printing an array may wait for a device
+    except Exception:
+        text = ""
+    if not text or " at 0x" in text:
+        return f"an object of type {kind.__name__}"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .elements import ElementKind
-from .errors import InvalidProblemError, UnsupportedError
+from .errors import InvalidProblemError, UnsupportedError, shown
 from .precision import PrecisionGuarantee
 from .vocabulary import ArchSku, BackendKind, EpilogueKind, LayoutSku, MathPrecision, OpCategory
 
@@ -72,9 +72,9 @@ class PlanPreference:
             object.__setattr__(self, name, bool(getattr(self, name)))
         most = self.max_workspace_bytes
         if most is not None:
-            if isinstance(most, bool) or not hasattr(most, "__index__") or most.__index__() < 0:
+            if not isinstance(most, (int, np.integer)) or isinstance(most, bool) or most < 0:
                 raise _refused("max_workspace_bytes", most, "give a number of bytes, 0 or more, or None")
-            object.__setattr__(self, "max_workspace_bytes", most.__index__())
+            object.__setattr__(self, "max_workspace_bytes", int(most))
 
     @staticmethod
     def of(pref: object) -> PlanPreference:
@@ -83,9 +83,9 @@ class PlanPreference:
             return PlanPreference()
         if isinstance(pref, PlanPreference):
             return pref
-        hint = f"PlanPreference(variant={pref!r:.40})" if isinstance(pref, str) else "PlanPreference(...)"
-        raise InvalidProblemError(f"pref must be a PlanPreference, got {type(pref).__name__} {pref!r:.40}", hint)
+        hint = f"PlanPreference(variant={shown(pref)})" if isinstance(pref, str) else "PlanPreference(...)"
+        raise InvalidProblemError(f"pref must be a PlanPreference, got {shown(pref)}", hint)
 
 
 def _refused(name: str, value: object, mend: str) -> InvalidProblemError:
-    return InvalidProblemError(f"PlanPreference: {name}={value!r:.80}", mend)
+    return InvalidProblemError(f"PlanPreference: {name}={shown(value)}", mend)

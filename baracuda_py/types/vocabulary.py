@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import enum
+from collections.abc import Sequence
+from typing import Any, Self
+
+from .errors import InvalidProblemError, shown
 
 __all__ = [
     "Activation",
@@ -18,12 +23,30 @@ __all__ = [
 ]
 
 
+def unknown(name: Any, known: Sequence[str], what: str) -> InvalidProblemError:
+    """The error for a name that is not among the known, with those that are spelled nearly so first."""
+    near = difflib.get_close_matches(name.lower(), known, n=3) if isinstance(name, str) else []
+    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    return InvalidProblemError(f"{what}={shown(name)} is not known", f"{hint}one of {', '.join(known)}")
+
+
 class _Named(enum.Enum):
     """An enum whose values are the members' lower-case names."""
 
     @staticmethod
     def _generate_next_value_(name: str, start: int, count: int, last_values: list[str]) -> str:
         return name.lower()
+
+    @classmethod
+    def of(cls, like: Any, what: str = "") -> Self:
+        """The member that `like`, a member or its name, stands for; InvalidProblemError with near matches otherwise."""
+        if isinstance(like, cls):
+            return like
+        known: list[str] = [str(member.value) for member in cls]
+        name = like.lower() if isinstance(like, str) else ""
+        if name in known:
+            return cls(name)
+        raise unknown(like, known, what or cls.__name__)
 
     def __str__(self) -> str:
         return str(self.value)

@@ -183,8 +183,9 @@ gemv_rows(const T* a, const T* b, Epi epilogue, Walk a_walk, Walk b_walk, Batch 
   overlap::release();
 
   Sums::template bring<1, COLS>(acc, warp % WARPS_K, own_n);
-  epilogue.out += share.split * slab;
-  Sums::leave(epilogue.enter(share.matrix), first_col, m, n);
+  Epi own = epilogue.enter(share.matrix);
+  own.out += share.split * slab;
+  Sums::leave(own, first_col, m, n);
 }
 
 template <class T, class Acc, int M, int V, int WIDE, int LANES, int UNROLL, int WARPS, class Epi>
@@ -217,21 +218,21 @@ gemv_strips(const T* a, const T* b, Epi epilogue, Walk a_walk, Walk b_walk, Batc
 #pragma unroll
     for (int i = 0; i < M; ++i) read_token<Acc, UNROLL, WIDE>(x[i], a + a_walk.at(min(u32(i), m - 1), 0), a_walk.col, at_k, share.k_end);
     await_copies<STAGES - 1>();
-    Vec<T, V> w[UNROLL];
 #pragma unroll
-    for (int u = 0; u < UNROLL; ++u) w[u] = *Slabs::slot(slab, u);
+    for (int u = 0; u < UNROLL; ++u) {
+      const Vec<T, V> w = *Slabs::slot(slab, u);
 #pragma unroll
-    for (int i = 0; i < M; ++i)
+      for (int i = 0; i < M; ++i)
 #pragma unroll
-      for (int u = 0; u < UNROLL; ++u)
-#pragma unroll
-        for (int v = 0; v < V; ++v) acc[i * V + v] = fma(x[i][u], convert<Acc>(w[u].at[v]), acc[i * V + v]);
+        for (int v = 0; v < V; ++v) acc[i * V + v] = fma(x[i][u], convert<Acc>(w.at[v]), acc[i * V + v]);
+    }
   }
   overlap::release();
 
   await_copies<0>();
   __syncthreads();  // the slabs' memory is the sums' from here on
   Sums::template bring<LANES, V>(acc, threadIdx.x / 32, own_n);
-  epilogue.out += share.split * slab;
-  Sums::leave(epilogue.enter(share.matrix), strip, m, n);
+  Epi own = epilogue.enter(share.matrix);
+  own.out += share.split * slab;
+  Sums::leave(own, strip, m, n);
 }

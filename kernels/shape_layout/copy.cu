@@ -3,12 +3,15 @@
 // copy_runs: both sides have contiguous runs of L bytes. A thread owns 16-byte chunks of the *destination*, aligned there,
 // so that stores are full and coalesced whatever the offsets; a source that is out of phase is read as aligned 4-byte
 // words and shifted. UNROLL chunks a thread, a CTA's chunks contiguous. No shared memory. Bound: memory bandwidth.
+// copy_slots: short runs. A thread moves UNROLL slots of WIDTH bytes, the grain, and neighbours have neighbouring slots, so that
+// the ends of runs cost no more than their bytes; all loads are under way before the first store. Bound: sectors touched.
 // copy_elements: no contiguous run; a thread moves UNROLL elements of WIDTH bytes. Bound: sectors touched.
 #include "index.cuh"
 #include "shift.cuh"
 
 constexpr int THREADS = 256;
 constexpr int CHUNK = 16;
+constexpr u32 SECTOR = 32;  // what memory and L2 exchange
 
 // Whether chunk [dest, dest + 16) lies in the run [run_dest, run_dest + length), and the two aligned 16-byte words that hold
 // its source do in the source run, `lag` bytes behind: no byte outside the view is ever read.
@@ -76,6 +79,59 @@ copy_runs(u8* dest, const u8* source, i64 length, I chunks, typename DivisorOf<I
       }
     }
   }
+}
+
+// What R outer axes, innermost last, add to the offsets of runs that lie one behind the other, in bytes. With a 32-bit index they
+// are 32-bit numbers, so that an address is one multiply-add an axis.
+template <class I> struct GapOf { using type = i64; };
+template <> struct GapOf<u32> { using type = i32; };
+template <class I, int R> struct Gaps {
+  using Gap = typename GapOf<I>::type;
+  typename DivisorOf<I>::type extent[R > 0 ? R : 1];
+  Gap gap[2][R > 0 ? R : 1];
+
+  __device__ __forceinline__ void add(I run, u8*& dest, const u8*& source) const {
+#pragma unroll
+    for (int axis = R - 1; axis >= 0; --axis) {
+      const I rest = axis > 0 ? extent[axis].divide(run) : 0;
+      const Gap at = Gap(axis > 0 ? run - rest * extent[axis].divisor : run);
+      dest += i64(at) * gap[0][axis];
+      source += i64(at) * gap[1][axis];
+      run = rest;
+    }
+  }
+};
+
+// SECTORS: slots begin at the sector of the destination where the run does, so that one store writes all of a sector that is
+// to be written; slots before and behind the run's `length` bytes stay idle. A run's slots fill whole sectors then.
+template <class I, int R, int WIDTH, int UNROLL, bool SECTORS>
+__global__ void __launch_bounds__(THREADS)
+copy_slots(u8* dest, const u8* source, u32 length, I slots, typename DivisorOf<I>::type slots_per_run, Gaps<I, R> gaps) {
+  using T = typename Word<WIDTH>::type;
+  const I first = I(blockIdx.x) * (THREADS * UNROLL) + threadIdx.x;
+  T value[UNROLL];
+  u8* to[UNROLL];
+  bool yes[UNROLL];
+  dest += i64(first) * WIDTH;
+  source += i64(first) * WIDTH;
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) {
+    const I slot = first + u * THREADS, run = slots_per_run.divide(slot);
+    const u8* from = source + u * THREADS * WIDTH;
+    to[u] = dest + u * THREADS * WIDTH;
+    gaps.add(run, to[u], from);
+    yes[u] = slot < slots;
+    if (SECTORS) {
+      const u32 within = u32(slot - run * slots_per_run.divisor) * WIDTH, phase = u32(u64(to[u]) - within) % SECTOR;
+      yes[u] = yes[u] && within - phase < length;
+      to[u] -= phase;
+      from -= phase;
+    }
+    if (yes[u]) value[u] = *reinterpret_cast<const T*>(from);
+  }
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u)
+    if (yes[u]) *reinterpret_cast<T*>(to[u]) = value[u];
 }
 
 template <class I, int R, int WIDTH, int UNROLL>

@@ -3,7 +3,7 @@
 //
 // transpose_blocks: a thread transposes an N x N block in registers (N = VECTOR / WIDTH), from N vectors along a to N along b.
 // A CTA of CA x CB threads stages its tile of CA N by CB N elements in shared memory (CA CB N VECTOR bytes, 32 KB at 16 x 16 of 16 bytes),
-// 16-byte chunks swizzled by the block row so that neither side has bank conflicts, and stores whole rows of CB vectors.
+// vectors swizzled by the block row so that rows of 64 or 128 bytes meet no bank conflicts, and stores whole rows of CB vectors.
 // transpose_tile: any alignment; 64 x 64 elements through padded shared memory, 64 * 65 * WIDTH bytes.
 // Neighbouring CTAs lie along b where whole vectors are stored, so that destination rows fill up in order, and along a for
 // single elements (each the faster on an H200). Bound of both: memory bandwidth.
@@ -52,8 +52,13 @@ transpose_blocks(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 des
           rows[i].at[j] = b + i < extent_b && a + j < extent_a ? *reinterpret_cast<const T*>(from + i * source_b + j * WIDTH) : T{};
     }
     flip(rows);
+    // Rows of 64 bytes fill half the banks: there every other thread begins with its second row, in the other half.
+    const int turn = N > 1 && CB * VECTOR == 64 ? cb % 2 : 0;
 #pragma unroll
-    for (int i = 0; i < N; ++i) staged[ca * N + i][cb ^ (ca % CB)] = rows[i];
+    for (int i = 0; i < N; ++i) {
+      const V value = turn ? rows[i ^ (N > 1)] : rows[i];
+      staged[ca * N + (i ^ turn)][cb ^ (ca % CB)] = value;
+    }
   }
   __syncthreads();
 #pragma unroll

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
-from ...plan.descriptor import Descriptor, Layout, Operand, resolved_align, resolved_strides
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
+from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides
 from ...runtime.steps import Arg, Kernel, Launch, Ptr, Step
-from ...tensor.axes import broadcast_strides, collapse
+from ...tensor.axes import broadcast_strides, c_strides, collapse
 from ...types import (
     BackendKind,
     DeviceSpec,
@@ -133,7 +133,7 @@ def compute_type(out: ElementKind) -> tuple[str, int]:
     """The C++ type computed in, and the result's significand digits (24 and 53 for integers, which ignore them)."""
     if out.is_float:
         return ("double", 53) if out is ElementKind.F64 else ("float", out.digits)
-    return out.cuda, 24
+    return out.number, 24
 
 
 def guarantee_of(row: Row, out: ElementKind) -> PrecisionGuarantee:
@@ -182,7 +182,7 @@ class _Map(Candidate[MapDescriptor]):
     def _kernel(self, desc: MapDescriptor, entry: str, config: MapConfig, extra: str, index: str) -> Kernel:
         out = desc.layout("out").element
         compute, digits = compute_type(out)
-        types = ", ".join(desc.layout(name).element.cuda for name in ("out", *desc.inputs))
+        types = ", ".join(desc.layout(name).element.number for name in ("out", *desc.inputs))
         arguments = "C x" if len(desc.inputs) == 1 else "C a, C b"
         functor = (
             '#include "dtype.cuh"\n#include "math.cuh"\n'
@@ -196,7 +196,7 @@ class _Map(Candidate[MapDescriptor]):
 
 def _align_in_elements(desc: MapDescriptor, name: str) -> int:
     layout = desc.layout(name)
-    return layout.align // layout.element.dtype.itemsize
+    return max(1, layout.align // layout.natural)  # an empty operand may lie anywhere
 
 
 def _widest(desc: MapDescriptor) -> int:
@@ -227,7 +227,7 @@ class Contiguous(_Map):
     def supports(self, desc: MapDescriptor, device: DeviceSpec) -> Feasibility:
         shape, strides = desc.problem()
         if len(shape) > 1 or any(s not in ((), (1,)) for s in strides):
-            return no("the operands are not dense in one common order", "contiguize them, or variant 'strided'")
+            return no("the operands are not dense in one common order", *_dense(desc))
         return OK
 
     def configs(self, desc: MapDescriptor, device: DeviceSpec) -> Iterable[MapConfig]:
@@ -252,6 +252,22 @@ class Contiguous(_Map):
                 kernel, grid_of(count, config.threads * config.vector * config.unroll), (config.threads, 1, 1), args
             ),
         )
+
+
+def _dense(desc: MapDescriptor) -> tuple[str, Change]:
+    """What makes all operands dense in C order: in words, and the fields that change."""
+    shape = desc.layout("out").shape
+    said: list[str] = []
+    changed: dict[str, Any] = {}
+    for name in ("out", *desc.inputs):
+        x = desc.layout(name)
+        if x.shape != shape:
+            said.append(f"pass contiguize(cupy.broadcast_to({name}, {shape})) for {name}")
+            changed |= {f"{name}_shape": shape, f"{name}_strides": c_strides(shape)}
+        elif x.strides != c_strides(shape):
+            said.append("pass out in C order" if name == "out" else f"contiguize {name}")
+            changed |= {f"{name}_strides": c_strides(shape)}
+    return " and ".join(said), Change(changed)
 
 
 class Strided(_Map):
@@ -324,7 +340,7 @@ CANDIDATES: tuple[Candidate[Any], ...] = (Contiguous(), Strided())
 
 
 def checked_layout(
-    desc: Any, name: str, shape: tuple[int, ...], strides: tuple[int, ...] | None, kind: ElementKind, align: int | None
+    desc: MapDescriptor, name: str, shape: tuple[int, ...], strides: tuple[int, ...] | None, kind: ElementKind
 ) -> Layout:
     """An operand's layout, refusing strides whose rank is not the shape's."""
     if strides is not None and len(strides) != len(shape):
@@ -332,4 +348,4 @@ def checked_layout(
             f"{desc.op}: {name}_strides {strides} has {len(strides)} axes and {name} has {len(shape)}",
             "give one stride an axis",
         )
-    return Layout(shape, resolved_strides(shape, strides, kind), kind, resolved_align(align))
+    return Layout(shape, resolved_strides(shape, strides, kind), kind, desc._align(name))

@@ -14,6 +14,7 @@ from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import elementwise as oracle
 from ...tensor import intake
+from ...tensor.axes import broadcast_shapes
 from ...types import BinaryKind, ElementKind, InvalidProblemError, OpCategory, PlanPreference, PrecisionGuarantee
 from ._map import CANDIDATES, MapDescriptor, Row, check_output, checked_layout, guarantee_of, keep_order, result_kind
 
@@ -54,20 +55,19 @@ class BinaryDescriptor(MapDescriptor):
     signature_operands: ClassVar[tuple[Operand, ...]] = (Operand("x1"), Operand("x2"), Operand("out", "out"))
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", BinaryKind(self.kind))
+        self._names_op(BinaryKind, "kind")
         self._ints("x1_shape", "x2_shape", "x1_strides", "x2_strides", "out_strides")
-        self._kind("x1_element", "x2_element")
-        if self.out_element is not None:
-            self._kind("out_element")
+        self._kind("x1_element", "x2_element", "out_element")
+        self._int("x1_align", "x2_align", "out_align")
 
     @classmethod
     def of(cls, kind: BinaryKind | str, x1: Any, x2: Any, out: Any = None) -> Self:
         """The descriptor of arrays as they lie."""
-        op = BinaryKind(kind).value
-        a, b = intake(x1, what=f"{op}: x1"), intake(x2, what=f"{op}: x2")
-        to = None if out is None else intake(out, what=f"{op}: out")
+        kind = BinaryKind.of(kind, f"{cls.__name__}: kind")
+        a, b = intake(x1, what=f"{kind}: x1"), intake(x2, what=f"{kind}: x2")
+        to = None if out is None else intake(out, what=f"{kind}: out")
         return cls(
-            BinaryKind(kind), a.shape, b.shape, a.element, b.element, None if to is None else to.element,
+            kind, a.shape, b.shape, a.element, b.element, None if to is None else to.element,
             a.strides, b.strides, None if to is None else to.strides, a.align, b.align, None if to is None else to.align,
         )  # fmt: skip
 
@@ -82,7 +82,7 @@ class BinaryDescriptor(MapDescriptor):
     @property
     def shape(self) -> tuple[int, ...]:
         try:
-            return np.broadcast_shapes(self.x1_shape, self.x2_shape)
+            return broadcast_shapes(self.x1_shape, self.x2_shape)
         except ValueError:
             raise InvalidProblemError(
                 f"{self.op}: x1 of shape {self.x1_shape} and x2 of shape {self.x2_shape} do not broadcast",
@@ -91,13 +91,13 @@ class BinaryDescriptor(MapDescriptor):
 
     def layout(self, name: str) -> Layout:
         if name == "x1":
-            return checked_layout(self, name, self.x1_shape, self.x1_strides, self.x1_element, self.x1_align)
+            return checked_layout(self, name, self.x1_shape, self.x1_strides, self.x1_element)
         if name == "x2":
-            return checked_layout(self, name, self.x2_shape, self.x2_strides, self.x2_element, self.x2_align)
+            return checked_layout(self, name, self.x2_shape, self.x2_strides, self.x2_element)
         shape = self.shape
         element = self.out_element or result_kind(self.row, self.x1_element, self.x2_element)
         strides = self.out_strides if self.out_strides is not None else keep_order(shape, self._order(shape))
-        return checked_layout(self, "out", shape, strides, element, self.out_align)
+        return checked_layout(self, "out", shape, strides, element)
 
     def _order(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The strides whose axis order a fresh output takes: the first input that has the whole shape."""
@@ -107,7 +107,7 @@ class BinaryDescriptor(MapDescriptor):
                 return layout.strides
         return tuple(range(len(shape), 0, -1))
 
-    def validate(self) -> None:
+    def check(self) -> None:
         if any(n < 0 for n in (*self.x1_shape, *self.x2_shape)):
             raise InvalidProblemError(
                 f"{self.op}: {self.x1_shape} or {self.x2_shape} has a negative extent", "give extents of 0 or more"

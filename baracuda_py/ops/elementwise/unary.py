@@ -55,20 +55,19 @@ class UnaryDescriptor(MapDescriptor):
     signature_operands: ClassVar[tuple[Operand, ...]] = (Operand("x"), Operand("out", "out"))
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", UnaryKind(self.kind))
+        self._names_op(UnaryKind, "kind")
         self._ints("shape", "x_strides", "out_strides")
-        self._kind("element")
-        if self.out_element is not None:
-            self._kind("out_element")
+        self._kind("element", "out_element")
+        self._int("x_align", "out_align")
 
     @classmethod
     def of(cls, kind: UnaryKind | str, x: Any, out: Any = None) -> Self:
         """The descriptor of arrays as they lie."""
-        op = UnaryKind(kind).value
-        tx = intake(x, what=f"{op}: x")
-        to = None if out is None else intake(out, what=f"{op}: out")
+        kind = UnaryKind.of(kind, f"{cls.__name__}: kind")
+        tx = intake(x, what=f"{kind}: x")
+        to = None if out is None else intake(out, what=f"{kind}: out")
         return cls(
-            UnaryKind(kind), tx.shape, tx.element, None if to is None else to.element, tx.strides,
+            kind, tx.shape, tx.element, None if to is None else to.element, tx.strides,
             None if to is None else to.strides, tx.align, None if to is None else to.align,
         )  # fmt: skip
 
@@ -81,14 +80,14 @@ class UnaryDescriptor(MapDescriptor):
         return ("x",)
 
     def layout(self, name: str) -> Layout:
-        x = checked_layout(self, "x", self.shape, self.x_strides, self.element, self.x_align)
+        x = checked_layout(self, "x", self.shape, self.x_strides, self.element)
         if name == "x":
             return x
         strides = keep_order(self.shape, x.strides) if self.out_strides is None else self.out_strides
         element = self.out_element or result_kind(self.row, self.element)
-        return checked_layout(self, "out", self.shape, strides, element, self.out_align)
+        return checked_layout(self, "out", self.shape, strides, element)
 
-    def validate(self) -> None:
+    def check(self) -> None:
         if any(n < 0 for n in self.shape):
             raise InvalidProblemError(
                 f"{self.op}: shape {self.shape} has a negative extent", "give extents of 0 or more"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from ...plan.candidate import OK, Feasibility, no
-from ...types import MathPrecision
+from ...plan.candidate import OK, Change, Feasibility, no
+from ...types import ElementKind, MathPrecision
 from ._problem import BATCH_RANK, Gemm
 
-__all__ = ["admitted", "countable", "extent_limit", "fixed", "launchable"]
+__all__ = ["admitted", "cast", "countable", "extent_limit", "fixed", "launchable", "relaid"]
 
 _GRID = 2**31 - 1
 _STEP = 1 << 16  # more than any kernel goes at once along an axis
@@ -20,7 +20,7 @@ _STEP = 1 << 16  # more than any kernel goes at once along an axis
 def fixed(desc: Any, variant: str) -> Feasibility:
     """Whether the descriptor's name leaves `variant` a choice."""
     if desc.variant not in (None, variant):
-        return no(f"{desc.op} fixes variant {desc.variant!r}", "use matmul")
+        return no(f"{desc.op} fixes variant {desc.variant!r}", "use matmul", Change({"name": "matmul"}))
     return OK
 
 
@@ -29,25 +29,35 @@ def admitted(desc: Any, variant: str, maths: Collection[MathPrecision]) -> Feasi
     if not (named := fixed(desc, variant)):
         return named
     if desc.precision not in maths:
-        mend = "a cast to f16" if desc.gemm.a.element.bits == 8 else f"math={next(iter(maths)).value!r}"
-        return no(f"does not multiply in {desc.precision}", mend)
+        reason = f"does not multiply in {desc.precision}"
+        other = next((math for math in desc.maths if math in maths), None)
+        return no(reason, change=Change({"math": other})) if other else no(reason, *cast(desc))
     if len(desc.gemm.batch) > BATCH_RANK:
-        return no(f"{len(desc.gemm.batch)} batch axes that do not merge; kernels walk {BATCH_RANK}", _merging(desc))
+        reason = f"{len(desc.gemm.batch)} batch axes that do not merge; kernels walk {BATCH_RANK}"
+        return no(reason, *relaid(desc, lambda moved: len(moved.gemm.batch) <= BATCH_RANK))
     return OK
 
 
-def _merging(desc: Any) -> str:
-    """What makes the batch merge into as many axes as kernels walk: the fewest operands put into C order, or else written out
-    in full, since one that is broadcast along some axes and not along those between them merges none."""
+def cast(desc: Any) -> tuple[str, Change | None]:
+    """What makes fp8 operands ones that every variant multiplies; nothing for other operands, and for scaled ones."""
+    if desc.a_element.bits != 8 or desc.gemm.scales:
+        return "", None
+    fresh = {f"{name}_{what}": None for name in ("a", "b") for what in ("strides", "align")}
+    return "a cast to f16", Change({"a_element": ElementKind.F16, "b_element": ElementKind.F16, "math": None, **fresh})
+
+
+def relaid(desc: Any, serves: Callable[[Any], bool]) -> tuple[str, Change | None]:
+    """What makes `serves` true of the problem: the fewest operands put into C order, or else written out in full, since one
+    that is broadcast along some axes and not along those between them merges none. Nothing where that does not help."""
     for change in (_in_order, _in_full):
         for names in _subsets(desc):
             fields: dict[str, Any] = {}
             for name in names:
                 fields |= change(desc, name)
             moved = replace(desc, **fields)
-            if len(moved.gemm.batch) <= BATCH_RANK:
-                return " and ".join(_said(name, desc, moved) for name in names)
-    raise AssertionError("operands that are all in full and in C order have one batch axis")
+            if serves(moved):
+                return " and ".join(_said(name, desc, moved) for name in names), Change(fields)
+    return "", None
 
 
 def _subsets(desc: Any) -> Iterator[tuple[str, ...]]:
@@ -89,10 +99,10 @@ def countable(gemm: Gemm, bits: int) -> Feasibility:
     """Whether indices of `bits` bits count every extent."""
     for name, extent in (("M", gemm.m), ("N", gemm.n), ("K", gemm.k), ("the batch", gemm.batches)):
         if extent >= extent_limit(bits):
-            return no(f"{name} is {extent}, and the kernel's indices count to 2**{bits} - {_STEP}", f"split {name}")
+            return no(f"{name} is {extent}, and the kernel's indices count to 2**{bits} - {_STEP}")
     return OK
 
 
 def launchable(ctas: int) -> Feasibility:
     """Whether a one-dimensional grid holds so many CTAs."""
-    return OK if ctas <= _GRID else no(f"{ctas} CTAs, and a launch has at most {_GRID}", "split the batch")
+    return OK if ctas <= _GRID else no(f"{ctas} CTAs, and a launch has at most {_GRID}")

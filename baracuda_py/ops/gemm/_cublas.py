@@ -5,16 +5,24 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ...runtime import cublas
 from ...runtime.steps import Call, Scratch, Step
+from ...runtime.toolchain import install_hint
 from ...types import Activation, ArchSku, BackendKind, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
+from ._checks import cast, fixed, relaid
 from ._guarantee import ROUNDED, TRUNCATED, guarantee_of
-from ._problem import Gemm, Matrix
+from ._problem import ADDENDS, Gemm, Matrix
 
 __all__ = ["Cublas", "Side", "blas_gemm", "side_of"]
 
-_EXTRAS = "pip install 'baracuda-py[full12]' (or [full13] for a CUDA 13 driver)"
+_PLAIN = Change(
+    {
+        "activation": Activation.IDENTITY,
+        "beta": 1.0,
+        **{f"{n}_{what}": None for n in ADDENDS for what in ("shape", "element", "strides")},
+    }
+)
 _LARGEST = 2**31 - 1  # extents and leading dimensions are ints
 _HALVES = (ElementKind.F16, ElementKind.BF16)
 _COMPUTE = {MathPrecision.TF32: cublas.COMPUTE_32F_TF32, MathPrecision.F64: cublas.COMPUTE_64F}
@@ -82,34 +90,32 @@ class Cublas(Candidate[Any]):
     backend = BackendKind.CUBLAS
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
-        if desc.variant is not None:
-            return no(f"{desc.op} is variant {desc.variant!r} by name", "use matmul")
-        if device.is_host:
-            return no("needs a GPU", 'device="sm_90a" to select and compile without one')
+        if not (named := fixed(desc, self.variant)):
+            return named
         if "cublas" not in device.libraries:
-            return no("cuBLAS is not installed, or the device was only named", _EXTRAS)
+            beside = Change(device=device.with_libraries(device.libraries | {"cublas"}))
+            return no("cuBLAS is not installed, or the device was only named", install_hint("full"), beside)
         gemm = desc.gemm
         if gemm.a.element.bits == 8:
-            return no("cublasGemmEx does not multiply fp8, and cublasLt is not bound", 'backend="bespoke"')
+            return no("cublasGemmEx does not multiply fp8, and cublasLt is not bound", *cast(desc))
         if gemm.addends or desc.activation is not Activation.IDENTITY:
-            return no("cuBLAS fuses no epilogue", "leave out c, bias, residual and activation")
+            return no("cuBLAS fuses no epilogue", "leave out c, bias, residual and activation", _PLAIN)
         wanted = gemm.out.element
         if wanted is not gemm.a.element and not (gemm.a.element in _HALVES and wanted is ElementKind.F32):
-            return no(f"cuBLAS writes no product of {gemm.a.element} as {wanted}", f"out_dtype={str(gemm.a.element)!r}")
+            own = gemm.a.element
+            change = Change({"out_element": own, "out_align": None})
+            return no(f"cuBLAS writes no product of {own} as {wanted}", f"out_dtype={str(own)!r}", change)
         if gemm.k < 1:
-            return no("K is 0", "K of 1 or more")
-        if any(x.align % x.itemsize for x in (gemm.a, gemm.b, gemm.out)):
-            return no("an operand starts between two of its elements", "align it to its element")
+            return no("K is 0")
         if len(gemm.batch) > 1:
-            return no(
-                f"its batch {gemm.batch} is more than one axis apart",
-                "contiguous operands, none broadcast along a part of the batch",
-            )
+            reason = f"its batch {gemm.batch} is more than one axis apart"
+            return no(reason, *relaid(desc, lambda moved: len(moved.gemm.batch) <= 1))
         call = blas_gemm(gemm, cublas.COMPUTE_32F, 0)
         if call is None:
-            return no("a matrix is contiguous along neither rows nor columns", "make it contiguous along one")
+            reason = "a matrix is contiguous along neither rows nor columns"
+            return no(reason, *relaid(desc, lambda moved: blas_gemm(moved.gemm, cublas.COMPUTE_32F, 0) is not None))
         if max(call.m, call.n, call.k, call.lda, call.ldb, call.ldc, call.matrices) > _LARGEST:
-            return no("an extent or pitch is 2**31 or more", f"at most {_LARGEST}")
+            return no("an extent or pitch is 2**31 or more")
         return OK
 
     def cost(self, desc: Any, device: DeviceSpec, config: Any) -> Cost:

@@ -1,20 +1,23 @@
-"""Copies of operands in lines that TMA can take, in scratch: how they lie, and the launch (kernels/gemm/pad.cu)."""
+"""Copies of operands in lines that TMA can take, on multiples of 16 bytes, in scratch: which, how they lie, and the launch
+(kernels/gemm/pad.cu)."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from ...plan.descriptor import Layout
 from ...runtime.steps import Kernel, Launch, Ptr, Scratch, Struct
 from ...tensor.axes import merge_axes, span
-from .._launch import THREADS, divisor, index_scalar, index_type, pack_dims
+from .._launch import THREADS, WORD, divisor, index_scalar, index_type, pack_dims
+from ._tma import either_major, scales_map, taken
 
-__all__ = ["WORD", "Duplicate", "copy_steps", "places"]
+__all__ = ["WORD", "Duplicate", "copy_steps", "duplicates", "padded", "places", "relaid"]
 
-WORD = 16  # bytes that TMA wants lines on multiples of
 LINE = 128  # bytes of a cache line, on which long lines lie
 UNROLL = 4  # words a thread
 WARP_BITS = 5
@@ -157,6 +160,40 @@ class Duplicate:
     @property
     def _index(self) -> str:
         return index_type(self.lines * self._parts)
+
+
+@lru_cache(maxsize=256)
+def duplicates(desc: Any) -> tuple[Duplicate, ...]:
+    """The operands that wgmma cannot take as they lie."""
+    gemm = desc.gemm
+    lines = ((gemm.a, gemm.m), (gemm.b.mT, gemm.n))
+    names = sorted(x.operand for x, mn in lines if taken(x, mn, gemm.k) is None)
+    if gemm.blocked and scales_map(gemm, 1) is None:
+        names.append("scale_a")
+    return tuple(_duplicate(name, desc.layout(name)) for name in names)
+
+
+def _duplicate(name: str, source: Layout) -> Duplicate:
+    if not source.shape:  # one scale
+        source = source._replace(shape=(1,), strides=(1,))
+    rank = len(source.shape)
+    along = rank - 1 if name == "a" or rank == 1 else rank - 2  # K; of scales M
+    return Duplicate.of(name, source, None if either_major(source.element) else along)
+
+
+@lru_cache(maxsize=256)
+def padded(desc: Any) -> Any:
+    """The problem of the copies."""
+    return replace(desc, **relaid(desc, duplicates(desc)))
+
+
+def relaid(desc: Any, copies: tuple[Duplicate, ...]) -> dict[str, Any]:
+    """The fields of a problem whose operands lie as their copies do."""
+    changed: dict[str, Any] = {}
+    for x in copies:
+        rank = len(desc.layout(x.operand).shape)
+        changed |= {f"{x.operand}_strides": x.strides[:rank], f"{x.operand}_align": WORD}
+    return changed
 
 
 def places(copies: tuple[Duplicate, ...]) -> dict[str, Scratch]:

@@ -31,13 +31,15 @@ def paired(gemm: Gemm) -> bool:
     return all(x.col == 1 and x.aligned(2 * x.itemsize, along=1) for x in (gemm.out, *gemm.addends.values()))
 
 
-def epilogue_type(gemm: Gemm, activation: Activation, *, out: ElementKind | None = None) -> str:
-    """The C++ type Epilogue<Out, C, Bias, Residual, ACTIVATION, PAIRED, Acc>, with scales of lines Scaled<that, A, B>."""
-    kinds = [gemm.addends[name].element.cuda if name in gemm.addends else "Absent" for name in ADDENDS]
+def epilogue_type(gemm: Gemm, activation: Activation) -> str:
+    """The C++ type Epilogue<Out, C, Bias, Residual, ACTIVATION, PAIRED, Acc>, with scales of lines Scaled<that, A, B>.
+
+    OperandTypeError where an operand's elements are stored in a type whose numbers they are not: every variant asks here.
+    """
+    kinds = [gemm.addends[name].element.number if name in gemm.addends else "Absent" for name in ADDENDS]
     pairs = "true" if paired(gemm) else "false"
-    to = (out or gemm.out.element).cuda
-    types = ", ".join((to, *kinds))
-    plain = f"Epilogue<{types}, {activation.name}, {pairs}, {accumulator(gemm).cuda}>"
+    types = ", ".join((gemm.out.element.number, *kinds))
+    plain = f"Epilogue<{types}, {activation.name}, {pairs}, {accumulator(gemm).number}>"
     return f"Scaled<{plain}, {', '.join(_kind(gemm, name) for name in SCALES)}>" if _by_lines(gemm) else plain
 
 

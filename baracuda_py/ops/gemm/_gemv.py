@@ -173,13 +173,11 @@ class Gemv(Candidate[Any]):
             return admissible
         gemm = _oriented(desc)
         if gemm.m > TOKENS[-1]:
-            return no(
-                f"a result of {desc.gemm.m} x {desc.gemm.n} has no side of {TOKENS[-1]} or less", "variant='simt'"
-            )
+            return no(f"a result of {desc.gemm.m} x {desc.gemm.n} has no side of {TOKENS[-1]} or less")
         if 0 in (gemm.m, gemm.n, gemm.batches):
             return no("the result is empty")
         if gemm.batches > _MOST_MATRICES:
-            return no(f"{gemm.batches} matrices, and a launch has room for {_MOST_MATRICES}", "variant='simt'")
+            return no(f"{gemm.batches} matrices, and a launch has room for {_MOST_MATRICES}")
         if not (counted := countable(gemm, 31)):
             return counted
         return launchable(max(shape.groups(gemm.n) for shape in _shapes(gemm, device)))
@@ -227,7 +225,7 @@ class Gemv(Candidate[Any]):
         widest = config.vector if config.along_k else config.unroll
         wide = widest if vector_width(gemm.a, gemm.m, gemm.k, 1, widest) == widest else 1
         name = "gemv_rows" if config.along_k else "gemv_strips"
-        types = f"{gemm.b.element.cuda}, {accumulator(gemm).cuda}"
+        types = f"{gemm.b.element.number}, {accumulator(gemm).number}"
         shape: tuple[int, ...] = (config.team, config.unroll, config.warps)
         if config.along_k:
             shape = (config.cols, config.unroll, config.warps, config.team)

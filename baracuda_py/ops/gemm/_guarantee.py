@@ -4,22 +4,38 @@ Sums of products follow N. J. Higham, *Accuracy and Stability of Numerical Algor
 order in the unit roundoff). Tensor cores align the products and the accumulator to the largest exponent and truncate
 (M. Fasi, N. J. Higham, M. Mikaitis and S. Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ CS 7:e330, 2021):
 twice the unit roundoff for every addend. No smaller multiple of K follows, though an instruction adds a block of products
-at once: next to a large accumulator each product of the block may be cut at the accumulator's last bit. Beyond K of a few
-thousand the bound is therefore wider than a product; that none is missing shows in sums of integers, which are exact.
+at once: next to a large accumulator each product of the block may be cut at the accumulator's last bit.
+
+Beyond K of a few thousand that bound is wider than a product. The probable bound beside it is not: it takes partial sums for as
+large as they are on their way (running error analysis, Higham, section 3.3), and of the products that an instruction cuts only
+so many as are left where errors have both signs, or those of like signs. Sums of a part of K, and operands rounded to TF32, err
+independently of one another: for those it takes several times the root of the sum of squares. With random operands, in a
+simulation of the tensor cores, it is 10 to 250 times the error's root mean square and 3 times the largest error or more, and
+less than one product up to K = 32768 (fp8_fast: 2048); sums of integers, which are exact, show the rest.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
+from ...types import Activation, Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
 
 __all__ = ["ROUNDED", "TRUNCATED", "guarantee_of", "narrow_additions"]
 
 ROUNDED, TRUNCATED = 1.0, 2.0  # units roundoff that one addition may cost
 _EPILOGUE = 16.0  # alpha, beta c, bias, the activation and the residual, each a few units
+# What the GELU of a 16-bit result is off, in f32's units roundoff of |x| Phi(-|x|): kernels/include/math.cuh's upper_tail fits
+# Phi to 5.86e-5 for bf16 and 9.8e-6 for f16.
+_GELU_TAIL = {ElementKind.BF16: 1100.0, ElementKind.F16: 180.0}
 _SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
+_PROBABLE = "Higham 2002, section 3.3, with partial sums as large as they are; for operands without a pattern"
 _TF32_TRUNCATION = 2.0**-10  # relative, for an f32 whose last 13 bits a tensor core ignores
+_EIGHTS = (MathPrecision.FP8, MathPrecision.FP8_FAST)
+# The share of an instruction's truncations that counts where they have both signs: 1 of 8, of fp8 2 of 33.
+_LEFT, _LEFT_OF_EIGHTS = 1 / 8, 2 / 33
+# Multiples of the root of the sum of squares: of what one addition costs, of products of rounded operands, and of fp8's sums of
+# one instruction or one slab.
+_ROOT, _ROOT_OF_TF32, _ROOT_OF_EIGHTS = 1 / 4, 1.5, 2.0**-9
 
 
 def narrow_additions(k: int, promoted: int) -> float:
@@ -40,15 +56,22 @@ def guarantee_of(
     `batch_invariant`: that neither tile nor split depends on M or the batch.
     """
     accumulator = ElementKind.F64 if math is MathPrecision.F64 else ElementKind.F32
-    out = desc.layout("out").element
-    coefficient = each * additions + splits + 1
-    if math is MathPrecision.TF32:
-        coefficient += 2 * _TF32_TRUNCATION / accumulator.unit_roundoff
-    terms = (
-        Term(coefficient, accumulator, "abs_matmul"),
-        Term(_EPILOGUE, accumulator, "abs_epilogue"),
-        Term(1.0, out, "abs_result"),
-        Term(1.0, out, "smallest_normal"),
-    )
-    bound = Componentwise(terms, _SOURCE)
-    return PrecisionGuarantee(math, accumulator, True, True, batch_invariant, False, bound)
+    out, unit = desc.layout("out").element, accumulator.unit_roundoff
+    rounding = 2 * _TF32_TRUNCATION / unit if math is MathPrecision.TF32 else 0.0  # of the operands
+    last = splits + 1
+    rest = [Term(_EPILOGUE, accumulator, "abs_epilogue")]
+    if desc.activation is Activation.GELU and out in _GELU_TAIL:
+        rest.append(Term(_GELU_TAIL[out], accumulator, "gelu_tail"))
+    rest += [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
+    outside = "beyond_tf32" if math is MathPrecision.TF32 else ""
+    worst = Term(each * additions + last + rounding, accumulator, "abs_matmul")
+    bound = Componentwise((worst, *rest), _SOURCE, outside)
+
+    left = (_LEFT_OF_EIGHTS if math in _EIGHTS else _LEFT) if each == TRUNCATED else 1.0
+    sums = each * additions * left + last
+    root = _ROOT * sums + _ROOT_OF_TF32 * rounding + (_ROOT_OF_EIGHTS / unit if math in _EIGHTS else 0.0)
+    seen = [Term(sums + rounding, accumulator, "partial_sums"), Term(root, accumulator, "root_products")]
+    if each == TRUNCATED:
+        seen.append(Term(each * additions / max(1, desc.a_shape[-1]), accumulator, "like_signs"))
+    probable = Componentwise((*seen, *rest), _PROBABLE, outside)
+    return PrecisionGuarantee(math, accumulator, True, True, batch_invariant, False, bound, probable)

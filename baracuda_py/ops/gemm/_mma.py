@@ -173,7 +173,7 @@ class _Mma(Candidate[Any]):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (admissible := admitted(desc, self.variant, SERVED) and countable(desc.gemm, 31)):
             return admissible
-        return launchable(min(tiles_of(desc.gemm, c) for c in self._menu(desc, device)))
+        return launchable(min((tiles_of(desc.gemm, c) for c in self._menu(desc, device)), default=0))
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[TileConfig]:
         return [c for c in self._menu(desc, device) if launchable(tiles_of(desc.gemm, c))]
@@ -237,7 +237,7 @@ def _cost(gemm: Gemm, device: DeviceSpec, config: TileConfig, ways: tuple[Side, 
 
 def _types(gemm: Gemm, epilogue: str, config: TileConfig) -> str:
     k = config.k_bytes // gemm.a.itemsize
-    return f"{gemm.a.element.cuda}, {epilogue}, {config.m}, {config.n}, {k}, {config.warp_m}, {config.warp_n}"
+    return f"{gemm.a.element.number}, {epilogue}, {config.m}, {config.n}, {k}, {config.warp_m}, {config.warp_n}"
 
 
 def _problem(gemm: Gemm, epilogue: Arg, config: TileConfig, device: DeviceSpec) -> tuple[Arg, ...]:

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from ...plan.candidate import Candidate, Cost, Feasibility, no
-from ...plan.descriptor import Layout
 from ...runtime.steps import Ptr, Step, Struct, TensorMap
 from ...types import DeviceSpec, PrecisionGuarantee
 from .._launch import overlapped_overhead
-from ._checks import fixed
-from ._duplicate import WORD, Duplicate, copy_steps, places
-from ._tma import either_major, scales_map, taken
+from ._checks import fixed, launchable
+from ._duplicate import copy_steps, duplicates, padded, places
 from ._wgmma import Wgmma
 from ._wgmma_launch import launches
 from ._wgmma_tile import Tile
@@ -40,35 +37,6 @@ class Padding:
         return f"{self.tile} copies {'+'.join(self.copied)}"
 
 
-@lru_cache(maxsize=256)
-def duplicates(desc: Any) -> tuple[Duplicate, ...]:
-    """The operands that wgmma cannot take as they lie."""
-    gemm = desc.gemm
-    lines = ((gemm.a, gemm.m), (gemm.b.mT, gemm.n))
-    names = sorted(x.operand for x, mn in lines if taken(x, mn, gemm.k) is None)
-    if gemm.blocked and scales_map(gemm, 1) is None:
-        names.append("scale_a")
-    return tuple(_duplicate(name, desc.layout(name)) for name in names)
-
-
-def _duplicate(name: str, source: Layout) -> Duplicate:
-    if not source.shape:  # one scale
-        source = source._replace(shape=(1,), strides=(1,))
-    rank = len(source.shape)
-    along = rank - 1 if name == "a" or rank == 1 else rank - 2  # K; of scales M
-    return Duplicate.of(name, source, None if either_major(source.element) else along)
-
-
-@lru_cache(maxsize=256)
-def padded(desc: Any) -> Any:
-    """The problem of the copies."""
-    changed: dict[str, Any] = {}
-    for x in duplicates(desc):
-        rank = len(desc.layout(x.operand).shape)
-        changed |= {f"{x.operand}_strides": x.strides[:rank], f"{x.operand}_align": WORD}
-    return replace(desc, **changed)
-
-
 class WgmmaPadded(Candidate[Any]):
     variant = "wgmma_padded"
     _product = Wgmma()
@@ -79,8 +47,8 @@ class WgmmaPadded(Candidate[Any]):
         if not (admissible := self._product.supports(padded(desc), device)):
             return admissible
         if not duplicates(desc):
-            return no("no operand needs a copy: all are taken as they lie", f'variant="{self._product.variant}"')
-        return admissible
+            return no("no operand needs a copy: all are taken as they lie")
+        return launchable(sum(x.ctas for x in duplicates(desc)))
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterator[Padding]:
         copied = tuple(map(str, duplicates(desc)))

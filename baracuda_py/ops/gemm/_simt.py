@@ -174,7 +174,7 @@ class Simt(Candidate[Any]):
         loads = [_way(config, acc, matrix, rows, cols, k_axis) for matrix, rows, cols, k_axis in ways]
         shape = (config.bm, config.bn, config.bk, config.tm, config.tn, config.stages, config.ctas)
         flags = (f"{str(along_k).lower()}, {wide}" for along_k, wide in loads)
-        types = f"{gemm.a.element.cuda}, {acc.cuda}"
+        types = f"{gemm.a.element.number}, {acc.number}"
         entry = f"simt<{types}, {', '.join(map(str, (*shape, *flags)))}, {epilogue}>"
         extents = (gemm.m, gemm.n, gemm.k, *config.count(gemm), config.splits, config.k_split(gemm.k))
         first = Launch(

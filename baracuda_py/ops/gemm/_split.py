@@ -64,7 +64,7 @@ def reduce_step(desc: Any, gemm: Gemm, splits: int) -> Launch:
         vector //= 2
     vectors = slab_of(gemm) // vector
     index = index_type(vectors)
-    entry = f"reduce<{acc.cuda}, {vector}, {THREADS}, {index}, {epilogue_type(gemm, desc.activation)}>"
+    entry = f"reduce<{acc.number}, {vector}, {THREADS}, {index}, {epilogue_type(gemm, desc.activation)}>"
     return Launch(
         Kernel("gemm/reduce.cu", entry), grid_of(vectors, THREADS), (THREADS, 1, 1),
         (scratch_of(gemm, splits), epilogue_args(gemm), batch_struct(gemm), index_scalar(vectors, index), np.uint32(splits),

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ...runtime.steps import Step
 from ...types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
-from ._checks import admitted, countable, extent_limit
+from ._checks import admitted, countable, extent_limit, launchable
+from ._duplicate import WORD, duplicates, relaid
 from ._guarantee import TRUNCATED, guarantee_of, narrow_additions
 from ._problem import Gemm
 from ._scales import BLOCK
@@ -29,6 +30,25 @@ def takes_any_m(gemm: Gemm) -> bool:
     return 0 < gemm.k < extent_limit(INDEX_BITS)
 
 
+def _copied(desc: Any, name: str) -> tuple[str, Change]:
+    """How an operand that is not taken has to lie, in words and in fields: as wgmma_padded copies it."""
+    copy = next(x for x in duplicates(desc) if x.operand == name)
+    fields, x = relaid(desc, (copy,)), copy.source
+    unit = WORD // copy.itemsize
+    across = [s for axis, s in enumerate(x.strides) if axis != copy.inner and x.shape[axis] > 1]
+    if x.strides[copy.inner] != 1 or copy.turned or min(across, default=0) < 0 or not all(across[-1:]):
+        axes = {"a": "MK", "b": "KN"}.get(name, ("M", "the blocks of K"))
+        inner = axes[copy.inner - len(x.shape)] if len(x.shape) > 1 else "K"
+        padded = (
+            "" if copy.pitch == copy.length * copy.itemsize else f", in lines of {copy.pitch // copy.itemsize} elements"
+        )
+        return f"contiguize {name} with {inner} innermost{padded}", Change(fields)
+    said = [f"pad {name}'s leading dimension to a multiple of {unit} elements"] if any(s % unit for s in across) else []
+    if x.align < WORD:
+        said.append(f"{name} on a multiple of {WORD} bytes")
+    return " and ".join(said), Change(fields)
+
+
 class Wgmma(Candidate[Any]):
     variant = "wgmma"
 
@@ -37,7 +57,8 @@ class Wgmma(Candidate[Any]):
         if not (admissible := admitted(desc, self.variant, MATHS)):
             return admissible
         if device.tier is not ArchSku.SM90A:
-            return no("warpgroup instructions exist on sm_90a only", 'device="sm_90a"')
+            hopper = Change(device=DeviceSpec.named("sm_90a"))
+            return no("warpgroup instructions exist on sm_90a only", 'device="sm_90a"', hopper)
         if gemm.k == 0:
             return no("there is nothing to multiply (K = 0)")
         if not (counted := countable(gemm, INDEX_BITS)):
@@ -46,22 +67,19 @@ class Wgmma(Candidate[Any]):
             if taken(x, mn, k) is not None:
                 continue
             if view_of(x, mn, k) is not None:
-                return no(
-                    f"{x.operand} is not contiguous along K, and only 16-bit elements are multiplied from other layouts",
-                    f"contiguize {x.operand} with K innermost",
-                )
+                reason = "is not contiguous along K, and only 16-bit elements are multiplied from other layouts"
+                return no(f"{x.operand} {reason}", *_copied(desc, x.operand))
             return no(
                 f"{x.operand}'s rows or columns do not lie on multiples of 16 bytes with unit steps along them "
                 f"(steps {x.row}, {x.col}, alignment {x.align})",
-                f"pad {x.operand}'s leading dimension to a multiple of {16 // x.itemsize} elements",
+                *_copied(desc, x.operand),
             )
         if gemm.blocked and any(x.operand != name[-1] for name, x in (("scale_a", gemm.a), ("scale_b", gemm.b))):
-            return no("the scales of 128 x 128 blocks go with the result's columns", "a row-major out")
+            change = Change({"out_strides": None})
+            return no("the scales of 128 x 128 blocks go with the result's columns", "a row-major out", change)
         if gemm.blocked and scales_map(gemm, 1) is None:
-            return no(
-                "scale_a's rows do not lie side by side, in lines on multiples of 16 bytes",
-                "a scale_a with M innermost, aligned to 16 bytes and in lines of a multiple of 4",
-            )
+            reason = "scale_a's rows do not lie side by side, in lines on multiples of 16 bytes"
+            return no(reason, *_copied(desc, "scale_a"))
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterator[Tile]:
@@ -85,7 +103,7 @@ class Wgmma(Candidate[Any]):
                 slabs_of(gemm) < 4 * tile.split or tiles_of(gemm, tile) > clusters_at_once(device, tile)
             ):
                 continue
-            if ring_of(gemm, tile)[0] < LEAST_STAGES:
+            if ring_of(gemm, tile)[0] < LEAST_STAGES or not launchable(tiles_of(gemm, tile) * tile.cluster):
                 continue
             yield tile
             if tail := tail_of(gemm, tile, device):

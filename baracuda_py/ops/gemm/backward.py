@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...plan.resolve import device_for
 from ...plan.validate import common_device
-from ...runtime.device import spec_of
-from ...runtime.driver import require_gpu
+from ...runtime.streams import current_stream, stream_pointer
 from ...tensor import GpuBuffer, Tensor, intake
 from ...tensor.axes import merge_axes
 from ...types import ElementKind, InvalidProblemError, OperandTypeError, PlanPreference, UnsupportedError
@@ -52,8 +52,8 @@ def matmul_backward(
     given = {"grad": grad, "a": a, "b": b}
     tensors = {name: intake(x, what=f"{OP}: {name}") for name, x in given.items()}
     desc = _check(a, b, tensors, out_dtype)
-    common_device(desc, list(tensors.items()), spec_of(device))
-    views = {name: _native(name, x, tensors[name]) for name, x in given.items()}
+    common_device(desc, list(tensors.items()), device_for(device, given.values()))
+    views = {name: _native(name, x, tensors[name], stream) for name, x in given.items()}
     if len(tensors["a"].shape) == 1:
         views["a"] = views["a"][None]
     if len(tensors["b"].shape) == 1:
@@ -89,20 +89,16 @@ def _check(a: Any, b: Any, tensors: Mapping[str, Tensor], out_dtype: Any) -> Mat
     return desc
 
 
-def _native(name: str, x: Any, tensor: Tensor) -> Any:
+def _native(name: str, x: Any, tensor: Tensor, stream: Any) -> Any:
     """`x` as an array that views of itself can be taken of: NumPy's, CuPy's and torch's are, JAX's views are copies."""
     if isinstance(x, GpuBuffer):
-        if not x.plain:
-            raise UnsupportedError(
-                f"{OP}: {name} is a strided view of a GpuBuffer", "pass a view of the CuPy array in it"
-            )
         return x.array
     if hasattr(x, "swapaxes") and tensor.framework != "jax":
         return x
     if tensor.on_host:
-        return np.from_dlpack(x)
-    cupy = require_gpu(OP)
-    return cupy.from_dlpack(x) if hasattr(x, "__dlpack__") else cupy.asarray(x)
+        return tensor.array()
+    handle = current_stream() if stream is None else stream_pointer(stream)
+    return intake(x, what=f"{OP}: {name}", stream=handle).array()
 
 
 class _Matrices:

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from ... import functional, samples
-from ...plan.descriptor import Descriptor, Layout, Operand, resolved_align, resolved_strides
+from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides, scalar
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import gemm as oracle
 from ...tensor import intake
+from ...tensor.axes import broadcast_shapes
 from ...types import (
     Activation,
     ElementKind,
@@ -127,17 +126,15 @@ class MatmulDescriptor(Descriptor):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
+        self._names_op(("matmul", *NAMED), "name")
         self._ints(
             *(f"{n}_shape" for n in ("a", "b", *OPTIONAL)), *(f"{n}_strides" for n in ("a", "b", *OPTIONAL, "out"))
         )
-        elements = (f"{n}_element" for n in ("a", "b", *OPTIONAL, "out"))
-        self._kind(*(e for e in elements if getattr(self, e) is not None))
-        object.__setattr__(self, "activation", _member(Activation, self.activation, f"{self.op}: activation"))
-        if self.math is not None:
-            object.__setattr__(self, "math", _member(MathPrecision, self.math, f"{self.op}: math"))
-        for value in self.values:
-            number = _scalar(self.op, value, getattr(self, value))
-            object.__setattr__(self, value, np.nan if number != number else number)  # one NaN equals itself
+        self._kind(*(f"{n}_element" for n in ("a", "b", *OPTIONAL, "out")))
+        self._int(*(f"{n}_align" for n in ("a", "b", *OPTIONAL, "out")))
+        self._member(Activation, "activation")
+        self._member(MathPrecision, "math")
+        self._scalar(*self.values)
 
     @classmethod
     def of(
@@ -150,6 +147,9 @@ class MatmulDescriptor(Descriptor):
         given = {"a": a, "b": b, "c": c, "bias": bias, "residual": residual, "scale_a": scale_a, "scale_b": scale_b}
         given["out"] = out
         fields: dict[str, Any] = {}
+        for key in ("a", "b"):
+            if given[key] is None:
+                raise InvalidProblemError(f"{name}: operand {key!r} is missing", f"pass {key}=...")
         for key, x in given.items():
             if x is not None:
                 t = intake(x, what=f"{name}: {key}")
@@ -194,7 +194,7 @@ class MatmulDescriptor(Descriptor):
                 f"{b[-2 if len(b) > 1 else 0]} rows", "make them equal, or transpose one",
             )  # fmt: skip
         try:
-            batch = np.broadcast_shapes(a[:-2], b[:-2])
+            batch = broadcast_shapes(a[:-2], b[:-2])
         except ValueError:
             raise InvalidProblemError(
                 f"{self.op}: the batch axes of a {a[:-2]} and b {b[:-2]} do not broadcast",
@@ -212,9 +212,7 @@ class MatmulDescriptor(Descriptor):
                 "give one stride an axis",
             )
         element = element or self._out_element
-        return Layout(
-            shape, resolved_strides(shape, strides, element), element, resolved_align(getattr(self, f"{name}_align"))
-        )
+        return Layout(shape, resolved_strides(shape, strides, element), element, self._align(name))
 
     @property
     def _out_element(self) -> ElementKind:
@@ -238,15 +236,13 @@ class MatmulDescriptor(Descriptor):
 
     # ---- validity -------------------------------------------------------------------------------------------------
 
-    def validate(self) -> None:
+    def check(self) -> None:
         if any(n < 0 for n in (*self.a_shape, *self.b_shape)):
             raise InvalidProblemError(
                 f"{self.op}: {self.a_shape} or {self.b_shape} has a negative extent", "give 0 or more"
             )
         self.check_elements()
         shape = self.shape
-        if self.name not in ("matmul", *NAMED):
-            raise InvalidProblemError(f"matmul: there is no name {self.name!r}", f"one of matmul, {', '.join(NAMED)}")
         for name in ("a", "b", "out"):
             self.layout(name)
         for name in ADDENDS:
@@ -268,7 +264,7 @@ class MatmulDescriptor(Descriptor):
         for name, kind in (("a", a), ("b", b)):
             if kind.is_integer or kind is ElementKind.BOOL:
                 raise OperandTypeError(
-                    f"{self.op}: {name} holds {kind}", "use matmul_int8 for integers, or cast to a float type"
+                    f"{self.op}: {name} holds {kind}: integers are not multiplied", "cast it to a float type"
                 )
             if named is not None and kind is not named.element:
                 mend = f"use {named.other}" if kind in HALVES else f"cast it to {named.element}, or use matmul"
@@ -294,7 +290,7 @@ class MatmulDescriptor(Descriptor):
             raise OperandTypeError(f"{self.op}: {a} is not multiplied in {self.math}", f"math={MATH[a][0].value!r}")
         for name in ADDENDS:
             kind = getattr(self, f"{name}_element")
-            if kind is not None and kind not in (*OUTPUTS[a], a):
+            if kind is not None and kind not in OUTPUTS[a]:
                 raise OperandTypeError(f"{self.op}: {name} holds {kind}", f"cast it to {self._out_element}")
 
     # ---- what kernels see -----------------------------------------------------------------------------------------
@@ -303,6 +299,11 @@ class MatmulDescriptor(Descriptor):
     def precision(self) -> MathPrecision:
         """How products are formed."""
         return self.math or MATH[self.a_element][0]
+
+    @property
+    def maths(self) -> tuple[MathPrecision, ...]:
+        """How products of these operands may be formed, the default first."""
+        return MATH[self.a_element]
 
     @property
     def variant(self) -> str | None:
@@ -344,7 +345,7 @@ class MatmulDescriptor(Descriptor):
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """alpha and beta of a call; InvalidProblemError for a beta with nothing to scale."""
-        scalars = {v: _scalar(self.op, v, given.get(v, getattr(self, v))) for v in self.values}
+        scalars = {v: scalar(given.get(v, getattr(self, v)), f"{self.op}: {v}") for v in self.values}
         _check_beta(self.op, scalars["beta"], self.c_shape is not None)
         return scalars
 
@@ -355,22 +356,6 @@ def _with_axis(layout: Layout, axis: int) -> Layout:
     shape.insert(axis, 1)
     strides.insert(axis, 1)
     return layout._replace(shape=tuple(shape), strides=tuple(strides))
-
-
-def _member(kind: Any, value: Any, what: str) -> Any:
-    if isinstance(value, kind):
-        return value
-    if isinstance(value, str) and value.lower() in {m.value for m in kind}:
-        return kind(value.lower())
-    shown = repr(value) if isinstance(value, str) else f"an object of type {type(value).__name__}"
-    raise InvalidProblemError(f"{what}={shown} is not known", f"one of {', '.join(m.value for m in kind)}")
-
-
-def _scalar(op: str, name: str, value: Any) -> float:
-    """A run-time value as a float. Arrays are refused: reading one that lies on the device would wait for it."""
-    if not isinstance(value, (float, int, np.floating, np.integer)):
-        raise OperandTypeError(f"{op}: {name} must be a number, got {type(value).__name__}", f"{name}=float(...)")
-    return float(value)
 
 
 def _check_beta(op: str, beta: float, has_c: bool) -> None:
@@ -412,6 +397,8 @@ class MatmulPlan(Plan[MatmulDescriptor]):
 
 
 def _function(op: str) -> Callable[..., Any]:
+    of_alpha, of_beta = f"{op}: alpha", f"{op}: beta"
+
     def function(
         a: Any,
         b: Any,
@@ -433,13 +420,13 @@ def _function(op: str) -> Callable[..., Any]:
         device: Any = None,
     ) -> Any:
         if activation is not None:
-            activation = _member(Activation, activation, f"{op}: activation")
-        values = {"alpha": _scalar(op, "alpha", alpha), "beta": _scalar(op, "beta", beta)}
+            activation = Activation.of(activation, f"{op}: activation")
+        values = {"alpha": scalar(alpha, of_alpha), "beta": scalar(beta, of_beta)}
         _check_beta(op, values["beta"], c is not None)
         operands = {"out": out, "a": a, "b": b}
         given = {"c": c, "bias": bias, "residual": residual, "scale_a": scale_a, "scale_b": scale_b}
         operands |= {n: x for n, x in given.items() if x is not None}
-        if math is None and pref is not None:
+        if math is None and isinstance(pref, PlanPreference):
             math = pref.math
 
         def describe() -> MatmulDescriptor:

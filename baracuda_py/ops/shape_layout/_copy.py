@@ -6,6 +6,7 @@ A descriptor gives a CopyProblem; the axes are collapsed first, and each candida
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,8 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement, no
-from ...runtime.steps import Copy, Copy2D, Kernel, Launch, Ptr, Step
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, exact_movement, no
+from ...runtime.steps import Copy, Copy2D, Kernel, Launch, Packed, Ptr, Step
 from ...tensor.axes import alignment_of, collapse
 from ...types import BackendKind, DeviceSpec, ElementKind, PrecisionGuarantee
 from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, pack_dims
@@ -22,7 +23,22 @@ from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, pack_
 __all__ = ["COPY_CANDIDATES", "CopyProblem", "HasCopy", "WholeDest"]
 
 CHUNK = 16
+SECTOR = 32  # bytes that memory and L2 exchange
 SHORT_RUN = 2048  # bytes
+MOST_SLOTS = 8  # a thread: more take registers that other warps need more
+LANES = 128  # thread instructions a clock of an SM
+CLOCKS_A_STORE = (
+    2  # of an SM, for each sector that a store goes to (seen on an H200 where ends were stored grain by grain)
+)
+LATENCY = 0.7e-6  # seconds of a load under load
+SHOWS = 0.1
+CHUNK_INSTRUCTIONS, END_INSTRUCTIONS = 36, 10  # a chunk of copy_runs; a grain of a run's end
+SLOT_INSTRUCTIONS, AXIS_INSTRUCTIONS, SECTOR_INSTRUCTIONS = (
+    11,
+    6,
+    8,
+)  # a slot of copy_slots; each axis but one; if by sectors
+LONGEST_SLOTTED = 1 << 16  # bytes of a run: its slots are counted in 32 bits
 
 
 @dataclass(frozen=True)
@@ -81,20 +97,61 @@ class CopyProblem:
 
     @cached_property
     def outer(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """The axes around the run, strides in bytes."""
+        """The axes around the run, strides in bytes: all of them, where no two units are contiguous on both sides."""
         shape, dest, source = self.collapsed
-        w = self.width
-        return shape[:-1], tuple(s * w for s in dest[:-1]), tuple(s * w for s in source[:-1])
+        w, end = self.width, -1 if self.run and shape else None
+        return shape[:end], tuple(s * w for s in dest[:end]), tuple(s * w for s in source[:end])
 
     @cached_property
     def nbytes(self) -> int:
         return self.element.nbytes(math.prod(self.shape))
 
     @cached_property
-    def grain(self) -> int:
-        """The power of two, at most 16, that divides the run and every address on both sides."""
+    def length(self) -> int:
+        """Bytes of a run, or of a unit where there are no runs."""
+        return self.run or self.width
+
+    @cached_property
+    def grains(self) -> tuple[int, int]:
+        """The powers of two, at most 16, that divide the address of every run in the destination and in the source."""
         _, dest, source = self.outer
-        return min(self.dest_align, self.source_align, *(alignment_of(abs(v)) for v in (self.run, *dest, *source)))
+        return (
+            min(self.dest_align, *map(alignment_of, dest), CHUNK),
+            min(self.source_align, *map(alignment_of, source), CHUNK),
+        )
+
+    @cached_property
+    def grain(self) -> int:
+        """The power of two, at most 16, that divides a run (or a unit) and every address on both sides."""
+        return min(*self.grains, alignment_of(self.length))
+
+    @cached_property
+    def traffic(self) -> float:
+        """Bytes that memory moves: whole sectors, and those of the destination that are written in part read as well."""
+        extents, dest, source = self.outer
+        runs, (dest_grain, source_grain) = math.prod(extents), self.grains
+        read = written = float(runs * self.length)
+        if any(_gaps(extents, source, self.length)):
+            read = runs * touched(self.length, source_grain) * SECTOR
+        if any(_gaps(extents, dest, self.length)):
+            written = runs * touched(self.length, dest_grain) * SECTOR
+            whole = max(self.length - SECTOR + dest_grain, 0) / SECTOR
+            read += written - runs * whole * SECTOR
+        return read + written
+
+
+def touched(length: int, grain: int) -> float:
+    """Sectors that a run touches, on average over the phases it may have."""
+    return (length + SECTOR - grain) / SECTOR
+
+
+def _gaps(extents: tuple[int, ...], strides: tuple[int, ...], run: int) -> tuple[int, ...]:
+    """What each axis steps beyond runs of `run` bytes that lie one behind the other."""
+    gaps, dense = [], run
+    for extent, stride in zip(reversed(extents), reversed(strides)):
+        gaps.append(stride - dense)
+        dense *= extent
+    return tuple(reversed(gaps))
 
 
 class HasCopy(Protocol):
@@ -110,12 +167,9 @@ class _CopyCandidate(Candidate[Any]):
     def supports(self, desc: HasCopy, device: DeviceSpec) -> Feasibility:
         copy = desc.copy()
         if getattr(desc, "dynamic_axis", None) is not None:
-            return no("takes its start from the host", "dynamic_axis=None")
+            return no("takes its start from the host", change=Change({"dynamic_axis": None}))
         if not copy.bytewise:
-            return no(
-                "the window cuts through bytes",
-                f"bounds on the last axis that are multiples of {copy.element.per_byte}",
-            )
+            return no("the window cuts through bytes")
         return self.fits(copy, desc)
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
@@ -129,18 +183,48 @@ class _CopyCandidate(Candidate[Any]):
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class _Work:
+    """What a kernel asks of the SMs: thread instructions, sectors stored to (a sector counts for each store that it takes), and
+    the bytes that a resident thread has under way."""
+
+    instructions: float
+    stores: float
+    in_flight: int
+    residents: int = 2048
+
+    def cost(self, copy: CopyProblem, device: DeviceSpec) -> Cost:
+        """The time of what takes longest; of the rest, which it mostly hides, a share shows."""
+        issue = device.rate("issue")
+        times = {
+            "bandwidth": copy.traffic / device.bandwidth,
+            "instruction issue": self.instructions / issue,
+            "sectors stored": self.stores * CLOCKS_A_STORE * LANES / issue,
+            "memory latency": copy.nbytes * LATENCY / (device.sms * self.in_flight * self.residents),
+        }
+        limit = max(times, key=lambda name: times[name])
+        seconds = times[limit] + SHOWS * (sum(times.values()) - times[limit])
+        if seconds < device.overhead:
+            limit = "launch latency"
+        return Cost(2 * copy.nbytes, 0, device.overhead + seconds, limit)
+
+
+def _in_order(copy: CopyProblem) -> tuple[str, Change]:
+    """What makes both sides of a copy lie in C order; a fresh `out` does."""
+    names = [name for name in (copy.dest, copy.source) if name != "out"]
+    return f"contiguous {' and '.join(names)}", Change({f"{name}_strides": None for name in names})
+
+
 class ContiguousChunk(_CopyCandidate):
     """One run on both sides: one device memcpy."""
 
     variant = "contiguous_chunk"
+    unaligned = True
     backend = BackendKind.MEMCPY
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         if copy.run != copy.nbytes:
-            return no(
-                f"contiguous runs are {copy.run or copy.width} of {copy.nbytes} bytes",
-                "make the trailing axes full and contiguous",
-            )
+            return no(f"contiguous runs are {copy.run or copy.width} of {copy.nbytes} bytes", *_in_order(copy))
         return OK
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
@@ -158,7 +242,7 @@ class WholeDest(ContiguousChunk):
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         if not desc.covers_dest:
-            return no("the window is not the whole destination", "ranges that span every axis")
+            return no("the window is not the whole destination")
         return super().fits(copy, desc)
 
 
@@ -166,17 +250,15 @@ class Pitched(_CopyCandidate):
     """Runs at one pitch on each side: a 2-D device memcpy."""
 
     variant = "pitched"
+    unaligned = True
     backend = BackendKind.MEMCPY
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         extents, dest, source = copy.outer
         if not copy.run or len(extents) != 1:
-            return no(
-                f"the window collapses to {len(copy.collapsed[0])} axes, not to rows of contiguous bytes",
-                "variant 'vectorised'",
-            )
+            return no(f"the window collapses to {len(copy.collapsed[0])} axes, not to rows of contiguous bytes")
         if dest[0] < copy.run or source[0] < copy.run:
-            return no("rows overlap, repeat or run backwards", "variant 'vectorised'")
+            return no("rows overlap, repeat or run backwards")
         return OK
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
@@ -204,13 +286,11 @@ class Vectorised(_CopyCandidate):
     """Runs of any length, pitch and phase: 16-byte stores aligned to the destination, ends peeled."""
 
     variant = "vectorised"
+    unaligned = True
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         if copy.run < min(CHUNK, copy.width * 2):
-            return no(
-                f"contiguous runs are only {copy.run or copy.width} bytes",
-                "unit stride along the last axis of both sides",
-            )
+            return no(f"contiguous runs are only {copy.run or copy.width} bytes", *_in_order(copy))
         return OK
 
     def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[RunConfig]:
@@ -220,10 +300,16 @@ class Vectorised(_CopyCandidate):
         ends = CHUNK // copy.grain if copy.run < SHORT_RUN else 1
         return [RunConfig(copy.grain, ends, unroll) for unroll in (1, 2, 4)]
 
-    def efficiency(self, copy: CopyProblem, config: Any) -> float:
-        used = copy.run / (_chunks_per_run(copy) * CHUNK)
-        order = {1: 0.98, 2: 0.96, 4: 0.94}[config.unroll]
-        return order * (1.0 if config.grain == CHUNK else 0.95) * (0.5 + 0.5 * used)
+    def cost(self, desc: HasCopy, device: DeviceSpec, config: RunConfig) -> Cost:
+        copy = desc.copy()
+        runs, per_run = math.prod(copy.outer[0]), _chunks_per_run(copy)
+        grains = CHUNK // config.grain
+        # A warp takes the way of the ends where one of its chunks does: two at either end of a run.
+        ends = 0.0 if grains == 1 else min(1.0, 4 * 32 / per_run) * grains * END_INSTRUCTIONS
+        stores = runs * (touched(copy.run, copy.grains[0]) + (grains if grains > 1 else 0))
+        instructions = runs * per_run * (CHUNK_INSTRUCTIONS + ends)
+        order = {1: 1.0, 2: 1.02, 4: 1.04}[config.unroll]  # registers cost more than overlapping loads gains
+        return _Work(instructions * order, stores, CHUNK).cost(copy, device)
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: RunConfig) -> tuple[Step, ...]:
         copy = desc.copy()
@@ -245,9 +331,96 @@ class Vectorised(_CopyCandidate):
 
 def _chunks_per_run(copy: CopyProblem) -> int:
     """Aligned 16-byte destination chunks that a run can touch: one more where its start may lie anywhere."""
-    aligned = min(copy.dest_align, *(alignment_of(abs(s)) for s in copy.outer[1]), CHUNK)
-    slack = 0 if aligned == CHUNK else CHUNK - min(copy.grain, aligned)
-    return -(-(copy.run + slack) // CHUNK)
+    return -(-(copy.run + CHUNK - copy.grains[0]) // CHUNK)
+
+
+@dataclass(frozen=True)
+class SlotConfig:
+    """Bytes a slot, slots a thread, and whether a run's slots begin with its first sector of the destination."""
+
+    width: int
+    unroll: int
+    sectors: bool
+
+    def __str__(self) -> str:
+        return f"w{self.width}u{self.unroll}{'s' if self.sectors else ''}"
+
+
+class ShortRuns(_CopyCandidate):
+    """Runs of any length, pitch and phase, slot by slot: the widest slots that divide everything, one a lane."""
+
+    variant = "short_runs"
+    unaligned = True
+
+    def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
+        if copy.run > LONGEST_SLOTTED:
+            return no(f"runs are {copy.run} bytes, and slots are for {LONGEST_SLOTTED} at most")
+        if copy.grain == CHUNK and copy.run >= SHORT_RUN:
+            return no(f"runs are {copy.run} bytes, all of them whole aligned chunks")
+        if not copy.run and copy.grain >= min(copy.width, CHUNK):
+            return no(f"contiguous runs are only {copy.width} bytes", *_in_order(copy))
+        return OK
+
+    def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[SlotConfig]:
+        width = desc.copy().grain
+        enough = min(CHUNK // width, MOST_SLOTS)  # to make 16 bytes
+        unrolls = [u for u in (enough, 2 * enough, enough // 2) if 0 < u <= MOST_SLOTS]
+        return [SlotConfig(width, unroll, sectors) for sectors in (False, True) for unroll in unrolls]
+
+    def cost(self, desc: HasCopy, device: DeviceSpec, config: SlotConfig) -> Cost:
+        copy = desc.copy()
+        axes, runs, per_run = len(copy.outer[0]), math.prod(copy.outer[0]), _slots_per_run(copy, config)
+        a_slot = (
+            SLOT_INSTRUCTIONS + AXIS_INSTRUCTIONS * max(axes - 1, 0) + (SECTOR_INSTRUCTIONS if config.sectors else 0)
+        )
+        stores = touched(copy.length, copy.grains[0])
+        if not config.sectors:  # where a warp's slots end within a sector, the next warp stores to it too
+            stores += per_run / 32 * (1 - copy.grains[0] / SECTOR)
+        return _Work(
+            runs * per_run * a_slot, runs * stores, config.width * config.unroll, _residents(config.unroll)
+        ).cost(copy, device)
+
+    def lower(self, desc: HasCopy, device: DeviceSpec, config: SlotConfig) -> tuple[Step, ...]:
+        copy = desc.copy()
+        extents, dest, source = copy.outer
+        length, width = copy.run or copy.width, config.width
+        per_run = _slots_per_run(copy, config)
+        slots = math.prod(extents) * per_run
+        gaps = [_gaps(extents, strides, per_run * width) for strides in (dest, source)]
+        index = index_type(max([slots, *map(abs, gaps[0] + gaps[1])]))
+        entry = f"copy_slots<{index}, {len(extents)}, {width}, {config.unroll}, {str(config.sectors).lower()}>"
+        args = (
+            Ptr(copy.dest), Ptr(copy.source), np.uint32(length), index_scalar(slots, index), divisor(per_run, index),
+            _pack_gaps(extents, gaps, index),
+        )  # fmt: skip
+        return (
+            Launch(
+                Kernel("shape_layout/copy.cu", entry), grid_of(slots, THREADS * config.unroll), (THREADS, 1, 1), args
+            ),
+        )
+
+
+def _residents(unroll: int) -> int:
+    """Threads on an SM, as registers allow that hold an address on both sides and a value for each of so many accesses."""
+    return min(2048, 65536 // (14 + 4 * unroll) // THREADS * THREADS)
+
+
+def _slots_per_run(copy: CopyProblem, config: SlotConfig) -> int:
+    """Slots of a run, or of the sectors that it can touch."""
+    length = copy.run or copy.width
+    return (
+        -(-(length + SECTOR - copy.grains[0]) // SECTOR) * SECTOR // config.width
+        if config.sectors
+        else length // config.width
+    )
+
+
+def _pack_gaps(extents: tuple[int, ...], gaps: list[tuple[int, ...]], index: str) -> Packed:
+    """Gaps<index, len(extents)> of kernels/shape_layout/copy.cu."""
+    kind, align = ("i", 4) if index == "u32" else ("q", 8)
+    parts = [divisor(e, index).data for e in extents or (1,)]
+    parts += [struct.pack(f"<{max(len(g), 1)}{kind}", *(g or (0,))) for g in gaps]
+    return Packed(b"".join(parts), align)
 
 
 class Elements(_CopyCandidate):
@@ -260,6 +433,15 @@ class Elements(_CopyCandidate):
 
     def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[int]:
         return (4, 1)
+
+    def cost(self, desc: HasCopy, device: DeviceSpec, config: int) -> Cost:
+        copy = desc.copy()
+        if not copy.run:
+            return super().cost(desc, device, config)
+        units, axes = math.prod(copy.collapsed[0]), len(copy.collapsed[0])
+        stores = math.prod(copy.outer[0]) * (touched(copy.run, copy.grains[0]) + copy.run / copy.width / 32)
+        instructions = units * (SLOT_INSTRUCTIONS + AXIS_INSTRUCTIONS * axes)
+        return _Work(instructions, stores, min(copy.width * config, CHUNK), _residents(config)).cost(copy, device)
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
         _, dest, source = copy.collapsed
@@ -339,12 +521,9 @@ class Transpose(_CopyCandidate):
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         planes = _planes(copy)
         if planes is None:
-            return no(
-                "the fastest axis is the same on both sides, or none has unit stride",
-                "variant 'vectorised' or 'elements'",
-            )
+            return no("the fastest axis is the same on both sides, or none has unit stride")
         if self.vector(copy, planes) < min(2 * copy.width, CHUNK):
-            return no("rows are not aligned to two elements", "pad the rows, or variant 'transpose_tile'")
+            return no("rows are not aligned to two elements")
         return OK
 
     def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[BlockConfig]:
@@ -375,12 +554,9 @@ class TransposeTile(_CopyCandidate):
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         if _planes(copy) is None:
-            return no(
-                "the fastest axis is the same on both sides, or none has unit stride",
-                "variant 'vectorised' or 'elements'",
-            )
+            return no("the fastest axis is the same on both sides, or none has unit stride")
         if copy.width > 8:
-            return no("a tile of 16-byte elements exceeds static shared memory", "variant 'transpose'")
+            return no("a tile of 16-byte elements exceeds static shared memory")
         return OK
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
@@ -416,11 +592,11 @@ class Nibble(_CopyCandidate):
     def supports(self, desc: HasCopy, device: DeviceSpec) -> Feasibility:
         copy = desc.copy()
         if copy.element not in (ElementKind.S4, ElementKind.U4):
-            return no(f"{copy.element} is not a 4-bit kind", "element s4 or u4")
+            return no(f"{copy.element} is not a 4-bit kind")
         if copy.shape and copy.shape[-1] > 1 and copy.dest_strides[-1] != 1:
-            return no("the destination's rows are not contiguous", "a destination packed along its last axis")
+            return no("the destination's rows are not contiguous")
         if any(s % 2 for s in copy.dest_strides[:-1]):
-            return no("destination rows do not start on bytes", "rows of an even number of nibbles")
+            return no("destination rows do not start on bytes")
         return OK
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
@@ -443,5 +619,5 @@ class Nibble(_CopyCandidate):
 
 
 COPY_CANDIDATES: tuple[Candidate[Any], ...] = (
-    ContiguousChunk(), Pitched(), Vectorised(), Transpose(), TransposeTile(), Elements(), Nibble(),
+    ContiguousChunk(), Pitched(), Vectorised(), ShortRuns(), Transpose(), TransposeTile(), Elements(), Nibble(),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from ... import functional, samples
 from ...plan.candidate import exact_movement
-from ...plan.descriptor import Descriptor, Layout, Operand, resolved_align, resolved_strides
+from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import shape_layout as oracle
@@ -39,6 +39,7 @@ class ContiguizeDescriptor(Descriptor):
     def __post_init__(self) -> None:
         self._ints("shape", "x_strides")
         self._kind("element")
+        self._int("x_align", "out_align", "x_phase")
 
     @classmethod
     def of(cls, x: Any, out: Any = None) -> Self:
@@ -57,15 +58,11 @@ class ContiguizeDescriptor(Descriptor):
 
     def layout(self, name: str) -> Layout:
         if name == "out":
-            return Layout(self.shape, c_strides(self.shape, self.element), self.element, resolved_align(self.out_align))
-        return Layout(
-            self.shape,
-            resolved_strides(self.shape, self.x_strides, self.element),
-            self.element,
-            resolved_align(self.x_align),
-        )
+            return Layout(self.shape, c_strides(self.shape, self.element), self.element, self._align(name))
+        strides = resolved_strides(self.shape, self.x_strides, self.element)
+        return Layout(self.shape, strides, self.element, self._align(name))
 
-    def validate(self) -> None:
+    def check(self) -> None:
         if self.element is ElementKind.BIN:
             raise OperandTypeError("contiguize: bin is not supported", "view the bytes as u8")
         if any(n < 0 for n in self.shape):
@@ -78,9 +75,11 @@ class ContiguizeDescriptor(Descriptor):
             )
         if self.x_phase not in range(self.element.per_byte):
             raise InvalidProblemError(
-                f"contiguize: x_phase={self.x_phase!r:.40}: a byte holds {self.element.per_byte} {self.element}",
+                f"contiguize: x_phase={self.x_phase}, and a byte holds {self.element.per_byte} {self.element}",
                 "give the element of its first byte at which x starts, from 0",
             )
+        for operand in self.operands:
+            self.layout(operand.name)
 
     def canonical(self) -> ContiguizeDescriptor:
         x, out = self.layout("x"), self.layout("out")

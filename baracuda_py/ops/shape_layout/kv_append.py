@@ -10,13 +10,12 @@ import numpy as np
 
 from ... import functional, samples
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement
-from ...plan.descriptor import Descriptor, Layout, Operand, resolved_align, resolved_strides
+from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import shape_layout as oracle
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...tensor import intake
-from ...tensor.axes import alignment_of, merge_axes
 from ...types import (
     DeviceSpec,
     ElementKind,
@@ -26,8 +25,7 @@ from ...types import (
     PlanPreference,
     PrecisionGuarantee,
 )
-from .._launch import append_shape, divisor, grid_of, index_scalar, index_type, pack_dims
-from ._copy import CHUNK
+from .._launch import append_shape, divisor, grid_of, index_scalar, index_type, pack_dims, words_of
 
 __all__ = ["KvAppendDescriptor", "KvAppendPlan", "kv_append"]
 
@@ -60,8 +58,10 @@ class KvAppendDescriptor(Descriptor):
     def __post_init__(self) -> None:
         self._ints("cache_shape", "k_cache_strides", "v_cache_strides", "k_strides", "v_strides")
         self._kind("element", "positions_element")
-        object.__setattr__(self, "tokens", int(self.tokens))
-        object.__setattr__(self, "cache_layout", str(self.cache_layout).upper())
+        self._int("tokens", "k_cache_align", "v_cache_align", "k_align", "v_align")
+        if isinstance(self.cache_layout, str):
+            object.__setattr__(self, "cache_layout", self.cache_layout.upper())
+        self._member(tuple(LAYOUTS), "cache_layout")
 
     @classmethod
     def of(cls, k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, layout: str = "BHSD") -> Self:
@@ -101,13 +101,9 @@ class KvAppendDescriptor(Descriptor):
             return Layout((self.cache_shape[0],), (1,), kind, kind.bits // 8)
         shape = self.cache_shape if name.endswith("cache") else self.new_shape
         strides = resolved_strides(shape, getattr(self, f"{name}_strides"), self.element)
-        return Layout(shape, strides, self.element, resolved_align(getattr(self, f"{name}_align")))
+        return Layout(shape, strides, self.element, self._align(name))
 
-    def validate(self) -> None:
-        if self.cache_layout not in LAYOUTS:
-            raise InvalidProblemError(
-                f"kv_append: layout {self.cache_layout!r} is not known", f"one of {', '.join(LAYOUTS)}"
-            )
+    def check(self) -> None:
         if len(self.cache_shape) != 4 or any(n < 0 for n in self.cache_shape):
             raise InvalidProblemError(
                 f"kv_append: caches of shape {self.cache_shape}", f"pass rank-4 caches, {self.cache_layout}"
@@ -129,6 +125,7 @@ class KvAppendDescriptor(Descriptor):
                 raise InvalidProblemError(
                     f"kv_append: {name} has {len(strides)} axes", f"pass it as {self.cache_layout}"
                 )
+            self.layout(name)
 
     def canonical(self) -> KvAppendDescriptor:
         filled: dict[str, Any] = {}
@@ -141,6 +138,7 @@ class PerSequence(Candidate[KvAppendDescriptor]):
     """Both caches in one launch; each sequence's position is read and checked on the device."""
 
     variant = "per_sequence"
+    unaligned = True
 
     def supports(self, desc: KvAppendDescriptor, device: DeviceSpec) -> Feasibility:
         return OK
@@ -165,23 +163,14 @@ def _append(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]
     size = desc.element.bits // 8
     cache, new = desc.layout(f"{parts[0]}_cache"), desc.layout(parts[0])
     align = min(lay.align for p in parts for lay in (desc.layout(p), desc.layout(f"{p}_cache")))
-    shape, (dest, source) = merge_axes(new.shape[1:], [cache.strides[1:], new.strides[1:]])
-    step = cache.strides[desc.token_axis] * size
-    word = size
-    if shape and dest[-1] == 1 and source[-1] == 1:
-        others = [s * size for s in (*dest[:-1], *source[:-1], cache.strides[0], new.strides[0])] + [
-            step,
-            shape[-1] * size,
-        ]
-        word = max(size, min(align, CHUNK, *(alignment_of(abs(s)) for s in others)))
-    extents = [new.shape[0], *shape]
-    strides = [[lay.strides[0] * size, *(s * size for s in axes)] for lay, axes in ((cache, dest), (new, source))]
-    if word > size:
-        extents[-1] = extents[-1] * size // word
-        for one in strides:
-            one[-1] = word
+    walks = [[s * size for s in lay.strides] for lay in (cache, new)]
+    step = walks[0][desc.token_axis]
+    leads = [walk[0] for walk in walks]
+    shape, inner, word = words_of(new.shape[1:], [walk[1:] for walk in walks], size, align, (*leads, step))
+    extents = (new.shape[0], *shape)
+    strides = [(lead, *walk) for lead, walk in zip(leads, inner)]
     count = math.prod(extents)
-    index = index_type(count)
+    index = index_type(max(count, new.shape[0]))  # sequences are counted where there are no tokens, too
     threads, unroll = append_shape(count, device)
     a, b = parts[0], parts[-1]
     args = (
@@ -191,7 +180,7 @@ def _append(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]
         divisor(count // max(new.shape[0], 1), index), pack_dims(extents, strides, index),
     )  # fmt: skip
     taken = f"{word}, {threads}, {unroll}, {len(parts)}"
-    entry = f"append_runs<{index}, {desc.positions_element.cuda}, {len(extents)}, {taken}, true>"
+    entry = f"append_runs<{index}, {desc.positions_element.number}, {len(extents)}, {taken}, true>"
     grid = (grid_of(count, threads * unroll)[0], len(parts), 1)
     return Launch(Kernel("shape_layout/append.cu", entry), grid, (threads, 1, 1), args)
 

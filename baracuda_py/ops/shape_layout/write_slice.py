@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ... import functional, samples
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement, no
-from ...plan.descriptor import Descriptor, Layout, Operand, resolved_align, resolved_strides
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, exact_movement, no
+from ...plan.descriptor import Descriptor, Layout, Operand, integers, resolved_strides
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import shape_layout as oracle
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...tensor import Tensor, intake
-from ...tensor.axes import alignment_of
+from ...tensor.axes import alignment_of, collapse, index_of
 from ...types import (
     DeviceSpec,
     ElementKind,
@@ -28,8 +28,9 @@ from ...types import (
     PlanPreference,
     PrecisionGuarantee,
 )
-from .._launch import append_shape, divisor, grid_of, index_scalar, index_type, pack_dims
-from ._copy import CHUNK, COPY_CANDIDATES, CopyProblem, WholeDest
+from ...types.errors import shown
+from .._launch import append_shape, divisor, grid_of, index_scalar, index_type, pack_dims, words_of
+from ._copy import COPY_CANDIDATES, CopyProblem, WholeDest
 
 __all__ = ["WriteSliceDescriptor", "WriteSlicePlan", "write_slice"]
 
@@ -60,6 +61,7 @@ class WriteSliceDescriptor(Descriptor):
     def __post_init__(self) -> None:
         self._ints("dest_shape", "dest_strides", "source_strides")
         self._kind("element")
+        self._int("dest_align", "source_align", "dynamic_axis", "dest_phase")
         object.__setattr__(self, "ranges", pairs_of(self.ranges, self.dest_shape))
 
     @classmethod
@@ -68,7 +70,7 @@ class WriteSliceDescriptor(Descriptor):
         start: Any = None, status: Any = None,
     ) -> Self:  # fmt: skip
         """The descriptor of arrays as they lie; `start` and `status` have no layout to read."""
-        del start, status
+        _refuse_idle(dynamic_axis, start, status)
         d, s = intake(dest, what="write_slice: dest"), intake(source, what="write_slice: source")
         if s.element is not d.element:
             raise OperandTypeError(
@@ -106,16 +108,20 @@ class WriteSliceDescriptor(Descriptor):
         return tuple(0 if axis == self.dynamic_axis else a for axis, (a, _) in enumerate(self.ranges))
 
     @property
+    def empty(self) -> bool:
+        return 0 in self.extents and self.dynamic_axis is None  # else the status is given
+
+    @property
     def covers_dest(self) -> bool:
         return self.extents == self.dest_shape
 
     def layout(self, name: str) -> Layout:
         if name == "dest":
             strides = resolved_strides(self.dest_shape, self.dest_strides, self.element)
-            return Layout(self.dest_shape, strides, self.element, resolved_align(self.dest_align, self.displacement()))
+            return Layout(self.dest_shape, strides, self.element, self._align(name, self.displacement()))
         if name == "source":
             strides = resolved_strides(self.extents, self.source_strides, self.element)
-            return Layout(self.extents, strides, self.element, resolved_align(self.source_align))
+            return Layout(self.extents, strides, self.element, self._align(name))
         kind = ElementKind.I64 if name == "start" else ElementKind.I32
         return Layout((), (), kind, kind.bits // 8)
 
@@ -133,7 +139,7 @@ class WriteSliceDescriptor(Descriptor):
 
     # -- lifecycle --------------------------------------------------------------------------------------------------
 
-    def validate(self) -> None:
+    def check(self) -> None:
         rank = len(self.dest_shape)
         if self.element is ElementKind.BIN:
             raise OperandTypeError(
@@ -166,6 +172,8 @@ class WriteSliceDescriptor(Descriptor):
                 f"write_slice: rows of {self.element} must be contiguous in dest, the last stride is {row}",
                 "pass a packed dest",
             )
+        for operand in self.operands:
+            self.layout(operand.name)
 
     def canonical(self) -> WriteSliceDescriptor:
         dest, source = self.layout("dest"), self.layout("source")
@@ -185,12 +193,7 @@ class WriteSliceDescriptor(Descriptor):
         start = given.get("start")
         if start is None or self.dynamic_axis is not None:
             return self
-        try:
-            starts = tuple(v.__index__() for v in start)
-        except (TypeError, AttributeError):
-            raise InvalidProblemError(
-                f"write_slice: start={start!r} is not a sequence of integers", "give one int an axis"
-            ) from None
+        starts = integers(start, "write_slice: start")
         if len(starts) != len(self.dest_shape):
             raise InvalidProblemError(
                 f"write_slice: start {starts} has {len(starts)} axes, dest has {len(self.dest_shape)}",
@@ -213,8 +216,8 @@ class WriteSliceDescriptor(Descriptor):
         if start is None:
             return (self.displacement(), 0), {}
         steps, offset = self._steps, 0
-        if len(start) != len(steps):
-            self.at(given)  # raises
+        if not isinstance(start, (tuple, list)) or len(start) != len(steps):
+            return (self.at(given).displacement(), 0), {}  # or it raises
         for a, (last, step) in zip(start, steps):
             if type(a) is not int or not 0 <= a <= last:
                 moved = self.at(given)  # raises, or takes what is an integer all the same
@@ -258,25 +261,35 @@ def pairs_of(ranges: Any, shape: tuple[int, ...]) -> Ranges:
     """Pairs of ints from pairs, slices or ints-likes; a slice's open ends are the axis' own."""
     try:
         pairs = []
-        for axis, item in enumerate(ranges):
+        for axis, item in enumerate(_listed(ranges)):
             if isinstance(item, slice):
-                if item.step not in (None, 1):
+                if item.step is not None and index_of(item.step) != 1:
                     raise InvalidProblemError(
-                        f"write_slice: ranges[{axis}] is {item}, and only a step of 1 is written",
+                        f"write_slice: ranges[{axis}] is {shown(item)}, and only a step of 1 is written",
                         "write a strided view of dest",
                     )
                 a = 0 if item.start is None else item.start
                 b = (shape[axis] if axis < len(shape) else 0) if item.stop is None else item.stop
             else:
-                a, b = item
-            pairs.append((a.__index__(), b.__index__()))
-    except (TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, InvalidProblemError):
-            raise
+                a, b = _listed(item)
+            pairs.append((index_of(a), index_of(b)))
+    except InvalidProblemError:
+        raise
+    except OverflowError:
         raise InvalidProblemError(
-            f"write_slice: ranges={ranges!r} are not pairs of integers or slices", "give [(start, end), ...]"
+            f"write_slice: ranges={shown(ranges)} reaches beyond 64 bits", "stay within dest"
+        ) from None
+    except Exception:  # whatever a stranger's __index__ raises
+        raise InvalidProblemError(
+            f"write_slice: ranges={shown(ranges)} are not pairs of integers or slices", "give [(start, end), ...]"
         ) from None
     return tuple(pairs)
+
+
+def _listed(items: Any) -> Sequence[Any]:
+    if isinstance(items, (Sequence, np.ndarray)) and not isinstance(items, (str, bytes)):
+        return items  # type: ignore[return-value]
+    raise TypeError
 
 
 def _check_ranges(ranges: Ranges, shape: tuple[int, ...]) -> None:
@@ -303,9 +316,16 @@ class DynamicStart(Candidate[WriteSliceDescriptor]):
     """The start along one axis is read on the device, so that a captured graph can append at a moving position."""
 
     variant = "dynamic_start"
+    unaligned = True
 
     def supports(self, desc: WriteSliceDescriptor, device: DeviceSpec) -> Feasibility:
-        return OK if desc.dynamic_axis is not None else no("the start is given by the host", "dynamic_axis=...")
+        if desc.dynamic_axis is not None:
+            return OK
+        if desc.element.packed:
+            return no(f"the start is given by the host, and for {desc.element} it cannot lie on the device")
+        return no(
+            "the start is given by the host", "dynamic_axis=0, and start on the device", Change({"dynamic_axis": 0})
+        )
 
     def guarantee(self, desc: WriteSliceDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         return exact_movement(desc.element)
@@ -314,16 +334,13 @@ class DynamicStart(Candidate[WriteSliceDescriptor]):
         return Cost.streaming(device, 2 * desc.copy().nbytes, efficiency=0.8)
 
     def lower(self, desc: WriteSliceDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
-        copy = desc.copy()
-        axis = desc.dynamic_axis
+        dest, source = desc.layout("dest"), desc.layout("source")
+        axis, size = desc.dynamic_axis, desc.element.bits // 8
         assert axis is not None
-        step = desc.layout("dest").strides[axis] * copy.width
-        word = min(alignment_of(abs(step)), copy.grain, CHUNK) if copy.run else copy.width
-        extents, dest, source = copy.outer if copy.run else copy.collapsed
-        if copy.run:
-            extents, dest, source = (*extents, copy.run // word), (*dest, word), (*source, word)
-        else:
-            dest, source = tuple(s * copy.width for s in dest), tuple(s * copy.width for s in source)
+        step = dest.strides[axis] * size
+        shape, walks = collapse(desc.extents, [dest.strides, source.strides])
+        bytewise = [[s * size for s in walk] for walk in walks]
+        extents, strides, word = words_of(shape, bytewise, size, min(dest.align, source.align), (step,))
         count = math.prod(extents)
         index = index_type(count)
         threads, unroll = append_shape(count, device)
@@ -331,7 +348,7 @@ class DynamicStart(Candidate[WriteSliceDescriptor]):
             Ptr("dest"), Ptr("dest"), Ptr("source"), Ptr("source"), Ptr("start"), Ptr("status"),
             index_scalar(1, index), np.int64(desc.dest_shape[axis] - desc.extents[axis]), np.int64(step),
             index_scalar(count, index), divisor(count, index),
-            pack_dims(extents, [dest, source], index),
+            pack_dims(extents, strides, index),
         )  # fmt: skip
         entry = f"append_runs<{index}, i64, {len(extents)}, {word}, {threads}, {unroll}, 1, false>"
         return (
@@ -382,19 +399,27 @@ def write_slice(
     or a read-only dest, OverlapError where source shares memory with the window.
     """
     if dynamic_axis is not None:
-        if not hasattr(dest, "shape"):
-            intake(dest, what="write_slice: dest")
         operands = {"dest": dest, "source": source, "start": start, "status": status}
-        options = (dynamic_axis, pairs_of(ranges, tuple(dest.shape)))
+        options = (dynamic_axis, pairs_of(ranges, _shape_of(dest)))
         return functional.call(
             WriteSlicePlan, operands, lambda: WriteSliceDescriptor.of(dest, source, ranges, dynamic_axis=dynamic_axis),
             options=options, shifts=None, stream=stream, pref=pref, device=device,
         )  # fmt: skip
+    _refuse_idle(dynamic_axis, start, status)
     shift, starts, window = _window(dest, ranges)
     return functional.call(
         WriteSlicePlan, {"dest": dest, "source": source}, lambda: WriteSliceDescriptor.of(dest, source, ranges),
         options=window, values={"start": starts} if starts else None, shifts=(shift, 0), stream=stream, pref=pref, device=device,
     )  # fmt: skip
+
+
+def _refuse_idle(dynamic_axis: int | None, start: Any, status: Any) -> None:
+    """Raises InvalidProblemError for operands that only a window with a dynamic axis has."""
+    if dynamic_axis is None and not (start is None and status is None):
+        name = "status" if start is None else "start"
+        raise InvalidProblemError(
+            f"write_slice: {name} was given and no dynamic_axis", "pass dynamic_axis=..., the axis that it starts along"
+        )
 
 
 def _window(dest: Any, ranges: Sequence[Any]) -> tuple[int, tuple[int, ...], Any]:
@@ -409,14 +434,21 @@ def _window(dest: Any, ranges: Sequence[Any]) -> tuple[int, tuple[int, ...], Any
             extents.append(b - a)
         else:
             return shift, tuple(starts), tuple(extents)
-    except (TypeError, ValueError, AttributeError):
-        if not hasattr(dest, "shape"):
-            intake(dest, what="write_slice: dest")
-    pairs = pairs_of(ranges, tuple(dest.shape))
-    _check_ranges(pairs, tuple(dest.shape))
+    except Exception:  # whatever the attributes of a stranger raise
+        pass
+    shape = _shape_of(dest)
+    pairs = pairs_of(ranges, shape)
+    _check_ranges(pairs, shape)
     strides = getattr(dest, "strides", None)
     shift = sum(a * s for (a, _), s in zip(pairs, strides)) if isinstance(strides, tuple) else 0
     return shift, tuple(a for a, _ in pairs), tuple(b - a for a, b in pairs)
+
+
+def _shape_of(dest: Any) -> tuple[int, ...]:
+    try:
+        return tuple(dest.shape)
+    except Exception:  # no array, or one of a sort that only `intake` can tell of
+        return intake(dest, what="write_slice: dest").shape
 
 
 register(

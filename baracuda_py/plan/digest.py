@@ -1,0 +1,62 @@
+"""One name for what a plan would launch: the sources of its kernels, and everything that the host hands them.
+
+Two lists of steps have one digest only where a device would do the same work in the same way. So what was measured or tested
+of them holds as long as their digest does, and no longer.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..runtime.sources import source_of
+from ..runtime.steps import Kernel, Step, TensorMap
+from ..runtime.tensormap import FLAGS
+
+__all__ = ["lowered_digest"]
+
+
+def lowered_digest(steps: Sequence[Step]) -> str:
+    """32 hex digits over the steps: kernels' code (comments left out), entries, grids, blocks, shared bytes and arguments."""
+    text = "\n".join(_text(step) for step in steps)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _text(value: Any) -> str:
+    """`value` spelled alike by every version of Python and NumPy, in every process.
+
+    Fields that say nothing (None, False, 0, empty) are left out: a new kind of field changes no digest until it is used.
+    """
+    if isinstance(value, Kernel):
+        return f"{value.entry}@{source_of(value).digest(value.prelude)}"
+    if isinstance(value, np.generic):
+        return f"{value.dtype.name}:{value.tobytes().hex()}"
+    if isinstance(value, enum.Enum):
+        return str(value.value)
+    if isinstance(value, bytes):
+        return value.hex()
+    if is_dataclass(value) and not isinstance(value, type):
+        return f"{type(value).__name__}({', '.join(_fields(value))})"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_text, value))})"
+    if isinstance(value, partial):
+        return f"{_text(value.func)}{_text(value.args)}"
+    if callable(value):
+        return f"{value.__module__}.{value.__qualname__}"
+    assert value is None or isinstance(value, (bool, int, float, str)), f"{type(value)} in a step"
+    return repr(value)
+
+
+def _fields(value: Any) -> Iterator[str]:
+    for field in fields(value):
+        held = getattr(value, field.name)
+        if isinstance(held, np.generic) or held:
+            yield f"{field.name}={_text(held)}"
+    if isinstance(value, TensorMap):
+        yield f"flags={_text(FLAGS)}"

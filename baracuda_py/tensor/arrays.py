@@ -1,0 +1,288 @@
+"""Taking arrays in: CuPy, PyTorch, JAX, NumPy, or anything with ``__dlpack__`` or ``__cuda_array_interface__``.
+
+Nothing is copied or cast, and nothing but a BaracudaError is raised.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ..runtime.driver import cupy_or_none, device_count
+from ..runtime.streams import fence
+from ..types import DeviceMismatchError, ElementKind, OperandTypeError
+from . import dlpack, pytorch
+from .axes import as_ints, c_strides
+from .operand import HOST_ORDINAL, NO_MEMORY, Tensor
+
+__all__ = ["intake", "ordinal_of"]
+
+
+def _framework(x: Any) -> str:
+    name = type(x).__module__.partition(".")[0]
+    return "jax" if name == "jaxlib" else name
+
+
+def intake(x: Any, *, what: str, stream: int | None = None, host: bool = False) -> Tensor:
+    """Reads an array's address and layout. `what` names the operand in errors (``"write_slice: dest"``).
+
+    With `stream`, work that another framework has queued on `x` is ordered before it; without, nothing is ordered (DLPack's
+    stream -1), since only the layout is wanted. A shape with a dtype (a torch meta tensor, a jax.ShapeDtypeStruct) is taken
+    for its layout. `host` says that the plan is for the host.
+    """
+    if isinstance(x, np.ndarray):
+        return _from_numpy(x, what)
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and isinstance(x, cupy.ndarray):
+        return _from_cupy(x, what)
+    if pytorch.is_tensor(x):
+        return pytorch.read(x, what, stream)
+    described = getattr(x, "__baracuda_tensor__", None)
+    if described is not None:
+        return described()  # type: ignore[no-any-return]
+    if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
+        return _from_dlpack(x, what, stream, host)
+    if _has_interface(x, what):
+        return _from_cuda_array_interface(x, what, stream)
+    if _framework(x) == "jax" and type(x).__name__ == "ShapeDtypeStruct":
+        return _from_shape(x, what)
+    if _framework(x) == "jax" and "Tracer" in type(x).__name__:
+        raise OperandTypeError(
+            f"{what}: a {type(x).__name__} has no memory while JAX traces a function",
+            "call it outside jax.jit and jax.grad, or through jax.pure_callback",
+        )
+    raise OperandTypeError(
+        f"{what}: expected an array (CuPy, PyTorch, JAX, or any object with __dlpack__ or __cuda_array_interface__), "
+        f"got {type(x).__name__}",
+        _how_to_wrap(x, host),
+    )
+
+
+def ordinal_of(operands: Iterable[Any]) -> int | None:
+    """The CUDA ordinal of the first operand that lies on a device, None where none does. Raises nothing: `intake` does."""
+    cupy = sys.modules.get("cupy")
+    for x in operands:
+        if cupy is not None and isinstance(x, cupy.ndarray):
+            return int(x.data.device_id)
+        if isinstance(x, np.ndarray):
+            continue
+        try:
+            got = _device_of(x)
+        except Exception:
+            continue
+        if got is not None:
+            return got
+    return None
+
+
+def _device_of(x: Any) -> int | None:
+    if hasattr(x, "__baracuda_tensor__"):
+        ordinal = x.__baracuda_tensor__().ordinal
+        return ordinal if ordinal >= 0 else None
+    if pytorch.is_tensor(x):
+        return x.device.index if x.is_cuda else None
+    if hasattr(x, "__dlpack_device__"):
+        device_type, device_id = x.__dlpack_device__()
+        return int(device_id) if int(device_type) in dlpack.CUDA_DEVICES else None
+    interface = getattr(x, "__cuda_array_interface__", None)
+    return None if interface is None else _ordinal_at(int(interface["data"][0]), "")
+
+
+def _how_to_wrap(x: Any, host: bool) -> str:
+    package = "numpy" if host else "cupy"
+    if isinstance(x, (bool, int, float, complex, np.generic)):
+        return (
+            f"wrap it with {package}.asarray({x}, x.dtype), x being the other operand: a bare one would be 64 bits wide"
+        )
+    return f"wrap it with {package}.asarray(...)" + ("" if host else ', or numpy.asarray(...) for device="cpu"')
+
+
+def _element_strides(byte_strides: tuple[int, ...], itemsize: int, what: str) -> tuple[int, ...]:
+    if any(s % itemsize for s in byte_strides):
+        raise OperandTypeError(
+            f"{what}: strides {byte_strides} bytes are not whole elements of {itemsize} bytes: copy it into a fresh array"
+        )
+    return tuple(s // itemsize for s in byte_strides)
+
+
+def _kind(dtype: Any, what: str) -> ElementKind:
+    try:
+        return ElementKind.of(dtype)
+    except OperandTypeError as error:
+        raise OperandTypeError(f"{what}: dtype {error}") from None
+
+
+def _refuse_mask(what: str) -> None:
+    raise OperandTypeError(
+        f"{what}: the array has a mask, which no kernel looks at", "pass x.filled(...), or the data without the mask"
+    )
+
+
+# ---- NumPy and CuPy --------------------------------------------------------------------------------------------------
+
+
+def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Tensor:
+    if isinstance(x, np.ma.MaskedArray):
+        _refuse_mask(what)
+    element = _kind(x.dtype, what)
+    strides = _element_strides(x.strides, x.itemsize, what)
+    pointer = int(x.__array_interface__["data"][0]) if x.dtype.kind != "V" else x.ctypes.data
+    return Tensor(pointer, x.shape, strides, element, HOST_ORDINAL, "numpy", not x.flags.writeable, 0, None, x, x)
+
+
+_GUESSED = ("DLPackMemory", "UnownedMemory")  # CuPy derives their sizes from the shape of some view
+
+
+def room_of(memory: Any) -> tuple[int, int] | None:
+    """The bytes before and after a CuPy pointer in its allocation, None where CuPy did not make that itself."""
+    whole = memory.mem
+    if not whole.size or type(whole).__name__ in _GUESSED:
+        return None
+    before = memory.ptr - whole.ptr
+    return before, whole.size - before
+
+
+def _from_cupy(x: Any, what: str) -> Tensor:
+    memory = x.data
+    strides = _element_strides(x.strides, x.itemsize, what)
+    element = _kind(x.dtype, what)
+    return Tensor(memory.ptr, x.shape, strides, element, memory.device_id, "cupy", False, 0, room_of(memory), x, x)
+
+
+# ---- DLPack ----------------------------------------------------------------------------------------------------------
+
+
+def _from_dlpack(x: Any, what: str, stream: int | None, host: bool) -> Tensor:
+    framework = _framework(x)
+    device_type, device_id = _dlpack_device(x, what, framework)
+    on_device = device_type in dlpack.CUDA_DEVICES
+    if on_device and host:
+        raise OperandTypeError(
+            f"{what}: the {framework} array is on CUDA device {device_id} and the plan is for the host",
+            "pass NumPy arrays",
+        )
+    if not on_device and device_type not in dlpack.HOST_DEVICES:
+        raise DeviceMismatchError(
+            f"{what}: the array is on DLPack device type {device_type}, and only CUDA devices (and the host, with "
+            'device="cpu") are supported: copy it there first'
+        )
+    consumer = (-1 if stream is None else stream or 1) if on_device else None  # 1 is the legacy default stream there
+    capsule = _export(x, what, framework, consumer)
+    got = dlpack.read(capsule, what)
+    held = got.device_type in dlpack.CUDA_DEVICES, got.device_id if on_device else device_id
+    if held != (on_device, device_id):
+        raise DeviceMismatchError(
+            f"{what}: __dlpack_device__ says ({device_type}, {device_id}), and the capsule is of "
+            f"({got.device_type}, {got.device_id})",
+            "pass an array whose __dlpack__ follows the protocol",
+        )
+    if got.element is None:
+        raise OperandTypeError(f"{what}: {got.dtype} has no element kind here: cast it to a supported dtype")
+    return Tensor(
+        got.pointer,
+        got.shape,
+        got.strides,
+        got.element,
+        device_id if on_device else HOST_ORDINAL,
+        framework,
+        got.readonly or framework == "jax",
+        0,
+        None,
+        x,
+        (x, capsule),
+    )
+
+
+def _dlpack_device(x: Any, what: str, framework: str) -> tuple[int, int]:
+    try:
+        device_type, device_id = x.__dlpack_device__()
+        return int(device_type), int(device_id)
+    except Exception as error:
+        raise OperandTypeError(
+            f"{what}: __dlpack_device__ of the {framework} array failed ({type(error).__name__}: {error})",
+            "pass an array that follows the DLPack protocol",
+        ) from None
+
+
+def _export(x: Any, what: str, framework: str, stream: int | None) -> Any:
+    # JAX takes any number for a stream's handle; without one it orders nothing.
+    arguments = {} if stream is None or (stream == -1 and framework == "jax") else {"stream": stream}
+    try:
+        try:
+            return x.__dlpack__(**arguments, max_version=(1, 1))
+        except TypeError:
+            return x.__dlpack__(**arguments)
+    except Exception as error:
+        mend = "pass x.detach()" if "grad" in str(error) else "pass an array whose __dlpack__ works"
+        raise OperandTypeError(
+            f"{what}: the {framework} array cannot be exchanged over DLPack ({error}): {mend}"
+        ) from None
+
+
+# ---- __cuda_array_interface__ ----------------------------------------------------------------------------------------
+
+
+def _has_interface(x: Any, what: str) -> bool:
+    try:
+        return hasattr(x, "__cuda_array_interface__")
+    except Exception as error:
+        raise OperandTypeError(
+            f"{what}: __cuda_array_interface__ of {type(x).__name__} failed ({type(error).__name__}: {error})",
+            "pass an array that follows the protocol",
+        ) from None
+
+
+def _from_cuda_array_interface(x: Any, what: str, stream: int | None) -> Tensor:
+    interface = x.__cuda_array_interface__
+    try:
+        dtype = np.dtype(interface["typestr"])
+        shape = as_ints(interface["shape"])
+        pointer, readonly = int(interface["data"][0]), bool(interface["data"][1])
+        byte_strides = interface.get("strides")
+        byte_strides = None if byte_strides is None else as_ints(byte_strides)
+        producer = interface.get("stream")
+        malformed = any(n < 0 for n in shape) or len(shape) != len(shape if byte_strides is None else byte_strides)
+    except Exception as error:
+        raise OperandTypeError(
+            f"{what}: malformed __cuda_array_interface__ ({type(error).__name__}: {error})",
+            "pass an array that follows the protocol",
+        ) from None
+    element = _kind(dtype, what)
+    if malformed or (not pointer and 0 not in shape):
+        raise OperandTypeError(
+            f"{what}: __cuda_array_interface__ has the shape {shape}, the strides {byte_strides} and the address {pointer:#x}",
+            "pass an array that follows the protocol",
+        )
+    if interface.get("mask") is not None:
+        _refuse_mask(what)
+    strides = c_strides(shape) if byte_strides is None else _element_strides(byte_strides, dtype.itemsize, what)
+    ordinal = _ordinal_at(pointer, what)
+    if producer is not None and stream is not None:
+        fence(int(producer), stream)
+    return Tensor(pointer, shape, strides, element, ordinal, _framework(x), readonly, 0, None, x, x)
+
+
+def _ordinal_at(pointer: int, what: str) -> int:
+    """The CUDA device that holds an address, 0 for a null one and where no device can be asked."""
+    if not pointer or not device_count():
+        return 0
+    cupy = cupy_or_none()
+    try:
+        ordinal = int(cupy.cuda.runtime.pointerGetAttributes(pointer).device)
+    except cupy.cuda.runtime.CUDARuntimeError:
+        ordinal = -1
+    if ordinal < 0:
+        raise OperandTypeError(
+            f"{what}: the address {pointer:#x} of its __cuda_array_interface__ is not memory of a CUDA device",
+            "pass an array whose memory has not been freed",
+        )
+    return ordinal
+
+
+def _from_shape(x: Any, what: str) -> Tensor:
+    """A jax.ShapeDtypeStruct: JAX's arrays are C-ordered."""
+    shape = tuple(x.shape)
+    return Tensor(0, shape, c_strides(shape), _kind(x.dtype, what), NO_MEMORY, "jax", True, 0, None, x, x)
