@@ -134,19 +134,11 @@ def tampered(rng: random.Random, text: str, other: str) -> str:
             holder[key] = rng.choice((str(present), [present], {"value": present}, present == 1))
         else:
             holder[key] = odd(rng)
-    raise_alignments(data.get("descriptor"))
     text = json.dumps(data)
     if rng.random() < 0.08:
         cut = rng.randrange(len(text))
         text = rng.choice((text[:cut], text[:cut] + rng.choice('{}[]",:0eN\x00') + text[cut + 1 :], text + "}"))
     return text
-
-
-def raise_alignments(fields: Any) -> None:
-    """Addresses below an element's own size are misaligned_test's."""
-    for name in fields if isinstance(fields, dict) else ():
-        if name.endswith("_align") and type(fields[name]) is int and 0 < fields[name] < 16:
-            fields[name] = 16
 
 
 @lru_cache(maxsize=4096)

@@ -347,6 +347,9 @@ def test_guarantees_are_compared_term_by_term() -> None:
         (Ulp(0.5), False),
     ):
         assert guarantee(bound).at_least(guarantee(loose)) is kept, bound
+    limited = dataclasses.replace(loose, outside="beyond_tf32")
+    assert not guarantee(limited).at_least(guarantee(loose)) and guarantee(loose).at_least(guarantee(limited))
+    assert guarantee(limited).at_least(guarantee(limited))
     assert guarantee(Ulp(1.0)).at_least(guarantee(Ulp(1.0))) and guarantee(Exact()).at_least(guarantee(Ulp(0.5)))
     assert not guarantee(Ulp(1.0)).at_least(guarantee(Ulp(0.9)))
     assert not guarantee(Ulp(1.0, 1e-30)).at_least(guarantee(Ulp(1.0)))

@@ -156,8 +156,8 @@ class Descriptor:
         self._each(names, lambda value, _what: ElementKind.of(value))
 
     def _scalar(self, *names: str) -> None:
-        """Run-time values."""
-        self._each(names, scalar)
+        """Run-time values. There is one NaN, so that a descriptor with it equals its copy."""
+        self._each(names, lambda value, what: number if (number := scalar(value, what)) == number else math.nan)
 
     def _member(self, known: Any, *names: str) -> None:
         """Members of an enumeration (a class with `of`), or names out of several."""
