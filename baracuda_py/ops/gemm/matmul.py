@@ -488,13 +488,13 @@ matmul.__doc__ = """The matrix product residual + f(alpha a @ b + beta c + bias)
 
 a: [..., M, K] and b: [..., K, N], f16, bf16, f32 or f64, of one dtype, or fp8 (e4m3 and e5m2 mix); any strides, so that
 transposed views go in as they are.
-bias, c, residual: arrays that broadcast onto the result. As in BLAS, what is weighted by 0 does not count, NaN or not: c is
-not read where beta is 0, and a @ b is left out where alpha is. A beta other than 0 and 1 needs a c. out may be the very array
-that c or residual is: out=x, c=x adds to x.
+bias, c, residual: arrays that broadcast onto the result, of a dtype that out may have. As in BLAS, what is weighted by 0 does
+not count, NaN or not: c is not read where beta is 0, and a @ b is left out where alpha is. A beta other than 0 and 1 needs a c.
+out may be the very array that c or residual is: out=x, c=x adds to x.
 activation: "relu", "gelu" (erf), "gelu_tanh" or "silu".
 out_dtype: f16, bf16 or f32 for 16-bit, f32 and fp8 operands; theirs by default, of fp8 bf16.
-math: "tf32" to multiply f32 on tensor cores; strict f32 by default. "fp8_fast" leaves sums of fp8 to the tensor cores, which
-keep 14 bits; by default every 128 of K are added up in f32.
+math: "tf32" to multiply f32 on tensor cores, where operands of 3.402e38 and more may count as infinite; strict f32 by default.
+"fp8_fast" leaves sums of fp8 to the tensor cores, which keep 14 bits; by default every 128 of K are added up in f32.
 scale_a, scale_b: f32 scales of fp8 operands: a number each, one a row of a, [M, 1], and a column of b, [1, N], or both by
 blocks, [M, ceil(K/128)] and [ceil(K/128), ceil(N/128)]; scale_a is read as it lies where M is innermost and its
 lines are on multiples of 16 bytes, and else copied ahead of the product.
