@@ -186,8 +186,8 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4)
     [
         (Exporter(X, change=lambda _: _consumed(X, None)), bp.OperandTypeError, "consumed before: give a fresh capsule"),
         (Exporter(X, change=lambda _: _consumed(X, (1, 1))), bp.OperandTypeError, "consumed before"),
-        (Exporter(X, change=lambda _: "capsule"), bp.OperandTypeError, "gave str, not a capsule"),
-        (Exporter(X, change=_renamed), bp.OperandTypeError, "gave PyCapsule, not a capsule called 'dltensor'"),
+        (Exporter(X, change=lambda _: "capsule"), bp.OperandTypeError, "gave str, not a DLPack capsule"),
+        (Exporter(X, change=_renamed), bp.OperandTypeError, "gave PyCapsule, not a DLPack capsule"),
         (Exporter(X, change=lambda _: _of_version(2)(X)), bp.OperandTypeError, "version 2."),
         (Exporter(X, change=lambda _: _of_version(99)(X)), bp.OperandTypeError, "only 1.x is known"),
         (Exporter(X, change=lambda t: _set(shape=type(t.shape)())(t)), bp.OperandTypeError, "rank 2 and no shape"),
@@ -514,7 +514,7 @@ def test_a_jax_shape_describes_a_problem_and_a_tracer_is_refused() -> None:
 def test_a_bare_number_is_told_its_type(x: Any) -> None:
     with pytest.raises(bp.OperandTypeError) as caught:
         bp.multiply(np.ones(3, np.float32), x, device="cpu")
-    readable(caught.value, "multiply: x2", type(x).__name__, f"cupy.asarray({x}, x.dtype)")
+    readable(caught.value, "multiply: x2", type(x).__name__, f"cupy.asarray({x!r}, x.dtype)")
 
 
 def test_the_hint_is_of_the_plan_s_package() -> None:

@@ -24,8 +24,8 @@ F32 = np.float32
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
-    """An RTX of sm_89, which is current, and an H200."""
-    yield from simulated(monkeypatch, "sm_89", "h200")
+    """An RTX of sm_89, which is current, and two H200."""
+    yield from simulated(monkeypatch, "sm_89", "h200", "h200")
 
 
 @pytest.fixture
@@ -218,20 +218,15 @@ def test_a_device_that_is_named_is_not_the_operands_to_choose(gpus: Gpus) -> Non
 
 
 def test_calls_on_two_devices_share_no_recipe(gpus: Gpus) -> None:
-    """The very same layout and plan, once on either device."""
-    for ordinal in (0, 1):
+    """The very same layout and plan, in turn on either of two devices alike."""
+    operands = {i: [gpus.array(np.ones(64, F32), i) for _ in range(2)] for i in (1, 2)}
+    for device in (None, gpus.specs[1], "h200"):
         gpus.events.clear()
-        x = gpus.array(np.ones(64, F32), ordinal)
-        for _ in range(2):
-            bp.neg(x, device="sm_89" if ordinal == 0 else "h200", out=gpus.array(np.ones(64, F32), ordinal))
-        assert {event.split()[2].partition(":")[0] for event in gpus.work} == {str(ordinal)}
-    one = {"x": gpus.array(np.ones(64, F32), 0), "out": gpus.array(np.ones(64, F32), 0)}
-    other = {"x": gpus.array(np.ones(64, F32), 1), "out": gpus.array(np.ones(64, F32), 1)}
-    gpus.events.clear()
-    spec = gpus.specs[0]
-    for operands in (one, other, one, other):
-        bp.neg(operands["x"], out=operands["out"], device=spec)
-    assert [event.split()[2].partition(":")[0] for event in gpus.work] == ["0", "1", "0", "1"]
+        for ordinal in (1, 2, 1, 2):
+            x, out = operands[ordinal]
+            bp.neg(x, out=out, device=device)
+        assert [event.split()[2].partition(":")[0] for event in gpus.work] == ["1", "2", "1", "2"]
+    assert len({entry.plan for entry in plan_cache._calls.values()}) == 1
 
 
 def test_operands_on_two_devices_are_refused(gpus: Gpus) -> None:

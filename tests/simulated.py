@@ -97,6 +97,11 @@ class Gpus:
     def getDevice(self) -> int:
         return self.current
 
+    def deviceGetAttribute(self, attribute: int, ordinal: int) -> int:
+        """The compute capability's parts, which are all that is asked for."""
+        capability = int("".join(filter(str.isdigit, self.specs[ordinal].arch)))
+        return {75: capability // 10, 76: capability % 10}[attribute]
+
     def setDevice(self, ordinal: int) -> None:
         self.current = ordinal
 
@@ -154,8 +159,8 @@ def simulated(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[Gpus]:
     monkeypatch.setattr(device, "_present", lambda ordinal: gpus.specs[ordinal])
     monkeypatch.setattr(launch, "compile_kernels", lambda kernels, _arch: dict.fromkeys(kernels))
     monkeypatch.setattr(launch, "load_kernel", lambda _compiled, _shared, _ordinal: 1)
-    streams._query.cache_clear()
-    plan_cache.clear()
+    for forget in (streams._query.cache_clear, device._arch_of.cache_clear, plan_cache.clear):
+        forget()
     yield gpus
-    streams._query.cache_clear()
-    plan_cache.clear()
+    for forget in (streams._query.cache_clear, device._arch_of.cache_clear, plan_cache.clear):
+        forget()

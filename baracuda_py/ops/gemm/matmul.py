@@ -126,7 +126,7 @@ class MatmulDescriptor(Descriptor):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        self._names_op(("matmul", *NAMED), "name")
+        self._names_op(("matmul", "matmul_backward", *NAMED), "name")
         self._ints(
             *(f"{n}_shape" for n in ("a", "b", *OPTIONAL)), *(f"{n}_strides" for n in ("a", "b", *OPTIONAL, "out"))
         )
