@@ -137,6 +137,21 @@ def test_an_unknown_layout_lists_the_known_ones(backend: str) -> None:
         bp.kv_append(*(s.operand for s in slots), layout="SBHD", device=device_of(backend))
 
 
+@pytest.mark.parametrize("tokens", [2.7, 2.0, "2", None, [2]])
+def test_tokens_are_counted_in_whole_numbers(tokens: Any) -> None:
+    with pytest.raises(bp.InvalidProblemError, match=r"tokens=.* is not an integer"):
+        bp.KvAppendDescriptor((3, 2, 11, 8), tokens, "bf16")
+    assert bp.KvAppendDescriptor((3, 2, 11, 8), np.int64(2), "bf16").tokens == 2  # type: ignore[arg-type]
+
+
+def test_positions_that_do_not_lie_as_wanted_are_to_be_contiguized(backend: str) -> None:
+    made = {**arrays("BHSD", bp.BF16), "positions": np.zeros(6, np.int64)[::2]}
+    slots = {name: Slot(x, backend) for name, x in made.items()}
+    with pytest.raises(bp.InvalidProblemError) as caught:
+        bp.kv_append(*(slots[n].operand for n in NAMES), device=device_of(backend))
+    assert caught.value.mend == "contiguize it"  # the descriptor has no strides for it
+
+
 def test_one_array_for_both_caches_is_refused(backend: str) -> None:
     made = arrays("BHSD", bp.BF16)
     cache = Slot(made["k_cache"], backend)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -98,7 +99,10 @@ def _launchable(
     candidate: Candidate[Any], desc: Descriptor, pref: PlanPreference, device: DeviceSpec, config: Any
 ) -> Feasibility:
     """Whether the steps' grids are no larger than launches may be, and their scratch no more than was asked for."""
-    steps = steps_of(candidate, desc, device, config)
+    try:
+        steps = steps_of(candidate, desc, device, config)
+    except (OverflowError, struct.error):
+        return no("it counts further than its arguments have bits")
     for grid in (step.grid for step in steps if isinstance(step, Launch)):
         if any(n > most for n, most in zip(grid, GRID)):
             return no(f"its grid is {grid}, and a launch has at most {GRID}")

@@ -61,7 +61,7 @@ def _check_layout(desc: Descriptor, name: str, tensor: Tensor) -> None:
     if resolved_strides(tensor.shape, tensor.strides, tensor.element) != wanted.strides:
         raise InvalidProblemError(
             f"{desc.op}: {name} must have strides {wanted.strides} (elements), got {tensor.strides}",
-            f"contiguize it, or select with {type(desc).__name__}.of(...) on these arrays",
+            "contiguize it" + _described(desc, f"{name}_strides"),
         )
     if tensor.room is not None:
         low, high = span(tensor.shape, tensor.strides, tensor.element, tensor.phase)
@@ -115,8 +115,13 @@ def _check_alignment(desc: Descriptor, feet: Mapping[str, Tensor]) -> None:
         if foot.align < wanted and 0 not in foot.shape:
             raise MisalignedOperandError(
                 f"{desc.op}: {name}'s first touched element must be aligned to {wanted} bytes, got {foot.align}",
-                f"select with {name}_align={foot.align}, or {type(desc).__name__}.of(...) on these arrays",
+                f"pass {name} at an address that is a multiple of {wanted}" + _described(desc, f"{name}_align"),
             )
+
+
+def _described(desc: Descriptor, field: str) -> str:
+    """The other way out, where the descriptor says how the operand lies."""
+    return f", or select with {type(desc).__name__}.of(...) on these arrays" if hasattr(desc, field) else ""
 
 
 def _check_overlap(desc: Descriptor, feet: Mapping[str, Tensor]) -> None:

@@ -1,0 +1,78 @@
+"""No argument of a public function is ignored: where it has no meaning it is refused, and nothing is written."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+from baracuda_py.plan import all_ops
+
+F32 = np.float32
+
+
+def product(**more: Any) -> tuple[Any, ...]:
+    return (np.ones((3, 4), F32), np.ones((4, 5), F32)), more
+
+
+def window(**more: Any) -> tuple[Any, ...]:
+    return (np.zeros(4, F32), np.ones(1, F32), [(0, 1)]), more
+
+
+IDLE: list[tuple[str, Any, type[bp.BaracudaError], str]] = [
+    ("write_slice", window(start=np.array(3)), bp.InvalidProblemError, "start was given and no dynamic_axis"),
+    (
+        "write_slice",
+        window(status=np.array(7, np.int32)),
+        bp.InvalidProblemError,
+        "status was given and no dynamic_axis",
+    ),
+    ("write_slice", window(dynamic_axis=0), bp.InvalidProblemError, "operand 'start' is missing"),
+    ("matmul", product(beta=0.5), bp.InvalidProblemError, "there is no c"),
+    ("matmul", product(scale_a=np.ones((1, 1), F32)), bp.OperandTypeError, "only fp8 is scaled"),
+    ("matmul", product(scale_b=np.ones((1, 5), F32)), bp.OperandTypeError, "only fp8 is scaled"),
+    ("matmul", product(math="fp8_fast"), bp.OperandTypeError, "f32 is not multiplied in fp8_fast"),
+    (
+        "matmul",
+        product(out_dtype="f16", out=np.zeros((3, 5), F32)),
+        bp.OperandTypeError,
+        "out holds f32 and out_dtype is f16",
+    ),
+    (
+        "matmul",
+        product(pref=bp.PlanPreference(variant="wgmma")),
+        bp.UnsupportedError,
+        "not the preferred variant 'wgmma'",
+    ),
+    ("add", ((np.ones(3), np.ones(3)), {"pref": bp.PlanPreference(math="tf32")}), bp.UnsupportedError, "not tf32"),  # type: ignore[arg-type]
+    ("neg", ((np.ones(3),), {"pref": bp.PlanPreference(backend="cublas")}), bp.UnsupportedError, "cublas"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("op", "call", "error", "says"), IDLE, ids=[f"{i} {row[0]}" for i, row in enumerate(IDLE)])
+def test_what_has_no_meaning_is_refused(op: str, call: Any, error: type[bp.BaracudaError], says: str) -> None:
+    arguments, options = call
+    arrays = [x for x in (*arguments, *options.values()) if isinstance(x, np.ndarray)]
+    before = [x.copy() for x in arrays]
+    with pytest.raises(error, match=says):
+        getattr(bp, op)(*arguments, **options, device="cpu")
+    assert all(np.array_equal(x, y) for x, y in zip(arrays, before))
+
+
+def test_every_argument_that_may_have_no_meaning_is_tried() -> None:
+    """Those with a default, of every op: a new one is put into the list above, or here if it always means something."""
+    always = {"out", "stream", "pref", "device", "layout", "alpha", "c", "bias", "residual", "activation"}
+    tried = {name for _, (_, options), _, _ in IDLE for name in options}
+    for op in all_ops():
+        for name, parameter in inspect.signature(getattr(bp, op)).parameters.items():
+            optional = parameter.default is not inspect.Parameter.empty
+            assert not optional or name in always | tried or (op, name) == ("kv_append", "status"), f"{op}: {name}"
+
+
+def test_a_descriptor_refuses_what_it_would_drop() -> None:
+    for more in ({"start": np.array(0)}, {"status": np.array(0, np.int32)}):
+        with pytest.raises(bp.InvalidProblemError, match="no dynamic_axis"):
+            bp.WriteSliceDescriptor.of(np.zeros(4), np.zeros(1), [(0, 1)], **more)
