@@ -59,7 +59,7 @@ def test_configurations_are_named_by_patterns() -> None:
         f"{p.sku.variant}:{p.sku.config}" for p in copies.plans_of(case, ["short_runs:*", "vectorised:*u1"], H200)
     ]
     assert len(labels) == len(set(labels))
-    assert {"short_runs:w2u8", "short_runs:w2u4", "short_runs:w2u8s", "short_runs:w2u4s"} < set(labels)
+    assert {"short_runs:w2u4", "short_runs:w2u4f", "short_runs:w2u1s", "short_runs:w2u4sf"} < set(labels)
     assert any(label.startswith("vectorised") for label in labels)
 
 
