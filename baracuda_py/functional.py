@@ -19,6 +19,7 @@ from .plan.resolve import device_for, resolve
 from .runtime.device import default_device
 from .runtime.locks import new_lock
 from .runtime.streams import is_capturing, stream_pointer
+from .runtime.untraced import untraced
 from .types import DeviceSpec, PlanPreference, UnsupportedError
 
 __all__ = ["CacheInfo", "PlanCache", "call", "plan_cache"]
@@ -188,6 +189,7 @@ def _output(entry: _Entry, stream: int | None) -> tuple[Any, int]:
     return allocate(entry.plan._canonical.layout(entry.written), target), target
 
 
+@untraced
 def _call_checked(
     kind: type[Plan[Any]],
     key: Any,

@@ -22,7 +22,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     # CuPy is imported here, outside the tests' filters, so that a warning it gives is not taken for its absence.
-    cupy_or_none()
+    if cupy_or_none() is None:
+        from tests.without_cupy import WithoutCupy
+
+        config.pluginmanager.register(WithoutCupy(), "without-cupy")
     config.pluginmanager.register(_Recorder(config), "device-ledger")
 
 

@@ -201,16 +201,15 @@ def _told(made: Callable[[Any], T], value: Any, what: str, wanted: str, hint: st
 
 
 def scalar(value: Any, what: str) -> float:
-    """A float, NaN as the one that descriptors hold, so that they equal themselves. Arrays are refused: reading one that lies
-    on the device would wait for it."""
+    """A float, the one NaN for any, so that a descriptor equals itself. Arrays are refused: reading one that lies on the
+    device would wait for it."""
     if type(value) is float:
-        return value if value == value else math.nan
+        return math.nan if value != value else value
     name = what.split()[-1]
     if not isinstance(value, (float, int, np.floating, np.integer)):
         raise OperandTypeError(f"{what} must be a number, got {type(value).__name__}", f"{name}=float(...)")
     try:
-        number = float(value)
-        return number if number == number else math.nan
+        return scalar(float(value), what)
     except OverflowError:
         bits = int(value).bit_length()
         raise InvalidProblemError(

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..runtime.driver import cupy_or_none, device_count
 from ..runtime.streams import fence
+from ..runtime.untraced import untraced
 from ..types import DeviceMismatchError, ElementKind, OperandTypeError
 from ..types.errors import shown
 from . import dlpack, pytorch
@@ -27,6 +28,7 @@ def _framework(x: Any) -> str:
     return "jax" if name == "jaxlib" else name
 
 
+@untraced
 def intake(x: Any, *, what: str, stream: int | None = None, host: bool = False) -> Tensor:
     """Reads an array's address and layout. `what` names the operand in errors (``"write_slice: dest"``).
 
@@ -252,7 +254,7 @@ def _from_cuda_array_interface(x: Any, what: str, stream: int | None) -> Tensor:
     element = _kind(dtype, what)
     if malformed or (not pointer and 0 not in shape):
         raise OperandTypeError(
-            f"{what}: __cuda_array_interface__ has the shape {shape}, the strides {byte_strides} and the address {pointer:#x}",
+            f"{what}: __cuda_array_interface__ has the shape {shape}, the strides {byte_strides} and the address {pointer}",
             "pass an array that follows the protocol",
         )
     if interface.get("mask") is not None:
@@ -275,7 +277,7 @@ def _ordinal_at(pointer: int, what: str) -> int:
         ordinal = -1
     if ordinal < 0:
         raise OperandTypeError(
-            f"{what}: the address {pointer:#x} of its __cuda_array_interface__ is not memory of a CUDA device",
+            f"{what}: the address in its __cuda_array_interface__ is not memory of a CUDA device",
             "pass an array whose memory has not been freed",
         )
     return ordinal

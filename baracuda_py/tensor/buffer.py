@@ -249,7 +249,7 @@ class GpuBuffer:
             raise UnsupportedError(
                 f"GpuBuffer: the memory is read-only, and CuPy's {protocol} cannot say so", "export the original array"
             )
-        native = self.element.dtype.kind in "biufc" and self.array.dtype == self.element.dtype
+        native = self.element.dtype.isbuiltin == 1 and self.array.dtype == self.element.dtype
         return self.array if native else self.array.view(f"u{self.array.itemsize}")
 
     def __len__(self) -> int:

@@ -104,7 +104,7 @@ template <class I, int R> struct Gaps {
 
 // SECTORS: slots begin at the sector of the destination where the run does, so that one store writes all of a sector that is
 // to be written; slots before and behind the run's `length` bytes stay idle. A run's slots fill whole sectors then.
-template <class I, int R, int WIDTH, int UNROLL, bool SECTORS>
+template <class I, int R, int WIDTH, int UNROLL, bool SECTORS, int FETCH>
 __global__ void __launch_bounds__(THREADS)
 copy_slots(u8* dest, const u8* source, u32 length, I slots, typename DivisorOf<I>::type slots_per_run, Gaps<I, R> gaps) {
   using T = typename Word<WIDTH>::type;
@@ -126,6 +126,19 @@ copy_slots(u8* dest, const u8* source, u32 length, I slots, typename DivisorOf<I
       yes[u] = yes[u] && within - phase < length;
       to[u] -= phase;
       from -= phase;
+      if (FETCH) {  // the sector's first slot in the run, where the run does not cover the sector
+        const u32 begin = within & ~(SECTOR - 1);
+        const bool whole = begin >= phase && begin + SECTOR - phase <= length;
+        if (yes[u] && !whole && (FETCH == 2 || within == begin || within == phase)) {
+          if (FETCH == 1) asm volatile("prefetch.global.L2 [%0];" ::"l"(to[u]));
+          if (FETCH == 2) { u32 d; asm volatile("ld.relaxed.gpu.global.u8 %0, [%1];" : "=r"(d) : "l"(to[u])); yes[u] = d < 256; }
+        }
+      }
+    } else if (FETCH) {
+      if (yes[u]) {
+        if (FETCH == 1) asm volatile("prefetch.global.L2 [%0];" ::"l"(to[u]));
+        if (FETCH == 2) { u32 d; asm volatile("ld.relaxed.gpu.global.u8 %0, [%1];" : "=r"(d) : "l"(to[u])); yes[u] = d < 256; }
+      }
     }
     if (yes[u]) value[u] = *reinterpret_cast<const T*>(from);
   }

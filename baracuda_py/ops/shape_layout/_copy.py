@@ -25,20 +25,20 @@ __all__ = ["COPY_CANDIDATES", "CopyProblem", "HasCopy", "WholeDest"]
 CHUNK = 16
 SECTOR = 32  # bytes that memory and L2 exchange
 SHORT_RUN = 2048  # bytes
+LONGEST_SLOTTED = 1 << 16  # bytes of a run whose slots a 32-bit number counts
 MOST_SLOTS = 8  # a thread: more take registers that other warps need more
+MOST_INDICES = 1 << 30  # slots of a launch, where rows can be parted so: 64-bit divisions would cost more than the copy
+
+# What costs are made of, counted in the kernels: instructions of a chunk of copy_runs and of a grain of a run's end; of a slot
+# of copy_slots, more for each axis but one, and more where slots are by sectors.
+CHUNK_INSTRUCTIONS, END_INSTRUCTIONS = 36, 10
+SLOT_INSTRUCTIONS, AXIS_INSTRUCTIONS, SECTOR_INSTRUCTIONS = 11, 6, 8
 LANES = 128  # thread instructions a clock of an SM
 CLOCKS_A_STORE = (
-    2  # of an SM, for each sector that a store goes to (seen on an H200 where ends were stored grain by grain)
+    2  # of an SM, for each sector that a store goes to: seen on an H200 where ends were stored grain by grain
 )
-LATENCY = 0.7e-6  # seconds of a load under load
-SHOWS = 0.1
-CHUNK_INSTRUCTIONS, END_INSTRUCTIONS = 36, 10  # a chunk of copy_runs; a grain of a run's end
-SLOT_INSTRUCTIONS, AXIS_INSTRUCTIONS, SECTOR_INSTRUCTIONS = (
-    11,
-    6,
-    8,
-)  # a slot of copy_slots; each axis but one; if by sectors
-LONGEST_SLOTTED = 1 << 16  # bytes of a run: its slots are counted in 32 bits
+LATENCY = 0.7e-6  # seconds of a load while memory is busy
+SHOWS = 0.1  # the share that shows of what other work hides
 
 
 @dataclass(frozen=True)
@@ -341,9 +341,10 @@ class SlotConfig:
     width: int
     unroll: int
     sectors: bool
+    fetch: int = 0
 
     def __str__(self) -> str:
-        return f"w{self.width}u{self.unroll}{'s' if self.sectors else ''}"
+        return f"w{self.width}u{self.unroll}{'s' if self.sectors else ''}{' pl'[self.fetch].strip()}"
 
 
 class ShortRuns(_CopyCandidate):
@@ -363,41 +364,59 @@ class ShortRuns(_CopyCandidate):
 
     def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[SlotConfig]:
         width = desc.copy().grain
-        enough = min(CHUNK // width, MOST_SLOTS)  # to make 16 bytes
-        unrolls = [u for u in (enough, 2 * enough, enough // 2) if 0 < u <= MOST_SLOTS]
-        return [SlotConfig(width, unroll, sectors) for sectors in (False, True) for unroll in unrolls]
+        return [
+            SlotConfig(width, unroll, sectors, fetch)
+            for fetch in (0, 1, 2)
+            for sectors in (False, True)
+            for unroll in (1, 2, 4)
+        ]
 
     def cost(self, desc: HasCopy, device: DeviceSpec, config: SlotConfig) -> Cost:
         copy = desc.copy()
         axes, runs, per_run = len(copy.outer[0]), math.prod(copy.outer[0]), _slots_per_run(copy, config)
-        a_slot = (
-            SLOT_INSTRUCTIONS + AXIS_INSTRUCTIONS * max(axes - 1, 0) + (SECTOR_INSTRUCTIONS if config.sectors else 0)
-        )
+        instructions = SLOT_INSTRUCTIONS + AXIS_INSTRUCTIONS * max(axes - 1, 0)
         stores = touched(copy.length, copy.grains[0])
-        if not config.sectors:  # where a warp's slots end within a sector, the next warp stores to it too
+        if config.sectors:
+            instructions += SECTOR_INSTRUCTIONS
+        else:  # where a warp's slots end within a sector, the next warp stores to it too
             stores += per_run / 32 * (1 - copy.grains[0] / SECTOR)
-        return _Work(
-            runs * per_run * a_slot, runs * stores, config.width * config.unroll, _residents(config.unroll)
-        ).cost(copy, device)
+        in_flight = config.width * config.unroll
+        return _Work(runs * per_run * instructions, runs * stores, in_flight, _residents(config.unroll)).cost(
+            copy, device
+        )
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: SlotConfig) -> tuple[Step, ...]:
         copy = desc.copy()
         extents, dest, source = copy.outer
-        length, width = copy.run or copy.width, config.width
         per_run = _slots_per_run(copy, config)
-        slots = math.prod(extents) * per_run
-        gaps = [_gaps(extents, strides, per_run * width) for strides in (dest, source)]
-        index = index_type(max([slots, *map(abs, gaps[0] + gaps[1])]))
-        entry = f"copy_slots<{index}, {len(extents)}, {width}, {config.unroll}, {str(config.sectors).lower()}>"
-        args = (
-            Ptr(copy.dest), Ptr(copy.source), np.uint32(length), index_scalar(slots, index), divisor(per_run, index),
-            _pack_gaps(extents, gaps, index),
+        if not extents:
+            return (_slots_launch(copy, config, per_run, (), ((), ()), (0, 0)),)
+        part = max(1, MOST_INDICES // (math.prod(extents[1:]) * per_run))
+        gaps = tuple(_gaps(extents, strides, per_run * config.width) for strides in (dest, source))
+        return tuple(
+            _slots_launch(
+                copy, config, per_run, (min(part, extents[0] - first), *extents[1:]), gaps,
+                (first * dest[0], first * source[0]),
+            )
+            for first in range(0, extents[0], part)
         )  # fmt: skip
-        return (
-            Launch(
-                Kernel("shape_layout/copy.cu", entry), grid_of(slots, THREADS * config.unroll), (THREADS, 1, 1), args
-            ),
-        )
+
+
+def _slots_launch(
+    copy: CopyProblem, config: SlotConfig, per_run: int, extents: tuple[int, ...], gaps: tuple[tuple[int, ...], ...],
+    at: tuple[int, int],
+) -> Launch:  # fmt: skip
+    """The runs of these extents, the first of which lies `at` those bytes of both operands."""
+    slots = math.prod(extents) * per_run
+    index = index_type(max([slots, *(abs(g) for each in gaps for g in each)]))
+    sectors = str(config.sectors).lower()
+    entry = f"copy_slots<{index}, {len(extents)}, {config.width}, {config.unroll}, {sectors}, {config.fetch}>"
+    args = (
+        Ptr(copy.dest, at[0]), Ptr(copy.source, at[1]), np.uint32(copy.length), index_scalar(slots, index),
+        divisor(per_run, index), _pack_gaps(extents, gaps, index),
+    )  # fmt: skip
+    grid = grid_of(slots, THREADS * config.unroll)
+    return Launch(Kernel("shape_layout/copy.cu", entry), grid, (THREADS, 1, 1), args)
 
 
 def _residents(unroll: int) -> int:
@@ -407,15 +426,12 @@ def _residents(unroll: int) -> int:
 
 def _slots_per_run(copy: CopyProblem, config: SlotConfig) -> int:
     """Slots of a run, or of the sectors that it can touch."""
-    length = copy.run or copy.width
-    return (
-        -(-(length + SECTOR - copy.grains[0]) // SECTOR) * SECTOR // config.width
-        if config.sectors
-        else length // config.width
-    )
+    if not config.sectors:
+        return copy.length // config.width
+    return -(-(copy.length + SECTOR - copy.grains[0]) // SECTOR) * (SECTOR // config.width)
 
 
-def _pack_gaps(extents: tuple[int, ...], gaps: list[tuple[int, ...]], index: str) -> Packed:
+def _pack_gaps(extents: tuple[int, ...], gaps: tuple[tuple[int, ...], ...], index: str) -> Packed:
     """Gaps<index, len(extents)> of kernels/shape_layout/copy.cu."""
     kind, align = ("i", 4) if index == "u32" else ("q", 8)
     parts = [divisor(e, index).data for e in extents or (1,)]

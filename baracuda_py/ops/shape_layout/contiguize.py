@@ -73,8 +73,11 @@ class ContiguizeDescriptor(Descriptor):
             raise InvalidProblemError(
                 f"contiguize: x_strides {self.x_strides} for a shape of rank {len(self.shape)}", "one stride an axis"
             )
-        for operand in self.operands:
-            self.layout(operand.name)
+        if self.x_phase not in range(self.element.per_byte):
+            raise InvalidProblemError(
+                f"contiguize: x_phase={self.x_phase}: a byte holds {self.element.per_byte} {self.element}",
+                "give the element of its first byte at which x starts, from 0",
+            )
 
     def canonical(self) -> ContiguizeDescriptor:
         x, out = self.layout("x"), self.layout("out")
