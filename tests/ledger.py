@@ -23,6 +23,9 @@ from baracuda_py.runtime.toolchain import nvrtc_version
 __all__ = ["commit_of", "machine", "record", "required", "unverified"]
 
 
+SAME = ("digest", "gpu", "arch", "driver", "nvrtc", "commit")  # what two parts of one run have in common
+
+
 def required(op: str) -> set[str]:
     """The tests without any of which an op has not been through the gauntlet, however many others have passed."""
     both = {f"registry_test.py::{test}[cuda-{op}]" for test in ("test_gauntlet", "test_gauntlet_refusals")}
@@ -72,14 +75,19 @@ def record(
             continue
         if name in failed:
             entries.pop(name, None)
+            continue
+        date = datetime.now(UTC).strftime("%Y-%m-%d")
+        entry = {
+            "digest": op_digest(ops[name], run["arch"]),
+            **run,
+            "date": date,
+            "heavy_skipped": skipped.get(name, 0),
+        }
+        held = entries.get(name, {})
+        if all(held.get(key) == entry[key] for key in SAME):  # a run in parts: the first part speaks for it
+            entries[name] = held | {"tests": sorted(passed[name] | set(held["tests"]))}
         elif required(name) <= passed[name]:
-            entries[name] = {
-                "digest": op_digest(ops[name], run["arch"]),
-                **run,
-                "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-                "heavy_skipped": skipped.get(name, 0),
-                "tests": sorted(passed[name]),
-            }
+            entries[name] = entry | {"tests": sorted(passed[name])}
     entries = {name: entries[name] for name in sorted(entries) if name in ops}
     path.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
     return entries

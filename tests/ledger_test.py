@@ -79,6 +79,18 @@ def test_a_failure_takes_the_entry_out_and_leaves_the_others(written: Path) -> N
     assert read.verified_on(get_op("exp")) == "NVIDIA H200"
 
 
+def test_a_run_in_parts_is_one_if_nothing_changed_meanwhile(written: Path) -> None:
+    ledger.record(written, passed("add"), set(), RUN, {"add": 2})
+    more = {"add": {"elementwise_test.py::test_more[add]"}, "exp": {"elementwise_test.py::test_more[exp]"}}
+    entries = ledger.record(written, more, set(), RUN, {})
+    assert set(entries) == {"add"}
+    assert set(entries["add"]["tests"]) == ledger.required("add") | more["add"]
+    assert entries["add"]["heavy_skipped"] == 2
+    entries = ledger.record(written, more, set(), RUN | {"commit": "def"}, {})
+    assert entries["add"]["commit"] == "abc"
+    assert set(entries["add"]["tests"]) == ledger.required("add") | more["add"]
+
+
 def test_an_entry_of_another_form_verifies_nothing(written: Path) -> None:
     written.write_text(json.dumps({"add": {"digest": read.op_digest(get_op("add")), "gpu": "NVIDIA H200"}}))
     assert read.verified_on(get_op("add")) == ""

@@ -25,13 +25,15 @@ from .registry import Op, get_op
 
 __all__ = ["kernel_files", "lowered", "op_digest", "verified_on"]
 
+LONG = 16  # configurations of a candidate
 _CU = re.compile(r"\b(\w+/\w+\.cu)\b")
 
 
 def lowered(op: Op, arch: str) -> Iterator[tuple[str, tuple[Step, ...]]]:
-    """Every candidate and configuration that takes a probe on a nominal GPU of `arch`, and what it launches."""
+    """Every candidate that takes a probe on a nominal GPU of `arch`, and what it launches; of long menus each probe takes every
+    so manyth configuration, in turn."""
     device = DeviceSpec.named(arch).with_libraries(frozenset(FILES))
-    for probe in op.plan.probes:
+    for turn, probe in enumerate(op.plan.probes):
         try:
             desc = op.describe(**probe)
             desc.validate()
@@ -40,7 +42,9 @@ def lowered(op: Op, arch: str) -> Iterator[tuple[str, tuple[Step, ...]]]:
         desc = desc.canonical()
         for candidate in op.plan.candidates:
             if candidate.supports(desc, device):
-                for config in candidate.configs(desc, device):
+                menu = list(candidate.configs(desc, device))
+                step = 1 + len(menu) // LONG
+                for config in menu[turn % step :: step]:
                     yield f"{candidate.variant}[{config}]", candidate.lower(desc, device, config)
 
 
