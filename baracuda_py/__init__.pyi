@@ -7,16 +7,16 @@ from .types import Activation as Activation
 from .types import ArchSku as ArchSku
 from .types import BackendKind as BackendKind
 from .types import BaracudaError as BaracudaError
-from .ops.elementwise.binary import BinaryDescriptor as BinaryDescriptor
+from .ops.elementwise.binary import BinaryDescriptor as _BinaryDescriptor
 from .types import BinaryKind as BinaryKind
-from .ops.elementwise.binary import BinaryPlan as BinaryPlan
+from .ops.elementwise.binary import BinaryPlan as _BinaryPlan
 from .types import Bound as Bound
 from .plan import BoundPlan as BoundPlan
 from .types import BufferTooSmallError as BufferTooSmallError
 from .types import CompileError as CompileError
 from .types import Componentwise as Componentwise
-from .ops.shape_layout.contiguize import ContiguizeDescriptor as ContiguizeDescriptor
-from .ops.shape_layout.contiguize import ContiguizePlan as ContiguizePlan
+from .ops.shape_layout.contiguize import ContiguizeDescriptor as _ContiguizeDescriptor
+from .ops.shape_layout.contiguize import ContiguizePlan as _ContiguizePlan
 from .plan import Cost as Cost
 from .runtime.device import Device as Device
 from .types import DeviceMismatchError as DeviceMismatchError
@@ -31,14 +31,14 @@ from .tensor import GpuBuffer as GpuBuffer
 from .plan import Graph as Graph
 from .types import InvalidProblemError as InvalidProblemError
 from .types import KernelSku as KernelSku
-from .ops.shape_layout.kv_append import KvAppendDescriptor as KvAppendDescriptor
-from .ops.shape_layout.kv_append import KvAppendPlan as KvAppendPlan
+from .ops.shape_layout.kv_append import KvAppendDescriptor as _KvAppendDescriptor
+from .ops.shape_layout.kv_append import KvAppendPlan as _KvAppendPlan
 from .plan import LaunchConfig as LaunchConfig
 from .types import LayoutSku as LayoutSku
 from .types import MathPrecision as MathPrecision
-from .ops.gemm.matmul import MatmulDescriptor as MatmulDescriptor
+from .ops.gemm.matmul import MatmulDescriptor as _MatmulDescriptor
 from .ops.gemm.backward import MatmulGradients as MatmulGradients
-from .ops.gemm.matmul import MatmulPlan as MatmulPlan
+from .ops.gemm.matmul import MatmulPlan as _MatmulPlan
 from .types import MisalignedOperandError as MisalignedOperandError
 from .plan import Op as Op
 from .types import OpCategory as OpCategory
@@ -46,18 +46,18 @@ from .plan import Operand as Operand
 from .types import OperandTypeError as OperandTypeError
 from .types import OverlapError as OverlapError
 from .plan import Plan as Plan
-from .types import PlanPreference as PlanPreference
+from .types import PlanPreference as _PlanPreference
 from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ShapeLayoutKind as ShapeLayoutKind
 from .types import Term as Term
 from .types import Ulp as Ulp
-from .ops.elementwise.unary import UnaryDescriptor as UnaryDescriptor
+from .ops.elementwise.unary import UnaryDescriptor as _UnaryDescriptor
 from .types import UnaryKind as UnaryKind
-from .ops.elementwise.unary import UnaryPlan as UnaryPlan
+from .ops.elementwise.unary import UnaryPlan as _UnaryPlan
 from .types import UnsupportedError as UnsupportedError
 from .types import WorkspaceTooSmallError as WorkspaceTooSmallError
-from .ops.shape_layout.write_slice import WriteSliceDescriptor as WriteSliceDescriptor
-from .ops.shape_layout.write_slice import WriteSlicePlan as WriteSlicePlan
+from .ops.shape_layout.write_slice import WriteSliceDescriptor as _WriteSliceDescriptor
+from .ops.shape_layout.write_slice import WriteSlicePlan as _WriteSlicePlan
 from .runtime.device import device as device
 from .runtime.streams import fence as fence
 from .plan import find as find
@@ -90,92 +90,236 @@ COMPLEX64: ElementKind
 COMPLEX128: ElementKind
 BIN: ElementKind
 
-def add(x1: 'Any', x2: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+class BinaryDescriptor(_BinaryDescriptor):
+    def __init__(
+        self,
+        kind: BinaryKind | str,
+        x1_shape: Sequence[int],
+        x2_shape: Sequence[int],
+        x1_element: ElementLike,
+        x2_element: ElementLike,
+        out_element: ElementLike | None = ...,
+        x1_strides: Sequence[int] | None = ...,
+        x2_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        x1_align: int | None = ...,
+        x2_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
+class ContiguizeDescriptor(_ContiguizeDescriptor):
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        x_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        out_align: int | None = ...,
+        x_phase: int = ...,
+    ) -> None: ...
+
+class KvAppendDescriptor(_KvAppendDescriptor):
+    def __init__(
+        self,
+        cache_shape: Sequence[int],
+        tokens: int,
+        element: ElementLike,
+        cache_layout: str = ...,
+        positions_element: ElementLike = ...,
+        k_cache_strides: Sequence[int] | None = ...,
+        v_cache_strides: Sequence[int] | None = ...,
+        k_strides: Sequence[int] | None = ...,
+        v_strides: Sequence[int] | None = ...,
+        k_cache_align: int | None = ...,
+        v_cache_align: int | None = ...,
+        k_align: int | None = ...,
+        v_align: int | None = ...,
+    ) -> None: ...
+
+class MatmulDescriptor(_MatmulDescriptor):
+    def __init__(
+        self,
+        a_shape: Sequence[int],
+        b_shape: Sequence[int],
+        a_element: ElementLike,
+        b_element: ElementLike,
+        out_element: ElementLike | None = ...,
+        activation: Activation | str = ...,
+        math: MathPrecision | str | None = ...,
+        alpha: float = ...,
+        beta: float = ...,
+        c_shape: Sequence[int] | None = ...,
+        bias_shape: Sequence[int] | None = ...,
+        residual_shape: Sequence[int] | None = ...,
+        scale_a_shape: Sequence[int] | None = ...,
+        scale_b_shape: Sequence[int] | None = ...,
+        c_element: ElementLike | None = ...,
+        bias_element: ElementLike | None = ...,
+        residual_element: ElementLike | None = ...,
+        scale_a_element: ElementLike | None = ...,
+        scale_b_element: ElementLike | None = ...,
+        a_strides: Sequence[int] | None = ...,
+        b_strides: Sequence[int] | None = ...,
+        c_strides: Sequence[int] | None = ...,
+        bias_strides: Sequence[int] | None = ...,
+        residual_strides: Sequence[int] | None = ...,
+        scale_a_strides: Sequence[int] | None = ...,
+        scale_b_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        a_align: int | None = ...,
+        b_align: int | None = ...,
+        c_align: int | None = ...,
+        bias_align: int | None = ...,
+        residual_align: int | None = ...,
+        scale_a_align: int | None = ...,
+        scale_b_align: int | None = ...,
+        out_align: int | None = ...,
+        name: str = ...,
+    ) -> None: ...
+
+class PlanPreference(_PlanPreference):
+    def __init__(
+        self,
+        backend: BackendKind | str | None = ...,
+        variant: str | None = ...,
+        math: MathPrecision | str | None = ...,
+        deterministic: bool = ...,
+        bit_stable: bool = ...,
+        batch_invariant: bool = ...,
+        max_workspace_bytes: int | None = ...,
+    ) -> None: ...
+
+class UnaryDescriptor(_UnaryDescriptor):
+    def __init__(
+        self,
+        kind: UnaryKind | str,
+        shape: Sequence[int],
+        element: ElementLike,
+        out_element: ElementLike | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
+class WriteSliceDescriptor(_WriteSliceDescriptor):
+    def __init__(
+        self,
+        dest_shape: Sequence[int],
+        ranges: Sequence[Any],
+        element: ElementLike,
+        dest_strides: Sequence[int] | None = ...,
+        source_strides: Sequence[int] | None = ...,
+        dest_align: int | None = ...,
+        source_align: int | None = ...,
+        dynamic_axis: int | None = ...,
+        dest_phase: int = ...,
+    ) -> None: ...
+
+class BinaryPlan(_BinaryPlan):
+    desc: BinaryDescriptor
+
+class ContiguizePlan(_ContiguizePlan):
+    desc: ContiguizeDescriptor
+
+class KvAppendPlan(_KvAppendPlan):
+    desc: KvAppendDescriptor
+
+class MatmulPlan(_MatmulPlan):
+    desc: MatmulDescriptor
+
+class UnaryPlan(_UnaryPlan):
+    desc: UnaryDescriptor
+
+class WriteSlicePlan(_WriteSlicePlan):
+    desc: WriteSliceDescriptor
+
+def add(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x1 + x2, elementwise."""
 
-def subtract(x1: 'Any', x2: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def subtract(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x1 - x2, elementwise."""
 
-def multiply(x1: 'Any', x2: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def multiply(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x1 * x2, elementwise."""
 
-def divide(x1: 'Any', x2: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def divide(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x1 / x2, elementwise; integers divide into floats."""
 
-def maximum(x1: 'Any', x2: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def maximum(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The larger; a NaN on either side is the result."""
 
-def minimum(x1: 'Any', x2: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def minimum(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The smaller; a NaN on either side is the result."""
 
-def pow(x1: 'Any', x2: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def pow(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x1 to the power x2; an integer to a negative power is truncated."""
 
-def copysign(x1: 'Any', x2: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def copysign(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """|x1| with the sign of x2."""
 
-def matmul(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, scale_a: 'Any' = None, scale_b: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def matmul(a: Any, b: Any, /, *, bias: Any = None, activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, c: Any = None, residual: Any = None, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The matrix product residual + f(alpha a @ b + beta c + bias), with NumPy's rules for vectors and batches."""
 
-def matmul_tc(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, scale_a: 'Any' = None, scale_b: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def matmul_tc(a: Any, b: Any, /, *, bias: Any = None, activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, c: Any = None, residual: Any = None, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The matrix product of f16 operands by variant `tc`, in f32."""
 
-def matmul_tc_bf16(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, scale_a: 'Any' = None, scale_b: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def matmul_tc_bf16(a: Any, b: Any, /, *, bias: Any = None, activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, c: Any = None, residual: Any = None, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The matrix product of bf16 operands by variant `tc`, in f32."""
 
-def matmul_tc_async(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, scale_a: 'Any' = None, scale_b: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def matmul_tc_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, c: Any = None, residual: Any = None, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The matrix product of f16 operands by variant `tc_async`, in f32."""
 
-def matmul_tc_bf16_async(a: 'Any', b: 'Any', /, *, bias: 'Any' = None, activation: 'Activation | str | None' = None, alpha: 'float' = 1.0, beta: 'float' = 1.0, c: 'Any' = None, residual: 'Any' = None, scale_a: 'Any' = None, scale_b: 'Any' = None, out_dtype: 'Any' = None, math: 'MathPrecision | str | None' = None, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def matmul_tc_bf16_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, c: Any = None, residual: Any = None, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The matrix product of bf16 operands by variant `tc_async`, in f32."""
 
-def contiguize(x: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def contiguize(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """A C-ordered copy of `x`, whatever its strides; always a copy."""
 
-def kv_append(k_cache: 'Any', v_cache: 'Any', k: 'Any', v: 'Any', positions: 'Any', *, layout: 'str' = 'BHSD', status: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def kv_append(k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, *, layout: str = 'BHSD', status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Writes `k` and `v` into the caches at each sequence's position; returns (k_cache, v_cache, status)."""
 
-def write_slice(dest: 'Any', source: 'Any', ranges: 'Sequence[Any]', *, dynamic_axis: 'int | None' = None, start: 'Any' = None, status: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def write_slice(dest: Any, source: Any, ranges: Sequence[Any], *, dynamic_axis: int | None = None, start: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Writes `source` into the window `ranges` of `dest`, in place, and returns `dest`."""
 
-def neg(x: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def neg(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The negative, elementwise (NumPy's ``negative``)."""
 
-def abs(x: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def abs(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The absolute value, elementwise."""
 
-def sign(x: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def sign(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """-1, 0 or 1; NaN stays NaN."""
 
-def square(x: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def square(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x * x, elementwise."""
 
-def sqrt(x: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def sqrt(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The square root; NaN below zero."""
 
-def rsqrt(x: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def rsqrt(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """1 / sqrt(x)."""
 
-def exp(x: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def exp(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """e to the x."""
 
-def log(x: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def log(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The natural logarithm."""
 
-def tanh(x: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def tanh(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The hyperbolic tangent."""
 
-def sigmoid(x: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def sigmoid(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """1 / (1 + exp(-x))."""
 
-def erf(x: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def erf(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The error function."""
 
-def relu(x: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def relu(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """max(x, 0); NaN stays NaN."""
 
-def gelu(x: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def gelu(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x Phi(x), by the error function (torch's default)."""
 
-def silu(x: 'Any', /, *, out: 'Any' = None, stream: 'Any' = None, pref: 'PlanPreference | None' = None, device: 'Any' = None) -> 'Any':
+def silu(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x / (1 + exp(-x))."""

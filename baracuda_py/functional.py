@@ -19,6 +19,7 @@ from .plan.resolve import device_for, resolve
 from .runtime.device import default_device
 from .runtime.locks import new_lock
 from .runtime.streams import is_capturing, stream_pointer
+from .runtime.untraced import untraced
 from .types import DeviceSpec, PlanPreference, UnsupportedError
 
 __all__ = ["CacheInfo", "PlanCache", "call", "plan_cache"]
@@ -151,7 +152,10 @@ def call(
         else:
             return _call_checked(plan, None, operands, describe, values, stream, pref, device)
     flat = tuple(key)
-    entry = plan_cache._calls.get(flat)
+    try:
+        entry = plan_cache._calls.get(flat)
+    except Exception:  # an option that does not hash: the long way says what is wrong with it
+        return _call_checked(plan, None, operands, describe, values, stream, pref, device)
     if entry is None:
         return _call_checked(plan, flat, operands, describe, values, stream, pref, device)
     entry.used = next(plan_cache._clock)
@@ -185,6 +189,7 @@ def _output(entry: _Entry, stream: int | None) -> tuple[Any, int]:
     return allocate(entry.plan._canonical.layout(entry.written), target), target
 
 
+@untraced
 def _call_checked(
     kind: type[Plan[Any]],
     key: Any,
@@ -199,7 +204,7 @@ def _call_checked(
     spec = device_for(device, operands.values())
     desc = describe()
     desc.validate()
-    plan = plan_cache.plan(kind, desc.canonical(), pref, spec)
+    plan = plan_cache.plan(kind, desc.canonical(), PlanPreference.of(pref), spec)
     given = {name: x for name, x in operands.items() if x is not None} | dict(values or {})
     if key is None or spec.is_host or len(plan._written) != 1:
         return plan.run(stream=stream, **given)

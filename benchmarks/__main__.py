@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -25,6 +26,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer rounds: to try things, not to quote")
     parser.add_argument("--compile", action="store_true", help="torch.compile as one more peer (seconds a row)")
     parser.add_argument("--no-torch", action="store_true", help="leave torch out")
+    parser.add_argument(
+        "--no-alone", action="store_true", help="leave out the leg of large products by themselves (12 s each)"
+    )
+    parser.add_argument("--commit", help="what is measured, where this is no git checkout")
     parser.add_argument("--list", action="store_true", help="list the rows and stop; needs no GPU")
     parser.add_argument(
         "--out", type=Path, help="results file, replaced; without it only a full run writes, to results/<gpu>.jsonl"
@@ -40,7 +45,8 @@ def main() -> None:
         for row in rows:
             console.print(f"{row.key:48} {', '.join(map(str, row.targets))}", highlight=False)
         return
-    session = Session(QUICK if given.quick else FULL, use_torch=not given.no_torch, use_compile=given.compile)
+    effort = QUICK if given.quick else replace(FULL, alone_seconds=0.0) if given.no_alone else FULL
+    session = Session(effort, use_torch=not given.no_torch, use_compile=given.compile, commit=given.commit)
     path: Path | None = given.out
     if path is None and not (given.rows or given.quick):
         path = DIRECTORY / f"{slug(session.meta()['gpu'])}.jsonl"

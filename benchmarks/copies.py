@@ -29,7 +29,7 @@ from .gpu import Sensor, machine
 from .harness import COLD_BYTES, GRAPH_LIMIT_US, OURS, Bench, Contender
 from .operands import Call, Kit, dtype_of
 from .results import Record, write_line
-from .stats import alternated, geometric_mean, paired_ratio, paired_spread, rotation
+from .stats import alternated, geometric_mean, paired, paired_ratio, rotation
 from .sweep import compile_plans
 
 __all__ = ["CASES", "Case", "drawn", "summary"]
@@ -220,7 +220,8 @@ def measured(bench: Bench, case: Case, plans: Sequence[Any], pool: Pool, rounds:
     import cupy
 
     sets = [_calls(case, plans, pool, i) for i in range(rotation(case.touched, COLD_BYTES, MOST_SETS))]
-    wrong = _wrong(case, sets[0], pool)
+    with bench.stream:  # torch takes the null stream's handle for a new stream
+        wrong = _wrong(case, sets[0], pool)
     contenders: list[Contender] = []
     for name in sets[0]:
         calls = [s[name] for s in sets]
@@ -241,9 +242,10 @@ def measured(bench: Bench, case: Case, plans: Sequence[Any], pool: Pool, rounds:
         if name != PEER
     }
     nbytes = 2 * prod(case.extents) * case.itemsize
+    speedup, spread, interval = paired(theirs, times[OURS])
     return {
-        "us": median(times[OURS]), "torch_us": median(theirs), "speedup": paired_ratio(theirs, times[OURS]),
-        "spread": paired_spread(theirs, times[OURS]), "tbps": nbytes / median(times[OURS]) / 1e6,
+        "us": median(times[OURS]), "torch_us": median(theirs), "speedup": speedup,
+        "spread": spread, "interval": interval, "tbps": nbytes / median(times[OURS]) / 1e6,
         "predicted_us": plans[0].cost.seconds * 1e6, "variant": plans[0].sku.variant, "config": plans[0].sku.config,
         "sets": len(sets), "wrong": wrong, "configs": configs,
     }  # fmt: skip
@@ -434,8 +436,12 @@ def main() -> None:
                 style="red",
                 highlight=False,
             )
-    drawn(records, given.out.with_suffix(".png"))
-    console.print(f"written: {given.out}, {given.out.with_suffix('.png')}", highlight=False)
+    plot = given.out.with_suffix(".png")
+    try:
+        drawn(records, plot)
+    except ImportError:
+        console.print("no plot: pip install matplotlib, then --plot", highlight=False)
+    console.print(f"written: {given.out}", highlight=False)
 
 
 if __name__ == "__main__":

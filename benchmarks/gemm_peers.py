@@ -8,7 +8,9 @@ from typing import Any
 from .operands import Call, Kit, TorchCall
 from .products import Operands, Product, plan_of
 
-__all__ = ["cublas_call", "torch_epilogue"]
+__all__ = ["cublas_call", "padded_call", "torch_epilogue"]
+
+EIGHT = 8  # elements of 16 bits in 16 bytes, the pitch that fast kernels take
 
 
 def cublas_call(kit: Kit, product: Product, operands: Operands) -> Call:
@@ -46,6 +48,33 @@ def _torch_call(kit: Kit, product: Product, operands: Operands) -> TorchCall | N
             return torch.matmul(a, b, out=out)
         finally:
             switch.allow_tf32 = before
+
+    return TorchCall(call)
+
+
+def padded_call(kit: Kit, product: Product, operands: Operands) -> TorchCall:
+    """What a user of cuBLAS does with rows that are no multiple of 16 bytes apart: copy them into wider ones, multiply, and
+    cut the result out. The wider arrays are there beforehand, their edges zero."""
+    torch = kit.torch
+    a, b, out = (kit.as_torch(operands[name]) for name in ("a", "b", "out"))
+    m, n, k = product.m, product.n, product.k
+    wide_n, wide_k = (-(-extent // EIGHT) * EIGHT for extent in (n, k))
+
+    def room(rows: int, columns: int) -> Any:
+        return torch.zeros((rows, columns), dtype=a.dtype, device=a.device)
+
+    wide_a = room(m, wide_k) if wide_k != k else a
+    wide_b = room(wide_k, wide_n) if (wide_k, wide_n) != (k, n) else b
+    wide_out = room(m, wide_n) if wide_n != n else out
+
+    def call() -> None:
+        if wide_a is not a:
+            wide_a[:, :k].copy_(a)
+        if wide_b is not b:
+            wide_b[:k, :n].copy_(b)
+        torch.matmul(wide_a, wide_b, out=wide_out)
+        if wide_out is not out:
+            out.copy_(wide_out[:, :n])
 
     return TorchCall(call)
 

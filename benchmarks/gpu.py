@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import subprocess
 from datetime import UTC, datetime
-from importlib import metadata
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-__all__ = ["Sensor", "machine"]
+__all__ = ["Sensor", "machine", "made_by"]
+
+MADE = ("date", "baracuda_py", "commit", "driver", "nvrtc", "cupy", "torch")
 
 
 class Sensor:
@@ -55,9 +58,11 @@ def _medians(samples: list[tuple[float, float]]) -> tuple[float | None, float | 
     return median(s[0] for s in samples), round(median(s[1] for s in samples))
 
 
-def machine(sensor: Sensor, torch: Any) -> dict[str, Any]:
-    """The meta line of a results file."""
+def machine(sensor: Sensor, torch: Any, commit: str | None = None) -> dict[str, Any]:
+    """The meta line of a results file; `commit` is what is measured, where git cannot be asked."""
     import cupy
+
+    from baracuda_py import __version__
 
     properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
     return {
@@ -73,7 +78,8 @@ def machine(sensor: Sensor, torch: Any) -> dict[str, Any]:
         "cupy": cupy.__version__,
         "torch": None if torch is None else torch.__version__,
         "python": platform.python_version(),
-        "baracuda_py": _installed("baracuda-py"),
+        "baracuda_py": __version__,
+        "commit": commit or checked_out(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
 
@@ -82,8 +88,19 @@ def _dotted(version: int) -> str:
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
-def _installed(distribution: str) -> str | None:
+def made_by(meta: dict[str, Any]) -> dict[str, Any]:
+    """What of the meta line each row carries: files are put together of several runs."""
+    return {name: meta.get(name) for name in MADE}
+
+
+def checked_out() -> str | None:
+    """The commit that lies here, with ``+`` where files differ from it; None outside a checkout."""
+
+    def git(*arguments: str) -> str:
+        root = Path(__file__).parent
+        return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.CalledProcessError):
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -13,10 +13,10 @@ import numpy as np
 
 from .floor import SHAPES, Floor, Shape, Stream
 from .operands import Call, Kit, TorchCall
-from .stats import alternated, paired_ratio, paired_spread, repeats_for, rotation
+from .stats import Paired, alternated, paired, repeats_for, rotation
 from .target import FLOOR
 
-__all__ = ["COLD_BYTES", "OURS", "Bench", "Contender", "Timing", "is_torch"]
+__all__ = ["COLD_BYTES", "OURS", "Alone", "Bench", "Contender", "Timing", "is_torch"]
 
 OURS = "ours"
 COLD_BYTES = 600_000_000
@@ -24,6 +24,8 @@ EVENT_BATCH = 4
 GRAPH_LIMIT_US = 100.0
 WARM_SECONDS = 0.6  # of load before compute-bound work is timed: clocks and power settle
 BURST_US = 5000.0
+BURST_CALLS = 5  # of the largest products a burst is longer, so that one call's luck is not its figure
+ALONE_US, ALONE_BLOCKS, SETTLED_SECONDS = 100e3, 2, 1.0  # bursts and blocks of a contender by itself; what of it counts
 
 Sampler = Callable[[str], Any]
 """Reads clock and power for the contender of that name."""
@@ -42,6 +44,7 @@ class Contender:
     calls: tuple[Call, ...]
     replay: Call
     launches: int
+    variant: str = ""  # which of several of one name it is
 
     @property
     def torch(self) -> bool:
@@ -65,10 +68,22 @@ class Timing:
         """The figure: the median over the rounds."""
         return median(self.graph_us if self.by_graph else self.event_us)
 
-    def against(self, other: Timing) -> tuple[float, float]:
-        """The paired ratio to `other` and its spread, both measured the way this one is."""
-        mine, theirs = (self.graph_us, other.graph_us) if self.by_graph else (self.event_us, other.event_us)
-        return paired_ratio(mine, theirs), paired_spread(mine, theirs)
+    def against(self, other: Timing) -> Paired:
+        """How it stands to `other`, both measured the way this one is."""
+        return paired(self.graph_us, other.graph_us) if self.by_graph else paired(self.event_us, other.event_us)
+
+
+@dataclass
+class Alone:
+    """What one contender took by itself for seconds on end: of each block the median of its last second."""
+
+    blocks_us: list[float] = field(default_factory=list)
+    clocks_mhz: list[float] = field(default_factory=list)
+    watts: list[float] = field(default_factory=list)
+
+    @property
+    def us(self) -> float:
+        return median(self.blocks_us)
 
 
 class Bench:
@@ -246,10 +261,50 @@ class Bench:
     ) -> dict[str, list[float]]:
         """Microseconds a launch in every round, in bursts of about `BURST_US`, the order alternated, on a card that this
         very work has kept busy for `WARM_SECONDS`."""
-        repeats = {c.name: repeats_for(self.replay_us(c) * c.launches, BURST_US) for c in contenders}
+        repeats = {
+            c.name: max(repeats_for(self.replay_us(c) * c.launches, BURST_US), -(-BURST_CALLS // c.launches))
+            for c in contenders
+        }
         self.load(contenders, repeats, WARM_SECONDS)
         timings: dict[str, list[float]] = {c.name: [] for c in contenders}
         for index in range(rounds):
             for contender in alternated(contenders, index):
                 timings[contender.name].append(self.replay_us(contender, meanwhile, repeats[contender.name]))
         return timings
+
+    def fastest(self, contenders: Sequence[Contender], samples: int = 5) -> list[Contender]:
+        """The contenders, of those called ``name/variant`` the fastest alone, under its bare name."""
+        kept: dict[str, tuple[float, Contender]] = {}
+        for contender in contenders:
+            name, _, variant = contender.name.partition("/")
+            us = median(self.replay_us(contender) for _ in range(samples)) if variant else 0.0
+            if name not in kept or us < kept[name][0]:
+                kept[name] = us, contender
+        return [
+            replace(contender, name=name, variant=contender.name.partition("/")[2])
+            for name, (_, contender) in kept.items()
+        ]
+
+    def alone(
+        self, contenders: Sequence[Contender], seconds: float, sense: Callable[[], dict[str, Any]], sample: Sampler
+    ) -> dict[str, Alone]:
+        """Each contender for `seconds` by itself, in blocks that alternate. Large products are limited by power, and by itself a
+        contender runs at the clock that its own power leaves it; taking turns gives all the same clock."""
+        found = {c.name: Alone() for c in contenders}
+        for index in range(ALONE_BLOCKS):
+            for contender in alternated(contenders, index):
+                repeats = repeats_for(self.replay_us(contender) * contender.launches, ALONE_US)
+                began, last = perf_counter(), []
+                while (spent := perf_counter() - began) < seconds:
+                    us = self.replay_us(contender, sample, repeats)
+                    if spent < seconds - SETTLED_SECONDS:
+                        sense()  # what was sampled so far does not count
+                    else:
+                        last.append(us)
+                clock, power = sense().get(contender.name, (None, None))
+                block = found[contender.name]
+                block.blocks_us.append(median(last))
+                if clock is not None:
+                    block.clocks_mhz.append(clock)
+                    block.watts.append(power)
+        return found

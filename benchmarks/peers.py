@@ -14,7 +14,7 @@ CUPY_UFUNCS = {
     **{op: op for op in ("sign", "square", "sqrt", "exp", "log", "tanh", "add", "subtract", "multiply", "divide")},
     **{op: op for op in ("maximum", "minimum", "copysign")},
 }
-TORCH_OVERLOADS = ("relu", "gelu", "silu")
+TORCH_OVERLOADS = ("gelu", "silu")
 
 
 def cupy_call(op: str) -> Callable[..., Any] | None:
@@ -33,7 +33,12 @@ def cupy_call(op: str) -> Callable[..., Any] | None:
 
 
 def torch_function(torch: Any, op: str) -> Callable[..., Any]:
-    """Torch's eager function for `op`, taking ``out=``; without it the result is allocated."""
+    """Torch's eager function for `op`, taking ``out=``; without it the result is allocated.
+
+    Its relu has no kernel that writes into `out`: ``aten::relu.out`` makes a fresh relu and copies it. A clamp does.
+    """
+    if op == "relu":
+        return lambda x, out=None: torch.clamp_min(x, 0, out=out)
     if op not in TORCH_OVERLOADS:
         return getattr(torch, op)  # type: ignore[no-any-return]
     overloads = getattr(torch.ops.aten, op)

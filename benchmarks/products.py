@@ -132,5 +132,5 @@ def plan_of(product: Product, backend: str | None = "bespoke", device: Any = Non
     """The plan that `select` makes among our own kernels, or of another back end, or (None) of all."""
     import baracuda_py as bp
 
-    pref = bp.PlanPreference(backend=backend)  # type: ignore[arg-type]
+    pref = bp.PlanPreference(backend=backend)
     return bp.MatmulPlan.select(product.descriptor(), pref, device=device)

@@ -12,14 +12,14 @@ from typing import Any
 from . import results
 from .floor import matched
 from .gemm_rows import GEMM_ROWS
-from .gpu import Sensor, machine
-from .harness import BURST_US, COLD_BYTES, OURS, WARM_SECONDS, Bench
+from .gpu import Sensor, machine, made_by
+from .harness import BURST_US, COLD_BYTES, OURS, WARM_SECONDS, Alone, Bench, Contender
 from .host import HOST_ROWS, HostRow
 from .operands import Call, Kit
-from .results import Record
+from .results import Record, best_peer
 from .row import Row
 from .rows import ROWS
-from .stats import paired_ratio, paired_spread, rotation
+from .stats import paired, rotation
 from .target import FLOOR
 
 __all__ = ["FULL", "QUICK", "Effort", "Session", "chosen"]
@@ -31,13 +31,14 @@ class Effort:
 
     rounds: int
     host_batches: int
+    alone_seconds: float = 3.0  # a block of the leg in which a large product runs by itself; 0: no such leg
 
 
 GRAPH_FLOPS = 60e9
 """Less than this is under 100 us on the fastest cards, where a launch is what it costs in a graph."""
 
 FULL = Effort(rounds=12, host_batches=40)
-QUICK = Effort(rounds=4, host_batches=8)
+QUICK = Effort(rounds=4, host_batches=8, alone_seconds=0.0)
 
 
 def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
@@ -49,19 +50,26 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
 class Session:
     """One run on the current device."""
 
-    def __init__(self, effort: Effort, *, use_torch: bool = True, use_compile: bool = False) -> None:
+    def __init__(
+        self, effort: Effort, *, use_torch: bool = True, use_compile: bool = False, commit: str | None = None
+    ) -> None:
         self.effort = effort
+        self.commit = commit
         self.kit = Kit(use_torch=use_torch, use_compile=use_compile)
         self.bench = Bench(self.kit)
         self.sensor = Sensor()
 
     def meta(self) -> Record:
         """The line that says where and with what the run was made."""
-        return machine(self.sensor, self.kit.torch) | {"rounds": self.effort.rounds, "cold_bytes": COLD_BYTES}
+        return machine(self.sensor, self.kit.torch, self.commit) | {
+            "rounds": self.effort.rounds,
+            "cold_bytes": COLD_BYTES,
+        }
 
     def run(self, rows: Sequence[Row | HostRow], path: Path | None) -> Iterator[Record]:
         """Measures row after row; each is written as soon as it is done. A row that fails is a line with its error."""
-        results.write_line(path, self.meta())
+        meta = self.meta()
+        results.write_line(path, meta)
         self.bench.warm_up(0.6)
         for row in rows:
             began = perf_counter()
@@ -71,7 +79,7 @@ class Session:
             except Exception as error:
                 record |= {"error": f"{type(error).__name__}: {error}"}
             self.kit.release()
-            record["seconds"] = round(perf_counter() - began, 2)
+            record |= {"seconds": round(perf_counter() - began, 2), "made": made_by(meta)}
             results.write_line(path, record)
             yield record
 
@@ -83,6 +91,7 @@ class Session:
 
     def _memory(self, row: Row, sets: Sequence[Mapping[str, Call]]) -> Record:
         contenders, failed = self.bench.contenders(sets)
+        contenders = self.bench.fastest(contenders)
         stream = matched(row.read, row.written)
         floor, shape = self.bench.matched_floor(stream)
         timings = self.bench.compare([*contenders, floor], self.effort.rounds, self.sensor.sample)
@@ -90,12 +99,10 @@ class Session:
         against: dict[str, Record] = {name: {"error": text} for name, text in failed.items()}
         for name, timing in timings.items():
             if name != OURS:
-                ratio, spread = ours.against(timing)
                 against[name] = {
                     "us": timing.us,
                     "event_us": median(timing.event_us),
-                    "ratio": ratio,
-                    "spread": spread,
+                    **ours.against(timing)._asdict(),
                 }
         clock, power = self.sensor.take()[""]
         return {
@@ -115,15 +122,39 @@ class Session:
     def _compute(self, row: Row, sets: Sequence[Mapping[str, Call]]) -> Record:
         graph = row.flops < GRAPH_FLOPS
         contenders, failed = self.bench.contenders(sets, graph=graph)
+        contenders = self.bench.fastest(contenders)
         timings = self.bench.bursts(contenders, self.effort.rounds, self.sensor.sample)
         record = described(row, sets[0][OURS]) | compared(row.flops, timings, self.sensor.take())
+        for contender in contenders:
+            if contender.variant:
+                record["peers"][contender.name]["variant"] = contender.variant
+            if contender.name != OURS and (plan := getattr(contender.calls[0], "plan", None)) is not None:
+                record["peers"][contender.name]["sku"] = str(plan.sku)
         record["peers"] |= {name: {"error": text} for name, text in failed.items()}
-        for name in timings:
-            if name != OURS and (plan := getattr(sets[0][name], "plan", None)) is not None:
-                record["peers"][name]["sku"] = str(plan.sku)
+        record |= self._alone(row, record, contenders)
         how = f"graphs of {contenders[0].launches}" if graph else "calls"
         warm = f"{WARM_SECONDS} s of warm load, then bursts of about {BURST_US / 1e3:g} ms in ABBA order"
         return record | {"discipline": f"{warm}: {how} over {len(sets)} sets, clean read before each burst"}
+
+    def _alone(self, row: Row, record: Record, contenders: Sequence[Contender]) -> Record:
+        """Ours and the best peer by themselves, where the row asks for it."""
+        best = best_peer(record)
+        if not (row.alone and best and self.effort.alone_seconds):
+            return {}
+        pair = [c for c in contenders if c.name in (OURS, best[0])]
+        timed = self.bench.alone(pair, self.effort.alone_seconds, self.sensor.take, self.sensor.sample)
+        return {"alone": {name: settled(row.flops, leg) for name, leg in timed.items()}}
+
+
+def settled(flops: int, leg: Alone) -> Record:
+    """The figures of one contender by itself."""
+    return {
+        "us": leg.us,
+        "tflops": flops / leg.us / 1e6,
+        "clock_mhz": median(leg.clocks_mhz) if leg.clocks_mhz else None,
+        "power_w": round(median(leg.watts)) if leg.watts else None,
+        "blocks_us": leg.blocks_us,
+    }
 
 
 def described(row: Row, ours: Any) -> Record:
@@ -158,12 +189,7 @@ def compared(
 
     ours = timings[OURS]
     peers = {
-        name: own(name)
-        | {
-            "ratio": paired_ratio(ours, theirs),
-            "speedup": paired_ratio(theirs, ours),
-            "spread": paired_spread(ours, theirs),
-        }
+        name: own(name) | paired(ours, theirs)._asdict() | {"speedup": paired(theirs, ours).ratio}
         for name, theirs in timings.items()
         if name != OURS
     }

@@ -13,7 +13,9 @@ from .results import Record
 from .shapes import ROWS, SHAPES
 from .stats import geometric_mean
 
-__all__ = ["MARGIN", "predicted", "read_sweep", "report", "slowdown", "table_entries", "update_table"]
+__all__ = [
+    "MARGIN", "admitted", "best_of", "predicted", "read_sweep", "report", "slowdown", "table_entries", "update_table",
+]  # fmt: skip
 
 MARGIN = 1.02  # a model that errs by less is left alone
 BACKENDS = (None, "bespoke")  # preferences a table is written for: any back end, and our own kernels
@@ -29,11 +31,11 @@ def read_sweep(path: Path) -> list[Record]:
 # ---- how good the selection is -------------------------------------------------------------------------------
 
 
-def _admitted(record: Record, backend: str | None) -> list[Record]:
+def admitted(record: Record, backend: str | None) -> list[Record]:
     return [t for t in record["timed"] if backend in (None, t["backend"])]
 
 
-def _best(timed: Iterable[Record]) -> Record:
+def best_of(timed: Iterable[Record]) -> Record:
     return min(timed, key=lambda t: float(t["us"]))
 
 
@@ -49,7 +51,7 @@ def _same(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 def slowdown(record: Record, chosen: Mapping[str, Any]) -> float | None:
     """The time of `chosen` over the best one's; None where it was not timed."""
     held = next((t for t in record["timed"] if _same(t, chosen)), None)
-    return None if held is None else held["us"] / _best(record["timed"])["us"]
+    return None if held is None else held["us"] / best_of(record["timed"])["us"]
 
 
 def report(records: Sequence[Record]) -> str:
@@ -60,12 +62,12 @@ def report(records: Sequence[Record]) -> str:
         held = [(s, r) for r in timed if (s := slowdown(r, chosen(r))) is not None]
         if held:
             lines.append(f"{title}: {_fractions([s for s, _ in held])}")
-    ours = [r for r in timed if _admitted(r, "bespoke")]
+    ours = [r for r in timed if admitted(r, "bespoke")]
     if ours:
         lines.append(f"the cost model among our own kernels: {_fractions(list(map(_own_slowdown, ours)))}")
-    both = [r for r in ours if _admitted(r, "cublas")]
+    both = [r for r in ours if admitted(r, "cublas")]
     if both:
-        ratios = [_best(_admitted(r, "cublas"))["us"] / _best(_admitted(r, "bespoke"))["us"] for r in both]
+        ratios = [best_of(admitted(r, "cublas"))["us"] / best_of(admitted(r, "bespoke"))["us"] for r in both]
         lines.append(
             f"our best kernel against cuBLAS: geometric mean {geometric_mean(ratios):.3f}×, "
             f"faster on {sum(q > 1 for q in ratios)} of {len(ratios)} shapes."
@@ -79,8 +81,8 @@ def report(records: Sequence[Record]) -> str:
 
 
 def _own_slowdown(record: Record) -> float:
-    own = _admitted(record, "bespoke")
-    return float(_model(own)["us"] / _best(own)["us"])
+    own = admitted(record, "bespoke")
+    return float(_model(own)["us"] / best_of(own)["us"])
 
 
 def _fractions(slowdowns: Sequence[float]) -> str:
@@ -101,7 +103,7 @@ def _calibration(records: Iterable[Record]) -> list[str]:
 
 
 def _worst_line(record: Record) -> str:
-    best, chosen = _best(record["timed"]), record["selected"]
+    best, chosen = best_of(record["timed"]), record["selected"]
     return (
         f"  {record['name']:32} {slowdown(record, chosen):.2f}× : {chosen['variant']}[{chosen['config']}], best "
         f"{best['variant']}[{best['config']}] {best['us']:.2f} µs"
@@ -154,10 +156,10 @@ def table_entries(records: Iterable[Record], device: Any, provenance: str = "shi
     entries = {}
     for record in records:
         for backend in BACKENDS:
-            timed = _admitted(record, backend)
+            timed = admitted(record, backend)
             if not timed:
                 continue
-            winner = _best(timed)
+            winner = best_of(timed)
             plans = admissible(MatmulPlan, products[record["name"]].descriptor(), _preference(backend), device)
             first = {"variant": plans[0].sku.variant, "config": plans[0].sku.config}
             held = next((t for t in timed if _same(t, first)), None)
@@ -193,4 +195,4 @@ def update_table(path: Path, records: Sequence[Record], device: Any) -> tuple[in
 def _preference(backend: str | None) -> Any:
     from baracuda_py import PlanPreference
 
-    return PlanPreference(backend=backend)  # type: ignore[arg-type]
+    return PlanPreference(backend=backend)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 __all__ = [
+    "Paired",
     "alternated",
     "geometric_mean",
+    "interval",
     "median",
+    "paired",
     "paired_ratio",
-    "paired_spread",
     "repeats_for",
     "rotation",
     "slug",
@@ -27,10 +30,27 @@ def paired_ratio(ours: Sequence[float], other: Sequence[float]) -> float:
     return median(a / b for a, b in zip(ours, other, strict=True))
 
 
-def paired_spread(ours: Sequence[float], other: Sequence[float]) -> float:
-    """How far the per-round ratios lie apart, (largest - smallest) / median."""
+class Paired(NamedTuple):
+    """The per-round ratios ours / other: their median, (largest - smallest) / median, and the median's interval."""
+
+    ratio: float
+    spread: float
+    interval: tuple[float, float]
+
+
+def paired(ours: Sequence[float], other: Sequence[float]) -> Paired:
+    """What the rounds of two contenders say of each other."""
     ratios = [a / b for a, b in zip(ours, other, strict=True)]
-    return (max(ratios) - min(ratios)) / median(ratios)
+    middle = median(ratios)
+    return Paired(middle, (max(ratios) - min(ratios)) / middle, interval(ratios))
+
+
+def interval(values: Sequence[float], confidence: float = 0.95, resamples: int = 2000) -> tuple[float, float]:
+    """Where the median lies with that confidence: the bootstrap's percentiles, the same ones for the same values."""
+    rng = random.Random(0)
+    medians = sorted(median(rng.choices(values, k=len(values))) for _ in range(resamples))
+    tail = int((1 - confidence) / 2 * resamples)
+    return medians[tail], medians[-1 - tail]
 
 
 def geometric_mean(values: Iterable[float]) -> float:

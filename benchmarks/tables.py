@@ -11,7 +11,7 @@ __all__ = ["between_markers", "cells", "headings", "markdown", "peer_text", "ver
 HOST, GEMM = "host", "gemm"
 DEVICE_HEADINGS = ("row", "µs", "TB/s", "× F", "µs, one launch", "peers: µs (our speed-up)", "target", "met")
 GEMM_HEADINGS = (
-    "row", "µs", "TFLOP/s", "× F", "MHz, W", "peers: µs (our speed-up)", "kernel", "target", "met",
+    "row", "µs", "TFLOP/s", "× F", "MHz, W", "peers: µs (our speed-up)", "alone: µs, MHz", "kernel", "target", "met",
 )  # fmt: skip
 HOST_HEADINGS = ("row", "µs", "peers: µs (our speed-up)", "target", "met")
 
@@ -53,9 +53,25 @@ def _gemm_cells(record: Record, last: tuple[str, str, str]) -> tuple[str, ...]:
         f"{record['floor']['ratio']:.3f}" if "floor" in record else "",
         f"{record['clock_mhz']:.0f}, {record['power_w']:.0f}" if record["clock_mhz"] else "",
         peers,
+        alone_text(record),
         f"{record['variant']}{config}",
         *rest,
     )
+
+
+def alone_text(record: Record) -> str:
+    """``213.0 at 1395, cublas 206.0 at 1515 (0.97×)``: ours and the best peer, each for seconds by itself."""
+    legs = dict(record.get("alone", {}))
+    if not legs:
+        return ""
+    ours = legs.pop("ours")
+    texts = [_leg_text(ours)]
+    texts += [f"{name} {_leg_text(leg)} ({leg['us'] / ours['us']:.2f}×)" for name, leg in legs.items()]
+    return ", ".join(texts)
+
+
+def _leg_text(leg: Record) -> str:
+    return number(leg["us"]) + (f" at {leg['clock_mhz']:.0f}" if leg["clock_mhz"] else "")
 
 
 def number(us: float) -> str:
@@ -71,6 +87,8 @@ def peer_text(record: Record) -> str:
     for name, peer in record["peers"].items():
         if "error" in peer:
             texts.append(f"{name} failed")
+        elif "withdrawn" in peer:
+            texts.append(f"{name}: {peer['withdrawn']}")
         elif name in BASELINES:
             texts.append(f"{name} {number(peer['us'])}")
         else:
@@ -79,8 +97,8 @@ def peer_text(record: Record) -> str:
 
 
 def verdict(record: Record) -> str:
-    """Whether the target was met; a row that a peer beats by more than 2 % says so as well."""
-    met = {True: "yes", False: "no", None: ""}[record.get("met")]
+    """Whether the target was met, or that the measurement cannot tell; a row that a peer beats by more than 2 % says so."""
+    met = "no verdict" if record.get("open") else {True: "yes", False: "no", None: ""}[record.get("met")]
     best = best_peer(record)
     beaten = f"behind {best[0]}" if best and best[1] < 0.98 else ""
     return ", ".join(filter(None, (met, beaten)))

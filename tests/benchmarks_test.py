@@ -13,28 +13,44 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.types import DeviceSpec
-from benchmarks import gemm_rows, harness, sweep
+from benchmarks import cublaslt, gemm_rows, harness, pictures, sweep
+from benchmarks.classes import CLASSES, split
 from benchmarks.floor import SHAPES, STREAMS, floor_source, kernel_name, matched
+from benchmarks.gemm_peers import padded_call
 from benchmarks.gpu import Sensor
 from benchmarks.harness import Bench, Contender
 from benchmarks.operands import Kit, TorchCall, dtype_of
+from benchmarks.peers import torch_function
 from benchmarks.products import Product, plan_of
-from benchmarks.report import plots, sections
-from benchmarks.results import Record, best_peer, judged, read, write_line
+from benchmarks.report import committed, filled, pages, sections
+from benchmarks.results import Record, Results, added, best_peer, judged, read, write, write_line
 from benchmarks.row import Row
-from benchmarks.run import QUICK, Session, chosen, compared, described
+from benchmarks.rows import BINARY, UNARY
+from benchmarks.run import FULL, QUICK, Session, chosen, compared, described, settled
 from benchmarks.selection import report
 from benchmarks.shapes import SHAPES as PRODUCTS
-from benchmarks.stats import alternated, geometric_mean, paired_ratio, paired_spread, repeats_for, rotation, slug
+from benchmarks.stats import alternated, geometric_mean, interval, paired, paired_ratio, repeats_for, rotation, slug
 from benchmarks.tables import between_markers, cells, headings, markdown, verdict
-from benchmarks.target import Target
+from benchmarks.target import BEST, OPEN, Target
 
 
 def test_a_paired_ratio_is_the_median_of_ratios_not_the_ratio_of_medians() -> None:
     assert paired_ratio([1.0, 2.0, 9.0], [1.0, 1.0, 3.0]) == 2.0
-    assert paired_spread([1.0, 2.0, 3.0], [1.0, 1.0, 1.0]) == 1.0
+    assert paired([1.0, 2.0, 3.0], [1.0, 1.0, 1.0])[:2] == (2.0, 1.0)
     with pytest.raises(ValueError, match="zip"):
         paired_ratio([1.0], [1.0, 2.0])
+
+
+def test_an_interval_is_where_the_median_lies() -> None:
+    steady, noisy = [1.0 + 0.001 * (i % 3) for i in range(12)], [0.8 + 0.04 * i for i in range(12)]
+    low, high = interval(steady)
+    assert 1.0 <= low <= 1.001 <= high <= 1.002
+    low, high = interval(noisy)
+    assert low < 0.95 and high > 1.08
+    assert interval(noisy) == (low, high)
+    rng = np.random.default_rng(0)  # of 200 samples of a known median, some 95 % of the intervals hold it
+    held = sum(low <= 0 <= high for low, high in (interval(rng.normal(size=12), resamples=200) for _ in range(200)))
+    assert 0.88 * 200 <= held <= 200
 
 
 def test_geometric_mean() -> None:
@@ -81,6 +97,21 @@ def test_targets(target: Target, theirs: float | None, ratio: float | None, met:
 
 
 @pytest.mark.parametrize(
+    ("target", "between", "answer"),
+    [
+        (Target(1.00, "paired", BEST), (0.98, 0.99), True),
+        (Target(1.00, "paired", BEST), (0.98, 1.01), OPEN),
+        (Target(1.00, "paired", BEST), (1.001, 1.02), False),
+        (Target(1.05), (1.02, 1.04), True),
+        (Target(1.05), (1.02, 1.06), OPEN),
+        (Target(1.00, "alone", BEST), (0.9, 1.1), OPEN),
+    ],
+)
+def test_no_verdict_where_the_interval_holds_the_target(target: Target, between: Any, answer: Any) -> None:
+    assert target.met(100.0, 101.0, sum(between) / 2, between) == answer
+
+
+@pytest.mark.parametrize(
     ("read_bytes", "written", "stream"),
     [
         (100, 100, (1, 1, 100)),
@@ -117,10 +148,30 @@ def test_a_compute_row_holds_paired_ratios_rates_clock_and_power() -> None:
     assert (got["us"], got["clock_mhz"], got["power_w"], got["figure"]) == (110.0, 1500.0, 600.0, "burst")
     assert got["tflops"] == pytest.approx(2e9 / 110e-6 / 1e12)
     theirs = got["peers"]["cublas"]
+    assert theirs["interval"][0] <= theirs["ratio"] <= theirs["interval"][1]
     assert theirs["speedup"] == pytest.approx(1.1)  # of 1.05, 1.1 and 1.2
     assert theirs["ratio"] == pytest.approx(1 / 1.1)
     assert (theirs["us"], theirs["clock_mhz"]) == (121.0, None)
-    assert judged(got, [Target(1.1, "paired", "cublas")])["met"] is True
+    assert judged(got, [Target(1.04, "paired", "cublas")])["met"] is True
+    undecided = judged(got, [Target(1.1, "paired", "cublas")])
+    assert (undecided["met"], undecided["open"], verdict(undecided)) == (None, True, "no verdict")
+
+
+def test_the_best_peer_is_what_a_product_is_judged_by() -> None:
+    timings = {"ours": [100.0] * 4, "cublas": [110.0] * 4, "cublaslt": [104.0] * 4, "cublas unpadded": [400.0] * 4}
+    got = compared(2_000_000_000, timings, {})
+    assert judged(got, [Target(1.05, "paired", BEST)])["met"] is False
+    assert judged(got, [Target(1.04, "paired", BEST)])["met"] is True
+    legs = {
+        "ours": settled(10**9, harness.Alone([100.0, 101.0], [1400.0] * 2, [690.0] * 2)),
+        "cublaslt": settled(10**9, harness.Alone([103.0, 104.0])),
+    }
+    beside = judged(got | {"alone": legs}, [Target(1.0, "alone", BEST)])
+    assert beside["met"] is True and str(Target(1.0, "alone", BEST)) == "≥ 1.00 × best peer alone"
+    assert judged(got | {"alone": legs}, [Target(1.02, "alone", BEST)])["open"] is True
+    assert judged(got, [Target(1.0, "alone", BEST)])["met"] is None
+    withdrawn = {"peers": got["peers"] | {"torch": {"withdrawn": "two kernels"}}}
+    assert best_peer(got | withdrawn) is None and judged(got | withdrawn, [Target(1.0, "paired", BEST)])["met"] is None
 
 
 class HostKit(Kit):
@@ -146,6 +197,47 @@ class FakeBench(Bench):
         if meanwhile is not None:
             meanwhile(contender.name)
         return self.took[contender.name] / contender.launches
+
+
+def test_a_burst_has_five_calls_at_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "WARM_SECONDS", 0.0)
+    bench = FakeBench({"ours": 26000.0})
+    bench.bursts([Contender("ours", (lambda: None,) * 2, lambda: None, 2)], 1)
+    assert bench.order[-1] == ("ours", 3)  # six calls, though one replay takes more than a burst should
+
+
+def test_the_fastest_of_a_peer_s_variants_is_kept() -> None:
+    bench = FakeBench({"ours": 160.0, "cublaslt/0": 320.0, "cublaslt/1": 300.0, "cublas": 310.0})
+    ready = [Contender(name, (lambda: None,), lambda: None, 16) for name in bench.took]
+    assert [(c.name, c.variant) for c in bench.fastest(ready)] == [("ours", ""), ("cublaslt", "1"), ("cublas", "")]
+
+
+def test_alone_is_the_last_second_of_blocks_that_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(harness, "perf_counter", lambda: now[0])
+
+    class Heating(FakeBench):
+        """A burst takes 0.1 s of the clock, and the longer a contender has run the slower it is."""
+
+        def replay_us(self, contender: Contender, meanwhile: Any = None, repeats: int = 1) -> float:
+            now[0] += 0.1
+            self.order.append((contender.name, repeats))
+            sampled.append((1500.0 - len(self.order), 690.0))
+            return 200.0 + len(self.order)
+
+    bench, sampled = Heating({}), []
+
+    def sense() -> dict[str, Any]:
+        taken, sampled[:] = list(sampled), []
+        return dict.fromkeys(("ours", "cublas"), taken[-1])
+
+    both = [Contender(name, (lambda: None,), lambda: None, 1) for name in ("ours", "cublas")]
+    legs = bench.alone(both, 3.0, sense, lambda _: None)
+    names = [name for name, _ in bench.order]
+    assert [n for i, n in enumerate(names) if i == 0 or names[i - 1] != n] == ["ours", "cublas", "ours"]
+    first, last = legs["ours"].blocks_us
+    assert 200 + 21 < first < 200 + 33 and last > first  # bursts 21 to 31 of the first block, not its first twenty
+    assert len(legs["cublas"].clocks_mhz) == len(legs["cublas"].watts) == 2
 
 
 def test_bursts_alternate_and_last_five_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,14 +273,17 @@ def h200(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     plan_of.cache_clear()
 
 
-def test_a_row_of_products_names_our_kernel_and_what_select_takes(h200: Any) -> None:  # noqa: ARG001
+def test_a_row_of_products_names_our_kernel_and_what_select_takes(h200: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
     session = Session.__new__(Session)
     session.kit, session.effort = HostKit(use_torch=False), QUICK
     session.bench = FakeBench({"ours": 160.0, "cublas": 320.0, "select": 160.0})
     session.sensor = Sensor.__new__(Sensor)
     session.sensor._samples, session.sensor._nvml = {}, None
+    monkeypatch.setattr(gemm_rows, "lt_calls", lambda *_: {f"cublaslt/{i}": lambda: None for i in range(2)})
+    session.bench.took |= {"cublaslt/0": 400.0, "cublaslt/1": 330.0, "cublaslt": 330.0}
     row = gemm_rows._compute("x", Product(64, 64, 64), gemm_rows.faster(1.5), select=True)
     got = judged(session._measured(row), row.targets)
+    assert got["peers"]["cublaslt"]["variant"] == "1" and got["peers"]["cublaslt"]["us"] == 330.0 / 64
     assert got["variant"] not in (None, "cublas") and got["sku"].endswith("@sm_90a") and got["met"] is True
     assert got["peers"]["cublas"]["speedup"] == 2.0 and "cublas.cublas@" in got["peers"]["cublas"]["sku"]
     assert (got["clock_mhz"], got["flops"]) == (None, 2 * 64**3)
@@ -261,6 +356,67 @@ def test_what_a_row_describes_is_what_its_operands_are() -> None:
     assert bp.MatmulDescriptor.of(**made, activation="gelu").canonical() == fused.descriptor().canonical()
 
 
+@pytest.mark.parametrize("op", [*UNARY, *BINARY])
+def test_a_torch_peer_is_one_kernel(op: str) -> None:
+    """What writes into `out` must not be a fresh result and a copy of it."""
+    torch = pytest.importorskip("torch")
+    inputs = [torch.rand(64) + 0.5 for _ in range(1 if op in UNARY else 2)]
+    out, wanted = torch.empty(64), torch.empty(64)
+    function = torch_function(torch, op)
+    function(*inputs, out=out)
+    with torch.autograd.profiler.profile() as seen:
+        function(*inputs, out=wanted)
+    names = [event.name for event in seen.function_events]
+    assert "aten::copy_" not in names and "aten::clone" not in names, names
+    assert torch.equal(out, wanted)
+    reference = {"relu": torch.relu, "gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu}.get(op)
+    assert reference is None or torch.equal(out, reference(*inputs))
+
+
+def test_relu_s_peer_clamps_and_keeps_nan() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.tensor([-1.0, -0.0, 2.0, float("nan"), float("-inf")])
+    torch.testing.assert_close(torch_function(torch, "relu")(x), torch.relu(x), equal_nan=True)
+
+
+@pytest.mark.parametrize("extents", [(7, 9, 13), (5, 16, 11), (8, 7, 16), (6, 8, 24)])
+def test_the_padded_peer_multiplies(extents: tuple[int, int, int]) -> None:
+    torch = pytest.importorskip("torch")
+    m, n, k = extents
+
+    class TorchKit(HostKit):
+        torch = pytest.importorskip("torch")
+
+        def as_torch(self, array: Any) -> Any:
+            return array
+
+    made = {"a": torch.randn(m, k).bfloat16(), "b": torch.randn(k, n).bfloat16(), "out": torch.zeros(m, n).bfloat16()}
+    call = padded_call(TorchKit(), Product(m, n, k), made)
+    for _ in range(2):
+        call()
+        torch.testing.assert_close(
+            made["out"], (made["a"].float() @ made["b"].float()).bfloat16(), rtol=2e-2, atol=2e-2
+        )
+        made["a"].mul_(2)
+
+
+def test_cublaslt_is_asked_for_plain_products_and_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cublaslt.takes(Product(8, 8, 8)) and cublaslt.takes(Product(8, 8, 8, "float16", out_dtype="float32"))
+    assert not any(
+        cublaslt.takes(p)
+        for p in (Product(8, 8, 8, "float32"), Product(8, 8, 8, batch=(2,)), Product(8, 8, 8, epilogue=True))
+    )
+
+    def missing(_: Any) -> Any:
+        raise OSError("libcublasLt.so is not here")
+
+    monkeypatch.setattr(cublaslt._Problem, "of", missing)
+    (name, call), *others = cublaslt.lt_calls(Product(8, 8, 8), {}).items()
+    assert name == "cublaslt" and not others
+    with pytest.raises(RuntimeError, match="OSError: libcublasLt"):
+        call()
+
+
 def test_ragged_is_a_pitch_of_no_multiple_of_16_bytes() -> None:
     assert Product(8192, 8191, 8200).ragged and Product(777, 1333, 2049).ragged
     assert not Product(4096, 4096, 4096).ragged
@@ -328,13 +484,30 @@ def test_the_best_peer_is_the_fastest_and_no_baseline() -> None:
     assert verdict(device_record(8)) == "yes, behind torch"
 
 
+def test_rows_are_put_in_place_of_older_ones(tmp_path: Path) -> None:
+    old = Results(
+        {"kind": "meta", "date": "1"}, (device_record(8, made={"commit": "a"}), device_record(16), host_record())
+    )
+    new = Results({"kind": "meta", "date": "2"}, (device_record(32), device_record(8, made={"commit": "b"})))
+    both = added(old, new, [f"elementwise/add {n}" for n in (32, 16, 8)])
+    assert [r["row"] for r in both.rows] == [f"elementwise/add {n}" for n in (32, 16, 8)] + ["host/bp.add"]
+    assert both.meta["date"] == "1" and both.rows[2]["made"] == {"commit": "b"}
+    write(tmp_path / "x.jsonl", both)
+    assert read(tmp_path / "x.jsonl") == json_round(both)
+
+
+def json_round(results: Results) -> Results:
+    meta, rows = json.loads(json.dumps([results.meta, results.rows]))
+    return Results(meta, tuple(rows))
+
+
 def test_cells_match_their_headings(results_file: Path) -> None:
     for row in read(results_file).rows:
         assert len(cells(row)) == len(headings(row["group"]))
 
 
 def test_sections_say_what_failed(results_file: Path) -> None:
-    parts = sections(read(results_file))
+    parts = sections(read(results_file), [], {})
     assert set(parts) == {"elementwise", "contiguize", "gemm", "host", "summary"}
     assert "Rows that failed: contiguize/t." in parts["summary"]
     assert "MemoryError: \\|" in parts["contiguize"]
@@ -342,14 +515,21 @@ def test_sections_say_what_failed(results_file: Path) -> None:
 
 def test_the_table_of_products_has_rates_and_the_kernel() -> None:
     assert cells(product_record(4096))[2:] == (
-        "700.0", "", "1530, 650", "cublas 216.0 (1.10×)", "wgmma[128x256]", "≥ 1.05 × cublas", "yes"
+        "700.0", "", "1530, 650", "cublas 216.0 (1.10×)", "", "wgmma[128x256]", "≥ 1.05 × cublas", "yes"
     )  # fmt: skip
+    legs = {
+        name: settled(2 * 4096**3, harness.Alone([us], [mhz]))
+        for name, us, mhz in (("ours", 213.0, 1395.0), ("cublas", 206.0, 1515.0))
+    }
+    assert cells(product_record(4096, alone=legs))[6] == "213.0 at 1395, cublas 206.0 at 1515 (0.97×)"
+    relu = device_record(8, peers={"torch": {"withdrawn": "to be measured again"}})
+    assert cells(relu)[5] == "torch: to be measured again"
     skinny = device_record(8, group="gemm", variant="gemv", config="", clock_mhz=None, power_w=None)
     assert cells(skinny)[2:5] == ("", "1.020", "")
 
 
 def test_square_products_are_summed_up(results_file: Path) -> None:
-    assert "geometric mean 1.100× of 2 rows (target 1.03)" in sections(read(results_file))["summary"]
+    assert "geometric mean 1.100× of 2 rows (target 1.03)" in sections(read(results_file), [], {})["summary"]
 
 
 def test_markdown_and_markers() -> None:
@@ -363,11 +543,61 @@ def test_markdown_and_markers() -> None:
         between_markers(text, "y", table)
 
 
-def test_plots_are_drawn(results_file: Path, tmp_path: Path) -> None:
+# ---- what is committed -----------------------------------------------------------------------------------------------
+
+
+def test_every_product_is_in_one_class_and_the_split_is_of_all() -> None:
+    _, found, _ = committed()
+    assert len(found) == 200 and all(sum(holds(d.product) for holds in CLASSES.values()) == 1 for d in found)
+    parts = dict(split(found))
+    assert len(parts["all"]) == len(parts["ragged pitch"]) + len(parts["aligned"]) == 200
+    assert len(parts["aligned"]) == sum(len(s) for name, s in parts.items() if name.startswith("aligned, "))
+
+
+def test_pages_say_what_the_committed_results_say() -> None:
+    parts = sections(*committed())
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        assert filled(text, parts) == text, f"{page}: run python -m benchmarks.report"
+
+
+def test_no_figure_stands_that_is_known_to_be_wrong() -> None:
+    """Torch's relu of two kernels, a ragged product beside unpadded cuBLAS alone, and a spread wider than the margin."""
+    results, _, _ = committed()
+    rows = {r["row"]: r for r in results.rows}
+    assert all("date" in r["made"] and "commit" in r["made"] for r in results.rows)
+    for dtype in ("bf16", "f32"):
+        torch = rows[f"elementwise/relu {dtype}"]["peers"]["torch"]
+        assert "withdrawn" in torch or torch["ratio"] > 0.9
+    for m, n, k in gemm_rows.RAGGED:
+        assert gemm_rows.PADDED in rows[f"gemm/bf16 {m}×{n}×{k}"]["peers"]
+    for row in results.rows:
+        target = row["target"] or {"kind": ""}
+        if target["kind"] == "paired" and row["met"] is True:
+            assert all(p.get("spread", 0) <= 0.1 or "interval" in p for p in row["peers"].values()), row["row"]
+
+
+def test_the_pictures_are_drawn_and_small(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    drawn = plots(read(results_file), tmp_path)
-    assert [p.name for p in drawn] == [f"some-gpu-{kind}.png" for kind in ("floor", "peers", "sweep", "gemm")]
-    assert all(p.stat().st_size > 0 for p in drawn)
+    _, found, swept = committed()
+    drawn = pictures.draw(found, swept["gpu"], tmp_path, "x")
+    assert [p.name for p in drawn] == ["x-roofline.png", "x-speedup.png"]
+    assert all(10_000 < p.stat().st_size < 150_000 for p in drawn)
+
+
+def test_a_session_says_what_it_measures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    session = Session.__new__(Session)
+    session.kit, session.effort, session.commit = HostKit(use_torch=False), FULL, "abc"
+    session.bench = FakeBench({})
+    meta = {"kind": "meta", "date": "2026-01-01", "commit": "abc", "baracuda_py": bp.__version__, "sms": 132}
+    monkeypatch.setattr(Session, "meta", lambda _: meta)
+    monkeypatch.setattr(Session, "_measured", lambda *_: {"us": 1.0, "peers": {}})
+    monkeypatch.setattr(FakeBench, "warm_up", lambda *_: None)
+    monkeypatch.setattr(HostKit, "release", lambda _: None)
+    (record,) = session.run(chosen(["add row"]), tmp_path / "x.jsonl")
+    assert set(record["made"]) == {"date", "baracuda_py", "commit", "driver", "nvrtc", "cupy", "torch"}
+    assert (record["made"]["commit"], record["made"]["baracuda_py"]) == ("abc", bp.__version__)
+    assert read(tmp_path / "x.jsonl").rows[0]["made"]["commit"] == "abc"
 
 
 def test_a_results_file_is_json_lines(results_file: Path) -> None:

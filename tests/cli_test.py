@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from baracuda_py.cli import demo, env
 from baracuda_py.cli.explain import parse_value
-from baracuda_py.cli.main import COMMANDS, main
+from baracuda_py.cli.main import _EPILOG, COMMANDS, main
 from baracuda_py.cli.problems import compact, kinds_of, required_fields
 from baracuda_py.plan import get_op, list_ops
 from baracuda_py.runtime.driver import cupy_or_none, device_count
@@ -62,6 +65,120 @@ def test_bad_command_line(run: Run, argv: tuple[str, ...]) -> None:
     code, _, err = run(*argv)
     assert code == 2
     assert "usage" in err
+
+
+def test_the_first_steps_work(run: Run) -> None:
+    """What the overview tells a newcomer to type."""
+    steps = [line.split("{prog}")[1].split("   ")[0].split() for line in _EPILOG.splitlines() if "{prog}" in line]
+    assert ["ops", "gelu"] in steps
+    for step in steps:
+        if step[0] in ("env", "ops"):
+            code, out, err = run(*step)
+            assert (code, err) == (0, "") and out, step
+
+
+# ---- where the output goes, and what nobody foresaw ---------------------------------------------------------------
+
+ROOT = Path(__file__).parents[1]
+
+
+def shell(command: str, **environment: str) -> tuple[int, str]:
+    """(exit code, stderr) of a line of shell; ``{bp}`` stands for the program."""
+    ran = subprocess.run(
+        ["bash", "-c", command.format(bp=f"{sys.executable} -m baracuda_py")], capture_output=True, text=True,
+        cwd=ROOT, env={**os.environ, **environment}, check=False,
+    )  # fmt: skip
+    return ran.returncode, ran.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="says it in bash")
+def test_a_reader_that_leaves_and_an_output_that_is_closed() -> None:
+    many = "{bp} explain matmul a_shape=64,64 b_shape=64,64 a_element=f16 b_element=f16 --device h200 --configs"
+    code, err = shell(many + " | true; exit ${{PIPESTATUS[0]}}")
+    assert (code, err) == (141, "")
+    assert shell("{bp} explain gelu shape=4 element=f32 --device h200 >&-") == (0, "")
+    assert shell("{bp} explain gelu 2>&-")[0] == 2
+    if Path("/dev/full").exists():
+        code, err = shell("{bp} explain gelu shape=4 element=f32 --device h200 > /dev/full")
+        assert code == 2
+        assert err.startswith("error: ") and err.count("\n") == 1
+
+
+def test_a_defect_is_one_line_and_a_code_of_its_own(run: Run, monkeypatch: Any) -> None:
+    def broken(_: Any) -> int:
+        raise ZeroDivisionError("division by zero\n  somewhere")
+
+    monkeypatch.setattr(COMMANDS["ops"], "run", broken)
+    code, out, err = run("ops")
+    assert (code, out) == (3, "")
+    assert err.startswith("error: ops: ZeroDivisionError: division by zero somewhere") and "--debug" in err
+    assert err.count("\n") == 1
+    with pytest.raises(ZeroDivisionError):
+        main(["ops", "--debug"])
+
+
+SCALARS = ("0", "-1", "abc", "1.5", "None", "True", "", "9" * 30, "9" * 5000, "2**63", "9223372036854775808", "1e400")
+VALUES = (
+    *SCALARS,
+    "4",
+    "4,4",
+    "()",
+    "[]",
+    "4,-4",
+    "65536,65536,65536",
+    "(4,(4,))",
+    "[(0,1)]",
+    "{{}}",
+    "'x'",
+    "((0,4),)",
+)
+KINDS = ("bf16", "f32", "s4", "bin", "fp8_e4m3", "complex64", "i64", "torch.float32", "nonsense", "7")
+PROBLEMS = {
+    "gelu": {"shape": "4,4", "element": "f32"},
+    "add": {"x1_shape": "4,4", "x2_shape": "4", "x1_element": "bf16", "x2_element": "bf16"},
+    "contiguize": {"shape": "4,4", "element": "f32", "x_strides": "1,4"},
+    "write_slice": {"dest_shape": "4,4", "ranges": "((0,2),(0,4))", "element": "bf16"},
+    "kv_append": {"cache_shape": "1,2,8,4", "tokens": "1", "element": "f16"},
+    "matmul": {"a_shape": "4,8", "b_shape": "8,4", "a_element": "f16", "b_element": "f16"},
+}
+DEVICES = (*("h200", "sm_80", "sm_120", "cpu", "h100") * 3, "voodoo2", "99", "-1", "")
+
+
+def command_lines(rng: random.Random, count: int) -> Iterator[list[str]]:
+    """Command lines of which most are wrong somewhere."""
+    from dataclasses import fields
+
+    for _ in range(count):
+        op = rng.choice(list(PROBLEMS))
+        problem = dict(PROBLEMS[op])
+        free = [f.name for f in fields(get_op(op).plan.descriptor)]
+        for _ in range(rng.choice((0, 0, 1, 2))):
+            name = rng.choice([*free, *free, "nonsense", ""])
+            problem[name] = rng.choice(KINDS if name.endswith("element") else VALUES)
+        if rng.random() < 0.1:
+            problem.pop(rng.choice(list(problem)))
+        line = ["explain", rng.choice([op] * 20 + ["softmax", "", "-x"]), *(f"{k}={v}" for k, v in problem.items())]
+        line += ["--device", rng.choice(DEVICES)] if rng.random() < 0.9 else []
+        line += ["--variant", rng.choice(["simt", "wgmma", "", "contiguous_chunk"])] if rng.random() < 0.2 else []
+        line += rng.sample(["--configs", "--configs", "--nonsense", "stray"], rng.randrange(2))
+        yield line
+    yield from (["ops", p, "--json"] for p in ("softmax", "gelu", "\0", "[", "é"))
+    yield from (["demo", "--tokens", n] for n in ("0", "-1", "x", "99999999999", "1e3", "9" * 50))
+    yield from (["demo", "--device", d] for d in ("h200", "-1", "99", "99999999999999999999", "cpu:0"))
+    yield from (["compile", *w] for w in (["x"], ["--arch", ""], ["--arch", "cpu"], ["neg", "--limit", "x"]))
+    yield from (["bench", *w] for w in (["x"], ["matmul"], ["add", "--device", "99"], ["add", "--device", "h200"]))
+
+
+def test_no_command_line_ends_in_a_traceback(run: Run) -> None:
+    codes = set()
+    for line in command_lines(random.Random(20260), 300):
+        code, out, err = run(*line)
+        codes.add(code)
+        assert code in (0, 2), f"{line}: exit code {code}: {err[-300:]}"
+        assert "Traceback" not in out + err, line
+        if code == 2 and "usage:" not in err:
+            assert err.startswith("error: ") and err.count("\n") == 1 and not out, f"{line}: {err}"
+    assert codes == {0, 2}
 
 
 # ---- demo ---------------------------------------------------------------------------------------------------------
@@ -122,7 +239,23 @@ def test_demo_fails_on_a_wrong_product(run: Run, small: None, monkeypatch: Any) 
     assert "FAILED: 3 of 4" in out
 
 
-@pytest.mark.parametrize("argv", [("--tokens", "0"), ("--device", "h200"), ("--device", "nonsense")])
+def test_demo_fails_where_asserts_are_not_run() -> None:
+    """``python -O`` must not pass a broken demo."""
+    broken = (
+        "from baracuda_py.cli import demo, main\n"
+        "from baracuda_py.ops.shape_layout import write_slice as module\n"
+        "demo.HOST = demo.HOST._replace(tokens=9, large=1 << 16)\n"
+        "module.write_slice = lambda dest, source, ranges: dest\n"
+        "raise SystemExit(main.main(['demo', '--device', 'cpu']))\n"
+    )
+    ran = subprocess.run([sys.executable, "-O", "-c", broken], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert ran.returncode == 1, ran.stdout
+    assert "FAILED: 3 of 4" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    "argv", [("--tokens", "0"), ("--tokens", "99999999999"), ("--device", "h200"), ("--device", "nonsense")]
+)
 def test_demo_refuses(run: Run, argv: tuple[str, ...]) -> None:
     code, _, err = run("demo", *argv)
     assert code == 2
@@ -220,6 +353,11 @@ def test_explain_without_a_gpu_names_its_device(run: Run) -> None:
         (("gelu", "shape=nonsense", "element=f32"), "nonsense"),
         (("gelu", "kind=exp", "shape=4", "element=f32"), "there is no field 'kind'"),
         (("gelo", "shape=4"), "did you mean gelu"),
+        (("softmax", "shape=4"), "there is no op 'softmax': "),
+        (("gelu", "shape=4", "element=f32", "x_align=abc"), "x_align='abc'"),
+        (("gelu", "shape=4", "element=f32", "x_align=0"), "align"),
+        (("gelu", "shape=" + "9" * 30, "element=f32"), "shape"),
+        (("gelu", "shape=4,4", "element=f32", "x_strides=9223372036854775808,1"), "x_strides"),
         (("write_slice", "dest_shape=4", "ranges=7", "element=f32"), "ranges"),
         (("gelu", "shape=4", "element=f32", "--variant", "best"), "no variant is called 'best'"),
         (("gelu", "shape=4", "element=f32", "--device", "voodoo2"), "voodoo2"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,17 @@ from tests import ledger
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="every sample of every op (the default is a bounded sample)")
     parser.addoption("--ledger", default=None, metavar="PATH", help="merge what passed on this device into a ledger")
+    parser.addoption(
+        "--commit", default=None, metavar="TEXT", help="what the ledger says was tested (git's own by default)"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # CuPy is imported here, outside the tests' filters, so that a warning it gives is not taken for its absence.
-    cupy_or_none()
+    if cupy_or_none() is None:
+        from tests.without_cupy import WithoutCupy
+
+        config.pluginmanager.register(WithoutCupy(), "without-cupy")
     config.pluginmanager.register(_Recorder(config), "device-ledger")
 
 
@@ -29,9 +36,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason=f"{reason}: runs with a GPU only"))
     if not config.getoption("--all"):
+        recorder = config.pluginmanager.get_plugin("device-ledger")
         for item in items:
             if item.get_closest_marker("heavy"):
                 item.add_marker(pytest.mark.skip(reason="heavy: runs with --all only"))
+                recorder.skipped.update(_covers(item) if item.get_closest_marker("gpu") else ())
 
 
 @pytest.fixture
@@ -48,13 +57,17 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def _covered(request: pytest.FixtureRequest, record_property: Any) -> None:
-    """Says which op a device test covered: its `op` parameter, or the `COVERS` of its module."""
-    if request.node.get_closest_marker("gpu") is None:
-        return
-    callspec = getattr(request.node, "callspec", None)
+    """Says which op a device test covered."""
+    if request.node.get_closest_marker("gpu") is not None:
+        for name in _covers(request.node):
+            record_property("covers", name)
+
+
+def _covers(item: Any) -> list[str]:
+    """The ops that a test is about: its `op` parameter, or the `COVERS` of its module."""
+    callspec = getattr(item, "callspec", None)
     named = callspec.params.get("op") if callspec else None
-    for name in [named] if isinstance(named, str) else getattr(request.module, "COVERS", ()):
-        record_property("covers", name)
+    return [named] if isinstance(named, str) else list(getattr(item.module, "COVERS", ()))
 
 
 @pytest.fixture
@@ -76,6 +89,8 @@ class _Recorder:
         self.path = config.getoption("--ledger")
         self.passed: dict[str, set[str]] = {}
         self.failed: set[str] = set()
+        self.skipped: Counter[str] = Counter()
+        self.run = {"commit": config.getoption("--commit"), "all": bool(config.getoption("--all"))}
         self.worker = hasattr(config, "workerinput")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -88,4 +103,7 @@ class _Recorder:
 
     def pytest_sessionfinish(self) -> None:
         if self.path and not self.worker and device_count():
-            ledger.record(Path(self.path), self.passed, self.failed)
+            run = (
+                ledger.machine() | self.run | {"commit": self.run["commit"] or ledger.commit_of(Path(__file__).parent)}
+            )
+            ledger.record(Path(self.path), self.passed, self.failed, run, self.skipped)

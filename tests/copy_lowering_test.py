@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.ops.shape_layout._copy import COPY_CANDIDATES, CopyProblem
 from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.steps import Copy, Copy2D, Launch, Ptr
 from baracuda_py.types import DeviceSpec
@@ -120,7 +121,8 @@ def copy_slots(step: Launch, of: list[str], dest: Side, source: Side) -> None:
     slot = every(step, slots, unroll)
     run, of_run = in_run(slot, step.args[4].data, index)
     gaps = locate(run, gaps_of(step.args[5].data, axes, index), axes, 2, index)
-    to, of_source = (side.pointer + slot * width + gap for side, gap in zip((dest, source), gaps))
+    starts = [side.pointer + arg.offset for side, arg in zip((dest, source), step.args[:2])]
+    to, of_source = (start + slot * width + gap for start, gap in zip(starts, gaps))
     if sectors:
         within = of_run * width
         phase = (to - within) % SECTOR
@@ -294,8 +296,6 @@ def test_nibbles_are_written_to_the_last(
     shape: tuple[int, ...], source_strides: tuple[int, ...], dest_phase: int, source_phase: int
 ) -> None:
     """A thread has one byte of the destination; the threads of a launch have every byte of the window, and no other."""
-    from baracuda_py.ops.shape_layout._copy import COPY_CANDIDATES, CopyProblem
-
     strides = tuple(16 * s for s in (2, 1)[2 - len(shape) + 1 :]) + (1,)
     problem = CopyProblem("dest", "source", shape, strides, source_strides, bp.U4, 16, 16, dest_phase, source_phase)
 
@@ -359,6 +359,33 @@ def test_a_pitch_beyond_32_bits_takes_wide_gaps() -> None:
     near = bp.WriteSliceDescriptor((2, 2**31 - 2**16), ((0, 2), (1, 9)), "u8")
     plan = bp.WriteSlicePlan.select(near, bp.PlanPreference(variant="short_runs"), device="h200")
     assert plan._steps[0].kernel.entry.startswith("copy_slots<u32")
+
+
+def test_slots_beyond_a_launch_are_parted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By rows, so that 32 bits number them."""
+    variants: set[str] = set()
+    monkeypatch.setattr("baracuda_py.ops.shape_layout._copy.MOST_INDICES", 150)
+    for desc in (CASES[1], bp.ContiguizeDescriptor((5, 4, 9), "f16", x_strides=(-90, 20, 1))):
+        check(desc, variants)
+        kind = bp.WriteSlicePlan if desc.op == "write_slice" else bp.ContiguizePlan
+        plan = kind.select(desc, bp.PlanPreference(variant="short_runs"), device="h200")  # type: ignore[attr-defined]
+        assert len(plan._steps) == 2
+    monkeypatch.undo()
+    huge = bp.WriteSliceDescriptor((2**26, 64), ((0, 2**26), (1, 64)), "u8")
+    plan = bp.WriteSlicePlan.select(huge, bp.PlanPreference(variant="short_runs"), device="h200")
+    assert len(plan._steps) == 4
+    assert all("copy_slots<u32" in step.kernel.entry for step in plan._steps)
+
+
+@pytest.mark.parametrize("variant", [c.variant for c in COPY_CANDIDATES])
+def test_an_empty_window_launches_nothing_whoever_is_preferred(variant: str) -> None:
+    for desc in (
+        bp.WriteSliceDescriptor((8, 64), ((3, 3), (0, 64)), "f32"),
+        bp.WriteSliceDescriptor((8, 64), ((0, 8), (5, 5)), "f32", source_strides=(1, 8)),
+        bp.WriteSliceDescriptor((8, 64), ((0, 8), (5, 5)), "s4"),
+    ):
+        for plan in admissible(bp.WriteSlicePlan, desc, bp.PlanPreference(variant=variant), H200):  # type: ignore[type-abstract]
+            assert plan._steps == ()
 
 
 @pytest.mark.parametrize("align", [1, 2])

@@ -271,6 +271,21 @@ def test_maximum_and_minimum_carry_nan(a: float, b: float) -> None:
     np.testing.assert_array_equal(bp.minimum(x1, x2, device="cpu"), np.minimum(x1, x2))
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64, np.uint8])
+def test_negative_powers_of_ones_and_their_neighbours(kind: type) -> None:
+    """-1 has the sign that the exponent's parity gives it, 1 stays, and all else truncates to 0."""
+    base, exponent = np.meshgrid(np.arange(-3, 4), np.arange(-5, 6))
+    if kind is np.uint8:
+        base, exponent = np.abs(base), np.abs(exponent)
+    got = bp.pow(base.astype(kind), exponent.astype(kind), device="cpu")
+    for x, y, found in zip(base.ravel(), exponent.ravel(), got.ravel()):
+        if y >= 0:
+            wanted = int(np.array(int(x) ** int(y)).astype(kind))
+        else:
+            wanted = {1: 1, -1: -1 if y % 2 else 1}.get(int(x), 0)
+        assert found == wanted, f"{x} to the {y}"
+
+
 @given(st.integers(-128, 127), st.integers(-128, 127))
 @settings(max_examples=200, deadline=None)
 def test_integer_powers_wrap_and_truncate(a: int, b: int) -> None:

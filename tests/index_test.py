@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +22,25 @@ def run(code: str) -> str:
 
 def test_generated_files_are_fresh() -> None:
     assert generate.write(check=True) == [], "run python -m baracuda_py.cli.generate"
+
+
+def test_the_package_is_typed_and_constructors_say_what_they_take() -> None:
+    """What `tests/typed_user.py` is checked against, here without a type checker."""
+    package = Path(bp.__file__).parent
+    assert (package / "py.typed").is_file()
+    stub = ast.parse((package / "__init__.pyi").read_text())
+    classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
+    taken = {}
+    for name, node in classes.items():
+        for init in (n for n in node.body if isinstance(n, ast.FunctionDef)):
+            taken[name] = {a.arg: ast.unparse(a.annotation or ast.Constant(None)) for a in init.args.args[1:]}
+    assert {"MatmulDescriptor", "WriteSliceDescriptor", "UnaryDescriptor", "PlanPreference"} <= set(taken)
+    for name, parameters in taken.items():
+        assert list(parameters) == [f.name for f in fields(getattr(bp, name))], name
+    assert taken["MatmulDescriptor"]["a_element"] == "ElementLike"
+    assert taken["MatmulDescriptor"]["a_strides"] == "Sequence[int] | None"
+    assert taken["PlanPreference"]["backend"] == "BackendKind | str | None"
+    assert "'" not in ast.unparse(next(n for n in stub.body if getattr(n, "name", "") == "matmul").args)  # type: ignore[attr-defined]
 
 
 def test_importing_the_package_imports_no_op_and_no_framework() -> None:

@@ -1,13 +1,15 @@
 """The device ledger: ``python -m tests.ledger --check`` lists the ops whose present kernels no device run has passed.
 
-``pytest --ledger kernels/ledger.json`` on a machine with a GPU writes it: per op, the digest of its kernels' sources, the
-GPU, the driver, the date, and the device tests that passed. A failure takes the op's entry out.
+``pytest --ledger kernels/ledger.json`` on a machine with a GPU writes it: per op, the digest of what it launches there, the
+GPU, its arch, the driver, NVRTC, the commit, the date, whether ``--all`` was given, how many of the op's heavy tests were left
+out, and the device tests that passed. A failure takes the op's entry out. Where there is no repository, say ``--commit``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,15 +17,32 @@ from typing import Any
 
 from baracuda_py.plan.ledger import op_digest, verified_on
 from baracuda_py.plan.registry import all_ops
+from baracuda_py.runtime.device import spec_of
+from baracuda_py.runtime.toolchain import nvrtc_version
 
-__all__ = ["machine", "record", "unverified"]
+__all__ = ["commit_of", "machine", "record", "required", "unverified"]
 
-# Without these an op has not been through the gauntlet, however many other tests have passed.
-REQUIRED = "test_gauntlet"
+
+SAME = ("digest", "gpu", "arch", "driver", "nvrtc", "commit")  # what two parts of one run have in common
+
+
+def required(op: str) -> set[str]:
+    """The tests without any of which an op has not been through the gauntlet, however many others have passed."""
+    both = {f"registry_test.py::{test}[cuda-{op}]" for test in ("test_gauntlet", "test_gauntlet_refusals")}
+    return both | {f"registry_test.py::test_gauntlet_{test}[{op}]" for test in ("variants", "graph_and_streams")}
+
+
+def commit_of(folder: Path) -> str:
+    """The commit that is checked out, with "-dirty" where files differ from it; empty where there is none."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def machine() -> dict[str, str]:
-    """The GPU and driver this run is on."""
+    """The GPU, its arch, the driver and the compiler this run is on."""
     import cupy
 
     properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
@@ -37,27 +56,38 @@ def machine() -> dict[str, str]:
         driver = f"{text.decode() if isinstance(text, bytes) else text} ({driver})"
     except Exception:
         pass  # the version of the driver's API has to do
-    return {"gpu": properties["name"].decode(), "driver": driver}
+    nvrtc = ".".join(map(str, nvrtc_version()))
+    return {"gpu": properties["name"].decode(), "arch": spec_of(None).arch, "driver": driver, "nvrtc": nvrtc}
 
 
 def record(
-    path: Path, passed: Mapping[str, set[str]], failed: set[str], on: Mapping[str, str] | None = None
+    path: Path, passed: Mapping[str, set[str]], failed: set[str], run: Mapping[str, Any], skipped: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Merges one run into the ledger at `path`, and returns it."""
+    """Merges one run into the ledger at `path`, and returns it. `run` is what it has to say of itself, the arch among it;
+    `skipped` counts the heavy tests of an op that it left out."""
     try:
         entries: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         entries = {}
     ops = all_ops()
-    where = dict(on) if on is not None else machine()
     for name in sorted(set(passed) | failed):
         if name not in ops:
             continue
         if name in failed:
             entries.pop(name, None)
-        elif any(REQUIRED in test for test in passed[name]):
-            date = datetime.now(UTC).strftime("%Y-%m-%d")
-            entries[name] = {"digest": op_digest(ops[name]), **where, "date": date, "tests": sorted(passed[name])}
+            continue
+        date = datetime.now(UTC).strftime("%Y-%m-%d")
+        entry = {
+            "digest": op_digest(ops[name], run["arch"]),
+            **run,
+            "date": date,
+            "heavy_skipped": skipped.get(name, 0),
+        }
+        held = entries.get(name, {})
+        if all(held.get(key) == entry[key] for key in SAME):  # a run in parts: the first part speaks for it
+            entries[name] = held | {"tests": sorted(passed[name] | set(held["tests"]))}
+        elif required(name) <= passed[name]:
+            entries[name] = entry | {"tests": sorted(passed[name])}
     entries = {name: entries[name] for name in sorted(entries) if name in ops}
     path.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
     return entries

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from baracuda_py.plan import all_ops, get_op
+from baracuda_py.ops import _launch
+from baracuda_py.ops.elementwise import _map
+from baracuda_py.ops.gemm import _tma, _wgmma_launch, matmul
+from baracuda_py.ops.shape_layout import _copy
+from baracuda_py.plan import all_ops, digest, get_op, tuned
 from baracuda_py.plan import ledger as read
+from baracuda_py.plan.digest import lowered_digest
 from baracuda_py.runtime import sources
+from baracuda_py.runtime.steps import Call, Launch
+from baracuda_py.types import DeviceSpec
 
 from . import ledger
 
-H200 = {"gpu": "NVIDIA H200", "driver": "570.1"}
-RUN = {"registry_test.py::test_gauntlet[cuda-add]"}
+RUN = {"gpu": "NVIDIA H200", "arch": "sm_90a", "driver": "570.1", "nvrtc": "12.9", "commit": "abc", "all": False}
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    """Digests are remembered, and these tests change what they are of."""
+    read._digest_of.cache_clear()
+    yield
+    read._digest_of.cache_clear()
 
 
 @pytest.fixture
@@ -24,28 +44,61 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+def passed(*ops: str) -> dict[str, set[str]]:
+    return {op: ledger.required(op) for op in ops}
+
+
 def test_an_op_is_verified_once_its_gauntlet_has_passed(written: Path) -> None:
     assert read.verified_on(get_op("add")) == ""
-    ledger.record(written, {"add": RUN}, set(), H200)
+    entries = ledger.record(written, passed("add"), set(), RUN, {"add": 3})
     assert read.verified_on(get_op("add")) == "NVIDIA H200"
     assert "add" not in ledger.unverified()
     assert "exp" in ledger.unverified()
+    assert RUN.items() <= entries["add"].items()
+    assert entries["add"]["heavy_skipped"] == 3
 
 
-def test_other_tests_alone_verify_nothing(written: Path) -> None:
-    ledger.record(written, {"add": {"streams_test.py::test_order"}}, set(), H200)
+@pytest.mark.parametrize("missing", sorted(ledger.required("add")))
+def test_each_test_of_the_gauntlet_is_required(written: Path, missing: str) -> None:
+    others = {missing.replace("add", "add2"), f"{missing}-more", "streams_test.py::test_order"}
+    ledger.record(written, {"add": ledger.required("add") - {missing} | others}, set(), RUN, {})
     assert read.verified_on(get_op("add")) == ""
 
 
+def test_required_tests_are_those_that_pytest_runs() -> None:
+    from . import registry_test
+
+    for name in ledger.required("add"):
+        assert hasattr(registry_test, name.partition("::")[2].partition("[")[0])
+
+
 def test_a_failure_takes_the_entry_out_and_leaves_the_others(written: Path) -> None:
-    ledger.record(written, {"add": RUN, "exp": RUN}, set(), H200)
-    ledger.record(written, {"add": RUN}, {"add"}, H200)
+    ledger.record(written, passed("add", "exp"), set(), RUN, {})
+    ledger.record(written, passed("add"), {"add"}, RUN, {})
     assert read.verified_on(get_op("add")) == ""
     assert read.verified_on(get_op("exp")) == "NVIDIA H200"
 
 
+def test_a_run_in_parts_is_one_if_nothing_changed_meanwhile(written: Path) -> None:
+    ledger.record(written, passed("add"), set(), RUN, {"add": 2})
+    more = {"add": {"elementwise_test.py::test_more[add]"}, "exp": {"elementwise_test.py::test_more[exp]"}}
+    entries = ledger.record(written, more, set(), RUN, {})
+    assert set(entries) == {"add"}
+    assert set(entries["add"]["tests"]) == ledger.required("add") | more["add"]
+    assert entries["add"]["heavy_skipped"] == 2
+    entries = ledger.record(written, more, set(), RUN | {"commit": "def"}, {})
+    assert entries["add"]["commit"] == "abc"
+    assert set(entries["add"]["tests"]) == ledger.required("add") | more["add"]
+
+
+def test_an_entry_of_another_form_verifies_nothing(written: Path) -> None:
+    written.write_text(json.dumps({"add": {"digest": read.op_digest(get_op("add")), "gpu": "NVIDIA H200"}}))
+    assert read.verified_on(get_op("add")) == ""
+
+
 def test_an_edited_kernel_is_unverified(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger.record(written, {"kv_append": RUN, "add": RUN}, set(), H200)
+    ledger.record(written, passed("kv_append", "add"), set(), RUN, {})
+    read._digest_of.cache_clear()
     original = sources.Source.digest
     edited = "shape_layout/append.cu"
     monkeypatch.setattr(
@@ -55,6 +108,93 @@ def test_an_edited_kernel_is_unverified(written: Path, monkeypatch: pytest.Monke
     )
     assert read.verified_on(get_op("kv_append")) == ""
     assert read.verified_on(get_op("add")) == "NVIDIA H200"
+
+
+# ---- what the host hands to kernels ------------------------------------------------------------------------------------
+
+
+def _half_a_box(self: Any, box_mn: int) -> int:
+    return max(1, min(box_mn, self.mn) // 2)
+
+
+def _one_cta_less(items: int, per_cta: int) -> tuple[int, int, int]:
+    return (max(1, items // per_cta), 1, 1)
+
+
+def _one_stage_less(*of: Any, ring_of: Callable[..., Any] = _wgmma_launch.ring_of) -> tuple[int, int]:
+    stages, nbytes = ring_of(*of)
+    return stages - 1, nbytes
+
+
+def _wrong_divisor(value: int, index: str, _divisor: Callable[..., bytes] = _launch._divisor) -> bytes:
+    return _divisor(value + 1, index)
+
+
+def _no_slack(copy: Any) -> int:
+    return -(-copy.run // 16)
+
+
+BROKEN = {
+    "half of a TMA box": ("matmul", _tma.View, "rows", _half_a_box),
+    "a last CTA that is missing": ("add", _map, "grid_of", _one_cta_less),
+    "a stage less": ("matmul", _wgmma_launch, "ring_of", _one_stage_less),
+    "a packed divisor": ("write_slice", _launch, "_divisor", _wrong_divisor),
+    "chunks that a run may touch": ("write_slice", _copy, "_chunks_per_run", _no_slack),
+    "a flag of every tensor map": ("matmul", digest, "FLAGS", ("INTERLEAVE_NONE", "L2_PROMOTION_L2_256B")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_host_side_is_unverified(written: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    op, place, name, instead = BROKEN[broken]
+    ledger.record(written, passed(op), set(), RUN, {})
+    assert read.verified_on(get_op(op)) == "NVIDIA H200"
+    read._digest_of.cache_clear()
+    monkeypatch.setattr(place, name, instead)
+    assert read.verified_on(get_op(op)) == ""
+
+
+def test_a_winner_of_a_table_lapses_with_the_host_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    op, device = get_op("matmul"), DeviceSpec.named("h200")
+    desc = op.describe(**op.plan.probes[0]).canonical()
+    wgmma = next(c for c in op.plan.candidates if c.variant == "wgmma")
+    config = next(iter(wgmma.configs(desc, device)))
+    before = tuned.source_digest(wgmma, config, desc, device)
+    assert before == tuned.source_digest(wgmma, config, desc, device)
+    monkeypatch.setattr(_wgmma_launch, "ring_of", _one_stage_less)
+    assert before != tuned.source_digest(wgmma, config, desc, device)
+
+
+@pytest.mark.parametrize("family", ["add", "neg", "contiguize", "write_slice", "kv_append", "matmul", *matmul.NAMED])
+def test_every_candidate_launches_a_probe(family: str) -> None:
+    op = get_op(family)
+    launched = {candidate.partition("[")[0] for candidate, _ in read.lowered(op, "sm_90a")}
+    fixed = matmul.NAMED.get(family)
+    assert launched == ({c.variant for c in op.plan.candidates} if fixed is None else {fixed.variant})
+
+
+def test_digests_tell_every_configuration_apart() -> None:
+    steps = [steps for _, steps in read.lowered(get_op("matmul"), "sm_90a")]
+    assert len({lowered_digest(x) for x in steps if isinstance(x[0], Launch)}) == len(
+        {repr(x) for x in steps if isinstance(x[0], Launch)}
+    )
+
+
+def test_a_digest_is_the_same_in_every_process() -> None:
+    code = "from baracuda_py.plan import get_op, ledger; print(ledger.op_digest(get_op('contiguize')))"
+    for seed in ("1", "2"):
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        found = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+        assert found.stdout.strip() == read.op_digest(get_op("contiguize"))
+
+
+def test_a_step_is_spelt_alike_by_every_version_of_numpy() -> None:
+    """NumPy 2 and 1 print scalars differently, and functions print their address."""
+    text = digest._text((np.uint32(3), np.float64(1.5), b"\1\2", None, Call("l", print), True))
+    assert (
+        text
+        == "(uint32:03000000, float64:000000000000f83f, 0102, None, Call(library='l', function=builtins.print), True)"
+    )
 
 
 def test_every_kernel_file_belongs_to_an_op() -> None:

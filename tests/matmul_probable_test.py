@@ -14,7 +14,7 @@ import baracuda_py as bp
 from baracuda_py.ops.gemm._guarantee import ROUNDED, TRUNCATED, guarantee_of, narrow_additions
 from baracuda_py.plan.select import assess
 from baracuda_py.reference.gemm import TF32_INFINITE
-from baracuda_py.types import ElementKind, MathPrecision, PlanPreference, PrecisionGuarantee
+from baracuda_py.types import MathPrecision, PlanPreference, PrecisionGuarantee
 
 from .tensor_cores import MODES, Mode, summed, whole
 
@@ -117,7 +117,8 @@ def patterned(k: int) -> dict[str, tuple[Array, Array]]:
     huge = np.where(rng.random(k) < 2 / k, 1000.0, 1.0)
     return {
         "random": (a, b), "alike": (np.full_like(a, 0.1), np.full_like(b, 0.3)), "of one sign": (np.abs(a), np.abs(b)),
-        "there and back": (np.abs(a), np.abs(b) * turn[:, None]), "in turns": (np.abs(a), np.abs(b) * (-1.0) ** np.arange(k)[:, None]),
+        "there and back": (np.abs(a), np.abs(b) * turn[:, None]),
+        "in turns": (np.abs(a), np.abs(b) * (-1.0) ** np.arange(k)[:, None]),
         "large and small": (a * huge, b * huge[:, None]), "zeros": (a * (rng.random(k) < 0.05), b),
     }  # fmt: skip
 
@@ -161,5 +162,5 @@ def test_tf32_s_range_is_said(variant: str) -> None:
         if at[0] == 1 or at[1] == 4:
             check(got)
         else:
-            with pytest.raises(AssertionError, match="1 of 24 elements break .*, but for elements beyond_tf32"):
+            with pytest.raises(AssertionError, match=r"1 of 24 elements break .*, but for elements beyond_tf32"):
                 check(got)

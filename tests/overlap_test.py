@@ -40,6 +40,15 @@ OVERLAPPING = {
 }
 
 
+OPERATIONS = re.compile(r"^\s*(?:@!?%p\d+\s+)?((?:ld|st|red|atom|multimem|cp)\.[^\s;]+)", re.MULTILINE)
+OWN = (".param", ".const", ".shared", ".local", ".commit_group", ".wait_group", ".mbarrier")
+
+
+def accesses(ptx: str) -> list[str]:
+    """The operations that touch memory which other kernels see: in the global space, or in none that is named."""
+    return [op for op in OPERATIONS.findall(ptx) if ".global" in op or not any(part in op for part in OWN)]
+
+
 @pytest.mark.parametrize("what", list(OVERLAPPING))
 def test_no_kernel_touches_memory_before_the_one_ahead_of_it_is_over(what: str) -> None:
     desc, variant = OVERLAPPING[what]
@@ -49,9 +58,47 @@ def test_no_kernel_touches_memory_before_the_one_ahead_of_it_is_over(what: str) 
     assert all(step.overlapped for step in launches)
     for step in launches:
         text = compile_ptx(step.kernel, "sm_90a")
-        body = text[text.index(".entry") :]
-        before = body[: body.index("griddepcontrol.wait")]
-        assert not re.search(r"\b(ld|st|cp\.async\S*|red|atom)\S*\.global", before), step.kernel
+        assert text.count(".entry") == text.count("griddepcontrol.wait") == 1
+        before, after = text[text.index(".entry") :].split("griddepcontrol.wait")
+        assert not accesses(before), step.kernel
+        assert any(".global" in access for access in accesses(after)), f"{step.kernel}: the pattern finds nothing"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ld.global.nc.v4.u32 {%r1, %r2, %r3, %r4}, [%rd1];",
+        "@%p1 st.global.u16 [%rd1], %rs1;",
+        "@!%p12 ld.b32 %r1, [%rd1];",
+        "ld.volatile.u32 %r1, [%rd1];",
+        "red.global.add.f32 [%rd1], %f1;",
+        "atom.acq_rel.gpu.global.add.u32 %r1, [%rd1], 1;",
+        "cp.async.cg.shared.global.L2::128B [%r1], [%rd1], 16, %r2;",
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2, %r3}], [%r4];",
+        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd1, {%r1, %r2}], [%r3];",
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd1], [%r1], 16;",
+    ],
+)
+def test_an_access_is_noticed(line: str) -> None:
+    assert len(accesses(f"\tmov.u32 %r1, 0;\n\t{line}\n")) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ld.param.u64 %rd1, [k_param_0];",
+        "ld.const.f32 %f1, [c];",
+        "ld.shared.v4.u32 {%r1, %r2, %r3, %r4}, [%r5];",
+        "st.shared.u16 [%r1], %rs1;",
+        "cp.async.commit_group;",
+        "cp.async.wait_group 1;",
+        "cp.async.bulk.commit_group;",
+        "cp.async.bulk.wait_group.read 0;",
+        "mbarrier.init.shared::cta.b64 [%r1], 1;",
+    ],
+)
+def test_what_stays_in_the_cta_is_none(line: str) -> None:
+    assert not accesses(f"\t{line}\n")
 
 
 @pytest.mark.parametrize(
@@ -71,4 +118,6 @@ def test_launches_overlap_from_sm_90_on(arch: str, can: bool) -> None:
     kernel = Kernel(
         "gemm/reduce.cu", "reduce<float, 4, 256, u32, Epilogue<float, Absent, Absent, Absent, IDENTITY, true, float>>"
     )
-    assert ("griddepcontrol.wait" in compile_ptx(kernel, arch)) is can
+    text = compile_ptx(kernel, arch)
+    assert f".target {arch}" in text and accesses(text)
+    assert ("griddepcontrol.wait" in text) is can

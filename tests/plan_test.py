@@ -7,6 +7,7 @@ import inspect
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.functional import PlanCache, plan_cache
-from baracuda_py.plan import Plan, all_ops, get_op
+from baracuda_py.plan import Cost, Feasibility, Plan, all_ops, get_op
+from baracuda_py.plan.candidate import OK, Candidate
 from baracuda_py.runtime import driver
 from baracuda_py.runtime.compiler import Resources
 from baracuda_py.types import DeviceSpec, PlanPreference, known_devices
@@ -216,6 +218,100 @@ def test_a_device_chooses_the_host_only_by_its_name() -> None:
         bp.BinaryPlan.select(desc, PlanPreference(variant="reference"), device="h200")
     with pytest.raises(bp.UnsupportedError):
         bp.BinaryPlan.select(desc, PlanPreference(variant="contiguous"), device="cpu")
+
+
+@pytest.mark.parametrize("pref", ["tc", {"variant": "tc"}, ["tc"], 3, PlanPreference, True], ids=repr)
+def test_a_preference_is_a_plan_preference(pref: Any) -> None:
+    """A name alone is refused with the way to say it: it might be a variant's or a back end's."""
+    with pytest.raises(bp.InvalidProblemError, match="pref must be a PlanPreference, got") as caught:
+        bp.UnaryPlan.select(descriptors("exp", 2)[-1], pref, device="h200")
+    if pref == "tc":
+        assert "PlanPreference(variant='tc')" in str(caught.value)
+
+
+class Unstable(Candidate[Any]):
+    """Serves everything at no cost, and promises nothing beyond one call."""
+
+    variant = "unstable"
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        return OK
+
+    def cost(self, desc: Any, device: DeviceSpec, config: Any) -> Cost:
+        return Cost(0, 0, 0.0)
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: Any) -> bp.PrecisionGuarantee:
+        promised = {"deterministic": False, "bit_stable_on_same_hardware": False, "batch_invariant": False}
+        return replace(bp.UnaryPlan.reference_guarantee(desc), **promised)
+
+
+@pytest.mark.parametrize("wish", ["deterministic", "bit_stable", "batch_invariant"])
+def test_a_wish_excludes_who_does_not_promise_it(wish: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cheapest candidate breaks every promise: it is taken only where none is asked for."""
+    monkeypatch.setattr(bp.UnaryPlan, "candidates", (*bp.UnaryPlan.candidates, Unstable()))
+    desc = descriptors("exp", 2)[-1]
+    nothing = PlanPreference(deterministic=False)
+    assert bp.UnaryPlan.select(desc, nothing, device="h200").sku.variant == "unstable"
+    plan = bp.UnaryPlan.select(desc, replace(nothing, **{wish: True}), device="h200")
+    assert plan.sku.variant != "unstable"
+    row = next(row for row in plan.explain() if row.variant == "unstable")
+    assert row.reason and row.mend == f"{wish}=False"
+
+
+@pytest.mark.parametrize("device", ["h200", "sm_80", "cpu"])
+def test_an_empty_problem_needs_no_workspace(device: str) -> None:
+    for shapes in (((0, 16), (16, 16)), ((16, 16), (16, 0)), ((0, 4, 8), (0, 8, 4))):
+        desc = bp.MatmulDescriptor(*shapes, "bf16", "bf16")  # type: ignore[arg-type]
+        plan = bp.MatmulPlan.select(desc, PlanPreference(max_workspace_bytes=0), device=device)
+        assert plan.workspace_size == 0 and plan.kernels == ()
+
+
+# ---- what no machine can address ---------------------------------------------------------------------------------------
+
+FAR: list[tuple[str, dict[str, Any]]] = [
+    ("exp", {"shape": (1 << 61,), "element": "f32"}),
+    ("exp", {"shape": (10**5000,), "element": "f32"}),
+    ("exp", {"shape": (0, 1 << 40, 1 << 40), "element": "f32"}),
+    ("exp", {"shape": (2, 2), "element": "f32", "x_strides": (-(1 << 62), 1)}),
+    ("add", {"x1_shape": (1 << 40, 1), "x2_shape": (1, 1 << 40), "x1_element": "f32", "x2_element": "f32"}),
+    ("matmul", {"a_shape": (1 << 40, 4), "b_shape": (4, 1 << 40), "a_element": "bf16", "b_element": "bf16"}),
+]
+
+
+@pytest.mark.parametrize("device", ["h200", "cpu"])
+@pytest.mark.parametrize(("op", "given"), FAR)
+def test_a_problem_that_no_memory_holds_is_refused(op: str, given: dict[str, Any], device: str) -> None:
+    """So that whatever is selected can be shown: a plan's repr never raises."""
+    with pytest.raises(bp.InvalidProblemError, match=r"beyond 64 bits|2\*\*63 bytes"):
+        get_op(op).plan.select(get_op(op).describe(**given), device=device)
+
+
+@pytest.mark.parametrize("device", ["h200", "sm_80", "cpu"])
+def test_the_largest_problems_are_shown(device: str) -> None:
+    for desc in (
+        bp.UnaryDescriptor("exp", ((1 << 61) - 1,), "f32"),  # type: ignore[arg-type]
+        bp.UnaryDescriptor("neg", (2, 2), "i8", x_strides=(-(1 << 62), 1)),  # type: ignore[arg-type]
+        bp.MatmulDescriptor((1 << 22, 64), (64, 1 << 22), "bf16", "bf16"),  # type: ignore[arg-type]
+    ):
+        family = next(k for k in Plan.__subclasses__() if k.descriptor is type(desc))
+        try:
+            plan = family.select(desc, device=device)
+        except bp.UnsupportedError:
+            continue
+        assert str(plan.sku) in repr(plan) and plan._repr_html_() and repr(plan.explain())
+
+
+# ---- the class and the plan --------------------------------------------------------------------------------------------
+
+
+def test_a_class_is_asked_by_select() -> None:
+    """The method of a plan, called on its class with a descriptor, says how it is meant."""
+    desc = bp.MatmulDescriptor((8, 8), (8, 8), "f32", "f32")  # type: ignore[arg-type]
+    with pytest.raises(
+        bp.InvalidProblemError, match=r"MatmulPlan\.can_implement is asked of a selected plan"
+    ) as caught:
+        bp.MatmulPlan.can_implement(desc, device="h200")  # type: ignore[arg-type]
+    assert "plan = MatmulPlan.select(desc, device=...)" in str(caught.value)
 
 
 # ---- the plan cache --------------------------------------------------------------------------------------------------

@@ -1,52 +1,157 @@
-"""The README's session: what of it needs no GPU is run, and what it prints is what stands there."""
+"""The README and docs/: what they show is run on the host, what they state is checked, and every link leads somewhere."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import baracuda_py as bp
+from tests.readme import ROOT, blocks, pages
 
-README = Path(__file__).parents[1] / "README.md"
-SESSION = re.search(r"```(?:python|pycon)\n(>>> .*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-ON_THE_HOST = re.compile(r'Descriptor\(|device="(h200|sm_\d+a?)"|\.precision_guarantee\.bound\)')
-
-
-def entries() -> list[tuple[str, list[str]]]:
-    """Statements without their comments, and the lines that each prints."""
-    assert SESSION is not None, "the README has no session"
-    found: list[tuple[str, list[str]]] = []
-    for line in SESSION[1].splitlines():
-        if line.startswith(">>> "):
-            found.append((re.sub(r"\s+#.*$", "", line[4:]), []))
-        elif line.strip():
-            found[-1][1].append(line)
-    return [e for e in found if ON_THE_HOST.search(e[0])]
+README = ROOT / "README.md"
+TEXT = README.read_text(encoding="utf-8")
+ON_THE_HOST = {"import cupy as cp": "import numpy as cp", 'device="cuda"': 'device="cpu"'}
+TRANSLATED = re.compile(r"\bmends?\b|\blie\b|what they say", re.IGNORECASE)
 
 
-def words(row: str) -> list[str]:
-    """A table's row as text: its mark, variant and back end; the rest may be left out, or say `...`."""
-    mark, variant, backend = row.split()[:3]
-    return [mark, variant.partition("[")[0], backend]
+class NumpyRandom:
+    """CuPy's `random.standard_normal`, which takes a dtype."""
+
+    @staticmethod
+    def standard_normal(shape: tuple[int, ...], dtype: str) -> Any:
+        return np.random.default_rng(0).standard_normal(shape).astype(dtype)
 
 
-@pytest.mark.filterwarnings("error")
-def test_the_session_s_plans_are_selected_and_say_what_stands_there() -> None:
-    names: dict[str, object] = {"bp": bp}
-    assert len(entries()) >= 6
-    for statement, wanted in entries():
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            code = statement if re.match(r"\w+ = |print\(", statement) else f"print({statement})"
-            exec(code, names)
-        got = printed.getvalue().splitlines()
-        if statement.startswith("print("):
-            assert got == wanted, statement
-        elif wanted:
-            rows = [words(row) for row in got[2:]]
-            assert got[0] == wanted[0], statement
-            assert all(words(row) in rows for row in wanted[2:]), f"{statement}: {rows}"
+def ran(block: str) -> tuple[dict[str, Any], str]:
+    """The names that a block leaves and what it prints, on the reference backend."""
+    for there, here in ON_THE_HOST.items():
+        block = block.replace(there, here)
+    block = block.replace("cp.random", "NumpyRandom")
+    names: dict[str, Any] = {"NumpyRandom": NumpyRandom}
+    printed = io.StringIO()
+    with bp.device("cpu"), contextlib.redirect_stdout(printed):
+        exec(block, names)
+    return names, printed.getvalue()
+
+
+def block_with(word: str) -> str:
+    (found,) = (b for b in blocks(README) if word in b)
+    return found
+
+
+def test_the_first_page_is_short() -> None:
+    assert len(TEXT.splitlines()) <= 150
+    assert max(len(line) for line in TEXT.splitlines() if not line.startswith(("|", "- On", "<"))) <= 130
+    for page in pages():
+        assert not TRANSLATED.search(page.read_text(encoding="utf-8")), page.name
+
+
+def test_cupy() -> None:
+    names, _ = ran(block_with("import cupy"))
+    x, w = (names[n].astype(np.float64) for n in ("x", "w"))
+    linear = x @ w.T
+    np.testing.assert_allclose(names["y"].astype(np.float64), linear / (1 + np.exp(-linear)), rtol=2e-3, atol=2e-3)
+    assert names["cache"][40].all() and names["cache"].sum() == 32 * 128
+
+
+def test_torch() -> None:
+    torch = pytest.importorskip("torch")
+    names, _ = ran(block_with("import torch"))
+    assert type(names["y"]) is np.ndarray
+    torch.testing.assert_close(names["t"], torch.nn.functional.gelu(names["x"].float()).half(), rtol=2e-3, atol=2e-3)
+    assert names["t"].data_ptr() == names["y"].ctypes.data
+    torch.testing.assert_close(names["out"], (names["x"].float() @ names["w"].float().T).half(), rtol=2e-3, atol=2e-2)
+    with bp.device("cpu"):
+        assert bp.gelu(names["x"], out=names["out"].view(-1)[: 64 * 512].view(64, 512)) is not None
+        assert bp.matmul(names["x"], names["w"].T, out=names["out"]) is names["out"]
+
+
+def test_what_explain_prints_is_what_stands_there() -> None:
+    names, printed = ran(block_with("plan.explain()"))
+    (shown,) = (b for b in blocks(README, "text") if b.startswith("matmul on"))
+    title, head, *rows = shown.splitlines()
+    real = printed.splitlines()
+    assert title == real[0]
+    assert all(column in real[1] for column in re.split(r"\s{2,}", head.strip()))
+    for row in rows:
+        mark, variant, *rest = re.split(r"\s{2,}", row)
+        (found,) = (line for line in real if re.match(rf"\{mark} +{re.escape(variant)} ", line))
+        assert all(text.removesuffix("...").strip() in found for text in rest), f"{row!r} is now {found!r}"
+    assert names["plan"].sku.variant == "gemv"
+
+
+def predicted(shape: tuple[int, int, int], **wanted: Any) -> Any:
+    m, n, k = shape
+    desc = bp.MatmulDescriptor((m, k), (k, n), "bf16", "bf16", b_strides=(1, k))
+    return bp.MatmulPlan.select(desc, bp.PlanPreference(**wanted), device="h200")
+
+
+def test_batch_invariance_costs_what_is_said() -> None:
+    """ "at most 5 %, and nothing from M = 512 on; for a small layer of 4096×4096 it is 22 % at M = 1"."""
+    _, printed = ran(block_with("batch_invariant=True"))
+    assert [line.split() for line in printed.splitlines()] == [[str(m), "wgmma", "True"] for m in (1, 16, 333, 4096)]
+    (most, beyond, small) = re.search(
+        r"at most (\d+) %, and nothing\nfrom M = (\d+) on; .* it is (\d+) %", TEXT
+    ).groups()  # type: ignore[union-attr]
+    for m in (1, 2, 3, 8, 9, 16, 17, 32, 64, 65, 100, 128, 256, 333, 512, 1000, 2048, 4096):
+        plan = predicted((m, 14336, 4096), batch_invariant=True)
+        price = plan.cost.seconds / predicted((m, 14336, 4096)).cost.seconds - 1
+        assert plan.sku.variant == "wgmma"
+        assert price <= (int(most) / 100 if m < int(beyond) else 1e-9), f"M = {m}: {price:.1%}"
+    price = predicted((1, 4096, 4096), batch_invariant=True).cost.seconds / predicted((1, 4096, 4096)).cost.seconds - 1
+    assert round(100 * price) == int(small)
+
+
+def test_the_bound_of_pow() -> None:
+    power = bp.BinaryPlan.select(bp.BinaryDescriptor("pow", (4,), (4,), "bf16", "bf16"), device="h200")
+    assert f"`{power.precision_guarantee.bound}` for `pow` in bf16" in TEXT
+
+
+def test_docs_run() -> None:
+    for page in pages()[1:]:
+        for block in blocks(page):
+            ran(block)
+
+
+def test_the_errors_in_docs_are_what_is_raised() -> None:
+    cache, token = np.zeros((256, 32, 128), "f2"), np.zeros((1, 32, 128), "f2")
+    names = {"bp": bp, "cache": cache, "token": token, "x": np.zeros((64, 512), "f2"), "w": np.zeros((1024, 512), "f2")}
+    (shown,) = (b for page in pages() for b in blocks(page, "text") if "InvalidProblemError" in b)
+    lines = shown.splitlines()
+    for statement, said in zip(lines[::2], lines[1::2]):
+        with bp.device("cpu"), pytest.raises(bp.BaracudaError) as caught:
+            exec(statement.removeprefix(">>> "), dict(names))
+        assert f"{type(caught.value).__name__}: {caught.value}" == said
+
+
+def test_every_environment_variable_is_documented() -> None:
+    documented = set(re.findall(r"`([A-Z][A-Z_]+)`", (ROOT / "docs/environment.md").read_text(encoding="utf-8")))
+    read = set()
+    for path in (ROOT / "baracuda_py").rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        if "environ" in source or "getenv" in source:
+            constants = (n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant))
+            read |= {c for c in constants if isinstance(c, str) and re.fullmatch(r"[A-Z]+_[A-Z_]+|PATH", c)}
+    assert {"BARACUDA_CACHE_DIR", "CUDA_PATH"} <= read
+    assert read <= documented, f"docs/environment.md lacks {sorted(read - documented)}"
+
+
+def test_links_lead_somewhere_and_every_op_is_named() -> None:
+    for page in [*pages(), *(ROOT / f for f in ("CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/RESULTS.md"))]:
+        text = page.read_text(encoding="utf-8")
+        for link in re.findall(r'\]\(([^)#]+)\)|src="([^"]+)"', text):
+            target = next(filter(None, link))
+            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
+    table = TEXT[TEXT.index("## What is here") :]
+    linked = {Path(link).stem for link in re.findall(r"\]\((baracuda_py/ops/[^)]+)\)", table)}
+    assert linked == {bp.get_op(name).function.__module__.rpartition(".")[2] for name in bp.list_ops()} | {"backward"}
+    unary = sum(bp.get_op(name).plan is bp.UnaryPlan for name in bp.list_ops())
+    binary = sum(bp.get_op(name).plan is bp.BinaryPlan for name in bp.list_ops())
+    assert f"[{unary} unary]" in table and f"[{binary} binary]" in table

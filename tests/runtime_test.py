@@ -91,6 +91,9 @@ def test_a_source_digest_covers_the_headers_and_no_comment(tmp_path: Path, monke
         assert sources.Source("a/k.cu").digest() != first.digest()
     with pytest.raises(bp.CompileError, match=r"gone\.cu cannot be read.*reinstall"):
         sources.Source("a/gone.cu")
+    (tmp_path / "a" / "binary.cu").write_bytes(b"\xff\xfe")
+    with pytest.raises(bp.CompileError, match=r"binary\.cu cannot be read.*reinstall"):
+        sources.Source("a/binary.cu")
 
 
 def test_a_kernel_that_does_not_compile_gives_the_log(fresh_cache: Path) -> None:

@@ -126,6 +126,22 @@ def test_rounding_is_to_nearest_even_in_one_step(x: float, kind: ElementKind) ->
         assert (Fraction(got) / unit) % 2 == 0
 
 
+@pytest.mark.parametrize("kind", [bp.BF16, bp.F16, bp.FP8_E4M3, bp.FP8_E5M2], ids=str)
+def test_what_float32_would_take_for_a_middle_is_rounded_to_its_own_side(kind: ElementKind) -> None:
+    """Just beside the middle of two neighbours, by less than float32 holds."""
+    one = 2.0 ** (1 - kind.digits)
+    for below in (0, 1, 2, 3):
+        low, high = 1 + below * one, 1 + (below + 1) * one
+        middle = 1 + (below + 0.5) * one
+        for near, wanted in (
+            (middle - 2.0**-40, low),
+            (middle + 2.0**-40, high),
+            (middle, low if below % 2 == 0 else high),
+        ):
+            assert float(round_to(np.float64(near), kind)) == wanted
+            assert float(round_to(np.float64(-near), kind)) == -wanted
+
+
 # ---- guarantees ------------------------------------------------------------------------------------------------------
 
 
@@ -347,6 +363,9 @@ def test_guarantees_are_compared_term_by_term() -> None:
         (Ulp(0.5), False),
     ):
         assert guarantee(bound).at_least(guarantee(loose)) is kept, bound
+    limited = dataclasses.replace(loose, outside="beyond_tf32")
+    assert not guarantee(limited).at_least(guarantee(loose)) and guarantee(loose).at_least(guarantee(limited))
+    assert guarantee(limited).at_least(guarantee(limited))
     assert guarantee(Ulp(1.0)).at_least(guarantee(Ulp(1.0))) and guarantee(Exact()).at_least(guarantee(Ulp(0.5)))
     assert not guarantee(Ulp(1.0)).at_least(guarantee(Ulp(0.9)))
     assert not guarantee(Ulp(1.0, 1e-30)).at_least(guarantee(Ulp(1.0)))

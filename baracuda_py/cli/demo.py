@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .demo_products import exact_gelu, products
-from .machine import POISON, SEED, Machine
+from .machine import POISON, SEED, Machine, check
 from .terminal import indent, title
 
 __all__ = ["SUMMARY", "arguments", "checkout", "readme", "run"]
@@ -40,6 +40,8 @@ class Size(NamedTuple):
 GPU = Size(32, 128, 4096, 64, 1 << 30, 5 << 30)  # 5 GiB: offsets beyond 32 bits
 HOST = Size(8, 64, 512, 16, 64 << 20, 512 << 20)
 
+MOST_TOKENS = 1 << 18  # a cache of 2 GiB on a GPU
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", help="cpu, or a GPU's ordinal (default: the GPU here, else cpu)")
@@ -56,8 +58,8 @@ def run(given: argparse.Namespace) -> int:
     from ..types import InvalidProblemError
     from .terminal import console
 
-    if given.tokens is not None and given.tokens < 1:
-        raise InvalidProblemError(f"demo: --tokens {given.tokens}", "give 1 or more")
+    if given.tokens is not None and not 1 <= given.tokens <= MOST_TOKENS:
+        raise InvalidProblemError(f"demo: --tokens {given.tokens}", f"give 1 to {MOST_TOKENS:,}")
     where = Machine.of(given.device)
     screen = console()
     size = (HOST if where.ordinal is None else GPU)._replace(
@@ -187,7 +189,7 @@ def _append(screen: Any, where: Machine, size: Size) -> str:
     expected[:count] = table[tokens]
     got, wanted = where.host(cache).view(np.uint8), expected.view(np.uint8)
     differing = int(np.count_nonzero(got != wanted))
-    assert not differing, f"{differing} of {got.size} bytes of the cache differ from NumPy's"
+    check(not differing, f"{differing} of {got.size} bytes of the cache differ from NumPy's")
     return f"all {got.size:,} bytes of the cache equal NumPy's, the {size.spare} rows beyond the last token untouched"
 
 
@@ -228,7 +230,7 @@ def _large(screen: Any, where: Machine, nbytes: int) -> str:
         same = where.xp.array_equal(dest[1:, :part].view(np.uint16), piece.view(np.uint16))
         rest = dest[0].view(np.uint16), dest[1:, part:].view(np.uint16)
         kept = all(bool((x == POISON * 0x101).all()) for x in rest)
-        assert bool(same) and kept, f"the large write ({label}) is wrong"
+        check(bool(same) and kept, f"the large write ({label}) is wrong")
         target = where.xp.empty_like(piece)
         copy = where.seconds(_plain_copy(where, target, piece))
         moved = 2 * piece.nbytes

@@ -115,7 +115,7 @@ def parse_value(text: str) -> Any:
     """A Python literal, else the text itself (``bf16``)."""
     try:
         return ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return text
 
 

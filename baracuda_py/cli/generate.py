@@ -1,20 +1,27 @@
 """Writes the public index: ``python -m baracuda_py.cli.generate`` (``--check`` only compares).
 
 `_index.py` maps every public name to its module, so that importing the package imports nothing else; `__init__.pyi` gives
-the same names to type checkers and editors.
+the same names to type checkers and editors. There a dataclass that converts what it is given (``element="bf16"``) is a
+subclass whose constructor says what it *takes*; its attributes read as what is stored.
 """
 
 from __future__ import annotations
 
 import argparse
+import enum
 import importlib
 import inspect
 import pkgutil
+import re
+from dataclasses import MISSING, fields
 from pathlib import Path
+from typing import Any
 
 from .. import ops, types
+from ..plan.descriptor import Descriptor
+from ..plan.plan import Plan
 from ..plan.registry import all_ops
-from ..types import ElementKind
+from ..types import ElementKind, PlanPreference
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -59,6 +66,10 @@ def index_text(found: dict[str, str]) -> str:
     return "\n".join(lines)
 
 
+# What a field takes, by what it holds; an enumeration also takes its members' values.
+TAKEN = {"ElementKind": "ElementLike", "tuple[int, ...]": "Sequence[int]", "Ranges": "Sequence[Any]"}
+
+
 def stub_text(found: dict[str, str]) -> str:
     operations = all_ops()
     lines = [
@@ -68,15 +79,60 @@ def stub_text(found: dict[str, str]) -> str:
         "from typing import Any",
         "",
     ]
+    classes = []
     for name, place in found.items():
         module, _, attribute = place.partition(":")
-        if name not in operations:
+        public = importlib.import_module(f"baracuda_py.{module}").__dict__[attribute]
+        if name in operations:
+            continue
+        if _converts(public) or _plans(public):
+            lines.append(f"from .{module} import {attribute} as _{name}")
+            classes.append(public)
+        else:
             lines.append(f"from .{module} import {attribute} as {name}")
     lines += ["", "__version__: str", *(f"{k.name}: ElementKind" for k in ElementKind), ""]
+    for public in sorted(classes, key=_plans):
+        lines += [*(_plan_lines(public) if _plans(public) else _constructor_lines(public)), ""]
     for name, op in operations.items():
-        signature = inspect.signature(op.function)
-        lines += [f"def {name}{signature}:", f'    """{op.summary}"""', ""]
+        lines += [f"def {name}{_signature(op.function)}:", f'    """{op.summary}"""', ""]
     return "\n".join(lines)
+
+
+def _converts(public: Any) -> bool:
+    """Whether it is a dataclass that stores other types than its constructor takes."""
+    return isinstance(public, type) and issubclass(public, (Descriptor, PlanPreference))
+
+
+def _plans(public: Any) -> bool:
+    return isinstance(public, type) and issubclass(public, Plan) and public is not Plan
+
+
+def _plan_lines(plan: type[Plan[Any]]) -> list[str]:
+    """A plan whose `desc` is the public descriptor."""
+    return [f"class {plan.__name__}(_{plan.__name__}):", f"    desc: {plan.descriptor.__name__}"]
+
+
+def _constructor_lines(public: Any) -> list[str]:
+    """A dataclass whose constructor says what each field takes."""
+    lines = [f"class {public.__name__}(_{public.__name__}):", "    def __init__(", "        self,"]
+    for f in fields(public):
+        default = "" if f.default is MISSING and f.default_factory is MISSING else " = ..."
+        lines.append(f"        {f.name}: {_taken(str(f.type))}{default},")
+    return [*lines, "    ) -> None: ..."]
+
+
+def _taken(stored: str) -> str:
+    """The annotation of a parameter for a field of that annotation: ``ElementLike | None`` for ``ElementKind | None``."""
+    kind = stored.removesuffix(" | None")
+    member = getattr(types, kind, None)
+    if kind not in TAKEN and isinstance(member, type) and issubclass(member, enum.Enum):
+        return f"{kind} | str{stored[len(kind) :]}"
+    return TAKEN.get(kind, kind) + stored[len(kind) :]
+
+
+def _signature(function: Any) -> str:
+    """Its signature, annotations as they are written."""
+    return re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)))
 
 
 def write(check: bool = False) -> list[str]:

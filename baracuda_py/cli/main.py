@@ -1,12 +1,14 @@
 """The command line: one subcommand a file, errors in one line, exit codes that scripts can rely on.
 
-0: done; 1: something was checked and is wrong; 2: it cannot be done as asked (bad arguments, no GPU, no such op).
+0: done; 1: something was checked and is wrong; 2: it cannot be done as asked (bad arguments, no GPU, no such op, no room
+for the output); 3: a defect of this library; 130: interrupted; 141: the reader of the output went away.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +26,7 @@ _DESCRIPTION = "CUDA kernels for CuPy, PyTorch and JAX arrays behind plans that 
 _EPILOG = """first steps:
   {prog} env                   what is installed, what is missing, how to get it
   {prog} demo                  a checked run, on the GPU or on NumPy
-  {prog} ops soft              ops by name, category or summary
+  {prog} ops gelu              ops by name, category or summary
   {prog} COMMAND --help        a command's own arguments
 """
 
@@ -48,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    _open_streams()
     with contextlib.suppress(AttributeError, ValueError):
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal that cannot say "µs"
     top = parser()
@@ -55,23 +58,53 @@ def main(argv: Sequence[str] | None = None) -> int:
         given = top.parse_args(argv)
     except SystemExit as stop:  # argparse has printed why
         return int(stop.code or 0)
+    try:
+        code = _run(top, given)
+        sys.stdout.flush()  # what is still to be written may find a full disk, or nobody who reads
+        return code
+    except BrokenPipeError:
+        _discard_output()
+        return 141
+    except (Exception, KeyboardInterrupt) as error:
+        if given.debug:
+            raise
+        code, text = _verdict(given.command, error)
+        complain(text)
+        return code
+
+
+def _run(top: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     if given.version:
         from .. import __version__
 
         print(__version__)
-        return 0
-    if given.command is None:
+    elif given.command is None:
         top.print_help()
-        return 0
-    try:
+    else:
         return int(COMMANDS[given.command].run(given))
-    except BaracudaError as error:
-        if given.debug:
-            raise
-        complain(str(error))
-        return 2
-    except KeyboardInterrupt:
-        if given.debug:
-            raise
-        complain("interrupted")
-        return 130
+    return 0
+
+
+def _verdict(command: str, error: BaseException) -> tuple[int, str]:
+    """The exit code and the line for an error."""
+    if isinstance(error, BaracudaError):
+        return 2, str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return 130, "interrupted"
+    if isinstance(error, (OSError, MemoryError)):
+        _discard_output()
+        return 2, f"{command}: {error or 'out of memory'}"
+    return 3, f"{command}: {type(error).__name__}: {error}; a defect of this library: --debug shows where"
+
+
+def _open_streams() -> None:
+    """Gives a process that was started with stdout or stderr closed somewhere to write."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # as long as the process
+
+
+def _discard_output() -> None:
+    """Sends what is left in stdout's buffer nowhere, so that closing it at exit fails no more."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

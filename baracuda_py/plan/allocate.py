@@ -14,16 +14,16 @@ from ..tensor.axes import c_strides
 from ..types import ElementKind, UnsupportedError
 from .descriptor import Layout
 
-__all__ = ["allocate", "allocator", "take_workspace"]
+__all__ = ["BYTES_IN_CUPY", "allocate", "allocator", "take_workspace"]
 
-_BYTES_IN_CUPY = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)  # kinds that CuPy has no dtype for
+BYTES_IN_CUPY = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)  # kinds that CuPy has no dtype for
 
 
 def allocator(layout: Layout) -> Callable[[], Any]:
     """What makes fresh arrays of that layout, on the current device and in the current stream's order."""
     cupy = require_gpu("allocating an output")
     shape, element, dtype = layout.shape, layout.element, layout.element.dtype
-    if element.packed or element in _BYTES_IN_CUPY:
+    if element.packed or element in BYTES_IN_CUPY:
         return partial(GpuBuffer.zeros, shape, element)
     if layout.strides == c_strides(shape):
         return partial(cupy.ndarray, shape, dtype)

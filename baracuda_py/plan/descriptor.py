@@ -156,8 +156,8 @@ class Descriptor:
         self._each(names, lambda value, _what: ElementKind.of(value))
 
     def _scalar(self, *names: str) -> None:
-        """Run-time values."""
-        self._each(names, scalar)
+        """Run-time values. There is one NaN, so that a descriptor with it equals its copy."""
+        self._each(names, lambda value, what: number if (number := scalar(value, what)) == number else math.nan)
 
     def _member(self, known: Any, *names: str) -> None:
         """Members of an enumeration (a class with `of`), or names out of several."""
@@ -201,14 +201,15 @@ def _told(made: Callable[[Any], T], value: Any, what: str, wanted: str, hint: st
 
 
 def scalar(value: Any, what: str) -> float:
-    """A float. Arrays are refused: reading one that lies on the device would wait for it."""
+    """A float, the one NaN for any, so that a descriptor equals itself. Arrays are refused: reading one that lies on the
+    device would wait for it."""
     if type(value) is float:
-        return value
+        return math.nan if value != value else value
     name = what.split()[-1]
     if not isinstance(value, (float, int, np.floating, np.integer)):
         raise OperandTypeError(f"{what} must be a number, got {type(value).__name__}", f"{name}=float(...)")
     try:
-        return float(value)
+        return scalar(float(value), what)
     except OverflowError:
         bits = int(value).bit_length()
         raise InvalidProblemError(

@@ -10,7 +10,7 @@ import enum
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ def _text(value: Any) -> str:
 
     Fields that say nothing (None, False, 0, empty) are left out: a new kind of field changes no digest until it is used.
     """
+    if isinstance(value, (int, str)) and not isinstance(value, enum.Enum):
+        return repr(value)
     if isinstance(value, Kernel):
         return f"{value.entry}@{source_of(value).digest(value.prelude)}"
     if isinstance(value, np.generic):
@@ -49,14 +51,19 @@ def _text(value: Any) -> str:
         return f"{_text(value.func)}{_text(value.args)}"
     if callable(value):
         return f"{value.__module__}.{value.__qualname__}"
-    assert value is None or isinstance(value, (bool, int, float, str)), f"{type(value)} in a step"
+    assert value is None or isinstance(value, float), f"{type(value)} in a step"
     return repr(value)
 
 
+@lru_cache(maxsize=64)
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
 def _fields(value: Any) -> Iterator[str]:
-    for field in fields(value):
-        held = getattr(value, field.name)
+    for name in _names(type(value)):  # type: ignore[arg-type]
+        held = getattr(value, name)
         if isinstance(held, np.generic) or held:
-            yield f"{field.name}={_text(held)}"
+            yield f"{name}={_text(held)}"
     if isinstance(value, TensorMap):
         yield f"flags={_text(FLAGS)}"

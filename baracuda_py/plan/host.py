@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..reference.rounding import round_to
+from ..runtime.untraced import untraced
 from ..tensor import GpuBuffer, intake
 from .descriptor import Layout
 from .resolve import refuse_unknown, take
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["prepare", "run_reference"]
 
 
+@untraced
 def prepare(plan: Plan[Any], given: Mapping[str, Any]) -> tuple[Callable[[int], None], dict[str, Any]]:
     """Validated host operands as a call that ignores its stream, and the operands with the outputs allocated."""
     refuse_unknown(plan, given)
@@ -44,6 +46,7 @@ def prepare(plan: Plan[Any], given: Mapping[str, Any]) -> tuple[Callable[[int], 
     return call, given
 
 
+@untraced
 def run_reference(plan: Plan[Any], desc: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
     """Computes every written operand with the oracle, then writes them."""
     written = [o.name for o in desc.operands if o.written and o.name in arrays]

@@ -1,7 +1,8 @@
 """Which ops' present kernels have passed the tests on a device: ``kernels/ledger.json``, read and keyed here.
 
-An op's digest covers every ``.cu`` file that its candidates name, with the headers these reach, and the text generated
-for the op itself (an elementwise functor). It is read off the candidates' modules, so it costs a few milliseconds.
+An op's digest covers every ``.cu`` file that its candidates name, with the headers these reach, and everything that each
+candidate launches for the family's probes: entries, grids, shared bytes, packed arguments, tensor maps. So it lapses with the
+host code that decides them as with the kernels. It needs no GPU and no compiler, and takes milliseconds.
 """
 
 from __future__ import annotations
@@ -11,68 +12,71 @@ import inspect
 import json
 import re
 import sys
+from collections.abc import Iterator
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
+from ..runtime.libraries import FILES
 from ..runtime.sources import kernels_dir, source_of
-from ..runtime.steps import Kernel, Launch
-from ..types import BaracudaError, DeviceSpec, PlanPreference
-from .registry import Op
-from .select import assess
+from ..runtime.steps import Kernel, Launch, Step
+from ..types import BaracudaError, DeviceSpec
+from .digest import lowered_digest
+from .registry import Op, get_op
 
-__all__ = ["kernel_files", "op_digest", "verified_on"]
+__all__ = ["kernel_files", "lowered", "op_digest", "verified_on"]
 
+LONG = 16  # configurations of a candidate
 _CU = re.compile(r"\b(\w+/\w+\.cu)\b")
-_SAMPLES = 3
+
+
+def lowered(op: Op, arch: str) -> Iterator[tuple[str, tuple[Step, ...]]]:
+    """Every candidate that takes a probe on a nominal GPU of `arch`, and what it launches; of long menus each probe takes every
+    so manyth configuration, in turn."""
+    device = DeviceSpec.named(arch).with_libraries(frozenset(FILES))
+    for turn, probe in enumerate(op.plan.probes):
+        try:
+            desc = op.describe(**probe)
+            desc.validate()
+        except BaracudaError:  # a type that the op does not take
+            continue
+        desc = desc.canonical()
+        for candidate in op.plan.candidates:
+            if candidate.supports(desc, device):
+                menu = list(candidate.configs(desc, device))
+                step = 1 + len(menu) // LONG
+                for config in menu[turn % step :: step]:
+                    yield f"{candidate.variant}[{config}]", candidate.lower(desc, device, config)
 
 
 def kernel_files(op: Op) -> list[str]:
     """The kernel files that the op's candidates name."""
     modules = {type(candidate).__module__ for candidate in op.plan.candidates}
-    return sorted({file for module in modules for file in _named_in(module)} | {k.file for k in _lowered(op)})
+    return sorted({file for module in modules for file in _named_in(module)})
 
 
 @lru_cache(maxsize=64)
 def _named_in(module: str) -> frozenset[str]:
     try:
         text = inspect.getsource(sys.modules[module])
-    except OSError:  # no source beside the byte code: the lowered samples name their files
+    except OSError:  # no source beside the byte code: what the probes launch is all there is to know
         return frozenset()
     return frozenset(file for file in _CU.findall(text) if (kernels_dir() / file).is_file())
 
 
-@lru_cache(maxsize=512)
-def _lowered_of(name: str) -> tuple[Kernel, ...]:
-    from .registry import get_op
-
-    op, device = get_op(name), DeviceSpec.named("sm_90a")
-    kernels: dict[Kernel, None] = {}
-    for sample in islice(op.samples(op.fixed), _SAMPLES):
-        known = inspect.signature(op.plan.descriptor.of).parameters  # type: ignore[attr-defined]
-        try:
-            given = {k: v for k, v in {**sample.operands, **sample.options}.items() if k in known}
-            desc = op.of(**given).canonical()
-            answers = assess(op.plan.candidates, desc, PlanPreference(deterministic=False), device)
-            steps = [a.candidate.lower(desc, device, a.config) for a in answers if a.feasibility]
-        except BaracudaError:
-            continue
-        kernels |= {step.kernel: None for group in steps for step in group if isinstance(step, Launch)}
-    return tuple(kernels)
-
-
-def _lowered(op: Op) -> tuple[Kernel, ...]:
-    return _lowered_of(op.name)
-
-
-def op_digest(op: Op) -> str:
-    """Names the present version of everything the op can launch; empty where it launches no kernel of ours."""
-    files = kernel_files(op)
-    if not files:
+@lru_cache(maxsize=1024)
+def _digest_of(name: str, arch: str) -> str:
+    op = get_op(name)
+    launched = [(candidate, steps) for candidate, steps in lowered(op, arch)]
+    if not any(isinstance(step, Launch) for _, steps in launched for step in steps):
         return ""
-    texts = [source_of(Kernel(file, "")).digest() for file in files]
-    texts += sorted({kernel.prelude for kernel in _lowered(op) if kernel.prelude})
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
+    parts = [source_of(Kernel(file, "")).digest() for file in kernel_files(op)]
+    parts += [f"{candidate} {lowered_digest(steps)}" for candidate, steps in launched]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def op_digest(op: Op, arch: str = "sm_90a") -> str:
+    """Names the present version of everything the op can launch on `arch`; empty where it launches no kernel of ours."""
+    return _digest_of(op.name, arch)
 
 
 @lru_cache(maxsize=1)
@@ -87,4 +91,5 @@ def _entries() -> dict[str, Any]:
 def verified_on(op: Op) -> str:
     """The GPU on which the op's present kernels passed the device tests, or an empty text."""
     entry = _entries().get(op.name, {})
-    return str(entry["gpu"]) if entry and entry.get("digest") == op_digest(op) else ""
+    stands = "arch" in entry and entry.get("digest") == op_digest(op, entry["arch"])
+    return str(entry["gpu"]) if stands else ""

@@ -80,6 +80,9 @@ class Plan(Generic[D]):
     category: ClassVar[OpCategory]
     candidates: ClassVar[tuple[Candidate[Any], ...]] = ()
     measures: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+    # Fields of small problems, some for every candidate: what they lower to names the present version of the family's host
+    # code (ledger.py). Fields that the op's name fixes are left out.
+    probes: ClassVar[tuple[Mapping[str, Any], ...]] = ()
 
     # ---- what a family adds ---------------------------------------------------------------------------------------
 

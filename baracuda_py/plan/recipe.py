@@ -12,6 +12,7 @@ from ..runtime.streams import foreign_stream
 from ..tensor import Tensor
 from ..tensor.arrays import room_of
 from ..tensor.axes import span
+from ..tensor.pytorch import is_tensor
 from .allocate import take_workspace
 from .descriptor import Descriptor
 
@@ -134,10 +135,7 @@ def _pairs(desc: Descriptor, feet: Mapping[str, Tensor]) -> tuple[tuple[int, int
 
 def framework_stream(x: Any) -> int | None:
     """The current stream of the framework that owns `x`, or None for CuPy, NumPy and frameworks without the notion."""
-    framework = type(x).__module__.partition(".")[0]
-    if framework != "torch" or not x.is_cuda:
-        return None
-    return foreign_stream(framework, x.device.index)
+    return foreign_stream("torch", x.device.index) if is_tensor(x) and x.is_cuda else None
 
 
 def written_stream(desc: Descriptor, given: Mapping[str, Any]) -> int | None:

@@ -77,8 +77,9 @@ def get_op(name: str) -> Op:
     """The op called `name`; UnsupportedError with near matches otherwise."""
     ops = all_ops()
     if name not in ops:
-        near = find(name) or list(ops)
-        raise UnsupportedError(f"there is no op {name!r}", f"did you mean {', '.join(near[:8])}?")
+        near = find(name)
+        hint = f"did you mean {', '.join(near[:8])}?" if near else "`python -m baracuda_py ops` lists them"
+        raise UnsupportedError(f"there is no op {name!r}", hint)
     return ops[name]
 
 

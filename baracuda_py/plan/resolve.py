@@ -10,6 +10,7 @@ import numpy as np
 from ..runtime.device import default_device, spec_of
 from ..runtime.driver import device_count, require_gpu
 from ..runtime.streams import is_capturing, stream_pointer
+from ..runtime.untraced import untraced
 from ..tensor import Tensor, intake, ordinal_of
 from ..types import (
     DeviceMismatchError,
@@ -46,10 +47,12 @@ class Resolved(NamedTuple):
     def scratch_pointer(self) -> int:
         return 0 if self.scratch is None else int(self.scratch.ptr)
 
+    @untraced
     def fire(self) -> None:
         self.recipe.fire(self.pointers, self.values, self.scratch_pointer, self.stream)
 
 
+@untraced
 def resolve(plan: Plan[Any], given: Mapping[str, Any], workspace: Any, stream: Any) -> Resolved:
     """Validates, allocates and loads; launches nothing."""
     refuse_unknown(plan, given)

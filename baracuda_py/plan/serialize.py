@@ -136,12 +136,13 @@ def _understood(read: Callable[[], T]) -> T:
 
 def _described(kind: type[Plan[Any]], data: dict[str, Any]) -> tuple[Descriptor, Descriptor]:
     """The descriptor and its canonical form. What it would be saved as again must be `data`, to the type of each number."""
-    desc = kind.descriptor(**data)
+    values = {n: float(v) for n, v in data.items() if n in kind.descriptor.values and v in ("nan", "inf", "-inf")}
+    desc = kind.descriptor(**data | values)
     canonical = checked(desc)
     again = desc.to_dict()
     for name, value in data.items():
         if json.dumps(again[name]) != json.dumps(value):
-            raise _unreadable(f"descriptor.{name} is no way to write {again[name]}")
+            raise _unreadable(f"descriptor.{name} is not how {again[name]} is written")
     return desc, canonical
 
 

@@ -9,10 +9,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..runtime.driver import require_gpu
 from ..tensor import GpuBuffer, intake
 from ..types import BaracudaError, DeviceSpec, InvalidProblemError, PlanPreference, UnsupportedError
 from ..types.units import time_text
+from .allocate import BYTES_IN_CUPY
 from .select import assess
 from .tuned import record
 
@@ -27,18 +30,28 @@ log = logging.getLogger("baracuda_py")
 
 
 def copy_of(x: Any) -> Any:
-    """A copy of a CuPy array or GpuBuffer that keeps strides and alignment to 256 bytes; other objects as they are."""
+    """A copy of an array or GpuBuffer that keeps strides and alignment to 256 bytes: NumPy's on the host, else CuPy's."""
     if isinstance(x, GpuBuffer):
         return GpuBuffer(copy_of(x.array), x.element, x.shape, x.strides, x.offset)
+    taken = intake(x, what="operand")
+    dtype, (low, high) = taken.element.dtype, taken.interval()
+    strides = tuple(s * dtype.itemsize for s in taken.strides)
+    if taken.on_host:
+        room = np.empty(high - low + 256, np.uint8)
+        start = (low - room.ctypes.data) % 256 + taken.pointer - low
+        fresh: Any = np.ndarray(taken.shape, dtype, room.data, start, strides)
+        fresh[...] = taken.array()
+        return fresh
     cupy = require_gpu("copying an operand")
-    if not isinstance(x, cupy.ndarray):
-        return x
-    low, high = intake(x, what="operand").interval()
+    stream = cupy.cuda.get_current_stream().ptr
+    intake(x, what="operand", stream=stream)  # what another framework has queued on it comes first
     pad = low % 256
     memory = cupy.cuda.alloc(high - low + pad)
     if high > low:
-        cupy.cuda.runtime.memcpyAsync(memory.ptr + pad, low, high - low, 3, cupy.cuda.get_current_stream().ptr)
-    return cupy.ndarray(x.shape, x.dtype, memory + (pad + x.data.ptr - low), x.strides)
+        cupy.cuda.runtime.memcpyAsync(memory.ptr + pad, low, high - low, 3, stream)
+    bare = np.dtype(np.uint8) if taken.element in BYTES_IN_CUPY else dtype
+    fresh = cupy.ndarray(taken.shape, bare, memory + (pad + taken.pointer - low), strides)
+    return fresh if bare == dtype else GpuBuffer.view(fresh, taken.element)
 
 
 def _bound(plan: Plan[Any], operands: Mapping[str, Any]) -> Any:

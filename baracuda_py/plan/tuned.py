@@ -32,6 +32,7 @@ __all__ = ["Winner", "apply", "entry", "key_of", "record", "shipped_path", "sour
 
 Winner = dict[str, str]
 FIELDS = ("variant", "config", "sources", "provenance")
+SHIPPED = Path(__file__).resolve().parent.parent / "tuned"
 MOST_BYTES = 8 << 20  # of a table, or of one winner
 log = logging.getLogger("baracuda_py")
 
@@ -68,7 +69,7 @@ def shipped_path(device: DeviceSpec) -> Path | None:
     for name in known_devices():
         spec = DeviceSpec.named(name)
         if (spec.name, spec.arch, spec.sms) == (device.name, device.arch, device.sms):
-            return Path(__file__).resolve().parent.parent / "tuned" / f"{name}.json"
+            return SHIPPED / f"{name}.json"
     return None
 
 

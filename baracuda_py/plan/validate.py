@@ -131,8 +131,9 @@ def _check_overlap(desc: Descriptor, feet: Mapping[str, Tensor]) -> None:
         written = feet[operand.name]
         if self_overlapping(written.shape, written.strides):
             raise OverlapError(
-                f"{desc.op}: {operand.name} is written, and its strides {written.strides} repeat or interleave its elements",
-                "pass an array that is neither broadcast nor a window sliding over itself",
+                f"{desc.op}: {operand.name} is written, and its strides {written.strides} interleave, or reach one element by "
+                "several indices",
+                "pass an array that is not broadcast and whose rows do not interleave",
             )
         for other, foot in feet.items():
             if other == operand.name or (desc.in_place(operand.name, other) and same_view(written, foot)):

@@ -13,6 +13,7 @@ from ..samples import Packed
 from ..tensor import GpuBuffer
 from ..tensor.axes import span
 from ..types import ElementKind, UnsupportedError
+from .allocate import BYTES_IN_CUPY
 from .tune import copy_of
 
 if TYPE_CHECKING:
@@ -35,14 +36,7 @@ def verify(plan: Plan[Any], operands: Mapping[str, Any]) -> None:
     given = {n: x for n, x in operands.items() if x is not None}
     inputs = {o.name: np.array(_host(given[o.name])) for o in plan.operands if o.role != "out" and o.name in given}
     wide = plan.reference(desc, **inputs)
-    whole = plan.device.is_host
-    copies = {
-        o.name: np.array(given[o.name])
-        if whole and not isinstance(given[o.name], GpuBuffer)
-        else copy_of(given[o.name])
-        for o in written
-        if o.name in given
-    }
+    copies = {o.name: copy_of(given[o.name]) for o in written if o.name in given}
     result = plan.run(**{**given, **copies})
     results = result if isinstance(result, tuple) else (result,)
     for operand, got, expected in zip(
@@ -92,7 +86,7 @@ def _placed(x: Any, on_host: bool) -> Any:
     cupy, array = require_gpu("verify"), np.asarray(x)
     element = ElementKind.of(array.dtype)
     low, high = span(array.shape, tuple(s // array.itemsize for s in array.strides), element)
-    bare = np.dtype(np.uint8) if element.bits == 8 and element.is_float else array.dtype  # CuPy has no dtype for fp8
+    bare = np.dtype(np.uint8) if element in BYTES_IN_CUPY else array.dtype
     on_device = cupy.ndarray(array.shape, bare, cupy.cuda.alloc(max(high - low, 1)) + -low, array.strides)
     on_device[...] = cupy.asarray(np.ascontiguousarray(array).view(bare).reshape(array.shape))
     return GpuBuffer.view(on_device, element) if bare != array.dtype else on_device

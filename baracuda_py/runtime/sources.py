@@ -75,5 +75,5 @@ def _code(text: str) -> str:
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise CompileError(f"kernel source {path.name} cannot be read ({error}): reinstall the package") from None

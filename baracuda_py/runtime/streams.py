@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..types import OperandTypeError
+from ..types.errors import shown
 from .driver import driver_error, require_gpu
 
 __all__ = ["current_stream", "fence", "foreign_stream", "is_capturing", "made_current", "stream_pointer"]
@@ -48,7 +49,7 @@ def stream_pointer(stream: Any) -> int:
     if protocol is not None:
         return int(protocol()[1] if callable(protocol) else protocol[1])
     raise OperandTypeError(
-        f"stream={stream!r} is not a stream: give an int handle, or an object with __cuda_stream__, .ptr or .cuda_stream"
+        f"stream={shown(stream)} is not a stream: give an int handle, or an object with __cuda_stream__, .ptr or .cuda_stream"
     )
 
 

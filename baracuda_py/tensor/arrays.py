@@ -13,7 +13,9 @@ import numpy as np
 
 from ..runtime.driver import cupy_or_none, device_count
 from ..runtime.streams import fence
+from ..runtime.untraced import untraced
 from ..types import DeviceMismatchError, ElementKind, OperandTypeError
+from ..types.errors import shown
 from . import dlpack, pytorch
 from .axes import as_ints, c_strides
 from .operand import HOST_ORDINAL, NO_MEMORY, Tensor
@@ -26,6 +28,7 @@ def _framework(x: Any) -> str:
     return "jax" if name == "jaxlib" else name
 
 
+@untraced
 def intake(x: Any, *, what: str, stream: int | None = None, host: bool = False) -> Tensor:
     """Reads an array's address and layout. `what` names the operand in errors (``"write_slice: dest"``).
 
@@ -94,9 +97,7 @@ def _device_of(x: Any) -> int | None:
 def _how_to_wrap(x: Any, host: bool) -> str:
     package = "numpy" if host else "cupy"
     if isinstance(x, (bool, int, float, complex, np.generic)):
-        return (
-            f"wrap it with {package}.asarray({x}, x.dtype), x being the other operand: a bare one would be 64 bits wide"
-        )
+        return f"wrap it with {package}.asarray({shown(x)}, x.dtype), x being the other operand: a bare one would be 64 bits wide"
     return f"wrap it with {package}.asarray(...)" + ("" if host else ', or numpy.asarray(...) for device="cpu"')
 
 
@@ -253,7 +254,7 @@ def _from_cuda_array_interface(x: Any, what: str, stream: int | None) -> Tensor:
     element = _kind(dtype, what)
     if malformed or (not pointer and 0 not in shape):
         raise OperandTypeError(
-            f"{what}: __cuda_array_interface__ has the shape {shape}, the strides {byte_strides} and the address {pointer:#x}",
+            f"{what}: __cuda_array_interface__ has the shape {shape}, the strides {byte_strides} and the address {pointer}",
             "pass an array that follows the protocol",
         )
     if interface.get("mask") is not None:
@@ -276,7 +277,7 @@ def _ordinal_at(pointer: int, what: str) -> int:
         ordinal = -1
     if ordinal < 0:
         raise OperandTypeError(
-            f"{what}: the address {pointer:#x} of its __cuda_array_interface__ is not memory of a CUDA device",
+            f"{what}: the address in its __cuda_array_interface__ is not memory of a CUDA device",
             "pass an array whose memory has not been freed",
         )
     return ordinal

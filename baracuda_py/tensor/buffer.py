@@ -12,6 +12,7 @@ from ..runtime.device import Device, current_ordinal
 from ..runtime.driver import require_gpu
 from ..types import BufferTooSmallError, ElementKind, InvalidProblemError, OperandTypeError, UnsupportedError
 from ..types.elements import ElementLike
+from ..types.errors import shown
 from . import dlpack
 from .arrays import intake
 from .axes import as_ints, c_strides, span
@@ -248,7 +249,7 @@ class GpuBuffer:
             raise UnsupportedError(
                 f"GpuBuffer: the memory is read-only, and CuPy's {protocol} cannot say so", "export the original array"
             )
-        native = self.element.dtype.kind in "biufc" and self.array.dtype == self.element.dtype
+        native = self.element.dtype.isbuiltin == 1 and self.array.dtype == self.element.dtype
         return self.array if native else self.array.view(f"u{self.array.itemsize}")
 
     def __len__(self) -> int:
@@ -272,7 +273,7 @@ def _ints(what: str, name: str, values: Any) -> tuple[int, ...]:
         return as_ints(values)
     except (TypeError, AttributeError):
         raise InvalidProblemError(
-            f"{what}: {name}={values!r} is not a sequence of integers", "give a tuple of ints"
+            f"{what}: {name}={shown(values)} is not a sequence of integers", "give a tuple of ints"
         ) from None
 
 

@@ -87,7 +87,7 @@ def _fields(capsule: Any, what: str) -> tuple[_Tensor, int]:
         if managed.major != _MAJOR:
             raise OperandTypeError(
                 f"{what}: the DLPack capsule is of version {managed.major}.{managed.minor}, and only {_MAJOR}.x is known",
-                "export it with max_version=(1, 1)",
+                "have it exported as DLPack 1.1",
             )
         return managed.tensor, managed.flags
     if _is_valid(capsule, b"dltensor"):
@@ -97,7 +97,7 @@ def _fields(capsule: Any, what: str) -> tuple[_Tensor, int]:
             f"{what}: __dlpack__ gave a capsule that was consumed before", "give a fresh capsule at every call"
         )
     raise OperandTypeError(
-        f"{what}: __dlpack__ gave {type(capsule).__name__}, not a capsule called 'dltensor' or 'dltensor_versioned'",
+        f"{what}: __dlpack__ gave {type(capsule).__name__}, not a DLPack capsule",
         "pass an array whose __dlpack__ follows the protocol",
     )
 

@@ -12,7 +12,7 @@ from .operand import Tensor
 __all__ = ["overlaps", "same_view"]
 
 _WORK = 10_000  # candidate solutions np.shares_memory may try before the answer counts as "they overlap"
-_RUNS = 16  # views of whole bytes that a packed view may fall into before the answer counts as "they overlap"
+_RUNS = 64  # views of whole bytes that a packed view may fall into before the answer counts as "they overlap"
 
 
 class _Bytes:
@@ -53,7 +53,7 @@ def _views(tensor: Tensor) -> list[_Bytes] | None:
     if row in axes:
         axes.remove(row)
     periods = [per // math.gcd(s, per) for _, s in axes]
-    if math.prod(periods) > _RUNS:
+    if math.prod(min(p, n) for p, (n, _) in zip(periods, axes)) > _RUNS:
         return None
     views = []
     for residues in product(*(range(min(p, n)) for p, (n, _) in zip(periods, axes))):

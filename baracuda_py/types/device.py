@@ -80,7 +80,7 @@ _EXACT = {"80", "89", "90", "100", "120"}
 _TIERS = {target: ArchSku(tier.replace("_", "")) for tier, target in _ARCHES.values()} | {"host": ArchSku.HOST}
 
 _LONGEST_NAME = 128
-_RANGES = {"sms": (1, 1 << 16), "shared_bytes": (0, 1 << 24), "l2_bytes": (0, 1 << 40)}
+_RANGES = {"sms": (1, 1 << 16), "shared_bytes": (99 << 10, 1 << 24), "l2_bytes": (0, 1 << 40)}  # 99 KiB: from 8.0 on
 _RATES = {True: {"f32", "issue"}, False: {"f32", "issue", "bf16", "f16"}}  # what candidates ask for, by `is_host`
 
 
@@ -97,6 +97,7 @@ def _check(spec: DeviceSpec) -> None:
     if not isinstance(spec.name, str) or not 0 < len(spec.name) <= _LONGEST_NAME or not spec.name.isprintable():
         raise refuse("name", "give a line of text")
     for field, (low, high) in _RANGES.items():
+        low = 0 if spec.is_host and field == "shared_bytes" else low
         if type(getattr(spec, field)) is not int or not low <= getattr(spec, field) < high:
             raise refuse(field, f"give an int from {low} to {high - 1}")
     pairs = isinstance(spec.rates, tuple) and all(isinstance(r, tuple) and len(r) == 2 for r in spec.rates)

@@ -99,7 +99,9 @@ def _as_tight(bound: Bound, other: Bound) -> bool:
         return bound.n <= other.n and bound.absolute <= other.absolute
     if isinstance(bound, Componentwise) and isinstance(other, Componentwise):
         mine, theirs = bound.coefficients(), other.coefficients()
-        return all(coefficient <= theirs.get(what, 0.0) for what, coefficient in mine.items())
+        return bound.outside in ("", other.outside) and all(
+            coefficient <= theirs.get(what, 0.0) for what, coefficient in mine.items()
+        )
     return False
 
 
@@ -140,7 +142,7 @@ class PrecisionGuarantee:
     probable: Componentwise | None = field(default=None, compare=False)
 
     def at_least(self, other: PrecisionGuarantee) -> bool:
-        """Whether this promises everything that `other` does."""
+        """Whether this promises everything that `other` does for any operands: `probable` is not compared."""
         flags = ("deterministic", "bit_stable_on_same_hardware", "batch_invariant")
         return (
             all(getattr(self, flag) or not getattr(other, flag) for flag in flags)

@@ -61,7 +61,7 @@ class PlanPreference:
                     object.__setattr__(self, name, kind(value.lower()))
                 except ValueError:
                     known = ", ".join(m.value for m in kind)
-                    raise UnsupportedError(f"PlanPreference: {name}={value!r} is not one of {known}") from None
+                    raise UnsupportedError(f"PlanPreference: {name}={shown(value)} is not one of {known}") from None
             elif value is not None and not isinstance(value, kind):
                 raise _refused(name, value, f"give None or one of {', '.join(m.value for m in kind)}")
         if self.variant is not None and not isinstance(self.variant, str):

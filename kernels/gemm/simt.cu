@@ -221,8 +221,8 @@ simt(const T* __restrict__ a, const T* __restrict__ b, Epi epilogue, Walk a_walk
   // One row a turn, the others moved up, so that the epilogue's code is there once and not TM times.
   const Tile<BM, BN> done(tiles_m, tiles_n, splits);
   const Own<FragmentA, FragmentB, WARPS_N> mine;
-  epilogue.out += done.split * slab;
-  const Epi out = epilogue.enter(batch.locate(done.matrix));
+  Epi out = epilogue.enter(batch.locate(done.matrix));
+  out.out += done.split * slab;
 #pragma unroll 1
   for (int i = 0; i < TM; ++i) {
     const u32 row = done.m + mine.m + FragmentA::offset(i);

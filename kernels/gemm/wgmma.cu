@@ -25,7 +25,7 @@
 #include "tma.cuh"
 
 constexpr int SLAB = 128;  // bytes of K a stage, a swizzled row
-constexpr u32 TURN = 4;  // and 5: named barriers; 1 and 2 are the consumers' own
+constexpr u32 TURN = 4, DRAINED = 6;  // TURN + 1 too: named barriers; 1 and 2 are the consumers' own
 
 enum Leave { STRAIGHT, ROWS_BY_TMA, COLUMNS_BY_TMA, ROWS_BY_WARPS, COLUMNS_BY_WARPS };
 
@@ -304,6 +304,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) warpgroup::pin(acc[r]);
         release(before);
+        if (BY_TURNS && at + step < raster.end && at + 2 * step >= raster.end) announce(DRAINED, 256);
       }
 
       if constexpr (CLUSTER > 1)
@@ -312,6 +313,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       const E finishing = epilogue.enter(work.batch);
       const bool roomy = SHARERS == 1 && SPLIT == 1 && at + step >= raster.end;  // the CTA's last tile: nothing is staged any more
       const u32 buffers = roomy ? ring.base : staging + consumer * BUFFERS;
+      if (BY_TURNS && !Sums::PROMOTED && roomy && at >= raster.begin + step) meet(DRAINED, 256);  // the other's products read stages too
       if constexpr (SPLIT > 1) {
         // Each thread's accumulators travel in fours, thread beside thread; parcels lie in the order of their senders.
         constexpr int SHARE = BN / 2 / SPLIT;

@@ -130,6 +130,14 @@ class BinaryPlan(Plan[BinaryDescriptor]):
     descriptor = BinaryDescriptor
     category = OpCategory.BINARY_ELEMENTWISE
     candidates = CANDIDATES
+    probes = (
+        *(
+            {"x1_shape": (3, 1030), "x2_shape": (3, 1030), "x1_element": e, "x2_element": e}
+            for e in ("f32", "bf16", "f64", "i32", "u8")
+        ),
+        {"x1_shape": (7, 64), "x2_shape": (64,), "x1_element": "f16", "x2_element": "f16"},
+        {"x1_shape": (4, 8, 16), "x2_shape": (8, 1), "x1_element": "f32", "x2_element": "bf16"},
+    )
 
     @classmethod
     def reference(cls, desc: BinaryDescriptor, **arrays: Any) -> Any:

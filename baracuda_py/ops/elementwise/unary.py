@@ -106,6 +106,12 @@ class UnaryPlan(Plan[UnaryDescriptor]):
     descriptor = UnaryDescriptor
     category = OpCategory.UNARY_ELEMENTWISE
     candidates = CANDIDATES
+    probes = (
+        *({"shape": (3, 1030), "element": e} for e in ("f32", "bf16", "f64", "i32", "u8")),
+        {"shape": (1 << 25,), "element": "f16"},
+        {"shape": (6, 40), "element": "f32", "x_strides": (44, 1), "out_strides": (1, 6)},
+        {"shape": (5, 4, 8), "element": "bf16", "x_strides": (0, 8, 1)},
+    )
 
     @classmethod
     def reference(cls, desc: UnaryDescriptor, **arrays: Any) -> Any:

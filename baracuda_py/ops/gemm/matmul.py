@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -126,7 +126,7 @@ class MatmulDescriptor(Descriptor):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        self._names_op(("matmul", *NAMED), "name")
+        self._names_op(("matmul", "matmul_backward", *NAMED), "name")
         self._ints(
             *(f"{n}_shape" for n in ("a", "b", *OPTIONAL)), *(f"{n}_strides" for n in ("a", "b", *OPTIONAL, "out"))
         )
@@ -364,6 +364,34 @@ def _check_beta(op: str, beta: float, has_c: bool) -> None:
         raise InvalidProblemError(f"{op}: beta={beta:g} scales c, and there is no c", "pass c, or leave beta out")
 
 
+def _probes() -> Iterator[dict[str, Any]]:
+    """Tiles and waves, layouts, ragged rows, epilogues, batches, few tokens, long sums, every type, scales."""
+
+    def product(m: int, n: int, k: int, element: str = "bf16", **more: Any) -> dict[str, Any]:
+        return {"a_shape": (m, k), "b_shape": (k, n), "a_element": element, "b_element": element, **more}
+
+    for element in ("bf16", "f16"):
+        epilogue: dict[str, Any] = {"activation": "gelu", "alpha": 0.5, "beta": 0.5}
+        for name in ADDENDS:
+            epilogue |= {f"{name}_shape": (520,) if name == "bias" else (384, 520), f"{name}_element": element}
+        yield product(384, 520, 1024, element, **epilogue)
+        yield product(2, 4096, 2048, element)
+        yield product(130, 250, 515, element, a_strides=(1, 130))
+    yield product(4096, 4096, 4096)
+    yield product(260, 136, 8192, b_strides=(1, 8192), out_element="f32")
+    yield product(16, 1024, 4097)
+    yield product(200, 264, 96, "f32", math="tf32")
+    yield product(65, 130, 300, "f32")
+    yield product(65, 130, 300, "f64")
+    shapes = {"a_shape": (3, 1, 72, 136), "b_shape": (5, 136, 64), "out_strides": (23040, 4608, 1, 72)}
+    yield product(0, 0, 0, out_element="f32") | shapes
+    for of_a, of_b in (((1, 1), (1, 1)), ((130, 3), (3, 2))):
+        scales: dict[str, Any] = {"scale_a_shape": of_a, "scale_b_shape": of_b, "scale_a_strides": (1, 132)}
+        scales |= {f"{name}_element": "f32" for name in SCALES}
+        for math in ("fp8", "fp8_fast"):
+            yield product(130, 136, 384, "fp8_e4m3", b_strides=(1, 384), math=math, **scales)
+
+
 class MatmulPlan(Plan[MatmulDescriptor]):
     """A matrix product: operands `out`, `a`, `b`, and those of `c`, `bias`, `residual` that were described."""
 
@@ -371,6 +399,7 @@ class MatmulPlan(Plan[MatmulDescriptor]):
     category = OpCategory.GEMM
     candidates = CANDIDATES
     measures = oracle.MEASURES
+    probes = tuple(_probes())
 
     @classmethod
     def reference(cls, desc: MatmulDescriptor, **arrays: Any) -> Any:
@@ -459,13 +488,13 @@ matmul.__doc__ = """The matrix product residual + f(alpha a @ b + beta c + bias)
 
 a: [..., M, K] and b: [..., K, N], f16, bf16, f32 or f64, of one dtype, or fp8 (e4m3 and e5m2 mix); any strides, so that
 transposed views go in as they are.
-bias, c, residual: arrays that broadcast onto the result. As in BLAS, what is weighted by 0 does not count, NaN or not: c is
-not read where beta is 0, and a @ b is left out where alpha is. A beta other than 0 and 1 needs a c. out may be the very array
-that c or residual is: out=x, c=x adds to x.
+bias, c, residual: arrays that broadcast onto the result, of a dtype that out may have. As in BLAS, what is weighted by 0 does
+not count, NaN or not: c is not read where beta is 0, and a @ b is left out where alpha is. A beta other than 0 and 1 needs a c.
+out may be the very array that c or residual is: out=x, c=x adds to x.
 activation: "relu", "gelu" (erf), "gelu_tanh" or "silu".
 out_dtype: f16, bf16 or f32 for 16-bit, f32 and fp8 operands; theirs by default, of fp8 bf16.
-math: "tf32" to multiply f32 on tensor cores; strict f32 by default. "fp8_fast" leaves sums of fp8 to the tensor cores, which
-keep 14 bits; by default every 128 of K are added up in f32.
+math: "tf32" to multiply f32 on tensor cores, where operands of 3.402e38 and more may count as infinite; strict f32 by default.
+"fp8_fast" leaves sums of fp8 to the tensor cores, which keep 14 bits; by default every 128 of K are added up in f32.
 scale_a, scale_b: f32 scales of fp8 operands: a number each, one a row of a, [M, 1], and a column of b, [1, N], or both by
 blocks, [M, ceil(K/128)] and [ceil(K/128), ceil(N/128)]; scale_a is read as it lies where M is innermost and its
 lines are on multiples of 16 bytes, and else copied ahead of the product.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -25,20 +25,22 @@ __all__ = ["COPY_CANDIDATES", "CopyProblem", "HasCopy", "WholeDest"]
 CHUNK = 16
 SECTOR = 32  # bytes that memory and L2 exchange
 SHORT_RUN = 2048  # bytes
-MOST_SLOTS = 8  # a thread: more take registers that other warps need more
-LANES = 128  # thread instructions a clock of an SM
-CLOCKS_A_STORE = (
-    2  # of an SM, for each sector that a store goes to (seen on an H200 where ends were stored grain by grain)
-)
-LATENCY = 0.7e-6  # seconds of a load under load
-SHOWS = 0.1
-CHUNK_INSTRUCTIONS, END_INSTRUCTIONS = 36, 10  # a chunk of copy_runs; a grain of a run's end
-SLOT_INSTRUCTIONS, AXIS_INSTRUCTIONS, SECTOR_INSTRUCTIONS = (
-    11,
-    6,
-    8,
-)  # a slot of copy_slots; each axis but one; if by sectors
-LONGEST_SLOTTED = 1 << 16  # bytes of a run: its slots are counted in 32 bits
+LONGEST_SLOTTED = 1 << 16  # bytes of a run whose slots a 32-bit number counts
+BEHIND = 1.03  # predicted time of a configuration that was measured to be slower
+MOST_INDICES = 1 << 30  # slots of a launch, where rows can be parted so: 64-bit divisions would cost more than the copy
+
+# What costs are made of, counted in the kernels: instructions of a chunk of copy_runs; of a slot of copy_slots, more for each
+# axis but one, and more where slots are by sectors.
+CHUNK_INSTRUCTIONS = 36
+SLOT_INSTRUCTIONS, AXIS_INSTRUCTIONS, SECTOR_INSTRUCTIONS = 11, 6, 8
+LANES, WARP = 128, 32  # thread instructions a clock of an SM, threads of a warp
+# Seen on an H200: clocks of an SM for each sector that a store goes to, and for a warp's load and store; bytes that memory could
+# have moved while it opens a row for a run of the destination, and while it reads what a store left out of sectors beside
+# whole ones.
+CLOCKS_A_STORE, CLOCKS_AN_ACCESS = 2, 9.5
+SCATTERED, MIXED = 60, 160
+LATENCY = 0.7e-6  # seconds of a load while memory is busy
+SHOWS = 0.1  # the share that shows of what other work hides
 
 
 @dataclass(frozen=True)
@@ -126,17 +128,24 @@ class CopyProblem:
         return min(*self.grains, alignment_of(self.length))
 
     @cached_property
-    def traffic(self) -> float:
-        """Bytes that memory moves: whole sectors, and those of the destination that are written in part read as well."""
-        extents, dest, source = self.outer
+    def dense(self) -> bool:
+        """Whether the runs of the destination lie one behind the other."""
+        extents, dest, _ = self.outer
+        return not any(_gaps(extents, dest, self.length))
+
+    def traffic(self, *, fetched: str = "") -> float:
+        """Bytes that memory moves, or could move in the time it takes. A sector that is written in part is read as well;
+        `fetched` says which are read ahead: none, those written in part (``"parts"``), or every one (``"all"``)."""
+        extents, _, source = self.outer
         runs, (dest_grain, source_grain) = math.prod(extents), self.grains
         read = written = float(runs * self.length)
         if any(_gaps(extents, source, self.length)):
             read = runs * touched(self.length, source_grain) * SECTOR
-        if any(_gaps(extents, dest, self.length)):
-            written = runs * touched(self.length, dest_grain) * SECTOR
+        if not self.dense:
             whole = max(self.length - SECTOR + dest_grain, 0) / SECTOR
-            read += written - runs * whole * SECTOR
+            part = touched(self.length, dest_grain) - whole
+            late = SCATTERED if fetched else SCATTERED + MIXED * min(1.0, whole)
+            written = runs * ((2 if fetched == "all" else 1) * whole * SECTOR + 2 * part * SECTOR + late)
         return read + written
 
 
@@ -192,14 +201,17 @@ class _Work:
     stores: float
     in_flight: int
     residents: int = 2048
+    accesses: float = 0.0  # a thread's loads, each with its store
+    fetched: str = ""
 
     def cost(self, copy: CopyProblem, device: DeviceSpec) -> Cost:
         """The time of what takes longest; of the rest, which it mostly hides, a share shows."""
         issue = device.rate("issue")
         times = {
-            "bandwidth": copy.traffic / device.bandwidth,
+            "bandwidth": copy.traffic(fetched=self.fetched) / device.bandwidth,
             "instruction issue": self.instructions / issue,
             "sectors stored": self.stores * CLOCKS_A_STORE * LANES / issue,
+            "loads and stores": self.accesses / WARP * CLOCKS_AN_ACCESS * LANES / issue,
             "memory latency": copy.nbytes * LATENCY / (device.sms * self.in_flight * self.residents),
         }
         limit = max(times, key=lambda name: times[name])
@@ -304,12 +316,13 @@ class Vectorised(_CopyCandidate):
         copy = desc.copy()
         runs, per_run = math.prod(copy.outer[0]), _chunks_per_run(copy)
         grains = CHUNK // config.grain
-        # A warp takes the way of the ends where one of its chunks does: two at either end of a run.
-        ends = 0.0 if grains == 1 else min(1.0, 4 * 32 / per_run) * grains * END_INSTRUCTIONS
+        # Each end that a warp has keeps all of it, grain by grain; of many ends most go together.
+        ends = min(WARP * 2 / per_run, 4.0) * grains / 2 if grains > 1 else 0.0
         stores = runs * (touched(copy.run, copy.grains[0]) + (grains if grains > 1 else 0))
-        instructions = runs * per_run * (CHUNK_INSTRUCTIONS + ends)
         order = {1: 1.0, 2: 1.02, 4: 1.04}[config.unroll]  # registers cost more than overlapping loads gains
-        return _Work(instructions * order, stores, CHUNK).cost(copy, device)
+        chunks = runs * per_run
+        work = _Work(chunks * CHUNK_INSTRUCTIONS * order, stores, CHUNK, accesses=chunks * (2 + ends) * order)
+        return work.cost(copy, device)
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: RunConfig) -> tuple[Step, ...]:
         copy = desc.copy()
@@ -336,14 +349,33 @@ def _chunks_per_run(copy: CopyProblem) -> int:
 
 @dataclass(frozen=True)
 class SlotConfig:
-    """Bytes a slot, slots a thread, and whether a run's slots begin with its first sector of the destination."""
+    """Bytes a slot, slots a thread, whether a run's slots begin with its first sector of the destination, and whether sectors
+    that are written in part are fetched ahead."""
 
     width: int
     unroll: int
-    sectors: bool
+    sectors: bool = False
+    fetch: bool = False
 
     def __str__(self) -> str:
-        return f"w{self.width}u{self.unroll}{'s' if self.sectors else ''}"
+        return f"w{self.width}u{self.unroll}{'s' if self.sectors else ''}{'f' if self.fetch else ''}"
+
+
+def _slots_of(copy: CopyProblem) -> SlotConfig:
+    """The configuration that was fastest of all, or nearly, for runs of such a length and grain (benchmarks.copies, H200).
+
+    Runs within a sector or two are bound by the sectors that warps share, longer ones by the bytes under way.
+    """
+    width, length = copy.grain, copy.length
+    if copy.dense:
+        return SlotConfig(width, 4 if width < 4 else 2, sectors=width == 8)
+    if width >= 8:
+        return SlotConfig(width, 1, sectors=True, fetch=length > SECTOR)
+    if width == 4:
+        return SlotConfig(4, 2, sectors=length <= SECTOR, fetch=length > SECTOR)
+    if width == 2:
+        return SlotConfig(2, 1 if length < SECTOR else 2 if length < 44 else 4, fetch=length > SECTOR)
+    return SlotConfig(1, 1 if length <= 12 else 4, fetch=length > 16)
 
 
 class ShortRuns(_CopyCandidate):
@@ -362,42 +394,62 @@ class ShortRuns(_CopyCandidate):
         return OK
 
     def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[SlotConfig]:
-        width = desc.copy().grain
-        enough = min(CHUNK // width, MOST_SLOTS)  # to make 16 bytes
-        unrolls = [u for u in (enough, 2 * enough, enough // 2) if 0 < u <= MOST_SLOTS]
-        return [SlotConfig(width, unroll, sectors) for sectors in (False, True) for unroll in unrolls]
+        best = _slots_of(desc.copy())
+        others = [SlotConfig(best.width, u, s, f) for s in (False, True) for f in (False, True) for u in (1, 2, 4)]
+        return [best, *(c for c in others if c != best)]
 
     def cost(self, desc: HasCopy, device: DeviceSpec, config: SlotConfig) -> Cost:
+        """Of the fastest configuration; the others are a little more, so that they come behind it."""
         copy = desc.copy()
-        axes, runs, per_run = len(copy.outer[0]), math.prod(copy.outer[0]), _slots_per_run(copy, config)
-        a_slot = (
-            SLOT_INSTRUCTIONS + AXIS_INSTRUCTIONS * max(axes - 1, 0) + (SECTOR_INSTRUCTIONS if config.sectors else 0)
-        )
-        stores = touched(copy.length, copy.grains[0])
-        if not config.sectors:  # where a warp's slots end within a sector, the next warp stores to it too
-            stores += per_run / 32 * (1 - copy.grains[0] / SECTOR)
-        return _Work(
-            runs * per_run * a_slot, runs * stores, config.width * config.unroll, _residents(config.unroll)
-        ).cost(copy, device)
+        cost = _slots_cost(copy, device)
+        return cost if config == _slots_of(copy) else replace(cost, seconds=cost.seconds * BEHIND)
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: SlotConfig) -> tuple[Step, ...]:
         copy = desc.copy()
         extents, dest, source = copy.outer
-        length, width = copy.run or copy.width, config.width
         per_run = _slots_per_run(copy, config)
-        slots = math.prod(extents) * per_run
-        gaps = [_gaps(extents, strides, per_run * width) for strides in (dest, source)]
-        index = index_type(max([slots, *map(abs, gaps[0] + gaps[1])]))
-        entry = f"copy_slots<{index}, {len(extents)}, {width}, {config.unroll}, {str(config.sectors).lower()}>"
-        args = (
-            Ptr(copy.dest), Ptr(copy.source), np.uint32(length), index_scalar(slots, index), divisor(per_run, index),
-            _pack_gaps(extents, gaps, index),
+        if not extents:
+            return (_slots_launch(copy, config, per_run, (), ((), ()), (0, 0)),)
+        part = max(1, MOST_INDICES // (math.prod(extents[1:]) * per_run))
+        gaps = tuple(_gaps(extents, strides, per_run * config.width) for strides in (dest, source))
+        return tuple(
+            _slots_launch(
+                copy, config, per_run, (min(part, extents[0] - first), *extents[1:]), gaps,
+                (first * dest[0], first * source[0]),
+            )
+            for first in range(0, extents[0], part)
         )  # fmt: skip
-        return (
-            Launch(
-                Kernel("shape_layout/copy.cu", entry), grid_of(slots, THREADS * config.unroll), (THREADS, 1, 1), args
-            ),
-        )
+
+
+def _slots_cost(copy: CopyProblem, device: DeviceSpec) -> Cost:
+    config, axes, runs = _slots_of(copy), len(copy.outer[0]), math.prod(copy.outer[0])
+    slots = runs * _slots_per_run(copy, config)
+    instructions = SLOT_INSTRUCTIONS + AXIS_INSTRUCTIONS * max(axes - 1, 0) + SECTOR_INSTRUCTIONS * config.sectors
+    stores = runs * touched(copy.length, copy.grains[0])
+    if not config.sectors:  # where a warp's slots end within a sector, the next warp stores to it too
+        stores += slots / WARP * (1 - copy.grains[0] / SECTOR)
+    work = _Work(
+        slots * instructions, stores, CHUNK, _residents(config.unroll), runs * copy.length / config.width,
+        "" if not config.fetch else "parts" if config.sectors else "all",
+    )  # fmt: skip
+    return work.cost(copy, device)
+
+
+def _slots_launch(
+    copy: CopyProblem, config: SlotConfig, per_run: int, extents: tuple[int, ...], gaps: tuple[tuple[int, ...], ...],
+    at: tuple[int, int],
+) -> Launch:  # fmt: skip
+    """The runs of these extents, the first of which lies `at` those bytes of both operands."""
+    slots = math.prod(extents) * per_run
+    index = index_type(max([slots, *(abs(g) for each in gaps for g in each)]))
+    flags = ", ".join(str(flag).lower() for flag in (config.sectors, config.fetch))
+    entry = f"copy_slots<{index}, {len(extents)}, {config.width}, {config.unroll}, {flags}>"
+    args = (
+        Ptr(copy.dest, at[0]), Ptr(copy.source, at[1]), np.uint32(copy.length), index_scalar(slots, index),
+        divisor(per_run, index), _pack_gaps(extents, gaps, index),
+    )  # fmt: skip
+    grid = grid_of(slots, THREADS * config.unroll)
+    return Launch(Kernel("shape_layout/copy.cu", entry), grid, (THREADS, 1, 1), args)
 
 
 def _residents(unroll: int) -> int:
@@ -407,15 +459,12 @@ def _residents(unroll: int) -> int:
 
 def _slots_per_run(copy: CopyProblem, config: SlotConfig) -> int:
     """Slots of a run, or of the sectors that it can touch."""
-    length = copy.run or copy.width
-    return (
-        -(-(length + SECTOR - copy.grains[0]) // SECTOR) * SECTOR // config.width
-        if config.sectors
-        else length // config.width
-    )
+    if not config.sectors:
+        return copy.length // config.width
+    return -(-(copy.length + SECTOR - copy.grains[0]) // SECTOR) * (SECTOR // config.width)
 
 
-def _pack_gaps(extents: tuple[int, ...], gaps: list[tuple[int, ...]], index: str) -> Packed:
+def _pack_gaps(extents: tuple[int, ...], gaps: tuple[tuple[int, ...], ...], index: str) -> Packed:
     """Gaps<index, len(extents)> of kernels/shape_layout/copy.cu."""
     kind, align = ("i", 4) if index == "u32" else ("q", 8)
     parts = [divisor(e, index).data for e in extents or (1,)]
@@ -438,17 +487,18 @@ class Elements(_CopyCandidate):
         copy = desc.copy()
         if not copy.run:
             return super().cost(desc, device, config)
-        units, axes = math.prod(copy.collapsed[0]), len(copy.collapsed[0])
-        stores = math.prod(copy.outer[0]) * (touched(copy.run, copy.grains[0]) + copy.run / copy.width / 32)
-        instructions = units * (SLOT_INSTRUCTIONS + AXIS_INSTRUCTIONS * axes)
-        return _Work(instructions, stores, min(copy.width * config, CHUNK), _residents(config)).cost(copy, device)
+        cost = _slots_cost(
+            copy, device
+        )  # element by element: the same accesses or more, with an axis more to divide by
+        return replace(cost, seconds=cost.seconds * BEHIND * max(1, copy.grain // copy.width))
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
         _, dest, source = copy.collapsed
-        stepped = max((abs(s[-1]) for s in (dest, source) if s), default=1)
-        return (
-            min(0.6, 0.08 * copy.width) * (0.3 if stepped * copy.width >= 32 else 1.0) * (1.0 if config == 4 else 0.95)
-        )
+        steps = [abs(s[-1]) * copy.width if s else copy.width for s in (dest, source)]
+        # Where each element has a sector of its own to be written to, stores are many and loads few.
+        first = 1 if steps[0] >= SECTOR else 4
+        scattered = 0.3 if max(steps) >= SECTOR else 1.0
+        return min(0.6, 0.08 * copy.width) * scattered * (1.0 if config == first else 0.95)
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: int) -> tuple[Step, ...]:
         copy = desc.copy()

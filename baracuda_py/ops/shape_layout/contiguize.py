@@ -73,6 +73,11 @@ class ContiguizeDescriptor(Descriptor):
             raise InvalidProblemError(
                 f"contiguize: x_strides {self.x_strides} for a shape of rank {len(self.shape)}", "one stride an axis"
             )
+        if self.x_phase not in range(self.element.per_byte):
+            raise InvalidProblemError(
+                f"contiguize: x_phase={self.x_phase}: a byte holds {self.element.per_byte} {self.element}",
+                "give the element of its first byte at which x starts, from 0",
+            )
 
     def canonical(self) -> ContiguizeDescriptor:
         x, out = self.layout("x"), self.layout("out")
@@ -91,6 +96,15 @@ class ContiguizePlan(Plan[ContiguizeDescriptor]):
     descriptor = ContiguizeDescriptor
     category = OpCategory.SHAPE_LAYOUT
     candidates = COPY_CANDIDATES
+    probes = (
+        {"shape": (24, 40), "element": "f32"},
+        {"shape": (24, 40), "element": "bf16", "x_strides": (48, 1)},
+        {"shape": (24, 41), "element": "u8", "x_strides": (-47, 1), "x_align": 1},
+        {"shape": (4, 200, 72), "element": "bf16", "x_strides": (200 * 72, 1, 200)},
+        {"shape": (65, 63), "element": "f64", "x_strides": (1, 65), "x_align": 8},
+        {"shape": (5, 6, 7), "element": "complex128", "x_strides": (0, 14, 2)},
+        {"shape": (6, 9), "element": "s4", "x_strides": (2, 12), "x_phase": 1},
+    )
 
     @classmethod
     def reference(cls, desc: ContiguizeDescriptor, **arrays: Any) -> Any:

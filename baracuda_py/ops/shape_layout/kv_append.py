@@ -190,6 +190,21 @@ class KvAppendPlan(Plan[KvAppendDescriptor]):
     descriptor = KvAppendDescriptor
     category = OpCategory.SHAPE_LAYOUT
     candidates = (PerSequence(),)
+    probes = tuple(
+        {
+            "cache_shape": shape,
+            "tokens": tokens,
+            "element": element,
+            "cache_layout": layout,
+            "positions_element": positions,
+        }
+        for shape, tokens, element, layout, positions in (
+            ((4, 3, 17, 64), 1, "bf16", "BHSD", "i64"),
+            ((4, 17, 3, 64), 3, "fp8_e4m3", "BSHD", "i32"),
+            ((64, 8, 4096, 128), 16, "f16", "BHSD", "i32"),
+            ((2, 3, 9, 5), 2, "f32", "BHSD", "i64"),
+        )
+    )
 
     @classmethod
     def reference(cls, desc: KvAppendDescriptor, **arrays: Any) -> Any:

@@ -364,6 +364,18 @@ class WriteSlicePlan(Plan[WriteSliceDescriptor]):
     descriptor = WriteSliceDescriptor
     category = OpCategory.SHAPE_LAYOUT
     candidates = (WholeDest(), *COPY_CANDIDATES, DynamicStart())
+    probes = (
+        {"dest_shape": (32, 4, 64), "ranges": ((7, 8), (0, 4), (0, 64)), "element": "bf16"},
+        {"dest_shape": (12, 8), "ranges": ((0, 12), (0, 8)), "element": "f32"},
+        {"dest_shape": (300, 257), "ranges": ((3, 290), (5, 250)), "element": "f16"},
+        {"dest_shape": (4096, 64), "ranges": ((0, 4096), (1, 4)), "element": "f16"},
+        {"dest_shape": (9, 130), "ranges": ((1, 8), (1, 128)), "element": "u8", "source_strides": (200, 1)},
+        {"dest_shape": (80, 96), "ranges": ((0, 80), (16, 96)), "element": "bf16", "source_strides": (1, 80)},
+        {"dest_shape": (70, 70), "ranges": ((3, 70), (0, 66)), "element": "f64", "source_strides": (1, 67)},
+        {"dest_shape": (4, 33), "ranges": ((1, 3), (1, 32)), "element": "u4"},
+        {"dest_shape": (9, 2, 8), "ranges": ((0, 1), (0, 2), (0, 8)), "element": "f16", "dynamic_axis": 0},
+        {"dest_shape": (2, 3, 16, 5), "ranges": ((0, 1), (0, 3), (0, 2), (1, 4)), "element": "f32", "dynamic_axis": 2},
+    )
 
     @classmethod
     def reference(cls, desc: WriteSliceDescriptor, **arrays: Any) -> Any:

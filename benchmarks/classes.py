@@ -1,0 +1,86 @@
+"""The 200 products of the selection set by class, and how our best kernel stands to cuBLAS in each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from .products import Product
+from .results import Record
+from .selection import admitted, best_of
+from .shapes import SHAPES
+from .stats import geometric_mean
+
+__all__ = ["CLASSES", "Duel", "duels", "split", "split_rows"]
+
+
+def _plain(product: Product) -> bool:
+    return product.dtype != "float32" and not product.ragged
+
+
+CLASSES: dict[str, Callable[[Product], bool]] = {
+    "decode, M ≤ 8": lambda p: _plain(p) and p.m <= 8,
+    "8 < M ≤ 512": lambda p: _plain(p) and 8 < p.m <= 512,
+    "M > 512": lambda p: _plain(p) and p.m > 512,
+    "ragged pitch\n(cuBLAS unpadded)": lambda p: p.dtype != "float32" and p.ragged,
+    "f32": lambda p: p.dtype == "float32",
+}
+"""Each product is in one of them; those of 16 bits are told apart by their rows and their pitch."""
+
+
+class Duel(NamedTuple):
+    """One product: microseconds of our best kernel and of cuBLAS."""
+
+    product: Product
+    source: str
+    ours: float
+    cublas: float
+
+    @property
+    def speedup(self) -> float:
+        return self.cublas / self.ours
+
+    @property
+    def group(self) -> str:
+        """The class that the product is in."""
+        return next(name for name, holds in CLASSES.items() if holds(self.product))
+
+
+def duels(records: Iterable[Record]) -> list[Duel]:
+    """The products of a sweep that both were timed on."""
+    shapes = {shape.name: shape for shape in SHAPES}
+    found = []
+    for record in records:
+        ours, theirs = admitted(record, "bespoke"), admitted(record, "cublas")
+        if ours and theirs:
+            shape = shapes[record["name"]]
+            found.append(Duel(shape.product, shape.source, best_of(ours)["us"], best_of(theirs)["us"]))
+    return found
+
+
+def split(found: Sequence[Duel]) -> list[tuple[str, list[float]]]:
+    """The speed-ups of all products and of its parts. A ragged pitch is no multiple of 16 bytes, which cuBLAS's fast kernels
+    do not take; its user would pad, so that the aligned ones say more."""
+
+    def of(holds: Callable[[Duel], bool]) -> list[float]:
+        return [d.speedup for d in found if holds(d)]
+
+    aligned = [d for d in found if not d.product.ragged]
+    parts = {
+        "all": of(lambda _: True),
+        "ragged pitch": of(lambda d: d.product.ragged),
+        "aligned": [d.speedup for d in aligned],
+        "aligned, M ≤ 8": [d.speedup for d in aligned if d.product.m <= 8],
+        "aligned, 8 < M ≤ 512": [d.speedup for d in aligned if 8 < d.product.m <= 512],
+        "aligned, M > 512": [d.speedup for d in aligned if d.product.m > 512],
+        "layers of named models": of(lambda d: d.source != "random"),
+    }
+    return [(name, speedups) for name, speedups in parts.items() if speedups]
+
+
+def split_rows(found: Sequence[Duel]) -> list[tuple[str, ...]]:
+    """`split` as the cells of a table."""
+    return [
+        (name, str(len(s)), f"{geometric_mean(s):.2f}×", str(sum(q < 1 for q in s)), f"{min(s):.2f}×")
+        for name, s in split(found)
+    ]

@@ -1,0 +1,300 @@
+"""A call on its way to a kernel, on simulated devices: which device, stream and memory, and what the short path still asks."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+from baracuda_py import functional
+from baracuda_py.functional import plan_cache
+from baracuda_py.runtime.launch import _Arguments
+from baracuda_py.runtime.steps import Packed, Ptr, Struct
+from baracuda_py.tensor import dlpack, intake
+from baracuda_py.types import PlanPreference
+
+from .simulated import Gpus, simulated
+
+F32 = np.float32
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
+    """An RTX of sm_89, which is current, and two H200."""
+    yield from simulated(monkeypatch, "sm_89", "h200", "h200")
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The calls that take the long way."""
+    taken: list[Any] = []
+    whole = functional._call_checked
+    monkeypatch.setattr(functional, "_call_checked", lambda *a: (taken.append(a), whole(*a))[1])
+    return taken
+
+
+# ---- memory that only an export owns ---------------------------------------------------------------------------------
+
+
+class Lazy:
+    """A producer that makes its memory when asked: every capsule owns its own, and says when that is freed."""
+
+    def __init__(self, gpus: Gpus, values: np.ndarray[Any, Any], device_type: int = 2) -> None:
+        self.gpus, self.values, self.device_type = gpus, values, device_type
+        self.streams: list[Any] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device_type, 0
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None) -> Any:
+        self.streams.append(stream)
+        events = self.gpus.events
+        memory = self.values.copy()
+
+        class Owner(np.ndarray):  # type: ignore[type-arg]
+            def __del__(self) -> None:
+                if self.base is None or self.base.nbytes:  # the view that the capsule holds
+                    self[...] = 99
+                    events.append("freed")
+
+        capsule = memory.view(Owner).__dlpack__(max_version=max_version)
+        dlpack._fields(capsule, "x")[0].device.type = self.device_type
+        return capsule
+
+
+def test_an_export_lives_until_the_work_is_queued(gpus: Gpus) -> None:
+    dest = gpus.array(np.zeros((4, 8), F32))
+    source = Lazy(gpus, np.ones((2, 8), F32))
+    bp.write_slice(dest, source, [(1, 3), (0, 8)], device=0)
+    at = gpus.events.index(f"copy on 0:{gpus.streams[0]}")
+    assert "freed" in gpus.events[at:], "the memory is let go at the end"
+    assert (gpus.read(dest).sum(1) == [0, 8, 8, 0]).all(), "what was copied had been freed"
+
+
+def test_an_export_lives_as_long_as_the_bound_plan(gpus: Gpus) -> None:
+    dest = gpus.array(np.zeros((4, 8), F32))
+    source = Lazy(gpus, np.ones((2, 8), F32))
+    desc = bp.WriteSliceDescriptor.of(dest, source, [(1, 3), (0, 8)])
+    bound = bp.WriteSlicePlan.select(desc, device=0).bind(dest=dest, source=source)
+    gpus.events.clear()
+    bound(gpus.streams[0])
+    assert gpus.events == [f"copy on 0:{gpus.streams[0]}"]
+    assert (gpus.read(dest).sum(1) == [0, 8, 8, 0]).all()
+    del bound
+    assert "freed" in gpus.events
+
+
+@pytest.mark.parametrize("way", ["function", "run", "bind"])
+def test_an_export_lives_through_a_call_on_the_host(gpus: Gpus, way: str) -> None:
+    x = Lazy(gpus, np.full(64, 3, F32), device_type=1)
+    if way == "function":
+        got = bp.square(x, device="cpu")
+    else:
+        plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("square", x), device="cpu")
+        bound = plan.bind(x=x) if way == "bind" else None
+        gpus.events.clear()
+        got = plan.run(x=x) if bound is None else bound()
+        assert bound is None or not gpus.events
+    assert (got == 9).all()
+
+
+def test_an_array_made_of_an_export_keeps_it(gpus: Gpus) -> None:
+    """NumPy's or CuPy's own view of the memory."""
+    for device_type in (1, 2):
+        gpus.events.clear()
+        array = intake(Lazy(gpus, np.full(4, 3, F32), device_type), what="x").array()
+        assert not gpus.events
+        assert (array if device_type == 1 else gpus.read(array)).tolist() == [3] * 4
+        del array
+        assert gpus.events == ["freed"]
+
+
+# ---- the room in an allocation ---------------------------------------------------------------------------------------
+
+
+def small(gpus: Gpus, shape: tuple[int, ...], strides: tuple[int, ...] | None = None, at: int = 0) -> Any:
+    """An array of that layout at byte `at` of an allocation of 64 bytes."""
+    return gpus.over(gpus.memory(64) + at, shape, F32, strides)
+
+
+@pytest.mark.parametrize("how", ["as an input", "as out"])
+@pytest.mark.parametrize("door", ["function", "run"])
+def test_the_short_path_asks_for_the_room(gpus: Gpus, how: str, door: str) -> None:
+    big, out = gpus.array(np.ones(1024, F32)), gpus.array(np.ones(1024, F32))
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", big, out))
+
+    def call(x: Any, out: Any) -> Any:
+        return bp.neg(x, out=out) if door == "function" else plan.run(x=x, out=out)
+
+    call(big, out)
+    gpus.events.clear()
+    bad = small(gpus, (1024,))
+    operands = (bad, out) if how == "as an input" else (big, bad)
+    for _ in range(2):
+        with pytest.raises(bp.BufferTooSmallError, match="allocate a larger one"):
+            call(*operands)
+    assert not gpus.work
+    call(big, out)
+    assert len(gpus.work) == 1
+
+
+def test_the_room_before_the_pointer_counts_as_well(gpus: Gpus) -> None:
+    """A reversed array reaches down from its first element."""
+    memory = gpus.memory(64)
+    held, beyond = (gpus.over(memory + 4 * first, (8,), F32, (-4,)) for first in (7, 6))
+    aligned = gpus.over(gpus.memory(256) + 4 * 6, (8,), F32, (4,))
+    out = gpus.array(np.zeros(8, F32))
+    bp.neg(held, out=out)
+    assert len(gpus.work) == 1
+    for x in (beyond, gpus.over(gpus.memory(64) + 4 * 3, (8,), F32, (-4,))):  # of the first's alignment the second time
+        with pytest.raises(bp.BufferTooSmallError, match="neg: x"):
+            bp.neg(x, out=out)
+    bp.neg(aligned, out=out)
+    assert len(gpus.work) == 2
+
+
+def test_a_size_that_cupy_guessed_keeps_to_the_short_path(gpus: Gpus, short: list[Any]) -> None:
+    """Arrays that came over DLPack report too few bytes; no recipe is lost for that."""
+    held = np.ones(1024, F32)
+    memory = gpus.real.cuda.UnownedMemory(held.ctypes.data // 16 * 16, 32, held, 0)
+    x = gpus.over(gpus.real.cuda.MemoryPointer(memory, 0), (64,), F32)
+    for _ in range(3):
+        bp.neg(x)
+    assert len(short) == 1
+    assert len(gpus.work) == 3
+
+
+# ---- an output that is there -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("null", [True, False])
+def test_an_empty_output_is_the_one_passed(gpus: Gpus, short: list[Any], null: bool) -> None:
+    memory = gpus.real.cuda.MemoryPointer(gpus.real.cuda.UnownedMemory(0, 0, None, 0), 0) if null else gpus.memory(8)
+    x, out = (gpus.over(memory, (0, 3), F32) for _ in range(2))
+    for _ in range(3):
+        assert bp.neg(x, out=out) is out
+    gpus.capturing = True
+    assert bp.neg(x, out=out) is out
+    gpus.capturing = False
+    assert len(short) == 1
+    fresh = bp.neg(x)
+    assert fresh is not out and fresh.shape == (0, 3)
+    assert not gpus.work
+
+
+def test_an_absent_output_is_allocated_at_every_call(gpus: Gpus, short: list[Any]) -> None:
+    x = gpus.array(np.ones(16, F32))
+    made = [bp.neg(x) for _ in range(3)]
+    assert len({y.data.ptr for y in made}) == 3
+    assert len(short) == 1
+    assert len(gpus.work) == 3
+
+
+# ---- devices ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_operands_decide_the_device(gpus: Gpus) -> None:
+    here, there = (gpus.array(np.ones(64, F32), ordinal) for ordinal in (0, 1))
+    for x, ordinal in ((there, 1), (here, 0), (there, 1), (here, 0)):
+        gpus.events.clear()
+        out = bp.neg(x)
+        assert out.data.device_id == ordinal
+        assert gpus.events == [f"launch on {ordinal}:{gpus.streams[ordinal]}"]
+        assert gpus.current == 0
+    arches = {entry.recipe.ordinal: entry.plan.device.arch for entry in plan_cache._calls.values()}
+    assert arches == {0: "sm_89", 1: "sm_90a"}
+
+
+def test_a_device_that_is_named_is_not_the_operands_to_choose(gpus: Gpus) -> None:
+    x = gpus.array(np.ones(64, F32), 1)
+    with bp.device("cpu"), pytest.raises(bp.OperandTypeError, match="on CUDA device 1 and the plan is for the host"):
+        bp.neg(x)
+    with pytest.raises(bp.OperandTypeError, match="on the host and the plan is for"):
+        bp.neg(np.ones(64, F32))
+
+
+def test_calls_on_two_devices_share_no_recipe(gpus: Gpus) -> None:
+    """The very same layout and plan, in turn on either of two devices alike."""
+    operands = {i: [gpus.array(np.ones(64, F32), i) for _ in range(2)] for i in (1, 2)}
+    for device in (None, gpus.specs[1], "h200"):
+        gpus.events.clear()
+        for ordinal in (1, 2, 1, 2):
+            x, out = operands[ordinal]
+            bp.neg(x, out=out, device=device)
+        assert [event.split()[2].partition(":")[0] for event in gpus.work] == ["1", "2", "1", "2"]
+    assert len({entry.plan for entry in plan_cache._calls.values()}) == 1
+
+
+def test_operands_on_two_devices_are_refused(gpus: Gpus) -> None:
+    x, y = (gpus.array(np.ones(64, F32), ordinal) for ordinal in (0, 1))
+    for operands, named in (((x, y), "copy x2 to device 0"), ((y, x), "copy x2 to device 1")):
+        for _ in range(2):
+            with pytest.raises(bp.DeviceMismatchError, match=named):
+                bp.add(*operands)
+    with pytest.raises(bp.DeviceMismatchError, match="x1 on device 0: copy x1 to device 1"):
+        bp.add(x, x, out=y)
+    assert not gpus.work
+
+
+def test_options_are_part_of_a_call_s_key(gpus: Gpus) -> None:
+    """Functions of one family differ in nothing else."""
+    x, out = gpus.array(np.ones(64, F32)), gpus.array(np.ones(64, F32))
+    for name in ("neg", "square", "neg", "square"):
+        getattr(bp, name)(x, out=out)
+    ops = sorted(entry.plan.desc.op for entry in plan_cache._calls.values())
+    assert ops == ["neg", "square"]
+
+
+def test_a_preference_is_part_of_a_call_s_key(gpus: Gpus) -> None:
+    x, out = gpus.array(np.ones((4, 64), F32)), gpus.array(np.ones((4, 64), F32))
+    for pref in (None, PlanPreference(deterministic=True), None):
+        bp.neg(x, out=out, pref=pref)
+    assert len(plan_cache._calls) == 2
+
+
+# ---- streams ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("stream", "said"), [(0, 1), (1, 1), (2, 2), (4711, 4711)])
+def test_dlpack_s_names_for_streams(gpus: Gpus, stream: int, said: int) -> None:
+    """Handle 0, the legacy default stream, is called 1 there: 0 is not allowed, since its meaning differs by platform."""
+    dest, source = gpus.array(np.zeros((4, 8), F32)), Lazy(gpus, np.ones((2, 8), F32))
+    bp.write_slice(dest, source, [(1, 3), (0, 8)], device=0, stream=stream)
+    assert source.streams[-1] == said
+    assert set(source.streams) == {-1, said}
+
+
+def test_the_stream_of_a_call_is_of_the_operands_device(gpus: Gpus) -> None:
+    x = gpus.array(np.ones(64, F32), 1)
+    for _ in range(2):
+        gpus.events.clear()
+        bp.neg(x, out=gpus.array(np.ones(64, F32), 1))
+        assert gpus.events == [f"launch on 1:{gpus.streams[1]}"]
+
+
+# ---- arguments in memory ---------------------------------------------------------------------------------------------
+
+
+def test_structs_are_padded_as_c_pads_them() -> None:
+    """{u32, u64, u8} begins on 8 bytes and is 24 long; what follows begins behind its padding."""
+    fields = (np.uint32(1), np.uint64(2), np.uint8(3))
+    args = (np.uint8(9), Struct((*fields, Packed(b"\x04", 1))), Struct((Ptr("x"), np.uint16(5))), np.uint8(6))
+    packed = _Arguments(args, {"x": 0})
+    packed.patch([0x1000], {}, 0)
+    table = packed._table.tolist()
+
+    class First(ctypes.Structure):
+        _fields_ = [("a", ctypes.c_uint32), ("b", ctypes.c_uint64), ("c", ctypes.c_uint8), ("d", ctypes.c_uint8)]
+
+    class Second(ctypes.Structure):
+        _fields_ = [("p", ctypes.c_uint64), ("e", ctypes.c_uint16)]
+
+    first, second = First.from_address(table[1]), Second.from_address(table[2])
+    assert (first.a, first.b, first.c, first.d) == (1, 2, 3, 4)
+    assert (second.p, second.e) == (0x1000, 5)
+    assert [at - table[0] for at in table] == [0, 8, 8 + ctypes.sizeof(First), 8 + ctypes.sizeof(First) + 16]
+    assert ctypes.c_uint8.from_address(table[3]).value == 6

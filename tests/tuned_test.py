@@ -1,0 +1,215 @@
+"""Measured winners: on which devices they count, when they are void, and that no file breaks `select`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import baracuda_py as bp
+from baracuda_py.plan import tuned
+from baracuda_py.plan.select import Assessment, assess
+from baracuda_py.plan.tune import admissible
+from baracuda_py.types import DeviceSpec, PlanPreference
+
+H200 = DeviceSpec.named("h200")
+DESC = bp.MatmulDescriptor((512, 640), (640, 768), "bf16", "bf16")  # type: ignore[arg-type]  # in no shipped table
+ANY = PlanPreference()
+
+
+pytestmark = pytest.mark.usefixtures("fresh_cache")
+
+
+def second(device: DeviceSpec = H200, desc: Any = DESC) -> Any:
+    """The plan that the model ranks second."""
+    return admissible(bp.MatmulPlan, desc, ANY, device)[1]
+
+
+def select(device: DeviceSpec = H200) -> Any:
+    return bp.MatmulPlan.select(DESC, device=device)
+
+
+def own_file(device: DeviceSpec = H200) -> Path:
+    return tuned.own_folder(device) / f"{tuned.key_of(bp.MatmulPlan, DESC.canonical(), ANY)}.json"
+
+
+# ---- what counts -------------------------------------------------------------------------------------------------------
+
+
+def test_a_winner_is_selected_from_then_on() -> None:
+    assert select().provenance == "model"
+    tuned.record(second(), "tuned 2026-01-01")
+    assert (select().provenance, select().sku) == ("tuned 2026-01-01", second().sku)
+    other = bp.MatmulPlan.select(DESC, PlanPreference(deterministic=False), device=H200)
+    assert other.provenance == "model", "another preference is another problem"
+
+
+def slices() -> list[DeviceSpec]:
+    """Devices that are told apart: by a slice's size, by name alone, by the words after the first."""
+    bare = DeviceSpec.named("sm_89")
+    rtx = [replace(bare, name=f"NVIDIA GeForce RTX {n}", sms=sms) for n, sms in (("4090", 128), ("4060", 24))]
+    pro = [replace(bare, name=f"NVIDIA RTX {n}") for n in ("A6000", "6000 Ada Generation")]
+    mig = replace(H200, name="NVIDIA H200 MIG 1g.18gb", sms=16)
+    return [H200, replace(H200, sms=16), mig, DeviceSpec.named("sm_90a"), *rtx, *pro]
+
+
+def test_a_winner_counts_on_the_device_it_was_measured_on_alone() -> None:
+    assert len({tuned.own_folder(d) for d in slices()}) == len(slices())
+    for device in slices():
+        tuned.record(second(device), "tuned 2026-01-01")
+        assert [d for d in slices() if select(d).provenance != "model"] == [device]
+        own_file(device).unlink()
+
+
+def ship(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table for the H200 that holds one winner."""
+    monkeypatch.setattr(tuned, "SHIPPED", folder)
+    (folder / "h200.json").write_text(json.dumps(dict([tuned.entry(second(), "shipped")])))
+
+
+def test_a_shipped_table_is_that_of_the_whole_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tuned.shipped_path(H200)
+    assert path is not None and path.name == "h200.json" and path.is_file()
+    ship(tmp_path, monkeypatch)
+    assert (select().provenance, select().sku) == ("shipped", second().sku)
+    for device in (
+        *slices()[1:],
+        replace(H200, name="NVIDIA H200 MIG 7g.141gb"),
+        replace(H200, name="NVIDIA H200 NVL"),
+    ):
+        assert select(device).provenance == "model" and tuned.shipped_path(device) != tuned.shipped_path(H200), device
+
+
+# ---- when it is void ---------------------------------------------------------------------------------------------------
+
+
+def test_a_winner_whose_kernels_have_changed_is_void() -> None:
+    key, won = tuned.entry(second(), "tuned 2026-01-01")
+    tuned.record(second(), "tuned 2026-01-01")
+    own_file().write_text(json.dumps({key: won | {"sources": won["sources"][::-1]}}))
+    assert select().provenance == "model"
+
+
+def test_a_winner_that_does_not_serve_is_void() -> None:
+    """The very record is there, and its candidate answers no."""
+    tuned.record(second(), "tuned 2026-01-01")
+    canonical = DESC.canonical()
+    answers = assess(bp.MatmulPlan._all_candidates(), canonical, ANY, H200)
+    found = tuned.apply(bp.MatmulPlan, canonical, ANY, H200, answers)
+    assert found is not None and (found[0].candidate.variant, str(found[0].config)) == (
+        second().sku.variant, second().sku.config,
+    )  # fmt: skip
+    refused = bp.Feasibility("no longer", "wait")
+    without = [replace(a, feasibility=refused) if a is found[0] else a for a in answers]
+    assert tuned.apply(bp.MatmulPlan, canonical, ANY, H200, without) is None
+
+
+# ---- files -------------------------------------------------------------------------------------------------------------
+
+RECORD = {"variant": "simt", "config": "", "sources": "", "provenance": "shipped"}
+MALFORMED: list[Any] = [
+    "", "{", "null", "[]", "7", '"text"', "[" * 100_000, '{"k":' * 50_000, "NaN", "1" * 5000, "\x00", {"KEY": {}}, {"KEY": []},
+    {"KEY": "simt"}, {"KEY": None}, {"KEY": RECORD | {"variant": 3}}, {"KEY": RECORD | {"config": None}},
+    {"KEY": {k: v for k, v in RECORD.items() if k != "provenance"}}, {"KEY": RECORD | {"sources": ["x"]}},
+    {"KEY": {"KEY": RECORD}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shipped", [True, False], ids=["shipped", "own"])
+@pytest.mark.parametrize("text", MALFORMED, ids=lambda t: repr(t)[:30])
+def test_no_table_breaks_select(
+    text: Any, shipped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is ignored, with one warning for as long as it is so."""
+    wanted = select()
+    path = tmp_path / "table.json" if shipped else own_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    key = tuned.key_of(bp.MatmulPlan, DESC.canonical(), ANY)
+    path.write_text(text if isinstance(text, str) else json.dumps(text).replace("KEY", key))
+    if shipped:
+        monkeypatch.setattr(tuned, "shipped_path", lambda _device: path)
+    with caplog.at_level(logging.WARNING, logger="baracuda_py"):
+        for _ in range(3):
+            assert select() == wanted and select().provenance == "model"
+    assert [str(path) in r.getMessage() for r in caplog.records] == [True] * (path.stat().st_size > 0)
+
+
+def test_a_record_that_is_none_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "table.json"
+    key, won = tuned.entry(second(), "shipped")
+    path.write_text(json.dumps({"a": 3, key: won, "b": {}}))
+    monkeypatch.setattr(tuned, "shipped_path", lambda _device: path)
+    assert select().sku == second().sku
+
+
+def test_a_winner_that_cannot_be_read_or_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("BARACUDA_CACHE_DIR", str(tmp_path / "file" / "below"))
+    tuned.record(second(), "tuned 2026-01-01")
+    assert select().provenance == "model"
+    long = replace(H200, name="x" * 128)
+    tuned.record(second(long), "tuned 2026-01-01")
+    assert select(long).provenance == "model"
+
+
+def _tune(folder: str, first: int, barrier: Any) -> None:
+    import os
+
+    os.environ["BARACUDA_CACHE_DIR"] = folder
+    barrier.wait()
+    for n in range(first, first + 6):
+        desc = bp.UnaryDescriptor("exp", (64 * (n + 1),), "f32")  # type: ignore[arg-type]
+        tuned.record(bp.UnaryPlan.select(desc, device=H200), f"tuned by {n}")
+
+
+def test_processes_that_tune_at_once_lose_no_winner(fresh_cache: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(2)
+    workers = [context.Process(target=_tune, args=(str(fresh_cache), 6 * i, barrier)) for i in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    for n in range(12):
+        desc = bp.UnaryDescriptor("exp", (64 * (n + 1),), "f32")  # type: ignore[arg-type]
+        assert bp.UnaryPlan.select(desc, device=H200).provenance == f"tuned by {n}"
+
+
+# ---- what it is called -------------------------------------------------------------------------------------------------
+
+
+def reasons(plan: Any) -> dict[tuple[str, str], str]:
+    return {(row.variant, row.config): row.reason for row in plan.explain(configs=True)}
+
+
+def test_what_was_measured_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not that its predicted time is the least, which stands in the line below."""
+    best = admissible(bp.MatmulPlan, DESC, ANY, H200)[0]
+    ship(tmp_path, monkeypatch)
+    assert reasons(select())[second().sku.variant, second().sku.config] == "chosen: measured fastest (shipped table)"
+    tuned.record(second(), "tuned 2026-01-01")
+    plan = select()
+    assert reasons(plan)[plan.sku.variant, plan.sku.config] == "chosen: measured fastest (tuned 2026-01-01)"
+    assert reasons(plan)[best.sku.variant, best.sku.config] == "would serve, predicted faster"
+
+
+def test_what_is_equal_says_so() -> None:
+    plan = bp.MatmulPlan.select(DESC, device=H200)
+    answers = assess(plan._all_candidates(), plan._canonical, plan.pref, plan.device)
+    slowest = max((a for a in answers if a.cost), key=lambda a: a.cost.seconds if a.cost else 0.0)
+    assert slowest.cost is not None and slowest.feasibility
+
+    def tie(answer: Assessment) -> Assessment:
+        return replace(answer, cost=replace(slowest.cost, seconds=plan.cost.seconds)) if answer is slowest else answer
+
+    from baracuda_py.plan.explain import Explanation
+
+    said = {(r.variant, r.config): r.reason for r in Explanation.of(plan, list(map(tie, answers)), configs=True)}
+    assert said[slowest.candidate.variant, str(slowest.config)] == "would serve, equal, later in order"
+    assert list(said.values()).count("chosen: the least predicted time") == 1
