@@ -34,11 +34,16 @@ def draw(duels: Sequence[Duel], where: str, directory: Path, name: str) -> list[
 
 def _figure(height: float, title: str, where: str) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
+    from matplotlib.transforms import blended_transform_factory
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots()
-    axes.set_title(f"{title}\n", loc="left", fontsize=13, fontweight="bold")
-    axes.text(0, 1.02, where, transform=axes.transAxes, fontsize=9.5, color="#555555")
+    axes.set_title("\n", fontsize=13)  # room for two lines that begin at the figure's edge
+    left = blended_transform_factory(figure.transFigure, axes.transAxes)
+    lines = ((22, title, {"fontsize": 13, "fontweight": "bold"}), (6, where, {"fontsize": 9.5, "color": "#555555"}))
+    for points, text, style in lines:
+        shown = axes.annotate(text, (0.01, 1), xycoords=left, xytext=(0, points), textcoords="offset points", **style)
+        shown.set_in_layout(False)
     return figure, axes
 
 

@@ -344,6 +344,7 @@ def _hammer(seed: int, folder: str, results: Any) -> None:
 
 
 def test_processes_hammer_one_cache_while_it_is_damaged(fresh_cache: Path) -> None:
+    toolchain.nvrtc()  # where it is missing, that shows here and not in three processes
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager:
         results = manager.Queue()
