@@ -59,7 +59,7 @@ def test_a_fix_admits_its_candidate_in_one_step_and_a_variant_that_is_named_serv
         feasible = advised(answer, desc, pref, device, instead=chosen)
         variant = answer.candidate.variant
         label = f"{desc} {pref} {device}: {variant}: {feasible.reason}; {feasible.advice}"
-        assert feasible.reason and bool(feasible.mend) == (feasible.change is not None), label
+        assert feasible.reason and bool(feasible.fix) == (feasible.change is not None), label
         if feasible.change is not None:
             changed, asked = replace(desc, **feasible.change.desc), replace(pref, **feasible.change.pref)
             assert serves(plan, variant, changed, asked, feasible.change.device or device), label
@@ -109,7 +109,7 @@ def test_several_fixes_are_told_together_and_one_that_leads_nowhere_is_not() -> 
         stuck = advised(answer, desc, pref, device, instead="strided")
     finally:
         Picky.wanted = (4,)
-    assert (stuck.reason, stuck.mend, stuck.change, stuck.advice) == ("loose", "", None, "serves instead: strided")
+    assert (stuck.reason, stuck.fix, stuck.change, stuck.advice) == ("loose", "", None, "serves instead: strided")
 
 
 def said(desc: Any, of: str, device: str = "h200", **pref: Any) -> tuple[str, str]:
@@ -117,7 +117,7 @@ def said(desc: Any, of: str, device: str = "h200", **pref: Any) -> tuple[str, st
     plan = plan or (bp.WriteSlicePlan if isinstance(desc, bp.WriteSliceDescriptor) else bp.ContiguizePlan)
     row = next(r for r in plan.select(desc, PlanPreference(**pref), device=device).explain() if r.variant == of)
     assert not row.admitted
-    return row.mend, row.instead
+    return row.fix, row.instead
 
 
 def product(a: tuple[int, ...], b: tuple[int, ...], element: str = "bf16", **fields: Any) -> bp.MatmulDescriptor:
@@ -158,9 +158,9 @@ FULL = "pass contiguize(cupy.broadcast_to(x2, (4, 5))) for x2"
     ],
 )  # fmt: skip
 def test_words(desc: Any, variant: str, wanted: str) -> None:
-    mend, instead = said(desc, variant)
-    assert mend == wanted
-    assert bool(instead) != bool(mend)
+    fix, instead = said(desc, variant)
+    assert fix == wanted
+    assert bool(instead) != bool(fix)
 
 
 def test_of_a_preference_the_one_that_would_be_honoured_is_told() -> None:
@@ -172,7 +172,7 @@ def test_of_a_preference_the_one_that_would_be_honoured_is_told() -> None:
     ) as caught:
         bp.MatmulPlan.select(desc, PlanPreference(math="tf32"), device="h200")  # type: ignore[arg-type]
     assert "wgmma, tc_async, tc: does not multiply in f32 (to admit it: math='tf32')" in str(caught.value)
-    assert "mend" not in str(caught.value)
+    assert "fix" not in str(caught.value)
 
 
 def test_the_table_says_what_serves_instead() -> None:

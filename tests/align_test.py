@@ -84,7 +84,7 @@ def test_only_kernels_that_take_them_are_admitted_between_two_elements() -> None
         if isinstance(error, bp.MisalignedOperandError):
             align, kind = layouts[low[0]].align, layouts[low[0]].element
             readable(error, desc.op, low[0], f"aligned to {align} bytes", f"{kind.bits // 8} for {kind}")
-            assert "contiguize(" in error.mend or "fresh array" in error.mend
+            assert "contiguize(" in error.fix or "fresh array" in error.fix
             barred += 1
     assert served > 12 and barred > 30
 

@@ -176,7 +176,7 @@ def test_a_row_major_product_is_the_column_major_product_of_the_transposes() -> 
 
 
 @pytest.mark.parametrize(
-    ("changed", "reason", "mend"),
+    ("changed", "reason", "fix"),
     [
         ({"activation": "relu"}, "fuses no epilogue", "leave out"),
         ({"bias_shape": (40,), "bias_element": "bf16"}, "fuses no epilogue", "leave out"),
@@ -192,16 +192,16 @@ def test_a_row_major_product_is_the_column_major_product_of_the_transposes() -> 
         ({"name": "matmul_tc_bf16"}, "fixes variant 'tc'", "use matmul"),
     ],
 )  # fmt: skip
-def test_refusals_say_what_would_admit_it(changed: dict[str, Any], reason: str, mend: str) -> None:
+def test_refusals_say_what_would_admit_it(changed: dict[str, Any], reason: str, fix: str) -> None:
     fields = {"a_shape": (8, 16), "b_shape": (16, 40), "a_element": "bf16", "b_element": "bf16"}
     desc = MatmulDescriptor(**{**fields, **changed}).canonical()  # type: ignore[arg-type]
     (answer,) = (a.feasibility for a in assess([Cublas()], desc, PlanPreference(), H200))
-    assert not answer and reason in answer.reason and mend in answer.mend
+    assert not answer and reason in answer.reason and fix in answer.fix
 
 
 def test_without_the_library_the_extra_is_named() -> None:
     answer = Cublas().supports(MatmulDescriptor((8, 8), (8, 8), "f32", "f32").canonical(), BARE)
-    assert "not installed" in answer.reason and answer.mend == install_hint("full")
+    assert "not installed" in answer.reason and answer.fix == install_hint("full")
     with pytest.raises(bp.UnsupportedError, match=r"pip install 'baracuda-py\[full1[23]\]'"):
         MatmulPlan.select(
             MatmulDescriptor((8, 8), (8, 8), "f32", "f32"), bp.PlanPreference(backend="cublas"), device=BARE

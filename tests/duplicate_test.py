@@ -223,7 +223,7 @@ def test_scales_by_blocks_are_copied_unless_rows_lie_side_by_side(name: str) -> 
     assert isinstance(scales.fields[0].of, Scratch if "scale_a" in "".join(wanted) else Ptr)
     if "scale_a turned" in wanted and len(wanted) == 1:
         (row,) = (row for row in plan.explain() if row.variant == "wgmma")
-        assert not row.admitted and "scale_a" in row.reason and "M innermost" in row.mend
+        assert not row.admitted and "scale_a" in row.reason and "M innermost" in row.fix
 
 
 @given(products())

@@ -535,4 +535,4 @@ def test_how_to_move_a_host_array_is_said_in_its_own_words(framework: str) -> No
     answer = plan.can_implement(x=x)
     words = {"torch": ".cuda() or", "numpy": "move it with cupy.asarray(...)", "jax": "jax.device_put(...) or"}
     assert not answer
-    assert words[framework] in answer.mend and 'device="cpu"' in answer.mend
+    assert words[framework] in answer.fix and 'device="cpu"' in answer.fix

@@ -408,11 +408,11 @@ def refused(problem: Problem, refusal: Refusal) -> None:
 
 
 def readable(error: BaseException, *words: str) -> None:
-    """One readable sentence or two with the mend: short, one line, naming what it is about."""
+    """One readable sentence or two with the fix: short, one line, naming what it is about."""
     text = str(error)
     assert 20 < len(text) < 600 and "\n" not in text, f"not one readable sentence or two: {text!r}"
     assert "0x" not in text and "Traceback" not in text, text
-    assert ":" in text, f"no mend in {text!r}"
+    assert ":" in text, f"no fix in {text!r}"
     for word in words:
         assert word in text, f"{word!r} is not named in {text!r}"
 

@@ -149,7 +149,7 @@ def test_positions_that_do_not_lie_as_wanted_are_to_be_contiguized(backend: str)
     slots = {name: Slot(x, backend) for name, x in made.items()}
     with pytest.raises(bp.InvalidProblemError) as caught:
         bp.kv_append(*(slots[n].operand for n in NAMES), device=device_of(backend))
-    assert caught.value.mend == "contiguize it"  # the descriptor has no strides for it
+    assert caught.value.fix == "contiguize it"  # the descriptor has no strides for it
 
 
 def test_one_array_for_both_caches_is_refused(backend: str) -> None:

@@ -216,8 +216,8 @@ def test_the_named_functions_send_the_other_type_to_its_function(backend: str, o
 @pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 4, 6), (6, 4), (0,)])
 def test_an_addend_that_does_not_broadcast(backend: str, name: str, shape: tuple[int, ...]) -> None:
     call = Call(backend, a=whole(4, 5), b=whole(5, 6), **{name: whole(*shape)})
-    mend = "(6,)" if name == "bias" else "(4, 6)"
-    call.refused(bp.InvalidProblemError, name, str(shape), "(4, 6)", f"pass {name} of shape {mend}")
+    fix = "(6,)" if name == "bias" else "(4, 6)"
+    call.refused(bp.InvalidProblemError, name, str(shape), "(4, 6)", f"pass {name} of shape {fix}")
 
 
 @pytest.mark.parametrize("name", ["bias", "c", "residual"])
@@ -375,7 +375,7 @@ def test_a_host_array_is_refused_on_the_device() -> None:
     ("variant", "device"), [("wgmma", "sm_80"), ("wgmma", "sm_120"), ("cublas", "sm_90a"), ("nonsense", "sm_90a")]
 )
 def test_a_variant_that_cannot_be_had(variant: str, device: str) -> None:
-    """Each candidate with its reason, the mend with it; a library that is missing with its extra."""
+    """Each candidate with its reason, the fix with it; a library that is missing with its extra."""
     if variant not in VARIANTS and variant != "nonsense":
         pytest.skip(f"there is no variant {variant}")
     desc = bp.MatmulDescriptor((64, 64), (64, 64), "bf16", "bf16")
@@ -395,7 +395,7 @@ ALTERNATING = np.zeros((2, 1, 2, 1, 4, 5), np.float32)
 
 
 @pytest.mark.parametrize(
-    ("operands", "mend"),
+    ("operands", "fix"),
     [
         ({"a": _backwards(2, 3, 2, 3, 4, 5)}, ["contiguize a"]),
         ({"b": _backwards(2, 3, 2, 3, 5, 6), "c": _backwards(2, 3, 2, 3, 4, 6)}, ["contiguize b", "contiguize c"]),
@@ -408,16 +408,16 @@ ALTERNATING = np.zeros((2, 1, 2, 1, 4, 5), np.float32)
     ],
     ids=lambda v: "+".join(v) if isinstance(v, dict) else "",
 )  # fmt: skip
-def test_batch_axes_that_do_not_merge(operands: dict[str, Array], mend: list[str]) -> None:
-    """The mend names the operands that bar it and what helps, and it does help."""
+def test_batch_axes_that_do_not_merge(operands: dict[str, Array], fix: list[str]) -> None:
+    """The fix names the operands that bar it and what helps, and it does help."""
     given = {"a": np.zeros((2, 3, 2, 3, 4, 5), np.float32), "b": np.zeros((2, 3, 2, 3, 5, 6), np.float32), **operands}
     with pytest.raises(bp.UnsupportedError) as caught:
         bp.MatmulPlan.select(bp.MatmulDescriptor.of(**given), device="sm_90a")
-    assert all(words in str(caught.value) for words in ("batch axes that do not merge", *mend)), str(caught.value)
+    assert all(words in str(caught.value) for words in ("batch axes that do not merge", *fix)), str(caught.value)
     for name, x in given.items():
-        if f"contiguize {name}" in mend or name == "out":
+        if f"contiguize {name}" in fix or name == "out":
             given[name] = np.ascontiguousarray(x)
-        elif any(f"broadcast_to({name}," in words or f"({name}, (" in words for words in mend):
+        elif any(f"broadcast_to({name}," in words or f"({name}, (" in words for words in fix):
             given[name] = np.ascontiguousarray(np.broadcast_to(x, (2, 3, 2, 3, 4, 5 if name == "a" else 6)))
     bp.MatmulPlan.select(bp.MatmulDescriptor.of(**given), device="sm_90a")
 

@@ -48,7 +48,7 @@ def messages(text: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Call):
             name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
             parts = [*node.args, *(k.value for k in node.keywords)] if name in REFUSALS else []
-        elif isinstance(node, ast.Assign) and {getattr(to, "id", "") for to in node.targets} & {"mend", "reason"}:
+        elif isinstance(node, ast.Assign) and {getattr(to, "id", "") for to in node.targets} & {"fix", "reason"}:
             parts = [node.value]
         yield from ((part.lineno, _text(part)) for part in parts)
 

@@ -43,7 +43,7 @@ def test_ragged_products_are_multiplied_from_copies(shape: tuple[int, int, int],
     text = f"copies {'+'.join(names)}]"
     assert text in str(plan.sku) and text in repr(plan.explain())
     rows = {row.variant: row for row in plan.explain()}
-    assert not rows["wgmma"].admitted and names[0] in rows["wgmma"].reason and "pad" in rows["wgmma"].mend
+    assert not rows["wgmma"].admitted and names[0] in rows["wgmma"].reason and "pad" in rows["wgmma"].fix
     moved = sum(rows_ * cols * 2 for rows_, cols in (lines[x] for x in names)) + plan.workspace_size
     assert plan.cost.bytes == 2 * (m * k + k * n + m * n) + moved
     assert plan.cost.seconds < min(r.microseconds for r in plan.explain() if r.admitted and not r.chosen) * 1e-6
@@ -78,7 +78,7 @@ def test_rows_of_b_are_turned_for_tf32_and_fp8(kind: str, math: Any, size: int) 
     assert plan.sku.variant == "wgmma_padded" and "copies b turned]" in str(plan.sku)
     assert plan.workspace_size == size * size * itemsize
     rows = {row.variant: row for row in plan.explain()}
-    assert "b is not contiguous along K" in rows["wgmma"].reason and "K innermost" in rows["wgmma"].mend
+    assert "b is not contiguous along K" in rows["wgmma"].reason and "K innermost" in rows["wgmma"].fix
     along = bp.MatmulPlan.select(desc(b_strides=(1, size)), PlanPreference(backend="bespoke"), device=H200)
     assert along.sku.variant == "wgmma" and plan.cost.bytes == along.cost.bytes + 2 * plan.workspace_size
     assert along.cost.seconds < plan.cost.seconds < along.cost.seconds + 60e-6

@@ -255,7 +255,7 @@ def test_a_wish_excludes_who_does_not_promise_it(wish: str, monkeypatch: pytest.
     plan = bp.UnaryPlan.select(desc, replace(nothing, **{wish: True}), device="h200")
     assert plan.sku.variant != "unstable"
     row = next(row for row in plan.explain() if row.variant == "unstable")
-    assert row.reason and row.mend == f"{wish}=False"
+    assert row.reason and row.fix == f"{wish}=False"
 
 
 @pytest.mark.parametrize("device", ["h200", "sm_80", "cpu"])

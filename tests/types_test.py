@@ -384,22 +384,22 @@ def test_no_promise_is_given_up_for_another(flag: str) -> None:
 
 
 ERRORS: list[tuple[bp.BaracudaError, type[Exception]]] = [
-    (bp.InvalidProblemError("op: wrong", "mend"), ValueError),
-    (bp.OperandTypeError("op: wrong", "mend"), TypeError),
-    (bp.MisalignedOperandError("op: wrong", "mend"), ValueError),
-    (bp.DeviceMismatchError("op: wrong", "mend"), ValueError),
-    (bp.OverlapError("op: wrong", "mend"), ValueError),
-    (bp.BufferTooSmallError("op: wrong", 8, 4, "mend"), ValueError),
-    (bp.WorkspaceTooSmallError("op: wrong", 8, 4, "mend"), ValueError),
-    (bp.UnsupportedError("op: wrong", "mend"), NotImplementedError),
-    (bp.CompileError("op: wrong", "the log", "mend"), RuntimeError),
-    (bp.DriverError("op: wrong", 700, "cudaErrorIllegalAddress", "mend"), RuntimeError),
+    (bp.InvalidProblemError("op: wrong", "fix"), ValueError),
+    (bp.OperandTypeError("op: wrong", "fix"), TypeError),
+    (bp.MisalignedOperandError("op: wrong", "fix"), ValueError),
+    (bp.DeviceMismatchError("op: wrong", "fix"), ValueError),
+    (bp.OverlapError("op: wrong", "fix"), ValueError),
+    (bp.BufferTooSmallError("op: wrong", 8, 4, "fix"), ValueError),
+    (bp.WorkspaceTooSmallError("op: wrong", 8, 4, "fix"), ValueError),
+    (bp.UnsupportedError("op: wrong", "fix"), NotImplementedError),
+    (bp.CompileError("op: wrong", "the log", "fix"), RuntimeError),
+    (bp.DriverError("op: wrong", 700, "cudaErrorIllegalAddress", "fix"), RuntimeError),
 ]
 
 
 @pytest.mark.parametrize(("error", "builtin"), ERRORS, ids=lambda x: getattr(x, "__name__", type(x).__name__))
 def test_errors_are_also_python_s_own_and_pickle(error: bp.BaracudaError, builtin: type[Exception]) -> None:
     assert isinstance(error, builtin) and isinstance(error, bp.BaracudaError)
-    assert str(error) == "op: wrong: mend"
+    assert str(error) == "op: wrong: fix"
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error) and str(again) == str(error) and again.__dict__ == error.__dict__

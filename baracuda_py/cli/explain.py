@@ -120,7 +120,7 @@ def parse_value(text: str) -> Any:
 
 
 def field_list(op: Op) -> str:
-    """The mend of a bad field: what there is, and an example that works."""
+    """The fix of a bad field: what there is, and an example that works."""
     from .problems import required_fields
 
     needed: list[str] = []

@@ -54,12 +54,12 @@ class Change:
 class Feasibility:
     """Truthy, or falsy with a `reason`.
 
-    `mend` says in words, and `change` in data, the least that would admit it; `instead` is a variant that serves where no
+    `fix` says in words, and `change` in data, the least that would admit it; `instead` is a variant that serves where no
     change does. `error` is what to raise where nothing serves.
     """
 
     reason: str = ""
-    mend: str = ""
+    fix: str = ""
     error: BaracudaError | None = None
     change: Change | None = field(default=None, compare=False)
     instead: str = ""
@@ -70,8 +70,8 @@ class Feasibility:
     @property
     def advice(self) -> str:
         """What to do about it, as one reads it behind the reason; empty where nothing helps."""
-        if self.mend:
-            return f"to admit it: {self.mend}"
+        if self.fix:
+            return f"to admit it: {self.fix}"
         return f"serves instead: {self.instead}" if self.instead else ""
 
     def raise_on_error(self) -> None:
@@ -80,15 +80,15 @@ class Feasibility:
 
     @staticmethod
     def of(error: BaracudaError) -> Feasibility:
-        return Feasibility(error.reason, error.mend, error)
+        return Feasibility(error.reason, error.fix, error)
 
 
 OK = Feasibility()
 
 
-def no(reason: str, mend: str = "", change: Change | None = None) -> Feasibility:
-    """A refusal. `change` is what would admit the candidate, as far as it knows, and `mend` its words (by default its own)."""
-    return Feasibility(reason, mend or (str(change) if change else ""), change=change)
+def no(reason: str, fix: str = "", change: Change | None = None) -> Feasibility:
+    """A refusal. `change` is what would admit the candidate, as far as it knows, and `fix` its words (by default its own)."""
+    return Feasibility(reason, fix or (str(change) if change else ""), change=change)
 
 
 def natural(desc: Descriptor) -> Feasibility:

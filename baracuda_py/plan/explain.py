@@ -27,7 +27,7 @@ class Row:
     chosen: bool
     admitted: bool
     reason: str
-    mend: str
+    fix: str
     instead: str
     bytes: int | None
     flops: int | None
@@ -119,7 +119,7 @@ def _row(answer: Assessment, chosen: bool, why: str) -> Row:
         chosen=chosen,
         admitted=bool(feasible),
         reason=why,
-        mend=feasible.mend,
+        fix=feasible.fix,
         instead=feasible.instead,
         bytes=cost.bytes if cost else None,
         flops=cost.flops if cost else None,
@@ -143,7 +143,7 @@ def _rank(row: Row) -> tuple[bool, bool, float]:
 
 
 def _row_cells(row: Row) -> tuple[str, ...]:
-    advice = "" if row.admitted else Feasibility(row.reason, row.mend, instead=row.instead).advice
+    advice = "" if row.admitted else Feasibility(row.reason, row.fix, instead=row.instead).advice
     why = row.reason + (f"; {advice}" if advice else "")
     name = row.variant + (f"[{row.config}]" if row.config else "")
     return (

@@ -270,7 +270,7 @@ class Plan(Generic[D]):
     # ---- running --------------------------------------------------------------------------------------------------
 
     def can_implement(self, **operands: Any) -> Feasibility:
-        """Whether `run` would take these operands; falsy with .reason, .mend and .error. Raises nothing.
+        """Whether `run` would take these operands; falsy with .reason, .fix and .error. Raises nothing.
 
         Asked of a plan: called on the class, it says so in an InvalidProblemError.
         """

@@ -121,7 +121,7 @@ def advised(
     told: list[str] = []
     asked = (desc, pref, device)
     while feasible.change is not None and len(told) < MOST_CHANGES:
-        told.append(feasible.mend)
+        told.append(feasible.fix)
         change |= feasible.change
         try:
             asked = feasible.change.applied(*asked)
@@ -129,9 +129,9 @@ def advised(
         except BaracudaError:
             break  # the changed problem makes no sense
         if any(found):
-            return replace(answer.feasibility, mend=" and ".join(dict.fromkeys(told)), change=change)
+            return replace(answer.feasibility, fix=" and ".join(dict.fromkeys(told)), change=change)
         feasible = found[0]
-    return replace(answer.feasibility, mend="", change=None, instead=instead)
+    return replace(answer.feasibility, fix="", change=None, instead=instead)
 
 
 def choose(answers: Sequence[Assessment], desc: Descriptor, pref: PlanPreference, device: DeviceSpec) -> Assessment:

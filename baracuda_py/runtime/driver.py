@@ -26,7 +26,7 @@ def cupy_or_none() -> Any:
 
 
 def cupy() -> Any:
-    """The cupy module; UnsupportedError with the mend where it cannot be imported."""
+    """The cupy module; UnsupportedError with the fix where it cannot be imported."""
     module = cupy_or_none()
     if module is None:
         raise UnsupportedError(

@@ -47,7 +47,7 @@ class Source:
     def digest(self, prelude: str = "") -> str:
         """SHA-256 of our code: the file and the headers it reaches, without comments, and the prelude.
 
-        So words about a kernel can be mended, and what was built, tested and measured of it still counts.
+        So words about a kernel can be fixed, and what was built, tested and measured of it still counts.
         """
         return hashlib.sha256((self._digest + prelude).encode()).hexdigest()
 

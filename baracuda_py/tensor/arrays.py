@@ -217,9 +217,9 @@ def _export(x: Any, what: str, framework: str, stream: int | None) -> Any:
         except TypeError:
             return x.__dlpack__(**arguments)
     except Exception as error:
-        mend = "pass x.detach()" if "grad" in str(error) else "pass an array whose __dlpack__ works"
+        fix = "pass x.detach()" if "grad" in str(error) else "pass an array whose __dlpack__ works"
         raise OperandTypeError(
-            f"{what}: the {framework} array cannot be exchanged over DLPack ({error}): {mend}"
+            f"{what}: the {framework} array cannot be exchanged over DLPack ({error}): {fix}"
         ) from None
 
 

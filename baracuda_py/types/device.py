@@ -87,8 +87,8 @@ _RATES = {True: {"f32", "issue"}, False: {"f32", "issue", "bf16", "f16"}}  # wha
 def _check(spec: DeviceSpec) -> None:
     """Raises for a record that describes no device: one may come from outside, in a saved plan."""
 
-    def refuse(field: str, mend: str) -> InvalidProblemError:
-        return InvalidProblemError(f"DeviceSpec: {field}={getattr(spec, field)!r:.80}", mend)
+    def refuse(field: str, fix: str) -> InvalidProblemError:
+        return InvalidProblemError(f"DeviceSpec: {field}={getattr(spec, field)!r:.80}", fix)
 
     if not isinstance(spec.arch, str) or spec.arch not in _TIERS:
         raise UnsupportedError(f"DeviceSpec: arch={spec.arch!r:.80} is not known", f"one of {', '.join(_TIERS)}")

@@ -1,6 +1,6 @@
 """Every error the library raises, all under :class:`BaracudaError`.
 
-A message names the op, the operand, what was expected, what came, and how to mend it.
+A message names the op, the operand, what was expected, what came, and how to fix it.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ SHOWN = 120  # characters
 
 
 class BaracudaError(Exception):
-    """Base of every error raised on purpose: `reason` says what is wrong, `mend` how to put it right."""
+    """Base of every error raised on purpose: `reason` says what is wrong, `fix` how to put it right."""
 
-    def __init__(self, reason: str, mend: str = "") -> None:
-        super().__init__(f"{reason}: {mend}" if mend else reason)
+    def __init__(self, reason: str, fix: str = "") -> None:
+        super().__init__(f"{reason}: {fix}" if fix else reason)
         self.reason = reason
-        self.mend = mend
+        self.fix = fix
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = {k: v for k, v in self.__dict__.items() if k not in ("reason", "mend")}
-        return _restore, (type(self), self.reason, self.mend, state)
+        state = {k: v for k, v in self.__dict__.items() if k not in ("reason", "fix")}
+        return _restore, (type(self), self.reason, self.fix, state)
 
 
-def _restore(kind: type[BaracudaError], reason: str, mend: str, state: dict[str, Any]) -> BaracudaError:
+def _restore(kind: type[BaracudaError], reason: str, fix: str, state: dict[str, Any]) -> BaracudaError:
     error = kind.__new__(kind)
-    BaracudaError.__init__(error, reason, mend)
+    BaracudaError.__init__(error, reason, fix)
     error.__dict__.update(state)
     return error
 
@@ -65,8 +65,8 @@ class OverlapError(BaracudaError, ValueError):
 
 
 class _SizeError(BaracudaError, ValueError):
-    def __init__(self, reason: str, needed: int, got: int, mend: str = "") -> None:
-        super().__init__(reason, mend)
+    def __init__(self, reason: str, needed: int, got: int, fix: str = "") -> None:
+        super().__init__(reason, fix)
         self.needed = needed
         self.got = got
 
@@ -86,16 +86,16 @@ class UnsupportedError(BaracudaError, NotImplementedError):
 class CompileError(BaracudaError, RuntimeError):
     """A kernel did not compile; `log` holds the compiler's whole output."""
 
-    def __init__(self, reason: str, log: str = "", mend: str = "") -> None:
-        super().__init__(reason, mend)
+    def __init__(self, reason: str, log: str = "", fix: str = "") -> None:
+        super().__init__(reason, fix)
         self.log = log
 
 
 class DriverError(BaracudaError, RuntimeError):
     """The CUDA driver or runtime refused a call; `code` and `name` are its own."""
 
-    def __init__(self, reason: str, code: int = -1, name: str = "", mend: str = "") -> None:
-        super().__init__(reason, mend)
+    def __init__(self, reason: str, code: int = -1, name: str = "", fix: str = "") -> None:
+        super().__init__(reason, fix)
         self.code = code
         self.name = name
 

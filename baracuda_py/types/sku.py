@@ -87,5 +87,5 @@ class PlanPreference:
         raise InvalidProblemError(f"pref must be a PlanPreference, got {shown(pref)}", hint)
 
 
-def _refused(name: str, value: object, mend: str) -> InvalidProblemError:
-    return InvalidProblemError(f"PlanPreference: {name}={shown(value)}", mend)
+def _refused(name: str, value: object, fix: str) -> InvalidProblemError:
+    return InvalidProblemError(f"PlanPreference: {name}={shown(value)}", fix)

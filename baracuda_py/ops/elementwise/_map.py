@@ -114,8 +114,8 @@ def result_kind(row: Row, *kinds: ElementKind) -> ElementKind:
     """The element NumPy gives for these input kinds; OperandTypeError where the row does not take them."""
     for kind in kinds:
         if kind not in FLOATS and (kind not in INTEGERS or not row.integers):
-            mend = "cast it to f32" if row.integers == "" or kind.packed else "cast it to an integer or floating type"
-            raise OperandTypeError(f"{row.name}: {kind} is not supported", mend)
+            fix = "cast it to f32" if row.integers == "" or kind.packed else "cast it to an integer or floating type"
+            raise OperandTypeError(f"{row.name}: {kind} is not supported", fix)
     if len(kinds) == 1 and (kinds[0] in FLOATS or row.integers == "same"):
         return kinds[0]
     rule = np.exp if len(kinds) == 1 else row.numpy if row.integers == "float" else np.add

@@ -132,16 +132,16 @@ def _product(mine: _Matrices, first: _Matrices, second: _Matrices) -> tuple[Any,
     if own == whole:
         return first.view, second.view
     summed = tuple(axis for axis, (n, all_of_it) in enumerate(zip(own, whole)) if n != all_of_it)
-    mend = _by_hand(mine, summed)
+    fix = _by_hand(mine, summed)
     left, right = first.mT, second
     if math.prod(own) != 1 or padded(left.batch) != whole or padded(right.batch) != whole:
-        raise UnsupportedError(f"{OP}: {mine.name} of batch {mine.batch} is broadcast to {whole}", mend)
+        raise UnsupportedError(f"{OP}: {mine.name} of batch {mine.batch} is broadcast to {whole}", fix)
     talls = left.as_tall(), right.as_tall()
     if any(tall is None for tall in talls):
         scattered = " and ".join(x.name for x, tall in zip((left, right), talls) if tall is None)
         raise UnsupportedError(
             f"{OP}: the batch {whole} shares {mine.name}, and in {scattered} the rows of its matrices do not follow on",
-            f"contiguize {scattered} where that makes them, or {mend}",
+            f"contiguize {scattered} where that makes them, or {fix}",
         )
     return talls[0].swapaxes(-1, -2), talls[1]
 

@@ -267,8 +267,8 @@ class MatmulDescriptor(Descriptor):
                     f"{self.op}: {name} holds {kind}: integers are not multiplied", "cast it to a float type"
                 )
             if named is not None and kind is not named.element:
-                mend = f"use {named.other}" if kind in HALVES else f"cast it to {named.element}, or use matmul"
-                raise OperandTypeError(f"{self.op}: {name} must hold {named.element}, got {kind}", mend)
+                fix = f"use {named.other}" if kind in HALVES else f"cast it to {named.element}, or use matmul"
+                raise OperandTypeError(f"{self.op}: {name} must hold {named.element}, got {kind}", fix)
             if kind not in OUTPUTS:
                 raise OperandTypeError(
                     f"{self.op}: {name} holds {kind}", f"cast it to one of {', '.join(map(str, OUTPUTS))}"
