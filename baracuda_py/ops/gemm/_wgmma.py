@@ -9,7 +9,7 @@ from typing import Any
 from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ...runtime.steps import Step
 from ...types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
-from ._checks import admitted, countable, extent_limit, launchable
+from ._checks import admitted, countable, extent_limit
 from ._duplicate import WORD, duplicates, relaid
 from ._guarantee import TRUNCATED, guarantee_of, narrow_additions
 from ._problem import Gemm
@@ -103,7 +103,7 @@ class Wgmma(Candidate[Any]):
                 slabs_of(gemm) < 4 * tile.split or tiles_of(gemm, tile) > clusters_at_once(device, tile)
             ):
                 continue
-            if ring_of(gemm, tile)[0] < LEAST_STAGES or not launchable(tiles_of(gemm, tile) * tile.cluster):
+            if ring_of(gemm, tile)[0] < LEAST_STAGES:
                 continue
             yield tile
             if tail := tail_of(gemm, tile, device):
