@@ -395,7 +395,7 @@ class ShortRuns(_CopyCandidate):
 
     def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[SlotConfig]:
         best = _slots_of(desc.copy())
-        others = [SlotConfig(best.width, u, s, f) for s in (False, True) for f in (False, True) for u in (1, 2, 4)]
+        others = [SlotConfig(best.width, u, s, f) for s in (False, True) for f in (False, True) for u in (1, 2, 4, 8)]
         return [best, *(c for c in others if c != best)]
 
     def cost(self, desc: HasCopy, device: DeviceSpec, config: SlotConfig) -> Cost:
