@@ -23,7 +23,7 @@ from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, pack_
 __all__ = ["COPY_CANDIDATES", "CopyProblem", "HasCopy", "WholeDest"]
 
 CHUNK = 16
-SECTOR = 32  # bytes that memory and L2 exchange
+SECTOR, LINE = 32, 128  # bytes that memory and L2 exchange, and that share a tag
 SHORT_RUN = 2048  # bytes
 LONGEST_SLOTTED = 1 << 16  # bytes of a run whose slots a 32-bit number counts
 BEHIND = 1.03  # predicted time of a configuration that was measured to be slower
@@ -364,18 +364,21 @@ class SlotConfig:
 def _slots_of(copy: CopyProblem) -> SlotConfig:
     """The configuration that was fastest of all, or nearly, for runs of such a length and grain (benchmarks.copies, H200).
 
-    Runs within a sector or two are bound by the sectors that warps share, longer ones by the bytes under way.
+    Runs within a sector or two are bound by the sectors that warps share, longer ones by the bytes under way. Runs of a
+    line lie alike under the warps, so that few sectors are shared.
     """
     width, length = copy.grain, copy.length
     if copy.dense:
         return SlotConfig(width, 4 if width < 4 else 2, sectors=width == 8)
+    if length == LINE and width <= 8:
+        return SlotConfig(width, 1 if width == 8 else 2)
     if width >= 8:
         return SlotConfig(width, 1, sectors=True, fetch=length > SECTOR)
     if width == 4:
-        return SlotConfig(4, 2, sectors=length <= SECTOR, fetch=length > SECTOR)
+        return SlotConfig(4, 2, sectors=length <= 48, fetch=length > SECTOR)
     if width == 2:
         return SlotConfig(2, 1 if length < SECTOR else 2 if length < 44 else 4, fetch=length > SECTOR)
-    return SlotConfig(1, 1 if length <= 12 else 4, fetch=length > 16)
+    return SlotConfig(1, 1 if length < 8 else 2 if length < CHUNK else 4, fetch=length > CHUNK)
 
 
 class ShortRuns(_CopyCandidate):
