@@ -221,20 +221,6 @@ def test_a_planted_entry_is_built_anew(suffix: str, fresh_cache: Path, monkeypat
     assert seconds() == 0, "one's own has taken its place"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else")
-def test_a_cache_that_root_built_serves_another_user(fresh_cache: Path) -> None:
-    """As in an image that is built as root and served as somebody: read-only, and without a warning."""
-    for folder in (fresh_cache.parent, *fresh_cache.parent.parents[:2]):
-        folder.chmod(0o755)
-    assert seconds() > 0
-    os.seteuid(NOBODY)
-    try:
-        assert not os.access(fresh_cache, os.W_OK, effective_ids=True)
-        assert seconds() == 0
-    finally:
-        os.seteuid(0)
-
-
 def test_every_process_writes_the_same_cubin(fresh_cache: Path) -> None:
     kernel = Kernel(
         "gemm/reduce.cu", "reduce<float, 4, 256, u32, Epilogue<float, Absent, Absent, Absent, GELU, true, float>>"

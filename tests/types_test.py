@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import baracuda_py as bp
@@ -111,6 +111,14 @@ def test_an_ulp_is_the_gap_between_neighbours(kind: ElementKind) -> None:
         assert np.array_equal(ulp_of(codes, kind), np.spacing(codes.astype(kind.dtype)).astype(np.float64))
 
 
+# Ties between an even and an odd neighbour, below and above: no random double is one.
+@example(1 + 2.0**-8, bp.BF16)
+@example(1 + 3 * 2.0**-8, bp.BF16)
+@example(1 + 2.0**-11, bp.F16)
+@example(1 + 3 * 2.0**-11, bp.F16)
+@example(1 + 2.0**-24, bp.F32)
+@example(1 + 3 * 2.0**-24, bp.F32)
+@example(2.0**-25, bp.F16)  # half the least subnormal number
 @given(st.floats(allow_nan=False, allow_infinity=False, width=64), st.sampled_from([bp.BF16, bp.F16, bp.F32]))
 def test_rounding_is_to_nearest_even_in_one_step(x: float, kind: ElementKind) -> None:
     got = float(round_to(np.float64(x), kind))
