@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from . import copies
 from .classes import Duel, duels, split, split_rows
 from .pictures import draw
 from .results import DIRECTORY, Record, Results, added, best_peer, read, write
@@ -31,6 +32,9 @@ def sections(results: Results, found: Sequence[Duel], swept: Record) -> dict[str
     `headline`."""
     parts = {g: markdown(headings(g), map(cells, results.group(g))) for g in results.groups}
     parts["summary"] = summary(results)
+    windows = DIRECTORY / "windows" / f"{slug(results.meta.get('gpu') or GPU)}.jsonl"
+    if windows.exists():
+        parts["windows"] = markdown(copies.HEADINGS, copies.by_group(copies.timed(windows)))
     if found:
         parts["split"] = markdown(SPLIT_HEADINGS, split_rows(found))
         parts["headline"] = headline(results, found, swept)
