@@ -350,6 +350,49 @@ def test_malformed_interfaces_and_masks_are_refused(x: Any, says: str) -> None:
 # ---- PyTorch ---------------------------------------------------------------------------------------------------------
 
 
+class _Stumbles:
+    """Raises at whatever it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"no {name} today")
+
+
+class _Forgetful:
+    """Has an interface when asked whether, and none when asked for it."""
+
+    asked = 0
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        self.asked += 1
+        if self.asked > 1:
+            raise RuntimeError("gone")
+        return {}
+
+
+STRANGERS = [
+    (_Stumbles(), "no __baracuda_tensor__ today"),
+    (_Forgetful(), "gone"),
+    (SimpleNamespace(__baracuda_tensor__=5), "'int' object is not callable"),
+    (SimpleNamespace(__baracuda_tensor__=lambda: "a tensor"), "gave 'a tensor'"),
+    (SimpleNamespace(__cuda_array_interface__=7), "malformed"),
+    (
+        SimpleNamespace(__cuda_array_interface__={"shape": (1,), "typestr": "<f4", "data": (64, False), "stream": "s"}),
+        "malformed",
+    ),
+    (type("Homeless", (), {"__module__": None})(), "expected an array"),
+]
+
+
+@pytest.mark.parametrize(("x", "says"), STRANGERS, ids=lambda v: v if isinstance(v, str) else type(v).__name__)
+def test_objects_that_are_no_arrays_are_refused_by_name(x: Any, says: str) -> None:
+    with pytest.raises(bp.OperandTypeError, match=says):
+        intake(x, what="neg: x")
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (4,), "f32"), device="cpu")
+    if not isinstance(x, _Forgetful):
+        assert not plan.can_implement(x=x)
+
+
 def test_torch_layouts_are_read_as_they_lie() -> None:
     torch = pytest.importorskip("torch")
     x = torch.arange(24, dtype=torch.float32).reshape(4, 6)

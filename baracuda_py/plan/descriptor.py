@@ -35,12 +35,14 @@ class Operand(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How an operand must lie in memory. Strides count elements; `align` is that of the first element touched."""
+    """How an operand must lie in memory. Strides count elements; `align` and `phase` are those of the first element touched,
+    and `phase` is its place in its byte."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     element: ElementKind
     align: int = 16
+    phase: int = 0
 
     @property
     def natural(self) -> int:

@@ -42,6 +42,7 @@ def check_operands(desc: Descriptor, canonical: Descriptor, tensors: Tensors, de
     ordinal = common_device(desc, [(o.name, t) for o, t in present if t is not None], device)
     feet = {o.name: desc.footprint(o.name, t) for o, t in present if t is not None}
     _check_alignment(canonical, feet)
+    _check_phase(canonical, feet)
     _check_overlap(desc, feet)
     return ordinal
 
@@ -117,6 +118,24 @@ def _check_alignment(desc: Descriptor, feet: Mapping[str, Tensor]) -> None:
                 f"{desc.op}: {name}'s first touched element must be aligned to {wanted} bytes, got {foot.align}",
                 f"pass {name} at an address that is a multiple of {wanted}" + _described(desc, f"{name}_align"),
             )
+
+
+def _check_phase(desc: Descriptor, feet: Mapping[str, Tensor]) -> None:
+    """A kernel is told at which element of a byte an operand begins when it is chosen, not when it is launched."""
+    for name, foot in feet.items():
+        wanted = desc.layout(name).phase
+        if foot.phase != wanted and 0 not in foot.shape:
+            raise InvalidProblemError(
+                f"{desc.op}: {name}'s first touched element must be element {wanted} of its byte, got {foot.phase}",
+                f"pass {name} from an element {wanted} of a byte" + _of_phase(desc, name, foot),
+            )
+
+
+def _of_phase(desc: Descriptor, name: str, foot: Tensor) -> str:
+    field = f"{name}_phase"
+    return (
+        f", or select with {field}={foot.phase}" if hasattr(desc, field) and foot.phase < foot.element.per_byte else ""
+    )
 
 
 def _described(desc: Descriptor, field: str) -> str:

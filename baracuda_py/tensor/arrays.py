@@ -24,7 +24,7 @@ __all__ = ["intake", "ordinal_of"]
 
 
 def _framework(x: Any) -> str:
-    name = type(x).__module__.partition(".")[0]
+    name = str(type(x).__module__).partition(".")[0]
     return "jax" if name == "jaxlib" else name
 
 
@@ -43,12 +43,11 @@ def intake(x: Any, *, what: str, stream: int | None = None, host: bool = False) 
         return _from_cupy(x, what)
     if pytorch.is_tensor(x):
         return pytorch.read(x, what, stream)
-    described = getattr(x, "__baracuda_tensor__", None)
-    if described is not None:
-        return described()  # type: ignore[no-any-return]
-    if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
+    if _has(x, "__baracuda_tensor__", what):
+        return _described(x, what)
+    if _has(x, "__dlpack__", what) and _has(x, "__dlpack_device__", what):
         return _from_dlpack(x, what, stream, host)
-    if _has_interface(x, what):
+    if _has(x, "__cuda_array_interface__", what):
         return _from_cuda_array_interface(x, what, stream)
     if _framework(x) == "jax" and type(x).__name__ == "ShapeDtypeStruct":
         return _from_shape(x, what)
@@ -62,6 +61,29 @@ def intake(x: Any, *, what: str, stream: int | None = None, host: bool = False) 
         f"got {type(x).__name__}",
         _how_to_wrap(x, host),
     )
+
+
+def _has(x: Any, name: str, what: str) -> bool:
+    """Whether a stranger has that attribute; OperandTypeError where it stumbles over the question."""
+    try:
+        return hasattr(x, name)
+    except Exception as error:
+        raise OperandTypeError(
+            f"{what}: {name} of {type(x).__name__} failed ({type(error).__name__}: {error})",
+            "pass an array that follows the protocol",
+        ) from None
+
+
+def _described(x: Any, what: str) -> Tensor:
+    try:
+        tensor = x.__baracuda_tensor__()
+    except Exception as error:
+        tensor = error
+    if not isinstance(tensor, Tensor):
+        raise OperandTypeError(
+            f"{what}: __baracuda_tensor__ of {type(x).__name__} gave {shown(tensor)}, and no Tensor", "pass a GpuBuffer"
+        )
+    return tensor
 
 
 def ordinal_of(operands: Iterable[Any]) -> int | None:
@@ -226,25 +248,16 @@ def _export(x: Any, what: str, framework: str, stream: int | None) -> Any:
 # ---- __cuda_array_interface__ ----------------------------------------------------------------------------------------
 
 
-def _has_interface(x: Any, what: str) -> bool:
-    try:
-        return hasattr(x, "__cuda_array_interface__")
-    except Exception as error:
-        raise OperandTypeError(
-            f"{what}: __cuda_array_interface__ of {type(x).__name__} failed ({type(error).__name__}: {error})",
-            "pass an array that follows the protocol",
-        ) from None
-
-
 def _from_cuda_array_interface(x: Any, what: str, stream: int | None) -> Tensor:
-    interface = x.__cuda_array_interface__
     try:
+        interface = x.__cuda_array_interface__
         dtype = np.dtype(interface["typestr"])
         shape = as_ints(interface["shape"])
         pointer, readonly = int(interface["data"][0]), bool(interface["data"][1])
         byte_strides = interface.get("strides")
         byte_strides = None if byte_strides is None else as_ints(byte_strides)
-        producer = interface.get("stream")
+        producer, mask = interface.get("stream"), interface.get("mask")
+        producer = None if producer is None else int(producer)
         malformed = any(n < 0 for n in shape) or len(shape) != len(shape if byte_strides is None else byte_strides)
     except Exception as error:
         raise OperandTypeError(
@@ -257,12 +270,12 @@ def _from_cuda_array_interface(x: Any, what: str, stream: int | None) -> Tensor:
             f"{what}: __cuda_array_interface__ has the shape {shape}, the strides {byte_strides} and the address {pointer}",
             "pass an array that follows the protocol",
         )
-    if interface.get("mask") is not None:
+    if mask is not None:
         _refuse_mask(what)
     strides = c_strides(shape) if byte_strides is None else _element_strides(byte_strides, dtype.itemsize, what)
     ordinal = _ordinal_at(pointer, what)
     if producer is not None and stream is not None:
-        fence(int(producer), stream)
+        fence(producer, stream)
     return Tensor(pointer, shape, strides, element, ordinal, _framework(x), readonly, 0, None, x, x)
 
 

@@ -60,7 +60,7 @@ class ContiguizeDescriptor(Descriptor):
         if name == "out":
             return Layout(self.shape, c_strides(self.shape, self.element), self.element, self._align(name))
         strides = resolved_strides(self.shape, self.x_strides, self.element)
-        return Layout(self.shape, strides, self.element, self._align(name))
+        return Layout(self.shape, strides, self.element, self._align(name), self.x_phase)
 
     def check(self) -> None:
         if self.element is ElementKind.BIN:

@@ -118,7 +118,8 @@ class WriteSliceDescriptor(Descriptor):
     def layout(self, name: str) -> Layout:
         if name == "dest":
             strides = resolved_strides(self.dest_shape, self.dest_strides, self.element)
-            return Layout(self.dest_shape, strides, self.element, self._align(name, self.displacement()))
+            align = self._align(name, self.displacement())
+            return Layout(self.dest_shape, strides, self.element, align, self._window_phase)
         if name == "source":
             strides = resolved_strides(self.extents, self.source_strides, self.element)
             return Layout(self.extents, strides, self.element, self._align(name))
@@ -129,6 +130,10 @@ class WriteSliceDescriptor(Descriptor):
         """Elements from dest's first to the window's first."""
         strides = resolved_strides(self.dest_shape, self.dest_strides, self.element)
         return sum(a * s for a, s in zip(self.starts if starts is None else starts, strides))
+
+    @property
+    def _window_phase(self) -> int:
+        return (self.offset() + self.dest_phase) % self.element.per_byte
 
     def displacement(self) -> int:
         """Bytes from dest's first element to the window's first byte."""
@@ -175,7 +180,6 @@ class WriteSliceDescriptor(Descriptor):
 
     def canonical(self) -> WriteSliceDescriptor:
         dest, source = self.layout("dest"), self.layout("source")
-        phase = (self.offset() + self.dest_phase) % self.element.per_byte
         ranges = self.ranges
         if self.dynamic_axis is None:
             ranges = tuple((0, n) for n in self.extents)
@@ -184,7 +188,7 @@ class WriteSliceDescriptor(Descriptor):
             ranges = tuple((0, b - a) if axis == k else (a, b) for axis, (a, b) in enumerate(ranges))
         return replace(
             self, ranges=ranges, dest_strides=dest.strides, source_strides=source.strides,
-            dest_align=dest.align, source_align=source.align, dest_phase=phase if self.element.packed else 0,
+            dest_align=dest.align, source_align=source.align, dest_phase=self._window_phase,
         )  # fmt: skip
 
     def at(self, given: Mapping[str, Any]) -> WriteSliceDescriptor:
@@ -237,7 +241,8 @@ class WriteSliceDescriptor(Descriptor):
         shape = self.extents
         if self.dynamic_axis is not None:  # wherever the start may be
             shape = (*shape[: self.dynamic_axis], self.dest_shape[self.dynamic_axis], *shape[self.dynamic_axis + 1 :])
-        return replace(tensor, pointer=tensor.pointer + self.displacement(), shape=shape)
+        phase = tensor.phase + self.offset() % self.element.per_byte
+        return replace(tensor, pointer=tensor.pointer + self.displacement(), shape=shape, phase=phase)
 
     def copy(self) -> CopyProblem:
         """The window as a strided copy; on the canonical descriptor."""
