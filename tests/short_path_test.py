@@ -276,6 +276,18 @@ def test_the_stream_of_a_call_is_of_the_operands_device(gpus: Gpus) -> None:
         assert gpus.events == [f"launch on 1:{gpus.streams[1]}"]
 
 
+def test_a_bound_plan_launches_on_the_operands_device(gpus: Gpus) -> None:
+    x = gpus.array(np.ones(64, F32), 1)
+    plan = bp.ContiguizePlan.select(bp.ContiguizeDescriptor.of(x), device=1)
+    bound = plan.bind(x=x, out=gpus.array(np.zeros(64, F32), 1))
+    for current in (0, 1):
+        with gpus.Device(current):
+            gpus.events.clear()
+            bound()
+            assert gpus.work == [f"copy on 1:{gpus.streams[1]}"]
+            assert gpus.current == current
+
+
 # ---- arguments in memory ---------------------------------------------------------------------------------------------
 
 
