@@ -80,7 +80,8 @@ class BoundPlan:
 
 
 def _prepared(plan: Plan[Any], given: dict[str, Any], workspace: Any) -> tuple[int, Calls, Any, dict[str, Any], Any]:
-    """The operands' device, calls that take only the stream, the result they write, and what must stay alive: operands and scratch."""
+    """The operands' device, calls that take only the stream, the result they write, and what must stay alive: operands and
+    scratch."""
     if plan.device.is_host:
         call, whole = prepare(plan, given)
         return HOST_ORDINAL, (call,), plan._result(whole), whole, None
