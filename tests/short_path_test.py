@@ -256,6 +256,41 @@ def test_a_preference_is_part_of_a_call_s_key(gpus: Gpus) -> None:
     assert len(plan_cache._calls) == 2
 
 
+@pytest.mark.parametrize("door", ["function", "plan"])
+def test_what_a_kernel_was_chosen_for_is_part_of_a_call_s_key(gpus: Gpus, door: str) -> None:
+    """Of one shape, one stride and one width: another kind, or another alignment, takes the long way."""
+    memory = gpus.memory(4096)
+    out = gpus.array(np.ones(64, F32))
+    arrays = [
+        gpus.over(memory + 1024, (64,), F32),
+        gpus.over(memory + 4, (64,), F32),
+        gpus.array(np.ones(64, np.int32)),
+    ]
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", arrays[0], out), device=0)
+    run = (lambda x: bp.neg(x, out=out)) if door == "function" else (lambda x: plan.run(x=x, out=out))
+    run(arrays[0])
+    with pytest.raises(bp.OperandTypeError):
+        run(arrays[2])
+    if door == "function":
+        run(arrays[1])
+        assert sorted(e.plan.desc.x_align for e in plan_cache._calls.values()) == [4, 16]
+    else:
+        with pytest.raises(bp.MisalignedOperandError):
+            run(arrays[1])
+
+
+@pytest.mark.parametrize("start", [(-1, 0), (3, 0), (0, 5), (0, -1), (2**63, 0), (True, 0), (1.0, 0)])
+def test_a_start_out_of_range_is_refused_on_the_short_path_too(gpus: Gpus, start: Any) -> None:
+    dest, source = gpus.array(np.zeros((4, 8), F32)), gpus.array(np.ones((2, 4), F32))
+    plan = bp.WriteSlicePlan.select(bp.WriteSliceDescriptor((4, 8), ((0, 2), (0, 4)), "f32"), device=0)
+    for good in ((0, 0), (2, 4)):
+        plan.run(dest=dest, source=source, start=good)
+    done = len(gpus.work)
+    with pytest.raises(bp.InvalidProblemError):
+        plan.run(dest=dest, source=source, start=start)
+    assert len(gpus.work) == done
+
+
 # ---- streams ---------------------------------------------------------------------------------------------------------
 
 

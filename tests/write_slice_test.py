@@ -424,3 +424,12 @@ def test_extents_beyond_32_bits_select_64_bit_indices() -> None:
     plan = bp.WriteSlicePlan.select(plan.desc, pref, device="sm_90a").compile()
     assert all("u64" in kernel.name for kernel in plan.kernels)
     assert plan.launch_config[0].grid[0] < 2**31
+
+
+@pytest.mark.parametrize("row", range(7))
+def test_a_moving_window_may_meet_its_source_wherever_it_starts(row: int) -> None:
+    """The host does not know the start, so every row that it may be counts as written."""
+    dest = np.zeros((8, 4), np.float32)
+    start = np.zeros((), np.int64)
+    with pytest.raises(bp.OverlapError):
+        bp.write_slice(dest, dest[row : row + 2], [(0, 2), (0, 4)], dynamic_axis=0, start=start, device="cpu")
