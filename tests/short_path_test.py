@@ -323,6 +323,30 @@ def test_a_bound_plan_launches_on_the_operands_device(gpus: Gpus) -> None:
             assert gpus.current == current
 
 
+# ---- scratch ---------------------------------------------------------------------------------------------------------
+
+WORKSPACES = [
+    (lambda _gpus, _a: 5, "CuPy array, got int"),
+    (lambda _gpus, _a: np.zeros(1 << 20, np.uint8), "CuPy array, got ndarray"),
+    (lambda gpus, _a: gpus.array(np.zeros(1 << 20, np.uint8))[::-1], "C-contiguous"),
+    (lambda gpus, _a: gpus.over(gpus.memory(1), (1 << 20,), np.uint8, (0,)), "C-contiguous"),
+    (lambda gpus, _a: gpus.array(np.zeros(1 << 20, np.uint8), 1), "on CUDA device 1"),
+    (lambda _gpus, a: a, "shares memory with a"),
+]
+
+
+@pytest.mark.parametrize(("make", "says"), WORKSPACES, ids=[says for _, says in WORKSPACES])
+def test_a_workspace_is_memory_of_its_own_on_the_device(gpus: Gpus, make: Any, says: str) -> None:
+    a, b = gpus.array(np.zeros((16, 1 << 16), F32)), gpus.array(np.zeros((1 << 16, 16), F32))
+    out = gpus.array(np.zeros((16, 16), F32))
+    plan = bp.MatmulPlan.select(bp.MatmulDescriptor.of(a, b, out=out), device=0)
+    assert plan.workspace_size
+    with pytest.raises(bp.BaracudaError, match=says):
+        plan.run(a=a, b=b, out=out, workspace=make(gpus, a))
+    assert not gpus.work
+    plan.run(a=a, b=b, out=out, workspace=gpus.array(np.zeros(plan.workspace_size, np.uint8)))
+
+
 # ---- arguments in memory ---------------------------------------------------------------------------------------------
 
 
