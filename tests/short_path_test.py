@@ -256,6 +256,41 @@ def test_a_preference_is_part_of_a_call_s_key(gpus: Gpus) -> None:
     assert len(plan_cache._calls) == 2
 
 
+@pytest.mark.parametrize("door", ["function", "plan"])
+def test_what_a_kernel_was_chosen_for_is_part_of_a_call_s_key(gpus: Gpus, door: str) -> None:
+    """Of one shape, one stride and one width: another kind, or another alignment, takes the long way."""
+    memory = gpus.memory(4096)
+    out = gpus.array(np.ones(64, F32))
+    arrays = [
+        gpus.over(memory + 1024, (64,), F32),
+        gpus.over(memory + 4, (64,), F32),
+        gpus.array(np.ones(64, np.int32)),
+    ]
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", arrays[0], out), device=0)
+    run = (lambda x: bp.neg(x, out=out)) if door == "function" else (lambda x: plan.run(x=x, out=out))
+    run(arrays[0])
+    with pytest.raises(bp.OperandTypeError):
+        run(arrays[2])
+    if door == "function":
+        run(arrays[1])
+        assert sorted(e.plan.desc.x_align for e in plan_cache._calls.values()) == [4, 16]
+    else:
+        with pytest.raises(bp.MisalignedOperandError):
+            run(arrays[1])
+
+
+@pytest.mark.parametrize("start", [(-1, 0), (3, 0), (0, 5), (0, -1), (2**63, 0), (True, 0), (1.0, 0)])
+def test_a_start_out_of_range_is_refused_on_the_short_path_too(gpus: Gpus, start: Any) -> None:
+    dest, source = gpus.array(np.zeros((4, 8), F32)), gpus.array(np.ones((2, 4), F32))
+    plan = bp.WriteSlicePlan.select(bp.WriteSliceDescriptor((4, 8), ((0, 2), (0, 4)), "f32"), device=0)
+    for good in ((0, 0), (2, 4)):
+        plan.run(dest=dest, source=source, start=good)
+    done = len(gpus.work)
+    with pytest.raises(bp.InvalidProblemError):
+        plan.run(dest=dest, source=source, start=start)
+    assert len(gpus.work) == done
+
+
 # ---- streams ---------------------------------------------------------------------------------------------------------
 
 
@@ -274,6 +309,42 @@ def test_the_stream_of_a_call_is_of_the_operands_device(gpus: Gpus) -> None:
         gpus.events.clear()
         bp.neg(x, out=gpus.array(np.ones(64, F32), 1))
         assert gpus.events == [f"launch on 1:{gpus.streams[1]}"]
+
+
+def test_a_bound_plan_launches_on_the_operands_device(gpus: Gpus) -> None:
+    x = gpus.array(np.ones(64, F32), 1)
+    plan = bp.ContiguizePlan.select(bp.ContiguizeDescriptor.of(x), device=1)
+    bound = plan.bind(x=x, out=gpus.array(np.zeros(64, F32), 1))
+    for current in (0, 1):
+        with gpus.Device(current):
+            gpus.events.clear()
+            bound()
+            assert gpus.work == [f"copy on 1:{gpus.streams[1]}"]
+            assert gpus.current == current
+
+
+# ---- scratch ---------------------------------------------------------------------------------------------------------
+
+WORKSPACES = [
+    (lambda _gpus, _a: 5, "CuPy array, got int"),
+    (lambda _gpus, _a: np.zeros(1 << 20, np.uint8), "CuPy array, got ndarray"),
+    (lambda gpus, _a: gpus.array(np.zeros(1 << 20, np.uint8))[::-1], "C-contiguous"),
+    (lambda gpus, _a: gpus.over(gpus.memory(1), (1 << 20,), np.uint8, (0,)), "C-contiguous"),
+    (lambda gpus, _a: gpus.array(np.zeros(1 << 20, np.uint8), 1), "on CUDA device 1"),
+    (lambda _gpus, a: a, "shares memory with a"),
+]
+
+
+@pytest.mark.parametrize(("make", "says"), WORKSPACES, ids=[says for _, says in WORKSPACES])
+def test_a_workspace_is_memory_of_its_own_on_the_device(gpus: Gpus, make: Any, says: str) -> None:
+    a, b = gpus.array(np.zeros((16, 1 << 16), F32)), gpus.array(np.zeros((1 << 16, 16), F32))
+    out = gpus.array(np.zeros((16, 16), F32))
+    plan = bp.MatmulPlan.select(bp.MatmulDescriptor.of(a, b, out=out), device=0)
+    assert plan.workspace_size
+    with pytest.raises(bp.BaracudaError, match=says):
+        plan.run(a=a, b=b, out=out, workspace=make(gpus, a))
+    assert not gpus.work
+    plan.run(a=a, b=b, out=out, workspace=gpus.array(np.zeros(plan.workspace_size, np.uint8)))
 
 
 # ---- arguments in memory ---------------------------------------------------------------------------------------------

@@ -116,7 +116,7 @@ MALFORMED: list[Any] = [
     "", "{", "null", "[]", "7", '"text"', "[" * 100_000, '{"k":' * 50_000, "NaN", "1" * 5000, "\x00", {"KEY": {}}, {"KEY": []},
     {"KEY": "simt"}, {"KEY": None}, {"KEY": RECORD | {"variant": 3}}, {"KEY": RECORD | {"config": None}},
     {"KEY": {k: v for k, v in RECORD.items() if k != "provenance"}}, {"KEY": RECORD | {"sources": ["x"]}},
-    {"KEY": {"KEY": RECORD}},
+    {"KEY": {"KEY": RECORD}}, {"KEY": RECORD | {"provenance": "two\nlines"}}, {"KEY": RECORD | {"provenance": "\ud800"}},
 ]  # fmt: skip
 
 

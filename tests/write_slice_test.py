@@ -424,3 +424,25 @@ def test_extents_beyond_32_bits_select_64_bit_indices() -> None:
     plan = bp.WriteSlicePlan.select(plan.desc, pref, device="sm_90a").compile()
     assert all("u64" in kernel.name for kernel in plan.kernels)
     assert plan.launch_config[0].grid[0] < 2**31
+
+
+@pytest.mark.parametrize("row", range(7))
+def test_a_moving_window_may_meet_its_source_wherever_it_starts(row: int) -> None:
+    """The host does not know the start, so every row that it may be counts as written."""
+    dest = np.zeros((8, 4), np.float32)
+    start = np.zeros((), np.int64)
+    with pytest.raises(bp.OverlapError):
+        bp.write_slice(dest, dest[row : row + 2], [(0, 2), (0, 4)], dynamic_axis=0, start=start, device="cpu")
+
+
+def test_rows_that_share_bytes_are_written_apart_on_the_host() -> None:
+    """Rows of three nibbles, end to end: a window leaves the nibbles beside it as they were, also in its own bytes."""
+    rng = np.random.default_rng(3)
+    flat = rng.integers(0, 256, 8, np.uint8)
+    before = np.stack([flat & 15, flat >> 4], 1).reshape(-1)
+    dest = bp.GpuBuffer.view(flat, "u4").strided((4, 3), (3, 1))
+    source = bp.GpuBuffer.view(rng.integers(0, 256, (2, 1), np.uint8), "u4")
+    bp.write_slice(dest, source, [(1, 3), (1, 3)], device="cpu")
+    wanted = before.copy()
+    wanted[[4, 5, 7, 8]] = np.stack([source.array & 15, source.array >> 4], -1).reshape(-1)
+    assert (np.stack([flat & 15, flat >> 4], 1).reshape(-1) == wanted).all()

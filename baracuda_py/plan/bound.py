@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..runtime.driver import require_gpu
 from ..runtime.streams import stream_pointer
+from ..tensor import HOST_ORDINAL
 from .host import prepare
 from .resolve import resolve
 
@@ -28,16 +29,24 @@ def _host_stream() -> type[_HostStream]:
     return _HostStream
 
 
+def _host_ordinal() -> int:
+    return HOST_ORDINAL
+
+
 class BoundPlan:
-    """What ``plan.bind(...)`` returns. ``bound()`` launches on CuPy's current stream, ``bound(stream)`` on another.
+    """What ``plan.bind(...)`` returns. ``bound()`` launches on CuPy's current stream, ``bound(stream)`` on another, both of the
+    operands' device, which need not be the current one.
 
     Operands and scratch are kept alive. `update` validates and packs others (or other run-time values).
     """
 
-    __slots__ = ("_calls", "_given", "_only", "_scratch", "_stream_of", "plan", "result")
+    __slots__ = ("_calls", "_device", "_given", "_only", "_ordinal", "_scratch", "_stream_of", "plan", "result")
 
     def __init__(self, plan: Plan[Any], given: dict[str, Any], workspace: Any) -> None:
-        self._stream_of = _host_stream if plan.device.is_host else require_gpu("bind").cuda.get_current_stream
+        self._stream_of, self._device = _host_stream, _host_ordinal
+        if not plan.device.is_host:
+            cuda = require_gpu("bind").cuda
+            self._stream_of, self._device = cuda.get_current_stream, cuda.runtime.getDevice
         self.plan = plan
         self._given: dict[str, Any] = {"workspace": workspace}
         self._calls: Calls = ()
@@ -47,7 +56,7 @@ class BoundPlan:
         """Binds other operands or run-time values; those not named stay."""
         merged = {**self._given, **given}
         workspace = merged.pop("workspace", None)
-        self._calls, self.result, whole, self._scratch = _prepared(self.plan, merged, workspace)
+        self._ordinal, self._calls, self.result, whole, self._scratch = _prepared(self.plan, merged, workspace)
         self._only = self._calls[0] if len(self._calls) == 1 else None
         # An output that was allocated is bound from now on, so that a graph keeps writing to the same place.
         self._given = {**whole, "workspace": workspace}
@@ -55,6 +64,9 @@ class BoundPlan:
 
     def __call__(self, stream: Any = None) -> Any:
         """Launches; returns the output(s). Checks nothing."""
+        if self._device() != self._ordinal:
+            with require_gpu("bind").cuda.Device(self._ordinal):
+                return self(stream)
         pointer = self._stream_of().ptr if stream is None else stream_pointer(stream)
         if self._only is not None:
             self._only(pointer)
@@ -67,11 +79,12 @@ class BoundPlan:
         return f"<bound {self.plan.sku}>"
 
 
-def _prepared(plan: Plan[Any], given: dict[str, Any], workspace: Any) -> tuple[Calls, Any, dict[str, Any], Any]:
-    """Calls that take only the stream, the result they write, and what must stay alive: operands and scratch."""
+def _prepared(plan: Plan[Any], given: dict[str, Any], workspace: Any) -> tuple[int, Calls, Any, dict[str, Any], Any]:
+    """The operands' device, calls that take only the stream, the result they write, and what must stay alive: operands and
+    scratch."""
     if plan.device.is_host:
         call, whole = prepare(plan, given)
-        return (call,), plan._result(whole), whole, None
+        return HOST_ORDINAL, (call,), plan._result(whole), whole, None
     ready = resolve(plan, given, workspace, None)
     calls = ready.recipe.executable.prepare(ready.pointers, ready.values, ready.scratch_pointer)
-    return calls, plan._result(ready.given), ready.given, (ready.scratch, ready.keep)
+    return ready.recipe.ordinal, calls, plan._result(ready.given), ready.given, (ready.scratch, ready.keep)

@@ -11,12 +11,14 @@ from ..runtime.device import default_device, spec_of
 from ..runtime.driver import device_count, require_gpu
 from ..runtime.streams import is_capturing, stream_pointer
 from ..runtime.untraced import untraced
-from ..tensor import Tensor, intake, ordinal_of
+from ..tensor import Tensor, intake, ordinal_of, overlaps
 from ..types import (
     DeviceMismatchError,
     DeviceSpec,
     InvalidProblemError,
     MisalignedOperandError,
+    OperandTypeError,
+    OverlapError,
     UnsupportedError,
     WorkspaceTooSmallError,
 )
@@ -79,8 +81,8 @@ def resolve(plan: Plan[Any], given: Mapping[str, Any], workspace: Any, stream: A
             _check_capture(plan, tensors, ordinal, workspace)
         whole = _with_outputs(plan, given, tensors, handle)
         executable = plan._executable(ordinal)
-        scratch = _scratch(plan, workspace, handle)
-    taken = {n: t for n, t in tensors.items() if t is not None}
+        taken = {n: t for n, t in tensors.items() if t is not None}
+        scratch = _scratch(plan, workspace, handle, ordinal, taken)
     feet = {n: desc.footprint(n, t) for n, t in taken.items()}
     recipe = Recipe(desc, executable, ordinal, taken, feet, plan.workspace_size)
     pointers = [feet[n].pointer if n in feet else 0 for n in plan._names]
@@ -133,12 +135,29 @@ def _with_outputs(
     return whole
 
 
-def _scratch(plan: Plan[Any], workspace: Any, stream: int) -> Any:
+def _scratch(plan: Plan[Any], workspace: Any, stream: int, ordinal: int, taken: Mapping[str, Tensor]) -> Any:
     needed = plan.workspace_size
     if not needed:
         return None
     if workspace is None:
         return take_workspace(plan.desc.op, needed, stream)
+    kind: Any = array_type()
+    if kind is None or not isinstance(workspace, kind) or not workspace.flags.c_contiguous:
+        raise OperandTypeError(
+            f"{plan.desc.op}: workspace must be a C-contiguous CuPy array, got {type(workspace).__name__}",
+            "pass cupy.empty(plan.workspace_size, 'u1')",
+        )
+    space = intake(workspace, what=f"{plan.desc.op}: workspace")
+    if space.ordinal != ordinal:
+        raise DeviceMismatchError(
+            f"{plan.desc.op}: workspace is on CUDA device {space.ordinal} and the operands are on device {ordinal}",
+            f"allocate it on device {ordinal}",
+        )
+    for name, tensor in taken.items():
+        if overlaps(space, tensor):
+            raise OverlapError(
+                f"{plan.desc.op}: workspace shares memory with {name}", "pass an array of its own as workspace"
+            )
     got = int(workspace.nbytes)
     if got < needed:
         raise WorkspaceTooSmallError(

@@ -100,7 +100,9 @@ def _read(path: Path, _stamp: tuple[int, int], *, shipped: bool) -> dict[str, Wi
 
 
 def _is_winner(record: Any) -> bool:
-    return isinstance(record, dict) and all(isinstance(record.get(field), str) for field in FIELDS)
+    """Whether each field is a line of text: a plan shows its provenance, and is restored with it."""
+    values = [record.get(field) for field in FIELDS] if isinstance(record, dict) else [None]
+    return all(isinstance(value, str) and value.isprintable() for value in values)
 
 
 def _winners(key: str, device: DeviceSpec) -> Iterator[Winner]:
