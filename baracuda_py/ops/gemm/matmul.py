@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from typing import Any, ClassVar, Self
 
 from ... import functional, samples
@@ -53,6 +54,7 @@ MATH = {
 
 
 OPTIONAL = (*ADDENDS, *SCALES)
+_F32_INFINITE = (2 - 2.0**-24) * 2.0**127  # numbers from here on are nearer to 2**128 than to the largest f32
 
 
 @dataclass(frozen=True)
@@ -344,8 +346,15 @@ class MatmulDescriptor(Descriptor):
         return self.displacements(), self.scalars(given)
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """alpha and beta of a call; InvalidProblemError for a beta with nothing to scale."""
+        """alpha and beta of a call; InvalidProblemError for a beta with nothing to scale, and where f32 has no such number."""
         scalars = {v: scalar(given.get(v, getattr(self, v)), f"{self.op}: {v}") for v in self.values}
+        if self.a_element is not ElementKind.F64:
+            for name, value in scalars.items():
+                if _F32_INFINITE <= abs(value) < inf:
+                    raise InvalidProblemError(
+                        f"{self.op}: {name}={value:g} is beyond f32, in which it is multiplied",
+                        "scale an operand instead",
+                    )
         _check_beta(self.op, scalars["beta"], self.c_shape is not None)
         return scalars
 
