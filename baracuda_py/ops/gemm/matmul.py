@@ -348,15 +348,19 @@ class MatmulDescriptor(Descriptor):
     def scalars(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """alpha and beta of a call; InvalidProblemError for a beta with nothing to scale, and where f32 has no such number."""
         scalars = {v: scalar(given.get(v, getattr(self, v)), f"{self.op}: {v}") for v in self.values}
-        if self.a_element is not ElementKind.F64:
-            for name, value in scalars.items():
-                if _F32_INFINITE <= abs(value) < inf:
-                    raise InvalidProblemError(
-                        f"{self.op}: {name}={value:g} is beyond f32, in which it is multiplied",
-                        "scale an operand instead",
-                    )
+        alpha, beta = scalars.values()
+        if not (-_F32_INFINITE < alpha < _F32_INFINITE and -_F32_INFINITE < beta < _F32_INFINITE):
+            self._check_range(scalars)
         _check_beta(self.op, scalars["beta"], self.c_shape is not None)
         return scalars
+
+    def _check_range(self, scalars: Mapping[str, float]) -> None:
+        """Raises InvalidProblemError for a finite number that is infinite as f32, where sums are f32."""
+        for name, value in scalars.items():
+            if self.a_element is not ElementKind.F64 and _F32_INFINITE <= abs(value) < inf:
+                raise InvalidProblemError(
+                    f"{self.op}: {name}={value:g} is beyond f32, in which it is multiplied", "scale an operand instead"
+                )
 
 
 def _with_axis(layout: Layout, axis: int) -> Layout:
