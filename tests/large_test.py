@@ -54,3 +54,23 @@ def test_a_transpose_beyond_32_bits() -> None:
 def test_a_stepped_view_beyond_32_bits() -> None:
     x = _pattern(2 * MORE).reshape(-1, 2)[:, 1]
     assert bool((bp.contiguize(x) == x).all())
+
+
+def test_short_rows_far_apart() -> None:
+    """Gaps of almost 2**31 bytes are 32-bit numbers, and a few of them are not."""
+    import cupy
+
+    dest, source = cupy.zeros((4, (1 << 31) - (1 << 16)), np.uint8), _pattern(4 * 37).reshape(4, 37)
+    bp.write_slice(dest, source, [(0, 4), (5, 42)], pref=bp.PlanPreference(variant="short_runs"))
+    assert bool((dest[:, 5:42] == source).all())
+    for row in range(4):
+        assert int(cupy.count_nonzero(dest[row])) == int(cupy.count_nonzero(source[row]))
+
+
+def test_more_short_rows_than_a_launch_has() -> None:
+    import cupy
+
+    dest, source = cupy.zeros((1 << 26, 64), np.uint8), _pattern((1 << 26) * 63).reshape(1 << 26, 63)
+    bp.write_slice(dest, source, [(0, 1 << 26), (1, 64)], pref=bp.PlanPreference(variant="short_runs"))
+    assert bool((dest[:, 1:] == source).all())
+    assert not bool(dest[:, 0].any())

@@ -123,6 +123,20 @@ def patterned(k: int) -> dict[str, tuple[Array, Array]]:
     }  # fmt: skip
 
 
+def test_what_only_the_probable_bound_refuses_is_told_apart() -> None:
+    """For a right result may break it, where the operands have a pattern."""
+    mode = next(mode for mode in MODES if mode.math is MathPrecision.BF16)
+    a, b = operands(mode, 24, 32, 8192)
+    desc = described(mode, 24, 32, 8192)
+    wide = bp.MatmulPlan.reference(desc, a=a, b=b)
+    (check, *_) = checks(desc, a, b, wide, guarantees(desc))
+    with pytest.raises(AssertionError, match="within the bound for any operands: work is missing, unless"):
+        check((wide - 2.0).astype(np.float32))
+    with pytest.raises(AssertionError, match="allowed") as broken:
+        check((wide + 1e6).astype(np.float32))
+    assert "within the bound" not in str(broken.value)
+
+
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize("k", [1, 8, 33, 129, 2048])
 def test_what_accumulators_do_keeps_the_probable_bound(mode: Mode, k: int) -> None:

@@ -322,6 +322,21 @@ def test_a_number_beyond_any_float(backend: str, name: str) -> None:
         bp.MatmulDescriptor.of(**given, **{name: 10**400})
 
 
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_a_number_beyond_f32(backend: str, name: str) -> None:
+    """Kernels hold it as f32, in which it would be infinite, and times a zero not a number. Of f64 it is one like any other."""
+    call = Call(backend, a=whole(4, 5), b=whole(5, 6), c=whole(4, 6))
+    for value in (1e39, -3.4028236e38):
+        call.refused(bp.InvalidProblemError, f"{name}=", "is beyond f32", "scale an operand", **{name: value})
+    given = {n: s.operand for n, s in call.slots.items()}
+    plan = bp.MatmulPlan.select(bp.MatmulDescriptor.of(**given), device=device_of(backend))
+    assert "beyond f32" in str(plan.can_implement(**given, **{name: 1e300}).error)
+    assert np.isfinite(host(call(**{name: 2.0**100}))).all()
+    assert not np.isfinite(host(call(**{name: np.inf}))).all()
+    wide = Call(backend, a=whole(4, 5).astype(float), b=whole(5, 6).astype(float), c=whole(4, 6).astype(float))
+    assert np.isfinite(host(wide(**{name: 1e39}))).all()
+
+
 def test_an_output_that_is_broadcast(backend: str) -> None:
     call = Call(backend, a=whole(4, 5), b=whole(5, 6), out=np.broadcast_to(np.ones(6, np.float32), (4, 6)))
     call.refused(bp.OverlapError, "out", "not broadcast")

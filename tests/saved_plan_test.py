@@ -293,7 +293,7 @@ def test_every_number_comes_back(alpha: float) -> None:
     def refuse(token: str) -> None:
         raise AssertionError(f"{token} is not JSON")
 
-    plan = bp.MatmulPlan.select(bp.MatmulDescriptor((8, 8), (8, 8), "f32", "f32", alpha=alpha), device="h200")  # type: ignore[arg-type]
+    plan = bp.MatmulPlan.select(bp.MatmulDescriptor((8, 8), (8, 8), "f64", "f64", alpha=alpha), device="h200")  # type: ignore[arg-type]
     json.loads(plan.to_json(), parse_constant=refuse)
     again = Plan.from_json(plan.to_json())
     assert again == plan and hash(again) == hash(plan)

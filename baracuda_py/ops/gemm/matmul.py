@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from typing import Any, ClassVar, Self
 
 from ... import functional, samples
@@ -53,6 +54,7 @@ MATH = {
 
 
 OPTIONAL = (*ADDENDS, *SCALES)
+_F32_INFINITE = (2 - 2.0**-24) * 2.0**127  # numbers from here on are nearer to 2**128 than to the largest f32
 
 
 @dataclass(frozen=True)
@@ -344,10 +346,21 @@ class MatmulDescriptor(Descriptor):
         return self.displacements(), self.scalars(given)
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """alpha and beta of a call; InvalidProblemError for a beta with nothing to scale."""
+        """alpha and beta of a call; InvalidProblemError for a beta with nothing to scale, and where f32 has no such number."""
         scalars = {v: scalar(given.get(v, getattr(self, v)), f"{self.op}: {v}") for v in self.values}
+        alpha, beta = scalars.values()
+        if not (-_F32_INFINITE < alpha < _F32_INFINITE and -_F32_INFINITE < beta < _F32_INFINITE):
+            self._check_range(scalars)
         _check_beta(self.op, scalars["beta"], self.c_shape is not None)
         return scalars
+
+    def _check_range(self, scalars: Mapping[str, float]) -> None:
+        """Raises InvalidProblemError for a finite number that is infinite as f32, where sums are f32."""
+        for name, value in scalars.items():
+            if self.a_element is not ElementKind.F64 and _F32_INFINITE <= abs(value) < inf:
+                raise InvalidProblemError(
+                    f"{self.op}: {name}={value:g} is beyond f32, in which it is multiplied", "scale an operand instead"
+                )
 
 
 def _with_axis(layout: Layout, axis: int) -> Layout:
