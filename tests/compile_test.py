@@ -6,22 +6,17 @@ taken from there only where NVRTC is the one it was written with, so that every 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 
 import pytest
 
-import baracuda_py as bp
 from baracuda_py.plan import all_ops, get_op
-from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.compiler import compile_kernels
-from baracuda_py.runtime.steps import Kernel, Launch
+from baracuda_py.runtime.steps import Kernel
 from baracuda_py.runtime.toolchain import nvrtc_version
-from baracuda_py.types import DeviceSpec, PlanPreference
 
 from . import resources
 from .resources import ARCHES, SPILLS
-from .wgmma_test import in_blocks
 
 OPS = list(all_ops())
 
@@ -37,60 +32,42 @@ def check(op: str, label: str, arch: str, spill: int, stack: int) -> None:
         resources.spilled(f"{op}: {label} on {arch} has a stack frame of {stack} bytes, {most} are declared")
 
 
-def check_none(kernels: Iterable[Kernel], arch: str) -> None:
-    """Compiles kernels, of which none may spill."""
-    for kernel, built in compile_kernels(kernels, arch).items():
-        check("matmul", str(kernel), arch, built.resources.spill_bytes, built.resources.stack_bytes)
+def check_all(op: str, kernels: Iterable[Kernel], arch: str, *, everything: bool) -> None:
+    """Compiles what the file does not know, and checks it all."""
+    other = resources.in_ci() and resources.written_with() != ".".join(map(str, nvrtc_version()))
+    known = {} if everything or other else resources.listed().get(arch, {})
+    fresh: list[Kernel] = []
+    for kernel in kernels:
+        entry = known.get(resources.label(kernel))
+        if entry is not None and entry[0] == resources.digest(kernel):
+            check(op, resources.label(kernel), arch, entry[2], entry[3])
+        else:
+            fresh.append(kernel)
+    for kernel, built in resources.compiled(fresh, arch).items():
+        assert len(built.cubin) > 500
+        assert built.resources.registers > 0, f"the compile log says nothing of {kernel}"
+        check(op, resources.label(kernel), arch, built.resources.spill_bytes, built.resources.stack_bytes)
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("op", OPS)
 def test_every_kernel_compiles_for_every_arch_without_a_spill(op: str, everything: bool) -> None:
-    other = resources.in_ci() and resources.written_with() != ".".join(map(str, nvrtc_version()))
-    known = {} if everything or other else resources.listed()
     for arch in ARCHES:
-        kernels = resources.kernels_of(get_op(op), arch, everything=everything)
-        fresh: list[Kernel] = []
-        for kernel in kernels:
-            entry = known.get(arch, {}).get(resources.label(kernel))
-            if entry is not None and entry[0] == resources.digest(kernel):
-                check(op, resources.label(kernel), arch, entry[2], entry[3])
-            else:
-                fresh.append(kernel)
-        for kernel, built in resources.compiled(fresh, arch).items():
-            assert len(built.cubin) > 500
-            assert built.resources.registers > 0, f"the compile log says nothing of {kernel}"
-            check(op, resources.label(kernel), arch, built.resources.spill_bytes, built.resources.stack_bytes)
+        check_all(op, resources.kernels_of(get_op(op), arch, everything=everything), arch, everything=everything)
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("batch", [(), (3,)], ids=["single", "batch"])
-@pytest.mark.parametrize("kind", ["bf16", "fp8_e4m3", "fp8_e4m3 in blocks"])
-def test_wgmma_s_kernels_do_not_spill_in_a_batch_nor_for_a_split_last_wave(kind: str, batch: tuple[int, ...]) -> None:
-    """No sample has so many tiles. A batch takes registers of its own, and so do block scales."""
-    m, n, k = (700, 3000, 4096) if batch else (8192, 8192, 8192)
-    element, _, blocks = kind.partition(" in ")
-    strides = (*(k * n for _ in batch), 1, k)
-    plain = bp.MatmulDescriptor((*batch, m, k), (*batch, k, n), element, element, b_strides=strides, out_element="bf16")
-    desc = in_blocks(m, n, k, batch) if blocks else plain
-    plans = admissible(bp.MatmulPlan, desc, PlanPreference(variant="wgmma"), DeviceSpec.named("h200"))
-    steps = {plan.sku.config: plan._steps for plan in plans if batch or "+k" in plan.sku.config}
-    assert sum("+k" in config for config in steps) > 4
-    kernels = {step.kernel for each in steps.values() for step in each if isinstance(step, Launch)}
-    check_none(kernels, "sm_90a")
+@pytest.mark.parametrize(("kind", "batch"), resources.WGMMA)
+def test_wgmma_s_kernels_do_not_spill_in_a_batch_nor_for_a_split_last_wave(
+    kind: str, batch: tuple[int, ...], everything: bool
+) -> None:
+    check_all("matmul", resources.wgmma_s(kind, batch), "sm_90a", everything=everything)
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("arch", ARCHES)
-def test_gemv_s_kernels_do_not_spill_whatever_the_pitch(arch: str) -> None:
-    """No sample has every number of tokens in every vector's width. Tokens that lie across are read element by element."""
-    kernels: dict[Kernel, None] = {}
-    for kind, tokens, n in itertools.product(("bf16", "f32", "f64"), (2, 4, 8), (4096, 4098, 4095)):
-        desc = bp.MatmulDescriptor((tokens, 4096), (4096, n), kind, kind, a_strides=(1, tokens))
-        for plan in admissible(bp.MatmulPlan, desc, PlanPreference(variant="gemv"), DeviceSpec.named(arch)):
-            kernels |= {s.kernel: None for s in plan._steps if isinstance(s, Launch)}
-    assert len(kernels) > 50
-    check_none(kernels, arch)
+def test_gemv_s_kernels_do_not_spill_whatever_the_pitch(arch: str, everything: bool) -> None:
+    check_all("matmul", resources.gemv_s(arch), arch, everything=everything)
 
 
 def test_resources_are_not_stale() -> None:
@@ -98,9 +75,7 @@ def test_resources_are_not_stale() -> None:
     known = resources.listed()
     assert set(known) == set(ARCHES), "kernels/resources.json is missing an arch"
     for arch in ARCHES:
-        present = {
-            resources.label(k): resources.digest(k) for op in OPS for k in resources.kernels_of(get_op(op), arch)
-        }
+        present = {resources.label(k): resources.digest(k) for _, each in resources.listable(arch) for k in each}
         stale = [label for label, entry in known[arch].items() if present.get(label) != entry[0]]
         assert not stale, f"{len(stale)} kernels changed since kernels/resources.json was written: {stale[:3]}"
         missing = sorted(present.keys() - known[arch].keys())

@@ -375,6 +375,9 @@ def test_slots_beyond_a_launch_are_parted(monkeypatch: pytest.MonkeyPatch) -> No
     plan = bp.WriteSlicePlan.select(huge, bp.PlanPreference(variant="short_runs"), device="h200")
     assert len(plan._steps) == 4
     assert all("copy_slots<u32" in step.kernel.entry for step in plan._steps)
+    beyond = bp.WriteSliceDescriptor((2**44, 8), ((0, 2**44), (0, 5)), "u8")  # steps by the ten thousand, for no memory
+    with pytest.raises(bp.UnsupportedError, match=r"short_runs: it takes \d{5} launches, and it makes 1024 at most"):
+        bp.WriteSlicePlan.select(beyond, bp.PlanPreference(variant="short_runs"), device="h200")
 
 
 @pytest.mark.parametrize("variant", [c.variant for c in COPY_CANDIDATES])

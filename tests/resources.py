@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import itertools
 import json
 import os
 import warnings
@@ -14,8 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import baracuda_py as bp
 from baracuda_py.plan import Op, all_ops
 from baracuda_py.plan.select import assess
+from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.compiler import Compiled, compile_kernels
 from baracuda_py.runtime.sources import kernels_dir, source_of
 from baracuda_py.runtime.steps import Kernel, Launch
@@ -23,17 +26,22 @@ from baracuda_py.runtime.toolchain import nvrtc_version
 from baracuda_py.types import BaracudaError, DeviceSpec, PlanPreference
 
 from .gauntlet import samples_of
+from .wgmma_test import in_blocks
 
 __all__ = [
     "ARCHES",
     "SPILLS",
+    "WGMMA",
     "UntestedCompiler",
     "compiled",
     "digest",
+    "gemv_s",
     "kernels_of",
     "label",
+    "listable",
     "listed",
     "spilled",
+    "wgmma_s",
     "written_with",
 ]
 
@@ -114,6 +122,44 @@ def _desc(op: Op, sample: Any, known: Iterable[str]) -> Any:
     return None if all(0 in desc.layout(name).shape for name in written) else desc
 
 
+WGMMA = tuple(itertools.product(("bf16", "fp8_e4m3", "fp8_e4m3 in blocks"), ((), (3,))))
+
+
+def wgmma_s(kind: str, batch: tuple[int, ...]) -> list[Kernel]:
+    """wgmma's kernels for a batch, and for a last wave that is split; in sm_90a. No sample has so many tiles. A batch takes
+    registers of its own, and so do block scales."""
+    m, n, k = (700, 3000, 4096) if batch else (8192, 8192, 8192)
+    element, _, blocks = kind.partition(" in ")
+    strides = (*(k * n for _ in batch), 1, k)
+    plain = bp.MatmulDescriptor((*batch, m, k), (*batch, k, n), element, element, b_strides=strides, out_element="bf16")
+    desc = in_blocks(m, n, k, batch) if blocks else plain
+    plans = admissible(bp.MatmulPlan, desc, PlanPreference(variant="wgmma"), DeviceSpec.named("h200"))
+    steps = {plan.sku.config: plan._steps for plan in plans if batch or "+k" in plan.sku.config}
+    assert sum("+k" in config for config in steps) > 4
+    return list(dict.fromkeys(step.kernel for each in steps.values() for step in each if isinstance(step, Launch)))
+
+
+def gemv_s(arch: str) -> list[Kernel]:
+    """gemv's kernels for every pitch. No sample has every number of tokens in every vector's width. Tokens that lie across are
+    read element by element."""
+    found: dict[Kernel, None] = {}
+    for kind, tokens, n in itertools.product(("bf16", "f32", "f64"), (2, 4, 8), (4096, 4098, 4095)):
+        desc = bp.MatmulDescriptor((tokens, 4096), (4096, n), kind, kind, a_strides=(1, tokens))
+        for plan in admissible(bp.MatmulPlan, desc, PlanPreference(variant="gemv"), DeviceSpec.named(arch)):
+            found |= {s.kernel: None for s in plan._steps if isinstance(s, Launch)}
+    assert len(found) > 50
+    return list(found)
+
+
+def listable(arch: str) -> Iterator[tuple[str, list[Kernel]]]:
+    """What the file lists of an arch: ops, and kernels of theirs."""
+    for op in all_ops().values():
+        yield op.name, kernels_of(op, arch)
+    yield "matmul", gemv_s(arch)
+    if arch == "sm_90a":
+        yield from (("matmul", wgmma_s(kind, batch)) for kind, batch in WGMMA)
+
+
 def compiled(kernels: Iterable[Kernel], arch: str) -> dict[Kernel, Compiled]:
     return compile_kernels(kernels, arch)
 
@@ -135,24 +181,23 @@ def _file() -> dict[str, Any]:
         return {}
 
 
-def _entries(ops: Mapping[str, Op]) -> Iterator[tuple[str, str, dict[str, list[Any]]]]:
+def _entries() -> Iterator[tuple[str, str, dict[str, list[Any]]]]:
     for arch in ARCHES:
-        for op in ops.values():
+        for name, kernels in listable(arch):
             entries = {}
-            for kernel, built in compiled(kernels_of(op, arch), arch).items():
+            for kernel, built in compiled(kernels, arch).items():
                 r = built.resources
                 entries[label(kernel)] = [digest(kernel), r.registers, r.spill_bytes, r.stack_bytes, r.shared_bytes]
-            yield arch, op.name, entries
+            yield arch, name, entries
 
 
 def main() -> int:
     from rich.progress import Progress
 
-    ops = all_ops()
     kernels: dict[str, dict[str, list[Any]]] = {arch: {} for arch in ARCHES}
     with Progress() as bar:
-        task = bar.add_task("compiling", total=len(ARCHES) * len(ops))
-        for arch, name, entries in _entries(ops):
+        task = bar.add_task("compiling", total=len(ARCHES) * (len(all_ops()) + 1) + len(WGMMA))
+        for arch, name, entries in _entries():
             kernels[arch] |= entries
             bar.update(task, advance=1, description=f"{arch} {name}")
     lines = [

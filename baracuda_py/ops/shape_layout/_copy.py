@@ -28,6 +28,9 @@ SHORT_RUN = 2048  # bytes
 LONGEST_SLOTTED = 1 << 16  # bytes of a run whose slots a 32-bit number counts
 BEHIND = 1.03  # predicted time of a configuration that was measured to be slower
 MOST_INDICES = 1 << 30  # slots of a launch, where rows can be parted so: 64-bit divisions would cost more than the copy
+MOST_PARTS = (
+    1024  # launches of a copy: what takes more is beyond any memory, and its steps would take minutes to write down
+)
 
 # What costs are made of, counted in the kernels: instructions of a chunk of copy_runs; of a slot of copy_slots, more for each
 # axis but one, and more where slots are by sectors.
@@ -394,6 +397,8 @@ class ShortRuns(_CopyCandidate):
             return no(f"runs are {copy.run} bytes, all of them whole aligned chunks")
         if not copy.run and copy.grain >= min(copy.width, CHUNK):
             return no(f"contiguous runs are only {copy.width} bytes", *_in_order(copy))
+        if copy.nbytes and copy.outer[0] and (parts := len(_parts(copy, _slots_of(copy)))) > MOST_PARTS:
+            return no(f"it takes {parts} launches, and it makes {MOST_PARTS} at most")
         return OK
 
     def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[SlotConfig]:
@@ -413,15 +418,22 @@ class ShortRuns(_CopyCandidate):
         per_run = _slots_per_run(copy, config)
         if not extents:
             return (_slots_launch(copy, config, per_run, (), ((), ()), (0, 0)),)
-        part = max(1, MOST_INDICES // (math.prod(extents[1:]) * per_run))
+        parts = _parts(copy, config)
         gaps = tuple(_gaps(extents, strides, per_run * config.width) for strides in (dest, source))
         return tuple(
             _slots_launch(
-                copy, config, per_run, (min(part, extents[0] - first), *extents[1:]), gaps,
+                copy, config, per_run, (min(parts.step, extents[0] - first), *extents[1:]), gaps,
                 (first * dest[0], first * source[0]),
             )
-            for first in range(0, extents[0], part)
+            for first in parts
         )  # fmt: skip
+
+
+def _parts(copy: CopyProblem, config: SlotConfig) -> range:
+    """Where each launch begins on the outermost axis."""
+    extents, _, _ = copy.outer
+    inner = math.prod(extents[1:]) * _slots_per_run(copy, config)
+    return range(0, extents[0], max(1, MOST_INDICES // inner))
 
 
 def _slots_cost(copy: CopyProblem, device: DeviceSpec) -> Cost:
