@@ -142,6 +142,17 @@ def test_the_short_path_asks_for_the_room(gpus: Gpus, how: str, door: str) -> No
     assert len(gpus.work) == 1
 
 
+def test_the_room_ends_with_the_allocation_wherever_the_array_begins(gpus: Gpus) -> None:
+    big, out = gpus.array(np.ones(1024, F32)), gpus.array(np.ones(1024, F32))
+    bp.neg(big, out=out)
+    late = gpus.over(gpus.memory(4096) + 16, (1024,), F32)
+    with pytest.raises(bp.BufferTooSmallError):
+        bp.neg(late, out=out)
+    with pytest.raises(bp.BufferTooSmallError):
+        bp.neg(big, out=late)
+    assert len(gpus.work) == 1
+
+
 def test_the_room_before_the_pointer_counts_as_well(gpus: Gpus) -> None:
     """A reversed array reaches down from its first element."""
     memory = gpus.memory(64)
