@@ -71,3 +71,30 @@ def test_a_window_that_begins_inside_a_byte_overlaps_its_last_byte(gpus: Gpus) -
     with pytest.raises(bp.OverlapError):
         bp.write_slice(dest, dest.strided((2,), (1,), 2), [(1, 3)])
     bp.write_slice(dest, dest.strided((2,), (1,), 4), [(1, 3)])
+
+
+@pytest.mark.parametrize(
+    ("columns", "step", "window", "apart"),
+    [
+        (3, 2, (1, 3), False),  # end to end from the middle of a byte: a row's last nibble and the next one's first share one
+        (3, 2, (0, 2), True),
+        (3, 2, (1, 2), True),
+        (5, 4, (1, 5), False),
+        (5, 4, (1, 4), True),
+        (3, 4, (1, 3), True),  # as packed arrays lie
+        (4, 4, (0, 4), True),
+        (4, 4, (1, 4), True),
+    ],
+)
+def test_rows_of_a_window_share_no_byte(
+    gpus: Gpus, columns: int, step: int, window: tuple[int, int], apart: bool
+) -> None:
+    dest = nibbles(gpus, 40, 0).strided((8, columns), (step, 1))
+    width = window[1] - window[0]
+    source = nibbles(gpus, 40, 0).strided((8, width), (4, 1))
+    if apart:
+        bp.write_slice(dest, source, [(0, 8), window])
+    else:
+        with pytest.raises(bp.OverlapError, match="dest is written, and .* interleave"):
+            bp.write_slice(dest, source, [(0, 8), window])
+    assert len(gpus.work) == apart

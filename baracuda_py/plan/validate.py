@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..runtime.device import check_arch
 from ..tensor import HOST_ORDINAL, NO_MEMORY, Tensor, overlaps, same_view
-from ..tensor.axes import self_overlapping, span
+from ..tensor.axes import rows_meet, self_overlapping, span
 from ..types import (
     BufferTooSmallError,
     DeviceMismatchError,
@@ -143,15 +143,22 @@ def _described(desc: Descriptor, field: str) -> str:
     return f", or select with {type(desc).__name__}.of(...) on these arrays" if hasattr(desc, field) else ""
 
 
+def _interleaved(written: Tensor) -> bool:
+    """Whether a view may be written in one place by two of a kernel's threads, which share bytes of packed rows as well."""
+    shape, strides, element = written.shape, written.strides, written.element
+    shared = element.packed and not written.on_host and rows_meet(shape, strides, element, written.phase)
+    return shared or self_overlapping(shape, strides)
+
+
 def _check_overlap(desc: Descriptor, feet: Mapping[str, Tensor]) -> None:
     for operand in desc.operands:
         if not operand.written or operand.name not in feet:
             continue
         written = feet[operand.name]
-        if self_overlapping(written.shape, written.strides):
+        if _interleaved(written):
             raise OverlapError(
-                f"{desc.op}: {operand.name} is written, and its strides {written.strides} interleave, or reach one element by "
-                "several indices",
+                f"{desc.op}: {operand.name} is written, and its strides {written.strides} interleave, share bytes, or reach one "
+                "element by several indices",
                 "pass an array that is not broadcast and whose rows do not interleave",
             )
         for other, foot in feet.items():

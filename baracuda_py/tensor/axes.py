@@ -19,6 +19,7 @@ __all__ = [
     "collapse",
     "index_of",
     "merge_axes",
+    "rows_meet",
     "self_overlapping",
     "span",
 ]
@@ -86,6 +87,18 @@ def self_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
             return 0 not in shape
         reach += stride * (extent - 1)
     return False
+
+
+def rows_meet(shape: Sequence[int], strides: Sequence[int], element: ElementKind, phase: int = 0) -> bool:
+    """Whether two rows of a packed view may touch one byte, a row being what lies along the last axis and beginning at
+    element `phase` of a byte. False is certain."""
+    if not shape or 0 in shape:
+        return False
+    per = element.per_byte
+    outer = [(n, s) for n, s in zip(shape[:-1], strides) if n > 1]
+    width = (phase + abs(strides[-1]) * (shape[-1] - 1)) // per + 1
+    uneven = any(s % per for _, s in outer)
+    return uneven or self_overlapping([width, *(n for n, _ in outer)], [1, *(s // per for _, s in outer)])
 
 
 def alignment_of(address: int) -> int:
