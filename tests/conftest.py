@@ -36,11 +36,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason=f"{reason}: runs with a GPU only"))
     if not config.getoption("--all"):
-        recorder = config.pluginmanager.get_plugin("device-ledger")
         for item in items:
             if item.get_closest_marker("heavy"):
                 item.add_marker(pytest.mark.skip(reason="heavy: runs with --all only"))
-                recorder.skipped.update(_covers(item) if item.get_closest_marker("gpu") else ())
+                if item.get_closest_marker("gpu"):
+                    item.user_properties += [("left out", name) for name in _covers(item)]
 
 
 @pytest.fixture
@@ -94,6 +94,8 @@ class _Recorder:
         self.worker = hasattr(config, "workerinput")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "setup" and report.skipped:
+            self.skipped.update(str(value) for key, value in report.user_properties if key == "left out")
         names = [str(value) for key, value in report.user_properties if key == "covers"]
         for name in names:
             if report.failed:
