@@ -76,7 +76,12 @@ def test_a_window_that_begins_inside_a_byte_overlaps_its_last_byte(gpus: Gpus) -
 @pytest.mark.parametrize(
     ("columns", "step", "window", "apart"),
     [
-        (3, 2, (1, 3), False),  # end to end from the middle of a byte: a row's last nibble and the next one's first share one
+        (
+            3,
+            2,
+            (1, 3),
+            False,
+        ),  # end to end from the middle of a byte: a row's last nibble and the next one's first share one
         (3, 2, (0, 2), True),
         (3, 2, (1, 2), True),
         (5, 4, (1, 5), False),
@@ -95,6 +100,6 @@ def test_rows_of_a_window_share_no_byte(
     if apart:
         bp.write_slice(dest, source, [(0, 8), window])
     else:
-        with pytest.raises(bp.OverlapError, match="dest is written, and .* interleave"):
+        with pytest.raises(bp.OverlapError, match=r"dest is written, and .* interleave"):
             bp.write_slice(dest, source, [(0, 8), window])
     assert len(gpus.work) == apart

@@ -334,6 +334,30 @@ def test_a_bound_plan_launches_on_the_operands_device(gpus: Gpus) -> None:
             assert gpus.current == current
 
 
+def test_a_graph_is_captured_and_replayed_on_the_operands_device(gpus: Gpus) -> None:
+    here, there = (bound_copy(gpus, ordinal) for ordinal in (1, 2))
+    graph = bp.Graph(there, there)
+    assert gpus.work == ["copy on 2:250"] * 2
+    gpus.events.clear()
+    graph.launch()
+    assert gpus.events == [f"graph on 2:{gpus.streams[2]}"]
+    assert gpus.current == 0
+    with pytest.raises(bp.DeviceMismatchError, match="on CUDA device 1 and the graph on device 2"):
+        bp.Graph(there, here)
+    elsewhere = {name: gpus.array(np.ones(64, F32), 1) for name in ("x", "out")}
+    gpus.events.clear()
+    with pytest.raises(bp.DeviceMismatchError, match="on CUDA device 1 and the graph on device 2"):
+        graph.update(there, **elsewhere)
+    there()
+    assert gpus.work == [f"copy on 2:{gpus.streams[2]}"], "it is still bound to what the graph holds"
+
+
+def bound_copy(gpus: Gpus, ordinal: int) -> Any:
+    x = gpus.array(np.ones(64, F32), ordinal)
+    plan = bp.ContiguizePlan.select(bp.ContiguizeDescriptor.of(x), device=ordinal)
+    return plan.bind(x=x, out=gpus.array(np.zeros(64, F32), ordinal))
+
+
 # ---- scratch ---------------------------------------------------------------------------------------------------------
 
 WORKSPACES = [
