@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -332,6 +333,23 @@ def test_a_bound_plan_launches_on_the_operands_device(gpus: Gpus) -> None:
             bound()
             assert gpus.work == [f"copy on 1:{gpus.streams[1]}"]
             assert gpus.current == current
+
+
+@pytest.mark.parametrize("door", ["function", "run", "bound"])
+@pytest.mark.parametrize("bad", [-1, 2**63, 2**70, True, SimpleNamespace(ptr=-1), SimpleNamespace(ptr=True)])
+def test_what_is_no_handle_is_no_stream(gpus: Gpus, door: str, bad: Any) -> None:
+    x, out = gpus.array(np.ones(64, F32)), gpus.array(np.zeros(64, F32))
+    plan = bp.ContiguizePlan.select(bp.ContiguizeDescriptor.of(x), device=0)
+    calls = {
+        "function": lambda stream: bp.contiguize(x, out=out, stream=stream),
+        "run": lambda stream: plan.run(x=x, out=out, stream=stream),
+        "bound": plan.bind(x=x, out=out),
+    }
+    for _ in range(2):  # the second time on the short path
+        calls[door](2**63 - 1)
+        with pytest.raises(bp.OperandTypeError, match=r"stream=.* is not a stream: give an int handle"):
+            calls[door](bad)
+    assert gpus.work == [f"copy on 0:{2**63 - 1}"] * 2
 
 
 def test_a_graph_is_captured_and_replayed_on_the_operands_device(gpus: Gpus) -> None:
