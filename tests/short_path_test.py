@@ -13,6 +13,7 @@ import pytest
 import baracuda_py as bp
 from baracuda_py import functional
 from baracuda_py.functional import plan_cache
+from baracuda_py.plan.registry import get_op
 from baracuda_py.runtime.launch import _Arguments
 from baracuda_py.runtime.steps import Packed, Ptr, Struct
 from baracuda_py.tensor import dlpack, intake
@@ -350,6 +351,21 @@ def test_what_is_no_handle_is_no_stream(gpus: Gpus, door: str, bad: Any) -> None
         with pytest.raises(bp.OperandTypeError, match=r"stream=.* is not a stream: give an int handle"):
             calls[door](bad)
     assert gpus.work == [f"copy on 0:{2**63 - 1}"] * 2
+
+
+@pytest.mark.parametrize("kind", ["copy", "launch"])
+@pytest.mark.parametrize("current", [0, 1])
+def test_what_the_driver_refuses_is_a_driver_error_in_a_bound_call_too(gpus: Gpus, kind: str, current: int) -> None:
+    def refuse(*_args: Any) -> None:
+        raise gpus.CUDARuntimeError("cudaErrorInvalidResourceHandle: invalid resource handle")
+
+    x, out = gpus.array(np.ones(64, F32), 1), gpus.array(np.zeros(64, F32), 1)
+    gpus.memcpyAsync = gpus.launchKernel = refuse  # type: ignore[method-assign]
+    op = get_op("contiguize" if kind == "copy" else "neg")
+    bound = op.plan.select(op.of(x=x, out=out), device=1).bind(x=x, out=out)
+    with gpus.Device(current), pytest.raises(bp.DriverError, match="invalid resource handle") as caught:
+        bound()
+    assert (caught.value.name, caught.value.code) == ("cudaErrorInvalidResourceHandle", 1)
 
 
 def test_a_graph_is_captured_and_replayed_on_the_operands_device(gpus: Gpus) -> None:
