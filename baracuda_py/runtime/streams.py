@@ -42,7 +42,7 @@ def made_current(stream: int) -> contextlib.AbstractContextManager[Any]:
 
 def stream_pointer(stream: Any) -> int:
     """The handle of an int, or of anything with ``__cuda_stream__``, ``.ptr`` (CuPy) or ``.cuda_stream`` (PyTorch)."""
-    handle = stream
+    handle: int = stream
     if type(stream) is not int:
         handle = -1
         for attribute in ("ptr", "cuda_stream"):
