@@ -44,7 +44,7 @@ def check_operands(desc: Descriptor, canonical: Descriptor, tensors: Tensors, de
     feet = {name: desc.footprint(name, tensor) for name, tensor in whole.items()}
     _check_phase(canonical, feet, whole)  # first: another place in a byte may be another byte
     _check_alignment(canonical, feet)
-    _check_overlap(desc, feet)
+    _check_overlap(desc, feet, whole if device.is_host else feet)
     return ordinal
 
 
@@ -146,12 +146,13 @@ def _interleaved(written: Tensor) -> bool:
     return shared or self_overlapping(shape, strides)
 
 
-def _check_overlap(desc: Descriptor, feet: Mapping[str, Tensor]) -> None:
+def _check_overlap(desc: Descriptor, feet: Mapping[str, Tensor], written_to: Mapping[str, Tensor]) -> None:
+    """`written_to` says what of each operand is put into memory: its footprint, or on the host all of it."""
     for operand in desc.operands:
         if not operand.written or operand.name not in feet:
             continue
         written = feet[operand.name]
-        if _interleaved(written):
+        if _interleaved(written_to[operand.name]):
             raise OverlapError(
                 f"{desc.op}: {operand.name} is written, and its strides {written.strides} interleave, share bytes, or reach one "
                 "element by several indices",
