@@ -349,6 +349,7 @@ def test_explain_without_a_gpu_names_its_device(run: Run) -> None:
         (("gelu",), "shape, element missing"),
         (("gelu", "shape=4", "elment=f32"), "there is no field 'elment'"),
         (("gelu", "shape"), "not key=value"),
+        (("gelu", "shape=4", "shape=5", "element=f32"), "shape is given twice"),
         (("gelu", "shape=4", "element=f31"), "f31"),
         (("gelu", "shape=nonsense", "element=f32"), "nonsense"),
         (("gelu", "kind=exp", "shape=4", "element=f32"), "there is no field 'kind'"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.tensor import intake
 
 from .simulated import Gpus, simulated
 
@@ -76,7 +77,12 @@ def test_a_window_that_begins_inside_a_byte_overlaps_its_last_byte(gpus: Gpus) -
 @pytest.mark.parametrize(
     ("columns", "step", "window", "apart"),
     [
-        (3, 2, (1, 3), False),  # end to end from the middle of a byte: a row's last nibble and the next one's first share one
+        (
+            3,
+            2,
+            (1, 3),
+            False,
+        ),  # end to end from the middle of a byte: a row's last nibble and the next one's first share one
         (3, 2, (0, 2), True),
         (3, 2, (1, 2), True),
         (5, 4, (1, 5), False),
@@ -95,6 +101,25 @@ def test_rows_of_a_window_share_no_byte(
     if apart:
         bp.write_slice(dest, source, [(0, 8), window])
     else:
-        with pytest.raises(bp.OverlapError, match="dest is written, and .* interleave"):
+        with pytest.raises(bp.OverlapError, match=r"dest is written, and .* interleave"):
             bp.write_slice(dest, source, [(0, 8), window])
     assert len(gpus.work) == apart
+
+
+@pytest.mark.parametrize("phase", [0, 1])
+@pytest.mark.parametrize("start", [0, 1, 2, 3])
+def test_a_window_of_a_destination_that_begins_inside_a_byte(gpus: Gpus, phase: int, start: int) -> None:
+    desc = bp.WriteSliceDescriptor((9,), ((start, start + 4),), bp.S4, dest_phase=phase)  # type: ignore[arg-type]
+    plan = bp.WriteSlicePlan.select(desc, device=0)
+    dest, source = nibbles(gpus, 9, phase), nibbles(gpus, 4, 0)
+    whole = intake(dest, what="dest")
+    first = desc.footprint("dest", whole)
+    assert (first.pointer - whole.pointer, first.phase) == divmod(phase + start, 2)
+    assert desc.displacement() == (phase + start) // 2
+    plan.run(dest=dest, source=source)
+    plan.bind(dest=dest, source=source)
+    assert len(gpus.work) == 1
+    wanted = (phase + start) % 2
+    says = f"element {wanted} of its byte, got {1 - wanted}: .* element {phase} .* dest_phase={1 - phase}"
+    with pytest.raises(bp.InvalidProblemError, match=says):
+        plan.run(dest=nibbles(gpus, 9, 1 - phase), source=source)

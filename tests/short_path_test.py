@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import baracuda_py as bp
 from baracuda_py import functional
 from baracuda_py.functional import plan_cache
+from baracuda_py.plan.registry import get_op
 from baracuda_py.runtime.launch import _Arguments
 from baracuda_py.runtime.steps import Packed, Ptr, Struct
 from baracuda_py.tensor import dlpack, intake
@@ -332,6 +334,62 @@ def test_a_bound_plan_launches_on_the_operands_device(gpus: Gpus) -> None:
             bound()
             assert gpus.work == [f"copy on 1:{gpus.streams[1]}"]
             assert gpus.current == current
+
+
+@pytest.mark.parametrize("door", ["function", "run", "bound"])
+@pytest.mark.parametrize("bad", [-1, 2**63, 2**70, True, SimpleNamespace(ptr=-1), SimpleNamespace(ptr=True)])
+def test_what_is_no_handle_is_no_stream(gpus: Gpus, door: str, bad: Any) -> None:
+    x, out = gpus.array(np.ones(64, F32)), gpus.array(np.zeros(64, F32))
+    plan = bp.ContiguizePlan.select(bp.ContiguizeDescriptor.of(x), device=0)
+    calls = {
+        "function": lambda stream: bp.contiguize(x, out=out, stream=stream),
+        "run": lambda stream: plan.run(x=x, out=out, stream=stream),
+        "bound": plan.bind(x=x, out=out),
+    }
+    for _ in range(2):  # the second time on the short path
+        calls[door](2**63 - 1)
+        with pytest.raises(bp.OperandTypeError, match=r"stream=.* is not a stream: give an int handle"):
+            calls[door](bad)
+    assert gpus.work == [f"copy on 0:{2**63 - 1}"] * 2
+
+
+@pytest.mark.parametrize("kind", ["copy", "launch"])
+@pytest.mark.parametrize("current", [0, 1])
+def test_what_the_driver_refuses_is_a_driver_error_in_a_bound_call_too(gpus: Gpus, kind: str, current: int) -> None:
+    def refuse(*_args: Any) -> None:
+        raise gpus.CUDARuntimeError("cudaErrorInvalidResourceHandle: invalid resource handle")
+
+    x, out = gpus.array(np.ones(64, F32), 1), gpus.array(np.zeros(64, F32), 1)
+    gpus.memcpyAsync = gpus.launchKernel = refuse  # type: ignore[method-assign]
+    op = get_op("contiguize" if kind == "copy" else "neg")
+    bound = op.plan.select(op.of(x=x, out=out), device=1).bind(x=x, out=out)
+    with gpus.Device(current), pytest.raises(bp.DriverError, match="invalid resource handle") as caught:
+        bound()
+    assert (caught.value.name, caught.value.code) == ("cudaErrorInvalidResourceHandle", 1)
+
+
+def test_a_graph_is_captured_and_replayed_on_the_operands_device(gpus: Gpus) -> None:
+    here, there = (bound_copy(gpus, ordinal) for ordinal in (1, 2))
+    graph = bp.Graph(there, there)
+    assert gpus.work == ["copy on 2:250"] * 2
+    gpus.events.clear()
+    graph.launch()
+    assert gpus.events == [f"graph on 2:{gpus.streams[2]}"]
+    assert gpus.current == 0
+    with pytest.raises(bp.DeviceMismatchError, match="on CUDA device 1 and the graph on device 2"):
+        bp.Graph(there, here)
+    elsewhere = {name: gpus.array(np.ones(64, F32), 1) for name in ("x", "out")}
+    gpus.events.clear()
+    with pytest.raises(bp.DeviceMismatchError, match="on CUDA device 1 and the graph on device 2"):
+        graph.update(there, **elsewhere)
+    there()
+    assert gpus.work == [f"copy on 2:{gpus.streams[2]}"], "it is still bound to what the graph holds"
+
+
+def bound_copy(gpus: Gpus, ordinal: int) -> Any:
+    x = gpus.array(np.ones(64, F32), ordinal)
+    plan = bp.ContiguizePlan.select(bp.ContiguizeDescriptor.of(x), device=ordinal)
+    return plan.bind(x=x, out=gpus.array(np.zeros(64, F32), ordinal))
 
 
 # ---- scratch ---------------------------------------------------------------------------------------------------------

@@ -16,12 +16,38 @@ import numpy as np
 import pytest
 
 from baracuda_py.functional import plan_cache
-from baracuda_py.plan import allocate, bound, recipe, resolve
+from baracuda_py.plan import allocate, bound, graph, recipe, resolve
 from baracuda_py.runtime import device, driver, launch, streams
 from baracuda_py.tensor import arrays, buffer
 from baracuda_py.types import DeviceSpec
 
 __all__ = ["Gpus", "simulated"]
+
+
+class _Stream:
+    """A stream of the device that was current when it was made; what it captures can be launched."""
+
+    gpus: Gpus
+
+    def __init__(self, non_blocking: bool = False) -> None:
+        self.ordinal = self.gpus.current
+        self.ptr = 50 + 100 * self.ordinal
+
+    @staticmethod
+    def from_external(_handle: Any) -> Any:
+        return contextlib.nullcontext()
+
+    def __enter__(self) -> None:
+        assert self.ordinal == self.gpus.current, "a stream of another device is made current"
+
+    def __exit__(self, *_error: object) -> None: ...
+
+    def begin_capture(self) -> None: ...
+
+    def end_capture(self) -> Any:
+        return SimpleNamespace(
+            launch=lambda stream: self.gpus.events.append(f"graph on {self.gpus.current}:{stream.ptr}")
+        )
 
 
 class Gpus:
@@ -44,7 +70,7 @@ class Gpus:
         self.capturing = False
         self.events: list[str] = []  # what happened, in order
         self.ndarray = self._fresh
-        self.Stream = SimpleNamespace(from_external=lambda _handle: contextlib.nullcontext())
+        self.Stream = type("Stream", (_Stream,), {"gpus": self})
 
         class Owned(cupy.cuda.UnownedMemory):  # type: ignore[misc]
             """An allocation whose size CuPy knows, since it made it."""
@@ -151,7 +177,7 @@ class Gpus:
 def simulated(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[Gpus]:
     """Devices of these names (``"h200"``, ``"sm_89"``), the first one current, for the life of a fixture."""
     gpus = Gpus([DeviceSpec.named(name) for name in names])
-    for module in (allocate, bound, buffer, device, launch, recipe, resolve, streams):
+    for module in (allocate, bound, buffer, device, graph, launch, recipe, resolve, streams):
         monkeypatch.setattr(module, "require_gpu", lambda _what: gpus)
     for module in (arrays, device, driver, resolve):
         monkeypatch.setattr(module, "device_count", lambda: len(names))

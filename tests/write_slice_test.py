@@ -446,3 +446,18 @@ def test_rows_that_share_bytes_are_written_apart_on_the_host() -> None:
     wanted = before.copy()
     wanted[[4, 5, 7, 8]] = np.stack([source.array & 15, source.array >> 4], -1).reshape(-1)
     assert (np.stack([flat & 15, flat >> 4], 1).reshape(-1) == wanted).all()
+
+
+@pytest.mark.parametrize("kind", [bp.F32, bp.U4], ids=str)
+def test_the_host_refuses_rows_that_run_into_one_another_beside_the_window(kind: ElementKind) -> None:
+    """The window itself does not: but on the host the whole destination is written, the rest of it as it was."""
+    if kind is bp.F32:
+        held = np.zeros(17, np.float32)
+        dest, source = np.lib.stride_tricks.as_strided(held, (8, 3), (8, 4)), np.ones((8, 2), np.float32)
+    else:
+        held = np.zeros(9, np.uint8)
+        dest = bp.GpuBuffer.view(held, "u4").strided((8, 3), (2, 1))
+        source = bp.GpuBuffer.view(np.full((8, 1), 0x11, np.uint8), "u4")
+    with pytest.raises(bp.OverlapError, match=r"dest is written, and .* interleave"):
+        bp.write_slice(dest, source, [(0, 8), (1, 3)], device="cpu")
+    assert not held.any()

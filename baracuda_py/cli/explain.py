@@ -87,6 +87,8 @@ def parse_fields(op: Op, given: Sequence[str]) -> dict[str, Any]:
             raise InvalidProblemError(f"{op.name}: {text!r} is not key=value", field_list(op))
         if name not in free:
             raise InvalidProblemError(f"{op.name}: there is no field {name!r}", field_list(op))
+        if name in found:
+            raise InvalidProblemError(f"{op.name}: {name} is given twice", "give it once")
         found[name] = parse_value(value)
         if isinstance(found[name], int) and "tuple[int, ...]" in str(free[name].type):
             found[name] = (found[name],)  # shape=4096 is easily said, and clear

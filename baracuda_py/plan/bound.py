@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..runtime.driver import require_gpu
+from ..runtime.driver import driver_error, require_gpu
 from ..runtime.streams import stream_pointer
 from ..tensor import HOST_ORDINAL
 from .host import prepare
@@ -40,13 +40,26 @@ class BoundPlan:
     Operands and scratch are kept alive. `update` validates and packs others (or other run-time values).
     """
 
-    __slots__ = ("_calls", "_device", "_given", "_only", "_ordinal", "_scratch", "_stream_of", "plan", "result")
+    __slots__ = (
+        "_calls",
+        "_device",
+        "_given",
+        "_only",
+        "_ordinal",
+        "_refused",
+        "_scratch",
+        "_stream_of",
+        "plan",
+        "result",
+    )
 
     def __init__(self, plan: Plan[Any], given: dict[str, Any], workspace: Any) -> None:
         self._stream_of, self._device = _host_stream, _host_ordinal
+        self._refused: tuple[type[Exception], ...] = ()
         if not plan.device.is_host:
             cuda = require_gpu("bind").cuda
             self._stream_of, self._device = cuda.get_current_stream, cuda.runtime.getDevice
+            self._refused = cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
         self.plan = plan
         self._given: dict[str, Any] = {"workspace": workspace}
         self._calls: Calls = ()
@@ -68,11 +81,14 @@ class BoundPlan:
             with require_gpu("bind").cuda.Device(self._ordinal):
                 return self(stream)
         pointer = self._stream_of().ptr if stream is None else stream_pointer(stream)
-        if self._only is not None:
-            self._only(pointer)
-            return self.result
-        for call in self._calls:
-            call(pointer)
+        try:
+            if self._only is not None:
+                self._only(pointer)
+                return self.result
+            for call in self._calls:
+                call(pointer)
+        except self._refused as error:
+            raise driver_error(error, f"{self.plan.desc.op}, bound") from None
         return self.result
 
     def __repr__(self) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.driver import bindings, require_gpu
-from ..types import DriverError, InvalidProblemError, UnsupportedError
+from ..tensor.arrays import ordinal_of
+from ..types import DeviceMismatchError, DriverError, InvalidProblemError, UnsupportedError
 from .bound import BoundPlan
 
 __all__ = ["Graph"]
 
 
 class Graph:
-    """A CUDA graph that replays bound plans in order.
+    """A CUDA graph that replays bound plans in order, all of one device, which need not be the current one.
 
     >>> graph = bp.Graph(append, project)          # doctest: +SKIP
     >>> graph.launch()                             # doctest: +SKIP
@@ -29,11 +30,22 @@ class Graph:
                 raise UnsupportedError(f"Graph: {bound.plan.sku} cannot be captured", "run it outside the graph")
         self._cupy = require_gpu("Graph")
         self.bounds = bounds
-        self._stream = self._cupy.cuda.Stream(non_blocking=True)
+        self._ordinal = bounds[0]._ordinal if bounds else int(self._cupy.cuda.runtime.getDevice())
+        with self._cupy.cuda.Device(self._ordinal):
+            self._stream = self._cupy.cuda.Stream(non_blocking=True)
         self._graph = self._capture()
 
+    def _check_device(self, ordinal: int) -> None:
+        if ordinal != self._ordinal:
+            raise DeviceMismatchError(
+                f"Graph: operands are on CUDA device {ordinal} and the graph on device {self._ordinal}",
+                "make a graph for each device",
+            )
+
     def _capture(self) -> Any:
-        with self._stream:
+        for bound in self.bounds:
+            self._check_device(bound._ordinal)
+        with self._cupy.cuda.Device(self._ordinal), self._stream:
             self._stream.begin_capture()
             try:
                 for bound in self.bounds:
@@ -43,8 +55,9 @@ class Graph:
         return captured
 
     def launch(self, stream: Any = None) -> None:
-        """Replays on `stream`, or on CuPy's current one. Asynchronous."""
-        self._graph.launch(stream if stream is not None else self._cupy.cuda.get_current_stream())
+        """Replays on `stream`, or on CuPy's current one of the graph's device. Asynchronous."""
+        with self._cupy.cuda.Device(self._ordinal):
+            self._graph.launch(stream if stream is not None else self._cupy.cuda.get_current_stream())
 
     def update(self, bound: BoundPlan, **operands: Any) -> None:
         """Binds other operands or run-time values to `bound` and puts them into the graph, without building it again.
@@ -54,6 +67,9 @@ class Graph:
         """
         if bound not in self.bounds:
             raise InvalidProblemError("Graph.update: that bound plan is not in this graph", "pass one of graph.bounds")
+        there = ordinal_of(operands.values())
+        if there is not None:
+            self._check_device(there)  # first, so that `bound` keeps what the graph holds
         driver = bindings()
         bound.update(**operands)
         fresh = self._capture()

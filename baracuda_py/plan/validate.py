@@ -40,10 +40,11 @@ def check_operands(desc: Descriptor, canonical: Descriptor, tensors: Tensors, de
                 "JAX arrays are immutable, pass a CuPy array" if tensor.framework == "jax" else "pass a writable array",
             )
     ordinal = common_device(desc, [(o.name, t) for o, t in present if t is not None], device)
-    feet = {o.name: desc.footprint(o.name, t) for o, t in present if t is not None}
+    whole = {o.name: t for o, t in present if t is not None}
+    feet = {name: desc.footprint(name, tensor) for name, tensor in whole.items()}
+    _check_phase(canonical, feet, whole)  # first: another place in a byte may be another byte
     _check_alignment(canonical, feet)
-    _check_phase(canonical, feet)
-    _check_overlap(desc, feet)
+    _check_overlap(desc, feet, whole if device.is_host else feet)
     return ordinal
 
 
@@ -120,22 +121,17 @@ def _check_alignment(desc: Descriptor, feet: Mapping[str, Tensor]) -> None:
             )
 
 
-def _check_phase(desc: Descriptor, feet: Mapping[str, Tensor]) -> None:
+def _check_phase(desc: Descriptor, feet: Mapping[str, Tensor], whole: Mapping[str, Tensor]) -> None:
     """A kernel is told at which element of a byte an operand begins when it is chosen, not when it is launched."""
     for name, foot in feet.items():
         wanted = desc.layout(name).phase
         if foot.phase != wanted and 0 not in foot.shape:
+            got, field = whole[name].phase, f"{name}_phase"
             raise InvalidProblemError(
                 f"{desc.op}: {name}'s first touched element must be element {wanted} of its byte, got {foot.phase}",
-                f"pass {name} from an element {wanted} of a byte" + _of_phase(desc, name, foot),
+                f"pass {name} from an element {(got + wanted - foot.phase) % foot.element.per_byte} of a byte"
+                + (f", or select with {field}={got}" if hasattr(desc, field) else ""),
             )
-
-
-def _of_phase(desc: Descriptor, name: str, foot: Tensor) -> str:
-    field = f"{name}_phase"
-    return (
-        f", or select with {field}={foot.phase}" if hasattr(desc, field) and foot.phase < foot.element.per_byte else ""
-    )
 
 
 def _described(desc: Descriptor, field: str) -> str:
@@ -150,12 +146,13 @@ def _interleaved(written: Tensor) -> bool:
     return shared or self_overlapping(shape, strides)
 
 
-def _check_overlap(desc: Descriptor, feet: Mapping[str, Tensor]) -> None:
+def _check_overlap(desc: Descriptor, feet: Mapping[str, Tensor], written_to: Mapping[str, Tensor]) -> None:
+    """`written_to` says what of each operand is put into memory: its footprint, or on the host all of it."""
     for operand in desc.operands:
         if not operand.written or operand.name not in feet:
             continue
         written = feet[operand.name]
-        if _interleaved(written):
+        if _interleaved(written_to[operand.name]):
             raise OverlapError(
                 f"{desc.op}: {operand.name} is written, and its strides {written.strides} interleave, share bytes, or reach one "
                 "element by several indices",

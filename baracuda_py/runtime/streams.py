@@ -14,6 +14,9 @@ from .driver import driver_error, require_gpu
 __all__ = ["current_stream", "fence", "foreign_stream", "is_capturing", "made_current", "stream_pointer"]
 
 
+_HANDLES = 1 << 63  # a handle is an address of the host, or 0, 1 or 2
+
+
 def current_stream() -> int:
     """CuPy's current stream on the current device."""
     return int(require_gpu("the current stream").cuda.get_current_stream().ptr)
@@ -39,15 +42,20 @@ def made_current(stream: int) -> contextlib.AbstractContextManager[Any]:
 
 def stream_pointer(stream: Any) -> int:
     """The handle of an int, or of anything with ``__cuda_stream__``, ``.ptr`` (CuPy) or ``.cuda_stream`` (PyTorch)."""
-    if isinstance(stream, int):
-        return stream
-    for attribute in ("ptr", "cuda_stream"):
-        value = getattr(stream, attribute, None)
-        if isinstance(value, int):
-            return value
-    protocol = getattr(stream, "__cuda_stream__", None)
-    if protocol is not None:
-        return int(protocol()[1] if callable(protocol) else protocol[1])
+    handle: int = stream
+    if type(stream) is not int:
+        handle = -1
+        for attribute in ("ptr", "cuda_stream"):
+            value = getattr(stream, attribute, None)
+            if type(value) is int:
+                handle = value
+                break
+        else:
+            protocol = getattr(stream, "__cuda_stream__", None)
+            if protocol is not None:
+                handle = int(protocol()[1] if callable(protocol) else protocol[1])
+    if 0 <= handle < _HANDLES:
+        return handle
     raise OperandTypeError(
         f"stream={shown(stream)} is not a stream: give an int handle, or an object with __cuda_stream__, .ptr or .cuda_stream"
     )

@@ -136,8 +136,8 @@ class WriteSliceDescriptor(Descriptor):
         return (self.offset() + self.dest_phase) % self.element.per_byte
 
     def displacement(self) -> int:
-        """Bytes from dest's first element to the window's first byte."""
-        return self.offset() * self.element.bits // 8
+        """Bytes from dest's first byte to the window's first byte."""
+        return (self.offset() + self.dest_phase) * self.element.bits // 8
 
     def displacements(self) -> tuple[int, ...]:
         return (self.displacement(),) + (0,) * (len(self.operands) - 1)
@@ -241,8 +241,9 @@ class WriteSliceDescriptor(Descriptor):
         shape = self.extents
         if self.dynamic_axis is not None:  # wherever the start may be
             shape = (*shape[: self.dynamic_axis], self.dest_shape[self.dynamic_axis], *shape[self.dynamic_axis + 1 :])
-        phase = tensor.phase + self.offset() % self.element.per_byte
-        return replace(tensor, pointer=tensor.pointer + self.displacement(), shape=shape, phase=phase)
+        first = tensor.phase + self.offset()
+        pointer = tensor.pointer + first * self.element.bits // 8
+        return replace(tensor, pointer=pointer, shape=shape, phase=first % self.element.per_byte)
 
     def copy(self) -> CopyProblem:
         """The window as a strided copy; on the canonical descriptor."""
