@@ -66,6 +66,14 @@ def _of_shape(x: Array, a: Array, b: Array) -> Array:
     return x.squeeze(tuple(axis for axis, operand in ((-2, a), (-1, b)) if operand.ndim == 1))
 
 
+def _weights(desc: Any) -> tuple[float, float]:
+    """alpha and beta as they are multiplied: rounded to f32 where sums are f32."""
+    if desc.a_element is ElementKind.F64:
+        return desc.alpha, desc.beta
+    with np.errstate(over="ignore"):
+        return float(np.float32(desc.alpha)), float(np.float32(desc.beta))
+
+
 def _before(
     desc: Any, a: Array, b: Array, c: Array | None, bias: Array | None, *, absolute: bool, **scales: Array
 ) -> Array:
@@ -76,9 +84,10 @@ def _before(
 
     first, second = _factors(desc, a, b, **scales)
     x = _of_shape(np.matmul(size(first), size(second)), a, b)
-    x = size(desc.alpha) * x if desc.alpha else np.zeros_like(x)
-    if c is not None and desc.beta:
-        x = x + size(desc.beta) * size(_wide(desc, c))
+    alpha, beta = _weights(desc)
+    x = size(alpha) * x if alpha else np.zeros_like(x)
+    if c is not None and beta:
+        x = x + size(beta) * size(_wide(desc, c))
     return x if bias is None else x + size(_wide(desc, bias))
 
 
@@ -86,7 +95,7 @@ def matmul(
     desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, residual: Array | None = None,
     **scales: Array,
 ) -> Array:  # fmt: skip
-    """residual + f(alpha A B + beta C + bias), wide."""
+    """residual + f(alpha A B + beta C + bias), wide; alpha and beta are f32 numbers where sums are f32."""
     with np.errstate(all="ignore"):
         x = _ACTIVATIONS[desc.activation.value][0](_before(desc, a, b, c, bias, absolute=False, **scales))
         return np.asarray(x if residual is None else x + _wide(desc, residual))
@@ -143,7 +152,7 @@ def _like_signs(desc: Any, a: Array, b: Array, **others: Array) -> Array:
 
 def _carried(desc: Any, x: Array) -> Array:
     """An error in a product or a sum as the result may have it; 0 where it is not finite, for an infinity has none."""
-    carried = _ACTIVATIONS[desc.activation.value][1] * abs(desc.alpha) * x
+    carried = _ACTIVATIONS[desc.activation.value][1] * abs(_weights(desc)[0]) * x
     return np.where(np.isfinite(carried), carried, 0)
 
 
