@@ -97,15 +97,16 @@ def _scaled_vectors(arrays: dict[str, Array], at: Index) -> tuple[Array, Array]:
 
 def terms_at(desc: Any, arrays: dict[str, Array], at: Index) -> Terms:
     """The operands of one element. An absent addend is 0, and so is c where beta is: it is not read. Nor is a product read
-    where alpha is 0."""
+    where alpha is 0. Both are f32 numbers where sums are f32."""
 
     def addend(name: str) -> float:
         x = arrays.get(name)
         return 0.0 if x is None else float(np.broadcast_to(x, desc.shape)[at])
 
     row, column = _scaled_vectors(arrays, at)
-    c = addend("c") if desc.beta else 0.0
-    return Terms(row, column, desc.alpha, desc.beta, c, addend("bias"), addend("residual"))
+    alpha, beta = (x if arrays["a"].dtype == np.float64 else float(np.float32(x)) for x in (desc.alpha, desc.beta))
+    c = addend("c") if beta else 0.0
+    return Terms(row, column, alpha, beta, c, addend("bias"), addend("residual"))
 
 
 def _dot(row: Array, column: Array) -> Any:

@@ -56,7 +56,7 @@ def _scaled(desc: Any, x: Array, scale: Array | None, axes: tuple[int, ...]) -> 
 
 def _factors(desc: Any, a: Array, b: Array, **scales: Array) -> tuple[Array, Array]:
     """Both operands as matrices, wide and times their scales: a vector A is one row, a vector B one column."""
-    rows, columns = a[None] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b
+    rows, columns = _matrices(a, b)
     first = _scaled(desc, rows, scales.get("scale_a"), (-1,))
     return first, _scaled(desc, columns, scales.get("scale_b"), (-2, -1))
 
@@ -64,6 +64,14 @@ def _factors(desc: Any, a: Array, b: Array, **scales: Array) -> tuple[Array, Arr
 def _of_shape(x: Array, a: Array, b: Array) -> Array:
     """The product of `_factors` in NumPy's shape: without the axis of a vector."""
     return x.squeeze(tuple(axis for axis, operand in ((-2, a), (-1, b)) if operand.ndim == 1))
+
+
+def _weights(desc: Any) -> tuple[float, float]:
+    """alpha and beta as they are multiplied: rounded to f32 where sums are f32."""
+    if desc.a_element is ElementKind.F64:
+        return desc.alpha, desc.beta
+    with np.errstate(over="ignore"):
+        return float(np.float32(desc.alpha)), float(np.float32(desc.beta))
 
 
 def _before(
@@ -76,9 +84,10 @@ def _before(
 
     first, second = _factors(desc, a, b, **scales)
     x = _of_shape(np.matmul(size(first), size(second)), a, b)
-    x = size(desc.alpha) * x if desc.alpha else np.zeros_like(x)
-    if c is not None and desc.beta:
-        x = x + size(desc.beta) * size(_wide(desc, c))
+    alpha, beta = _weights(desc)
+    x = size(alpha) * x if alpha else np.zeros_like(x)
+    if c is not None and beta:
+        x = x + size(beta) * size(_wide(desc, c))
     return x if bias is None else x + size(_wide(desc, bias))
 
 
@@ -86,7 +95,7 @@ def matmul(
     desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, residual: Array | None = None,
     **scales: Array,
 ) -> Array:  # fmt: skip
-    """residual + f(alpha A B + beta C + bias), wide."""
+    """residual + f(alpha A B + beta C + bias), wide; alpha and beta are f32 numbers where sums are f32."""
     with np.errstate(all="ignore"):
         x = _ACTIVATIONS[desc.activation.value][0](_before(desc, a, b, c, bias, absolute=False, **scales))
         return np.asarray(x if residual is None else x + _wide(desc, residual))
@@ -143,18 +152,81 @@ def _like_signs(desc: Any, a: Array, b: Array, **others: Array) -> Array:
 
 def _carried(desc: Any, x: Array) -> Array:
     """An error in a product or a sum as the result may have it; 0 where it is not finite, for an infinity has none."""
-    carried = _ACTIVATIONS[desc.activation.value][1] * abs(desc.alpha) * x
+    carried = _ACTIVATIONS[desc.activation.value][1] * abs(_weights(desc)[0]) * x
     return np.where(np.isfinite(carried), carried, 0)
 
 
-def _beyond_tf32(_desc: Any, a: Array, b: Array, **_: Array) -> Array:
-    """Whether an operand of the element is finite and becomes an infinity as the nearest TF32."""
-    rows, columns = a[None] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b
+def _finite_sizes(desc: Any, *arrays: Array) -> list[Array]:
+    """Magnitudes, wide, with 0 for what is not finite."""
+    wide = [np.abs(_wide(desc, x)) for x in arrays]
+    return [np.where(np.isfinite(x), x, 0) for x in wide]
+
+
+def _matrices(a: Array, b: Array) -> tuple[Array, Array]:
+    """Both operands as matrices: a vector A is one row, a vector B one column."""
+    return a[None] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b
+
+
+def _largest_scales(desc: Any, a: Array, b: Array, **scales: Array) -> tuple[Array, Array]:
+    """The largest scale of each row of A, and of each column of B; 1 where all are smaller."""
+    largest = []
+    for x, name, axes in zip(_matrices(a, b), SCALES, ((-1,), (-2, -1))):
+        (grid,) = _finite_sizes(desc, _scaled(desc, np.ones(x.shape), scales.get(name), axes))
+        largest.append(np.max(grid, axis=axes[0], keepdims=True, initial=1.0))
+    return largest[0], largest[1]
+
+
+def _underflow(desc: Any, a: Array, b: Array, **others: Array) -> Array:
+    """The accumulator's smallest normal number, times L |alpha| and the scales (at least 1): what is lost at one step below it,
+    in units roundoff. Scales are multiplied together, and so may lose as much of every product."""
+    carried: Any = 1.0
+    if scales := {n: x for n, x in others.items() if n in SCALES}:
+        sums = np.matmul(*_finite_sizes(desc, *_matrices(a, b)))
+        carried = _of_shape(np.maximum(sums, np.maximum(*_largest_scales(desc, a, b, **scales))), a, b)
+    tiny = _accumulator(desc).smallest_normal
+    size = _ACTIVATIONS[desc.activation.value][1] * np.maximum(1.0, np.abs(_weights(desc)[0]) * carried) * tiny
+    return np.where(np.isfinite(size), size, 0)
+
+
+def _subnormal_operands(desc: Any, a: Array, b: Array, **_: Array) -> Array:
+    """L |alpha| 2**-126 (sum of |a_ik| + sum of |b_kj|): below 2**-126 the last place of an operand is no smaller."""
+    rows, columns = _matrices(a, b)
+    first, second = _finite_sizes(desc, rows, columns)
+    sums = first.sum(-1, keepdims=True) + second.sum(-2, keepdims=True)
+    return _carried(desc, _of_shape(sums, a, b) * 2.0**-126)
+
+
+def _beyond_sums(
+    desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | None = None, residual: Array | None = None,
+    **scales: Array,
+) -> Array:  # fmt: skip
+    """Whether sums of finite products, in whatever order, their scales multiplied together, or what the epilogue makes of them
+    may be infinite on the way: whether their magnitudes come to half of the accumulator's largest number."""
+    alpha, beta = _weights(desc)
+    with np.errstate(all="ignore"):
+        size = np.matmul(*_finite_sizes(desc, *_matrices(a, b)))
+        if scales:
+            of_rows, of_columns = _largest_scales(desc, a, b, **scales)
+            size = of_rows * of_columns * np.maximum(size, 1)
+        size = _of_shape(size, a, b) * (max(1.0, abs(alpha)) if alpha else 0.0)
+        for weight, x in ((beta, c), (1.0, bias), (1.0, residual)):
+            if x is not None and weight:
+                size = size + (abs(weight) if np.isfinite(weight) else 1.0) * _finite_sizes(desc, x)[0]
+        return np.asarray(size >= _accumulator(desc).max / 2)
+
+
+def _accumulator(desc: Any) -> Any:
+    return np.finfo(np.float64 if desc.a_element is ElementKind.F64 else np.float32)
+
+
+def _beyond_tf32(desc: Any, a: Array, b: Array, **others: Array) -> Array:
+    """Whether an operand of the element is finite and becomes an infinity as the nearest TF32, or sums are beyond f32."""
+    rows, columns = _matrices(a, b)
     wide = (
         np.any((np.abs(x) >= TF32_INFINITE) & np.isfinite(x), axis, keepdims=True)
         for x, axis in ((rows, -1), (columns, -2))
     )
-    return _of_shape(np.logical_or(*wide), a, b)
+    return _of_shape(np.logical_or(*wide), a, b) | _beyond_sums(desc, a, b, **others)
 
 
 def _gelu_tail(
@@ -180,6 +252,10 @@ MEASURES: Mapping[str, Callable[..., Any]] = {
     "partial_sums": _partial_sums,
     "root_products": _root_products,
     "like_signs": _like_signs,
+    "underflow": _underflow,
+    "subnormal_operands": _subnormal_operands,
+    "beyond_f32": _beyond_sums,
+    "beyond_f64": _beyond_sums,
     "beyond_tf32": _beyond_tf32,
     "gelu_tail": _gelu_tail,
     "smallest_normal": _smallest_normal,

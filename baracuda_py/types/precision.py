@@ -218,7 +218,7 @@ def _check_bound(
             allowed = allowed + np.abs(wide) * np.finfo(np.longdouble).eps
         close = np.isfinite(wide) & ((np.abs(found - wide) <= allowed) | overflow)
         bad = ~close & ~(found == wide) & ~(np.isnan(found) & np.isnan(wide))
-        if outside:
+        if outside and bad.any():
             bad &= ~np.asarray(measures[outside](**operands), bool)
     if bad.any():
         with np.errstate(all="ignore"):

@@ -4,7 +4,9 @@ Sums of products follow N. J. Higham, *Accuracy and Stability of Numerical Algor
 order in the unit roundoff). Tensor cores align the products and the accumulator to the largest exponent and truncate
 (M. Fasi, N. J. Higham, M. Mikaitis and S. Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ CS 7:e330, 2021):
 twice the unit roundoff for every addend. No smaller multiple of K follows, though an instruction adds a block of products
-at once: next to a large accumulator each product of the block may be cut at the accumulator's last bit.
+at once: next to a large accumulator each product of the block may be cut at the accumulator's last bit. Below the smallest normal
+number errors are no smaller than half its last place (Higham, section 2.2): the terms "underflow" and "subnormal_operands". Sums
+that may leave the accumulator's range on the way are outside the bound.
 
 Beyond K of a few thousand that bound is wider than a product. The probable bound beside it is not: it takes partial sums for as
 large as they are on their way (running error analysis, Higham, section 3.3), and of the products that an instruction cuts only
@@ -62,8 +64,12 @@ def guarantee_of(
     rest = [Term(_EPILOGUE, accumulator, "abs_epilogue")]
     if desc.activation is Activation.GELU and out in _GELU_TAIL:
         rest.append(Term(_GELU_TAIL[out], accumulator, "gelu_tail"))
+    # Products may be cut at the last place of subnormal numbers; partial sums are added exactly there, so splits do not count.
+    rest.append(Term(each * desc.a_shape[-1] + _EPILOGUE, accumulator, "underflow"))
+    if rounding:
+        rest.append(Term(rounding, accumulator, "subnormal_operands"))
     rest += [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
-    outside = "beyond_tf32" if math is MathPrecision.TF32 else ""
+    outside = "beyond_tf32" if math is MathPrecision.TF32 else f"beyond_{accumulator}"
     worst = Term(each * additions + last + rounding, accumulator, "abs_matmul")
     bound = Componentwise((worst, *rest), _SOURCE, outside)
 
