@@ -205,9 +205,11 @@ def test_missing_work_shows_in_a_product_of_one_row(columns_along_k: bool) -> No
         for check in checks(desc, a, b, wide, each):
             check(wide.astype(np.float32))
             for what, got in short.items():
-                with pytest.raises(AssertionError, match="break"):
+                try:
                     check(got.astype(np.float32))
-                    pytest.fail(f"{what} left out of K = {k} does not show")
+                except AssertionError:
+                    continue
+                pytest.fail(f"{what} left out of K = {k} does not show")
 
 
 @pytest.mark.parametrize("k", [16384, 65536])
