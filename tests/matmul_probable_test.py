@@ -178,3 +178,54 @@ def test_tf32_s_range_is_said(variant: str) -> None:
         else:
             with pytest.raises(AssertionError, match=r"1 of 24 elements break .*, but for elements beyond_tf32"):
                 check(got)
+
+
+# ---- sums that lanes share out ------------------------------------------------------------------------------------------
+
+
+def of_gemv(k: int, columns_along_k: bool) -> tuple[Any, list[PrecisionGuarantee]]:
+    """A product of one row and the guarantees of all configurations that serve it."""
+    strides = (1, k) if columns_along_k else None
+    desc = bp.MatmulDescriptor((1, k), (k, 64), "f32", "f32", b_strides=strides)
+    answers = assess(bp.MatmulPlan.candidates, desc.canonical(), PlanPreference(variant="gemv"), H200)
+    served = [each for each in answers if each.feasibility and each.candidate.variant == "gemv"]
+    return desc, [each.candidate.guarantee(desc.canonical(), H200, each.config) for each in served]
+
+
+@pytest.mark.parametrize("columns_along_k", [False, True])
+def test_missing_work_shows_in_a_product_of_one_row(columns_along_k: bool) -> None:
+    for k in (1024, 16384, 65536):
+        rng = np.random.default_rng(k)
+        a, b = rng.standard_normal((1, k)).astype(np.float32), rng.standard_normal((k, 64)).astype(np.float32)
+        desc, each = of_gemv(k, columns_along_k)
+        wide = bp.MatmulPlan.reference(desc, a=a, b=b)
+        short = {"zeros": wide * 0, "a scale": wide * 1.05}
+        short |= {at: wide - a[:, at : at + 128].astype(float) @ b[at : at + 128] for at in (0, k - 128)}
+        assert each
+        for check in checks(desc, a, b, wide, each):
+            check(wide.astype(np.float32))
+            for what, got in short.items():
+                try:
+                    check(got.astype(np.float32))
+                except AssertionError:
+                    continue
+                pytest.fail(f"{what} left out of K = {k} does not show")
+
+
+@pytest.mark.parametrize("k", [16384, 65536])
+def test_signs_that_a_lane_has_of_one_kind(k: int) -> None:
+    """Four positive products, four negative ones: in order they cancel, and a lane of four neighbours has only one sign. The
+    negative ones lose a little at each addition."""
+    lanes, vector = 32, 4
+    a, value = np.ones((1, k), np.float32), np.where(np.arange(k) // vector % 2, -1 - 0.49 * (k / 64) * 2.0**-23, 1)
+    b = np.repeat(value[:, None], 64, 1).astype(np.float32)
+    x, y = a.reshape(-1, lanes, vector, 1), b.reshape(-1, lanes, vector, 64).astype(np.float64)
+    sums = np.zeros((lanes, 64), np.float32)
+    for turn, v in np.ndindex(len(x), vector):
+        sums = (sums + x[turn, :, v] * y[turn, :, v]).astype(np.float32)
+    while len(sums) > 1:
+        sums = sums[: len(sums) // 2] + sums[len(sums) // 2 :]
+    desc, each = of_gemv(k, columns_along_k=True)
+    loosest = max(each, key=lambda guarantee: guarantee.bound.terms[0].coefficient)  # type: ignore[union-attr]
+    (check,) = checks(desc, a, b, bp.MatmulPlan.reference(desc, a=a, b=b), [loosest])  # one warp sums up a column
+    check(sums)

@@ -129,7 +129,8 @@ class PrecisionGuarantee:
     `deterministic`: the same plan on the same operands gives the same bits at every call.
     `bit_stable_on_same_hardware`: also in another process, at other addresses of the same alignment.
     `batch_invariant`: a row's result does not depend on what else is in the batch.
-    `bound` is for any operands; `probable`, where there is one, for those without a pattern, so tight that missing work shows.
+    `bound` is for any operands, but of elements that it leaves outside; `probable`, where there is one, for those without a
+    pattern, so tight that missing work shows.
     """
 
     math_precision: MathPrecision

@@ -213,8 +213,15 @@ class Gemv(Candidate[Any]):
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Shape) -> PrecisionGuarantee:
         # Not batch-invariant: with nine rows another variant sums in another order.
-        additions = config.additions(desc.gemm.k)
-        return guarantee_of(desc, desc.precision, additions, each=ROUNDED, splits=config.splits, batch_invariant=False)
+        return guarantee_of(
+            desc,
+            desc.precision,
+            config.additions(desc.gemm.k),
+            each=ROUNDED,
+            splits=config.splits,
+            batch_invariant=False,
+            in_order=False,
+        )
 
     def lower(self, desc: Any, device: DeviceSpec, config: Shape) -> tuple[Step, ...]:
         gemm = _oriented(desc)

@@ -13,7 +13,8 @@ large as they are on their way (running error analysis, Higham, section 3.3), an
 so many as are left where errors have both signs, or those of like signs. Sums of a part of K, and operands rounded to TF32, err
 independently of one another: for those it takes several times the root of the sum of squares. With random operands, in a
 simulation of the tensor cores, it is 10 to 250 times the error's root mean square and 3 times the largest error or more, and
-less than one product up to K = 32768 (fp8_fast: 2048); sums of integers, which are exact, show the rest.
+less than one product up to K = 32768 (fp8_fast: 2048); sums of integers, which are exact, show the rest. Many short sums side by
+side need none: up to K = 65536 the bound for any operands shows that 128 of K are missing.
 """
 
 from __future__ import annotations
@@ -51,11 +52,19 @@ def narrow_additions(k: int, promoted: int) -> float:
 
 
 def guarantee_of(
-    desc: Any, math: MathPrecision, additions: float, *, each: float, splits: int = 1, batch_invariant: bool = True
+    desc: Any,
+    math: MathPrecision,
+    additions: float,
+    *,
+    each: float,
+    splits: int = 1,
+    batch_invariant: bool = True,
+    in_order: bool = True,
 ) -> PrecisionGuarantee:
     """The bound of a kernel that sums K products in `additions` steps, each of `each` units roundoff, in `splits` parts.
 
-    `batch_invariant`: that neither tile nor split depends on M or the batch.
+    `batch_invariant`: that neither tile nor split depends on M or the batch. `in_order`: that the steps of a sum follow K;
+    partial sums of lanes that share K out may be far larger than those in its order, so that there is no probable bound.
     """
     accumulator = ElementKind.F64 if math is MathPrecision.F64 else ElementKind.F32
     out, unit = desc.layout("out").element, accumulator.unit_roundoff
@@ -73,6 +82,8 @@ def guarantee_of(
     worst = Term(each * additions + last + rounding, accumulator, "abs_matmul")
     bound = Componentwise((worst, *rest), _SOURCE, outside)
 
+    if not in_order:
+        return PrecisionGuarantee(math, accumulator, True, True, batch_invariant, False, bound)
     left = (_LEFT_OF_EIGHTS if math in _EIGHTS else _LEFT) if each == TRUNCATED else 1.0
     sums = each * additions * left + last
     root = _ROOT * sums + _ROOT_OF_TF32 * rounding + (_ROOT_OF_EIGHTS / unit if math in _EIGHTS else 0.0)
