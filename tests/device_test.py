@@ -82,8 +82,13 @@ def test_neither_run_nor_load_nor_bind_takes_another_arch(gpus: Runtime, monkeyp
 
     from baracuda_py.plan import bound, resolve
 
-    runtime = SimpleNamespace(getDevice=gpus.getDevice, streamIsCapturing=lambda _s: False)
-    fake = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime, Device=nullcontext, get_current_stream=None))
+    runtime = SimpleNamespace(
+        getDevice=gpus.getDevice, streamIsCapturing=lambda _s: False, CUDARuntimeError=RuntimeError
+    )
+    driver = SimpleNamespace(CUDADriverError=RuntimeError)
+    fake = SimpleNamespace(
+        cuda=SimpleNamespace(runtime=runtime, driver=driver, Device=nullcontext, get_current_stream=None)
+    )
     for module in (resolve, bound):
         monkeypatch.setattr(module, "require_gpu", lambda _what: fake)
     monkeypatch.setattr(resolve, "is_capturing", lambda _stream: False)
