@@ -108,7 +108,7 @@ __device__ __forceinline__ void fetch(const u8* sector) { asm volatile("prefetch
 // SECTORS: slots begin at the sector of the destination where the run does, so that one store writes all of a sector that is
 // to be written; slots before and behind the run's `length` bytes stay idle. A run's slots fill whole sectors then.
 // FETCH: sectors that are written in part next to whole ones are fetched ahead. L2 has to read what a store leaves out of a
-// sector, and does it twice as fast while the loads are under way as when it writes the line back.
+// sector; asked for with the loads, that is hidden behind them. SECTORS fetches those sectors only, otherwise every slot's.
 template <class I, int R, int WIDTH, int UNROLL, bool SECTORS, bool FETCH>
 __global__ void __launch_bounds__(THREADS)
 copy_slots(u8* dest, const u8* source, u32 length, I slots, typename DivisorOf<I>::type slots_per_run, Gaps<I, R> gaps) {

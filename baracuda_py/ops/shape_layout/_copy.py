@@ -28,9 +28,7 @@ SHORT_RUN = 2048  # bytes
 LONGEST_SLOTTED = 1 << 16  # bytes of a run whose slots a 32-bit number counts
 BEHIND = 1.03  # predicted time of a configuration that was measured to be slower
 MOST_INDICES = 1 << 30  # slots of a launch, where rows can be parted so: 64-bit divisions would cost more than the copy
-MOST_PARTS = (
-    1024  # launches of a copy: what takes more is beyond any memory, and its steps would take minutes to write down
-)
+MOST_PARTS = 1024  # launches of a copy: what takes more is beyond any memory, and would take minutes to write down
 
 # What costs are made of, counted in the kernels: instructions of a chunk of copy_runs; of a slot of copy_slots, more for each
 # axis but one, and more where slots are by sectors.
@@ -437,6 +435,7 @@ def _parts(copy: CopyProblem, config: SlotConfig) -> range:
 
 
 def _slots_cost(copy: CopyProblem, device: DeviceSpec) -> Cost:
+    """Of the configuration that `_slots_of` names."""
     config, axes, runs = _slots_of(copy), len(copy.outer[0]), math.prod(copy.outer[0])
     slots = runs * _slots_per_run(copy, config)
     instructions = SLOT_INSTRUCTIONS + AXIS_INSTRUCTIONS * max(axes - 1, 0) + SECTOR_INSTRUCTIONS * config.sectors
@@ -502,9 +501,8 @@ class Elements(_CopyCandidate):
         copy = desc.copy()
         if not copy.run:
             return super().cost(desc, device, config)
-        cost = _slots_cost(
-            copy, device
-        )  # element by element: the same accesses or more, with an axis more to divide by
+        # Element by element: the same accesses as by slots or more, with an axis more to divide by.
+        cost = _slots_cost(copy, device)
         return replace(cost, seconds=cost.seconds * BEHIND * max(1, copy.grain // copy.width))
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
