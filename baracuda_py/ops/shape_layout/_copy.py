@@ -25,6 +25,7 @@ __all__ = ["COPY_CANDIDATES", "CopyProblem", "HasCopy", "WholeDest"]
 CHUNK = 16
 SECTOR, LINE = 32, 128  # bytes that memory and L2 exchange, and that share a tag
 SHORT_RUN = 2048  # bytes
+NARROW = (4, 8)  # bytes of slots that can be worth more lanes where the grain is wider
 LONGEST_SLOTTED = 1 << 16  # bytes of a run whose slots a 32-bit number counts
 BEHIND = 1.03  # predicted time of a configuration that was measured to be slower
 MOST_INDICES = 1 << 30  # slots of a launch, where rows can be parted so: 64-bit divisions would cost more than the copy
@@ -366,13 +367,16 @@ def _slots_of(copy: CopyProblem) -> SlotConfig:
     """The configuration that was fastest of all, or nearly, for runs of such a length and grain (benchmarks.copies, H200).
 
     Runs within a sector or two are bound by the sectors that warps share, longer ones by the bytes under way. Runs of a
-    line lie alike under the warps, so that few sectors are shared.
+    line lie alike under the warps, so that few sectors are shared. Where a sector of a line is all that is written of it,
+    narrow slots pay: a warp then has fewer lines open.
     """
     width, length = copy.grain, copy.length
     if copy.dense:
         return SlotConfig(width, 4 if width < 4 else 2, sectors=width == 8)
-    if length == LINE and width <= 8:
-        return SlotConfig(width, 1 if width == 8 else 2)
+    if length == LINE:
+        return SlotConfig(width, 1 if width >= 8 else 2)
+    if width == CHUNK and length <= SECTOR and copy.outer[1][-1] >= LINE:
+        return SlotConfig(4, 1)
     if width >= 8:
         return SlotConfig(width, 1, sectors=True, fetch=length > SECTOR)
     if width == 4:
@@ -400,8 +404,10 @@ class ShortRuns(_CopyCandidate):
         return OK
 
     def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[SlotConfig]:
-        best = _slots_of(desc.copy())
-        others = [SlotConfig(best.width, u, s, f) for s in (False, True) for f in (False, True) for u in (1, 2, 4, 8)]
+        copy = desc.copy()
+        best = _slots_of(copy)
+        others = [SlotConfig(copy.grain, u, s, f) for s in (False, True) for f in (False, True) for u in (1, 2, 4, 8)]
+        others += [SlotConfig(width, u) for width in NARROW if width < copy.grain for u in (1, 2)]
         return [best, *(c for c in others if c != best)]
 
     def cost(self, desc: HasCopy, device: DeviceSpec, config: SlotConfig) -> Cost:
