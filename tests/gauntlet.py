@@ -59,6 +59,19 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
     return inspect.signature(function).parameters
 
 
+def _once(measure: Callable[..., Array]) -> Callable[..., Array]:
+    """The measure, which remembers what it gave last, and of which bytes."""
+    last: list[Any] = [None, None]
+
+    def remembered(**operands: Array) -> Array:
+        seen = {name: x.tobytes() for name, x in operands.items()}
+        if seen != last[0]:
+            last[:] = seen, measure(**operands)
+        return last[1]  # type: ignore[no-any-return]
+
+    return remembered
+
+
 @dataclass
 class Problem:
     """One sample of an op on one back end: its operands in guarded memory, its plan, and what must come out."""
@@ -118,6 +131,11 @@ class Problem:
         results = self.op.plan.reference(self.desc, **inputs)
         return dict(zip(self.written, results if isinstance(results, tuple) else (results,)))
 
+    @cached_property
+    def measures(self) -> dict[str, Callable[..., Array]]:
+        """The plan's measures of operands, each taken once of the same contents: many plans are held to one problem."""
+        return {name: _once(measure) for name, measure in self.plan.measured().items()}
+
     def reset(self) -> None:
         for slot in self.slots.values():
             slot.reset()
@@ -150,7 +168,7 @@ class Problem:
                 np.asarray(wide).reshape(slot.shape),
                 inputs,
                 output=element,
-                measures=self.plan.measured(),
+                measures=self.measures,
             )
 
     def check_unchanged(self) -> None:

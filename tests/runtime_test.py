@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import warnings
@@ -283,8 +284,9 @@ def test_a_full_disk_is_one_warning(fresh_cache: Path, monkeypatch: pytest.Monke
 
 def test_a_read_only_cache_is_read_and_not_written(fresh_cache: Path) -> None:
     build()
-    for folder in (fresh_cache.parent, *fresh_cache.parent.parents[:2]):  # pytest's own, closed to others
-        folder.chmod(0o755)
+    for folder in fresh_cache.parents:  # pytest's own, closed to others
+        if folder.stat().st_uid == os.geteuid() and folder != Path(tempfile.gettempdir()):
+            folder.chmod(folder.stat().st_mode | 0o055)
     fresh_cache.chmod(0o555)
     root = os.geteuid() == 0
     if root:  # who may write everywhere

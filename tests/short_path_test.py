@@ -292,6 +292,20 @@ def test_what_a_kernel_was_chosen_for_is_part_of_a_call_s_key(gpus: Gpus, door: 
             run(arrays[1])
 
 
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_a_number_beyond_f32_is_refused_on_the_short_path_too(gpus: Gpus, name: str) -> None:
+    def call(kind: Any, value: float) -> None:
+        a, c, out = (gpus.array(np.ones((8, 8), kind), 1) for _ in range(3))
+        bp.matmul(a, a, c=c, out=out, pref=PlanPreference(variant="simt"), **{name: value})
+
+    for fine in (2.0, 2.0**100, float("inf")):
+        call(F32, fine)
+        with pytest.raises(bp.InvalidProblemError, match=f"{name}=.*beyond f32"):
+            call(F32, 1e39)
+    for _ in range(2):
+        call(np.float64, 1e39)
+
+
 @pytest.mark.parametrize("start", [(-1, 0), (3, 0), (0, 5), (0, -1), (2**63, 0), (True, 0), (1.0, 0)])
 def test_a_start_out_of_range_is_refused_on_the_short_path_too(gpus: Gpus, start: Any) -> None:
     dest, source = gpus.array(np.zeros((4, 8), F32)), gpus.array(np.ones((2, 4), F32))

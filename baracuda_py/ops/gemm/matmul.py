@@ -357,7 +357,7 @@ class MatmulDescriptor(Descriptor):
     def _check_range(self, scalars: Mapping[str, float]) -> None:
         """Raises InvalidProblemError for a finite number that is infinite as f32, where sums are f32."""
         for name, value in scalars.items():
-            if self.a_element is not ElementKind.F64 and _F32_INFINITE <= abs(value) < inf:
+            if self.a_element is not ElementKind.F64 and _beyond_f32(value):
                 raise InvalidProblemError(
                     f"{self.op}: {name}={value:g} is beyond f32, in which it is multiplied", "scale an operand instead"
                 )
@@ -369,6 +369,11 @@ def _with_axis(layout: Layout, axis: int) -> Layout:
     shape.insert(axis, 1)
     strides.insert(axis, 1)
     return layout._replace(shape=tuple(shape), strides=tuple(strides))
+
+
+def _beyond_f32(value: float) -> bool:
+    """Whether a finite number is infinite as f32."""
+    return _F32_INFINITE <= abs(value) < inf
 
 
 def _check_beta(op: str, beta: float, has_c: bool) -> None:
@@ -465,6 +470,8 @@ def _function(op: str) -> Callable[..., Any]:
             activation = Activation.of(activation, f"{op}: activation")
         values = {"alpha": scalar(alpha, of_alpha), "beta": scalar(beta, of_beta)}
         _check_beta(op, values["beta"], c is not None)
+        # Operands decide whether such a number is refused, and calls without one have been checked: a key of its own.
+        beyond = _beyond_f32(values["alpha"]) or _beyond_f32(values["beta"])
         operands = {"out": out, "a": a, "b": b}
         given = {"c": c, "bias": bias, "residual": residual, "scale_a": scale_a, "scale_b": scale_b}
         operands |= {n: x for n, x in given.items() if x is not None}
@@ -488,7 +495,7 @@ def _function(op: str) -> Callable[..., Any]:
             )
 
         return functional.call(
-            MatmulPlan, operands, describe, options=(op, tuple(operands), activation, out_dtype, math),
+            MatmulPlan, operands, describe, options=(op, tuple(operands), activation, out_dtype, math, beyond),
             values=values, stream=stream, pref=pref, device=device,
         )  # fmt: skip
 
