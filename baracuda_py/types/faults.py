@@ -1,0 +1,124 @@
+"""What an emulated kernel does wrong, all under :class:`KernelFault`: each says what happened, to which bytes, and who did it."""
+
+from __future__ import annotations
+
+from .errors import BaracudaError
+
+__all__ = [
+    "BarrierFault",
+    "DeadlockFault",
+    "DivergenceFault",
+    "KernelFault",
+    "MisalignedFault",
+    "OutOfBoundsFault",
+    "OverflowFault",
+    "ProxyFault",
+    "RaceFault",
+    "ReadOnlyFault",
+    "TrapFault",
+    "UninitialisedFault",
+]
+
+
+class KernelFault(BaracudaError, RuntimeError):
+    """A kernel did what a GPU does not allow, or answers with whatever it likes. No operand was written.
+
+    `message` says what happened; where it is known, `kernel` (``"gemm/tc.cu:tc<...>"``) says in which kernel, `operand` (``""``
+    for shared memory), `space` (``"global"``, ``"shared"``, ``"local"``, ``"parameter"``), `byte` (an offset in the operand or in
+    the CTA's shared memory) and `extent` (the bytes there are) at which address, `cta` and `thread` (linear indices) who did it,
+    `source` (``"gemm/tc.cu:88"``), `ptx_line` and `instruction` (PTX) by which statement.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        fix: str = "",
+        *,
+        kernel: str = "",
+        operand: str = "",
+        space: str = "",
+        byte: int | None = None,
+        extent: int | None = None,
+        cta: int | None = None,
+        thread: int | None = None,
+        source: str = "",
+        ptx_line: int | None = None,
+        instruction: str = "",
+    ) -> None:
+        self.message = message
+        self.kernel = kernel
+        self.operand = operand
+        self.space = space
+        self.byte = byte
+        self.extent = extent
+        self.cta = cta
+        self.thread = thread
+        self.source = source
+        self.ptx_line = ptx_line
+        self.instruction = instruction
+        doer = self._doer()
+        super().__init__(f"{message}{self._address()}{f': {doer}' if doer else ''}", fix)
+
+    def _address(self) -> str:
+        """The words for the bytes: `` at out+4080, which has 4092``."""
+        place = self.operand or (f"{self.space} memory" if self.space else "")
+        if not place:
+            return ""
+        at = "" if self.byte is None else f"{self.byte:+d}"
+        return f" at {place}{at}" + ("" if self.extent is None else f", which has {self.extent}")
+
+    def _doer(self) -> str:
+        """The words for who did it, and where in the program."""
+        line = "" if self.ptx_line is None else f"PTX line {self.ptx_line}"
+        ptx = ", ".join(filter(None, (line, self.instruction)))
+        parts = (
+            "" if self.cta is None else f"CTA {self.cta}",
+            "" if self.thread is None else f"thread {self.thread}",
+            f"{self.source} ({ptx})" if self.source and ptx else self.source or ptx,
+            f"kernel {self.kernel}" if self.kernel else "",
+        )
+        return ", ".join(filter(None, parts))
+
+
+class OutOfBoundsFault(KernelFault):
+    """An access outside an operand's own elements, among them the gaps of a strided view, or outside the memory of a CTA."""
+
+
+class MisalignedFault(KernelFault):
+    """An access at an address that is no multiple of what the instruction needs."""
+
+
+class ReadOnlyFault(KernelFault):
+    """A store into an operand that the plan only reads."""
+
+
+class UninitialisedFault(KernelFault):
+    """A value that nothing had written reached a result, a branch or an address."""
+
+
+class RaceFault(KernelFault):
+    """Two accesses to the same bytes, one of them a store, that nothing orders."""
+
+
+class ProxyFault(KernelFault):
+    """An access by the asynchronous proxy and one by the generic proxy, with no proxy fence between them."""
+
+
+class DivergenceFault(KernelFault):
+    """A collective instruction that only a part of its warp reached."""
+
+
+class BarrierFault(KernelFault):
+    """A barrier or an mbarrier used as it must not be: not initialised, counted too far, or of another size."""
+
+
+class DeadlockFault(KernelFault):
+    """Every thread that still runs waits for something that cannot come."""
+
+
+class OverflowFault(KernelFault):
+    """An integer that overflowed and was then used as an address."""
+
+
+class TrapFault(KernelFault):
+    """The kernel executed ``trap``, which is what a failed assertion does."""
