@@ -71,6 +71,7 @@ from .types import WorkspaceTooSmallError as WorkspaceTooSmallError
 from .ops.shape_layout.write_slice import WriteSliceDescriptor as _WriteSliceDescriptor
 from .ops.shape_layout.write_slice import WriteSlicePlan as _WriteSlicePlan
 from .runtime.device import device as device
+from .emulator.options import emulation as emulation
 from .runtime.streams import fence as fence
 from .plan import find as find
 from .plan import get_op as get_op

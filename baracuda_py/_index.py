@@ -74,6 +74,7 @@ NAMES = {
     "copysign": "ops.elementwise.binary:copysign",
     "device": "runtime.device:device",
     "divide": "ops.elementwise.binary:divide",
+    "emulation": "emulator.options:emulation",
     "erf": "ops.elementwise.unary:erf",
     "exp": "ops.elementwise.unary:exp",
     "fence": "runtime.streams:fence",

@@ -40,6 +40,7 @@ FIXED = {
         "get_op",
         "list_ops",
     ),
+    "emulator.options": ("emulation",),
     "functional": ("plan_cache",),
     "runtime.device": ("Device", "device"),
     "runtime.streams": ("fence",),

@@ -1,0 +1,82 @@
+"""How a plan for ``device="ptx"`` runs: in which order threads and copies proceed, what is checked, how much is too much."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any, Literal, TypeAlias, get_args
+
+from ..types import InvalidProblemError
+from ..types.errors import shown
+
+__all__ = ["Copies", "Options", "Order", "current_options", "emulation"]
+
+Order: TypeAlias = Literal["lockstep", "random"]
+Copies: TypeAlias = Literal["late", "early", "random"]
+SEEDS = 1 << 64
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the emulator runs. Raises InvalidProblemError for what it does not know.
+
+    `order` is ``"lockstep"`` (every thread takes each step together while no branch divides them) or ``"random"``: one warp
+    at a time, drawn by `seed`. Asynchronous copies arrive as `copies` says: as ``"late"`` or as ``"early"`` as they may, or at
+    a ``"random"`` moment, drawn by `seed` too. Without `checks` neither races nor values that nothing wrote are looked for;
+    bounds always are. `force` runs a problem that would take minutes.
+    """
+
+    order: Order = "lockstep"
+    seed: int = 0
+    copies: Copies = "late"
+    checks: bool = True
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        for name, known in (("order", get_args(Order)), ("copies", get_args(Copies))):
+            if type(getattr(self, name)) is not str or getattr(self, name) not in known:
+                raise self._refused(name, f"give one of {', '.join(map(repr, known))}")
+        seed: Any = self.seed
+        if type(seed) is bool or not isinstance(seed, Integral) or not 0 <= int(seed) < SEEDS:
+            raise self._refused("seed", f"give an int from 0 to {SEEDS - 1}")
+        object.__setattr__(self, "seed", int(seed))
+        for name in ("checks", "force"):
+            if type(getattr(self, name)) is not bool:
+                raise self._refused(name, "give True or False")
+
+    def _refused(self, name: str, fix: str) -> InvalidProblemError:
+        return InvalidProblemError(f"emulation: {name}={shown(getattr(self, name))}", fix)
+
+
+DEFAULTS = Options()
+_current: ContextVar[Options] = ContextVar("baracuda_emulation", default=DEFAULTS)
+
+
+def current_options() -> Options:
+    """What the innermost ``with bp.emulation(...)`` says, else the defaults."""
+    return _current.get()
+
+
+@contextlib.contextmanager
+def emulation(
+    *,
+    order: Order | None = None,
+    seed: int | None = None,
+    copies: Copies | None = None,
+    checks: bool | None = None,
+    force: bool | None = None,
+) -> Iterator[Options]:
+    """``with bp.emulation(order="random", seed=3):`` says how plans for ``device="ptx"`` run in this context.
+
+    What is not named is as in the context around it, outside all of them as in :class:`Options`: lockstep, seed 0, late
+    copies, checked. InvalidProblemError where a value is not one that it may have.
+    """
+    named: dict[str, Any] = {"order": order, "seed": seed, "copies": copies, "checks": checks, "force": force}
+    token = _current.set(replace(_current.get(), **{name: x for name, x in named.items() if x is not None}))
+    try:
+        yield _current.get()
+    finally:
+        _current.reset(token)
