@@ -242,6 +242,10 @@ def test_a_wrong_shape_is_not_compared() -> None:
         ("h200", "sm90a", "sm_90a"),
         ("NVIDIA H200", "sm90a", "sm_90a"),
         ("cpu", "host", "host"),
+        ("ptx", "sm90a", "sm_90a"),
+        ("PTX:sm_80", "sm80", "sm_80"),
+        ("ptx:NVIDIA H200", "sm90a", "sm_90a"),
+        ("ptx:sm_103", "sm100a", "sm_103a"),
     ],
 )
 def test_a_device_by_name(name: str, tier: str, arch: str) -> None:
@@ -271,6 +275,14 @@ def test_a_device_by_name(name: str, tier: str, arch: str) -> None:
         ("GH200 480GB", 'device="sm_90a"'),
         ("b200", 'device="sm_100a"'),
         ("rtx 5090", 'device="sm_120"'),
+        ("ptx:sm_75", "8.0 and later"),
+        ("ptx:h20o", "did you mean ptx:h200"),
+        ("ptx:rtx4090", 'device="ptx:sm_89"'),
+        ("ptx:", 'such as "ptx:sm_89"'),
+        ("ptx:cpu", 'such as "ptx:sm_89"'),
+        ("ptx:cuda:0", 'such as "ptx:sm_89"'),
+        ("ptx:ptx", 'such as "ptx:sm_89"'),
+        ("emulator", '"ptx" or "cpu"'),
     ],
 )
 def test_an_unknown_name_gets_short_advice_that_can_be_followed(name: str, advice: str) -> None:
@@ -289,7 +301,7 @@ def test_an_unknown_name_gets_short_advice_that_can_be_followed(name: str, advic
         *[("overhead", v) for v in (-1e-6, math.nan, None)],
         *[("shared_bytes", v) for v in (-1, 1 << 40, 2.0)],
         *[("l2_bytes", v) for v in (-1, "60 MB")],
-        *[("name", v) for v in ("", "x" * 200, "a\nb", 7)],
+        *[("name", v) for v in ("", "x" * 200, "a\nb", 7, "ptx:sm_90a")],
         *[
             ("rates", v)
             for v in ((), (("f32", 1e12),), [("f32", 1e12)], (("f32", 0.0), ("issue", 1e12)), (("f32",),), 3)
@@ -297,12 +309,35 @@ def test_an_unknown_name_gets_short_advice_that_can_be_followed(name: str, advic
         *[("tier", v) for v in (ArchSku.SM80, ArchSku.HOST, "sm90a", None)],
         *[("arch", v) for v in ("sm_90", "sm_75", "host", "", None, [])],
         *[("libraries", v) for v in (["cublas"], frozenset({1}), None)],
+        *[("emulated", v) for v in (True, 1, None, "ptx")],
     ],
 )
 def test_figures_that_no_device_has_are_refused(field: str, value: Any) -> None:
     with pytest.raises((bp.InvalidProblemError, bp.UnsupportedError), match=r"DeviceSpec: \w+=.*: .") as caught:
         dataclasses.replace(DeviceSpec.named("h200"), **{field: value})
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("name", ["sm_80", "sm_90a", "sm_121", "h200"])
+def test_an_emulated_device_has_the_gpu_s_figures_and_says_what_it_is(name: str) -> None:
+    real, spec = DeviceSpec.named(name), DeviceSpec.named(f"ptx:{name}")
+    assert spec.emulated and spec.host_memory and not spec.is_host and spec != real and spec.chip == real == real.chip
+    assert DeviceSpec.named(spec.name) == spec == real.with_libraries(frozenset({"cublas"})).as_emulated()
+    differing = {f.name for f in dataclasses.fields(spec) if getattr(spec, f.name) != getattr(real, f.name)}
+    assert differing == {"name", "emulated"}
+    assert str(spec) == (f"ptx:{real} (emulated)" if real.name == real.arch else "ptx:NVIDIA H200 (sm_90a, emulated)")
+
+
+def test_what_cannot_be_emulated_is_refused() -> None:
+    spec, host = DeviceSpec.named("ptx"), DeviceSpec.named("cpu")
+    assert spec == DeviceSpec.named("ptx:sm_90a") and host.host_memory and not DeviceSpec.named("sm_90a").host_memory
+    for make in (
+        lambda: spec.with_libraries(frozenset({"cublas"})),
+        lambda: dataclasses.replace(spec, name="sm_90a"),
+        host.as_emulated,
+    ):
+        with pytest.raises(bp.InvalidProblemError, match=r"DeviceSpec: \w+=.*: ."):
+            make()
 
 
 # ---- preferences and errors ------------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def apply(
     """The recorded winner among admissible `answers` and its provenance, if there is one and it still stands."""
     if device.is_host:
         return None
-    for winner in _winners(key_of(kind, desc, pref), device):
+    for winner in _winners(key_of(kind, desc, pref), device.chip):
         for answer in answers:
             same = (answer.candidate.variant, str(answer.config)) == (winner["variant"], winner["config"])
             if not same or not answer.feasibility:

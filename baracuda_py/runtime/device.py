@@ -82,8 +82,8 @@ def current_ordinal() -> int:
 
 def spec_of(which: Any = None) -> DeviceSpec:
     """The DeviceSpec that `which` means: None or ``"cuda"`` (the current CUDA device), an ordinal or ``"cuda:1"``, a `Device`,
-    `cupy.cuda.Device` or `torch.device`, an arch (``"sm_90a"``), a GPU with shipped figures (``"h200"``), a DeviceSpec, or
-    ``"cpu"``."""
+    `cupy.cuda.Device` or `torch.device`, an arch (``"sm_90a"``), a GPU with shipped figures (``"h200"``), either of them emulated
+    on the host (``"ptx:sm_90a"``, ``"ptx"``), a DeviceSpec, or ``"cpu"``."""
     if which is None:
         which = _default.get()
     if isinstance(which, DeviceSpec):
@@ -100,7 +100,7 @@ def spec_of(which: Any = None) -> DeviceSpec:
     if hasattr(ordinal, "__index__") and not isinstance(ordinal, bool):
         return Device(ordinal).spec
     raise UnsupportedError(
-        f"device={which!r:.80} is not an ordinal, a bp.Device, an arch such as 'sm_90a', a GPU's name or 'cpu'"
+        f"device={which!r:.80} is not an ordinal, a bp.Device, an arch such as 'sm_90a', a GPU's name, 'ptx' or 'cpu'"
     )
 
 

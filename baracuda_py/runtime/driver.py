@@ -12,7 +12,10 @@ from .toolchain import install_hint
 
 __all__ = ["bindings", "cupy", "cupy_or_none", "device_count", "driver_error", "require_gpu"]
 
-_NO_GPU_MEND = 'pass device="cpu" to run on NumPy arrays, or device="sm_90a" to select, explain and compile only'
+_NO_GPU_MEND = (
+    'pass device="cpu" to run on NumPy arrays, device="ptx" to run the real kernels on them, emulated, '
+    'or device="sm_90a" to select, explain and compile only'
+)
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""What a plan knows of a GPU: :class:`DeviceSpec`, with figures for an arch, a known GPU, or the host."""
+"""What a plan knows of a GPU: :class:`DeviceSpec`, with figures for an arch, a known GPU, or the host, which may emulate it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class DeviceSpec:
     """Everything selection asks about a device. Frozen, hashable and without an ordinal.
 
     `bandwidth` is bytes a second, reads plus writes; `rates` maps a math precision to FLOP/s, and ``"issue"`` to
-    thread instructions a second; `overhead` is what a launch costs a CUDA graph, in seconds. Raises UnsupportedError for an
-    arch that is not known, and InvalidProblemError for figures that no device has.
+    thread instructions a second; `overhead` is what a launch costs a CUDA graph, in seconds. `emulated` says that the host
+    executes the kernels: figures and kernels are the GPU's all the same, the name begins with ``"ptx:"``, and there are no
+    libraries. Raises UnsupportedError for an arch that is not known, and InvalidProblemError for figures that no device has.
     """
 
     name: str
@@ -33,13 +34,25 @@ class DeviceSpec:
     rates: tuple[tuple[str, float], ...]
     overhead: float = 2.0e-6
     libraries: frozenset[str] = frozenset()
+    emulated: bool = False
 
     def __post_init__(self) -> None:
         _check(self)
 
     @property
     def is_host(self) -> bool:
+        """Whether this is the NumPy reference back end, ``"cpu"``."""
         return self.tier is ArchSku.HOST
+
+    @property
+    def host_memory(self) -> bool:
+        """Whether operands lie in the host's memory: with the reference back end and the emulator."""
+        return self.emulated or self.is_host
+
+    @property
+    def chip(self) -> DeviceSpec:
+        """The GPU that is emulated; otherwise the device itself."""
+        return replace(self, name=self.name.removeprefix(PTX), emulated=False) if self.emulated else self
 
     def rate(self, precision: str) -> float:
         """FLOP/s in `precision`; KeyError if the device has no figure for it."""
@@ -48,24 +61,34 @@ class DeviceSpec:
     def with_libraries(self, libraries: frozenset[str]) -> DeviceSpec:
         return replace(self, libraries=libraries)
 
+    def as_emulated(self) -> DeviceSpec:
+        """The same GPU, emulated on the host."""
+        return replace(self, name=f"{PTX}{self.name}", libraries=frozenset(), emulated=True)
+
     @staticmethod
     def named(name: str) -> DeviceSpec:
-        """The spec of an arch (``"sm_90a"``), of a GPU with shipped figures (``"h200"``), or ``"cpu"``."""
-        key = _spelled(name)
-        if key in _NAMED:
-            return _NAMED[key]
-        match = re.fullmatch(r"(?:sm|compute)?_?(\d{2,3})([af]?)", key)
-        if match and match[1] in _ARCHES:
-            return _KNOWN[_ARCHES[match[1]][0]] if match[1] in _EXACT else _nominal(match[1])
-        raise UnsupportedError(f"device {name!r:.80} is not known", _advice(key))
+        """The spec of an arch (``"sm_90a"``), of a GPU with shipped figures (``"h200"``), of either emulated on the host
+        (``"ptx:sm_80"``, and ``"ptx"`` for ``"ptx:sm_90a"``), or ``"cpu"``."""
+        prefix, colon, chip = name.partition(":")
+        emulated = prefix.strip().lower() == "ptx"
+        key = _spelled((chip if colon else _EMULATED) if emulated else name)
+        spec = _found(key)
+        if spec is None or (emulated and spec.is_host):
+            raise UnsupportedError(f"device {name!r:.80} is not known", _advice(key, PTX if emulated else ""))
+        return spec.as_emulated() if emulated else spec
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.arch})" if self.name != self.arch else self.arch
+        notes = [self.arch] if self.name.removeprefix(PTX) != self.arch else []
+        notes += ["emulated"] if self.emulated else []
+        return f"{self.name} ({', '.join(notes)})" if notes else self.name
 
 
 def known_devices() -> tuple[str, ...]:
     """The names that :meth:`DeviceSpec.named` has figures for."""
     return tuple(_KNOWN)
+
+
+PTX = "ptx:"  # how the name of an emulated device begins
 
 
 # ---- figures -----------------------------------------------------------------------------------------------------------
@@ -111,6 +134,14 @@ def _check(spec: DeviceSpec) -> None:
         raise refuse("overhead", "give seconds, 0 or more")
     if not isinstance(spec.libraries, frozenset) or not all(isinstance(name, str) for name in spec.libraries):
         raise refuse("libraries", "give a frozenset of names")
+    if type(spec.emulated) is not bool or (spec.emulated and spec.is_host):
+        raise refuse("emulated", "give True or False, and False for the host")
+    if spec.emulated and spec.libraries:
+        raise refuse("libraries", "give none: only kernels are emulated")
+    if spec.name.startswith(PTX) is not spec.emulated:
+        raise refuse(
+            "name", f"that of an emulated device begins with {PTX!r}, and no other's"
+        )
 
 
 def _is_figure(value: Any, least: int) -> bool:
@@ -155,6 +186,18 @@ def _spelled(name: str) -> str:
 
 
 _NAMED = _KNOWN | {_spelled(spec.name): spec for spec in _KNOWN.values()}
+_EMULATED = "sm_90a"  # what "ptx" alone emulates
+
+
+def _found(key: str) -> DeviceSpec | None:
+    """The spec that a spelled name has figures for."""
+    if key in _NAMED:
+        return _NAMED[key]
+    match = re.fullmatch(r"(?:sm|compute)?_?(\d{2,3})([af]?)", key)
+    if match and match[1] in _ARCHES:
+        return _KNOWN[_ARCHES[match[1]][0]] if match[1] in _EXACT else _nominal(match[1])
+    return None
+
 
 # GPUs that have no figures here -> the arch to ask for.
 _MODELS = {
@@ -172,13 +215,17 @@ _SUFFIX = r"(_?(ti|super|sxm\d?|pcie|nvl|\d+gb))*"
 _TOO_OLD = r"v100|p100|k80|t4|(gtx_?)?1\d{3}|(rtx_?)?20[5-9]0|(sm|compute)_?[1-7]\d"
 
 
-def _advice(key: str) -> str:
-    """What to write for a device that is not known."""
+def _advice(key: str, prefix: str = "") -> str:
+    """What to write for a device that is not known; `prefix` is what it begins with where it is to be emulated."""
     for models, arch in _MODELS.items():
         if re.fullmatch(f"({models}){_SUFFIX}", key):
-            return f'name its arch, device="{arch}" (nominal figures)'
+            return f'name its arch, device="{prefix}{arch}" (nominal figures)'
     if re.fullmatch(f"({_TOO_OLD}){_SUFFIX}", key):
         return "kernels are for compute capability 8.0 and later"
+    known = [name for name, spec in _KNOWN.items() if not (prefix and spec.is_host)]
     arches = (f"sm_{capability}" for capability in _ARCHES)
-    near = difflib.get_close_matches(key, dict.fromkeys([*_KNOWN, *arches]), n=3, cutoff=0.7)
-    return f"did you mean {' or '.join(near)}?" if near else 'name an arch, such as "sm_89", or "h100", "h200" or "cpu"'
+    near = difflib.get_close_matches(key, dict.fromkeys([*known, *arches]), n=3, cutoff=0.7)
+    if near:
+        return f"did you mean {' or '.join(prefix + name for name in near)}?"
+    others = "" if prefix else ', "ptx" or "cpu"'
+    return f'name an arch, such as "{prefix}sm_89", or "{prefix}h100", "{prefix}h200"{others}'
