@@ -1,9 +1,9 @@
-"""The cubin cache: content-addressed, atomic, shared by threads, processes and users, bounded, and never in the way.
+"""The kernel cache: content-addressed, atomic, shared by threads, processes and users, bounded, and never in the way.
 
-An entry is ``<key>.json`` (mangled name, resources, which cubin) beside ``<digest>.cubin``, which kernels that compiled
-together share. A seal in the JSON is the digest of the key, of all that the JSON says and of the cubin. The JSON is written
-last, so a reader sees a whole entry or none; what does not match its seal counts as missing and is rebuilt. `files` says
-whose files are read. A folder that cannot be written is one warning, and kernels are loaded from memory.
+An entry is ``<key>.json`` (mangled name, resources, which code) beside the code: ``<digest>.cubin``, which kernels that compiled
+together share, or ``<digest>.ptx``. A seal in the JSON is the digest of the key, of all that the JSON says and of the code. The
+JSON is written last, so a reader sees a whole entry or none; what does not match its seal counts as missing and is rebuilt.
+`files` says whose files are read. A folder that cannot be written is one warning, and kernels are loaded from memory.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from .files import TEMPORARY, read_trusted, write_whole
 
 __all__ = ["Hit", "cache_dir", "contents", "key", "load", "store"]
 
 LIMIT_BYTES = 512 << 20
-_LARGEST_ENTRY, _LARGEST_CUBIN = 1 << 16, 64 << 20
-_OURS = re.compile(r"[0-9a-f]{40}\.(json|cubin)")
+_LARGEST_ENTRY, _LARGEST_CODE = 1 << 16, 64 << 20
+_OURS = re.compile(r"[0-9a-f]{40}\.(json|cubin|ptx)")
 _UNFINISHED = re.compile(re.escape(TEMPORARY) + "[0-9a-f]{16}")
 _STALE_SECONDS = 3600.0  # a temporary that old is nobody's any more
 _warned: set[Path] = set()
 _sizes: dict[Path, int] = {}  # bytes known to be in a folder: counted once, then added to
 
+Kind: TypeAlias = Literal["cubin", "ptx"]  # of code; an entry's key is of one kind too
+
 
 @dataclass(frozen=True)
 class Hit:
-    cubin: bytes
+    code: bytes
     meta: dict[str, Any]
 
 
@@ -81,12 +83,12 @@ def _digest(*parts: bytes) -> str:
     return whole.hexdigest()[:40]
 
 
-def _seal(entry: str, meta: Mapping[str, Any], cubin: bytes) -> str:
+def _seal(entry: str, meta: Mapping[str, Any], code: bytes) -> str:
     said = json.dumps({**meta, "key": entry}, sort_keys=True).encode()
-    return _digest(said, b"\0", cubin)
+    return _digest(said, b"\0", code)
 
 
-def load(entry: str) -> Hit | None:
+def load(entry: str, kind: Kind = "cubin") -> Hit | None:
     """The entry, if it is whole and its files are to be trusted; None if it is absent, damaged or another user's."""
     path = cache_dir() / f"{entry}.json"
     text = read_trusted(path, _LARGEST_ENTRY)
@@ -94,26 +96,26 @@ def load(entry: str) -> Hit | None:
         return None
     try:
         meta = json.loads(text)
-        seal, name = meta.pop("seal"), f"{meta['cubin']}.cubin"
-        cubin = read_trusted(path.with_name(name), _LARGEST_CUBIN) if _OURS.fullmatch(name) else None
-        if cubin is None or _seal(entry, meta, cubin) != seal:
+        seal, name = meta.pop("seal"), f"{meta[kind]}.{kind}"
+        code = read_trusted(path.with_name(name), _LARGEST_CODE) if _OURS.fullmatch(name) else None
+        if code is None or _seal(entry, meta, code) != seal:
             return None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     for used in (path, path.with_name(name)):  # what was used longest ago is dropped first
         with contextlib.suppress(OSError, NotImplementedError):
             os.utime(used, follow_symlinks=False)
-    return Hit(cubin, meta)
+    return Hit(code, meta)
 
 
-def store(cubin: bytes, entries: Mapping[str, Mapping[str, Any]]) -> None:
-    """Writes a cubin, and by their keys what is to be known of its kernels; one warning where that cannot be."""
-    folder, name = cache_dir(), _digest(cubin)
+def store(code: bytes, entries: Mapping[str, Mapping[str, Any]], kind: Kind = "cubin") -> None:
+    """Writes code, and by their keys what is to be known of its kernels; one warning where that cannot be."""
+    folder, name = cache_dir(), _digest(code)
     try:
-        _write(folder / f"{name}.cubin", cubin)
+        _write(folder / f"{name}.{kind}", code)
         for entry, known in entries.items():
-            meta = {**known, "cubin": name}
-            _write(folder / f"{entry}.json", json.dumps({**meta, "seal": _seal(entry, meta, cubin)}).encode())
+            meta = {**known, kind: name}
+            _write(folder / f"{entry}.json", json.dumps({**meta, "seal": _seal(entry, meta, code)}).encode())
     except OSError as error:
         if folder not in _warned:
             _warned.add(folder)

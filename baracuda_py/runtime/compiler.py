@@ -1,4 +1,4 @@
-"""NVRTC: from a kernel and an arch to a cubin, with registers, spills and shared memory read off the compile log."""
+"""NVRTC: from a kernel and an arch to a cubin, with registers, spills and shared memory read off the compile log; or to PTX."""
 
 from __future__ import annotations
 
@@ -58,8 +58,17 @@ def _options(kernel_source: Source) -> tuple[str, ...]:
 def entry_key(kernel: Kernel, arch: str) -> str:
     """The cache key: our code, the name expression, options, arch, NVRTC's build and CCCL's version."""
     source = source_of(kernel)
-    versions = (nvrtc_build(), cccl_version() if source.system else "")
-    return cache.key(source.digest(kernel.prelude), kernel.entry, arch, *_language(), *versions)
+    return cache.key(source.digest(kernel.prelude), kernel.entry, arch, *_language(), *_versions(source))
+
+
+def ptx_key(kernel: Kernel, arch: str) -> str:
+    """The cache key of PTX with source lines, which comments move too."""
+    source = source_of(kernel)
+    return cache.key("ptx", source.exact_digest(kernel.prelude), kernel.entry, arch, *_language(), *_versions(source))
+
+
+def _versions(source: Source) -> tuple[str, str]:
+    return nvrtc_build(), cccl_version() if source.system else ""
 
 
 def compile_kernels(kernels: Iterable[Kernel], arch: str, *, force: bool = False) -> dict[Kernel, Compiled]:
@@ -86,10 +95,10 @@ def _recall(hit: cache.Hit | None) -> Compiled | None:
         return None
     try:
         name, resources = hit.meta["name"], Resources(**hit.meta["resources"])
-        known = name.encode() in hit.cubin and all(type(value) is int for value in astuple(resources))
+        known = name.encode() in hit.code and all(type(value) is int for value in astuple(resources))
     except (KeyError, TypeError, AttributeError):
         return None
-    return Compiled(name, hit.cubin, resources, 0.0) if known else None
+    return Compiled(name, hit.code, resources, 0.0) if known else None
 
 
 def _build(group: Sequence[Kernel], arch: str) -> dict[Kernel, Compiled]:
@@ -115,12 +124,51 @@ def _record(kernel: Kernel, arch: str, built: Compiled) -> dict[str, Any]:
     return {"name": built.name, "kernel": str(kernel), "arch": arch, "resources": asdict(built.resources)}
 
 
-def compile_ptx(kernel: Kernel, arch: str) -> str:
-    """The kernel's PTX, built afresh."""
+def compile_ptx(kernel: Kernel, arch: str, *, lines: bool = False, force: bool = False) -> str:
+    """The kernel's PTX, built afresh.
+
+    With `lines` it says which line of which file under ``kernels/`` an instruction comes from (PTX ISA, Debugging Directives:
+    .file and .loc), and comes from the cache where it can, unless `force`.
+    """
+    if not lines:
+        return _build_ptx(kernel, arch)
+    entry = ptx_key(kernel, arch)
+    text = None if force else _recall_ptx(cache.load(entry, "ptx"))
+    if text is None:
+        text = _relative(_build_ptx(kernel, arch, "-lineinfo"), source_of(kernel))
+        cache.store(text.encode(), {entry: {"kernel": str(kernel), "arch": arch}}, "ptx")
+    return text
+
+
+def _build_ptx(kernel: Kernel, arch: str, *options: str) -> str:
     source = source_of(kernel)
     with _Program(source, kernel.prelude, [kernel.entry], f"{kernel} for {arch}") as program:
-        program.compile((f"-arch={arch.replace('sm_', 'compute_')}", *_options(source)))
+        program.compile((f"-arch={arch.replace('sm_', 'compute_')}", *options, *_options(source)))
         return _text(program.nvrtc.getPTX(program.handle))
+
+
+def _recall_ptx(hit: cache.Hit | None) -> str | None:
+    """What an entry holds, or None where that is no PTX of a kernel: then it is built again."""
+    try:
+        text = hit.code.decode() if hit is not None else ""
+    except UnicodeDecodeError:
+        return None
+    return text if _PTX_ENTRY.search(text) else None
+
+
+_PTX_ENTRY = re.compile(r"^\s*(\.\w+\s+)?\.entry\s", re.MULTILINE)
+_PTX_FILE = re.compile(r'^(\s*\.file\s+\d+\s+")([^"]*)', re.MULTILINE)
+
+
+def _relative(text: str, source: Source) -> str:
+    """`text` with our files named as they lie under ``kernels/``: NVRTC puts the working directory before them."""
+    places = {source.file: source.file} | {name: f"include/{name}" for name in source.headers}
+
+    def placed(found: re.Match[str]) -> str:
+        ours = [name for name in (*places, "prelude") if found[2].endswith(f"/{name}") or found[2] == name]
+        return found[1] + (places.get(name, name) if (name := max(ours, key=len, default="")) else found[2])
+
+    return _PTX_FILE.sub(placed, text)
 
 
 def _text(answer: str | bytes) -> str:

@@ -40,16 +40,20 @@ class Source:
                 self.headers[name] = text = _read(kernels_dir() / "include" / name)
                 pending += _INCLUDE.findall(text)
                 self.system |= set(_SYSTEM.findall(text))
-        parts = [file, _code(self.text)]
-        parts += [part for name, text in sorted(self.headers.items()) for part in (name, _code(text))]
-        self._digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        texts = [(file, self.text), *sorted(self.headers.items())]
+        self._digest = _sha256(*(part for name, text in texts for part in (name, _code(text))))
+        self._exact_digest = _sha256(*(part for named in texts for part in named))
 
     def digest(self, prelude: str = "") -> str:
         """SHA-256 of our code: the file and the headers it reaches, without comments, and the prelude.
 
         So words about a kernel can be fixed, and what was built, tested and measured of it still counts.
         """
-        return hashlib.sha256((self._digest + prelude).encode()).hexdigest()
+        return _sha256(self._digest + prelude)
+
+    def exact_digest(self, prelude: str = "") -> str:
+        """SHA-256 of our code to the letter, for what tells its lines apart."""
+        return _sha256(self._exact_digest + prelude)
 
     def program(self, prelude: str = "") -> str:
         """The text NVRTC compiles; a prelude keeps its own line numbers."""
@@ -64,6 +68,10 @@ def _source(file: str) -> Source:
 def source_of(kernel: Kernel) -> Source:
     """The source of `kernel`; CompileError if its file is missing."""
     return _source(kernel.file)
+
+
+def _sha256(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def _code(text: str) -> str:

@@ -139,9 +139,7 @@ def _check(spec: DeviceSpec) -> None:
     if spec.emulated and spec.libraries:
         raise refuse("libraries", "give none: only kernels are emulated")
     if spec.name.startswith(PTX) is not spec.emulated:
-        raise refuse(
-            "name", f"that of an emulated device begins with {PTX!r}, and no other's"
-        )
+        raise refuse("name", f"that of an emulated device begins with {PTX!r}, and no other's")
 
 
 def _is_figure(value: Any, least: int) -> bool:
