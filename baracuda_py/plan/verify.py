@@ -55,7 +55,7 @@ def verify_samples(plan: Plan[Any]) -> None:
     op, served = get_op(plan.desc.op), 0
     pref = replace(plan.pref, variant=plan.sku.variant)
     for sample in op.samples(op.fixed):
-        arrays = {name: _placed(x, plan.device.is_host) for name, x in sample.operands.items()}
+        arrays = {name: _placed(x, plan.device.host_memory) for name, x in sample.operands.items()}
         desc = op.of_sample(arrays, sample.options)
         try:
             of_sample = type(plan).select(desc, pref, device=plan.device)
