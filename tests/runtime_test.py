@@ -569,7 +569,7 @@ def test_arguments_are_aligned_and_patched() -> None:
     )
     packed = _Arguments(args, {"a": 0, "b": 1})
     packed.patch([0x1000, 0x2000], {"alpha": 1.5}, 0x9000)
-    table = packed._table.tolist()
+    table = packed.table.tolist()
     base = table[0]
 
     def at(index: int, dtype: Any) -> Any:

@@ -89,9 +89,12 @@ class Executable:
 
 
 class _Arguments:
-    """A kernel's arguments: one buffer of values, and the array of their addresses that the driver reads."""
+    """A kernel's arguments: one buffer of values, and the array of their addresses that the driver reads.
 
-    def __init__(self, args: Sequence[Any], index: Mapping[str, int]) -> None:
+    `encoder` makes the bytes of a tensor map for an address: the driver's, unless something else reads them.
+    """
+
+    def __init__(self, args: Sequence[Any], index: Mapping[str, int], encoder: type[Any] = MapEncoder) -> None:
         places: list[tuple[Any, int]] = []  # scalars, pointers and maps, with where they lie in the buffer
         offsets, end = [], 0
         for arg in args:
@@ -108,14 +111,14 @@ class _Arguments:
         self._storage = np.zeros(end + _TENSOR_MAP_ALIGN + 8, dtype=np.uint8)
         base = -_address_of(self._storage) % _TENSOR_MAP_ALIGN
         buffer = self._storage[base : base + end + (-end % 8)]
-        self._table = np.array([_address_of(buffer) + o for o in offsets] or [0], dtype=np.uint64)
-        self.address = _address_of(self._table)
+        self.table = np.array([_address_of(buffer) + o for o in offsets] or [0], dtype=np.uint64)
+        self.address = _address_of(self.table)
         self._words = memoryview(buffer.data).cast("B").cast("Q") if end else memoryview(b"")
         self._plain: list[tuple[int, int]] = []
         self._pointers: list[tuple[int, int, int]] = []
         self._scratch: list[tuple[int, int]] = []
         self._values: list[tuple[memoryview, str, Any]] = []
-        self._maps: list[tuple[memoryview, MapEncoder, int, int]] = []
+        self._maps: list[tuple[memoryview, Any, int, int]] = []
         for arg, offset in places:
             if isinstance(arg, Ptr) and not arg.offset:
                 self._plain.append((offset // 8, index[arg.operand]))
@@ -126,7 +129,7 @@ class _Arguments:
             elif isinstance(arg, TensorMap):
                 view = memoryview(buffer.data)[offset : offset + tensormap.BYTES]
                 operand = index[arg.of.operand] if isinstance(arg.of, Ptr) else -1
-                self._maps.append((view, MapEncoder(arg), operand, arg.of.offset))
+                self._maps.append((view, encoder(arg), operand, arg.of.offset))
             elif isinstance(arg, Run):
                 dtype = np.dtype(arg.dtype)
                 self._values.append((memoryview(buffer.data)[offset : offset + dtype.itemsize], arg.name, dtype.type))

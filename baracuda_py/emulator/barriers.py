@@ -1,0 +1,256 @@
+"""What threads wait at: named barriers, mbarriers, the barrier of a cluster. Each says who waits, for a deadlock's message.
+
+PTX ISA, Parallel Synchronization and Communication Instructions: bar, barrier; mbarrier; barrier.cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..types.faults import BarrierFault, DivergenceFault
+from .lanes import WARP, Array, Selection
+
+if TYPE_CHECKING:
+    from .machine import Wave
+
+__all__ = ["ClusterBarrier", "MBarriers", "NamedBarriers"]
+
+NAMED = 16
+
+
+@dataclass
+class _Meeting:
+    """Threads that have come to a named barrier, and those among them that wait."""
+
+    expected: int
+    arrived: int = 0
+    warps: set[int] = field(default_factory=set)
+    waiting: list[Array] = field(default_factory=list)
+
+
+class NamedBarriers:
+    """``bar.sync`` and ``bar.arrive``: by CTA and number."""
+
+    def __init__(self, wave: Wave) -> None:
+        self._wave = wave
+        self._open: dict[tuple[int, int], _Meeting] = {}
+
+    def meet_all(self) -> None:
+        """Every warp of the wave is at barrier 0."""
+        self._wave.counters.barriers += self._wave.lanes.warps * self._wave.lanes.ctas
+        if self._wave.checks:
+            self._join(np.ones((self._wave.lanes.ctas, self._wave.lanes.warps), bool))
+
+    def _join(self, meet: Array) -> None:
+        """CTAs x warps that meet: each CTA by itself."""
+        lanes, clocks = self._wave.lanes, self._wave.clocks
+        by_rank = meet.reshape(lanes.teams, lanes.cluster, lanes.warps)
+        for rank in range(lanes.cluster):
+            mine = np.zeros((lanes.teams, lanes.cluster, lanes.warps), bool)
+            mine[:, rank] = by_rank[:, rank]
+            clocks.join(mine.reshape(lanes.teams, lanes.members))
+
+    def come(self, n: int, s: Selection, number: Any, threads: Any, *, sync: bool) -> None:
+        wave, lanes = self._wave, self._wave.lanes
+        numbers = lanes.numbers(s)
+        wave.counters.barriers += len(numbers) // WARP
+        self._whole_warps(n, s, numbers)
+        number, threads = lanes.spread(s, number), None if threads is None else lanes.spread(s, threads)
+        ctas = lanes.cta[numbers]
+        for cta, barrier in np.unique(np.stack([ctas, number.astype(np.int64)]), axis=1).T:
+            mine = (ctas == cta) & (number == barrier)
+            here = numbers[mine]
+            if barrier >= NAMED:
+                raise wave.fault(BarrierFault, f"barrier {barrier}: there are {NAMED}", n, here, 0)
+            counted = sorted(set(map(int, threads[mine]))) if threads is not None else []
+            if len(counted) > 1 or any(c % WARP or not c for c in counted):
+                raise wave.fault(BarrierFault, f"barrier {barrier} of {counted} threads: a multiple of {WARP}, the same for all", n, here, 0)  # fmt: skip
+            expected = counted[0] if counted else int((wave.alive & (lanes.cta == cta)).sum())
+            key = int(cta), int(barrier)
+            meeting = self._open.setdefault(key, _Meeting(expected))
+            if counted and meeting.expected != expected:
+                raise wave.fault(BarrierFault, f"barrier {barrier} counts {expected} threads here and {meeting.expected} elsewhere", n, here, 0)  # fmt: skip
+            meeting.arrived += len(here) if not counted else len(np.unique(lanes.warp[here])) * WARP
+            meeting.warps |= set(np.unique(lanes.warp[here] - cta * lanes.warps).tolist())
+            if sync:
+                wave.block(here, f"barrier {barrier}")
+                meeting.waiting.append(here)
+            if meeting.arrived > meeting.expected:
+                raise wave.fault(BarrierFault, f"{meeting.arrived} threads at barrier {barrier}, which counts {meeting.expected}", n, here, 0)  # fmt: skip
+            if meeting.arrived == meeting.expected:
+                self._part(key, meeting)
+
+    def _part(self, key: tuple[int, int], meeting: _Meeting) -> None:
+        if self._wave.checks:
+            meet = np.zeros((self._wave.lanes.ctas, self._wave.lanes.warps), bool)
+            meet[key[0], list(meeting.warps)] = True
+            self._join(meet)
+        for waiting in meeting.waiting:
+            self._wave.unblock(waiting)
+        del self._open[key]
+
+    def someone_left(self) -> None:
+        """Threads that have ended are not waited for (where no number of threads is given)."""
+        lanes = self._wave.lanes
+        for key, meeting in list(self._open.items()):
+            alive = int((self._wave.alive & (lanes.cta == key[0])).sum())
+            if meeting.arrived == alive < meeting.expected:
+                self._part(key, meeting)
+
+    def _whole_warps(self, n: int, s: Selection, numbers: Array) -> None:
+        wave, lanes = self._wave, self._wave.lanes
+        warps, count = np.unique(lanes.warp[numbers], return_counts=True)
+        there = np.bincount(lanes.warp[wave.alive], minlength=int(warps.max()) + 1)[warps]
+        if (bad := count != there).any():
+            lane = numbers[lanes.warp[numbers] == warps[bad][0]]
+            raise wave.fault(DivergenceFault, f"{int(count[bad][0])} of a warp's {int(there[bad][0])} threads at a barrier", n, lane, 0)
+
+
+@dataclass
+class _MBarrier:
+    count: int
+    pending: int
+    handed: Array  # what those who arrived in this phase have done
+    done: Array  # what had been done when the last phase ended
+    expected: int = 0  # bytes
+    phase: int = 0
+    waiting: list[Array] = field(default_factory=list)
+
+
+class MBarriers:
+    """Barriers in shared memory that count arrivals and bytes; a wait is for the phase of a parity to end."""
+
+    def __init__(self, wave: Wave) -> None:
+        self._wave = wave
+        self._known: dict[tuple[int, int], _MBarrier] = {}
+
+    def _each(self, s: Selection, addresses: Any, *others: Any) -> Any:
+        """(lanes of one barrier, its key, the other operands of these lanes)."""
+        wave, lanes = self._wave, self._wave.lanes
+        cta, offset = wave.shared.locate(s, addresses)
+        numbers = lanes.numbers(s)
+        spread = [lanes.spread(s, x) for x in others]
+        if len(numbers) == 1 or ((offset == offset[0]).all() and (cta == cta[0]).all()):
+            yield numbers, (int(cta[0]), int(offset[0])), *spread
+            return
+        for key in np.unique(np.stack([cta, offset]), axis=1).T:
+            mine = (cta == key[0]) & (offset == key[1])
+            yield numbers[mine], (int(key[0]), int(key[1])), *(x[mine] for x in spread)
+
+    def _of(self, n: int, lanes: Array, key: tuple[int, int]) -> _MBarrier:
+        if key not in self._known:
+            raise self._wave.fault(BarrierFault, "an mbarrier that is not initialised", n, lanes, 0, space="shared", byte=key[1])
+        return self._known[key]
+
+    def init(self, n: int, s: Selection, addresses: Any, counts: Any) -> None:
+        components = self._wave.lanes.members + self._wave.lanes.cluster
+        for lanes, key, count in self._each(s, addresses, counts):
+            if key[1] % 8 or key[1] + 8 > self._wave.shared.size:
+                raise self._wave.fault(BarrierFault, "an mbarrier at no multiple of 8 bytes in shared memory", n, lanes, 0, space="shared", byte=key[1])  # fmt: skip
+            if key in self._known and self._known[key].waiting:
+                raise self._wave.fault(BarrierFault, "an mbarrier initialised while threads wait at it", n, lanes, 0, space="shared", byte=key[1])  # fmt: skip
+            zeros = np.zeros(components, np.int32)
+            self._known[key] = _MBarrier(int(count[0]), int(count[0]), zeros, zeros.copy())
+
+    def invalidate(self, n: int, s: Selection, addresses: Any) -> None:
+        for lanes, key in self._each(s, addresses):
+            self._of(n, lanes, key)
+            del self._known[key]
+
+    def arrive(self, n: int, s: Selection, addresses: Any, counts: Any, expected: Any) -> None:
+        """Arrivals, after the bytes that they announce."""
+        wave = self._wave
+        for lanes, key, count, nbytes in self._each(s, addresses, counts, 0 if expected is None else expected):
+            barrier = self._of(n, lanes, key)
+            barrier.expected += int(nbytes.sum())
+            barrier.pending -= int(count.sum())
+            if wave.checks:
+                for member in np.unique(wave.lanes.member[lanes]):
+                    team = int(wave.lanes.team[lanes[0]])
+                    if key[0] // wave.lanes.cluster == team:
+                        barrier.handed = np.maximum(barrier.handed, wave.clocks.release(team, int(member)))
+            if barrier.pending < 0:
+                raise wave.fault(BarrierFault, f"more arrivals than the {barrier.count} that an mbarrier counts", n, lanes, 0, space="shared", byte=key[1])  # fmt: skip
+            self._turn(barrier)
+
+    def complete(self, key: tuple[int, int], nbytes: int, team: int, actor: int, stamp: int) -> None:
+        """Bytes of a copy have arrived."""
+        barrier = self._known.get(key)
+        if barrier is None:
+            raise BarrierFault("a copy announces its bytes to an mbarrier that is not initialised", space="shared", byte=key[1])
+        barrier.expected -= nbytes
+        if self._wave.checks:
+            barrier.handed[actor] = max(int(barrier.handed[actor]), stamp)
+        self._turn(barrier)
+
+    def _turn(self, barrier: _MBarrier) -> None:
+        if barrier.pending or barrier.expected:
+            return
+        barrier.phase += 1
+        barrier.pending = barrier.count
+        barrier.done = barrier.handed.copy()
+        for waiting in barrier.waiting:
+            self._wave.unblock(waiting)
+        barrier.waiting.clear()
+
+    def wait(self, n: int, s: Selection, addresses: Any, parities: Any, row: Array | None) -> None:
+        wave = self._wave
+        for lanes, key, parity in self._each(s, addresses, parities):
+            barrier = self._of(n, lanes, key)
+            over = (barrier.phase & 1) != (parity & 1)
+            if row is not None:
+                row[lanes] = True
+            if over.any() and wave.checks:
+                through = lanes[over]
+                wave.clocks.acquire(int(wave.lanes.team[through[0]]), np.unique(wave.lanes.member[through]), barrier.done)
+            if not over.all():
+                stays = lanes[~over]
+                wave.block(stays, f"the mbarrier at shared memory+{key[1]}, phase {barrier.phase}, {barrier.pending} arrivals and {barrier.expected} bytes short")  # fmt: skip
+                barrier.waiting.append(stays)
+
+
+class ClusterBarrier:
+    """``barrier.cluster``: all threads of the cluster that have not ended."""
+
+    def __init__(self, wave: Wave) -> None:
+        self._wave, lanes = wave, wave.lanes
+        self._arrived = np.zeros(lanes.count, bool)
+        self._phase = np.zeros(lanes.teams, np.int64)
+        self._wanted = np.zeros(lanes.count, np.int64)
+        self._waiting: list[Array] = []
+
+    def arrive(self, n: int, s: Selection) -> None:
+        if self._arrived[s].any():
+            raise self._wave.fault(BarrierFault, "a second arrival at the cluster's barrier without a wait", n, s, 0)
+        self._arrived[s] = True
+        self._wanted[s] = self._phase[self._wave.lanes.team[s]] + 1
+        self.look()
+
+    def look(self) -> None:
+        """Opens the barrier of each cluster all of whose threads have arrived or ended."""
+        wave, lanes = self._wave, self._wave.lanes
+        if not self._arrived.any():
+            return
+        for team in np.unique(lanes.team[self._arrived]):
+            mine = lanes.team == team
+            if not (self._arrived | ~wave.alive)[mine].all():
+                continue
+            self._phase[team] += 1
+            self._arrived[mine] = False
+            if wave.checks:
+                meet = np.zeros((lanes.teams, lanes.members), bool)
+                meet[team] = True
+                wave.clocks.join(meet)
+            for waiting in self._waiting:
+                wave.unblock(waiting[lanes.team[waiting] == team])
+            self._waiting = [w[lanes.team[w] != team] for w in self._waiting if (lanes.team[w] != team).any()]
+
+    def wait(self, n: int, s: Selection) -> None:
+        numbers = self._wave.lanes.numbers(s)
+        stays = numbers[self._phase[self._wave.lanes.team[numbers]] < self._wanted[numbers]]
+        if len(stays):
+            self._wave.block(stays, "the cluster's barrier")
+            self._waiting.append(stays)

@@ -1,0 +1,93 @@
+"""The lanes of a wave: the threads of some CTAs, a column each, and where each of them stands in the grid."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+__all__ = ["WARP", "Array", "Lanes", "Selection"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Selection: TypeAlias = "slice | Array"  # lanes: a run of them, or their numbers in order
+WARP = 32
+
+
+class Lanes:
+    """The threads of `ctas` CTAs from CTA `first` on. CTAs are padded to whole warps with lanes that never live.
+
+    `member` counts the warps of a cluster, `team` the clusters of the wave.
+    """
+
+    def __init__(self, first: int, ctas: int, grid: tuple[int, int, int], block: tuple[int, int, int], cluster: int) -> None:
+        self.first, self.ctas, self.grid, self.block, self.cluster = first, ctas, grid, block, cluster
+        self.threads = block[0] * block[1] * block[2]
+        self.warps = -(-self.threads // WARP)
+        self.width = self.warps * WARP
+        self.count = ctas * self.width
+        self.teams, self.members = ctas // cluster, cluster * self.warps
+        lane = np.arange(self.count)
+        self.cta = lane // self.width
+        self.thread = (lane % self.width).astype(np.uint32)
+        self.warp = lane // WARP  # in the wave
+        self.team = self.cta // cluster
+        self.member = self.warp - self.team * self.members
+        self.exists = self.thread < self.threads
+
+    @property
+    def everyone(self) -> slice:
+        return slice(0, self.count)
+
+    def specials(self) -> dict[str, Array]:
+        """Special registers (PTX ISA, Special Registers) by their names with underscores."""
+        bx, by, _ = self.block
+        gx, gy, gz = self.grid
+        cta = (self.cta + self.first).astype(np.uint32)
+        rank = cta % np.uint32(self.cluster)
+        u = np.uint32
+        lane = self.thread % u(WARP)
+        named = {
+            "tid_x": self.thread % u(bx), "tid_y": self.thread // u(bx) % u(by), "tid_z": self.thread // u(bx * by),
+            "ctaid_x": cta % u(gx), "ctaid_y": cta // u(gx) % u(gy), "ctaid_z": cta // u(gx * gy), "laneid": lane,
+            "warpid": self.thread // u(WARP), "cluster_ctarank": rank, "cluster_ctaid_x": rank,
+            "clusterid_x": cta // u(self.cluster), "lanemask_eq": u(1) << lane, "lanemask_lt": (u(1) << lane) - u(1),
+            "lanemask_le": (u(2) << lane) - u(1),
+        }  # fmt: skip
+        named["lanemask_gt"], named["lanemask_ge"] = ~named["lanemask_le"], ~named["lanemask_lt"]
+        constants = {
+            "ntid_x": bx, "ntid_y": by, "ntid_z": self.block[2], "nctaid_x": gx, "nctaid_y": gy, "nctaid_z": gz,
+            "cluster_nctarank": self.cluster, "cluster_nctaid_x": self.cluster,
+        }  # fmt: skip
+        return named | {name: np.full(self.count, value, u) for name, value in constants.items()}
+
+    # ---- selections -------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def count_of(s: Selection) -> int:
+        return s.stop - s.start if isinstance(s, slice) else len(s)
+
+    @staticmethod
+    def numbers(s: Selection) -> Array:
+        return np.arange(s.start, s.stop) if isinstance(s, slice) else s
+
+    @staticmethod
+    def narrowed(s: Selection, test: Array) -> Selection | None:
+        """The lanes of a selection for which `test` is true; None where there is none."""
+        if np.ndim(test) == 0:
+            return s if test else None
+        if test.all():
+            return s
+        found = np.flatnonzero(test)
+        if not len(found):
+            return None
+        return found + s.start if isinstance(s, slice) else s[found]
+
+    @staticmethod
+    def compact(numbers: Array) -> Selection:
+        """Lane numbers as a run, where they are one."""
+        first, last = int(numbers[0]), int(numbers[-1])
+        return slice(first, last + 1) if last - first + 1 == len(numbers) else numbers
+
+    def spread(self, s: Selection, x: Any) -> Array:
+        """A value a lane, of an operand that may be one value for all."""
+        return np.broadcast_to(x, (self.count_of(s),)) if np.ndim(x) == 0 else x

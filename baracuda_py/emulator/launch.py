@@ -1,0 +1,256 @@
+"""A plan's steps on copies of its operands: every launch by the machine, with the packed arguments that a GPU would get."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..runtime.compiler import compile_ptx
+from ..runtime.launch import _Arguments
+from ..runtime.steps import Call, Copy, Copy2D, Fill, Kernel, Launch, Ptr, Scratch, Step
+from ..tensor import Tensor
+from ..types import UnsupportedError
+from ..types.faults import OutOfBoundsFault, ReadOnlyFault, UninitialisedFault
+from .counters import Counters
+from .emit_memory import EMITTERS
+from .lanes import Array
+from .machine import PARAMETERS, PATIENCE, Launched, run_launch
+from .maps import EmulatedMap
+from .memory import GlobalMemory, Region
+from .options import Options
+from .parse import SIZES, parse
+from .report import LaunchReport, Report
+from .translate import Translator
+
+__all__ = ["Program", "translated"]
+
+WORKSPACE = 0x7C00_0000_0000
+CONSTANTS = 0x7D00_0000_0000
+PAGE = 4096
+SCRATCH_BYTE, OTHER = 0xCD, 0x5A  # what scratch holds before it is written, and what differs there in a second run
+
+
+@lru_cache(maxsize=1024)
+def translated(kernel: Kernel, arch: str) -> Translator:
+    """A kernel as Python: compiled to PTX (or from the cache), read and translated once a process."""
+    return Translator(parse(compile_ptx(kernel, arch, lines=True)), EMITTERS)
+
+
+class Program:
+    """The steps of one plan. Thread-safe: it holds no data."""
+
+    def __init__(self, op: str, steps: Sequence[Step], operands: Sequence[str], arch: str) -> None:
+        for step in steps:
+            if isinstance(step, Call):
+                raise UnsupportedError(
+                    f"{op}: the plan calls {step.library}, which is no kernel of ours and cannot be emulated",
+                    "choose another variant: PlanPreference(variant=...)",
+                )
+        self._op, self._steps, self._arch = op, tuple(steps), arch
+        self._index = {name: i for i, name in enumerate(operands)}
+        self._kernels = {s.kernel: translated(s.kernel, arch) for s in steps if isinstance(s, Launch)}
+
+    def run(
+        self, tensors: Mapping[str, Tensor], written: Collection[str], values: Mapping[str, Any], workspace: int,
+        options: Options, *, accesses: bool = False,
+    ) -> Report:  # fmt: skip
+        """Runs the steps on copies of the operands, by name their footprints on the host; what is `written` is put back at the
+        end, and not where anything faults. `accesses` also counts sectors and wavefronts."""
+        began = time.perf_counter()
+        regions = regions_of(tensors, written)
+        if workspace:
+            scratch = np.full(workspace, SCRATCH_BYTE, np.uint8)
+            regions.append(Region("workspace", WORKSPACE, scratch, known=False))
+        pointers = [tensors[name].pointer if name in tensors else 0 for name in self._index]
+        report = Report(self._op, self._arch)
+        for step in self._steps:
+            if isinstance(step, Launch):
+                report.launches.append(self._launch(step, regions, pointers, values, options, accesses, began))
+            else:
+                self._transfer(step, regions, pointers)
+        for region in regions:
+            if region.writable and region.name != "workspace":
+                _put_back(region)
+        report.seconds = time.perf_counter() - began
+        return report
+
+    # ---- launches ---------------------------------------------------------------------------------------------------
+
+    def _launch(
+        self, step: Launch, regions: list[Region], pointers: list[int], values: Mapping[str, Any], options: Options,
+        accesses: bool, began: float,
+    ) -> LaunchReport:  # fmt: skip
+        code = self._kernels[step.kernel]
+        arguments = _Arguments(step.args, self._index, EmulatedMap)
+        arguments.patch(pointers, values, WORKSPACE)
+        parameters = _parameters(arguments, code)
+        held, places = _constants(code)
+        before = [(r, r.bytes.copy(), None if r.known is None else r.known.copy()) for r in regions if r.writable]
+
+        def once(varied: Collection[int]) -> tuple[Launched, Counters]:
+            counters = Counters(accesses=accesses and not varied)
+            every = [*regions, Region(".parameters", PARAMETERS, parameters, writable=False), *held]
+            grain = min([4, *(SIZES[i.opcode[-1]] for i in code.instructions if _stores(i.opcode))])
+            launched = Launched(
+                code, str(step.kernel), GlobalMemory(every, grain=grain if options.checks else 0), parameters, step.grid,
+                step.block, step.shared_bytes, options, counters, overlapped=step.overlapped, constants=places, varied=varied,
+                deadline=0.0 if options.force else began + PATIENCE,
+            )  # fmt: skip
+            run_launch(launched)
+            return launched, counters
+
+        launched, counters = once(())
+        if launched.suspects and options.checks:
+            _check_unknown(once, launched.suspects, before, code, str(step.kernel))
+        return LaunchReport(str(step.kernel), step.grid, step.block, counters)
+
+    # ---- copies and fills -------------------------------------------------------------------------------------------
+
+    def _transfer(self, step: Copy | Copy2D | Fill | Any, regions: list[Region], pointers: list[int]) -> None:
+        def at(place: Ptr | Scratch) -> int:
+            if isinstance(place, Scratch):
+                return WORKSPACE + place.offset
+            return pointers[self._index[place.operand]] + place.offset
+
+        if isinstance(step, Fill):
+            _bytes_at(regions, at(step.dest), step.nbytes, store=True)[:] = step.value
+            return
+        if isinstance(step, Copy):
+            rows = [(at(step.dest), at(step.source), step.nbytes)]
+        else:
+            rows = [
+                (at(step.dest) + i * step.dest_pitch, at(step.source) + i * step.source_pitch, step.width)
+                for i in range(step.height)
+            ]
+        for to, of, nbytes in rows:
+            _bytes_at(regions, to, nbytes, store=True)[:] = _bytes_at(regions, of, nbytes, store=False).copy()
+
+
+def _stores(opcode: tuple[str, ...]) -> bool:
+    return opcode[0] in ("st", "atom", "red") and "shared" not in opcode[1] and opcode[-1] in SIZES
+
+
+def _parameters(arguments: _Arguments, code: Translator) -> Array:
+    """The kernel's parameter space, from the array of addresses that a driver would read."""
+    entry = code.entry
+    buffer = np.zeros(entry.parameter_bytes + 16, np.uint8)
+    for (offset, size), address in zip(entry.parameters.values(), arguments.table):
+        buffer[offset : offset + size] = np.frombuffer(ctypes.string_at(int(address), size), np.uint8)
+    return buffer
+
+
+def _constants(code: Translator) -> tuple[list[Region], dict[str, int]]:
+    """Variables of the module, each on a page of its own."""
+    regions, places = [], {}
+    for i, variable in enumerate(v for v in code.entry.constants.values() if f"CONSTANTS[{v.name!r}]" in code.source):
+        size = SIZES[variable.kind]
+        data = np.zeros(max(variable.nbytes, 1), np.uint8)
+        for k, value in enumerate(variable.values):
+            data[k * size : (k + 1) * size] = np.frombuffer((value & (1 << 8 * size) - 1).to_bytes(size, "little"), np.uint8)
+        places[variable.name] = CONSTANTS + i * PAGE * 16
+        regions.append(Region(f".{variable.name}", places[variable.name], data, writable=False))
+    return regions, places
+
+
+def _check_unknown(once: Any, suspects: set[int], before: Any, code: Translator, kernel: str) -> None:
+    """Raises UninitialisedFault where a value that nothing had written reached a result: the launch is run again with other
+    bytes there, and must leave the same. A value that is dropped on the way makes no difference."""
+    first = [r.bytes.copy() for r, _, _ in before]
+
+    def differs(varied: Collection[int]) -> bool:
+        for region, data, known in before:
+            region.bytes[:] = data
+            if region.known is not None and known is not None:
+                region.known[:] = known
+                region.bytes[~known] ^= OTHER
+        once(varied)
+        return any(
+            not np.array_equal(r.bytes if r.known is None else r.bytes[r.known], was if r.known is None else was[r.known])
+            for (r, _, _), was in zip(before, first)
+        )
+
+    if differs(suspects):
+        guilty = next((n for n in sorted(suspects) if len(suspects) > 1 and differs([n])), min(suspects))
+        item = code.instructions[guilty]
+        raise UninitialisedFault(
+            "a value that nothing had written reached a result", kernel=kernel, space="shared", source=item.source,
+            ptx_line=item.line, instruction=item.text,
+        )  # fmt: skip
+    for (region, _, _), was in zip(before, first):
+        region.bytes[:] = was
+
+
+# ---- operands as regions -------------------------------------------------------------------------------------------
+
+
+def regions_of(tensors: Mapping[str, Tensor], written: Collection[str]) -> list[Region]:
+    """A region for each operand, and one for operands that share bytes."""
+    spans = sorted((*t.interval(), name) for name, t in tensors.items() if t.interval()[1] > t.interval()[0])
+    groups: list[tuple[int, int, list[str]]] = []
+    for low, high, name in spans:
+        if groups and low < groups[-1][1]:
+            first, last, names = groups[-1]
+            groups[-1] = first, max(last, high), [*names, name]
+        else:
+            groups.append((low, high, [name]))
+    regions = []
+    for low, high, names in groups:
+        data = np.frombuffer(ctypes.string_at(low, high - low), np.uint8)
+        allowed = np.zeros(high - low, bool)
+        for name in names:
+            _mark(allowed, tensors[name], low)
+        regions.append(Region(" = ".join(names), low, data, allowed=allowed, writable=any(n in written for n in names)))
+    return regions
+
+
+def _mark(allowed: Array, tensor: Tensor, low: int) -> None:
+    """Sets the bytes of a tensor's elements."""
+    bits = tensor.element.bits
+    if tensor.element.packed:
+        offsets = np.full((), tensor.phase, np.int64)
+        for extent, stride in zip(tensor.shape, tensor.strides):
+            offsets = offsets[..., None] + np.arange(extent) * stride
+        allowed[tensor.pointer - low + offsets.ravel() * bits // 8] = True
+        return
+    size = bits // 8
+    view = np.lib.stride_tricks.as_strided(
+        allowed[tensor.pointer - low :], (*tensor.shape, size), (*(s * size for s in tensor.strides), 1)
+    )
+    view[...] = True
+
+
+def _put_back(region: Region) -> None:
+    """The bytes of elements, and no other, as the run left them."""
+    data, memory = region.data, (ctypes.c_ubyte * len(region.data)).from_address(region.address)
+    target = np.frombuffer(memory, np.uint8)
+    if region.prefix is None:
+        target[:] = data
+        return
+    mine = np.diff(region.prefix[region.head : region.nbytes + 1]) != 0
+    target[mine] = data[mine]
+
+
+def _bytes_at(regions: Sequence[Region], address: int, nbytes: int, *, store: bool) -> Array:
+    """Bytes of a copy or a fill, which must be an operand's own."""
+    if not nbytes:
+        return np.zeros(0, np.uint8)
+    verb = "write" if store else "read"
+    for region in regions:
+        if region.address <= address < region.low + region.nbytes:
+            offset = address - region.low
+            place = {"operand": region.name, "space": "global", "byte": offset - region.head, "extent": region.nbytes - region.head}
+            if region.outside(np.array([offset]), nbytes).any():
+                raise OutOfBoundsFault(f"a copy's {verb} of {nbytes} bytes that are no element's", **place)
+            if store and not region.writable:
+                raise ReadOnlyFault(f"a copy's write of {nbytes} bytes into what is only read", **place)
+            if store and region.known is not None:
+                region.known[offset : offset + nbytes] = True
+            return region.bytes[offset : offset + nbytes]
+    raise OutOfBoundsFault(f"a copy's {verb} of {nbytes} bytes at {address:#x}, where nothing is", space="global")
+
+

@@ -1,0 +1,50 @@
+"""Tensor maps of emulated launches: 128 bytes that name a map of this process and the address of its tensor.
+
+A GPU's tensor map is opaque, and the driver that encodes it may be missing: nothing but the emulator ever reads these.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from ..runtime.steps import TensorMap
+from ..runtime.tensormap import BYTES
+from ..types.faults import MisalignedFault, OutOfBoundsFault
+from .lanes import Selection
+
+if TYPE_CHECKING:
+    from .machine import Wave
+
+__all__ = ["EmulatedMap", "map_at"]
+
+_MAGIC = 0x6261_7261_6375_6461
+_numbers = count(1)
+_known: WeakValueDictionary[int, EmulatedMap] = WeakValueDictionary()
+
+
+class EmulatedMap:
+    """Stands for runtime.tensormap.MapEncoder."""
+
+    def __init__(self, tensor: TensorMap) -> None:
+        self.tensor, self._number = tensor, next(_numbers)
+        _known[self._number] = self
+
+    def at(self, address: int) -> bytes:
+        return np.array([_MAGIC, self._number, address], np.uint64).tobytes().ljust(BYTES, b"\0")
+
+
+def map_at(wave: Wave, n: int, s: Selection, j: int, address: int) -> tuple[TensorMap, int]:
+    """The tensor map that lies at an address, and its tensor's address."""
+    lane = wave.lanes.numbers(s)[j : j + 1]
+    if address % 64:
+        raise wave.fault(MisalignedFault, "a tensor map at no multiple of 64 bytes", n, lane, 0)
+    words = wave.memory.read_bytes(wave, n, lane, np.array([address], np.uint64), 8)
+    words = np.concatenate([words, *(wave.memory.read_bytes(wave, n, lane, np.array([address + k], np.uint64), 8) for k in (8, 16))], 1)
+    magic, number, base = (int(w) for w in words.view(np.uint64)[0])
+    if magic != _MAGIC:
+        raise wave.fault(OutOfBoundsFault, f"{address:#x} holds no tensor map", n, lane, 0)
+    return _known[number].tensor, base

@@ -1,0 +1,162 @@
+"""Matrix instructions: fragments by ldmatrix and stmatrix, products of warps, and of warpgroups on shared memory.
+
+PTX ISA, Warp-level Matrix Instructions: mma.sync, ldmatrix, stmatrix; Asynchronous Warpgroup-level Matrix Instructions: wgmma.
+A warpgroup's product is taken when it is issued; what it read must still be there, and ordered before it, when it is waited for.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..types.faults import DivergenceFault, RaceFault
+from . import tensor_core
+from .lanes import WARP, Array, Selection
+
+if TYPE_CHECKING:
+    from .machine import Wave
+
+__all__ = ["Matrices"]
+
+GROUP = 4 * WARP
+ROW = 16  # bytes of a row of an 8 x 8 matrix of halves
+
+
+@dataclass
+class _Product:
+    """A product of one warpgroup on its way: its lanes, its group of commits, and the bytes it reads."""
+
+    n: int
+    lanes: Array
+    group: int
+    reads: tuple[tuple[Array, Array], ...]  # (where, what was there)
+
+
+class Matrices:
+    def __init__(self, wave: Wave) -> None:
+        self._wave = wave
+        self._flying: list[_Product] = []
+        self._group = np.zeros(wave.lanes.count, np.int64)
+
+    # ---- a warp -----------------------------------------------------------------------------------------------------
+
+    def _row_lanes(self, n: int, s: Selection, count: int, what: str) -> tuple[Array, Array]:
+        """(the warps' lanes, those whose addresses count, eight a matrix)."""
+        warps = self._wave.warps.whole(n, s, what)
+        return warps, warps[:, : 8 * count].ravel()
+
+    def load(self, n: int, s: Selection, addresses: Any, transposed: bool, rows: tuple[Array, ...]) -> None:
+        wave = self._wave
+        warps, users = self._row_lanes(n, s, len(rows), "ldmatrix")
+        chosen = wave.lanes.spread(s, addresses).reshape(-1, WARP)[:, : 8 * len(rows)].ravel()
+        at = wave.shared.places(n, users, chosen, ROW, store=False)
+        wave.shared.note_read(n, users, at, ROW)
+        self._count(users, at, store=False)
+        data = wave.shared.peek(n, at[:, None] + np.arange(ROW)).reshape(len(warps), len(rows), 8, ROW)
+        for row, fragment in zip(rows, tensor_core.ldmatrix(data, transposed)):
+            row[s] = fragment.ravel()
+
+    def store(self, n: int, s: Selection, addresses: Any, transposed: bool, rows: tuple[Array, ...]) -> None:
+        wave = self._wave
+        warps, users = self._row_lanes(n, s, len(rows), "stmatrix")
+        chosen = wave.lanes.spread(s, addresses).reshape(-1, WARP)[:, : 8 * len(rows)].ravel()
+        at = wave.shared.places(n, users, chosen, ROW, store=True)
+        wave.shared.note_write(n, users, at, ROW)
+        self._count(users, at, store=True)
+        data = tensor_core.stmatrix([np.ascontiguousarray(row[s]).reshape(len(warps), WARP) for row in rows], transposed)
+        wave.shared.bytes[at[:, None] + np.arange(ROW)] = data.reshape(-1, ROW)
+
+    def _count(self, users: Array, at: Array, *, store: bool) -> None:
+        """Each matrix is one turn: eight rows of 16 bytes."""
+        self._wave.counters.count_shared(np.arange(len(users)), at, ROW, store=store)
+
+    def multiply(
+        self, n: int, s: Selection, shape: str, kinds: tuple[str, ...], d: Any, a: Any, b: Any, c: Any, saturate: bool = False
+    ) -> None:
+        warps = self._wave.warps.whole(n, s, "mma.sync")
+
+        def fragments(rows: tuple[Array, ...]) -> list[Array]:
+            return [np.ascontiguousarray(row[s]).reshape(len(warps), WARP) for row in rows]
+
+        flags = {"satfinite": True} if saturate else {}
+        results = tensor_core.mma(shape, kinds, fragments(a), fragments(b), fragments(c), **flags)
+        for row, result in zip(d, results):
+            row[s] = result.ravel()
+
+    # ---- a warpgroup ------------------------------------------------------------------------------------------------
+
+    def _groups(self, n: int, s: Selection, what: str) -> Array:
+        lanes = self._wave.lanes.numbers(s)
+        if len(lanes) % GROUP == 0:
+            groups = lanes.reshape(-1, GROUP)
+            first = self._wave.lanes.thread[groups[:, 0]] % GROUP == 0
+            if first.all() and (groups[:, -1] - groups[:, 0] == GROUP - 1).all():
+                return groups
+        raise self._wave.fault(DivergenceFault, f"{what} by a part of a warpgroup", n, s, 0)
+
+    def fence(self, n: int, s: Selection) -> None:
+        self._groups(n, s, "wgmma.fence")
+
+    def group_multiply(
+        self, n: int, s: Selection, shape: str, kinds: tuple[str, ...], d: tuple[Array, ...], a: Any, b: Any, scale: Any,
+        signs: tuple[int, int], majors: tuple[int, int],
+    ) -> None:  # fmt: skip
+        wave = self._wave
+        groups = self._groups(n, s, "wgmma")
+        columns, depth = (int(x) for x in re.fullmatch(r"m64n(\d+)k(\d+)", shape).groups())  # type: ignore[union-attr]
+        ctas = wave.lanes.cta[groups[:, 0]]
+
+        def of_group(x: Any) -> Array:
+            return np.broadcast_to(x, (groups.size,)).reshape(groups.shape)[:, 0]
+
+        right, at_b = self._operand(n, groups, ctas, of_group(b), columns, depth, kinds[2], bool(majors[1]))
+        if isinstance(a, tuple):
+            fragments = [np.ascontiguousarray(row[s]).reshape(groups.shape) for row in a]
+            left, at_a = tensor_core.fragment_a(fragments, kinds[1]), None
+        else:
+            left, at_a = self._operand(n, groups, ctas, of_group(a), 64, depth, kinds[1], bool(majors[0]))
+        old = [np.ascontiguousarray(row[s]).reshape(groups.shape) for row in d]
+        results = tensor_core.accumulate(left, right, old, of_group(scale), *signs, kinds)
+        for row, result in zip(d, results):
+            row[s] = result.ravel()
+        for g, lanes in enumerate(groups):
+            reads = tuple((at[g], wave.shared.bytes[at[g]]) for at in (at_a, at_b) if at is not None)
+            self._flying.append(_Product(n, lanes, int(self._group[lanes[0]]), reads))
+
+    def _operand(
+        self, n: int, groups: Array, ctas: Array, descriptors: Array, rows: int, depth: int, kind: str, turned: bool
+    ) -> tuple[Array, Array]:
+        """(elements [groups, rows, depth], the places of all their bytes) of an operand in shared memory."""
+        shared, size = self._wave.shared, tensor_core.ITEMSIZE[kind]
+        addresses = tensor_core.tile_addresses(descriptors, rows, depth, size, turned).astype(np.int64)
+        if (addresses < 0).any() or int(addresses.max()) + size > shared.size:
+            shared.places(n, groups[:, 0], np.uint32(min(int(addresses.max()), (1 << 24) - 1)), size, store=False)
+        places = (addresses + (ctas * shared.pitch)[:, None, None])[..., None] + np.arange(size)
+        for g, lanes in enumerate(groups):
+            shared.note_async_read(n, lanes, places[g].ravel(), "wgmma", stamped=False)
+        data = np.ascontiguousarray(shared.peek(n, places))
+        return tensor_core.elements(data, kind), places.reshape(len(groups), -1)
+
+    def commit(self, s: Selection) -> None:
+        self._group[s] += 1
+
+    def wait(self, n: int, s: Selection, left: int) -> None:
+        wave = self._wave
+        waits = np.zeros(wave.lanes.count, bool)
+        waits[s] = True
+        still = []
+        for product in self._flying:
+            if not waits[product.lanes].all() or product.group >= self._group[product.lanes[0]] - left:
+                still.append(product)
+                continue
+            for at, was in product.reads:
+                if (changed := wave.shared.bytes[at] != was).any():
+                    raise wave.fault(
+                        RaceFault, "shared memory changed under a wgmma on its way", product.n, product.lanes, 0,
+                        space="shared", byte=int(at[changed][0]) % wave.shared.pitch,
+                    )  # fmt: skip
+                wave.shared.note_async_read(product.n, product.lanes, at, "wgmma")
+        self._flying = still

@@ -1,0 +1,222 @@
+"""Global memory: what a kernel may touch of it, byte by byte, and who touched it last.
+
+An access is checked against the elements of the operand that its address falls into: gaps of strided views, what lies beside
+an operand, what is only read and odd addresses are faults (PTX ISA, State Spaces: Global; Addresses as Operands).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..types.faults import KernelFault, MisalignedFault, OutOfBoundsFault, RaceFault, ReadOnlyFault
+from .lanes import Array, Selection
+
+if TYPE_CHECKING:
+    from .machine import Wave
+
+__all__ = ["GlobalMemory", "Region"]
+
+_ALIGN = 256  # so that a typed view of a region is aligned as its addresses are
+_SIZES = (1, 2, 4, 8)
+MANY = -2
+
+
+class Region:
+    """An interval of addresses on a copy of its bytes. `allowed` marks the bytes of elements, all where it is None; `known` those
+    that hold something, all where it is None."""
+
+    def __init__(
+        self, name: str, address: int, data: Array, *, allowed: Array | None = None, writable: bool = True, known: bool = True
+    ) -> None:
+        self.name, self.writable = name, writable
+        self.head = address % _ALIGN
+        self.low = address - self.head
+        self.nbytes = self.head + len(data)
+        raw = np.zeros(self.nbytes + 2 * _ALIGN, np.uint8)
+        at = -raw.ctypes.data % _ALIGN
+        self.bytes = raw[at : at + -(-self.nbytes // 16) * 16]
+        self.bytes[self.head : self.nbytes] = data
+        self.views = {f"{kind}{size}": self.bytes.view(f"{kind}{size}") for kind in "ui" for size in _SIZES}
+        self.prefix: Array | None = None  # how many bytes before each are allowed
+        if allowed is not None and not allowed.all():
+            self.prefix = np.zeros(len(self.bytes) + 1, np.int64)
+            self.prefix[1 + self.head : 1 + self.nbytes] = allowed
+            np.cumsum(self.prefix, out=self.prefix)
+        self.known: Array | None = None if known else np.zeros(len(self.bytes), bool)
+        self.shadow: _Shadow | None = None
+
+    @property
+    def address(self) -> int:
+        return self.low + self.head
+
+    @property
+    def data(self) -> Array:
+        return self.bytes[self.head : self.nbytes]
+
+    def outside(self, offsets: Array, size: int) -> Array:
+        """Which of the accesses at these offsets touch a byte that is not the region's to touch."""
+        bad = (offsets < self.head) | (offsets + size > self.nbytes)
+        if self.prefix is not None:
+            safe = np.where(bad, self.head, offsets)
+            bad = bad | (self.prefix[np.minimum(safe + size, self.nbytes)] - self.prefix[safe] != size)
+        return bad
+
+
+class _Shadow:
+    """Who wrote and who read each grain of a region last: warps of the launch, with their stamps."""
+
+    def __init__(self, grains: int) -> None:
+        self.writer = np.full(grains, -1, np.int32)
+        self.written = np.zeros(grains, np.int32)
+        self.reader = np.full(grains, -1, np.int32)
+        self.read = np.zeros(grains, np.int32)
+
+
+class GlobalMemory:
+    """The regions of one launch. `grain` is the least number of bytes that the kernel writes at once."""
+
+    def __init__(self, regions: Sequence[Region], *, grain: int = 0) -> None:
+        self.regions = sorted(regions, key=lambda r: r.address)
+        self._starts = np.array([r.address for r in self.regions], np.uint64)
+        self._grain = grain
+        for region in self.regions if grain else ():
+            region.shadow = _Shadow(len(region.bytes) // grain + 1) if region.writable else None
+
+    def find(self, wave: Wave, n: int, s: Selection, addresses: Any, size: int, *, store: bool) -> Iterator[tuple[Any, Region, Array]]:
+        """(places in the selection or None for all, region, offsets) for each region that the addresses fall into."""
+        addresses = wave.lanes.spread(s, addresses)
+        if not len(addresses):
+            return
+        number = self._region_of(int(addresses[0]))
+        if number >= 0:
+            region = self.regions[number]
+            low, high = int(addresses.min()), int(addresses.max())
+            if region.address <= low and high + size <= region.low + region.nbytes:
+                offsets = (addresses - np.uint64(region.low)).astype(np.int64)
+                self._check(wave, n, s, None, region, offsets, size, store)
+                yield None, region, offsets
+                return
+        numbers = np.searchsorted(self._starts, addresses, side="right") - 1
+        for number in np.unique(numbers):
+            places = np.flatnonzero(numbers == number)
+            if number < 0:
+                self._nowhere(wave, n, s, int(places[0]), int(addresses[places[0]]), size, store)
+            region = self.regions[number]
+            offsets = (addresses[places] - np.uint64(region.low)).astype(np.int64)
+            self._check(wave, n, s, places, region, offsets, size, store)
+            yield places, region, offsets
+
+    def _region_of(self, address: int) -> int:
+        return int(np.searchsorted(self._starts, np.uint64(address), side="right")) - 1
+
+    def _nowhere(self, wave: Wave, n: int, s: Selection, place: int, address: int, size: int, store: bool) -> None:
+        raise wave.fault(
+            OutOfBoundsFault, f"{'store' if store else 'load'} of {size} bytes at {address:#x}, where nothing is", n, s, place,
+            space="global",
+        )  # fmt: skip
+
+    def _check(
+        self, wave: Wave, n: int, s: Selection, places: Any, region: Region, offsets: Array, size: int, store: bool
+    ) -> None:
+        verb = "store" if store else "load"
+
+        def fault(kind: type[KernelFault], bad: Array, what: str) -> KernelFault:
+            at = int(np.flatnonzero(bad)[0])
+            lane = at if places is None else int(places[at])
+            byte = int(offsets[at]) - region.head
+            many = f" ({int(bad.sum())} threads)" if bad.sum() > 1 else ""
+            return wave.fault(
+                kind, f"{what}{many}", n, s, lane, operand=region.name, space="global", byte=byte,
+                extent=region.nbytes - region.head,
+            )  # fmt: skip
+
+        if region.prefix is not None or places is not None:
+            bad = region.outside(offsets, size)
+            if bad.any():
+                raise fault(OutOfBoundsFault, bad, f"{verb} of {size} bytes that are no element's")
+        if size > 1 and (offsets & (size - 1)).any():
+            raise fault(MisalignedFault, offsets & (size - 1) != 0, f"{verb} of {size} bytes at an odd address")
+        if store and not region.writable:
+            raise fault(ReadOnlyFault, offsets >= 0, f"store of {size} bytes into what is only read")
+        if wave.early(s):
+            raise fault(RaceFault, offsets >= 0, f"{verb} before griddepcontrol.wait, while the launch ahead may still run")
+
+    # ---- accesses ---------------------------------------------------------------------------------------------------
+
+    def load(self, wave: Wave, n: int, s: Selection, addresses: Any, dtype: str, rows: Sequence[Array | None]) -> None:
+        size = int(dtype[1])
+        for places, region, offsets in self.find(wave, n, s, addresses, size * len(rows), store=False):
+            lanes = s if places is None else wave.lanes.numbers(s)[places]
+            self.note_read(wave, n, lanes, region, offsets, size * len(rows))
+            index, view = offsets >> (size.bit_length() - 1), region.views[dtype]
+            for j, row in enumerate(rows):
+                if row is not None:
+                    row[lanes] = view[index + j if j else index]
+            wave.counters.count_global(lanes, region, offsets, size * len(rows), store=False)
+
+    def store(self, wave: Wave, n: int, s: Selection, addresses: Any, dtype: str, values: Sequence[Any]) -> None:
+        size = int(dtype[1])
+        for places, region, offsets in self.find(wave, n, s, addresses, size * len(values), store=True):
+            lanes = s if places is None else wave.lanes.numbers(s)[places]
+            self.note_write(wave, n, lanes, region, offsets, size * len(values))
+            index, view = offsets >> (size.bit_length() - 1), region.views[dtype]
+            for j, value in enumerate(values):
+                mine = value if places is None or np.ndim(value) == 0 else value[places]
+                view[index + j if j else index] = mine
+            wave.counters.count_global(lanes, region, offsets, size * len(values), store=True)
+
+    def read_bytes(self, wave: Wave, n: int, s: Selection, addresses: Array, size: int) -> Array:
+        """`size` bytes from each address."""
+        data = np.zeros((len(addresses), size), np.uint8)
+        for places, region, offsets in self.find(wave, n, s, addresses, size, store=False):
+            lanes = s if places is None else wave.lanes.numbers(s)[places]
+            self.note_read(wave, n, lanes, region, offsets, size)
+            data[slice(None) if places is None else places] = region.bytes[offsets[:, None] + np.arange(size)]
+            wave.counters.count_global(lanes, region, offsets, size, store=False)
+        return data
+
+    # ---- who touched what -------------------------------------------------------------------------------------------
+
+    def note_read(self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, size: int) -> None:
+        """Raises RaceFault where another CTA, or an unordered warp, of this launch wrote a byte that is read."""
+        if region.known is not None and not region.known[offsets[:, None] + np.arange(size)].all():
+            wave.suspects.add(n)
+        if region.shadow is None or not wave.checks:
+            return
+        shadow, warps, stamps = region.shadow, wave.warp_numbers(lanes), wave.stamps(lanes)
+        for step in range(0, max(size, self._grain), self._grain):
+            at = (offsets + step) // self._grain
+            self._unordered(wave, n, lanes, region, offsets, at, shadow.writer, shadow.written, "load", "another's store")
+            before = shadow.reader[at]
+            shadow.reader[at] = np.where((before == -1) | wave.same_team(before, warps), warps, MANY)
+            shadow.read[at] = stamps
+
+    def note_write(self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, size: int) -> None:
+        if region.known is not None:
+            region.known[offsets[:, None] + np.arange(size)] = True
+        if region.shadow is None or not wave.checks:
+            return
+        shadow, warps, stamps = region.shadow, wave.warp_numbers(lanes), wave.stamps(lanes)
+        for step in range(0, max(size, self._grain), self._grain):
+            at = (offsets + step) // self._grain
+            self._unordered(wave, n, lanes, region, offsets, at, shadow.writer, shadow.written, "store", "another's store")
+            self._unordered(wave, n, lanes, region, offsets, at, shadow.reader, shadow.read, "store", "another's load")
+            shadow.writer[at], shadow.written[at] = warps, stamps
+
+    def _unordered(
+        self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, at: Array, who: Array, when: Array,
+        verb: str, other: str,
+    ) -> None:  # fmt: skip
+        actors = who[at]
+        if (actors == -1).all():
+            return
+        bad = wave.unordered(lanes, actors, when[at])
+        if bad.any():
+            j = int(np.flatnonzero(bad)[0])
+            raise wave.fault(
+                RaceFault, f"{verb} that nothing orders with {other} in this launch", n, lanes, j, operand=region.name,
+                space="global", byte=int(offsets[j]) - region.head, extent=region.nbytes - region.head,
+            )  # fmt: skip

@@ -1,0 +1,59 @@
+"""Types by their PTX names: how a register holds a value, and values that lie packed in one register."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..types import UnsupportedError
+
+__all__ = ["BITS", "Lanes", "by_elements", "dtype_of", "join", "split", "unsupported"]
+
+# An array of a value a lane, or a NumPy scalar (or 0-d array) that all lanes share.
+Lanes: TypeAlias = Any
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    **{f"{kind}{bits}": np.dtype(f"u{bits // 8}") for bits in (8, 16, 32, 64) for kind in "bu"},
+    **{f"s{bits}": np.dtype(f"i{bits // 8}") for bits in (8, 16, 32, 64)},
+    **dict.fromkeys(("e4m3", "e5m2"), np.dtype("u1")),
+    **dict.fromkeys(("f16", "bf16", "e4m3x2", "e5m2x2"), np.dtype("u2")),
+    **dict.fromkeys(("tf32", "f16x2", "bf16x2", "s16x2", "u16x2"), np.dtype("u4")),
+    **dict.fromkeys(("f32x2",), np.dtype("u8")),
+    **{f"f{bits}": np.dtype(f"f{bits // 8}") for bits in (32, 64)},
+}
+BITS = {name: dtype.itemsize * 8 for name, dtype in _DTYPES.items()}
+
+
+def unsupported(what: str, got: str, known: Iterable[str]) -> UnsupportedError:
+    """The error for a name in an instruction that is none of `known`."""
+    return UnsupportedError(
+        f"the emulator knows no {what} {got!r} here", f"it knows {', '.join(known)}; select a kernel that does without"
+    )
+
+
+def dtype_of(type: str) -> np.dtype[Any]:
+    """How a register of this PTX type is held: 16-bit floats, narrower ones and packed values as bit patterns."""
+    try:
+        return _DTYPES[type]
+    except KeyError:
+        raise unsupported("type", type, _DTYPES) from None
+
+
+def split(a: Lanes, type: str) -> Lanes:
+    """Of lanes of a packed type ("f16x2") their elements, along a new last axis, the low one first."""
+    whole = np.asarray(a, dtype_of(type))
+    return np.ascontiguousarray(whole.reshape(*whole.shape, 1)).view(dtype_of(type[:-2]))
+
+
+def join(x: Lanes, type: str) -> Lanes:
+    """What `split` takes apart."""
+    return np.ascontiguousarray(x).view(dtype_of(type))[..., 0]
+
+
+def by_elements(function: Callable[..., Lanes], operands: Sequence[Lanes], type: str) -> Lanes:
+    """function(*operands, type), or where `type` is a packed one that of each pair of elements, packed again."""
+    if not type.endswith("x2"):
+        return function(*operands, type)
+    return join(function(*(split(x, type) for x in operands), type[:-2]), type)

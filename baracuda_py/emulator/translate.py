@@ -1,0 +1,257 @@
+"""An entry as Python source: one function a basic block, of the lanes `s` that run it (a slice, or indices).
+
+A register is a row of a typed array with a column a lane, so that an instruction is one NumPy statement over all the lanes
+that are at it. What touches memory, or other lanes, is a call of the machine with the instruction's number in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from ..types import UnsupportedError
+from .parse import (
+    SIZES,
+    Bits,
+    Entry,
+    Instruction,
+    Integer,
+    Memory,
+    Negated,
+    Operand,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+    Vector,
+)
+
+__all__ = ["DTYPES", "Block", "Translator", "Unread"]
+
+# NumPy's name of the register that holds a type. Halves are bits: arithmetic on them is emulator.floats'.
+DTYPES = {
+    "u8": "u1", "s8": "i1", "b8": "u1", "u16": "u2", "s16": "i2", "b16": "u2", "f16": "u2", "bf16": "u2", "u32": "u4",
+    "s32": "i4", "b32": "u4", "f32": "f4", "f16x2": "u4", "bf16x2": "u4", "u64": "u8", "s64": "i8", "b64": "u8", "f64": "f8",
+}  # fmt: skip
+_ROWS = {1: "p", 16: "h", 32: "w", 64: "d"}
+_VIEWS = {"u": "", "i": "i", "f": "f"}
+
+
+class Unread(Exception):
+    """A form of an instruction that has no translation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What ends a block: `kind` is next, bra, brx, exit, trap, barrier or wait, and the rest is what it needs."""
+
+    kind: str
+    number: int = -1  # of the instruction
+    target: int = -1
+    targets: tuple[int, ...] = ()
+    guard: str = ""  # the row of the predicate it is under
+    unless: bool = False
+    index: str = ""  # the row of the register that brx chooses by
+    barrier: tuple[int | str, ...] = ()  # the number of a barrier and of the threads it counts: constants or rows
+    sync: bool = True
+
+
+Emitter = Callable[["Translator", Instruction], list[str]]
+
+
+class Translator:
+    """One entry, translated. `source` is the text, `code` what it compiles to; rows and constants are bound per run."""
+
+    def __init__(self, entry: Entry, emitters: dict[str, Emitter]) -> None:
+        self.entry = entry
+        self.instructions: list[Instruction] = []
+        self.constants: dict[tuple[bytes, str], str] = {}
+        self.rows: dict[tuple[int, int, str], str] = {}  # (width, number, view) -> name
+        self.specials: set[str] = set()
+        self.counts = dict.fromkeys(_ROWS, 0)
+        self._places: dict[str, tuple[int, int]] = {}
+        for name, width in entry.registers.items():
+            if width not in _ROWS:
+                raise UnsupportedError(f"a register of {width} bits, {name}, in {entry.name}")
+            self._places[name] = width, self.counts[width]
+            self.counts[width] += 1
+        self.blocks: list[Block] = []
+        self.spans: list[range] = []  # the instructions of each block
+        self.number = -1
+        text = []
+        for i, block in enumerate(entry.blocks):
+            first = len(self.instructions)
+            lines = self._block(block, emitters)
+            self.spans.append(range(first, len(self.instructions)))
+            text.append(f"def b{i}(s):\n" + "".join(f"    {line}\n" for line in lines or ["pass"]))
+        self.source = "".join(text)
+        self.code: CodeType = compile(self.source, f"<{entry.name[:60]}>", "exec")
+
+    def _block(self, block: Sequence[Instruction], emitters: dict[str, Emitter]) -> list[str]:
+        lines: list[str] = []
+        end = Block("next")
+        for item in block:
+            self.number = len(self.instructions)
+            self.instructions.append(item)
+            try:
+                found = self._end(item)
+                if found is None or found.kind == "wait":
+                    lines += self._guarded(item, emitters)
+            except (Unread, KeyError) as error:
+                raise UnsupportedError(
+                    f"the emulator does not know {item.text!r} (line {item.line} of the PTX)"
+                    + (f": {error}" if isinstance(error, Unread) and error.args else "")
+                ) from None
+            end = found or end
+        self.blocks.append(end)
+        return lines
+
+    def _guarded(self, item: Instruction, emitters: dict[str, Emitter]) -> list[str]:
+        emitter = emitters.get(item.opcode[0])
+        if emitter is None:
+            raise Unread
+        lines = emitter(self, item)
+        if not item.guard or not lines:
+            return lines
+        test = f"{self.row(item.guard)}[s]"
+        inner = ["    " + line for line in lines]
+        return [f"whole, s = s, sub(s, {'~' if item.unless else ''}{test})", "if s is not None:", *inner, "s = whole"]
+
+    def _end(self, item: Instruction) -> Block | None:
+        op, number = item.opcode, self.number
+        guard = {"guard": self.row(item.guard) if item.guard else "", "unless": item.unless}
+        if op[0] == "bra":
+            assert isinstance(item.operands[0], Symbol)
+            return Block("bra", number, self.entry.labels[item.operands[0].name], **guard)  # type: ignore[arg-type]
+        if op[0] == "brx":
+            index, table = item.operands
+            assert isinstance(index, Register) and isinstance(table, Symbol)
+            targets = tuple(self.entry.labels[t] for t in self.entry.targets[table.name])
+            return Block("brx", number, targets=targets, index=self.row(index.name), **guard)  # type: ignore[arg-type]
+        if op[0] in ("ret", "exit"):
+            return Block("exit", number, **guard)  # type: ignore[arg-type]
+        if op[0] == "trap":
+            return Block("trap", number, **guard)  # type: ignore[arg-type]
+        if op[0] in ("bar", "barrier") and op[1] in ("sync", "arrive") or op[:3] == ("barrier", "cta", "sync"):
+            if item.guard:
+                raise Unread("a barrier under a predicate")
+            return Block("barrier", number, barrier=tuple(map(self._count, item.operands)), sync=op[-1] != "arrive")
+        if op[:2] == ("mbarrier", "try_wait") or op[:3] == ("barrier", "cluster", "wait"):
+            if item.guard:
+                raise Unread("a wait under a predicate")
+            return Block("wait", number)
+        return None
+
+    def _count(self, operand: Operand) -> int | str:
+        if isinstance(operand, Integer):
+            return operand.value
+        assert isinstance(operand, Register)
+        return self.row(operand.name)
+
+    # ---- names in the text ------------------------------------------------------------------------------------------
+
+    def row(self, name: str, view: str = "") -> str:
+        """The row of a register, seen as its bits, or as a signed (``i``) or floating-point number (``f``)."""
+        width, number = self._places[name]
+        return self.rows.setdefault((width, number, view), f"{_ROWS[width]}{number}{view}")
+
+    def constant(self, value: Any, dtype: str) -> str:
+        """A NumPy scalar of that dtype."""
+        if dtype[0] in "ui":
+            array = np.array(int(value) & (1 << 8 * int(dtype[1])) - 1, f"u{dtype[1]}")
+        else:
+            array = np.array(value, dtype)
+        return self.constants.setdefault((array.tobytes(), dtype), f"c{len(self.constants)}")
+
+    def width(self, operand: Operand) -> int:
+        """Bits of a register."""
+        assert isinstance(operand, Register)
+        return self._places[operand.name][0]
+
+    def read(self, operand: Operand, kind: str) -> str:
+        """An expression for an operand as a type."""
+        if kind == "pred":
+            return self._read_predicate(operand)
+        dtype, size = DTYPES[kind], SIZES[kind]
+        match operand:
+            case Register(name):
+                width = self.width(operand)
+                if width == size * 8:
+                    return f"{self.row(name, _VIEWS[dtype[0]])}[s]"
+                narrowed = f"{self.row(name)}[s].astype('u{size}')"
+                return narrowed if dtype[0] == "u" else f"{narrowed}.view('{dtype}')"
+            case Integer(value):
+                return self.constant(float(value) if dtype[0] == "f" else value, dtype)
+            case Bits(value, width):
+                if width != size * 8:
+                    raise Unread("a constant of another width")
+                return self.constants.setdefault((value.to_bytes(size, "little"), dtype), f"c{len(self.constants)}")
+            case Special(name):
+                self.specials.add(name)
+                special = f"special_{name.replace('.', '_')}[s]"
+                return special if dtype == "u4" else f"{special}.astype('{dtype}')"
+            case Symbol(name):
+                return self._address_of(name, dtype)
+        raise Unread
+
+    def _read_predicate(self, operand: Operand) -> str:
+        match operand:
+            case Register(name):
+                return f"{self.row(name)}[s]"
+            case Negated(of):
+                return f"~{self._read_predicate(of)}"
+            case Integer(value):
+                return self.constant(bool(value), "?")
+        raise Unread
+
+    def _address_of(self, name: str, dtype: str) -> str:
+        entry = self.entry
+        if name in entry.shared:
+            return self.constant(entry.shared[name], dtype)
+        if name in entry.local:
+            return self.constant(entry.local[name], dtype)
+        if name in entry.parameters:
+            return self.constant(entry.parameters[name][0], dtype)
+        if name == entry.dynamic:
+            return f"DYNAMIC.astype('{dtype}')"
+        if name in entry.constants:
+            return f"CONSTANTS[{name!r}]"
+        raise Unread(f"{name} is not declared")
+
+    def write(self, operand: Operand, kind: str, expression: str) -> list[str]:
+        """A statement that leaves an expression of a type in a register, which may be wider."""
+        if isinstance(operand, Sink):
+            return []
+        if not isinstance(operand, Register):
+            raise Unread
+        if kind == "pred":
+            return [f"{self.row(operand.name)}[s] = {expression}"]
+        dtype = DTYPES[kind]
+        if self.width(operand) == SIZES[kind] * 8:
+            return [f"{self.row(operand.name, _VIEWS[dtype[0]])}[s] = {expression}"]
+        if self.width(operand) < SIZES[kind] * 8:
+            raise Unread("a result wider than its register")
+        if dtype[0] == "f":
+            raise Unread("a floating-point result in a wider register")
+        return [f"{self.row(operand.name, _VIEWS[dtype[0]])}[s] = {expression}"]
+
+    def target(self, operand: Operand, signed: bool = False) -> str:
+        """The row that a load writes, as an argument."""
+        if isinstance(operand, Sink):
+            return "None"
+        assert isinstance(operand, Register)
+        return self.row(operand.name, "i" if signed else "")
+
+    def address(self, memory: Operand, kind: str = "u64") -> str:
+        """The address of a memory operand, in a register of that type."""
+        assert isinstance(memory, Memory)
+        base = self.read(memory.base, kind)
+        return f"{base} + {self.constant(memory.offset, DTYPES[kind])}" if memory.offset else base
+
+    @staticmethod
+    def items(operand: Operand) -> tuple[Operand, ...]:
+        return operand.items if isinstance(operand, Vector) else (operand,)
