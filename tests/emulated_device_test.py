@@ -7,8 +7,6 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,6 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.emulator.options import Options
-from baracuda_py.functional import plan_cache
 from baracuda_py.plan.validate import check_operands
 from baracuda_py.runtime import compiler
 from baracuda_py.runtime.steps import Launch
@@ -24,57 +21,14 @@ from baracuda_py.tensor import intake
 from baracuda_py.types import DeviceSpec, PlanPreference
 
 from .simulated import Gpus, simulated
+from .stand_in import Engine, stand_in
 
 F32 = np.float32
 
 
-@dataclass
-class Ran:
-    """What a run was given; the values of its operands as they were."""
-
-    tensors: dict[str, Any]
-    arrays: dict[str, Any]
-    written: set[str]
-    values: dict[str, Any]
-    workspace: int
-    options: Options
-
-
-class Engine:
-    """Stands in for the engine: notes what it is made of and given, and puts 7 into what is written, or fails."""
-
-    def __init__(self) -> None:
-        self.programs: list[tuple[Any, ...]] = []
-        self.ran: list[Ran] = []
-        self.error: Exception | None = None
-        engine = self
-
-        class Program:
-            def __init__(self, op: str, steps: Any, operands: Any, arch: str) -> None:
-                engine.programs.append((op, tuple(steps), tuple(operands), arch))
-
-            def run(self, tensors: Any, written: Any, values: Any, workspace: int, options: Options) -> str:
-                arrays = {name: t.array() for name, t in tensors.items() if not t.element.packed}
-                was = {name: np.array(x) for name, x in arrays.items()}
-                engine.ran.append(Ran(dict(tensors), was, set(written), dict(values), workspace, options))
-                if engine.error is not None:
-                    raise engine.error
-                for name in written:
-                    if name in arrays:
-                        arrays[name][...] = 7
-                return f"report {len(engine.ran)}"
-
-        self.module = ModuleType("baracuda_py.emulator.launch")
-        self.module.Program = Program  # type: ignore[attr-defined]
-
-
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    made = Engine()
-    monkeypatch.setitem(sys.modules, made.module.__name__, made.module)
-    plan_cache.clear()
-    yield made
-    plan_cache.clear()
+    yield from stand_in(monkeypatch)
 
 
 @pytest.fixture
@@ -260,9 +214,11 @@ def test_stream_and_workspace_are_taken_no_notice_of(engine: Engine) -> None:
 
 def test_profile_gives_the_report_and_writes_nothing(engine: Engine) -> None:
     x, out = np.ones(64, F32), np.zeros(64, F32)
-    assert unary().profile(x=x, out=out) == "report 1"
+    assert str(unary().profile(x=x, out=out)) == "report 1"
     assert not out.any() and engine.ran[0].tensors["out"].pointer != out.ctypes.data
-    assert unary().profile(x=x) == "report 2"
+    assert str(unary().profile(x=x)) == "report 2"
+    unary().run(x=x)
+    assert [ran.accesses for ran in engine.ran] == [True, True, False], "only a profile counts transactions"
 
 
 def test_a_fault_is_raised_and_nothing_is_returned(engine: Engine) -> None:
@@ -423,7 +379,7 @@ import numpy as np, baracuda_py as bp
 module = types.ModuleType("baracuda_py.emulator.launch")
 class Program:
     def __init__(self, *given): pass
-    def run(self, tensors, written, values, workspace, options):
+    def run(self, tensors, *given, **more):
         tensors["out"].array()[...] = 7
 module.Program = Program
 sys.modules[module.__name__] = module

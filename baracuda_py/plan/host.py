@@ -21,10 +21,12 @@ __all__ = ["prepare", "run_reference"]
 
 
 @untraced
-def prepare(plan: Plan[Any], given: Mapping[str, Any]) -> tuple[Callable[[int], Any], dict[str, Any]]:
+def prepare(
+    plan: Plan[Any], given: Mapping[str, Any], *, accesses: bool = False
+) -> tuple[Callable[[int], Any], dict[str, Any]]:
     """Validated host operands as a call that ignores its stream, and the operands with the outputs allocated.
 
-    The call gives the emulator's report, and None where the oracle answers.
+    The call gives the emulator's report, with memory transactions where `accesses` are counted; None where the oracle answers.
     """
     refuse_unknown(plan, given)
     desc = plan.desc.at(given)
@@ -35,10 +37,10 @@ def prepare(plan: Plan[Any], given: Mapping[str, Any]) -> tuple[Callable[[int], 
         if role == "out" and tensors[name] is None and not optional:
             given[name] = _empty(plan._canonical.layout(name))
     held = {n: tensors[n] or intake(given[n], what=n) for n in plan._names if given.get(n) is not None}
-    return (_emulated if plan.device.emulated else _computed)(plan, desc, held), given
+    return _emulated(plan, desc, held, accesses) if plan.device.emulated else _computed(plan, desc, held), given
 
 
-def _emulated(plan: Plan[Any], desc: Any, held: Mapping[str, Tensor]) -> Callable[[int], Any]:
+def _emulated(plan: Plan[Any], desc: Any, held: Mapping[str, Tensor], accesses: bool) -> Callable[[int], Any]:
     """The plan's own kernels on what they touch of each operand; how they are run is asked at the call."""
     from ..emulator.options import current_options
 
@@ -48,7 +50,7 @@ def _emulated(plan: Plan[Any], desc: Any, held: Mapping[str, Tensor]) -> Callabl
 
     @untraced
     def call(_stream: int) -> Any:
-        return plan._program.run(feet, written, values, plan.workspace_size, current_options())
+        return plan._program.run(feet, written, values, plan.workspace_size, current_options(), accesses=accesses)
 
     return call
 
