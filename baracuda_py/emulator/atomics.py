@@ -22,7 +22,9 @@ class Atomics:
     def __init__(self, wave: Wave) -> None:
         self._wave = wave
 
-    def apply(self, n: int, s: Selection, space: str, name: str, kind: str, addresses: Any, values: tuple[Any, ...]) -> Array:
+    def apply(
+        self, n: int, s: Selection, space: str, name: str, kind: str, addresses: Any, values: tuple[Any, ...]
+    ) -> Array:
         """Each lane's old value."""
         wave = self._wave
         dtype = DTYPES[kind]

@@ -106,7 +106,13 @@ class NamedBarriers:
         there = np.bincount(lanes.warp[wave.alive], minlength=int(warps.max()) + 1)[warps]
         if (bad := count != there).any():
             lane = numbers[lanes.warp[numbers] == warps[bad][0]]
-            raise wave.fault(DivergenceFault, f"{int(count[bad][0])} of a warp's {int(there[bad][0])} threads at a barrier", n, lane, 0)
+            raise wave.fault(
+                DivergenceFault,
+                f"{int(count[bad][0])} of a warp's {int(there[bad][0])} threads at a barrier",
+                n,
+                lane,
+                0,
+            )
 
 
 @dataclass
@@ -142,7 +148,9 @@ class MBarriers:
 
     def _of(self, n: int, lanes: Array, key: tuple[int, int]) -> _MBarrier:
         if key not in self._known:
-            raise self._wave.fault(BarrierFault, "an mbarrier that is not initialised", n, lanes, 0, space="shared", byte=key[1])
+            raise self._wave.fault(
+                BarrierFault, "an mbarrier that is not initialised", n, lanes, 0, space="shared", byte=key[1]
+            )
         return self._known[key]
 
     def init(self, n: int, s: Selection, addresses: Any, counts: Any) -> None:
@@ -180,7 +188,9 @@ class MBarriers:
         """Bytes of a copy have arrived."""
         barrier = self._known.get(key)
         if barrier is None:
-            raise BarrierFault("a copy announces its bytes to an mbarrier that is not initialised", space="shared", byte=key[1])
+            raise BarrierFault(
+                "a copy announces its bytes to an mbarrier that is not initialised", space="shared", byte=key[1]
+            )
         barrier.expected -= nbytes
         if self._wave.checks:
             barrier.handed[actor] = max(int(barrier.handed[actor]), stamp)
@@ -205,7 +215,9 @@ class MBarriers:
                 row[lanes] = True
             if over.any() and wave.checks:
                 through = lanes[over]
-                wave.clocks.acquire(int(wave.lanes.team[through[0]]), np.unique(wave.lanes.member[through]), barrier.done)
+                wave.clocks.acquire(
+                    int(wave.lanes.team[through[0]]), np.unique(wave.lanes.member[through]), barrier.done
+                )
             if not over.all():
                 stays = lanes[~over]
                 wave.block(stays, f"the mbarrier at shared memory+{key[1]}, phase {barrier.phase}, {barrier.pending} arrivals and {barrier.expected} bytes short")  # fmt: skip

@@ -130,7 +130,9 @@ class Copies:
             if offset + len(place) * size > wave.shared.size:
                 raise wave.fault(OutOfBoundsFault, f"a tensor copy of {len(place) * size} bytes", n, s, j, space="shared", byte=offset, extent=wave.shared.size)  # fmt: skip
             team = cta // lanes.cluster
-            ranks = [cta % lanes.cluster] if masks is None else [r for r in range(lanes.cluster) if int(masks[j]) >> r & 1]
+            ranks = (
+                [cta % lanes.cluster] if masks is None else [r for r in range(lanes.cluster) if int(masks[j]) >> r & 1]
+            )
             swizzled = _swizzle(offset + place, tensor.swizzle)[:, None] + np.arange(size)
             for rank in ranks:
                 there = swizzled + (team * lanes.cluster + rank) * wave.shared.pitch
@@ -203,7 +205,9 @@ class Copies:
         if not len(addresses):
             return
         data, who = wave.shared.peek(asked.n, places), np.full(len(addresses), asked.lane)
-        for chosen, region, offsets in wave.memory.find(wave, asked.n, who, addresses.astype(np.uint64), size, store=True):
+        for chosen, region, offsets in wave.memory.find(
+            wave, asked.n, who, addresses.astype(np.uint64), size, store=True
+        ):
             mine = slice(None) if chosen is None else chosen
             wave.memory.note_write(wave, asked.n, who[mine], region, offsets, size)
             region.bytes[offsets[:, None] + np.arange(size)] = data[mine]
@@ -217,7 +221,11 @@ class Copies:
         size = int(dtype[1]) * len(values)
         at = wave.shared.places(n, s, to, size, store=True, align=int(dtype[1]))
         numbers = lanes.numbers(s)
-        data = np.stack([np.ascontiguousarray(lanes.spread(s, v)) for v in values], 1).view(np.uint8).reshape(len(numbers), size)
+        data = (
+            np.stack([np.ascontiguousarray(lanes.spread(s, v)) for v in values], 1)
+            .view(np.uint8)
+            .reshape(len(numbers), size)
+        )
         bell_cta, bell_offset = wave.shared.locate(s, bell)
         places = at[:, None] + np.arange(size)
         for key in np.unique(np.stack([bell_cta, bell_offset]), axis=1).T:
@@ -264,7 +272,9 @@ def box_of(tensor: TensorMap, address: int, point: tuple[int, ...]) -> tuple[Arr
     size = ITEMSIZE[tensor.dtype]
     at, inside, place = np.zeros((), np.int64), np.ones((), bool), np.zeros((), np.int64)
     pitch = size
-    for axis, (first, extent, stride, width) in enumerate(zip(point, tensor.shape, (size, *tensor.strides), tensor.box)):
+    for axis, (first, extent, stride, width) in enumerate(
+        zip(point, tensor.shape, (size, *tensor.strides), tensor.box)
+    ):
         index = np.arange(width).reshape(-1, *(1,) * axis)
         at = at + (first + index) * stride
         inside = inside & (first + index >= 0) & (first + index < extent)

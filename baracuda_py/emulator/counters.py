@@ -39,7 +39,12 @@ class Counters:
         sectors = {(int(w), int(x)) for w, x in zip(warps, first)} | {(int(w), int(x)) for w, x in zip(warps, last)}
         asked = np.unique(np.stack([np.repeat(warps, size), (offsets[:, None] + np.arange(size)).ravel()]), axis=1)
         of_warp = np.unique(asked[0], return_counts=True)[1]
-        self._add(f"{'store' if store else 'load'} {region.name}", len(of_warp), len(sectors), int((-(-of_warp // SECTOR)).sum()))
+        self._add(
+            f"{'store' if store else 'load'} {region.name}",
+            len(of_warp),
+            len(sectors),
+            int((-(-of_warp // SECTOR)).sum()),
+        )
 
     def count_shared(self, lanes: Array, at: Array, size: int, *, store: bool) -> None:
         if self._on:

@@ -141,7 +141,9 @@ def _div(t: Translator, i: Instruction) -> list[str]:
     a, b = t.read(i.operands[1], kind), t.read(i.operands[2], kind)
     if kind not in _FLOATS:
         modifiers(i)
-        return t.write(i.operands[0], kind, f"I.{'divide' if i.opcode[0] == 'div' else 'remainder'}({a}, {b}, '{kind}')")
+        return t.write(
+            i.operands[0], kind, f"I.{'divide' if i.opcode[0] == 'div' else 'remainder'}({a}, {b}, '{kind}')"
+        )
     found = modifiers(i, *_ROUNDINGS, "approx", "full", "ftz")
     if found <= {"rn"}:
         return t.write(i.operands[0], kind, f"{a} / {b}")
@@ -214,7 +216,11 @@ def _shift(t: Translator, i: Instruction) -> list[str]:
     if isinstance(amount, Integer) and 0 <= amount.value < SIZES[kind] * 8:
         by = t.constant(amount.value, DTYPES[kind])
         return t.write(i.operands[0], kind, f"{value} {'<<' if left else '>>'} {by}")
-    return t.write(i.operands[0], kind, f"I.shift_{'left' if left else 'right'}({value}, {t.read(amount, 'u32')}, {SIZES[kind] * 8 if left else repr(kind)})")
+    return t.write(
+        i.operands[0],
+        kind,
+        f"I.shift_{'left' if left else 'right'}({value}, {t.read(amount, 'u32')}, {SIZES[kind] * 8 if left else repr(kind)})",
+    )
 
 
 @emits("shf")
@@ -265,7 +271,18 @@ def _dot(t: Translator, i: Instruction) -> list[str]:
 
 # ---- comparisons ---------------------------------------------------------------------------------------------------
 
-_SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
+_SIGNS = {
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "lo": "<",
+    "ls": "<=",
+    "hi": ">",
+    "hs": ">=",
+}
 
 
 @emits("setp")
@@ -286,7 +303,9 @@ def _setp(t: Translator, i: Instruction) -> list[str]:
         return t.write(i.operands[0], "pred", result)
     sign = {"and": "&", "or": "|", "xor": "^"}[combined]
     also = t.read(i.operands[3], "pred")
-    first, second = (i.operands[0].first, i.operands[0].second) if isinstance(i.operands[0], Pair) else (i.operands[0], Sink())
+    first, second = (
+        (i.operands[0].first, i.operands[0].second) if isinstance(i.operands[0], Pair) else (i.operands[0], Sink())
+    )
     lines = [f"test = {result}", f"also = {also}", *t.write(first, "pred", f"test {sign} also")]
     return lines + t.write(second, "pred", f"~test {sign} also")
 
@@ -329,5 +348,3 @@ def _cvt(t: Translator, i: Instruction) -> list[str]:
     if to not in _FLOATS and of not in _FLOATS and not flags:
         return t.write(i.operands[0], to, f"{value}.astype('{DTYPES[to]}')")
     return t.write(i.operands[0], to, f"C.convert({value}, '{to}', '{of}', '{rounding}'{flags})")
-
-

@@ -154,7 +154,9 @@ def _st_async(t: Translator, i: Instruction) -> list[str]:
     items = value.items if isinstance(value, Vector) else (value,)
     kind = f"b{SIZES[i.opcode[-1]] * 8}"
     values = _items([t.read(x, kind) for x in items])
-    return [f"st_async({t.number}, s, {_shared_address(t, to)}, '{DTYPES[kind]}', {values}, {_shared_address(t, bell)})"]
+    return [
+        f"st_async({t.number}, s, {_shared_address(t, to)}, '{DTYPES[kind]}', {values}, {_shared_address(t, bell)})"
+    ]
 
 
 @emits("prefetch", "prefetchu", "applypriority", "setmaxnreg", "nanosleep", "membar")
@@ -231,7 +233,10 @@ def _shfl(t: Translator, i: Instruction) -> list[str]:
     to, of, by, limits, mask = i.operands
     value, found = (to.first, to.second) if isinstance(to, Pair) else (to, None)
     read = ", ".join(t.read(x, "u32") for x in (by, limits, mask))
-    lines = [f"got, found = shuffle({t.number}, s, {t.target(of)}, {read}, '{i.opcode[2]}')", *t.write(value, "b32", "got")]
+    lines = [
+        f"got, found = shuffle({t.number}, s, {t.target(of)}, {read}, '{i.opcode[2]}')",
+        *t.write(value, "b32", "got"),
+    ]
     return lines + (t.write(found, "pred", "found") if found is not None else [])
 
 
@@ -292,7 +297,11 @@ def _matrix(t: Translator, i: Instruction) -> list[str]:
 @emits("mma")
 def _mma(t: Translator, i: Instruction) -> list[str]:
     shape, kinds = i.opcode[3], i.opcode[-4:]
-    if i.opcode[4:6] != ("row", "col") or len(i.opcode) not in (10, 11) or (len(i.opcode) == 11 and "satfinite" not in i.opcode):
+    if (
+        i.opcode[4:6] != ("row", "col")
+        or len(i.opcode) not in (10, 11)
+        or (len(i.opcode) == 11 and "satfinite" not in i.opcode)
+    ):
         raise Unread
     rows = [_rows(t, operand, kind) for operand, kind in zip(i.operands, kinds)]
     saturate = ", saturate=True" if "satfinite" in i.opcode else ""

@@ -19,7 +19,9 @@ class Lanes:
     `member` counts the warps of a cluster, `team` the clusters of the wave.
     """
 
-    def __init__(self, first: int, ctas: int, grid: tuple[int, int, int], block: tuple[int, int, int], cluster: int) -> None:
+    def __init__(
+        self, first: int, ctas: int, grid: tuple[int, int, int], block: tuple[int, int, int], cluster: int
+    ) -> None:
         self.first, self.ctas, self.grid, self.block, self.cluster = first, ctas, grid, block, cluster
         self.threads = block[0] * block[1] * block[2]
         self.warps = -(-self.threads // WARP)

@@ -151,7 +151,9 @@ def _constants(code: Translator) -> tuple[list[Region], dict[str, int]]:
         size = SIZES[variable.kind]
         data = np.zeros(max(variable.nbytes, 1), np.uint8)
         for k, value in enumerate(variable.values):
-            data[k * size : (k + 1) * size] = np.frombuffer((value & (1 << 8 * size) - 1).to_bytes(size, "little"), np.uint8)
+            data[k * size : (k + 1) * size] = np.frombuffer(
+                (value & (1 << 8 * size) - 1).to_bytes(size, "little"), np.uint8
+            )
         places[variable.name] = CONSTANTS + i * PAGE * 16
         regions.append(Region(f".{variable.name}", places[variable.name], data, writable=False))
     return regions, places
@@ -170,7 +172,9 @@ def _check_unknown(once: Any, suspects: set[int], before: Any, code: Translator,
                 region.bytes[~known] ^= OTHER
         once(varied)
         return any(
-            not np.array_equal(r.bytes if r.known is None else r.bytes[r.known], was if r.known is None else was[r.known])
+            not np.array_equal(
+                r.bytes if r.known is None else r.bytes[r.known], was if r.known is None else was[r.known]
+            )
             for (r, _, _), was in zip(before, first)
         )
 
@@ -243,7 +247,12 @@ def _bytes_at(regions: Sequence[Region], address: int, nbytes: int, *, store: bo
     for region in regions:
         if region.address <= address < region.low + region.nbytes:
             offset = address - region.low
-            place = {"operand": region.name, "space": "global", "byte": offset - region.head, "extent": region.nbytes - region.head}
+            place = {
+                "operand": region.name,
+                "space": "global",
+                "byte": offset - region.head,
+                "extent": region.nbytes - region.head,
+            }
             if region.outside(np.array([offset]), nbytes).any():
                 raise OutOfBoundsFault(f"a copy's {verb} of {nbytes} bytes that are no element's", **place)
             if store and not region.writable:
@@ -252,5 +261,3 @@ def _bytes_at(regions: Sequence[Region], address: int, nbytes: int, *, store: bo
                 region.known[offset : offset + nbytes] = True
             return region.bytes[offset : offset + nbytes]
     raise OutOfBoundsFault(f"a copy's {verb} of {nbytes} bytes at {address:#x}, where nothing is", space="global")
-
-

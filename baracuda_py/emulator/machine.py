@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..types import UnsupportedError
-from ..types.faults import BarrierFault, DeadlockFault, KernelFault, TrapFault
+from ..types.faults import BarrierFault, DeadlockFault, DivergenceFault, KernelFault, TrapFault
 from . import approximations, arithmetic, bitfields, comparisons, conversions, floats
 from .atomics import Atomics
 from .barriers import ClusterBarrier, MBarriers, NamedBarriers
@@ -24,9 +24,10 @@ from .lanes import WARP, Array, Lanes, Selection
 from .matrices import Matrices
 from .memory import MANY, GlobalMemory
 from .options import Options
+from .parse import SIZES, Integer
 from .shared import RANK_SHIFT, SharedMemory
 from .translate import Translator
-from .warps import Warps
+from .warps import EVERYONE, Warps
 
 __all__ = ["Launched", "Wave", "run_launch"]
 
@@ -72,7 +73,9 @@ class Launched:
         """(first CTA, CTAs) of each wave: whole clusters, as many as memory and caches like."""
         threads = -(-self.block[0] * self.block[1] * self.block[2] // WARP) * WARP
         total, cluster = self.grid[0] * self.grid[1] * self.grid[2], self.code.entry.cluster
-        a_lane = sum(count * max(width // 8, 1) for width, count in self.code.counts.items()) + self.code.entry.local_bytes
+        a_lane = (
+            sum(count * max(width // 8, 1) for width, count in self.code.counts.items()) + self.code.entry.local_bytes
+        )
         lanes = min(LANES, REGISTER_BYTES // max(a_lane, 1))
         most = min(lanes // threads, SHARED_BYTES // max(self.shared_bytes, 1))
         most = max(most // cluster, 1) * cluster
@@ -93,10 +96,10 @@ def run_launch(launched: Launched) -> None:
 
 def _least(code: Translator, space: str, most: int) -> int:
     """The least number of bytes that a kernel accesses at once in a space."""
-    from .parse import SIZES
-
     sizes = [
-        SIZES.get(i.opcode[-1], most) for i in code.instructions if i.opcode[0] in ("ld", "st", "atom") and space in i.opcode[1]
+        SIZES.get(i.opcode[-1], most)
+        for i in code.instructions
+        if i.opcode[0] in ("ld", "st", "atom") and space in i.opcode[1]
     ]
     return min([most, *sizes])
 
@@ -119,6 +122,9 @@ class Wave:
         self._local = np.zeros((lanes.count, -(-code.entry.local_bytes // 16) * 16), np.uint8)
         self.alive = lanes.exists.copy()
         self._blocked = np.zeros(lanes.count, bool)
+        self._parked = np.zeros(
+            lanes.count, bool
+        )  # at an instruction at which the rest of their warp has yet to arrive
         self._why: list[tuple[Array, str]] = []
         self._pc = np.zeros(lanes.count, np.int32)
         self._space = self._names()
@@ -173,7 +179,7 @@ class Wave:
         code, lanes = self.launched.code, self.lanes
         steps = 0
         while self.alive.any():
-            runs = self.alive & ~self._blocked
+            runs = self.alive & ~self._blocked & ~self._parked
             if not runs.any():
                 if self.copies.deliver():
                     continue
@@ -187,13 +193,31 @@ class Wave:
                 raise self.launched.too_large(PATIENCE)
             counters = np.where(runs, self._pc, NEVER)
             at = int(counters.min())
-            s = lanes.compact(np.flatnonzero(counters == at))
+            here = np.flatnonzero(counters == at)
+            if code.blocks[at].gathers and not len(here := self._gathered(here, at)):
+                continue
+            s = lanes.compact(here)
             self._functions[at](s)
             self._runs[at] += lanes.count_of(s)
+            if self._parked.any():  # whom these lanes' warps wait for may be here now
+                self._parked.reshape(-1, WARP)[np.unique(lanes.warp[s])] = False
             if code.blocks[at].kind == "wait":
                 self._pc[s] = np.where(self._blocked[s], at, at + 1)
             else:
                 self._leave(at, s)
+
+    def _gathered(self, here: Array, at: int) -> Array:
+        """Of the lanes at a block those whose warps are complete there; the others are parked."""
+        there = np.bincount(self.lanes.warp[here], minlength=self.lanes.count // WARP)
+        missing = (self.alive.reshape(-1, WARP).sum(1) != there)[self.lanes.warp[here]]
+        if not missing.any():
+            return here
+        first = self.launched.code.spans[at][0]
+        mask = self.launched.code.instructions[first].operands[-1]
+        if isinstance(mask, Integer) and mask.value & EVERYONE == EVERYONE:
+            self._parked[here[missing]] = True
+            return here[~missing]
+        return here  # a mask of some lanes: the instruction looks whether they are there
 
     def _drawn(self, runs: Array) -> Array:
         """Of each CTA one warp that can run, or one warpgroup where these multiply."""
@@ -231,7 +255,9 @@ class Wave:
                 self.barriers.someone_left()
             case "trap":
                 if test is None or test.any():
-                    raise self.fault(TrapFault, "trap", end.number, s, 0 if test is None else int(np.flatnonzero(test)[0]))
+                    raise self.fault(
+                        TrapFault, "trap", end.number, s, 0 if test is None else int(np.flatnonzero(test)[0])
+                    )
                 self._pc[s] = at + 1
             case "barrier":
                 self._pc[s] = at + 1
@@ -253,6 +279,10 @@ class Wave:
 
     def _deadlock(self) -> KernelFault:
         lanes, waits = self.lanes, self.alive & self._blocked
+        if not waits.any():
+            parked = np.flatnonzero(self.alive & self._parked)
+            n = self.launched.code.spans[int(self._pc[parked[0]])][0]
+            return self.fault(DivergenceFault, "a part of a warp waits for threads that do not come", n, parked, 0)
         told: dict[str, list[str]] = {}
         for who, why in reversed(self._why):
             mine = who[waits[who]]

@@ -43,7 +43,9 @@ def map_at(wave: Wave, n: int, s: Selection, j: int, address: int) -> tuple[Tens
     if address % 64:
         raise wave.fault(MisalignedFault, "a tensor map at no multiple of 64 bytes", n, lane, 0)
     words = wave.memory.read_bytes(wave, n, lane, np.array([address], np.uint64), 8)
-    words = np.concatenate([words, *(wave.memory.read_bytes(wave, n, lane, np.array([address + k], np.uint64), 8) for k in (8, 16))], 1)
+    words = np.concatenate(
+        [words, *(wave.memory.read_bytes(wave, n, lane, np.array([address + k], np.uint64), 8) for k in (8, 16))], 1
+    )
     magic, number, base = (int(w) for w in words.view(np.uint64)[0])
     if magic != _MAGIC:
         raise wave.fault(OutOfBoundsFault, f"{address:#x} holds no tensor map", n, lane, 0)

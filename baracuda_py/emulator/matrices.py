@@ -66,7 +66,9 @@ class Matrices:
         at = wave.shared.places(n, users, chosen, ROW, store=True)
         wave.shared.note_write(n, users, at, ROW)
         self._count(users, at, store=True)
-        data = tensor_core.stmatrix([np.ascontiguousarray(row[s]).reshape(len(warps), WARP) for row in rows], transposed)
+        data = tensor_core.stmatrix(
+            [np.ascontiguousarray(row[s]).reshape(len(warps), WARP) for row in rows], transposed
+        )
         wave.shared.bytes[at[:, None] + np.arange(ROW)] = data.reshape(-1, ROW)
 
     def _count(self, users: Array, at: Array, *, store: bool) -> None:
@@ -74,7 +76,16 @@ class Matrices:
         self._wave.counters.count_shared(np.arange(len(users)), at, ROW, store=store)
 
     def multiply(
-        self, n: int, s: Selection, shape: str, kinds: tuple[str, ...], d: Any, a: Any, b: Any, c: Any, saturate: bool = False
+        self,
+        n: int,
+        s: Selection,
+        shape: str,
+        kinds: tuple[str, ...],
+        d: Any,
+        a: Any,
+        b: Any,
+        c: Any,
+        saturate: bool = False,
     ) -> None:
         warps = self._wave.warps.whole(n, s, "mma.sync")
 

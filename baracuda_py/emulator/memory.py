@@ -29,7 +29,14 @@ class Region:
     that hold something, all where it is None."""
 
     def __init__(
-        self, name: str, address: int, data: Array, *, allowed: Array | None = None, writable: bool = True, known: bool = True
+        self,
+        name: str,
+        address: int,
+        data: Array,
+        *,
+        allowed: Array | None = None,
+        writable: bool = True,
+        known: bool = True,
     ) -> None:
         self.name, self.writable = name, writable
         self.head = address % _ALIGN
@@ -85,7 +92,9 @@ class GlobalMemory:
         for region in self.regions if grain else ():
             region.shadow = _Shadow(len(region.bytes) // grain + 1) if region.writable else None
 
-    def find(self, wave: Wave, n: int, s: Selection, addresses: Any, size: int, *, store: bool) -> Iterator[tuple[Any, Region, Array]]:
+    def find(
+        self, wave: Wave, n: int, s: Selection, addresses: Any, size: int, *, store: bool
+    ) -> Iterator[tuple[Any, Region, Array]]:
         """(places in the selection or None for all, region, offsets) for each region that the addresses fall into."""
         addresses = wave.lanes.spread(s, addresses)
         if not len(addresses):
@@ -142,7 +151,9 @@ class GlobalMemory:
         if store and not region.writable:
             raise fault(ReadOnlyFault, offsets >= 0, f"store of {size} bytes into what is only read")
         if wave.early(s):
-            raise fault(RaceFault, offsets >= 0, f"{verb} before griddepcontrol.wait, while the launch ahead may still run")
+            raise fault(
+                RaceFault, offsets >= 0, f"{verb} before griddepcontrol.wait, while the launch ahead may still run"
+            )
 
     # ---- accesses ---------------------------------------------------------------------------------------------------
 
@@ -189,7 +200,9 @@ class GlobalMemory:
         shadow, warps, stamps = region.shadow, wave.warp_numbers(lanes), wave.stamps(lanes)
         for step in range(0, max(size, self._grain), self._grain):
             at = (offsets + step) // self._grain
-            self._unordered(wave, n, lanes, region, offsets, at, shadow.writer, shadow.written, "load", "another's store")
+            self._unordered(
+                wave, n, lanes, region, offsets, at, shadow.writer, shadow.written, "load", "another's store"
+            )
             before = shadow.reader[at]
             shadow.reader[at] = np.where((before == -1) | wave.same_team(before, warps), warps, MANY)
             shadow.read[at] = stamps
@@ -202,7 +215,9 @@ class GlobalMemory:
         shadow, warps, stamps = region.shadow, wave.warp_numbers(lanes), wave.stamps(lanes)
         for step in range(0, max(size, self._grain), self._grain):
             at = (offsets + step) // self._grain
-            self._unordered(wave, n, lanes, region, offsets, at, shadow.writer, shadow.written, "store", "another's store")
+            self._unordered(
+                wave, n, lanes, region, offsets, at, shadow.writer, shadow.written, "store", "another's store"
+            )
             self._unordered(wave, n, lanes, region, offsets, at, shadow.reader, shadow.read, "store", "another's load")
             shadow.writer[at], shadow.written[at] = warps, stamps
 

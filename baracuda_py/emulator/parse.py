@@ -15,6 +15,7 @@ from typing import TypeAlias
 from ..types import UnsupportedError
 
 __all__ = [
+    "GATHERS",
     "SIZES",
     "Bits",
     "Entry",
@@ -172,6 +173,8 @@ class _Function:
 # Statements that end a block: where threads part, wait or leave.
 _ENDS = {"bra", "brx", "ret", "exit", "trap", "bar", "barrier"}
 _WAITS = {("mbarrier", "try_wait"), ("mbarrier", "test_wait")}
+# Instructions at which the threads of a warp wait for one another, in a block of their own as those at barriers.
+GATHERS = {("shfl", "sync"), ("vote", "sync"), ("elect", "sync"), ("redux", "sync"), ("match", "any"), ("bar", "warp")}
 
 _HEAD = re.compile(r"\.(entry|func)\s*(?:\(([^)]*)\))?\s*([\w$]+)\s*(?:\(([^)]*)\))?([^{;]*)([{;])")
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d+)\])?")
@@ -541,7 +544,7 @@ def _cut(entry: Entry, items: Sequence[Item]) -> None:
                 entry.blocks.append(block)
             entry.labels[item] = len(entry.blocks) - 1
             continue
-        if item.opcode[:2] in _WAITS or item.opcode[:3] == ("barrier", "cluster", "wait"):
+        if item.opcode[:2] in _WAITS | GATHERS or item.opcode[:3] == ("barrier", "cluster", "wait"):
             block = entry.blocks[-1] if not block else []  # who waits comes back to the wait alone
             if block is not entry.blocks[-1]:
                 entry.blocks.append(block)

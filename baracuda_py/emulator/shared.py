@@ -21,7 +21,11 @@ __all__ = ["RANK_SHIFT", "SharedMemory"]
 
 RANK_SHIFT = 24
 NOTHING, WRITTEN, COMING = 0, 1, 2  # states of a byte
-STALE, UNKNOWN, OTHER = 0xA5, 0xFF, 0x5A  # bytes that a copy will bring; that nothing wrote; what the latter differ by in a second run
+STALE, UNKNOWN, OTHER = (
+    0xA5,
+    0xFF,
+    0x5A,
+)  # bytes that a copy will bring; that nothing wrote; what the latter differ by in a second run
 
 
 class SharedMemory:
@@ -38,7 +42,9 @@ class SharedMemory:
         if self.checks:
             grains = total // grain + 1
             self.state = np.zeros(total, np.uint8)
-            self.writer = np.full(grains, -1, np.int16)  # a warp of the cluster, or behind these a copy into one of its CTAs
+            self.writer = np.full(
+                grains, -1, np.int16
+            )  # a warp of the cluster, or behind these a copy into one of its CTAs
             self.written = np.zeros(grains, np.int32)
             self.plainly = np.zeros(grains, bool)  # written by the generic proxy
             self.read = np.zeros((grains, lanes.members), np.int32)
@@ -63,10 +69,14 @@ class SharedMemory:
             raise self._fault(OutOfBoundsFault, n, s, bad, offset, f"{_verb(store)} of {size} bytes")
         odd = offset & ((align or size) - 1)
         if odd.any():
-            raise self._fault(MisalignedFault, n, s, odd != 0, offset, f"{_verb(store)} of {size} bytes at an odd address")
+            raise self._fault(
+                MisalignedFault, n, s, odd != 0, offset, f"{_verb(store)} of {size} bytes at an odd address"
+            )
         return offset + cta * self.pitch
 
-    def _fault(self, kind: type[KernelFault], n: int, s: Selection, bad: Array, offset: Array, what: str) -> KernelFault:
+    def _fault(
+        self, kind: type[KernelFault], n: int, s: Selection, bad: Array, offset: Array, what: str
+    ) -> KernelFault:
         j = int(np.flatnonzero(bad)[0])
         return self._wave.fault(kind, what, n, s, j, space="shared", byte=int(offset[j]), extent=self.size)
 
@@ -222,7 +232,13 @@ class SharedMemory:
         if bad.any():
             byte = int(grains[bad][0]) * self._grain % self.pitch
             raise wave.fault(
-                ProxyFault, f"{what} reads what was stored with no fence.proxy.async behind it", n, lane, 0, byte=byte, **place
+                ProxyFault,
+                f"{what} reads what was stored with no fence.proxy.async behind it",
+                n,
+                lane,
+                0,
+                byte=byte,
+                **place,
             )
 
 

@@ -7,7 +7,7 @@ that are at it. What touches memory, or other lanes, is a call of the machine wi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from ..types import UnsupportedError
 from .parse import (
+    GATHERS,
     SIZES,
     Bits,
     Entry,
@@ -47,7 +48,8 @@ class Unread(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What ends a block: `kind` is next, bra, brx, exit, trap, barrier or wait, and the rest is what it needs."""
+    """What ends a block: `kind` is next, bra, brx, exit, trap, barrier or wait, and the rest is what it needs. `gathers` says that
+    it begins where the threads of a warp wait for one another."""
 
     kind: str
     number: int = -1  # of the instruction
@@ -58,6 +60,7 @@ class Block:
     index: str = ""  # the row of the register that brx chooses by
     barrier: tuple[int | str, ...] = ()  # the number of a barrier and of the threads it counts: constants or rows
     sync: bool = True
+    gathers: bool = False
 
 
 Emitter = Callable[["Translator", Instruction], list[str]]
@@ -107,7 +110,7 @@ class Translator:
                     + (f": {error}" if isinstance(error, Unread) and error.args else "")
                 ) from None
             end = found or end
-        self.blocks.append(end)
+        self.blocks.append(replace(end, gathers=bool(block) and block[0].opcode[:2] in GATHERS))
         return lines
 
     def _guarded(self, item: Instruction, emitters: dict[str, Emitter]) -> list[str]:
@@ -136,7 +139,7 @@ class Translator:
             return Block("exit", number, **guard)  # type: ignore[arg-type]
         if op[0] == "trap":
             return Block("trap", number, **guard)  # type: ignore[arg-type]
-        if op[0] in ("bar", "barrier") and op[1] in ("sync", "arrive") or op[:3] == ("barrier", "cta", "sync"):
+        if (op[0] in ("bar", "barrier") and op[1] in ("sync", "arrive")) or op[:3] == ("barrier", "cta", "sync"):
             if item.guard:
                 raise Unread("a barrier under a predicate")
             return Block("barrier", number, barrier=tuple(map(self._count, item.operands)), sync=op[-1] != "arrive")

@@ -13,7 +13,7 @@ from .lanes import WARP, Array, Selection
 if TYPE_CHECKING:
     from .machine import Wave
 
-__all__ = ["Warps"]
+__all__ = ["EVERYONE", "Warps"]
 
 EVERYONE = 0xFFFFFFFF
 
@@ -43,13 +43,17 @@ class Warps:
         named = (masks[:, None] >> np.arange(WARP, dtype=np.uint32)) & np.uint32(1) != 0
         alive = (wave.alive & lanes.exists).reshape(-1, WARP)[warps]
         if (there & ~named).any() or (named & alive & ~there).any():
-            raise wave.fault(DivergenceFault, f"{what}: its mask names threads that are not there, or not this one", n, s, 0)
+            raise wave.fault(
+                DivergenceFault, f"{what}: its mask names threads that are not there, or not this one", n, s, 0
+            )
         return warps, there
 
     def sync(self, n: int, s: Selection, mask: Any) -> None:
         self.gathered(n, s, mask, "bar.warp.sync")
 
-    def shuffle(self, n: int, s: Selection, row: Array, by: Any, limits: Any, mask: Any, mode: str) -> tuple[Array, Array]:
+    def shuffle(
+        self, n: int, s: Selection, row: Array, by: Any, limits: Any, mask: Any, mode: str
+    ) -> tuple[Array, Array]:
         _, there = self.gathered(n, s, mask, "shfl.sync")
         lanes = self._wave.lanes.numbers(s)
         lane = lanes % WARP
