@@ -206,7 +206,7 @@ def _call_checked(
     desc.validate()
     plan = plan_cache.plan(kind, desc.canonical(), PlanPreference.of(pref), spec)
     given = {name: x for name, x in operands.items() if x is not None} | dict(values or {})
-    if key is None or spec.is_host or len(plan._written) != 1:
+    if key is None or spec.host_memory or len(plan._written) != 1:
         return plan.run(stream=stream, **given)
     ready = resolve(plan, given, None, stream)
     ready.fire()

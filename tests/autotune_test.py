@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from baracuda_py.reference import elementwise as oracle
 from baracuda_py.types import DeviceSpec, PlanPreference
 
 from .gauntlet import Problem, samples_of
+from .simulated import Gpus, simulated
 
 H200 = DeviceSpec.named("h200")
 DESC = bp.MatmulDescriptor((8192, 4096), (4096, 14336), "bf16", "bf16")  # type: ignore[arg-type]
@@ -221,6 +222,28 @@ def test_copies_keep_how_an_array_lies() -> None:
         copy = tune.copy_of(view)
         assert np.array_equal(copy, view) and (copy.strides, copy.dtype) == (view.strides, view.dtype)
         assert copy.ctypes.data % 256 == view.ctypes.data % 256 and not np.shares_memory(copy, view)
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
+    for made in simulated(monkeypatch, "h200"):
+        monkeypatch.setattr(tune, "require_gpu", lambda _what, made=made: made)
+        yield made
+
+
+def test_copies_to_a_gpu_keep_how_an_array_lies(gpus: Gpus) -> None:
+    whole = np.arange(200, dtype=np.float32)
+    views = [whole, whole[3:], whole[150:10:-3], whole.reshape(10, 20).T[2:, 1:], np.broadcast_to(whole[:4], (3, 4))]
+    for view in views:
+        copy = tune.copy_of(view, to_gpu=True)
+        assert copy.data.device_id == 0 and (copy.strides, copy.dtype) == (view.strides, view.dtype)
+        assert copy.data.ptr % 256 == view.ctypes.data % 256 and np.array_equal(gpus.read(copy), view)
+    nibbles = bp.GpuBuffer.view(np.arange(32, dtype=np.uint8), bp.S4)
+    for view in (np.arange(59, dtype=np.uint8).view(bp.FP8_E4M3.dtype), nibbles, nibbles.strided((3, 5), (-9, 2), 40)):
+        copy = tune.copy_of(view, to_gpu=True)
+        assert isinstance(copy, bp.GpuBuffer) and copy.shape == view.shape and copy.device == bp.Device(0)
+        assert np.array_equal(gpus.read(copy.array), np.asarray(getattr(view, "array", view)).view(np.uint8))
+    assert len(gpus.work) == len(gpus.events) == len(views) + 3
 
 
 def test_verify_leaves_a_torch_tensor_as_it_is() -> None:

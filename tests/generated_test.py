@@ -66,11 +66,20 @@ def _log() -> str:
     return str(caught.value.log)
 
 
-@lru_cache(maxsize=1)
-def _ptx() -> str:
+def _kernel() -> Kernel:
     desc, variant = overlap_test.OVERLAPPING["gemv across"]
     plan = bp.MatmulPlan.select(desc, bp.PlanPreference(variant=variant), device="h200")
-    return compile_ptx(next(s.kernel for s in plan._steps if isinstance(s, Launch)), "sm_90a")
+    return next(s.kernel for s in plan._steps if isinstance(s, Launch))
+
+
+@lru_cache(maxsize=1)
+def _ptx() -> str:
+    return compile_ptx(_kernel(), "sm_90a")
+
+
+@lru_cache(maxsize=1)
+def _lined_ptx() -> str:
+    return compile_ptx(_kernel(), "sm_90a", lines=True)
 
 
 @lru_cache(maxsize=1)
@@ -104,6 +113,8 @@ READERS = {
     "the log's stack and spills": (compiler._STACK, _log),
     "the log's registers": (compiler._USED, _log),
     "operations in PTX": (overlap_test.OPERATIONS, _ptx),
+    "a kernel in PTX": (compiler._PTX_ENTRY, _ptx),
+    "the files of PTX": (compiler._PTX_FILE, _lined_ptx),
     "NVRTC's version": (re.compile(toolchain._VERSION.pattern.decode()), _ptx),
     "NVRTC's build": (re.compile(toolchain._BUILD.pattern.decode()), _ptx),
     "headers": (sources._INCLUDE, _sources),
@@ -139,7 +150,7 @@ def test_every_pattern_of_the_compile_path_is_listed() -> None:
 
 
 def test_patterns_of_tests_that_read_generated_code_find_something() -> None:
-    texts = [text() for text in (_log, _ptx, _sources, _entries, _words)]
+    texts = [text() for text in (_log, _ptx, _lined_ptx, _sources, _entries, _words)]
     found = 0
     for path in sorted((ROOT / "tests").glob("*.py")):
         if path == Path(__file__) or not any(word in path.read_text() for word in READS_GENERATED):

@@ -23,7 +23,7 @@ from baracuda_py.types import PlanPreference
 
 from .gauntlet import Problem, samples_of
 
-DEVICES = ("h200", "sm_80", "sm_120", "cpu")
+DEVICES = ("h200", "sm_80", "sm_120", "cpu", "ptx:h200")
 CASES = 5000
 
 

@@ -62,7 +62,7 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-def default_device(text: str | None) -> tuple[DeviceSpec, str]:
+def default_device(text: str | None, fallback: str = _FALLBACK) -> tuple[DeviceSpec, str]:
     """The device that ``--device`` means, and a note where it had to be chosen."""
     from ..runtime.device import spec_of
     from ..runtime.driver import device_count
@@ -70,9 +70,8 @@ def default_device(text: str | None) -> tuple[DeviceSpec, str]:
 
     if text is not None or device_count():
         return spec_of(device_of(text)), ""
-    return spec_of(
-        _FALLBACK
-    ), f"no GPU is usable here: this is the plan for {spec_of(_FALLBACK)}; --device chooses another\n"
+    spec = spec_of(fallback)
+    return spec, f"no GPU is usable here: this is the plan for {spec}; --device chooses another\n"
 
 
 def parse_fields(op: Op, given: Sequence[str]) -> dict[str, Any]:

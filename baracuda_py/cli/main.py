@@ -14,13 +14,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..types import BaracudaError
-from . import bench, compile, demo, env, explain, ops
+from . import bench, compile, demo, env, explain, ops, run
 from .terminal import complain
 
 __all__ = ["COMMANDS", "main"]
 
 # A command module has SUMMARY (the line in the overview), arguments(parser) and run(arguments) -> exit code.
-COMMANDS = {"demo": demo, "ops": ops, "explain": explain, "compile": compile, "env": env, "bench": bench}
+COMMANDS = {
+    "demo": demo,
+    "ops": ops,
+    "explain": explain,
+    "run": run,
+    "compile": compile,
+    "env": env,
+    "bench": bench,
+}
 
 _DESCRIPTION = "CUDA kernels for CuPy, PyTorch and JAX arrays behind plans that explain themselves."
 _EPILOG = """first steps:

@@ -8,12 +8,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
-from ..plan.descriptor import Descriptor
+import numpy as np
+
+from ..plan.descriptor import Descriptor, Layout
 from ..plan.plan import Plan
 from ..plan.registry import Op, get_op
+from ..plan.verify import placed
+from ..samples.sample import values
+from ..tensor import GpuBuffer, intake
+from ..tensor.axes import span
 from ..types import BaracudaError, DeviceSpec, ElementKind
 
-__all__ = ["compact", "element_of", "kinds_of", "required_fields", "resolve_ops", "sample_descriptors"]
+__all__ = [
+    "compact",
+    "element_of",
+    "kinds_of",
+    "random_operands",
+    "required_fields",
+    "resolve_ops",
+    "sample_descriptors",
+]
+
+ALIGNED = 16  # bytes, the most that a layout asks for
 
 
 def resolve_ops(names: Sequence[str], default: Sequence[str] | None = None) -> list[Op]:
@@ -29,21 +45,46 @@ def sample_descriptors(op: Op) -> Iterator[Descriptor]:
     for sample in op.samples(op.fixed):
         given = {**sample.operands, **sample.options}
         try:
-            yield op.of(**{name: _array(value) for name, value in given.items() if name in accepted})
+            yield op.of(**{name: placed(value, on_host=True) for name, value in given.items() if name in accepted})
         except BaracudaError:
             continue
 
 
-def _array(value: Any) -> Any:
-    """A sample's operand as `of` takes it: packed bytes become a GpuBuffer over them."""
-    from ..samples import Packed
-    from ..tensor import GpuBuffer
+def random_operands(desc: Descriptor, seed: int) -> dict[str, Any]:
+    """A host array or GpuBuffer of random values for every operand that a run needs, lying as `desc` says it does.
 
-    if not isinstance(value, Packed):
-        return value
-    if value.strides is None:
-        return GpuBuffer.view(value.data, value.element, value.shape)
-    return GpuBuffer.view(value.data, value.element).strided(value.shape, value.strides, value.offset)
+    Integers of another kind than the problem's are positions, and small.
+    """
+    rng, canonical, main = np.random.default_rng(seed), desc.canonical(), element_of(desc)
+    operands = {}
+    for name in (o.name for o in desc.operands if o.role != "out" and not o.optional):
+        layout = canonical.layout(name)
+        operands[name] = x = _laid(desc, name, layout, rng)
+        if layout.element.is_integer and layout.element is not main:
+            x[...] = rng.integers(0, 4, layout.shape)
+        elif layout.element.is_float and layout.element.bits == 8:  # not any bits: some are NaN
+            x[...] = rng.standard_normal(layout.shape).astype(x.dtype)
+        elif not layout.element.packed:
+            x[...] = values(rng, layout.shape, layout.element)
+    return operands
+
+
+def _laid(desc: Descriptor, name: str, layout: Layout, rng: np.random.Generator) -> Any:
+    """An operand on random bytes whose first touched element lies as `layout` says, no better aligned than that."""
+    element, per = layout.element, layout.element.per_byte
+    low, high = span(layout.shape, layout.strides, element)
+    memory = rng.integers(0, 256, high - low + 3 * ALIGNED, dtype=np.uint8)
+    start = -memory.ctypes.data % ALIGNED - low
+    for shift in range(ALIGNED * per):
+        if element.packed:
+            x: Any = GpuBuffer(memory, element, layout.shape, layout.strides, start * per + shift)
+        else:
+            strides = [s * element.dtype.itemsize for s in layout.strides]
+            x = np.ndarray(layout.shape, element.dtype, memory.data, start + shift, strides)
+        foot = desc.footprint(name, intake(x, what=name))
+        if (foot.align, foot.phase) == (layout.align, layout.phase):
+            break
+    return x
 
 
 def element_of(desc: Descriptor) -> ElementKind:

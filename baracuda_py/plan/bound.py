@@ -20,7 +20,7 @@ Calls = tuple[Callable[[int], None], ...]
 
 
 class _HostStream:
-    """Stands in for a stream where the reference backend runs."""
+    """Stands in for a stream where operands lie in the host's memory."""
 
     ptr = 0
 
@@ -56,7 +56,7 @@ class BoundPlan:
     def __init__(self, plan: Plan[Any], given: dict[str, Any], workspace: Any) -> None:
         self._stream_of, self._device = _host_stream, _host_ordinal
         self._refused: tuple[type[Exception], ...] = ()
-        if not plan.device.is_host:
+        if not plan.device.host_memory:
             cuda = require_gpu("bind").cuda
             self._stream_of, self._device = cuda.get_current_stream, cuda.runtime.getDevice
             self._refused = cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
@@ -98,7 +98,7 @@ class BoundPlan:
 def _prepared(plan: Plan[Any], given: dict[str, Any], workspace: Any) -> tuple[int, Calls, Any, dict[str, Any], Any]:
     """The operands' device, calls that take only the stream, the result they write, and what must stay alive: operands and
     scratch."""
-    if plan.device.is_host:
+    if plan.device.host_memory:
         call, whole = prepare(plan, given)
         return HOST_ORDINAL, (call,), plan._result(whole), whole, None
     ready = resolve(plan, given, workspace, None)

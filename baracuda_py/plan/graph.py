@@ -26,6 +26,12 @@ class Graph:
                 raise InvalidProblemError(
                     f"Graph: expected bound plans, got {type(bound).__name__}", "pass plan.bind(...)"
                 )
+            if bound.plan.device.host_memory:
+                raise UnsupportedError(
+                    f"Graph: {bound.plan.sku} is bound to the host's memory, on {bound.plan.device}, and a CUDA graph holds "
+                    "what a GPU executes",
+                    "call the bound plan itself, or select it for a GPU",
+                )
             if not bound.plan.capture_safe:
                 raise UnsupportedError(f"Graph: {bound.plan.sku} cannot be captured", "run it outside the graph")
         self._cupy = require_gpu("Graph")

@@ -1,4 +1,4 @@
-"""Running a plan on the host: the family's NumPy oracle, rounded once to the output's dtype."""
+"""Running a plan on the host's memory: its own kernels, emulated, or the family's NumPy oracle, rounded once to the output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ..reference.rounding import round_to
 from ..runtime.untraced import untraced
-from ..tensor import GpuBuffer, intake
+from ..tensor import GpuBuffer, Tensor, intake
 from .descriptor import Layout
 from .resolve import refuse_unknown, take
 from .validate import check_operands
@@ -21,8 +21,13 @@ __all__ = ["prepare", "run_reference"]
 
 
 @untraced
-def prepare(plan: Plan[Any], given: Mapping[str, Any]) -> tuple[Callable[[int], None], dict[str, Any]]:
-    """Validated host operands as a call that ignores its stream, and the operands with the outputs allocated."""
+def prepare(
+    plan: Plan[Any], given: Mapping[str, Any], *, accesses: bool = False
+) -> tuple[Callable[[int], Any], dict[str, Any]]:
+    """Validated host operands as a call that ignores its stream, and the operands with the outputs allocated.
+
+    The call gives the emulator's report, with memory transactions where `accesses` are counted; None where the oracle answers.
+    """
     refuse_unknown(plan, given)
     desc = plan.desc.at(given)
     tensors = take(plan, given, None)
@@ -32,6 +37,26 @@ def prepare(plan: Plan[Any], given: Mapping[str, Any]) -> tuple[Callable[[int], 
         if role == "out" and tensors[name] is None and not optional:
             given[name] = _empty(plan._canonical.layout(name))
     held = {n: tensors[n] or intake(given[n], what=n) for n in plan._names if given.get(n) is not None}
+    return _emulated(plan, desc, held, accesses) if plan.device.emulated else _computed(plan, desc, held), given
+
+
+def _emulated(plan: Plan[Any], desc: Any, held: Mapping[str, Tensor], accesses: bool) -> Callable[[int], Any]:
+    """The plan's own kernels on what they touch of each operand; how they are run is asked at the call."""
+    from ..emulator.options import current_options
+
+    feet = {name: desc.footprint(name, tensor) for name, tensor in held.items()}
+    written = frozenset(operand.name for operand in desc.operands if operand.written and operand.name in held)
+    values = desc.resolve({})[1]
+
+    @untraced
+    def call(_stream: int) -> Any:
+        return plan._program.run(feet, written, values, plan.workspace_size, current_options(), accesses=accesses)
+
+    return call
+
+
+def _computed(plan: Plan[Any], desc: Any, held: Mapping[str, Tensor]) -> Callable[[int], None]:
+    """The oracle's answer, put into the written operands."""
     apart = {n: t.source for n, t in held.items() if t.element.packed and not t.source.plain}
     # A NumPy view of whatever was passed, on the same memory, which the view keeps alive.
     fixed = {n: t.source.array if t.element.packed else t.array() for n, t in held.items() if n not in apart}
@@ -43,7 +68,7 @@ def prepare(plan: Plan[Any], given: Mapping[str, Any]) -> tuple[Callable[[int], 
             if operand.written and operand.name in rows:
                 apart[operand.name].put_rows(rows[operand.name])
 
-    return call, given
+    return call
 
 
 @untraced

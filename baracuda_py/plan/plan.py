@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
-from ..runtime.compiler import compile_kernels
+from ..runtime.compiler import compile_kernels, compile_ptx
 from ..runtime.device import check_arch, spec_of
 from ..runtime.driver import require_gpu
 from ..runtime.inspect import KernelView
@@ -33,6 +33,7 @@ from ..types import (
 from .bound import BoundPlan
 from .candidate import OK, Candidate, Cost, Feasibility, Reference, steps_of
 from .descriptor import Descriptor, Operand
+from .host import prepare, run_reference
 from .recipe import Recipe
 from .resolve import refuse_unknown, resolve, take
 from .select import Assessment, assess, checked, choose
@@ -40,6 +41,7 @@ from .tuned import apply
 from .validate import check_operands
 
 if TYPE_CHECKING:
+    from ..emulator.launch import Program
     from .explain import Explanation
 
 __all__ = ["LaunchConfig", "Plan"]
@@ -129,8 +131,9 @@ class Plan(Generic[D]):
         """The best plan for `desc`: host only; compiles, allocates, synchronises and times nothing.
 
         `device` is None (the current CUDA device), an ordinal, a `bp.Device`, an arch (``"sm_90a"``), a GPU with shipped
-        figures (``"h200"``) or ``"cpu"``. Raises InvalidProblemError for a problem that makes no sense, and
-        UnsupportedError, with every candidate's reason, where nothing serves it.
+        figures (``"h200"``), either of them emulated on the host (``"ptx:sm_80"``, ``"ptx"`` for sm_90a) or ``"cpu"``.
+        Raises InvalidProblemError for a problem that makes no sense, and UnsupportedError, with every candidate's reason,
+        where nothing serves it.
         """
         if not isinstance(desc, cls.descriptor):
             raise InvalidProblemError(
@@ -148,8 +151,6 @@ class Plan(Generic[D]):
 
     @classmethod
     def _all_candidates(cls) -> tuple[Candidate[Any], ...]:
-        from .host import run_reference
-
         return (*cls.candidates, Reference(run_reference, cls.reference_guarantee))
 
     @classmethod
@@ -157,7 +158,7 @@ class Plan(Generic[D]):
         plan = cls.__new__(cls)
         plan.__dict__.update(
             desc=desc, pref=pref, device=spec, provenance=provenance, _candidate=chosen.candidate, _config=chosen.config,
-            _values=type(desc).values, _on_host=spec.is_host, _recipes={}, _executables={}, _ndarray=None,
+            _values=type(desc).values, _on_host=spec.host_memory, _recipes={}, _executables={}, _ndarray=None,
         )  # fmt: skip
         return plan
 
@@ -244,7 +245,7 @@ class Plan(Generic[D]):
     @property
     def capture_safe(self) -> bool:
         """Whether a CUDA graph can hold it: computed from the steps."""
-        return not self.device.is_host and all(s.capturable for s in self._steps if isinstance(s, Call))
+        return not self.device.host_memory and all(s.capturable for s in self._steps if isinstance(s, Call))
 
     @property
     def deterministic(self) -> bool:
@@ -293,9 +294,15 @@ class Plan(Generic[D]):
 
         Outputs that are not given are allocated from CuPy's pool. The stream is `stream`; else, where a written operand
         belongs to another framework, that framework's current stream; else CuPy's current stream.
+
+        A plan of the host (the reference back end, or emulated kernels) is done when it returns: it takes no notice of
+        `stream` and `workspace`, and gives NumPy arrays. An emulated one raises a KernelFault where a kernel does what it must
+        not; then no operand is written.
         """
         if self._on_host:
-            return self._run_on_host(operands)
+            call, whole = prepare(self, operands)
+            call(0)
+            return self._result(whole)
         moved = 0
         shifts, values = self._unmoved
         if len(operands) != len(self._names):  # there may be run-time values among them
@@ -337,12 +344,21 @@ class Plan(Generic[D]):
         return BoundPlan(self, operands, workspace)
 
     def compile(self, *, force: bool = False) -> Self:
-        """Builds the cubins (no GPU needed), from the cache unless `force`."""
-        compile_kernels([s.kernel for s in self._steps if isinstance(s, Launch)], self.device.arch, force=force)
+        """Builds the cubins (no GPU needed), or the PTX of an emulated plan, from the cache unless `force`."""
+        kernels = [s.kernel for s in self._steps if isinstance(s, Launch)]
+        if self.device.emulated:
+            for kernel in kernels:
+                compile_ptx(kernel, self.device.arch, lines=True, force=force)
+        else:
+            compile_kernels(kernels, self.device.arch, force=force)
         return self
 
     def load(self) -> Self:
-        """Compiles and loads the kernels on the current device, so that a later `run` may be captured."""
+        """Compiles and loads the kernels on the current device, so that a later `run` may be captured; an emulated plan's are
+        translated."""
+        if self.device.emulated:
+            self._program  # noqa: B018  # made now, and kept
+            return self
         self._executable(int(require_gpu("load").cuda.runtime.getDevice()))
         return self
 
@@ -366,10 +382,11 @@ class Plan(Generic[D]):
 
         verify(self, operands) if operands else verify_samples(self)
 
-    def profile(self, *, repeats: int = 50, **operands: Any) -> float:
+    def profile(self, *, repeats: int = 50, **operands: Any) -> Any:
         """Seconds a launch takes in a CUDA graph on these operands, the median of `repeats`; written ones on copies.
 
-        UnsupportedError for a plan of the host, which is not timed, and without a GPU.
+        An emulated plan has no such time: it runs once and gives the emulator's report, counts of instructions, memory
+        transactions and barriers. UnsupportedError for a plan of the reference back end, and without a GPU.
         """
         from .tune import profile
 
@@ -410,6 +427,13 @@ class Plan(Generic[D]):
         return executable
 
     @cached_property
+    def _program(self) -> Program:
+        """The emulator's counterpart of an executable."""
+        from ..emulator.launch import Program
+
+        return Program(self.desc.op, self._steps, self._names, self.device.arch)
+
+    @cached_property
     def _written(self) -> tuple[str, ...]:
         return tuple(o.name for o in self.desc.operands if o.written and not o.optional)
 
@@ -419,13 +443,6 @@ class Plan(Generic[D]):
         if len(names) == 1:
             return given[names[0]]
         return namedtuple(f"{type(self).__name__}Result", names)(*(given[n] for n in names))
-
-    def _run_on_host(self, given: dict[str, Any]) -> Any:
-        from .host import prepare
-
-        call, whole = prepare(self, given)
-        call(0)
-        return self._result(whole)
 
     # ---- as a value -----------------------------------------------------------------------------------------------
 

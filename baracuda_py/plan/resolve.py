@@ -120,7 +120,7 @@ def take(plan: Plan[Any], given: Mapping[str, Any], stream: int | None) -> dict[
         if x is None and role != "out" and not optional:
             raise InvalidProblemError(f"{plan.desc.op}: operand {name!r} is missing", f"pass {name}=...")
         what = f"{plan.desc.op}: {name}"
-        tensors[name] = None if x is None else intake(x, what=what, stream=stream, host=plan.device.is_host)
+        tensors[name] = None if x is None else intake(x, what=what, stream=stream, host=plan.device.host_memory)
     return tensors
 
 

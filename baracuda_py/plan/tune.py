@@ -16,6 +16,7 @@ from ..tensor import GpuBuffer, intake
 from ..types import BaracudaError, DeviceSpec, InvalidProblemError, PlanPreference, UnsupportedError
 from ..types.units import time_text
 from .allocate import BYTES_IN_CUPY
+from .host import prepare
 from .select import assess
 from .tuned import record
 
@@ -29,14 +30,15 @@ MARGIN = 0.95  # a challenger must be 5 % faster
 log = logging.getLogger("baracuda_py")
 
 
-def copy_of(x: Any) -> Any:
-    """A copy of an array or GpuBuffer that keeps strides and alignment to 256 bytes: NumPy's on the host, else CuPy's."""
+def copy_of(x: Any, *, to_gpu: bool = False) -> Any:
+    """A copy of an array or GpuBuffer that keeps strides and alignment to 256 bytes: NumPy's of what lies on the host, else
+    CuPy's; with `to_gpu` CuPy's on the current device in any case."""
     if isinstance(x, GpuBuffer):
-        return GpuBuffer(copy_of(x.array), x.element, x.shape, x.strides, x.offset)
+        return GpuBuffer(copy_of(x.array, to_gpu=to_gpu), x.element, x.shape, x.strides, x.offset)
     taken = intake(x, what="operand")
     dtype, (low, high) = taken.element.dtype, taken.interval()
     strides = tuple(s * dtype.itemsize for s in taken.strides)
-    if taken.on_host:
+    if taken.on_host and not to_gpu:
         room = np.empty(high - low + 256, np.uint8)
         start = (low - room.ctypes.data) % 256 + taken.pointer - low
         fresh: Any = np.ndarray(taken.shape, dtype, room.data, start, strides)
@@ -48,23 +50,28 @@ def copy_of(x: Any) -> Any:
     pad = low % 256
     memory = cupy.cuda.alloc(high - low + pad)
     if high > low:
-        cupy.cuda.runtime.memcpyAsync(memory.ptr + pad, low, high - low, 3, stream)
+        kind = 1 if taken.on_host else 3  # cudaMemcpyHostToDevice, cudaMemcpyDeviceToDevice
+        cupy.cuda.runtime.memcpyAsync(memory.ptr + pad, low, high - low, kind, stream)
     bare = np.dtype(np.uint8) if taken.element in BYTES_IN_CUPY else dtype
     fresh = cupy.ndarray(taken.shape, bare, memory + (pad + taken.pointer - low), strides)
     return fresh if bare == dtype else GpuBuffer.view(fresh, taken.element)
 
 
-def _bound(plan: Plan[Any], operands: Mapping[str, Any]) -> Any:
+def _spared(plan: Plan[Any], operands: Mapping[str, Any]) -> dict[str, Any]:
+    """The operands, those that are written as copies."""
     written = {o.name for o in plan.operands if o.written}
-    return plan.bind(**{n: copy_of(x) if n in written and x is not None else x for n, x in operands.items()})
+    return {n: copy_of(x) if n in written and x is not None else x for n, x in operands.items()}
 
 
-def profile(plan: Plan[Any], operands: Mapping[str, Any], repeats: int = 50) -> float:
-    """Seconds a launch in a CUDA graph of 16, caches as such repetition leaves them."""
+def profile(plan: Plan[Any], operands: Mapping[str, Any], repeats: int = 50) -> Any:
+    """Seconds a launch in a CUDA graph of 16, caches as such repetition leaves them; of an emulated plan what one run did."""
+    if plan.device.emulated:
+        call, _ = prepare(plan, _spared(plan, operands), accesses=True)
+        return call(0)
     cupy = _gpu_of(plan, "profile")
     if type(repeats) is not int or repeats < 1:
         raise InvalidProblemError(f"{plan.desc.op}: profile(repeats={repeats!r:.40})", "give an int of 1 or more")
-    bound = _bound(plan, operands)
+    bound = plan.bind(**_spared(plan, operands))
     stream = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.get_current_stream().synchronize()
     with stream:
@@ -131,10 +138,10 @@ def autotune(plan: Plan[Any], operands: Mapping[str, Any], top: int | None) -> A
 
 def _gpu_of(plan: Plan[Any], what: str) -> Any:
     """CuPy, for timing `plan`; UnsupportedError where there is nothing to time it on."""
-    if plan.device.is_host:
+    if plan.device.host_memory:
         raise UnsupportedError(
-            f"{what}: this plan for {plan.desc.op} runs on the host, and only kernels are timed",
-            'select it without device="cpu", on a machine with a GPU',
+            f"{what}: this plan for {plan.desc.op} runs on the host ({plan.device}), and only a GPU is timed",
+            f"select it without device={plan.device.name!r}, on a machine with a GPU",
         )
     return require_gpu(what)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..runtime.device import check_arch
-from ..tensor import HOST_ORDINAL, NO_MEMORY, Tensor, overlaps, same_view
+from ..tensor import HOST_ORDINAL, NO_MEMORY, Tensor, how_to_copy, overlaps, same_view
 from ..tensor.axes import rows_meet, self_overlapping, span
 from ..types import (
     BufferTooSmallError,
@@ -44,7 +44,7 @@ def check_operands(desc: Descriptor, canonical: Descriptor, tensors: Tensors, de
     feet = {name: desc.footprint(name, tensor) for name, tensor in whole.items()}
     _check_phase(canonical, feet, whole)  # first: another place in a byte may be another byte
     _check_alignment(canonical, feet)
-    _check_overlap(desc, feet, whole if device.is_host else feet)
+    _check_overlap(desc, feet, whole, device)
     return ordinal
 
 
@@ -88,16 +88,17 @@ def common_device(desc: Descriptor, present: Sequence[tuple[str, Tensor]], devic
                 f"{desc.op}: {name} is a {tensor.framework} {type(tensor.source).__name__} with a shape and no memory",
                 "it can describe a problem for select; run it on an array",
             )
-        if tensor.on_host and not device.is_host:
+        if tensor.on_host and not device.host_memory:
             move = _MOVES.get(tensor.framework, "cupy.asarray(...)")
             raise OperandTypeError(
                 f"{desc.op}: {name} is a {tensor.framework} array on the host and the plan is for {device}",
                 f'move it with {move}, or pass device="cpu" (or use `with bp.device("cpu"):`)',
             )
-        if not tensor.on_host and device.is_host:
+        if not tensor.on_host and device.host_memory:
             raise OperandTypeError(
-                f"{desc.op}: {name} is a {tensor.framework} array on CUDA device {tensor.ordinal} and the plan is for the host",
-                "pass NumPy arrays, or select the plan for the GPU",
+                f"{desc.op}: {name} is a {tensor.framework} array on CUDA device {tensor.ordinal} and the plan is for "
+                f"{'the host' if device.is_host else device}",
+                f"copy it to the host, {how_to_copy(tensor.source, tensor.framework, name)}, or select the plan for the GPU",
             )
     first, ordinal = present[0][0], present[0][1].ordinal
     for name, tensor in present[1:]:
@@ -139,20 +140,22 @@ def _described(desc: Descriptor, field: str) -> str:
     return f", or select with {type(desc).__name__}.of(...) on these arrays" if hasattr(desc, field) else ""
 
 
-def _interleaved(written: Tensor) -> bool:
+def _interleaved(written: Tensor, device: DeviceSpec) -> bool:
     """Whether a view may be written in one place by two of a kernel's threads, which share bytes of packed rows as well."""
     shape, strides, element = written.shape, written.strides, written.element
-    shared = element.packed and not written.on_host and rows_meet(shape, strides, element, written.phase)
+    shared = element.packed and not device.is_host and rows_meet(shape, strides, element, written.phase)
     return shared or self_overlapping(shape, strides)
 
 
-def _check_overlap(desc: Descriptor, feet: Mapping[str, Tensor], written_to: Mapping[str, Tensor]) -> None:
-    """`written_to` says what of each operand is put into memory: its footprint, or on the host all of it."""
+def _check_overlap(
+    desc: Descriptor, feet: Mapping[str, Tensor], whole: Mapping[str, Tensor], device: DeviceSpec
+) -> None:
+    written_to = whole if device.is_host else feet  # the oracle puts all of an operand into memory
     for operand in desc.operands:
         if not operand.written or operand.name not in feet:
             continue
         written = feet[operand.name]
-        if _interleaved(written_to[operand.name]):
+        if _interleaved(written_to[operand.name], device):
             raise OverlapError(
                 f"{desc.op}: {operand.name} is written, and its strides {written.strides} interleave, share bytes, or reach one "
                 "element by several indices",

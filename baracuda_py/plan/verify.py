@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..runtime.driver import require_gpu
 from ..samples import Packed
 from ..tensor import GpuBuffer
-from ..tensor.axes import span
-from ..types import ElementKind, UnsupportedError
-from .allocate import BYTES_IN_CUPY
+from ..types import UnsupportedError
 from .tune import copy_of
 
 if TYPE_CHECKING:
     from .plan import Plan
 
-__all__ = ["verify", "verify_samples"]
+__all__ = ["placed", "verify", "verify_samples"]
 
 
 def _host(x: Any) -> np.ndarray[Any, Any]:
@@ -28,8 +25,9 @@ def _host(x: Any) -> np.ndarray[Any, Any]:
     return x if isinstance(x, np.ndarray) else np.asarray(x.get() if hasattr(x, "get") else x)
 
 
-def verify(plan: Plan[Any], operands: Mapping[str, Any]) -> None:
-    """Raises AssertionError where a written operand differs from the oracle by more than the guarantee allows."""
+def verify(plan: Plan[Any], operands: Mapping[str, Any], run: Callable[[dict[str, Any]], Any] | None = None) -> None:
+    """Raises AssertionError where a written operand differs from the oracle by more than the guarantee allows. `run` stands in
+    for ``plan.run(**operands)``."""
     plan.can_implement(**operands).raise_on_error()
     desc = plan.desc.at(operands)
     written = [o for o in plan.operands if o.written]
@@ -37,7 +35,8 @@ def verify(plan: Plan[Any], operands: Mapping[str, Any]) -> None:
     inputs = {o.name: np.array(_host(given[o.name])) for o in plan.operands if o.role != "out" and o.name in given}
     wide = plan.reference(desc, **inputs)
     copies = {o.name: copy_of(given[o.name]) for o in written if o.name in given}
-    result = plan.run(**{**given, **copies})
+    whole = {**given, **copies}
+    result = plan.run(**whole) if run is None else run(whole)
     results = result if isinstance(result, tuple) else (result,)
     for operand, got, expected in zip(
         [o for o in written if not o.optional], results, wide if isinstance(wide, tuple) else (wide,)
@@ -55,7 +54,7 @@ def verify_samples(plan: Plan[Any]) -> None:
     op, served = get_op(plan.desc.op), 0
     pref = replace(plan.pref, variant=plan.sku.variant)
     for sample in op.samples(op.fixed):
-        arrays = {name: _placed(x, plan.device.is_host) for name, x in sample.operands.items()}
+        arrays = {name: placed(x, plan.device.host_memory) for name, x in sample.operands.items()}
         desc = op.of_sample(arrays, sample.options)
         try:
             of_sample = type(plan).select(desc, pref, device=plan.device)
@@ -74,19 +73,11 @@ def verify_samples(plan: Plan[Any]) -> None:
         )
 
 
-def _placed(x: Any, on_host: bool) -> Any:
+def placed(x: Any, on_host: bool) -> Any:
     """A sample's operand where the plan runs, laid out as the sample has it."""
     if isinstance(x, Packed):
-        held = x.data if on_host else require_gpu("verify").asarray(x.data)
         if x.strides is None:
-            return GpuBuffer.view(held, x.element, x.shape)
-        return GpuBuffer.view(held, x.element).strided(x.shape, x.strides, x.offset)
-    if on_host:
-        return x
-    cupy, array = require_gpu("verify"), np.asarray(x)
-    element = ElementKind.of(array.dtype)
-    low, high = span(array.shape, tuple(s // array.itemsize for s in array.strides), element)
-    bare = np.dtype(np.uint8) if element in BYTES_IN_CUPY else array.dtype
-    on_device = cupy.ndarray(array.shape, bare, cupy.cuda.alloc(max(high - low, 1)) + -low, array.strides)
-    on_device[...] = cupy.asarray(np.ascontiguousarray(array).view(bare).reshape(array.shape))
-    return GpuBuffer.view(on_device, element) if bare != array.dtype else on_device
+            x = GpuBuffer.view(x.data, x.element, x.shape)
+        else:
+            x = GpuBuffer.view(x.data, x.element).strided(x.shape, x.strides, x.offset)
+    return x if on_host else copy_of(x, to_gpu=True)

@@ -2,7 +2,17 @@
 
 from .arrays import intake, ordinal_of
 from .buffer import GpuBuffer
-from .operand import HOST_ORDINAL, NO_MEMORY, Tensor
+from .operand import HOST_ORDINAL, NO_MEMORY, Tensor, how_to_copy
 from .overlap import overlaps, same_view
 
-__all__ = ["HOST_ORDINAL", "NO_MEMORY", "GpuBuffer", "Tensor", "intake", "ordinal_of", "overlaps", "same_view"]
+__all__ = [
+    "HOST_ORDINAL",
+    "NO_MEMORY",
+    "GpuBuffer",
+    "Tensor",
+    "how_to_copy",
+    "intake",
+    "ordinal_of",
+    "overlaps",
+    "same_view",
+]

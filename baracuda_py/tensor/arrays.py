@@ -18,7 +18,7 @@ from ..types import DeviceMismatchError, ElementKind, OperandTypeError
 from ..types.errors import shown
 from . import dlpack, pytorch
 from .axes import as_ints, c_strides
-from .operand import HOST_ORDINAL, NO_MEMORY, Tensor
+from .operand import HOST_ORDINAL, NO_MEMORY, Tensor, how_to_copy
 
 __all__ = ["intake", "ordinal_of"]
 
@@ -34,7 +34,7 @@ def intake(x: Any, *, what: str, stream: int | None = None, host: bool = False) 
 
     With `stream`, work that another framework has queued on `x` is ordered before it; without, nothing is ordered (DLPack's
     stream -1), since only the layout is wanted. A shape with a dtype (a torch meta tensor, a jax.ShapeDtypeStruct) is taken
-    for its layout. `host` says that the plan is for the host.
+    for its layout. `host` says that the plan takes the host's memory.
     """
     if isinstance(x, np.ndarray):
         return _from_numpy(x, what)
@@ -185,7 +185,7 @@ def _from_dlpack(x: Any, what: str, stream: int | None, host: bool) -> Tensor:
     if on_device and host:
         raise OperandTypeError(
             f"{what}: the {framework} array is on CUDA device {device_id} and the plan is for the host",
-            "pass NumPy arrays",
+            f"copy it to the host, {how_to_copy(x, framework, what.rpartition(': ')[2])}",
         )
     if not on_device and device_type not in dlpack.HOST_DEVICES:
         raise DeviceMismatchError(

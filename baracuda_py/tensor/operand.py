@@ -11,10 +11,23 @@ from ..runtime.driver import cupy
 from ..types import ElementKind
 from .axes import alignment_of, span
 
-__all__ = ["HOST_ORDINAL", "NO_MEMORY", "Tensor"]
+__all__ = ["HOST_ORDINAL", "NO_MEMORY", "Tensor", "how_to_copy"]
 
 HOST_ORDINAL = -1
 NO_MEMORY = -2  # a layout alone: a meta tensor, a jax.ShapeDtypeStruct
+
+_COPIES = {
+    "GpuBuffer": "bp.GpuBuffer.view({0}.to_host(), {0}.element, {0}.shape)",
+    "cupy": "cupy.asnumpy({0})",
+    "jax": "jax.device_get({0})",
+    "torch": "{0}.cpu()",
+}
+
+
+def how_to_copy(x: Any, framework: str, name: str) -> str:
+    """The expression that copies a device's array `x`, called `name`, to the host."""
+    kind = type(x).__name__
+    return _COPIES.get(kind if kind in _COPIES else framework, "cupy.asnumpy(cupy.asarray({0}))").format(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,9 @@ class Cublas(Candidate[Any]):
         if not (named := fixed(desc, self.variant)):
             return named
         if "cublas" not in device.libraries:
-            beside = Change(device=device.with_libraries(device.libraries | {"cublas"}))
+            beside = Change(device=device.chip.with_libraries(device.libraries | {"cublas"}))
+            if device.emulated:
+                return no("it is a library, and only kernels are emulated", "a GPU to run it on", beside)
             return no("cuBLAS is not installed, or the device was only named", install_hint("full"), beside)
         gemm = desc.gemm
         if gemm.a.element.bits == 8:

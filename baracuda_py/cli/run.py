@@ -1,0 +1,189 @@
+"""Runs a problem on random operands and checks the result against the oracle, within the plan's guarantee.
+
+The problem is given as `explain` takes it. With --device ptx the real kernels run without a GPU, from their PTX, and every
+access is checked; --device cpu runs the oracle itself:
+
+  run add x1_shape=1000 x2_shape=1000 x1_element=f32 x2_element=f32 --device ptx --trace
+  run matmul a_shape=128,256 b_shape=256,128 a_element=bf16 b_element=bf16 --device ptx:sm_80 --order 7 --copies early
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..plan.plan import Plan
+    from ..types import DeviceSpec, KernelFault
+
+__all__ = ["SUMMARY", "arguments", "run"]
+
+SUMMARY = "run a problem, checked; emulated without a GPU"
+_FALLBACK = "ptx"
+_AROUND = 2  # lines shown before and after the one at fault
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("op", help="the op's name")
+    parser.add_argument(
+        "fields", nargs="*", metavar="key=value", help="the problem; none of them: the fields are listed"
+    )
+    parser.add_argument(
+        "--device", help=f"an ordinal, ptx or ptx:ARCH (emulated), or cpu (default: the GPU here, else {_FALLBACK})"
+    )
+    parser.add_argument("--variant", help="insist on this variant")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="draws the operands' values (default: 0)")
+    emulator = parser.add_argument_group("the emulator")
+    emulator.add_argument(
+        "--order", metavar="lockstep|SEED", help="all threads together (default), or warps at random, drawn by SEED"
+    )
+    emulator.add_argument("--copies", help="asynchronous copies arrive late (default), early, or at random")
+    emulator.add_argument("--trace", action="store_true", help="list the source lines that ran, with counts")
+    emulator.add_argument("--force", action="store_true", help="run a problem that takes minutes")
+
+
+def run(given: argparse.Namespace) -> int:
+    from ..emulator.options import emulation
+    from ..plan.registry import get_op
+    from ..types import KernelFault, PlanPreference
+    from .explain import default_device, described, parse_fields
+    from .terminal import complain
+
+    op = get_op(given.op)
+    desc = described(op, parse_fields(op, given.fields))
+    spec, note = default_device(given.device, _FALLBACK)
+    options = _options(given, spec)
+    plan = op.plan.select(desc, PlanPreference(variant=given.variant), device=spec)
+    print(f"{note}{plan}\n")
+    try:
+        with _current(given.device, spec), emulation(**options):
+            report, words = _checked(plan, given.seed)
+    except AssertionError as error:
+        complain(f"{plan.sku}: {error}")
+        return 1
+    except KernelFault as fault:
+        complain(str(fault))
+        _show_source(plan, fault)
+        return 1
+    print(words)
+    if report is not None:
+        print(f"\n{report}")
+        if given.trace:
+            _show_lines(plan, report.lines)
+    return 0
+
+
+def _options(given: argparse.Namespace, spec: DeviceSpec) -> dict[str, Any]:
+    """What the emulator is told; UnsupportedError where something is and `spec` is not emulated."""
+    from ..types import InvalidProblemError, UnsupportedError
+
+    if given.seed < 0:
+        raise InvalidProblemError(f"run: --seed {given.seed} is negative", "--seed 7")
+    options: dict[str, Any] = {"copies": given.copies} if given.copies is not None else {}
+    if given.order is not None and given.order != "lockstep":
+        if not given.order.isdecimal():
+            raise InvalidProblemError(f"run: --order {given.order!r:.80} is neither lockstep nor a seed", "--order 7")
+        options |= {"order": "random", "seed": int(given.order)}
+    if given.force:
+        options["force"] = True
+    if not spec.emulated and (options or given.order or given.trace):
+        raise UnsupportedError(
+            f"run: --order, --copies, --trace and --force are the emulator's, and {spec} is not emulated",
+            "--device ptx",
+        )
+    return options
+
+
+def _current(text: str | None, spec: DeviceSpec) -> contextlib.AbstractContextManager[Any]:
+    """Makes the CUDA device that ``--device`` names by its ordinal the current one; UnsupportedError where there is none."""
+    from ..runtime.driver import require_gpu
+    from .terminal import device_of
+
+    if spec.host_memory:
+        return contextlib.nullcontext()
+    cuda, which = require_gpu(f"run on {spec}").cuda, device_of(text)
+    return cuda.Device(which) if isinstance(which, int) else contextlib.nullcontext()  # type: ignore[no-any-return]
+
+
+def _checked(plan: Plan[Any], seed: int) -> tuple[Any, str]:
+    """Runs `plan` on random operands; the emulator's report (None elsewhere), and what there is to say.
+
+    AssertionError where the result breaks the guarantee.
+    """
+    from ..plan.host import prepare
+    from ..plan.verify import placed, verify
+    from ..runtime.device import Device, current_ordinal
+    from .problems import random_operands
+    from .terminal import time_text
+
+    host = plan.device.host_memory
+    made = random_operands(plan.desc, seed)
+    operands = {name: placed(x, on_host=host) for name, x in made.items()}
+    began = time.perf_counter()
+    if not plan.device.is_host:
+        plan.load()
+    loaded = time.perf_counter()
+    report, seconds = None, 0.0
+
+    def timed(whole: dict[str, Any]) -> Any:
+        nonlocal report, seconds
+        start = time.perf_counter()
+        if host:
+            call, whole = prepare(plan, whole, accesses=True)
+            report = call(0)
+            result = plan._result(whole)
+        else:
+            result = plan.run(**whole)
+            Device(current_ordinal()).synchronize()
+        seconds = time.perf_counter() - start
+        return result
+
+    verify(plan, operands, timed)
+    ready = "" if plan.device.is_host else f", after {time_text(loaded - began)} to make its kernels ready"
+    return report, f"ran in {time_text(seconds)}{ready}; every element is within {plan.precision_guarantee.bound}"
+
+
+# ---- source lines ------------------------------------------------------------------------------------------------------
+
+
+def _texts(plan: Plan[Any]) -> dict[str, list[str]]:
+    """The lines of every file that the plan's kernels are made of, by the names that PTX knows them by."""
+    from ..runtime.sources import source_of
+    from ..runtime.steps import Launch
+
+    texts: dict[str, str] = {}
+    for kernel in (step.kernel for step in plan._steps if isinstance(step, Launch)):
+        source = source_of(kernel)
+        texts |= {kernel.file: source.text, "prelude": kernel.prelude}
+        texts |= {f"include/{name}": text for name, text in source.headers.items()}
+    return {file: text.splitlines() for file, text in texts.items()}
+
+
+def _place(line: str) -> tuple[str, int]:
+    """``"gemm/tc.cu:88"`` as a file and a number."""
+    file, _, number = line.rpartition(":")
+    return file, int(number) if number.isdecimal() else 0
+
+
+def _show_source(plan: Plan[Any], fault: KernelFault) -> None:
+    """The lines around the one at fault."""
+    file, at = _place(fault.source)
+    lines = _texts(plan).get(file, [])
+    for number in range(max(1, at - _AROUND), min(len(lines), at + _AROUND) + 1):
+        print(f"{'>' if number == at else ' '} {file}:{number}  {lines[number - 1].rstrip()}")
+
+
+def _show_lines(plan: Plan[Any], counts: Mapping[str, int]) -> None:
+    """Each line that ran, by file, with the thread instructions that came of it."""
+    from .terminal import console, show_table
+
+    texts = _texts(plan)
+    rows = []
+    for line, count in sorted(counts.items(), key=lambda item: _place(item[0])):
+        file, number = _place(line)
+        text = texts.get(file, [])[number - 1 : number] if number else []
+        rows.append((line, f"{count:,}", *(text or [""])))
+    show_table(console(), ("line", ">thread instructions", "source"), rows, title="lines that ran")

@@ -1,0 +1,88 @@
+"""A stand-in for the emulator's engine, which notes what it is made of and given: for tests of everything around it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from baracuda_py.emulator.options import Options
+from baracuda_py.functional import plan_cache
+
+__all__ = ["Engine", "Ran", "stand_in"]
+
+
+@dataclass
+class Ran:
+    """What a run was given; the values of its operands as they were."""
+
+    tensors: dict[str, Any]
+    arrays: dict[str, Any]
+    written: set[str]
+    values: dict[str, Any]
+    workspace: int
+    options: Options
+    accesses: bool
+
+
+@dataclass
+class Reported:
+    text: str
+    lines: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Engine:
+    """Puts what `effect` makes of the arrays (by default 7) into what is written, or raises `error`."""
+
+    def __init__(self) -> None:
+        self.programs: list[tuple[Any, ...]] = []
+        self.ran: list[Ran] = []
+        self.error: Exception | None = None
+        self.effect: Callable[[dict[str, Any]], Any] = lambda _arrays: 7
+        self.lines: dict[str, int] = {}
+        engine = self
+
+        class Program:
+            def __init__(self, op: str, steps: Any, operands: Any, arch: str) -> None:
+                engine.programs.append((op, tuple(steps), tuple(operands), arch))
+
+            def run(
+                self,
+                tensors: Any,
+                written: Any,
+                values: Any,
+                workspace: int,
+                options: Options,
+                *,
+                accesses: bool = False,
+            ) -> Reported:
+                return engine.run(dict(tensors), set(written), dict(values), workspace, options, accesses)
+
+        self.module = ModuleType("baracuda_py.emulator.launch")
+        self.module.Program = Program  # type: ignore[attr-defined]
+
+    def run(self, tensors: dict[str, Any], written: set[str], *rest: Any) -> Reported:
+        arrays = {name: t.array() for name, t in tensors.items() if not t.element.packed}
+        self.ran.append(Ran(tensors, {name: np.array(x) for name, x in arrays.items()}, written, *rest))
+        if self.error is not None:
+            raise self.error
+        for name in written & arrays.keys():
+            arrays[name][...] = self.effect(arrays)
+        return Reported(f"report {len(self.ran)}", self.lines)
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    """The stand-in in the engine's place, for the life of a fixture."""
+    engine = Engine()
+    monkeypatch.setitem(sys.modules, engine.module.__name__, engine.module)
+    plan_cache.clear()
+    yield engine
+    plan_cache.clear()
