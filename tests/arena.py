@@ -51,7 +51,7 @@ class Slot:
         if not poison and array.size:
             as_bytes(self.view(self.initial))[...] = as_bytes(array)
         self.backend = backend
-        if backend == "cpu":
+        if backend != "cuda":
             self._memory = np.empty(size + 16, np.uint8)
             base = -self._memory.ctypes.data % 16
             self._host = self._memory[base : base + size]
@@ -75,14 +75,14 @@ class Slot:
 
     def reset(self) -> None:
         """Puts the initial bytes back."""
-        if self.backend == "cpu":
+        if self.backend != "cuda":
             self._host[...] = self.initial
         else:
             self._memory.set(self.initial)
 
     def image(self) -> Array:
         """A copy of the whole memory as it is now (after all work on the device)."""
-        if self.backend == "cpu":
+        if self.backend != "cuda":
             return self._host.copy()
         import cupy
 

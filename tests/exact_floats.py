@@ -73,7 +73,7 @@ def rounded(x: Fraction, shape: Shape, rounding: str, negative_zero: bool = Fals
     unit = Fraction(2) ** (max(exponent, shape.lowest) - shape.fraction)
     y = whole(x / unit, rounding) * unit
     if abs(y) > shape.largest:
-        outwards = rounding in ("rn", "rna") or (rounding == "rp") == (x > 0) and rounding != "rz"
+        outwards = rounding in ("rn", "rna") or ((rounding == "rp") == (x > 0) and rounding != "rz")
         return math.copysign(math.inf if outwards else float(shape.largest), 1 if x > 0 else -1)
     return math.copysign(float(y), 1 if x > 0 else -1)
 

@@ -82,7 +82,7 @@ class Problem:
 
     @cached_property
     def device(self) -> Any:
-        return "cpu" if self.backend == "cpu" else None
+        return None if self.backend == "cuda" else self.backend
 
     @cached_property
     def desc(self) -> Any:
@@ -402,7 +402,7 @@ class _Frozen:
 
 def readonly(slot: Slot) -> Any:
     """The same operand, not to be written; None where it cannot be said."""
-    if slot.backend == "cpu":
+    if slot.backend != "cuda":
         view = slot.operand.view()
         view.flags.writeable = False
         return view

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..types.faults import BarrierFault, DivergenceFault
+from ..types.faults import BarrierFault, DivergenceFault, KernelFault
 from .lanes import WARP, Array, Selection
 
 if TYPE_CHECKING:
@@ -67,19 +67,22 @@ class NamedBarriers:
                 raise wave.fault(BarrierFault, f"barrier {barrier}: there are {NAMED}", n, here, 0)
             counted = sorted(set(map(int, threads[mine]))) if threads is not None else []
             if len(counted) > 1 or any(c % WARP or not c for c in counted):
-                raise wave.fault(BarrierFault, f"barrier {barrier} of {counted} threads: a multiple of {WARP}, the same for all", n, here, 0)  # fmt: skip
+                what = f"barrier {barrier} of {counted} threads: a multiple of {WARP}, the same for all"
+                raise wave.fault(BarrierFault, what, n, here, 0)
             expected = counted[0] if counted else int((wave.alive & (lanes.cta == cta)).sum())
             key = int(cta), int(barrier)
             meeting = self._open.setdefault(key, _Meeting(expected))
             if counted and meeting.expected != expected:
-                raise wave.fault(BarrierFault, f"barrier {barrier} counts {expected} threads here and {meeting.expected} elsewhere", n, here, 0)  # fmt: skip
+                what = f"barrier {barrier} counts {expected} threads here and {meeting.expected} elsewhere"
+                raise wave.fault(BarrierFault, what, n, here, 0)
             meeting.arrived += len(here) if not counted else len(np.unique(lanes.warp[here])) * WARP
             meeting.warps |= set(np.unique(lanes.warp[here] - cta * lanes.warps).tolist())
             if sync:
                 wave.block(here, f"barrier {barrier}")
                 meeting.waiting.append(here)
             if meeting.arrived > meeting.expected:
-                raise wave.fault(BarrierFault, f"{meeting.arrived} threads at barrier {barrier}, which counts {meeting.expected}", n, here, 0)  # fmt: skip
+                what = f"{meeting.arrived} threads at barrier {barrier}, which counts {meeting.expected}"
+                raise wave.fault(BarrierFault, what, n, here, 0)
             if meeting.arrived == meeting.expected:
                 self._part(key, meeting)
 
@@ -146,20 +149,21 @@ class MBarriers:
             mine = (cta == key[0]) & (offset == key[1])
             yield numbers[mine], (int(key[0]), int(key[1])), *(x[mine] for x in spread)
 
+    def _wrong(self, what: str, n: int, lanes: Array, key: tuple[int, int]) -> KernelFault:
+        return self._wave.fault(BarrierFault, what, n, lanes, 0, space="shared", byte=key[1])
+
     def _of(self, n: int, lanes: Array, key: tuple[int, int]) -> _MBarrier:
         if key not in self._known:
-            raise self._wave.fault(
-                BarrierFault, "an mbarrier that is not initialised", n, lanes, 0, space="shared", byte=key[1]
-            )
+            raise self._wrong("an mbarrier that is not initialised", n, lanes, key)
         return self._known[key]
 
     def init(self, n: int, s: Selection, addresses: Any, counts: Any) -> None:
         components = self._wave.lanes.members + self._wave.lanes.cluster
         for lanes, key, count in self._each(s, addresses, counts):
             if key[1] % 8 or key[1] + 8 > self._wave.shared.size:
-                raise self._wave.fault(BarrierFault, "an mbarrier at no multiple of 8 bytes in shared memory", n, lanes, 0, space="shared", byte=key[1])  # fmt: skip
+                raise self._wrong("an mbarrier at no multiple of 8 bytes in shared memory", n, lanes, key)
             if key in self._known and self._known[key].waiting:
-                raise self._wave.fault(BarrierFault, "an mbarrier initialised while threads wait at it", n, lanes, 0, space="shared", byte=key[1])  # fmt: skip
+                raise self._wrong("an mbarrier initialised while threads wait at it", n, lanes, key)
             zeros = np.zeros(components, np.int32)
             self._known[key] = _MBarrier(int(count[0]), int(count[0]), zeros, zeros.copy())
 
@@ -181,7 +185,7 @@ class MBarriers:
                     if key[0] // wave.lanes.cluster == team:
                         barrier.handed = np.maximum(barrier.handed, wave.clocks.release(team, int(member)))
             if barrier.pending < 0:
-                raise wave.fault(BarrierFault, f"more arrivals than the {barrier.count} that an mbarrier counts", n, lanes, 0, space="shared", byte=key[1])  # fmt: skip
+                raise self._wrong(f"more arrivals than the {barrier.count} that an mbarrier counts", n, lanes, key)
             self._turn(barrier)
 
     def complete(self, key: tuple[int, int], nbytes: int, team: int, actor: int, stamp: int) -> None:
@@ -220,7 +224,8 @@ class MBarriers:
                 )
             if not over.all():
                 stays = lanes[~over]
-                wave.block(stays, f"the mbarrier at shared memory+{key[1]}, phase {barrier.phase}, {barrier.pending} arrivals and {barrier.expected} bytes short")  # fmt: skip
+                short = f"phase {barrier.phase}, {barrier.pending} arrivals and {barrier.expected} bytes short"
+                wave.block(stays, f"the mbarrier at shared memory+{key[1]}, {short}")
                 barrier.waiting.append(stays)
 
 

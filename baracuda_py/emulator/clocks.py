@@ -36,7 +36,7 @@ class Clocks:
 
     def release(self, team: int, member: int) -> Array:
         """What a warp hands on with an arrival; what it does afterwards is not part of it."""
-        handed = self.of[team, member].copy()
+        handed: Array = self.of[team, member].copy()
         self.of[team, member, member] += 1
         return handed
 

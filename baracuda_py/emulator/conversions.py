@@ -34,6 +34,7 @@ def convert(
     if to.endswith("x2"):
         elements = convert(split(a, of), to[:-2], of[:-2], rounding, sat, ftz, relu, satfinite)
         return join(elements, to)
+    dtype_of(to)  # or it is unknown
     a = np.asarray(a)
     if of not in FLOATS:
         a = a.astype(dtype_of(of), copy=False)

@@ -1,7 +1,7 @@
 """Asynchronous copies: cp.async, tensor copies (TMA) both ways, st.async, each as late or as early as it may be.
 
-PTX ISA, Asynchronous copy: cp.async; cp.async.bulk.tensor; st.async; Tensors: Tiled mode, Swizzling modes. Until it has arrived the
-destination of a copy holds other bytes, and a read of it is a fault.
+PTX ISA, Asynchronous copy: cp.async; cp.async.bulk.tensor; st.async; Tensors: Tiled mode, Swizzling modes. Until it has arrived
+the destination of a copy holds other bytes, and a read of it is a fault.
 """
 
 from __future__ import annotations
@@ -126,9 +126,11 @@ class Copies:
             at, inside, place, size = box_of(tensor, address, tuple(int(x[j]) for x in points))
             offset, cta = int(offset_of[j]), int(cta_of[j])
             if offset % TENSOR_ALIGN:
-                raise wave.fault(MisalignedFault, f"a tensor copy to no multiple of {TENSOR_ALIGN} bytes", n, s, j, space="shared", byte=offset)  # fmt: skip
+                what = f"a tensor copy to no multiple of {TENSOR_ALIGN} bytes"
+                raise wave.fault(MisalignedFault, what, n, s, j, space="shared", byte=offset)
             if offset + len(place) * size > wave.shared.size:
-                raise wave.fault(OutOfBoundsFault, f"a tensor copy of {len(place) * size} bytes", n, s, j, space="shared", byte=offset, extent=wave.shared.size)  # fmt: skip
+                place_of = {"space": "shared", "byte": offset, "extent": wave.shared.size}
+                raise wave.fault(OutOfBoundsFault, f"a tensor copy of {len(place) * size} bytes", n, s, j, **place_of)
             team = cta // lanes.cluster
             ranks = (
                 [cta % lanes.cluster] if masks is None else [r for r in range(lanes.cluster) if int(masks[j]) >> r & 1]
@@ -167,7 +169,8 @@ class Copies:
             tensor, address = map_at(wave, n, s, j, int(tensors[j]))
             source = int(cta_of[0][j]) * wave.shared.pitch + int(cta_of[1][j])
             if int(cta_of[1][j]) % TENSOR_ALIGN:
-                raise wave.fault(MisalignedFault, f"a tensor copy from no multiple of {TENSOR_ALIGN} bytes", n, s, j, space="shared", byte=int(cta_of[1][j]))  # fmt: skip
+                what = f"a tensor copy from no multiple of {TENSOR_ALIGN} bytes"
+                raise wave.fault(MisalignedFault, what, n, s, j, space="shared", byte=int(cta_of[1][j]))
             asked = _Store(n, int(lane), tensor, address, tuple(int(x[j]) for x in points), source)
             self._check_source(asked)
             self._asked.append(asked)
@@ -284,4 +287,5 @@ def box_of(tensor: TensorMap, address: int, point: tuple[int, ...]) -> tuple[Arr
 
 
 def _swizzle(offsets: Array, mode: int) -> Array:
-    return offsets ^ ((offsets >> 7 & SWIZZLED[mode]) << 4)
+    swizzled: Array = offsets ^ ((offsets >> 7 & SWIZZLED[mode]) << 4)
+    return swizzled

@@ -90,11 +90,11 @@ def _atom(t: Translator, i: Instruction) -> list[str]:
     hints = _HINTS | known | {"acq_rel", "noftz", "atom", "red"}
     if unknown := [p for p in i.opcode[:-1] if p not in hints and p.split("::")[0] not in (*_SPACES, "L2")]:
         raise Unread(f".{unknown[0]}")
-    result, (memory, *values) = (i.operands[0], i.operands[1:]) if i.opcode[0] == "atom" else (None, i.operands)
+    memory, *values = i.operands[1:] if i.opcode[0] == "atom" else i.operands
     address = _shared_address(t, memory) if space == "shared" else t.address(memory)
     read = _items([t.read(v, kind) for v in values])
     call = f"atom({t.number}, s, '{space}', '{name}', '{kind}', {address}, {read})"
-    return [call] if result is None else t.write(result, kind, call)
+    return t.write(i.operands[0], kind, call) if i.opcode[0] == "atom" else [call]
 
 
 # ---- asynchronous copies -------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def _st_async(t: Translator, i: Instruction) -> list[str]:
 
 
 @emits("prefetch", "prefetchu", "applypriority", "setmaxnreg", "nanosleep", "membar")
-def _nothing(t: Translator, i: Instruction) -> list[str]:
+def _nothing(_t: Translator, _i: Instruction) -> list[str]:
     """Hints, and orders that a sequential machine keeps. No bounds: a prefetch never faults."""
     return []
 
@@ -173,7 +173,7 @@ def _fence(t: Translator, i: Instruction) -> list[str]:
 
 
 @emits("griddepcontrol")
-def _griddepcontrol(t: Translator, i: Instruction) -> list[str]:
+def _griddepcontrol(_t: Translator, i: Instruction) -> list[str]:
     return ["grid_wait(s)"] if i.opcode[1] == "wait" else []
 
 
@@ -191,9 +191,9 @@ def _mbarrier(t: Translator, i: Instruction) -> list[str]:
         case "arrive" if "noComplete" not in i.opcode:
             memory = next(o for o in i.operands if isinstance(o, Memory))
             after = i.operands[i.operands.index(memory) + 1 :]
-            expected = t.read(after[0], "u32") if "expect_tx" in i.opcode else "None"
-            count = t.read(after[0], "u32") if after and "expect_tx" not in i.opcode else "1"
-            return [f"mbarrier_arrive({t.number}, s, {_shared_address(t, memory)}, {count}, {expected})"]
+            given = t.read(after[0], "u32") if after else "1"
+            counted = f"1, {given}" if "expect_tx" in i.opcode else f"{given}, None"
+            return [f"mbarrier_arrive({t.number}, s, {_shared_address(t, memory)}, {counted})"]
         case "expect_tx":
             memory, count = i.operands
             return [f"mbarrier_arrive({t.number}, s, {_shared_address(t, memory)}, 0, {t.read(count, 'u32')})"]

@@ -230,8 +230,8 @@ def _mark(allowed: Array, tensor: Tensor, low: int) -> None:
 
 def _put_back(region: Region) -> None:
     """The bytes of elements, and no other, as the run left them."""
-    data, memory = region.data, (ctypes.c_ubyte * len(region.data)).from_address(region.address)
-    target = np.frombuffer(memory, np.uint8)
+    data = region.data
+    target = np.ctypeslib.as_array((ctypes.c_ubyte * len(data)).from_address(region.address))
     if region.prefix is None:
         target[:] = data
         return
@@ -247,7 +247,7 @@ def _bytes_at(regions: Sequence[Region], address: int, nbytes: int, *, store: bo
     for region in regions:
         if region.address <= address < region.low + region.nbytes:
             offset = address - region.low
-            place = {
+            place: dict[str, Any] = {
                 "operand": region.name,
                 "space": "global",
                 "byte": offset - region.head,

@@ -216,7 +216,7 @@ class Wave:
         mask = self.launched.code.instructions[first].operands[-1]
         if isinstance(mask, Integer) and mask.value & EVERYONE == EVERYONE:
             self._parked[here[missing]] = True
-            return here[~missing]
+            return np.asarray(here[~missing])
         return here  # a mask of some lanes: the instruction looks whether they are there
 
     def _drawn(self, runs: Array) -> Array:
@@ -227,12 +227,13 @@ class Wave:
         drawn = np.where(can, self.rng.random(can.shape), -1.0).argmax(1)
         chosen = np.zeros(can.shape, bool)
         chosen[np.arange(lanes.ctas), drawn] = True
-        return runs & np.repeat(chosen.ravel(), width)
+        drawn_lanes: Array = runs & np.repeat(chosen.ravel(), width)
+        return drawn_lanes
 
     def _test(self, end: Any, s: Selection) -> Array | None:
         if not end.guard:
             return None
-        test = self._space[end.guard][s]
+        test: Array = self._space[end.guard][s]
         return ~test if end.unless else test
 
     def _leave(self, at: int, s: Selection) -> None:
@@ -261,10 +262,8 @@ class Wave:
                 self._pc[s] = at + 1
             case "barrier":
                 self._pc[s] = at + 1
-                number, *threads = (x if isinstance(x, int) else self._space[x][s] for x in end.barrier)
-                self.barriers.come(end.number, s, np.int64(number) if isinstance(number, int) else number,
-                                   np.int64(threads[0]) if threads and isinstance(threads[0], int) else threads[0] if threads else None,
-                                   sync=end.sync)  # fmt: skip
+                number, *threads = (np.int64(x) if isinstance(x, int) else self._space[x][s] for x in end.barrier)
+                self.barriers.come(end.number, s, number, threads[0] if threads else None, sync=end.sync)
 
     # ---- who waits --------------------------------------------------------------------------------------------------
 
@@ -319,7 +318,7 @@ class Wave:
     def same_team(self, before: Array, warps: Array) -> Array:
         """Whether warps of the launch belong to the cluster of those that act now."""
         members = self.lanes.members
-        return (before >= 0) & (before // members == warps // members)
+        return np.asarray((before >= 0) & (before // members == warps // members))
 
     def unordered(self, s: Selection, actors: Array, stamps: Array) -> Array:
         """Whether what `actors`, warps of the launch, did at `stamps` may still be going on for each lane."""
@@ -328,7 +327,7 @@ class Wave:
         same = self.same_team(actors, mine)
         seen = self.clocks.of[lanes.team[s], lanes.member[s], np.where(same, actors % members, 0)]
         other = (actors != -1) & ~same
-        return (same & (actors != mine) & (stamps > seen)) | other | (actors == MANY)
+        return np.asarray((same & (actors != mine) & (stamps > seen)) | other | (actors == MANY))
 
     # ---- names of the translated text -------------------------------------------------------------------------------
 

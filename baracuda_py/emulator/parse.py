@@ -211,7 +211,7 @@ class _Module:
     """The text without comments and line directives, and what the latter say of each place in it."""
 
     def __init__(self, text: str, files: Sequence[tuple[str, str]]) -> None:
-        names = {number: path for number, path in files}
+        names = dict(files)
         text = re.sub(r"//[^\n]*", _blank, text)
         marks = [(m.start(), f"{names.get(m[1], m[1])}:{m[2]}") for m in _LOC.finditer(text)]
         self._marks, self._sources = [at for at, _ in marks], [source for _, source in marks]
@@ -247,7 +247,7 @@ class _Body:
                 self._read(text, scope, place)
 
     def _statements(self, at: int) -> list[tuple[str, int, int]]:
-        """(text, scope, place) of each statement, place -1 for labels; with all declarations taken in, since a use may come first."""
+        """(text, scope, place) of each statement, place -1 for labels. Declarations are taken in, since a use may come first."""
         found: list[tuple[str, int, int]] = []
         scopes, depth, text, place = [0], 0, "", at
 

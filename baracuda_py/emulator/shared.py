@@ -72,7 +72,7 @@ class SharedMemory:
             raise self._fault(
                 MisalignedFault, n, s, odd != 0, offset, f"{_verb(store)} of {size} bytes at an odd address"
             )
-        return offset + cta * self.pitch
+        return np.asarray(offset + cta * self.pitch)
 
     def _fault(
         self, kind: type[KernelFault], n: int, s: Selection, bad: Array, offset: Array, what: str
@@ -137,7 +137,7 @@ class SharedMemory:
         team, member, grains = lanes.team[s], lanes.member[s], self.grains(at, size)
         bad = self._unordered_writes(team, member, grains)
         if bad.any():
-            raise self._race(n, s, bad.any(1), at, "load that nothing orders with another warp's store")
+            raise self._race(n, s, np.any(bad, axis=1), at, "load that nothing orders with another warp's store")
         self.read[grains, member[:, None]] = wave.clocks.stamp(team, member)[:, None]
         return bool(known)
 
@@ -146,7 +146,7 @@ class SharedMemory:
         if writer.size and (writer == member[:, None]).all():
             return np.zeros(writer.shape, bool)
         seen = self._wave.clocks.of[team[:, None], member[:, None], np.maximum(writer, 0)]
-        return (writer >= 0) & (writer != member[:, None]) & (self.written[grains] > seen)
+        return np.asarray((writer >= 0) & (writer != member[:, None]) & (self.written[grains] > seen))
 
     def note_write(self, n: int, s: Selection, at: Array, size: int, *, plainly: bool = True) -> None:
         """Raises RaceFault where another warp's access is not known to be over."""
@@ -157,12 +157,12 @@ class SharedMemory:
         if (coming := self.state[at] == COMING).any():
             raise self._race(n, s, coming, at, "store over what a copy has yet to bring")
         if self._unordered_writes(team, member, grains).any():
-            bad = self._unordered_writes(team, member, grains).any(1)
+            bad = np.any(self._unordered_writes(team, member, grains), axis=1)
             raise self._race(n, s, bad, at, "store that nothing orders with another warp's store")
         reads = self.read[grains] > clocks.of[team, member, : lanes.members][:, None, :]
         reads[np.arange(len(at)), :, member] = False
         if reads.any():
-            raise self._race(n, s, reads.any((1, 2)), at, "store that nothing orders with another warp's load")
+            raise self._race(n, s, np.any(reads, axis=(1, 2)), at, "store that nothing orders with another warp's load")
         self.writer[grains] = member[:, None]
         self.written[grains] = clocks.stamp(team, member)[:, None]
         self.plainly[grains] = plainly
@@ -210,7 +210,7 @@ class SharedMemory:
         wave, lanes = self._wave, self._wave.lanes
         state = self.state[at]
         lane = lanes_of[:1]
-        place = {"space": "shared", "extent": self.size}
+        place: dict[str, Any] = {"space": "shared", "extent": self.size}
         if (state == COMING).any():
             byte = int(at[state == COMING][0]) % self.pitch
             raise wave.fault(RaceFault, f"{what} reads what a copy has yet to bring", n, lane, 0, byte=byte, **place)
@@ -224,7 +224,8 @@ class SharedMemory:
             bad = (writer >= 0) & (writer != member) & (when > seen)
             if bad.any():
                 byte = int(grains[bad][0]) * self._grain % self.pitch
-                raise wave.fault(RaceFault, f"{what} reads what nothing orders with another warp's store", n, lane, 0, byte=byte, **place)  # fmt: skip
+                text = f"{what} reads what nothing orders with another warp's store"
+                raise wave.fault(RaceFault, text, n, lane, 0, byte=byte, **place)
             if stamped:
                 self.read[grains, member] = wave.clocks.of[team, member, member]
         mine = plainly & (writer >= 0) & (writer < lanes.members)

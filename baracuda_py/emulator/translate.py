@@ -48,8 +48,8 @@ class Unread(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What ends a block: `kind` is next, bra, brx, exit, trap, barrier or wait, and the rest is what it needs. `gathers` says that
-    it begins where the threads of a warp wait for one another."""
+    """What ends a block: `kind` is next, bra, brx, exit, trap, barrier or wait, and the rest is what it needs. `gathers` says
+    that it begins where the threads of a warp wait for one another."""
 
     kind: str
     number: int = -1  # of the instruction

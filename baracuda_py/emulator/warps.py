@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["EVERYONE", "Warps"]
 
 EVERYONE = 0xFFFFFFFF
+_REDUCTIONS: dict[str, np.ufunc] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
 
 
 class Warps:
@@ -70,24 +73,22 @@ class Warps:
         return row[lanes - lane + of], inside
 
     def vote(self, n: int, s: Selection, mode: str, given: Any, mask: Any) -> Array:
-        warps, there = self.gathered(n, s, mask, "vote.sync")
+        _, there = self.gathered(n, s, mask, "vote.sync")
         lanes = self._wave.lanes.numbers(s)
         _, row = np.unique(self._wave.lanes.warp[lanes], return_inverse=True)
         yes = np.zeros(there.shape, bool)
         yes[row, lanes % WARP] = given
         if mode == "ballot":
-            return (yes.astype(np.uint32) << np.arange(WARP, dtype=np.uint32)).sum(1, dtype=np.uint32)[row]  # type: ignore[no-any-return]
-        if mode == "any":
-            return yes.any(1)[row]  # type: ignore[no-any-return]
-        every = (yes | ~there).all(1)
-        return (every if mode == "all" else every | ~yes.any(1))[row]  # type: ignore[no-any-return]
+            return np.asarray(_mask(yes)[row])
+        some, every = np.any(yes, axis=1, keepdims=True), np.all(yes | ~there, axis=1, keepdims=True)
+        answer = some if mode == "any" else every if mode == "all" else every | ~some
+        return np.asarray(answer[row, 0])
 
     def redux(self, n: int, s: Selection, operation: str, given: Array, mask: Any) -> Array:
         self.gathered(n, s, mask, "redux.sync")
         lanes = self._wave.lanes.numbers(s)
         starts = np.flatnonzero(np.diff(self._wave.lanes.warp[lanes], prepend=-1))
-        function = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}  # fmt: skip
-        reduced = function[operation].reduceat(np.broadcast_to(given, lanes.shape), starts)
+        reduced = _REDUCTIONS[operation].reduceat(np.broadcast_to(given, lanes.shape), starts)
         return np.repeat(reduced, np.diff(starts, append=len(lanes)))
 
     def active(self, s: Selection) -> Array:
@@ -95,7 +96,7 @@ class Warps:
         warps, row = np.unique(self._wave.lanes.warp[lanes], return_inverse=True)
         there = np.zeros((len(warps), WARP), bool)
         there[row, lanes % WARP] = True
-        return (there.astype(np.uint32) << np.arange(WARP, dtype=np.uint32)).sum(1, dtype=np.uint32)[row]  # type: ignore[no-any-return]
+        return np.asarray(_mask(there)[row])
 
     def elect(self, n: int, s: Selection, mask: Any) -> tuple[Array, Array]:
         """(the leader's lane, whether this is it): the lowest that is there."""
@@ -104,3 +105,8 @@ class Warps:
         _, row = np.unique(self._wave.lanes.warp[lanes], return_inverse=True)
         leader = there.argmax(1)[row]
         return leader.astype(np.uint32), lanes % WARP == leader
+
+
+def _mask(lanes: Array) -> Array:
+    """A bit a lane, of each warp."""
+    return np.asarray((lanes.astype(np.uint32) << np.arange(WARP, dtype=np.uint32)).sum(1, dtype=np.uint32))

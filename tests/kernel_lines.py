@@ -1,0 +1,85 @@
+"""Which lines of the kernels the emulated gauntlet executes: ``python -m tests.kernel_lines FOLDER`` after a run of the tests
+with BARACUDA_KERNEL_LINES=FOLDER lists the others, and fails where a line is not among the exceptions of kernels/unexecuted.txt
+or where one of these was executed. ``--write`` makes that file anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Executed", "main"]
+
+EXCEPTIONS = Path(__file__).parent.parent / "kernels" / "unexecuted.txt"
+FOLDER = "BARACUDA_KERNEL_LINES"
+
+
+class Executed:
+    """Lines of kernels that were translated, and how often threads executed each."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def add(self, plan: Any, _problem: Any) -> None:
+        """Takes over the lines of the last run of a plan, and those that its kernels have."""
+        from baracuda_py.emulator.launch import last_report, translated
+        from baracuda_py.runtime.steps import Launch
+
+        if FOLDER not in os.environ:
+            return
+        for step in plan._steps:
+            if isinstance(step, Launch):
+                for instruction in translated(step.kernel, plan.device.arch).instructions:
+                    if instruction.source:
+                        self.counts[instruction.source] += 0
+        self.counts.update(last_report().lines)
+
+    def save(self) -> None:
+        if folder := os.environ.get(FOLDER):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            (Path(folder) / f"{os.getpid()}.json").write_text(json.dumps(self.counts))
+
+
+def lines_of(folder: Path) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for path in folder.glob("*.json"):
+        for line, count in json.loads(path.read_text()).items():
+            counts[line] += count
+    return counts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--write", action="store_true", help="make the list of exceptions anew")
+    given = parser.parse_args()
+    counts = lines_of(given.folder)
+    if not counts:
+        print(f"no lines in {given.folder}: run the tests with {FOLDER} set")
+        return 1
+    missed = sorted((line for line, count in counts.items() if not count), key=_place)
+    print(f"{len(counts) - len(missed)} of {len(counts)} lines of kernels were executed")
+    if given.write:
+        EXCEPTIONS.write_text("".join(f"{line}\n" for line in missed))
+        return 0
+    known = set(EXCEPTIONS.read_text().split())
+    new, gone = [line for line in missed if line not in known], sorted(known - set(missed), key=_place)
+    for line in new:
+        print(f"{line} is executed by no sample")
+    for line in gone:
+        print(f"{line} is executed, or gone: take it out of {EXCEPTIONS.name}")
+    return 1 if new or gone else 0
+
+
+def _place(line: str) -> tuple[str, int]:
+    file, _, number = line.rpartition(":")
+    return file, int(number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
