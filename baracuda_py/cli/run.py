@@ -105,7 +105,7 @@ def _current(text: str | None, spec: DeviceSpec) -> contextlib.AbstractContextMa
     if spec.host_memory:
         return contextlib.nullcontext()
     cuda, which = require_gpu(f"run on {spec}").cuda, device_of(text)
-    return cuda.Device(which) if isinstance(which, int) else contextlib.nullcontext()  # type: ignore[no-any-return]
+    return cuda.Device(which) if isinstance(which, int) else contextlib.nullcontext()
 
 
 def _checked(plan: Plan[Any], seed: int) -> tuple[Any, str]:
