@@ -113,7 +113,8 @@ def edited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, st
     copy = tmp_path / "kernels"
 
     def edit(file: str, there: str, instead: str) -> None:
-        for path in (p for p in real.rglob("*.cu*") if not copy.exists() or p.name == Path(file).name):
+        first = not copy.exists()
+        for path in (p for p in real.rglob("*.cu*") if first or p.name == Path(file).name):
             target = copy / path.relative_to(real)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(path.read_text())

@@ -93,22 +93,28 @@ class Program:
         held, places = _constants(code)
         before = [(r, r.bytes.copy(), None if r.known is None else r.known.copy()) for r in regions if r.writable]
 
-        def once(varied: Collection[int]) -> tuple[Launched, Counters]:
-            counters = Counters(accesses=accesses and not varied)
-            every = [*regions, Region(".parameters", PARAMETERS, parameters, writable=False), *held]
-            grain = min([4, *(SIZES[i.opcode[-1]] for i in code.instructions if _stores(i.opcode))])
+        overlapped = step.overlapped and can_overlap(self._arch)
+        deadline = 0.0 if options.force else began + PATIENCE
+        grain = (
+            min([4, *(SIZES[i.opcode[-1]] for i in code.instructions if _stores(i.opcode))]) if options.checks else 0
+        )
+
+        def once(varied: Collection[int]) -> Launched:
+            memory = GlobalMemory(
+                [*regions, Region(".parameters", PARAMETERS, parameters, writable=False), *held], grain=grain
+            )
             launched = Launched(
-                code, str(step.kernel), GlobalMemory(every, grain=grain if options.checks else 0), parameters, step.grid,
-                step.block, step.shared_bytes, options, counters, overlapped=step.overlapped and can_overlap(self._arch), constants=places, varied=varied,
-                deadline=0.0 if options.force else began + PATIENCE,
+                code, str(step.kernel), memory, parameters, step.grid, step.block, step.shared_bytes, options,
+                Counters(accesses=accesses and not varied), overlapped=overlapped, constants=places, varied=varied,
+                deadline=deadline,
             )  # fmt: skip
             run_launch(launched)
-            return launched, counters
+            return launched
 
-        launched, counters = once(())
+        launched = once(())
         if launched.suspects and options.checks:
             _check_unknown(once, launched.suspects, before, code, str(step.kernel))
-        return LaunchReport(str(step.kernel), step.grid, step.block, counters)
+        return LaunchReport(str(step.kernel), step.grid, step.block, launched.counters)
 
     # ---- copies and fills -------------------------------------------------------------------------------------------
 

@@ -93,8 +93,7 @@ class Matrices:
         def fragments(rows: tuple[Array, ...]) -> list[Array]:
             return [np.ascontiguousarray(row[s]).reshape(len(warps), WARP) for row in rows]
 
-        flags = {"satfinite": True} if saturate else {}
-        results = tensor_core.mma(shape, kinds, fragments(a), fragments(b), fragments(c), **flags)
+        results = tensor_core.mma(shape, kinds, fragments(a), fragments(b), fragments(c), satfinite=saturate)
         for row, result in zip(d, results):
             row[s] = result.ravel()
 
@@ -113,7 +112,7 @@ class Matrices:
         self._groups(n, s, "wgmma.fence")
 
     def group_multiply(
-        self, n: int, s: Selection, shape: str, kinds: tuple[str, ...], d: tuple[Array, ...], a: Any, b: Any, scale: Any,
+        self, n: int, s: Selection, shape: str, kinds: tuple[str, str, str], d: tuple[Array, ...], a: Any, b: Any, scale: Any,
         signs: tuple[int, int], majors: tuple[int, int],
     ) -> None:  # fmt: skip
         wave = self._wave
