@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..types.faults import DivergenceFault, RaceFault
 from . import tensor_core, warpgroup
+from .boxes import UNIT
 from .lanes import WARP, Array, Selection
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ class Matrices:
         n: int,
         s: Selection,
         shape: str,
-        kinds: tuple[str, ...],
+        kinds: tuple[str, str, str, str],
         d: Any,
         a: Any,
         b: Any,
@@ -134,22 +136,26 @@ class Matrices:
         for row, result in zip(d, results):
             row[s] = result.ravel()
         for g, lanes in enumerate(groups):
-            reads = tuple((at[g], wave.shared.bytes[at[g]]) for at in (at_a, at_b) if at is not None)
+            reads = tuple((at[g], wave.shared.units(at[g])) for at in (at_a, at_b) if at is not None)
             self._flying.append(_Product(n, lanes, int(self._group[lanes[0]]), reads))
 
     def _operand(
         self, n: int, groups: Array, ctas: Array, descriptors: Array, rows: int, depth: int, kind: str, turned: bool
-    ) -> tuple[Array, Array]:
-        """(elements [groups, rows, depth], the places of all their bytes) of an operand in shared memory."""
+    ) -> tuple[Array, list[Array]]:
+        """(elements [groups, rows, depth] as bits, the units of shared memory that hold each group's) of an operand there."""
         shared, size = self._wave.shared, ITEMSIZE[kind]
-        addresses = warpgroup.tile_addresses(descriptors, rows, depth, size, turned).astype(np.int64)
-        if (addresses < 0).any() or int(addresses.max()) + size > shared.size:
-            shared.places(n, groups[:, 0], np.uint32(min(int(addresses.max()), (1 << 24) - 1)), size, store=False)
-        places = (addresses + (ctas * shared.pitch)[:, None, None])[..., None] + np.arange(size)
-        for g, lanes in enumerate(groups):
-            shared.note_async_read(n, lanes, places[g].ravel(), "wgmma", stamped=False)
-        data = np.ascontiguousarray(shared.peek(n, places))
-        return data.view(f"u{size}")[..., 0], places.reshape(len(groups), -1)
+        elements = np.empty((len(groups), rows, depth), f"u{size}")
+        units_of = []
+        for g, (lanes, cta, descriptor) in enumerate(zip(groups, ctas, descriptors)):
+            places, units, last = _tile(int(descriptor), rows, depth, size, turned)
+            if last > shared.size:
+                shared.places(n, lanes[:1], np.uint32(min(last, (1 << 24) - 1)), size, store=False)
+            units = units + int(cta) * (shared.pitch // UNIT)
+            shared.note_async_read(n, lanes, units, "wgmma", stamped=False)
+            data = shared.peek(n, places + int(cta) * shared.pitch)
+            elements[g] = np.ascontiguousarray(data).view(f"u{size}")[..., 0]
+            units_of.append(units)
+        return elements, units_of
 
     def commit(self, s: Selection) -> None:
         self._group[s] += 1
@@ -164,10 +170,19 @@ class Matrices:
                 still.append(product)
                 continue
             for at, was in product.reads:
-                if (changed := wave.shared.bytes[at] != was).any():
+                if (changed := wave.shared.units(at) != was).any():
                     raise wave.fault(
                         RaceFault, "shared memory changed under a wgmma on its way", product.n, product.lanes, 0,
-                        space="shared", byte=int(at[changed][0]) % wave.shared.pitch,
+                        space="shared", byte=int(at[changed.any(1)][0]) * UNIT % wave.shared.pitch,
                     )  # fmt: skip
                 wave.shared.note_async_read(product.n, product.lanes, at, "wgmma")
         self._flying = still
+
+
+@lru_cache(maxsize=4096)
+def _tile(descriptor: int, rows: int, depth: int, size: int, turned: bool) -> tuple[Array, Array, int]:
+    """(bytes [rows, depth, size] of a tile in a CTA's memory, their units, where they end)."""
+    addresses = warpgroup.tile_addresses(np.array([descriptor], np.uint64), rows, depth, size, turned)[0].astype(
+        np.int64
+    )
+    return addresses[..., None] + np.arange(size), np.unique(addresses // UNIT), int(addresses.max()) + size
