@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..types.faults import DivergenceFault, RaceFault
-from . import tensor_core
+from . import tensor_core, warpgroup
 from .lanes import WARP, Array, Selection
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ __all__ = ["Matrices"]
 
 GROUP = 4 * WARP
 ROW = 16  # bytes of a row of an 8 x 8 matrix of halves
+ITEMSIZE = {"bf16": 2, "f16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
 
 
 @dataclass
@@ -69,7 +70,7 @@ class Matrices:
         data = tensor_core.stmatrix(
             [np.ascontiguousarray(row[s]).reshape(len(warps), WARP) for row in rows], transposed
         )
-        wave.shared.bytes[at[:, None] + np.arange(ROW)] = data.reshape(-1, ROW)
+        wave.shared.bytes[at[:, None] + np.arange(ROW)] = np.ascontiguousarray(data).view(np.uint8).reshape(-1, ROW)
 
     def _count(self, users: Array, at: Array, *, store: bool) -> None:
         """Each matrix is one turn: eight rows of 16 bytes."""
@@ -126,11 +127,11 @@ class Matrices:
         right, at_b = self._operand(n, groups, ctas, of_group(b), columns, depth, kinds[2], bool(majors[1]))
         if isinstance(a, tuple):
             fragments = [np.ascontiguousarray(row[s]).reshape(groups.shape) for row in a]
-            left, at_a = tensor_core.fragment_a(fragments, kinds[1]), None
+            left, at_a = warpgroup.register_tile(fragments, kinds[1]), None
         else:
             left, at_a = self._operand(n, groups, ctas, of_group(a), 64, depth, kinds[1], bool(majors[0]))
         old = [np.ascontiguousarray(row[s]).reshape(groups.shape) for row in d]
-        results = tensor_core.accumulate(left, right, old, of_group(scale), *signs, kinds)
+        results = warpgroup.accumulate(left, right, old, of_group(scale), *signs, kinds)
         for row, result in zip(d, results):
             row[s] = result.ravel()
         for g, lanes in enumerate(groups):
@@ -141,15 +142,15 @@ class Matrices:
         self, n: int, groups: Array, ctas: Array, descriptors: Array, rows: int, depth: int, kind: str, turned: bool
     ) -> tuple[Array, Array]:
         """(elements [groups, rows, depth], the places of all their bytes) of an operand in shared memory."""
-        shared, size = self._wave.shared, tensor_core.ITEMSIZE[kind]
-        addresses = tensor_core.tile_addresses(descriptors, rows, depth, size, turned).astype(np.int64)
+        shared, size = self._wave.shared, ITEMSIZE[kind]
+        addresses = warpgroup.tile_addresses(descriptors, rows, depth, size, turned).astype(np.int64)
         if (addresses < 0).any() or int(addresses.max()) + size > shared.size:
             shared.places(n, groups[:, 0], np.uint32(min(int(addresses.max()), (1 << 24) - 1)), size, store=False)
         places = (addresses + (ctas * shared.pitch)[:, None, None])[..., None] + np.arange(size)
         for g, lanes in enumerate(groups):
             shared.note_async_read(n, lanes, places[g].ravel(), "wgmma", stamped=False)
         data = np.ascontiguousarray(shared.peek(n, places))
-        return tensor_core.elements(data, kind), places.reshape(len(groups), -1)
+        return data.view(f"u{size}")[..., 0], places.reshape(len(groups), -1)
 
     def commit(self, s: Selection) -> None:
         self._group[s] += 1
