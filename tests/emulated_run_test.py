@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -105,21 +106,16 @@ def test_orders_agree() -> None:
 
 
 @pytest.fixture
-def edited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, str, str], None]:
+def edited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str, str, str], None]]:
     """Changes a kernel's text for the life of the test: the kernels are read from a copy, and cached elsewhere."""
     from baracuda_py.emulator import launch
 
-    real = sources.kernels_dir()
     copy = tmp_path / "kernels"
+    shutil.copytree(sources.kernels_dir(), copy)
 
     def edit(file: str, there: str, instead: str) -> None:
-        first = not copy.exists()
-        for path in (p for p in real.rglob("*.cu*") if first or p.name == Path(file).name):
-            target = copy / path.relative_to(real)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(path.read_text())
         text = (copy / file).read_text()
-        assert text.count(there) >= 1, f"{file} has no {there!r}"
+        assert there in text, f"{file} has no {there!r}"
         (copy / file).write_text(text.replace(there, instead))
         forget()
 
@@ -192,4 +188,4 @@ def test_the_command_runs_any_op(problem: str, capsys: pytest.CaptureFixture[str
     code = main(["run", *problem.split(), "--device", "ptx", "--trace"])
     out, err = capsys.readouterr()
     assert code == 0, err
-    assert "every element is within" in out and "emulated for sm_90a" in out
+    assert "every element is within its bound" in out and "emulated for sm_90a" in out

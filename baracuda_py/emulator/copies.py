@@ -172,7 +172,7 @@ class Copies:
         for j, lane in enumerate(lanes.numbers(s)):
             tensor, address = map_at(wave, n, s, j, int(tensors[j]))
             box = box_of(tensor, address, tuple(int(x[j]) for x in points))
-            at, units = self._bytes_of(n, s, j, tensor, int(offset_of[j]))
+            at, _ = self._bytes_of(n, s, j, tensor, int(offset_of[j]))
             inside = at[box.inside, box.first : box.last] + int(cta_of[j]) * wave.shared.pitch
             wave.shared.note_async_read(n, np.array([lane]), np.unique(inside // UNIT), "a tensor store")
             self._asked.append(_Store(n, int(lane), box, inside, ITEMSIZE[tensor.dtype]))
