@@ -97,6 +97,7 @@ class GlobalMemory:
     ) -> Iterator[tuple[Any, Region, Array]]:
         """(places in the selection or None for all, region, offsets) for each region that the addresses fall into, which must be
         multiples of `align`, or of `size` where that is 0."""
+        wave.overflows.check(n, s)
         addresses = wave.lanes.spread(s, addresses)
         if not len(addresses):
             return
