@@ -331,6 +331,14 @@ def test_signs_are_bits(type: str) -> None:
     assert bits(comparisons.copysign(a, b, type)) == [v & sign | w & ~sign for v, w in zip(x, y, strict=True)]
 
 
+def test_signs_of_integers_wrap() -> None:
+    for dtype in ("i2", "i4", "i8"):
+        a = np.array([np.iinfo(dtype).min, -5, 0, 7], dtype)
+        type = f"s{a.itemsize * 8}"
+        assert comparisons.negate(a, type).tolist() == [a[0], 5, 0, -7]
+        assert comparisons.absolute(a, type).tolist() == [a[0], 5, 0, 7]
+
+
 def test_a_packed_sign_is_that_of_each_element() -> None:
     assert comparisons.negate(np.uint32(0x3C00BC00), "f16x2") == 0xBC003C00
     assert comparisons.absolute(np.array([0xBF80BF80], "u4"), "bf16x2") == 0x3F803F80
@@ -426,6 +434,15 @@ def test_an_approximation_is_the_value_rounded(name: str, type: str) -> None:
             want = APPROXIMATIONS[name](mpmath.mpf(x))
             unit = mpmath.mpf(2) ** max(mpmath.mag(want) - digits, SHAPES[type].lowest - digits + 1)
             assert abs(y - want) <= unit * 0.5001, (name, type, x)
+
+
+def test_a_packed_approximation_is_that_of_each_element() -> None:
+    for name, type in itertools.product(("ex2", "tanh"), ("f16", "bf16")):
+        a = approximated(name, type)
+        function = getattr(approximations, name)
+        assert (function(a.view("u4"), f"{type}x2").view("u2") == function(a, type)).all()
+    assert approximations.ex2(np.array([0xC300], "u2"), "bf16") == 0x0020  # 2**-128
+    assert approximations.ex2(np.array([0xC300], "u2"), "bf16", ftz=True) == 0
 
 
 def test_approximations_at_the_edges() -> None:
