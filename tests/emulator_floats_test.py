@@ -174,6 +174,18 @@ def test_a_result_is_rounded_once_in_each_direction(name: str, type: str) -> Non
         same(FUNCTIONS[name](*operands, rounding, type), [once(v, type, rounding) for v in values], type)
 
 
+def test_a_subnormal_sum_is_not_rounded_to_a_float64_first() -> None:
+    """Next to halfway between subnormal numbers, by less than a float64 of the sum's size holds."""
+    for near in (1 - 2.0**-23, 1 + 2.0**-22):
+        a, b = np.float32(2.0**-75 * (1 + 2.0**-23)), np.float32(2.0**-75 * near)
+        c = np.arange(2**9, 2**9 + 4, dtype="u4").view("f4")
+        c = np.concatenate([c, -c])
+        operands = np.broadcast_arrays(a, b, c)
+        for rounding in ROUNDINGS:
+            want = [once(exact("fma", x), "f32", rounding) for x in zip(*(v.tolist() for v in operands), strict=True)]
+            same(floats.fma(a, b, c, rounding, "f32"), want, "f32")
+
+
 @pytest.mark.parametrize("type", ["f16", "bf16"])
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "fma"])
 def test_a_16_bit_result_is_rounded_once(name: str, type: str) -> None:

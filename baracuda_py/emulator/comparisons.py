@@ -140,7 +140,7 @@ def copysign(a: Lanes, b: Lanes, type: str) -> Lanes:
 
 
 def testp(a: Lanes, op: str, type: str) -> Lanes:
-    """testp."""
+    """Whether a number is finite, infinite, number, notanumber, normal or subnormal (testp)."""
     if op not in _PROPERTIES:
         raise unsupported("property of testp", op, _PROPERTIES)
     return _PROPERTIES[op](a, np.finfo(dtype_of(type)).tiny)
