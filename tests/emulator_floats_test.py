@@ -68,7 +68,7 @@ def randoms(type: str, n: int, near: bool = False) -> np.ndarray[Any, Any]:
     return bits.astype(f"u{width // 8}").view(DTYPES[type])
 
 
-def crossed(type: str, operands: int, n: int = 1500) -> list[np.ndarray[Any, Any]]:
+def crossed(type: str, operands: int, n: int = 4000) -> list[np.ndarray[Any, Any]]:
     """Edges crossed, and random operands of both kinds."""
     grid = [np.array(x) for x in zip(*itertools.product(edges(type), repeat=operands), strict=True)]
     return [np.concatenate([g, randoms(type, n), randoms(type, n, near=True)]) for g in grid]
@@ -160,7 +160,7 @@ def operands_of(name: str, type: str) -> list[np.ndarray[Any, Any]]:
     grid = list(itertools.product(edges(type), repeat=3))[::11]
     a, b, c = ([np.array(x)] for x in zip(*grid, strict=True))
     for near in (False, True):
-        x, y, z = (randoms(type, 1500, near) for _ in range(3))
+        x, y, z = (randoms(type, 4000, near) for _ in range(3))
         a, b, c = [*a, x, x], [*b, y, y], [*c, z, comparisons.negate(floats.mul(x, y, "rn", type), type)]
     return [np.concatenate(v) for v in (a, b, c)]
 

@@ -67,8 +67,8 @@ def fma(
 
 
 def divide(a: Lanes, b: Lanes, rounding: str, type: str, ftz: bool = False) -> Lanes:
-    """a / b (div). The nearest quotient stands for those of .full and .approx, but as the ISA says of the latter, a divisor beyond
-    2**126 counts as infinite and makes an infinite dividend NaN."""
+    """a / b (div). The nearest quotient stands for those of .full and .approx, but as the ISA says of the latter, a divisor
+    beyond 2**126 counts as infinite and makes an infinite dividend NaN."""
     if rounding == "approx":
         beyond = (np.abs(b) > np.float32(2.0**126)) & np.isfinite(b)
         a = np.where(beyond, a * np.float32(0), a)
