@@ -7,7 +7,6 @@ float32 (f32), float64 (f64), int32 (s32), or uint32 patterns of two (f16).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -51,7 +50,7 @@ def mma(
         raise unsupported(f"shape of mma of {of_a}", shape, _SHAPES[of_a])
     if of_c != to:
         raise unsupported(f"accumulator of mma into {to}", of_c, (to,))
-    rows = int(re.match(r"m(\d+)", shape)[1])  # type: ignore[index]
+    rows = int(shape[1 : shape.index("n")])
     product = multiply(left(a, rows, of_a), right(b, of_b), accumulators(c, rows, to), (to, of_a, of_b), satfinite)
     return of_accumulators(product, to)
 
