@@ -187,7 +187,7 @@ class GlobalMemory:
             mine = [value if places is None or np.ndim(value) == 0 else value[places] for value in values]
 
             def there(index: Array = index, view: Array = view, mine: list[Any] = mine) -> Array:
-                return np.logical_and.reduce([view[index + j] == value for j, value in enumerate(mine)])
+                return np.asarray(np.logical_and.reduce([view[index + j] == value for j, value in enumerate(mine)]))
 
             self.note_write(wave, n, lanes, region, offsets, size * len(values), there)
             for j, value in enumerate(mine):
