@@ -35,6 +35,7 @@ __all__ = ["Program", "translated", "translator"]
 WORKSPACE, CONSTANTS = 0x7C00_0000_0000, 0x7D00_0000_0000
 APART = 1 << 32
 MEMORY = 256 << 20  # bytes of operands and scratch that are copied without being asked to
+FLOPS, BYTES = 5e7, 5e7  # a second: rough, and on the slow side
 SCRATCH_BYTE, OTHER = 0xCD, 0x5A  # what scratch holds before it is written, and what differs there in a second run
 
 
@@ -68,18 +69,15 @@ class Program:
 
     def run(
         self, tensors: Mapping[str, Tensor], written: Collection[str], values: Mapping[str, Any], workspace: int,
-        options: Options, *, accesses: bool = False,
+        options: Options, *, accesses: bool = False, flops: float = 0.0, nbytes: float = 0.0,
     ) -> Report:  # fmt: skip
         """Runs the steps on copies of the operands, by name their footprints on the host; what is `written` is put back at the
-        end, and not where anything faults. `accesses` also counts sectors and wavefronts."""
+        end, and not where anything faults. `accesses` also counts sectors and wavefronts. `flops` and `nbytes` are what the
+        problem is expected to take: UnsupportedError where that would be minutes."""
         began = time.perf_counter()
         groups = together(tensors)
-        nbytes = sum(high - low for low, high, _ in groups) + workspace
-        if nbytes > MEMORY and not options.force:
-            raise UnsupportedError(
-                f"{self._op}: operands and scratch lie across {nbytes >> 20} MiB, all of which the emulator would copy",
-                "take fewer bytes or denser strides, or say with bp.emulation(force=True): that it is meant",
-            )
+        if not options.force:
+            self._refuse_large(flops / FLOPS + nbytes / BYTES, sum(high - low for low, high, _ in groups) + workspace)
         regions, places = regions_of(groups, tensors, written)
         operands = list(regions)
         if workspace:
@@ -96,6 +94,14 @@ class Program:
             put_back(region)
         report.seconds = time.perf_counter() - began
         return report
+
+    def _refuse_large(self, seconds: float, nbytes: int) -> None:
+        fix = "take a smaller one, or say with bp.emulation(force=True): that it is meant"
+        if seconds > PATIENCE:
+            raise UnsupportedError(f"{self._op}: emulating this problem would take about {seconds:.0f} s", fix)
+        if nbytes > MEMORY:
+            what = f"lie across {nbytes >> 20} MiB of memory, all of which the emulator would copy"
+            raise UnsupportedError(f"{self._op}: this problem's operands and scratch {what}", fix)
 
     # ---- launches ---------------------------------------------------------------------------------------------------
 
