@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -206,7 +207,9 @@ def parse(text: str, entry: str = "") -> Entry:
         else:
             kernels[name] = body.function, parameters or ""
     if len(kernels) != 1:
-        raise UnsupportedError(f"the PTX has {len(kernels) or 'no'} entries{f' {entry}' if entry else ''}: one is needed")
+        raise UnsupportedError(
+            f"the PTX has {len(kernels) or 'no'} entries{f' {entry}' if entry else ''}: one is needed"
+        )
     return _entry(*kernels.popitem()[1], module, functions)
 
 
@@ -247,7 +250,18 @@ class _Body:
             if place < 0:
                 self.function.items.append(text)
             else:
-                self._read(text, scope, place)
+                with self._reading(text, place):
+                    self._read(text, scope, place)
+
+    @contextmanager
+    def _reading(self, text: str, place: int) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, LookupError, AttributeError, AssertionError):
+            line = self._module.line(place)
+            raise UnsupportedError(
+                f"the emulator cannot read {' '.join(text.split())!r} (line {line} of the PTX)"
+            ) from None
 
     def _statements(self, at: int) -> list[tuple[str, int, int]]:
         """(text, scope, place) of each statement, place -1 for labels. Declarations are taken in, since a use may come first."""
@@ -286,7 +300,8 @@ class _Body:
                 statement = unlabelled(text).strip()
                 text = ""
                 if statement.startswith((".reg", ".param", ".shared", ".local")):
-                    self._declare(statement, scopes[-1])
+                    with self._reading(statement, place):
+                        self._declare(statement, scopes[-1])
                 elif statement and (statement[0] != "." or ".branchtargets" in statement):
                     found.append((statement, scopes[-1], place))
             else:
@@ -385,10 +400,13 @@ def _variable(statement: str) -> Variable | None:
     if match is None:
         return None
     space, align, kind, name, count, values = match.groups()
-    size = SIZES[kind]
-    nbytes = size * int(count or (0 if count == "" else 1))
     numbers = [v.strip() for v in values.strip("{} \n").split(",")] if values else []
-    initial = tuple(int(v[2:], 16) if v[:2].lower() in ("0f", "0d") else int(v, 0) for v in numbers)
+    try:
+        size = SIZES[kind]
+        initial = tuple(int(v[2:], 16) if v[:2].lower() in ("0f", "0d") else int(v, 0) for v in numbers)
+    except (KeyError, ValueError):
+        raise UnsupportedError(f"the emulator cannot read the variable {statement.strip()[:80]!r}") from None
+    nbytes = size * int(count or (0 if count == "" else 1))
     return Variable(name, space, kind, nbytes, int(align or size), initial)
 
 
