@@ -189,25 +189,25 @@ _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)[^\n]*$", re.M)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"[^\n]*$', re.M)
 
 
-def parse(text: str) -> Entry:
-    """The only entry of a module."""
+def parse(text: str, entry: str = "") -> Entry:
+    """An entry of a module, which must be the only one if it is not named."""
     end = text.find("\n\t.section")
     module = _Module(text if end < 0 else text[:end], _FILE.findall(text))
     functions: dict[str, _Function] = {}
-    kernel: tuple[_Function, str] | None = None
+    kernels: dict[str, tuple[_Function, str]] = {}
     for head in _HEAD.finditer(module.text):
         kind, results, name, parameters, _, opened = head.groups()
-        if opened == ";":
+        if opened == ";" or (kind == "entry" and entry not in ("", name)):
             continue
         body = _Body(module, head.end(), name, [p[3] for p in _PARAMETER.finditer(results or "")],
                      [p[3] for p in _PARAMETER.finditer(parameters or "")])  # fmt: skip
         if kind == "func":
             functions[name] = body.function
         else:
-            kernel = body.function, parameters or ""
-    if kernel is None:
-        raise UnsupportedError("the PTX has no entry")
-    return _entry(*kernel, module, functions)
+            kernels[name] = body.function, parameters or ""
+    if len(kernels) != 1:
+        raise UnsupportedError(f"the PTX has {len(kernels) or 'no'} entries{f' {entry}' if entry else ''}: one is needed")
+    return _entry(*kernels.popitem()[1], module, functions)
 
 
 class _Module:
