@@ -206,7 +206,9 @@ def parse(text: str, entry: str = "") -> Entry:
         else:
             kernels[name] = body.function, parameters or ""
     if len(kernels) != 1:
-        raise UnsupportedError(f"the PTX has {len(kernels) or 'no'} entries{f' {entry}' if entry else ''}: one is needed")
+        raise UnsupportedError(
+            f"the PTX has {len(kernels) or 'no'} entries{f' {entry}' if entry else ''}: one is needed"
+        )
     return _entry(*kernels.popitem()[1], module, functions)
 
 
