@@ -26,6 +26,7 @@ class _Meeting:
     """Threads that have come to a named barrier, and those among them that wait."""
 
     expected: int
+    counted: bool  # by a number of threads, and not by those that there are
     arrived: int = 0
     warps: set[int] = field(default_factory=set)
     waiting: list[Array] = field(default_factory=list)
@@ -71,7 +72,7 @@ class NamedBarriers:
                 raise wave.fault(BarrierFault, what, n, here, 0)
             expected = counted[0] if counted else int((wave.alive & (lanes.cta == cta)).sum())
             key = int(cta), int(barrier)
-            meeting = self._open.setdefault(key, _Meeting(expected))
+            meeting = self._open.setdefault(key, _Meeting(expected, bool(counted)))
             if counted and meeting.expected != expected:
                 what = f"barrier {barrier} counts {expected} threads here and {meeting.expected} elsewhere"
                 raise wave.fault(BarrierFault, what, n, here, 0)
@@ -100,7 +101,7 @@ class NamedBarriers:
         lanes = self._wave.lanes
         for key, meeting in list(self._open.items()):
             alive = int((self._wave.alive & (lanes.cta == key[0])).sum())
-            if meeting.arrived == alive < meeting.expected:
+            if not meeting.counted and meeting.arrived == alive < meeting.expected:
                 self._part(key, meeting)
 
     def _whole_warps(self, n: int, s: Selection, numbers: Array) -> None:

@@ -141,7 +141,7 @@ class Program:
 
         launched = once(())
         if launched.suspects and options.checks:
-            _check_unknown(once, launched.suspects, before, code, str(step.kernel))
+            _check_unknown(once, launched.suspects, before, regions, code, str(step.kernel))
         return LaunchReport(str(step.kernel), step.grid, step.block, launched.counters)
 
     # ---- copies and fills -------------------------------------------------------------------------------------------
@@ -194,11 +194,14 @@ def _constants(code: Translator) -> tuple[list[Region], dict[str, int]]:
     return regions, places
 
 
-def _check_unknown(once: Any, suspects: set[int], before: Any, code: Translator, kernel: str) -> None:
-    """Raises UninitialisedFault where a value that nothing had written reached an operand: the launch is run again with other
-    bytes there, and must leave the same. A value that is dropped on the way makes no difference; what it changes in the
-    workspace counts as not written, for the launches behind this one."""
+def _check_unknown(
+    once: Any, suspects: set[int], before: Any, regions: Sequence[Region], code: Translator, kernel: str
+) -> None:
+    """Raises UninitialisedFault where a value that nothing had written, or that lies in a gap of a view, reached an operand: the
+    launch is run again with other bytes there, and must leave the same. A value that is dropped on the way makes no
+    difference; what it changes in the workspace counts as not written, for the launches behind this one."""
     first = [r.bytes.copy() for r, _, _ in before]
+    gapped = [(r, r.gaps) for r in regions if r.gapped]
 
     def changed(varied: Collection[int]) -> list[Array]:
         """Which bytes of each region come out differently."""
@@ -207,7 +210,13 @@ def _check_unknown(once: Any, suspects: set[int], before: Any, code: Translator,
             if region.known is not None:
                 region.known[:] = known
                 region.bytes[~known] ^= OTHER
-        once(varied)
+        for region, gaps in gapped:
+            region.data[gaps] ^= OTHER
+        try:
+            once(varied)
+        finally:
+            for region, gaps in gapped:
+                region.data[gaps] ^= OTHER
         return [r.bytes != was for (r, _, _), was in zip(before, first)]
 
     def reaches_an_operand(bytes_of: list[Array]) -> bool:

@@ -74,9 +74,18 @@ class Region:
         """What a kernel may write, as an index of `data`."""
         return slice(0 if self.writable else self.extent, None) if self._stored is None else self._stored.marks
 
+    @property
+    def gaps(self) -> Any:
+        """The bytes of `data` that are no element's, as an index."""
+        return slice(0, 0) if self._elements is None else ~self._elements.marks
+
+    def beside(self, offsets: Array, size: int) -> Array:
+        """Which of the accesses reach beyond the interval."""
+        return np.asarray((offsets < self.head) | (offsets + size > self.nbytes))
+
     def outside(self, offsets: Array, size: int) -> Array:
         """Which of the accesses at these offsets touch a byte that is not the region's to touch."""
-        bad = (offsets < self.head) | (offsets + size > self.nbytes)
+        bad = self.beside(offsets, size)
         return bad if self._elements is None else bad | self._elements.lack(np.where(bad, 0, offsets - self.head), size)
 
     def kept(self, offsets: Array, size: int) -> Array:
@@ -186,7 +195,9 @@ class GlobalMemory:
             )  # fmt: skip
 
         if (places is not None or region.gapped) and (bad := region.outside(offsets, size)).any():
-            raise fault(OutOfBoundsFault, bad, f"{verb} of {size} bytes that are no element's")
+            if store or region.beside(offsets, size).any():
+                raise fault(OutOfBoundsFault, bad, f"{verb} of {size} bytes that are no element's")
+            wave.suspects.add(n)  # a gap between elements: whoever loads it must drop it
         if align > 1 and (offsets & (align - 1)).any():
             raise fault(MisalignedFault, offsets & (align - 1) != 0, f"{verb} of {size} bytes at an odd address")
         if store and region.keeps and (bad := region.kept(offsets, size)).any():
