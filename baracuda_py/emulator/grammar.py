@@ -25,16 +25,22 @@ _SETS = {
     "fp8x2": "e4m3x2|e5m2x2",
     "rnd": "rn|rz|rm|rp",
     "rint": "rni|rzi|rmi|rpi",
-    "equal": "eq|ne|lt|le|gt|ge|lo|ls|hi|hs",
+    "signed": "s(16|32|64)",
+    "unsigned": "u(16|32|64)",
+    "order": "eq|ne|lt|le|gt|ge",
     "test": "eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan",
     "bool": "and|or|xor",
     "scope": "cta|cluster|gpu|sys",
     "shared": "shared(::cta|::cluster)?",
     "window": "global|shared|local|const|param",
     "vec": "v2|v4|v8",
-    "near": "L1::(evict_normal|evict_unchanged|evict_first|evict_last|no_allocate)",
-    "far": "L2::(evict_normal|evict_first|evict_last)",
-    "ahead": "L2::(64B|128B|256B)",
+    "loaded": "weak|volatile|relaxed|acquire",
+    "stored": "weak|volatile|relaxed|release",
+    "exchanged": "relaxed|acquire|release|acq_rel",
+    "cache": "ca|cg|cs|lu|cv|wb|wt",
+    "level1": "L1::(evict_normal|evict_unchanged|evict_first|evict_last|no_allocate)",
+    "level2": "L2::(evict_normal|evict_first|evict_last)",
+    "line": "L2::(64B|128B|256B)",
     "mnk": "m[0-9]+n[0-9]+k[0-9]+",
     "element": "f64|f32|f16|bf16|tf32|e4m3|e5m2|s32|[us]8|[us]4",
 }
@@ -51,9 +57,9 @@ cvt.rn{.relu}.<pair>.<fp8x2>                                                    
 cvt.<rna|rn|rz>{.satfinite}{.relu}.tf32.f32                                          2
 selp.<value>                                                                         4
 abs{.ftz}.<float>                                                                    2
-abs.<s16|s32|s64>                                                                    2
+abs.<signed>                                                                         2
 neg{.ftz}.<float>                                                                    2
-neg.<s16|s32|s64>                                                                    2
+neg.<signed>                                                                         2
 add.<int>                                                                            3
 add.sat.s32                                                                          3
 add{.<rnd>}{.ftz}{.sat}.<float>                                                      3
@@ -70,9 +76,11 @@ fma.<rnd>{.ftz}{.sat}{.relu}.<float>                                            
 div.<int>                                                                            3
 div.<rnd|approx|full>{.ftz}.<real>                                                   3
 rem.<int>                                                                            3
-min{.relu}.<int>                                                                     3
+min.<int>                                                                            3
+min.relu.s32                                                                         3
 min{.ftz}{.NaN}.<float>                                                              3
-max{.relu}.<int>                                                                     3
+max.<int>                                                                            3
+max.relu.s32                                                                         3
 max{.ftz}{.NaN}.<float>                                                              3
 copysign.<real>                                                                      3
 rcp.<rnd|approx>{.ftz}.<real>                                                        2
@@ -93,16 +101,18 @@ lop3.b32                                                                        
 <popc|clz|brev>.<b32|b64>                                                            2
 bfind{.shiftamt}.<long>                                                              2
 dp4a.<u32|s32>.<u32|s32>                                                             4
-setp.<equal>{.<bool>}.<int|bits>                                            3-4
+setp.<eq|ne>{.<bool>}.<bits>                                                         3-4
+setp.<order>{.<bool>}.<signed>                                                       3-4
+setp.<order|lo|ls|hi|hs>{.<bool>}.<unsigned>                                         3-4
 setp.<test>{.<bool>}{.ftz}.<float>                                                   3-4
 testp.<finite|infinite|number|notanumber|normal|subnormal>.<real>                    2
-ld{.<weak|volatile|relaxed|acquire>}{.<scope>}{.<shared|window>}{.<ca|cg|cs|lu|cv>}{.nc}{.<near>}{.<far>}{.<ahead>}{.<vec>}.<any>  2
-st{.<weak|volatile|relaxed|release>}{.<scope>}{.<shared|global|local>}{.<wb|cg|cs|wt>}{.<near>}{.<far>}{.<vec>}.<any>  2
+ld{.<loaded>}{.<scope>}{.<shared|window>}{.<cache>}{.nc}{.<level1>}{.<level2>}{.<line>}{.<vec>}.<any>  2
+st{.<stored>}{.<scope>}{.<shared|global|local>}{.<cache>}{.<level1>}{.<level2>}{.<vec>}.<any>           2
 st.param{::func}{.<vec>}.<any>                                                       2
-atom{.<relaxed|acquire|release|acq_rel>}{.<scope>}{.<shared|global>}.<add|min|max|and|or|xor|exch|inc|dec>.<long|b32|b64|real>  3
-atom{.<relaxed|acquire|release|acq_rel>}{.<scope>}{.<shared|global>}.cas.<b16|b32|b64|long>                                     4
-red{.<relaxed|release>}{.<scope>}{.<shared|global>}.<add|min|max|and|or|xor|inc|dec>.<long|b32|b64|real>                        2
-cp.async.<ca|cg>.shared{::cta}.global{.<ahead>}                                      3-4
+atom{.<exchanged>}{.<scope>}{.<shared|global>}.<add|min|max|and|or|xor|exch|inc|dec>.<long|b32|b64|real>  3
+atom{.<exchanged>}{.<scope>}{.<shared|global>}.cas.<b16|b32|b64|long>                                     4
+red{.<exchanged>}{.<scope>}{.<shared|global>}.<add|min|max|and|or|xor|inc|dec>.<long|b32|b64|real>                        2
+cp.async.<ca|cg>.shared{::cta}.global{.<line>}                                      3-4
 cp.async.commit_group                                                                0
 cp.async.wait_group                                                                  1
 cp.async.wait_all                                                                    0
@@ -148,7 +158,7 @@ activemask.b32                                                                  
 mma.sync.aligned.<mnk>.row.col{.satfinite}.<element>.<element>.<element>.<element>   4
 wgmma.<fence|commit_group>.sync.aligned                                              0
 wgmma.wait_group.sync.aligned                                                        1
-wgmma.mma_async.sync.aligned.<mnk>{.satfinite}.<f16|f32|s32>.<element>.<element>     4-8
+wgmma.mma_async.sync.aligned.<mnk>.<f16|f32|s32>.<element>.<element>                 4-8
 bra{.uni}                                                                            1
 brx.idx{.uni}                                                                        2
 ret{.uni}                                                                            0

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..types import UnsupportedError
-from ..types.faults import BarrierFault, DeadlockFault, DivergenceFault, KernelFault, TrapFault
+from ..types.faults import DeadlockFault, DivergenceFault, KernelFault, TrapFault
 from . import approximations, arithmetic, bitfields, comparisons, conversions, floats
 from .atomics import Atomics
 from .barriers import ClusterBarrier, MBarriers, NamedBarriers
@@ -345,7 +345,7 @@ class Wave:
         names |= {name: np.frombuffer(raw, dtype)[0] for (raw, dtype), name in code.constants.items()}
         specials = lanes.specials()
         for name in code.specials:
-            names[f"special_{name.replace('.', '_')}"] = self._special(specials, name)
+            names[f"special_{name.replace('.', '_')}"] = specials[name]
         names |= {
             "np": np, "I": arithmetic, "B": bitfields, "F": floats, "X": approximations, "K": comparisons, "C": conversions,
             "DYNAMIC": np.uint32(launched.dynamic), "PARAMETERS": np.uint64(PARAMETERS), "SHARED": np.uint64(SHARED),
@@ -372,12 +372,6 @@ class Wave:
             "wgmma_fence": self.matrices.fence, "wgmma_commit": self.matrices.commit, "wgmma_wait": self.matrices.wait,
         }  # fmt: skip
         return names
-
-    def _special(self, specials: dict[str, Array], name: str) -> Array:
-        key = name.replace(".", "_")
-        if key not in specials:
-            raise BarrierFault(f"special register %{name} is not known")
-        return specials[key]
 
     def _parameter(self, offset: int, dtype: str) -> Any:
         return self.launched.parameters[offset : offset + int(dtype[1])].view(dtype)[0]
