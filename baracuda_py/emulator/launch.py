@@ -226,9 +226,10 @@ def _check_unknown(
     if reaches_an_operand(differs):
         alone = (n for n in sorted(suspects) if len(suspects) > 1 and reaches_an_operand(changed([n])))
         item = code.instructions[next(alone, min(suspects))]
+        space = "shared" if any(part.startswith("shared") for part in item.opcode) else "global"
         raise UninitialisedFault(
-            "a value that nothing had written reached a result", kernel=kernel, space="shared", source=item.source,
-            ptx_line=item.line, instruction=item.text,
+            "a value that nothing had written, or that is no element's, reached a result", kernel=kernel, space=space,
+            source=item.source, ptx_line=item.line, instruction=item.text,
         )  # fmt: skip
     for (region, _, _), was, each in zip(before, first, differs):
         region.bytes[:] = was
