@@ -146,15 +146,15 @@ def _st_async(t: Translator, i: Instruction) -> list[str]:
     ]
 
 
-@emits("prefetch", "prefetchu", "applypriority", "setmaxnreg", "nanosleep", "membar")
+@emits("prefetch", "prefetchu", "applypriority", "setmaxnreg", "nanosleep")
 def _nothing(_t: Translator, _i: Instruction) -> list[str]:
-    """Hints, and orders that a sequential machine keeps. No bounds: a prefetch never faults."""
+    """Hints. No bounds: a prefetch never faults."""
     return []
 
 
-@emits("fence")
-def _fence(t: Translator, i: Instruction) -> list[str]:
-    return [f"fence_proxy({t.number}, s)"] if i.opcode[1] == "proxy" else []
+@emits("fence", "membar")
+def _fence(_t: Translator, i: Instruction) -> list[str]:
+    return [] if i.opcode[-1] == "cta" and "proxy" not in i.opcode else [f"fence(s, {'proxy' in i.opcode})"]
 
 
 @emits("griddepcontrol")
@@ -178,10 +178,11 @@ def _mbarrier(t: Translator, i: Instruction) -> list[str]:
             after = i.operands[i.operands.index(memory) + 1 :]
             given = t.read(after[0], "u32") if after else "1"
             counted = f"1, {given}" if "expect_tx" in i.opcode else f"{given}, None"
-            return [f"mbarrier_arrive({t.number}, s, {_shared_address(t, memory)}, {counted})"]
+            relaxed = "relaxed" in i.opcode
+            return [f"mbarrier_arrive({t.number}, s, {_shared_address(t, memory)}, {counted}, {relaxed})"]
         case "expect_tx":
             memory, count = i.operands
-            return [f"mbarrier_arrive({t.number}, s, {_shared_address(t, memory)}, 0, {t.read(count, 'u32')})"]
+            return [f"mbarrier_arrive({t.number}, s, {_shared_address(t, memory)}, 0, {t.read(count, 'u32')}, True)"]
         case "try_wait":
             to, memory, parity = i.operands[:3]
             address = _shared_address(t, memory)
@@ -191,7 +192,11 @@ def _mbarrier(t: Translator, i: Instruction) -> list[str]:
 
 @emits("barrier")
 def _cluster(t: Translator, i: Instruction) -> list[str]:
-    return [f"cluster_{'arrive' if i.opcode[2] == 'arrive' else 'wait'}({t.number}, s)"]
+    return [
+        f"cluster_arrive({t.number}, s, {'relaxed' in i.opcode})"
+        if i.opcode[2] == "arrive"
+        else f"cluster_wait({t.number}, s)"
+    ]
 
 
 @emits("bar")
