@@ -154,6 +154,8 @@ def _nothing(_t: Translator, _i: Instruction) -> list[str]:
 
 @emits("fence")
 def _fence(t: Translator, i: Instruction) -> list[str]:
+    if i.opcode[1] == "mbarrier_init":
+        return ["fence_init(s)"]
     return [f"fence_proxy({t.number}, s)"] if i.opcode[1] == "proxy" else []
 
 

@@ -362,7 +362,7 @@ class Wave:
             "cp_async": copies.start, "cp_commit": copies.commit, "cp_wait": lambda n, s, left: copies.wait(s, left),
             "tma_load": copies.load, "tma_store": copies.store, "bulk_commit": copies.commit_bulk,
             "bulk_wait": lambda n, s, left, read: copies.wait_bulk(s, left), "st_async": copies.store_remote,
-            "fence_proxy": self._fence, "grid_wait": self._grid_wait, "mapa": _mapa,
+            "fence_proxy": self._fence, "fence_init": self.mbarriers.fence, "grid_wait": self._grid_wait, "mapa": _mapa,
             "mbarrier_init": self.mbarriers.init, "mbarrier_inval": self.mbarriers.invalidate,
             "mbarrier_arrive": self.mbarriers.arrive, "mbarrier_wait": self.mbarriers.wait,
             "cluster_arrive": self.cluster.arrive, "cluster_wait": self.cluster.wait,
@@ -377,6 +377,7 @@ class Wave:
         return self.launched.parameters[offset : offset + int(dtype[1])].view(dtype)[0]
 
     def _fence(self, n: int, s: Selection) -> None:
+        self.mbarriers.fence(s)
         if self.checks:
             for warp in np.unique(self.lanes.warp[s]):
                 lane = int(warp) * WARP
