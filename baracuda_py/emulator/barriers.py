@@ -169,7 +169,7 @@ class MBarriers:
         return barrier
 
     def fence(self, s: Selection) -> None:
-        """What these threads initialised may be counted on by copies and by other CTAs (fence.mbarrier_init, fence.proxy.async)."""
+        """Copies and other CTAs may count on what these threads initialised (fence.mbarrier_init, fence.proxy.async)."""
         lanes = self._wave.lanes
         makers = {(int(t), int(m)) for t, m in zip(lanes.team[s], lanes.member[s])}
         for (cta, _), barrier in self._known.items():
