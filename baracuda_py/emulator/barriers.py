@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..types.faults import BarrierFault, DivergenceFault, KernelFault, ProxyFault, RaceFault
+from ..types.faults import BarrierFault, KernelFault, ProxyFault, RaceFault
 from .lanes import WARP, Array, Selection
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ class NamedBarriers:
         wave, lanes = self._wave, self._wave.lanes
         numbers = lanes.numbers(s)
         wave.counters.barriers += len(numbers) // WARP
-        self._whole_warps(n, s, numbers)
         number, threads = lanes.spread(s, number), None if threads is None else lanes.spread(s, threads)
         ctas = lanes.cta[numbers]
         for cta, barrier in np.unique(np.stack([ctas, number.astype(np.int64)]), axis=1).T:
@@ -73,7 +72,9 @@ class NamedBarriers:
             expected = counted[0] if counted else int((wave.alive & (lanes.cta == cta)).sum())
             key = int(cta), int(barrier)
             meeting = self._open.setdefault(key, _Meeting(expected, bool(counted)))
-            if counted and meeting.expected != expected:
+            if not counted and not meeting.counted:
+                meeting.expected = expected  # some may have ended since
+            if meeting.expected != expected:
                 what = f"barrier {barrier} counts {expected} threads here and {meeting.expected} elsewhere"
                 raise wave.fault(BarrierFault, what, n, here, 0)
             meeting.arrived += len(here) if not counted else len(np.unique(lanes.warp[here])) * WARP
@@ -103,20 +104,6 @@ class NamedBarriers:
             alive = int((self._wave.alive & (lanes.cta == key[0])).sum())
             if not meeting.counted and meeting.arrived == alive < meeting.expected:
                 self._part(key, meeting)
-
-    def _whole_warps(self, n: int, s: Selection, numbers: Array) -> None:
-        wave, lanes = self._wave, self._wave.lanes
-        warps, count = np.unique(lanes.warp[numbers], return_counts=True)
-        there = np.bincount(lanes.warp[wave.alive], minlength=int(warps.max()) + 1)[warps]
-        if (bad := count != there).any():
-            lane = numbers[lanes.warp[numbers] == warps[bad][0]]
-            raise wave.fault(
-                DivergenceFault,
-                f"{int(count[bad][0])} of a warp's {int(there[bad][0])} threads at a barrier",
-                n,
-                lane,
-                0,
-            )
 
 
 @dataclass

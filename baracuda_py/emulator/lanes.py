@@ -6,11 +6,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["SPECIALS", "WARP", "Array", "Lanes", "Selection"]
+__all__ = ["EVERYONE", "SPECIALS", "WARP", "Array", "Lanes", "Selection"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Selection: TypeAlias = "slice | Array"  # lanes: a run of them, or their numbers in order
 WARP = 32
+EVERYONE = 0xFFFF_FFFF  # a mask of all lanes of a warp
 
 
 class Lanes:
@@ -35,6 +36,12 @@ class Lanes:
         self.team = self.cta // cluster
         self.member = self.warp - self.team * self.members
         self.exists = self.thread < self.threads
+
+    def bundle(self, threads: int) -> Array:
+        """Which warp, or which warpgroup, of the wave each lane belongs to."""
+        return (
+            self.warp if threads == WARP else self.cta * -(-self.width // threads) + self.thread // np.uint32(threads)
+        )
 
     @property
     def everyone(self) -> slice:

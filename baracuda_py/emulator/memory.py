@@ -195,9 +195,11 @@ class GlobalMemory:
             )  # fmt: skip
 
         if (places is not None or region.gapped) and (bad := region.outside(offsets, size)).any():
-            if store or region.beside(offsets, size).any():
+            if not store:
+                wave.suspects.add(n)  # a gap between elements: whoever loads it must drop it
+                bad = region.beside(offsets, size)
+            if bad.any():
                 raise fault(OutOfBoundsFault, bad, f"{verb} of {size} bytes that are no element's")
-            wave.suspects.add(n)  # a gap between elements: whoever loads it must drop it
         if align > 1 and (offsets & (align - 1)).any():
             raise fault(MisalignedFault, offsets & (align - 1) != 0, f"{verb} of {size} bytes at an odd address")
         if store and region.keeps and (bad := region.kept(offsets, size)).any():

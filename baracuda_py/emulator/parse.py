@@ -16,8 +16,10 @@ from typing import TypeAlias
 from ..types import UnsupportedError
 
 __all__ = [
-    "GATHERS",
+    "MASKED",
     "SIZES",
+    "WARPGROUPS",
+    "WARPS",
     "Bits",
     "Entry",
     "Instruction",
@@ -175,8 +177,12 @@ class _Function:
 # Statements that end a block: where threads part, wait or leave.
 _ENDS = {"bra", "brx", "ret", "exit", "trap", "bar", "barrier"}
 _WAITS = {("mbarrier", "try_wait"), ("mbarrier", "test_wait")}
-# Instructions at which the threads of a warp wait for one another, in a block of their own as those at barriers.
-GATHERS = {("shfl", "sync"), ("vote", "sync"), ("elect", "sync"), ("redux", "sync"), ("match", "any"), ("bar", "warp")}
+# Instructions at which threads wait for one another, each at the beginning of a block: by the masks that they give, by warps,
+# by warpgroups.
+MASKED = {("shfl", "sync"), ("vote", "sync"), ("elect", "sync"), ("redux", "sync"), ("bar", "warp")}
+WARPS = {("mma", "sync"), ("ldmatrix", "sync"), ("stmatrix", "sync"), ("bar", "sync"), ("bar", "arrive"), ("barrier", "sync"),
+         ("barrier", "arrive"), ("barrier", "cta")}  # fmt: skip
+WARPGROUPS = {("wgmma", name) for name in ("fence", "mma_async", "commit_group", "wait_group")}
 
 _HEAD = re.compile(r"\.(entry|func)\s*(?:\(([^)]*)\))?\s*([\w$]+)\s*(?:\(([^)]*)\))?([^{;]*)([{;])")
 _PARAMETER = re.compile(
@@ -598,7 +604,7 @@ def _cut(entry: Entry, items: Sequence[Item]) -> None:
                 entry.blocks.append(block)
             entry.labels[item] = len(entry.blocks) - 1
             continue
-        if item.opcode[:2] in _WAITS | GATHERS or item.opcode[:3] == ("barrier", "cluster", "wait"):
+        if item.opcode[:2] in _WAITS | MASKED | WARPS | WARPGROUPS or item.opcode[:3] == ("barrier", "cluster", "wait"):
             block = entry.blocks[-1] if not block else []  # who waits comes back to the wait alone
             if block is not entry.blocks[-1]:
                 entry.blocks.append(block)

@@ -15,11 +15,13 @@ import numpy as np
 
 from ..types import UnsupportedError
 from .grammar import known
-from .lanes import SPECIALS
+from .lanes import EVERYONE, SPECIALS, WARP
 from .overflow import address_slices
 from .parse import (
-    GATHERS,
+    MASKED,
     SIZES,
+    WARPGROUPS,
+    WARPS,
     Bits,
     Entry,
     Instruction,
@@ -56,8 +58,9 @@ def _unknown(item: Instruction, why: str = "") -> UnsupportedError:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What ends a block: `kind` is next, bra, brx, exit, trap, barrier or wait, and the rest is what it needs. `gathers` says
-    that it begins where the threads of a warp wait for one another."""
+    """What ends a block: `kind` is next, bra, brx, exit, trap, barrier or wait, and the rest is what it needs. `gathers` is
+    how many threads wait for one another where it begins: those that `mask`, a constant or a row, names, or all of a warp or
+    warpgroup, none of which may have gone another way. `quits` says that it only ends its threads."""
 
     kind: str
     number: int = -1  # of the instruction
@@ -68,7 +71,9 @@ class Block:
     index: str = ""  # the row of the register that brx chooses by
     barrier: tuple[int | str, ...] = ()  # the number of a barrier and of the threads it counts: constants or rows
     sync: bool = True
-    gathers: bool = False
+    gathers: int = 0
+    mask: int | str | None = None
+    quits: bool = False
 
 
 Emitter = Callable[["Translator", Instruction], list[str]]
@@ -121,8 +126,15 @@ class Translator:
             except (Unread, LookupError, ValueError, AssertionError) as error:
                 raise _unknown(item, str(error) if isinstance(error, Unread) else "") from None
             end = found or end
-        self.blocks.append(replace(end, gathers=bool(block) and block[0].opcode[:2] in GATHERS))
+        quits = end.kind == "exit" and not end.guard and len(block) == 1
+        self.blocks.append(replace(end, quits=quits, **self._gathering(block[0])) if block else end)
         return lines
+
+    def _gathering(self, item: Instruction) -> dict[str, Any]:
+        name = item.opcode[:2]
+        if name in MASKED:
+            return {"gathers": WARP, "mask": self._count(item.operands[-1])}
+        return {"gathers": WARP if name in WARPS else 4 * WARP if name in WARPGROUPS else 0}
 
     def _guarded(self, item: Instruction, emitters: dict[str, Emitter]) -> list[str]:
         emitter = emitters.get(item.opcode[0])
@@ -171,7 +183,7 @@ class Translator:
 
     def _count(self, operand: Operand) -> int | str:
         if isinstance(operand, Integer):
-            return operand.value
+            return operand.value & EVERYONE
         assert isinstance(operand, Register)
         return self.row(operand.name)
 
