@@ -17,7 +17,11 @@ from baracuda_py.types import DeviceSpec, PlanPreference
 from .problems import random_problems
 
 H200 = DeviceSpec.named("h200")
-DEVICES = [H200, *map(DeviceSpec.named, ("sm_80", "sm_120", "cpu")), H200.with_libraries(frozenset({"cublas"}))]
+DEVICES = [
+    H200,
+    *map(DeviceSpec.named, ("sm_80", "sm_120", "cpu", "ptx:sm_89")),
+    H200.with_libraries(frozenset({"cublas"})),
+]
 
 
 def preferences(rng: np.random.Generator, plan: Any) -> PlanPreference:

@@ -83,6 +83,10 @@ def test_what_no_kernel_serves_and_libraries_are_refused() -> None:
     for pref in (PlanPreference(backend="cublas"), PlanPreference(variant="reference")):  # type: ignore[arg-type]
         with pytest.raises(bp.UnsupportedError, match=r"ptx:sm_90a \(emulated\)"):
             bp.MatmulPlan.select(desc, pref, device="ptx")
+    fp8 = bp.MatmulDescriptor((64, 64), (64, 64), "fp8_e4m3", "fp8_e4m3", b_strides=(1, 64))
+    with pytest.raises(bp.UnsupportedError, match=r'to admit it: device="ptx:sm_90a"'):
+        bp.MatmulPlan.select(fp8, device="ptx:sm_80")
+    assert bp.MatmulPlan.select(fp8, device="ptx:sm_90a").sku.variant == "wgmma"
 
 
 @pytest.mark.parametrize("device", ["ptx", "ptx:sm_80", "ptx:h200"])

@@ -9,7 +9,8 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.plan import all_ops, get_op
-from baracuda_py.types import PlanPreference, UnsupportedError
+from baracuda_py.plan.host import prepare
+from baracuda_py.types import UnsupportedError
 
 from .gauntlet import Problem, admissible, named, samples_of
 from .kernel_lines import Executed
@@ -46,10 +47,11 @@ def right(problem: Problem, plans: Iterable[Any] = (), executed: Executed | None
     for plan in plans or (problem.plan,):
         with named(f"{problem.sample.label} {plan.sku}"):
             problem.reset()
-            plan.run(**problem.operands, **problem.values)
+            call, _ = prepare(plan, problem.operands | problem.values)
+            report = call(0)
             problem.check_images(problem.images(), plan)
-        if executed is not None:
-            executed.add(plan, problem)
+            if executed is not None:
+                executed.add(plan, report)
 
 
 @every_op

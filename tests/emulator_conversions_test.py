@@ -98,7 +98,7 @@ def narrowed(x: float, type: str, rounding: str, satfinite: bool = False, relu: 
         return x
     y = x if math.isinf(x) else rounded(Fraction(x), shape, rounding)
     if math.isinf(y) and (satfinite or not shape.ieee):
-        return math.copysign(float(shape.largest), y) if satfinite else math.nan
+        return math.copysign(shape.top, y) if satfinite else math.nan
     return y
 
 

@@ -68,7 +68,7 @@ def randoms(type: str, n: int, near: bool = False) -> np.ndarray[Any, Any]:
     return bits.astype(f"u{width // 8}").view(DTYPES[type])
 
 
-def crossed(type: str, operands: int, n: int = 1500) -> list[np.ndarray[Any, Any]]:
+def crossed(type: str, operands: int, n: int = 4000) -> list[np.ndarray[Any, Any]]:
     """Edges crossed, and random operands of both kinds."""
     grid = [np.array(x) for x in zip(*itertools.product(edges(type), repeat=operands), strict=True)]
     return [np.concatenate([g, randoms(type, n), randoms(type, n, near=True)]) for g in grid]
@@ -160,7 +160,7 @@ def operands_of(name: str, type: str) -> list[np.ndarray[Any, Any]]:
     grid = list(itertools.product(edges(type), repeat=3))[::11]
     a, b, c = ([np.array(x)] for x in zip(*grid, strict=True))
     for near in (False, True):
-        x, y, z = (randoms(type, 1500, near) for _ in range(3))
+        x, y, z = (randoms(type, 4000, near) for _ in range(3))
         a, b, c = [*a, x, x], [*b, y, y], [*c, z, comparisons.negate(floats.mul(x, y, "rn", type), type)]
     return [np.concatenate(v) for v in (a, b, c)]
 
@@ -172,6 +172,18 @@ def test_a_result_is_rounded_once_in_each_direction(name: str, type: str) -> Non
     values = [exact(name, x) for x in zip(*(floats_of(x, type) for x in operands), strict=True)]
     for rounding in ROUNDINGS:
         same(FUNCTIONS[name](*operands, rounding, type), [once(v, type, rounding) for v in values], type)
+
+
+def test_a_subnormal_sum_is_not_rounded_to_a_float64_first() -> None:
+    """Next to halfway between subnormal numbers, by less than a float64 of the sum's size holds."""
+    for near in (1 - 2.0**-23, 1 + 2.0**-22):
+        a, b = np.float32(2.0**-75 * (1 + 2.0**-23)), np.float32(2.0**-75 * near)
+        c = np.arange(2**9, 2**9 + 4, dtype="u4").view("f4")
+        c = np.concatenate([c, -c])
+        operands = np.broadcast_arrays(a, b, c)
+        for rounding in ROUNDINGS:
+            want = [once(exact("fma", x), "f32", rounding) for x in zip(*(v.tolist() for v in operands), strict=True)]
+            same(floats.fma(a, b, c, rounding, "f32"), want, "f32")
 
 
 @pytest.mark.parametrize("type", ["f16", "bf16"])
@@ -331,6 +343,14 @@ def test_signs_are_bits(type: str) -> None:
     assert bits(comparisons.copysign(a, b, type)) == [v & sign | w & ~sign for v, w in zip(x, y, strict=True)]
 
 
+def test_signs_of_integers_wrap() -> None:
+    for dtype in ("i2", "i4", "i8"):
+        a = np.array([np.iinfo(dtype).min, -5, 0, 7], dtype)
+        type = f"s{a.itemsize * 8}"
+        assert comparisons.negate(a, type).tolist() == [a[0], 5, 0, -7]
+        assert comparisons.absolute(a, type).tolist() == [a[0], 5, 0, 7]
+
+
 def test_a_packed_sign_is_that_of_each_element() -> None:
     assert comparisons.negate(np.uint32(0x3C00BC00), "f16x2") == 0xBC003C00
     assert comparisons.absolute(np.array([0xBF80BF80], "u4"), "bf16x2") == 0x3F803F80
@@ -426,6 +446,15 @@ def test_an_approximation_is_the_value_rounded(name: str, type: str) -> None:
             want = APPROXIMATIONS[name](mpmath.mpf(x))
             unit = mpmath.mpf(2) ** max(mpmath.mag(want) - digits, SHAPES[type].lowest - digits + 1)
             assert abs(y - want) <= unit * 0.5001, (name, type, x)
+
+
+def test_a_packed_approximation_is_that_of_each_element() -> None:
+    for name, type in itertools.product(("ex2", "tanh"), ("f16", "bf16")):
+        a = approximated(name, type)
+        function = getattr(approximations, name)
+        assert (function(a.view("u4"), f"{type}x2").view("u2") == function(a, type)).all()
+    assert approximations.ex2(np.array([0xC300], "u2"), "bf16") == 0x0020  # 2**-128
+    assert approximations.ex2(np.array([0xC300], "u2"), "bf16", ftz=True) == 0
 
 
 def test_approximations_at_the_edges() -> None:

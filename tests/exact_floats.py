@@ -23,9 +23,9 @@ class Shape(NamedTuple):
         return 1 - self.bias
 
     @property
-    def largest(self) -> Fraction:
-        top = Fraction(2) ** self.bias * (2 - Fraction(1, 1 << self.fraction))
-        return top if self.ieee else Fraction(448)
+    def top(self) -> float:
+        """The largest finite number; e4m3 has some of infinity's exponent."""
+        return math.ldexp(2 - 2.0**-self.fraction, self.bias) if self.ieee else 448.0
 
 
 SHAPES = {
@@ -54,28 +54,28 @@ def value_of(bits: int, shape: Shape) -> float:
     return sign * math.ldexp(fraction | 1 << shape.fraction, exponent - shape.bias - shape.fraction)
 
 
-def whole(x: Fraction, rounding: str) -> int:
-    """The integer that the rounding takes."""
-    if rounding == "rn":
-        return round(x)  # ties to even
-    if rounding == "rna":
-        return (1 if x > 0 else -1) * math.floor(abs(x) + Fraction(1, 2))
-    return {"rz": math.trunc, "rm": math.floor, "rp": math.ceil}[rounding](x)
-
-
 def rounded(x: Fraction, shape: Shape, rounding: str, negative_zero: bool = False) -> float:
     """`x` as a number of the format, or infinity; what rounds to 0 keeps its sign, an exact 0 is told."""
     if x == 0:
         return -0.0 if negative_zero else 0.0
-    size = abs(x)
-    exponent = size.numerator.bit_length() - size.denominator.bit_length()
-    exponent -= size < Fraction(2) ** exponent
-    unit = Fraction(2) ** (max(exponent, shape.lowest) - shape.fraction)
-    y = whole(x / unit, rounding) * unit
-    if abs(y) > shape.largest:
-        outwards = rounding in ("rn", "rna") or ((rounding == "rp") == (x > 0) and rounding != "rz")
-        return math.copysign(math.inf if outwards else float(shape.largest), 1 if x > 0 else -1)
-    return math.copysign(float(y), 1 if x > 0 else -1)
+    over, under = abs(x.numerator), x.denominator
+    exponent = over.bit_length() - under.bit_length()
+    exponent -= (over << max(-exponent, 0)) < (under << max(exponent, 0))
+    unit = max(exponent, shape.lowest) - shape.fraction
+    whole, rest = divmod(over << max(-unit, 0), under << max(unit, 0))
+    half = (2 * rest > under << max(unit, 0)) - (2 * rest < under << max(unit, 0))
+    whole += {
+        "rn": half > 0 or (half == 0 and whole % 2 == 1),
+        "rna": half >= 0,
+        "rz": False,
+        "rm": rest > 0 and x < 0,
+        "rp": rest > 0 and x > 0,
+    }[rounding]
+    beyond = whole.bit_length() + unit > 1024 or math.ldexp(whole, unit) > shape.top
+    if not beyond:
+        return math.ldexp(whole, unit) * (1 if x > 0 else -1)
+    outwards = rounding in ("rn", "rna") or (rounding != "rz" and (rounding == "rp") == (x > 0))
+    return (math.inf if outwards else shape.top) * (1 if x > 0 else -1)
 
 
 def sign_of_zero(terms: tuple[float, ...], rounding: str) -> bool:

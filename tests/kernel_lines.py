@@ -25,9 +25,9 @@ class Executed:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
-    def add(self, plan: Any, _problem: Any) -> None:
-        """Takes over the lines of the last run of a plan, and those that its kernels have."""
-        from baracuda_py.emulator.launch import last_report, translated
+    def add(self, plan: Any, report: Any) -> None:
+        """The lines that a run of a plan executed, and all that its kernels have."""
+        from baracuda_py.emulator.launch import translated
         from baracuda_py.runtime.steps import Launch
 
         if FOLDER not in os.environ:
@@ -37,7 +37,7 @@ class Executed:
                 for instruction in translated(step.kernel, plan.device.arch).instructions:
                     if instruction.source:
                         self.counts[instruction.source] += 0
-        self.counts.update(last_report().lines)
+        self.counts.update(report.lines)
 
     def save(self) -> None:
         if folder := os.environ.get(FOLDER):

@@ -439,7 +439,7 @@ def test_structs_are_padded_as_c_pads_them() -> None:
     args = (np.uint8(9), Struct((*fields, Packed(b"\x04", 1))), Struct((Ptr("x"), np.uint16(5))), np.uint8(6))
     packed = _Arguments(args, {"x": 0})
     packed.patch([0x1000], {}, 0)
-    table = packed._table.tolist()
+    table = packed.table.tolist()
 
     class First(ctypes.Structure):
         _fields_ = [("a", ctypes.c_uint32), ("b", ctypes.c_uint64), ("c", ctypes.c_uint8), ("d", ctypes.c_uint8)]

@@ -73,8 +73,8 @@ def _arches(given: argparse.Namespace) -> list[str]:
 
     names = ALL if given.all else given.arch or ([spec_of(None).arch] if device_count() else [_FALLBACK])
     specs = [spec_of(name) for name in names]
-    if any(spec.is_host for spec in specs):
-        raise UnsupportedError("the host has no kernels to compile", f"choose among {', '.join(ALL)}")
+    if any(spec.host_memory for spec in specs):
+        raise UnsupportedError("no kernel is built for the host", f"choose among {', '.join(ALL)}")
     return list(dict.fromkeys(spec.arch for spec in specs))
 
 

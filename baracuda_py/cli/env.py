@@ -94,6 +94,7 @@ def abilities(found: list[Finding]) -> dict[str, bool]:
         "select and explain": True,
         "run on NumPy": True,
         "compile": compiles,
+        "emulate kernels": compiles,
         "run on a GPU": compiles and any(f.name.startswith("GPU ") and f.value for f in found),
         "show SASS": compiles and "disassembler" in have,
     }
@@ -160,7 +161,12 @@ def _gpus() -> list[Finding]:
         from ..runtime.driver import device_count
 
         return [_gpu(i, Device(i).spec) for i in range(device_count())] or [
-            Finding("GPU", "GPU 0", None, 'device="cpu" runs on NumPy, device="sm_90a" selects and compiles')
+            Finding(
+                "GPU",
+                "GPU 0",
+                None,
+                'device="cpu" runs on NumPy, device="ptx" the kernels, emulated, device="sm_90a" selects and compiles',
+            )
         ]
     except Exception as error:
         return [Finding("GPU", "GPU 0", None, _DRIVER, _one_line(error))]

@@ -44,7 +44,7 @@ class Machine(NamedTuple):
         if isinstance(which, str) and which.lower() != "cpu":
             raise UnsupportedError(
                 f"demo: it runs on a device that is here, and {text!r} is not an ordinal or cpu",
-                "explain takes any device",
+                "explain and run take any device",
             )
         if isinstance(which, int) or (which is None and device_count()):
             cupy = require_gpu(f"demo --device {which}")

@@ -29,7 +29,7 @@ __all__ = [
     "sample_descriptors",
 ]
 
-ALIGNED = 16  # bytes, the most that a layout asks for
+PAGE, ALIGNED = 512, 16  # bytes: what CuPy's allocations begin on, and the most that a layout asks for
 
 
 def resolve_ops(names: Sequence[str], default: Sequence[str] | None = None) -> list[Op]:
@@ -73,8 +73,8 @@ def _laid(desc: Descriptor, name: str, layout: Layout, rng: np.random.Generator)
     """An operand on random bytes whose first touched element lies as `layout` says, no better aligned than that."""
     element, per = layout.element, layout.element.per_byte
     low, high = span(layout.shape, layout.strides, element)
-    memory = rng.integers(0, 256, high - low + 3 * ALIGNED, dtype=np.uint8)
-    start = -memory.ctypes.data % ALIGNED - low
+    memory = rng.integers(0, 256, high - low + PAGE + ALIGNED, dtype=np.uint8)
+    start = -memory.ctypes.data % PAGE - low
     for shift in range(ALIGNED * per):
         if element.packed:
             x: Any = GpuBuffer(memory, element, layout.shape, layout.strides, start * per + shift)

@@ -57,10 +57,9 @@ def run(given: argparse.Namespace) -> int:
     spec, note = default_device(given.device, _FALLBACK)
     options = _options(given, spec)
     plan = op.plan.select(desc, PlanPreference(variant=given.variant), device=spec)
-    print(f"{note}{plan}\n")
     try:
         with _current(given.device, spec), emulation(**options):
-            report, words = _checked(plan, given.seed)
+            report, words = _checked(plan, given.seed, note)
     except AssertionError as error:
         complain(f"{plan.sku}: {error}")
         return 1
@@ -105,14 +104,12 @@ def _current(text: str | None, spec: DeviceSpec) -> contextlib.AbstractContextMa
     if spec.host_memory:
         return contextlib.nullcontext()
     cuda, which = require_gpu(f"run on {spec}").cuda, device_of(text)
-    return cuda.Device(which) if isinstance(which, int) else contextlib.nullcontext()  # type: ignore[no-any-return]
+    return cuda.Device(which) if isinstance(which, int) else contextlib.nullcontext()
 
 
-def _checked(plan: Plan[Any], seed: int) -> tuple[Any, str]:
-    """Runs `plan` on random operands; the emulator's report (None elsewhere), and what there is to say.
-
-    AssertionError where the result breaks the guarantee.
-    """
+def _checked(plan: Plan[Any], seed: int, note: str) -> tuple[Any, str]:
+    """Runs `plan` on random operands, and shows it when they and its kernels are there; the emulator's report (None
+    elsewhere), and what there is to say. AssertionError where the result breaks the guarantee."""
     from ..plan.host import prepare
     from ..plan.verify import placed, verify
     from ..runtime.device import Device, current_ordinal
@@ -126,6 +123,7 @@ def _checked(plan: Plan[Any], seed: int) -> tuple[Any, str]:
     if not plan.device.is_host:
         plan.load()
     loaded = time.perf_counter()
+    print(f"{note}{plan}\n")
     report, seconds = None, 0.0
 
     def timed(whole: dict[str, Any]) -> Any:
@@ -143,7 +141,10 @@ def _checked(plan: Plan[Any], seed: int) -> tuple[Any, str]:
 
     verify(plan, operands, timed)
     ready = "" if plan.device.is_host else f", after {time_text(loaded - began)} to make its kernels ready"
-    return report, f"ran in {time_text(seconds)}{ready}; every element is within {plan.precision_guarantee.bound}"
+    return (
+        report,
+        f"ran in {time_text(seconds)}{ready}; every element is within its bound, {plan.precision_guarantee.bound}",
+    )
 
 
 # ---- source lines ------------------------------------------------------------------------------------------------------

@@ -21,17 +21,17 @@ Function = Callable[[Lanes], Lanes]
 
 
 def sin(a: Lanes, type: str, ftz: bool = False) -> Lanes:
-    """sin.approx."""
+    """sin.approx of f32."""
     return _approximate(np.sin, a, type, ftz)
 
 
 def cos(a: Lanes, type: str, ftz: bool = False) -> Lanes:
-    """cos.approx."""
+    """cos.approx of f32."""
     return _approximate(np.cos, a, type, ftz)
 
 
 def lg2(a: Lanes, type: str, ftz: bool = False) -> Lanes:
-    """lg2.approx."""
+    """lg2.approx of f32."""
     return _approximate(np.log2, a, type, ftz)
 
 

@@ -146,7 +146,9 @@ def dp4a(a: Lanes, b: Lanes, c: Lanes, atype: str, btype: str) -> Lanes:
 
 def dp2a(a: Lanes, b: Lanes, c: Lanes, atype: str, btype: str, mode: str) -> Lanes:
     """c plus the products of the halves of `a` and the two lower (`mode` "lo") or upper ("hi") bytes of `b`."""
-    half = {"lo": slice(0, 2), "hi": slice(2, 4)}[mode]
+    if mode not in ("lo", "hi"):
+        raise unsupported("mode of dp2a", mode, ("lo", "hi"))
+    half = slice(0, 2) if mode == "lo" else slice(2, 4)
     return _dot(_parts(a, atype, 16), _parts(b, btype, 8)[..., half], c)
 
 

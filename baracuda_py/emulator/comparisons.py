@@ -17,6 +17,8 @@ __all__ = ["absolute", "compare", "copysign", "maximum", "minimum", "negate", "t
 
 Relation = Callable[[Lanes, Lanes], Lanes]
 
+_SIGNS = {type: dtype_of(f"u{BITS[type]}").type(1 << BITS[type] - 1) for type in ("f16", "bf16", "f32", "f64")}
+
 
 def _unordered(a: Lanes, b: Lanes) -> Lanes:
     return np.isnan(a) | np.isnan(b)
@@ -84,7 +86,7 @@ def _extremum(least: bool, a: Lanes, b: Lanes, type: str, nan: bool, ftz: bool, 
             x, y = flush(x, kind), flush(y, kind)
         if xorsign_abs:
             result = _select(least, absolute(x, kind), absolute(y, kind), kind, nan)
-            return _from_bits(_bits(result) | (_bits(x) ^ _bits(y)) & _sign(kind), kind)
+            return _from_bits(_bits(result) | (_bits(x) ^ _bits(y)) & _SIGNS[kind], kind)
         return _select(least, x, y, kind, nan)
 
     return by_elements(of_elements, (a, b), type)
@@ -119,22 +121,26 @@ def _canonical(type: str) -> Lanes:
 
 
 def negate(a: Lanes, type: str, ftz: bool = False) -> Lanes:
-    """neg."""
-    return by_elements(lambda x, t: _from_bits(_bits(_flushed(x, t, ftz)) ^ _sign(t), t), (a,), type)
+    """neg, of signed integers too: MININT stays."""
+    if type[0] == "s":
+        return np.negative(a)
+    return by_elements(lambda x, t: _from_bits(_bits(_flushed(x, t, ftz)) ^ _SIGNS[t], t), (a,), type)
 
 
 def absolute(a: Lanes, type: str, ftz: bool = False) -> Lanes:
-    """abs."""
-    return by_elements(lambda x, t: _from_bits(_bits(_flushed(x, t, ftz)) & ~_sign(t), t), (a,), type)
+    """abs, of signed integers too: MININT stays."""
+    if type[0] == "s":
+        return np.abs(a)
+    return by_elements(lambda x, t: _from_bits(_bits(_flushed(x, t, ftz)) & ~_SIGNS[t], t), (a,), type)
 
 
 def copysign(a: Lanes, b: Lanes, type: str) -> Lanes:
     """copysign: the sign of `a`, the first operand, with the magnitude of `b`."""
-    return _from_bits(_bits(a) & _sign(type) | _bits(b) & ~_sign(type), type)
+    return _from_bits(_bits(a) & _SIGNS[type] | _bits(b) & ~_SIGNS[type], type)
 
 
 def testp(a: Lanes, op: str, type: str) -> Lanes:
-    """testp."""
+    """Whether a number is finite, infinite, number, notanumber, normal or subnormal (testp)."""
     if op not in _PROPERTIES:
         raise unsupported("property of testp", op, _PROPERTIES)
     return _PROPERTIES[op](a, np.finfo(dtype_of(type)).tiny)
@@ -160,8 +166,3 @@ def _bits(a: Lanes) -> Lanes:
 
 def _from_bits(bits: Lanes, type: str) -> Lanes:
     return bits.view(dtype_of(type))
-
-
-def _sign(type: str) -> Lanes:
-    kind = np.dtype(f"u{BITS[type] // 8}")
-    return kind.type(1 << BITS[type] - 1)

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..runtime.steps import TensorMap
 from ..types.faults import MisalignedFault, OutOfBoundsFault
+from .boxes import ITEMSIZE, UNIT, Box, box_of, bytes_of
 from .lanes import Array, Selection
 from .maps import map_at
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Copies"]
 
-ITEMSIZE = {"uint8": 1, "float16": 2, "bfloat16": 2, "tfloat32": 4, "float32": 4, "float64": 8}
-SWIZZLED = {0: 0, 32: 1, 64: 3, 128: 7}  # the bits of an address from 7 on that are added to those from 4 on
 TENSOR_ALIGN = 128
 
 
@@ -37,16 +36,15 @@ class _Pending:
     groups: Array
 
 
-@dataclass
+@dataclass(eq=False)
 class _Store:
-    """A tensor store that a thread has asked for."""
+    """A tensor store that a thread has asked for: the bytes of shared memory that lie inside the tensor, a row each."""
 
     n: int
     lane: int
-    tensor: TensorMap
-    address: int
-    point: tuple[int, ...]
-    source: int
+    box: Box
+    source: Array
+    align: int
 
 
 class Copies:
@@ -123,39 +121,45 @@ class Copies:
         points = [lanes.spread(s, x) for x in point]
         for j, lane in enumerate(lanes.numbers(s)):
             tensor, address = map_at(wave, n, s, j, int(tensors[j]))
-            at, inside, place, size = box_of(tensor, address, tuple(int(x[j]) for x in points))
-            offset, cta = int(offset_of[j]), int(cta_of[j])
-            if offset % TENSOR_ALIGN:
-                what = f"a tensor copy to no multiple of {TENSOR_ALIGN} bytes"
-                raise wave.fault(MisalignedFault, what, n, s, j, space="shared", byte=offset)
-            if offset + len(place) * size > wave.shared.size:
-                place_of = {"space": "shared", "byte": offset, "extent": wave.shared.size}
-                raise wave.fault(OutOfBoundsFault, f"a tensor copy of {len(place) * size} bytes", n, s, j, **place_of)
-            team = cta // lanes.cluster
-            ranks = (
-                [cta % lanes.cluster] if masks is None else [r for r in range(lanes.cluster) if int(masks[j]) >> r & 1]
-            )
-            swizzled = _swizzle(offset + place, tensor.swizzle)[:, None] + np.arange(size)
-            for rank in ranks:
-                there = swizzled + (team * lanes.cluster + rank) * wave.shared.pitch
-                wave.shared.expect(n, int(lane), there.ravel())
-            bells = [(team * lanes.cluster + rank, int(bell_of[j])) for rank in ranks]
-            self._fly(self._landing(n, lane, at, inside, size, swizzled, bells))
+            box = box_of(tensor, address, tuple(int(x[j]) for x in points))
+            at, units = self._bytes_of(n, s, j, tensor, int(offset_of[j]))
+            team, rank = divmod(int(cta_of[j]), lanes.cluster)
+            ranks = [rank] if masks is None else [r for r in range(lanes.cluster) if int(masks[j]) >> r & 1]
+            ctas = [team * lanes.cluster + r for r in ranks]
+            for cta in ctas:
+                wave.shared.expect(
+                    n, int(lane), at + cta * wave.shared.pitch, units + cta * (wave.shared.pitch // UNIT)
+                )
+            self._fly(self._landing(n, int(lane), box, at, units, ctas, int(bell_of[j]), ITEMSIZE[tensor.dtype]))
+
+    def _bytes_of(self, n: int, s: Selection, j: int, tensor: TensorMap, offset: int) -> tuple[Array, Array]:
+        """Where the bytes of a box lie in a CTA's memory, and their units."""
+        wave, size = self._wave, ITEMSIZE[tensor.dtype]
+        nbytes = int(np.prod(tensor.box, dtype=np.int64)) * size
+        place: dict[str, Any] = {"space": "shared", "byte": offset, "extent": wave.shared.size}
+        if offset % TENSOR_ALIGN:
+            raise wave.fault(MisalignedFault, f"a tensor copy at no multiple of {TENSOR_ALIGN} bytes", n, s, j, **place)
+        if offset + nbytes > wave.shared.size:
+            raise wave.fault(OutOfBoundsFault, f"a tensor copy of {nbytes} bytes", n, s, j, **place)
+        return bytes_of(tensor.box, size, tensor.swizzle, offset)
 
     def _landing(
-        self, n: int, lane: int, at: Array, inside: Array, size: int, swizzled: Array, bells: list[tuple[int, int]]
+        self, n: int, lane: int, box: Box, at: Array, units: Array, ctas: list[int], bell: int, align: int
     ) -> Callable[[], None]:
         wave, lanes = self._wave, self._wave.lanes
 
         def land() -> None:
-            data = np.zeros((len(at), size), np.uint8)
-            if inside.any():
-                who = np.full(int(inside.sum()), lane)
-                data[inside] = wave.memory.read_bytes(wave, n, who, at[inside].astype(np.uint64), size)
-            for cta, bell in bells:
+            data = np.zeros(at.shape, np.uint8)
+            if box.inside.any():
+                who, of = np.full(int(box.inside.sum()), lane), box.addresses[box.inside].astype(np.uint64)
+                data[box.inside, box.first : box.last] = wave.memory.read_bytes(
+                    wave, n, who, of, box.last - box.first, align
+                )
+            for cta in ctas:
                 team, rank = divmod(cta, lanes.cluster)
                 actor, stamp = lanes.members + rank, wave.clocks.arrive(team, rank)
-                wave.shared.land((swizzled + cta * wave.shared.pitch).ravel(), data.ravel(), actor, stamp)
+                pitch = wave.shared.pitch
+                wave.shared.land(at + cta * pitch, units + cta * (pitch // UNIT), data, actor, stamp)
                 wave.mbarriers.complete((cta, bell), data.size, team, actor, stamp)
 
         return land
@@ -163,17 +167,15 @@ class Copies:
     def store(self, n: int, s: Selection, tensors: Any, point: tuple[Any, ...], of: Any) -> None:
         """Shared memory to a box of a tensor, when the thread commits it or later."""
         wave, lanes = self._wave, self._wave.lanes
-        tensors, cta_of = lanes.spread(s, tensors), wave.shared.locate(s, of)
+        tensors, (cta_of, offset_of) = lanes.spread(s, tensors), wave.shared.locate(s, of)
         points = [lanes.spread(s, x) for x in point]
         for j, lane in enumerate(lanes.numbers(s)):
             tensor, address = map_at(wave, n, s, j, int(tensors[j]))
-            source = int(cta_of[0][j]) * wave.shared.pitch + int(cta_of[1][j])
-            if int(cta_of[1][j]) % TENSOR_ALIGN:
-                what = f"a tensor copy from no multiple of {TENSOR_ALIGN} bytes"
-                raise wave.fault(MisalignedFault, what, n, s, j, space="shared", byte=int(cta_of[1][j]))
-            asked = _Store(n, int(lane), tensor, address, tuple(int(x[j]) for x in points), source)
-            self._check_source(asked)
-            self._asked.append(asked)
+            box = box_of(tensor, address, tuple(int(x[j]) for x in points))
+            at, _ = self._bytes_of(n, s, j, tensor, int(offset_of[j]))
+            inside = at[box.inside, box.first : box.last] + int(cta_of[j]) * wave.shared.pitch
+            wave.shared.note_async_read(n, np.array([lane]), np.unique(inside // UNIT), "a tensor store")
+            self._asked.append(_Store(n, int(lane), box, inside, ITEMSIZE[tensor.dtype]))
 
     def commit_bulk(self, s: Selection) -> None:
         mine = set(self._wave.lanes.numbers(s).tolist())
@@ -189,28 +191,14 @@ class Copies:
             for committed in mine[: len(mine) - left]:
                 self._finish(committed)
 
-    def _source_of(self, asked: _Store) -> tuple[Array, Array, int]:
-        """(bytes of shared memory, their addresses in the tensor, bytes an element) for what lies inside it."""
-        at, inside, place, size = box_of(asked.tensor, asked.address, asked.point)
-        pitch = self._wave.shared.pitch
-        cta = asked.source // pitch
-        swizzled = _swizzle(asked.source - cta * pitch + place, asked.tensor.swizzle) + cta * pitch
-        return swizzled[inside][:, None] + np.arange(size), at[inside], size
-
-    def _check_source(self, asked: _Store) -> None:
-        places, _, _ = self._source_of(asked)
-        self._wave.shared.note_async_read(asked.n, np.array([asked.lane]), places.ravel(), "a tensor store")
-
     def _finish(self, asked: _Store) -> None:
         self._committed.remove(asked)
-        wave = self._wave
-        places, addresses, size = self._source_of(asked)
-        if not len(addresses):
+        wave, box = self._wave, asked.box
+        if not asked.source.size:
             return
-        data, who = wave.shared.peek(asked.n, places), np.full(len(addresses), asked.lane)
-        for chosen, region, offsets in wave.memory.find(
-            wave, asked.n, who, addresses.astype(np.uint64), size, store=True
-        ):
+        data, size = wave.shared.peek(asked.n, asked.source), box.last - box.first
+        to, who = box.addresses[box.inside].astype(np.uint64), np.full(len(data), asked.lane)
+        for chosen, region, offsets in wave.memory.find(wave, asked.n, who, to, size, store=True, align=asked.align):
             mine = slice(None) if chosen is None else chosen
             wave.memory.note_write(wave, asked.n, who[mine], region, offsets, size)
             region.bytes[offsets[:, None] + np.arange(size)] = data[mine]
@@ -233,12 +221,12 @@ class Copies:
         places = at[:, None] + np.arange(size)
         for key in np.unique(np.stack([bell_cta, bell_offset]), axis=1).T:
             mine = (bell_cta == key[0]) & (bell_offset == key[1])
-            wave.shared.expect(n, int(numbers[mine][0]), places[mine].ravel())
+            wave.shared.expect(n, int(numbers[mine][0]), places[mine], np.unique(places[mine] // UNIT))
             team, rank = divmod(int(key[0]), lanes.cluster)
 
             def land(key: Any = key, mine: Array = mine, team: int = team, rank: int = rank) -> None:
                 actor, stamp = lanes.members + rank, wave.clocks.arrive(team, rank)
-                wave.shared.land(places[mine].ravel(), data[mine].ravel(), actor, stamp)
+                wave.shared.land(places[mine], np.unique(places[mine] // UNIT), data[mine], actor, stamp)
                 wave.mbarriers.complete((int(key[0]), int(key[1])), int(mine.sum()) * size, team, actor, stamp)
 
             self._fly(land)
@@ -268,24 +256,3 @@ class Copies:
             pass
         for committed in list(self._committed):
             self._finish(committed)
-
-
-def box_of(tensor: TensorMap, address: int, point: tuple[int, ...]) -> tuple[Array, Array, Array, int]:
-    """(address of each element of the box at `point`, whether it lies in the tensor, its place in shared memory, its bytes)."""
-    size = ITEMSIZE[tensor.dtype]
-    at, inside, place = np.zeros((), np.int64), np.ones((), bool), np.zeros((), np.int64)
-    pitch = size
-    for axis, (first, extent, stride, width) in enumerate(
-        zip(point, tensor.shape, (size, *tensor.strides), tensor.box)
-    ):
-        index = np.arange(width).reshape(-1, *(1,) * axis)
-        at = at + (first + index) * stride
-        inside = inside & (first + index >= 0) & (first + index < extent)
-        place = place + index * pitch
-        pitch *= width
-    return (at + address).ravel(), np.broadcast_to(inside, at.shape).ravel(), place.ravel(), size
-
-
-def _swizzle(offsets: Array, mode: int) -> Array:
-    swizzled: Array = offsets ^ ((offsets >> 7 & SWIZZLED[mode]) << 4)
-    return swizzled

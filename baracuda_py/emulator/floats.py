@@ -45,30 +45,30 @@ _DIRECTIONS = ("rn", "rz", "rm", "rp")
 
 
 def add(a: Lanes, b: Lanes, rounding: str, type: str, ftz: bool = False, sat: bool = False) -> Lanes:
-    """add."""
+    """a + b (add); no rounding named is .rn, here and below."""
     return _compute("add", (a, b), rounding, type, ftz, sat)
 
 
 def sub(a: Lanes, b: Lanes, rounding: str, type: str, ftz: bool = False, sat: bool = False) -> Lanes:
-    """sub."""
+    """a - b (sub)."""
     return _compute("sub", (a, b), rounding, type, ftz, sat)
 
 
 def mul(a: Lanes, b: Lanes, rounding: str, type: str, ftz: bool = False, sat: bool = False) -> Lanes:
-    """mul."""
+    """a b (mul)."""
     return _compute("mul", (a, b), rounding, type, ftz, sat)
 
 
 def fma(
     a: Lanes, b: Lanes, c: Lanes, rounding: str, type: str, ftz: bool = False, sat: bool = False, relu: bool = False
 ) -> Lanes:
-    """fma, and mad, which is the same instruction since sm_20."""
+    """a b + c, rounded once (fma, and mad of floats)."""
     return _compute("fma", (a, b, c), rounding, type, ftz, sat, relu)
 
 
 def divide(a: Lanes, b: Lanes, rounding: str, type: str, ftz: bool = False) -> Lanes:
-    """div. The nearest quotient stands for those of .full and .approx, but as the ISA says of the latter, a divisor beyond
-    2**126 counts as infinite and makes an infinite dividend NaN."""
+    """a / b (div). The nearest quotient stands for those of .full and .approx, but as the ISA says of the latter, a divisor
+    beyond 2**126 counts as infinite and makes an infinite dividend NaN."""
     if rounding == "approx":
         beyond = (np.abs(b) > np.float32(2.0**126)) & np.isfinite(b)
         a = np.where(beyond, a * np.float32(0), a)
@@ -76,7 +76,7 @@ def divide(a: Lanes, b: Lanes, rounding: str, type: str, ftz: bool = False) -> L
 
 
 def rcp(a: Lanes, rounding: str, type: str, ftz: bool = False) -> Lanes:
-    """rcp. The nearest quotient stands for that of .approx. rcp.approx.ftz.f64 sees and gives only the upper word, takes
+    """1 / a (rcp). The nearest quotient stands for that of .approx. rcp.approx.ftz.f64 sees and gives only the upper word, takes
     subnormal numbers for zeros and gives zeros for them."""
     if rounding == "approx" and type == "f64":
         return upper_word(1.0 / upper_word(a))
@@ -84,7 +84,7 @@ def rcp(a: Lanes, rounding: str, type: str, ftz: bool = False) -> Lanes:
 
 
 def sqrt(a: Lanes, rounding: str, type: str, ftz: bool = False) -> Lanes:
-    """sqrt. The nearest root stands for that of .approx."""
+    """The root (sqrt). The nearest root stands for that of .approx."""
     return _compute("sqrt", (a,), "rn" if rounding == "approx" else rounding, type, ftz)
 
 

@@ -105,7 +105,6 @@ def _rounded(x: Lanes, to: Format, rounding: str, satfinite: bool) -> Lanes:
     exponent = np.maximum((x.view("i8") >> 52 & 0x7FF) - 1023, to.lowest)
     unit = (exponent + (1023 + 1 - to.digits) << 52).view("f8")
     y = ROUNDINGS[rounding](x / unit) * unit
-    y = np.copysign(y, x)
     beyond = np.abs(y) > to.largest
     if not beyond.any():
         return y

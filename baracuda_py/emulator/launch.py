@@ -12,6 +12,7 @@ import numpy as np
 
 from ..runtime.compiler import compile_ptx
 from ..runtime.launch import _Arguments
+from ..runtime.overlap import can_overlap
 from ..runtime.steps import Call, Copy, Copy2D, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ..tensor import Tensor
 from ..types import UnsupportedError
@@ -92,22 +93,28 @@ class Program:
         held, places = _constants(code)
         before = [(r, r.bytes.copy(), None if r.known is None else r.known.copy()) for r in regions if r.writable]
 
-        def once(varied: Collection[int]) -> tuple[Launched, Counters]:
-            counters = Counters(accesses=accesses and not varied)
-            every = [*regions, Region(".parameters", PARAMETERS, parameters, writable=False), *held]
-            grain = min([4, *(SIZES[i.opcode[-1]] for i in code.instructions if _stores(i.opcode))])
+        overlapped = step.overlapped and can_overlap(self._arch)
+        deadline = 0.0 if options.force else began + PATIENCE
+        grain = (
+            min([4, *(SIZES[i.opcode[-1]] for i in code.instructions if _stores(i.opcode))]) if options.checks else 0
+        )
+
+        def once(varied: Collection[int]) -> Launched:
+            memory = GlobalMemory(
+                [*regions, Region(".parameters", PARAMETERS, parameters, writable=False), *held], grain=grain
+            )
             launched = Launched(
-                code, str(step.kernel), GlobalMemory(every, grain=grain if options.checks else 0), parameters, step.grid,
-                step.block, step.shared_bytes, options, counters, overlapped=step.overlapped, constants=places, varied=varied,
-                deadline=0.0 if options.force else began + PATIENCE,
+                code, str(step.kernel), memory, parameters, step.grid, step.block, step.shared_bytes, options,
+                Counters(accesses=accesses and not varied), overlapped=overlapped, constants=places, varied=varied,
+                deadline=deadline,
             )  # fmt: skip
             run_launch(launched)
-            return launched, counters
+            return launched
 
-        launched, counters = once(())
+        launched = once(())
         if launched.suspects and options.checks:
             _check_unknown(once, launched.suspects, before, code, str(step.kernel))
-        return LaunchReport(str(step.kernel), step.grid, step.block, counters)
+        return LaunchReport(str(step.kernel), step.grid, step.block, launched.counters)
 
     # ---- copies and fills -------------------------------------------------------------------------------------------
 
@@ -160,33 +167,36 @@ def _constants(code: Translator) -> tuple[list[Region], dict[str, int]]:
 
 
 def _check_unknown(once: Any, suspects: set[int], before: Any, code: Translator, kernel: str) -> None:
-    """Raises UninitialisedFault where a value that nothing had written reached a result: the launch is run again with other
-    bytes there, and must leave the same. A value that is dropped on the way makes no difference."""
+    """Raises UninitialisedFault where a value that nothing had written reached an operand: the launch is run again with other
+    bytes there, and must leave the same. A value that is dropped on the way makes no difference; what it changes in the
+    workspace counts as not written, for the launches behind this one."""
     first = [r.bytes.copy() for r, _, _ in before]
 
-    def differs(varied: Collection[int]) -> bool:
+    def changed(varied: Collection[int]) -> list[Array]:
+        """Which bytes of each region come out differently."""
         for region, data, known in before:
             region.bytes[:] = data
-            if region.known is not None and known is not None:
+            if region.known is not None:
                 region.known[:] = known
                 region.bytes[~known] ^= OTHER
         once(varied)
-        return any(
-            not np.array_equal(
-                r.bytes if r.known is None else r.bytes[r.known], was if r.known is None else was[r.known]
-            )
-            for (r, _, _), was in zip(before, first)
-        )
+        return [r.bytes != was for (r, _, _), was in zip(before, first)]
 
-    if differs(suspects):
-        guilty = next((n for n in sorted(suspects) if len(suspects) > 1 and differs([n])), min(suspects))
-        item = code.instructions[guilty]
+    def reaches_an_operand(bytes_of: list[Array]) -> bool:
+        return any(bool(each.any()) for (r, _, _), each in zip(before, bytes_of) if r.known is None)
+
+    differs = changed(suspects)
+    if reaches_an_operand(differs):
+        alone = (n for n in sorted(suspects) if len(suspects) > 1 and reaches_an_operand(changed([n])))
+        item = code.instructions[next(alone, min(suspects))]
         raise UninitialisedFault(
             "a value that nothing had written reached a result", kernel=kernel, space="shared", source=item.source,
             ptx_line=item.line, instruction=item.text,
         )  # fmt: skip
-    for (region, _, _), was in zip(before, first):
+    for (region, _, _), was, each in zip(before, first, differs):
         region.bytes[:] = was
+        if region.known is not None:
+            region.known &= ~each
 
 
 # ---- operands as regions -------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from .lanes import WARP, Array, Lanes, Selection
 from .matrices import Matrices
 from .memory import MANY, GlobalMemory
 from .options import Options
+from .overflow import Overflows
 from .parse import SIZES, Integer
 from .shared import RANK_SHIFT, SharedMemory
 from .translate import Translator
@@ -117,7 +118,7 @@ class Wave:
         self.shared = SharedMemory(self, launched.shared_bytes, launched.shared_grain)
         self.barriers, self.mbarriers, self.cluster = NamedBarriers(self), MBarriers(self), ClusterBarrier(self)
         self.copies, self.warps = Copies(self), Warps(self)
-        self.matrices, self.atomics = Matrices(self), Atomics(self)
+        self.matrices, self.atomics, self.overflows = Matrices(self), Atomics(self), Overflows(self)
         self._waited = None if not launched.overlapped else np.zeros(lanes.count, bool)
         self._local = np.zeros((lanes.count, -(-code.entry.local_bytes // 16) * 16), np.uint8)
         self.alive = lanes.exists.copy()
@@ -350,6 +351,7 @@ class Wave:
             "DYNAMIC": np.uint32(launched.dynamic), "PARAMETERS": np.uint64(PARAMETERS), "SHARED": np.uint64(SHARED),
             "LOCAL": np.uint64(LOCAL), "CONSTANTS": {k: np.uint64(v) for k, v in launched.constants.items()},
             "count": lanes.count_of, "sub": lanes.narrowed, "split": _split, "parameter": self._parameter,
+            "wraps": self.overflows.note if self.checks else _ignored,
         }  # fmt: skip
         memory, shared, copies = self.memory, self.shared, self.copies
         names |= {
@@ -438,6 +440,9 @@ class Wave:
             if mine.any():
                 places = np.flatnonzero(mine)
                 yield self.lanes.numbers(s)[places], places, space, a[places] - np.uint64(base)
+
+
+def _ignored(*_arguments: Any) -> None: ...
 
 
 def _split(x: Any, count: int, part: int) -> Array:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..types.faults import DivergenceFault, RaceFault
-from . import tensor_core
+from . import tensor_core, warpgroup
+from .boxes import UNIT
 from .lanes import WARP, Array, Selection
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ __all__ = ["Matrices"]
 
 GROUP = 4 * WARP
 ROW = 16  # bytes of a row of an 8 x 8 matrix of halves
+ITEMSIZE = {"bf16": 2, "f16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
 
 
 @dataclass
@@ -69,7 +72,7 @@ class Matrices:
         data = tensor_core.stmatrix(
             [np.ascontiguousarray(row[s]).reshape(len(warps), WARP) for row in rows], transposed
         )
-        wave.shared.bytes[at[:, None] + np.arange(ROW)] = data.reshape(-1, ROW)
+        wave.shared.bytes[at[:, None] + np.arange(ROW)] = np.ascontiguousarray(data).view(np.uint8).reshape(-1, ROW)
 
     def _count(self, users: Array, at: Array, *, store: bool) -> None:
         """Each matrix is one turn: eight rows of 16 bytes."""
@@ -80,7 +83,7 @@ class Matrices:
         n: int,
         s: Selection,
         shape: str,
-        kinds: tuple[str, ...],
+        kinds: tuple[str, str, str, str],
         d: Any,
         a: Any,
         b: Any,
@@ -92,8 +95,7 @@ class Matrices:
         def fragments(rows: tuple[Array, ...]) -> list[Array]:
             return [np.ascontiguousarray(row[s]).reshape(len(warps), WARP) for row in rows]
 
-        flags = {"satfinite": True} if saturate else {}
-        results = tensor_core.mma(shape, kinds, fragments(a), fragments(b), fragments(c), **flags)
+        results = tensor_core.mma(shape, kinds, fragments(a), fragments(b), fragments(c), satfinite=saturate)
         for row, result in zip(d, results):
             row[s] = result.ravel()
 
@@ -112,7 +114,7 @@ class Matrices:
         self._groups(n, s, "wgmma.fence")
 
     def group_multiply(
-        self, n: int, s: Selection, shape: str, kinds: tuple[str, ...], d: tuple[Array, ...], a: Any, b: Any, scale: Any,
+        self, n: int, s: Selection, shape: str, kinds: tuple[str, str, str], d: tuple[Array, ...], a: Any, b: Any, scale: Any,
         signs: tuple[int, int], majors: tuple[int, int],
     ) -> None:  # fmt: skip
         wave = self._wave
@@ -126,30 +128,34 @@ class Matrices:
         right, at_b = self._operand(n, groups, ctas, of_group(b), columns, depth, kinds[2], bool(majors[1]))
         if isinstance(a, tuple):
             fragments = [np.ascontiguousarray(row[s]).reshape(groups.shape) for row in a]
-            left, at_a = tensor_core.fragment_a(fragments, kinds[1]), None
+            left, at_a = warpgroup.register_tile(fragments, kinds[1]), None
         else:
             left, at_a = self._operand(n, groups, ctas, of_group(a), 64, depth, kinds[1], bool(majors[0]))
         old = [np.ascontiguousarray(row[s]).reshape(groups.shape) for row in d]
-        results = tensor_core.accumulate(left, right, old, of_group(scale), *signs, kinds)
+        results = warpgroup.accumulate(left, right, old, of_group(scale), *signs, kinds)
         for row, result in zip(d, results):
             row[s] = result.ravel()
         for g, lanes in enumerate(groups):
-            reads = tuple((at[g], wave.shared.bytes[at[g]]) for at in (at_a, at_b) if at is not None)
+            reads = tuple((at[g], wave.shared.units(at[g])) for at in (at_a, at_b) if at is not None)
             self._flying.append(_Product(n, lanes, int(self._group[lanes[0]]), reads))
 
     def _operand(
         self, n: int, groups: Array, ctas: Array, descriptors: Array, rows: int, depth: int, kind: str, turned: bool
-    ) -> tuple[Array, Array]:
-        """(elements [groups, rows, depth], the places of all their bytes) of an operand in shared memory."""
-        shared, size = self._wave.shared, tensor_core.ITEMSIZE[kind]
-        addresses = tensor_core.tile_addresses(descriptors, rows, depth, size, turned).astype(np.int64)
-        if (addresses < 0).any() or int(addresses.max()) + size > shared.size:
-            shared.places(n, groups[:, 0], np.uint32(min(int(addresses.max()), (1 << 24) - 1)), size, store=False)
-        places = (addresses + (ctas * shared.pitch)[:, None, None])[..., None] + np.arange(size)
-        for g, lanes in enumerate(groups):
-            shared.note_async_read(n, lanes, places[g].ravel(), "wgmma", stamped=False)
-        data = np.ascontiguousarray(shared.peek(n, places))
-        return tensor_core.elements(data, kind), places.reshape(len(groups), -1)
+    ) -> tuple[Array, list[Array]]:
+        """(elements [groups, rows, depth] as bits, the units of shared memory that hold each group's) of an operand there."""
+        shared, size = self._wave.shared, ITEMSIZE[kind]
+        elements = np.empty((len(groups), rows, depth), f"u{size}")
+        units_of = []
+        for g, (lanes, cta, descriptor) in enumerate(zip(groups, ctas, descriptors)):
+            places, units, last = _tile(int(descriptor), rows, depth, size, turned)
+            if last > shared.size:
+                shared.places(n, lanes[:1], np.uint32(min(last, (1 << 24) - 1)), size, store=False)
+            units = units + int(cta) * (shared.pitch // UNIT)
+            shared.note_async_read(n, lanes, units, "wgmma", stamped=False)
+            data = shared.peek(n, places + int(cta) * shared.pitch)
+            elements[g] = np.ascontiguousarray(data).view(f"u{size}")[..., 0]
+            units_of.append(units)
+        return elements, units_of
 
     def commit(self, s: Selection) -> None:
         self._group[s] += 1
@@ -164,10 +170,19 @@ class Matrices:
                 still.append(product)
                 continue
             for at, was in product.reads:
-                if (changed := wave.shared.bytes[at] != was).any():
+                if (changed := wave.shared.units(at) != was).any():
                     raise wave.fault(
                         RaceFault, "shared memory changed under a wgmma on its way", product.n, product.lanes, 0,
-                        space="shared", byte=int(at[changed][0]) % wave.shared.pitch,
+                        space="shared", byte=int(at[changed.any(1)][0]) * UNIT % wave.shared.pitch,
                     )  # fmt: skip
                 wave.shared.note_async_read(product.n, product.lanes, at, "wgmma")
         self._flying = still
+
+
+@lru_cache(maxsize=4096)
+def _tile(descriptor: int, rows: int, depth: int, size: int, turned: bool) -> tuple[Array, Array, int]:
+    """(bytes [rows, depth, size] of a tile in a CTA's memory, their units, where they end)."""
+    addresses = warpgroup.tile_addresses(np.array([descriptor], np.uint64), rows, depth, size, turned)[0].astype(
+        np.int64
+    )
+    return addresses[..., None] + np.arange(size), np.unique(addresses // UNIT), int(addresses.max()) + size

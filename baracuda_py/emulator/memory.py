@@ -93,9 +93,11 @@ class GlobalMemory:
             region.shadow = _Shadow(len(region.bytes) // grain + 1) if region.writable else None
 
     def find(
-        self, wave: Wave, n: int, s: Selection, addresses: Any, size: int, *, store: bool
+        self, wave: Wave, n: int, s: Selection, addresses: Any, size: int, *, store: bool, align: int = 0
     ) -> Iterator[tuple[Any, Region, Array]]:
-        """(places in the selection or None for all, region, offsets) for each region that the addresses fall into."""
+        """(places in the selection or None for all, region, offsets) for each region that the addresses fall into, which must be
+        multiples of `align`, or of `size` where that is 0."""
+        wave.overflows.check(n, s)
         addresses = wave.lanes.spread(s, addresses)
         if not len(addresses):
             return
@@ -105,7 +107,7 @@ class GlobalMemory:
             low, high = int(addresses.min()), int(addresses.max())
             if region.address <= low and high + size <= region.low + region.nbytes:
                 offsets = (addresses - np.uint64(region.low)).astype(np.int64)
-                self._check(wave, n, s, None, region, offsets, size, store)
+                self._check(wave, n, s, None, region, offsets, size, store, align or size)
                 yield None, region, offsets
                 return
         numbers = np.searchsorted(self._starts, addresses, side="right") - 1
@@ -115,7 +117,7 @@ class GlobalMemory:
                 self._nowhere(wave, n, s, int(places[0]), int(addresses[places[0]]), size, store)
             region = self.regions[number]
             offsets = (addresses[places] - np.uint64(region.low)).astype(np.int64)
-            self._check(wave, n, s, places, region, offsets, size, store)
+            self._check(wave, n, s, places, region, offsets, size, store, align or size)
             yield places, region, offsets
 
     def _region_of(self, address: int) -> int:
@@ -128,7 +130,16 @@ class GlobalMemory:
         )  # fmt: skip
 
     def _check(
-        self, wave: Wave, n: int, s: Selection, places: Any, region: Region, offsets: Array, size: int, store: bool
+        self,
+        wave: Wave,
+        n: int,
+        s: Selection,
+        places: Any,
+        region: Region,
+        offsets: Array,
+        size: int,
+        store: bool,
+        align: int,
     ) -> None:
         verb = "store" if store else "load"
 
@@ -146,8 +157,8 @@ class GlobalMemory:
             bad = region.outside(offsets, size)
             if bad.any():
                 raise fault(OutOfBoundsFault, bad, f"{verb} of {size} bytes that are no element's")
-        if size > 1 and (offsets & (size - 1)).any():
-            raise fault(MisalignedFault, offsets & (size - 1) != 0, f"{verb} of {size} bytes at an odd address")
+        if align > 1 and (offsets & (align - 1)).any():
+            raise fault(MisalignedFault, offsets & (align - 1) != 0, f"{verb} of {size} bytes at an odd address")
         if store and not region.writable:
             raise fault(ReadOnlyFault, offsets >= 0, f"store of {size} bytes into what is only read")
         if wave.early(s):
@@ -179,10 +190,10 @@ class GlobalMemory:
                 view[index + j if j else index] = mine
             wave.counters.count_global(lanes, region, offsets, size * len(values), store=True)
 
-    def read_bytes(self, wave: Wave, n: int, s: Selection, addresses: Array, size: int) -> Array:
-        """`size` bytes from each address."""
+    def read_bytes(self, wave: Wave, n: int, s: Selection, addresses: Array, size: int, align: int = 0) -> Array:
+        """`size` bytes from each address, a multiple of `align`."""
         data = np.zeros((len(addresses), size), np.uint8)
-        for places, region, offsets in self.find(wave, n, s, addresses, size, store=False):
+        for places, region, offsets in self.find(wave, n, s, addresses, size, store=False, align=align):
             lanes = s if places is None else wave.lanes.numbers(s)[places]
             self.note_read(wave, n, lanes, region, offsets, size)
             data[slice(None) if places is None else places] = region.bytes[offsets[:, None] + np.arange(size)]

@@ -177,7 +177,10 @@ _WAITS = {("mbarrier", "try_wait"), ("mbarrier", "test_wait")}
 GATHERS = {("shfl", "sync"), ("vote", "sync"), ("elect", "sync"), ("redux", "sync"), ("match", "any"), ("bar", "warp")}
 
 _HEAD = re.compile(r"\.(entry|func)\s*(?:\(([^)]*)\))?\s*([\w$]+)\s*(?:\(([^)]*)\))?([^{;]*)([{;])")
-_PARAMETER = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d+)\])?")
+_PARAMETER = re.compile(
+    r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\s+(?:\.(?:global|const|shared|local)\s+)?(?:\.align\s+\d+\s+)?)?"
+    r"([\w$]+)(?:\[(\d+)\])?"
+)
 _VARIABLE = re.compile(
     r"\.(shared|local|global|const)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?(?:\s*=\s*(.*))?$", re.S
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..types.faults import KernelFault, MisalignedFault, OutOfBoundsFault, ProxyFault, RaceFault
+from .boxes import UNIT
 from .lanes import Array, Selection
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class SharedMemory:
         self.views = {f"{kind}{n}": self.bytes.view(f"{kind}{n}") for kind in "ui" for n in (1, 2, 4, 8)}
         self.checks = wave.checks and bool(size)
         if self.checks:
-            grains = total // grain + 1
+            grains = total // grain + UNIT
             self.state = np.zeros(total, np.uint8)
             self.writer = np.full(
                 grains, -1, np.int16
@@ -176,14 +177,19 @@ class SharedMemory:
 
     # ---- what copies and matrix products do -------------------------------------------------------------------------
 
-    def expect(self, n: int, lane: int, at: Array) -> None:
+    def _grains_of(self, units: Array) -> Array:
+        """The grains of units of 16 bytes."""
+        each = UNIT // self._grain
+        return (units[:, None] * each + np.arange(each)).ravel()
+
+    def expect(self, n: int, lane: int, at: Array, units: Array) -> None:
         """A copy will write these bytes: reads of them must be over for the thread that starts it."""
         if not self.checks:
             self.bytes[at] = STALE
             return
-        lanes, grains = self._wave.lanes, np.unique(at // self._grain)
+        lanes, grains = self._wave.lanes, self._grains_of(units)
         team, member = int(lanes.team[lane]), int(lanes.member[lane])
-        if int(at[0]) // self.pitch // lanes.cluster == team:
+        if int(at.flat[0]) // self.pitch // lanes.cluster == team:
             seen = self._wave.clocks.of[team, member]
             bad = (self.read[grains] > seen[: lanes.members]) & (np.arange(lanes.members) != member)
             if bad.any():
@@ -195,52 +201,51 @@ class SharedMemory:
         self.bytes[at] = STALE
         self.state[at] = COMING
 
-    def land(self, at: Array, data: Array, actor: int, stamp: int) -> None:
+    def land(self, at: Array, units: Array, data: Array, actor: int, stamp: int) -> None:
         """Bytes of a copy arrive, written by `actor` (a warp of the cluster, or a copy into one of its CTAs)."""
         self.bytes[at] = data
         if self.checks:
-            grains = np.unique(at // self._grain)
+            grains = self._grains_of(units)
             self.state[at] = WRITTEN
             self.writer[grains], self.written[grains], self.plainly[grains] = actor, stamp, False
 
-    def note_async_read(self, n: int, lanes_of: Array, at: Array, what: str, *, stamped: bool = True) -> None:
+    def units(self, units: Array) -> Array:
+        """The bytes of units, a row each."""
+        return np.asarray(self.bytes.reshape(-1, UNIT)[units])
+
+    def note_async_read(self, n: int, lanes_of: Array, units: Array, what: str, *, stamped: bool = True) -> None:
         """The asynchronous proxy reads for the threads `lanes_of`, all of one CTA: written, arrived, ordered and fenced?"""
-        if not self.checks or not len(at):
+        if not self.checks or not len(units):
             return
         wave, lanes = self._wave, self._wave.lanes
-        state = self.state[at]
+        state = self.state.reshape(-1, UNIT)[units]
         lane = lanes_of[:1]
         place: dict[str, Any] = {"space": "shared", "extent": self.size}
-        if (state == COMING).any():
-            byte = int(at[state == COMING][0]) % self.pitch
+        if (coming := state == COMING).any():
+            byte = int(units[coming.any(1)][0]) * UNIT % self.pitch
             raise wave.fault(RaceFault, f"{what} reads what a copy has yet to bring", n, lane, 0, byte=byte, **place)
         if not state.all():
             wave.suspects.add(n)
-        grains = np.unique(at // self._grain)
+        grains = self._grains_of(units)
         writer, when, plainly = self.writer[grains].astype(np.int64), self.written[grains], self.plainly[grains]
         team = int(lanes.team[lane[0]])
         for member in np.unique(lanes.member[lanes_of]):
-            seen = wave.clocks.of[team, member, np.maximum(writer, 0)]
-            bad = (writer >= 0) & (writer != member) & (when > seen)
+            seen = wave.clocks.of[team, member][np.maximum(writer, 0)]
+            bad = (when > seen) & (writer >= 0) & (writer != member)
             if bad.any():
                 byte = int(grains[bad][0]) * self._grain % self.pitch
                 text = f"{what} reads what nothing orders with another warp's store"
                 raise wave.fault(RaceFault, text, n, lane, 0, byte=byte, **place)
             if stamped:
                 self.read[grains, member] = wave.clocks.of[team, member, member]
+        if not plainly.any():
+            return
         mine = plainly & (writer >= 0) & (writer < lanes.members)
         bad = mine & (when > wave.clocks.fenced[team, np.minimum(np.maximum(writer, 0), lanes.members - 1)])
         if bad.any():
             byte = int(grains[bad][0]) * self._grain % self.pitch
-            raise wave.fault(
-                ProxyFault,
-                f"{what} reads what was stored with no fence.proxy.async behind it",
-                n,
-                lane,
-                0,
-                byte=byte,
-                **place,
-            )
+            text = f"{what} reads what was stored with no fence.proxy.async behind it"
+            raise wave.fault(ProxyFault, text, n, lane, 0, byte=byte, **place)
 
 
 def _verb(store: bool) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..types import UnsupportedError
+from .overflow import address_slices
 from .parse import (
     GATHERS,
     SIZES,
@@ -82,6 +83,9 @@ class Translator:
                 raise UnsupportedError(f"a register of {width} bits, {name}, in {entry.name}")
             self._places[name] = width, self.counts[width]
             self.counts[width] += 1
+        every = [item for block in entry.blocks for item in block]
+        self.slices = address_slices(every)
+        self._watched = frozenset().union(*self.slices.values())
         self.blocks: list[Block] = []
         self.spans: list[range] = []  # the instructions of each block
         self.number = -1
@@ -117,12 +121,19 @@ class Translator:
         emitter = emitters.get(item.opcode[0])
         if emitter is None:
             raise Unread
-        lines = emitter(self, item)
+        lines = [*self._watch(item), *emitter(self, item)]
         if not item.guard or not lines:
             return lines
         test = f"{self.row(item.guard)}[s]"
         inner = ["    " + line for line in lines]
         return [f"whole, s = s, sub(s, {'~' if item.unless else ''}{test})", "if s is not None:", *inner, "s = whole"]
+
+    def _watch(self, item: Instruction) -> list[str]:
+        """Notes whether a part of an address wraps, ahead of the instruction, which may overwrite what it reads."""
+        if self.number not in self._watched:
+            return []
+        read = ", ".join(self.read(x, "u32") for x in item.operands[1:])
+        return [f"wraps({self.number}, s, '{item.opcode[0]}', {read})"]
 
     def _end(self, item: Instruction) -> Block | None:
         op, number = item.opcode, self.number

@@ -57,8 +57,9 @@ class Wgmma(Candidate[Any]):
         if not (admissible := admitted(desc, self.variant, MATHS)):
             return admissible
         if device.tier is not ArchSku.SM90A:
-            hopper = Change(device=DeviceSpec.named("sm_90a"))
-            return no("warpgroup instructions exist on sm_90a only", 'device="sm_90a"', hopper)
+            hopper = "ptx:sm_90a" if device.emulated else "sm_90a"
+            change = Change(device=DeviceSpec.named(hopper))
+            return no("warpgroup instructions exist on sm_90a only", f'device="{hopper}"', change)
         if gemm.k == 0:
             return no("there is nothing to multiply (K = 0)")
         if not (counted := countable(gemm, INDEX_BITS)):
