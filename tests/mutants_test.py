@@ -52,7 +52,7 @@ def test_only_mutants_are_explained() -> None:
     assert all(len(reason) > 20 for reason in survivors().values())
 
 
-@pytest.mark.parametrize("occurrence, wanted", [(1, "Xbab"), (2, "abXb"), (0, ""), (3, "")])
+@pytest.mark.parametrize(("occurrence", "wanted"), [(1, "Xbab"), (2, "abXb"), (0, ""), (3, "")])
 def test_an_edit_is_of_the_occurrence_that_it_names(occurrence: int, wanted: str) -> None:
     mutant = Mutant("m", "index", "f", "a", "X", occurrence, (), (), "")
     if wanted:

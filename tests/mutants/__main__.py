@@ -1,8 +1,8 @@
 """Whether the suite notices careless edits: ``python -m tests.mutants`` tries every mutant of the list that has no result yet.
 
-``--list`` shows the list, ``--survivors`` what the suite did not notice so far, ``--only NAME`` tries some (a pattern; again, even if
-there is a result), ``--tiers`` says how far to ask. No GPU is used. It may be stopped and goes on where it was.
-Exit status 1 where fewer than 95 % were noticed, a survivor is not explained in survivors.toml, or one explained there was noticed.
+``--list`` shows the list, ``--survivors`` what the suite did not notice so far, ``--only NAME`` tries some (a pattern; again,
+even if there is a result), ``--tiers`` says how far to ask. No GPU is used. It may be stopped and goes on where it was.
+Exit status 1 where fewer than 95 % were noticed, a survivor is not explained in survivors.toml, or one explained was noticed.
 """
 
 from __future__ import annotations
@@ -109,6 +109,14 @@ def summary(mutants: Sequence[Mutant], results: dict[str, Outcome]) -> int:
         console.print(f"is explained in survivors.toml, and was noticed: {name}")
     console.print(f"{noticed} of {len(tried)} noticed, {len(mutants) - len(tried)} not tried")
     return 0 if tried and noticed >= ENOUGH * len(tried) and not stale and not alive - survivors().keys() else 1
+
+
+def _wanted(mutant: Mutant, results: dict[str, Outcome], given: argparse.Namespace) -> bool:
+    """Whether a mutant is to be tried: one that was asked for, or one of which it is not known what the last tier says."""
+    if given.only:
+        return any(fnmatchcase(mutant.name, pattern) for pattern in given.only)
+    found = results.get(mutant.name)
+    return found is None or (found.lives and TIERS.index(found.tier) < max(map(TIERS.index, given.tiers)))
 
 
 def _counts(mutants: Sequence[Mutant], results: dict[str, Outcome]) -> list[str]:

@@ -1,14 +1,15 @@
 """The list of mutants: data in the .toml files of this folder, and why some of them cannot be noticed in survivors.toml.
 
-A ``[[file]]`` says which file its mutants edit and which tests look at it first: ``ops`` that run its kernels on the emulator, and
-``tests``, arguments of pytest. Each ``[[file.mutant]]`` has a name, a kind, the text that is replaced and the text that takes its
-place; where the text is there more than once, ``occurrence`` says which is meant, from 1. A mutant's own ``ops`` and ``tests``
-take the place of its file's.
+A ``[[file]]`` says which file its mutants edit and which tests look at it first: ``ops`` that run its kernels on the emulator,
+and ``tests``, arguments of pytest. Each ``[[file.mutant]]`` has a name, a kind, the text that is replaced and the text that takes
+its place; where the text is there more than once, ``occurrence`` says which is meant, from 1. A mutant's own ``ops`` and
+``tests`` take the place of its file's; its ``note`` says which problems reach it.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -76,13 +77,10 @@ class Mutant:
         except ValueError as error:
             return str(error)
         if self.in_kernel:
-            same = _code(changed) == _code(text)
             broken = any(changed.count(a) - text.count(a) != changed.count(b) - text.count(b) for a, b in ("()", "{}"))
+            same = _code(changed) == _code(text)
         else:
-            try:
-                same, broken = ast.dump(ast.parse(changed)) == _tree_of(self.file), False
-            except SyntaxError:
-                same, broken = False, True
+            broken, same = not _parses(changed), _bare(self.old) == _bare(self.new)
         return f"{self.name}: the edit {'is no code' if broken else 'changes nothing'}" if broken or same else ""
 
 
@@ -91,9 +89,17 @@ def _text_of(file: str) -> str:
     return (ROOT / file).read_text(encoding="utf-8")
 
 
-@lru_cache(maxsize=256)
-def _tree_of(file: str) -> str:
-    return ast.dump(ast.parse(_text_of(file)))
+def _parses(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
+def _bare(text: str) -> str:
+    """Python without comments and white space, near enough."""
+    return re.sub(r"#.*|\s", "", text)
 
 
 def _read(path: Path) -> Iterator[Mutant]:
@@ -104,7 +110,7 @@ def _read(path: Path) -> Iterator[Mutant]:
 
 def _mutant(file: dict[str, Any], given: dict[str, Any]) -> Mutant:
     ops, tests = (tuple(given.pop(name, file.get(name, ()))) for name in ("ops", "tests"))
-    made = {"occurrence": 0, "note": ""} | given
+    made: dict[str, Any] = {"occurrence": 0, "note": ""} | given
     return Mutant(file=file["path"], ops=ops, tests=tests, **made)
 
 
