@@ -200,8 +200,13 @@ class Copies:
         to, who = box.addresses[box.inside].astype(np.uint64), np.full(len(data), asked.lane)
         for chosen, region, offsets in wave.memory.find(wave, asked.n, who, to, size, store=True, align=asked.align):
             mine = slice(None) if chosen is None else chosen
-            wave.memory.note_write(wave, asked.n, who[mine], region, offsets, size)
-            region.bytes[offsets[:, None] + np.arange(size)] = data[mine]
+            at, row = offsets[:, None] + np.arange(size), data[mine]
+
+            def there(at: Array = at, row: Array = row, held: Array = region.bytes) -> Array:
+                return np.asarray((held[at] == row).all(1))
+
+            wave.memory.note_write(wave, asked.n, who[mine], region, offsets, size, there)
+            region.bytes[at] = row
             wave.counters.count_global(who[mine], region, offsets, size, store=True)
 
     # ---- st.async ---------------------------------------------------------------------------------------------------

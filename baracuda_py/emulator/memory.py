@@ -6,7 +6,7 @@ an operand, what is only read and odd addresses are faults (PTX ISA, State Space
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -183,11 +183,19 @@ class GlobalMemory:
         size = int(dtype[1])
         for places, region, offsets in self.find(wave, n, s, addresses, size * len(values), store=True):
             lanes = s if places is None else wave.lanes.numbers(s)[places]
-            self.note_write(wave, n, lanes, region, offsets, size * len(values))
             index, view = offsets >> (size.bit_length() - 1), region.views[dtype]
-            for j, value in enumerate(values):
-                mine = value if places is None or np.ndim(value) == 0 else value[places]
-                view[index + j if j else index] = mine
+            mine = [value if places is None or np.ndim(value) == 0 else value[places] for value in values]
+
+            def there(index: Array = index, view: Array = view, mine: list[Any] = mine) -> Array:
+                return np.asarray(np.logical_and.reduce([view[index + j] == value for j, value in enumerate(mine)]))
+
+            self.note_write(wave, n, lanes, region, offsets, size * len(values), there)
+            for j, value in enumerate(mine):
+                view[index + j if j else index] = value
+            if wave.checks and not (stays := there()).all():
+                raise self._race(
+                    wave, n, lanes, region, offsets, ~stays, "stores of different values to one place at once"
+                )
             wave.counters.count_global(lanes, region, offsets, size * len(values), store=True)
 
     def read_bytes(self, wave: Wave, n: int, s: Selection, addresses: Array, size: int, align: int = 0) -> Array:
@@ -218,7 +226,18 @@ class GlobalMemory:
             shadow.reader[at] = np.where((before == -1) | wave.same_team(before, warps), warps, MANY)
             shadow.read[at] = stamps
 
-    def note_write(self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, size: int) -> None:
+    def note_write(
+        self,
+        wave: Wave,
+        n: int,
+        lanes: Selection,
+        region: Region,
+        offsets: Array,
+        size: int,
+        there: Callable[[], Array],
+    ) -> None:
+        """Raises RaceFault where an unordered access touched a byte that is written, unless `there` says that it holds the value
+        already: who writes what is there disturbs nobody."""
         if region.known is not None:
             region.known[offsets[:, None] + np.arange(size)] = True
         if region.shadow is None or not wave.checks:
@@ -227,22 +246,33 @@ class GlobalMemory:
         for step in range(0, max(size, self._grain), self._grain):
             at = (offsets + step) // self._grain
             self._unordered(
-                wave, n, lanes, region, offsets, at, shadow.writer, shadow.written, "store", "another's store"
+                wave, n, lanes, region, offsets, at, shadow.writer, shadow.written, "store", "another's store", there
             )
-            self._unordered(wave, n, lanes, region, offsets, at, shadow.reader, shadow.read, "store", "another's load")
+            self._unordered(
+                wave, n, lanes, region, offsets, at, shadow.reader, shadow.read, "store", "another's load", there
+            )
             shadow.writer[at], shadow.written[at] = warps, stamps
 
     def _unordered(
         self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, at: Array, who: Array, when: Array,
-        verb: str, other: str,
+        verb: str, other: str, there: Callable[[], Array] | None = None,
     ) -> None:  # fmt: skip
         actors = who[at]
         if (actors == -1).all():
             return
         bad = wave.unordered(lanes, actors, when[at])
+        if bad.any() and there is not None:
+            bad = bad & ~there()
         if bad.any():
-            j = int(np.flatnonzero(bad)[0])
-            raise wave.fault(
-                RaceFault, f"{verb} that nothing orders with {other} in this launch", n, lanes, j, operand=region.name,
-                space="global", byte=int(offsets[j]) - region.head, extent=region.nbytes - region.head,
-            )  # fmt: skip
+            what = f"{verb} that nothing orders with {other} in this launch"
+            raise self._race(wave, n, lanes, region, offsets, bad, what)
+
+    @staticmethod
+    def _race(
+        wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, bad: Array, what: str
+    ) -> KernelFault:
+        j = int(np.flatnonzero(bad)[0])
+        return wave.fault(
+            RaceFault, what, n, lanes, j, operand=region.name, space="global", byte=int(offsets[j]) - region.head,
+            extent=region.nbytes - region.head,
+        )  # fmt: skip

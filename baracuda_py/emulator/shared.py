@@ -107,6 +107,10 @@ class SharedMemory:
         index, view = at >> (size.bit_length() - 1), self.views[dtype]
         for j, value in enumerate(values):
             view[index + j if j else index] = value
+        if self.checks:
+            for j, value in enumerate(values):
+                if (lost := view[index + j] != value).any():
+                    raise self._race(n, s, lost, at, "stores of different values to one place at once")
 
     def peek(self, n: int, at: Array) -> Array:
         """Bytes as instruction `n` sees them: what nothing wrote may be anything, and is something else in a second run."""
