@@ -63,6 +63,8 @@ class Engine:
                 options: Options,
                 *,
                 accesses: bool = False,
+                flops: float = 0.0,
+                nbytes: float = 0.0,
             ) -> Reported:
                 return engine.run(dict(tensors), set(written), dict(values), workspace, options, accesses)
 

@@ -35,16 +35,11 @@ class Counters:
             return
         numbers = np.arange(lanes.start, lanes.stop) if isinstance(lanes, slice) else lanes
         warps = numbers // WARP
-        first, last = offsets // SECTOR, (offsets + size - 1) // SECTOR
-        sectors = {(int(w), int(x)) for w, x in zip(warps, first)} | {(int(w), int(x)) for w, x in zip(warps, last)}
         asked = np.unique(np.stack([np.repeat(warps, size), (offsets[:, None] + np.arange(size)).ravel()]), axis=1)
+        sectors = np.unique(np.stack([asked[0], asked[1] // SECTOR]), axis=1).shape[1]
         of_warp = np.unique(asked[0], return_counts=True)[1]
-        self._add(
-            f"{'store' if store else 'load'} {region.name}",
-            len(of_warp),
-            len(sectors),
-            int((-(-of_warp // SECTOR)).sum()),
-        )
+        ideal = int((-(-of_warp // SECTOR)).sum())
+        self._add(f"{'store' if store else 'load'} {region.name}", len(of_warp), sectors, ideal)
 
     def count_shared(self, lanes: Array, at: Array, size: int, *, store: bool) -> None:
         if self._on:

@@ -33,6 +33,7 @@ __all__ = ["Program", "translated"]
 WORKSPACE = 0x7C00_0000_0000
 CONSTANTS = 0x7D00_0000_0000
 PAGE = 4096
+FLOPS, BYTES = 5e7, 5e7  # a second: rough, and on the slow side
 SCRATCH_BYTE, OTHER = 0xCD, 0x5A  # what scratch holds before it is written, and what differs there in a second run
 
 
@@ -58,11 +59,18 @@ class Program:
 
     def run(
         self, tensors: Mapping[str, Tensor], written: Collection[str], values: Mapping[str, Any], workspace: int,
-        options: Options, *, accesses: bool = False,
+        options: Options, *, accesses: bool = False, flops: float = 0.0, nbytes: float = 0.0,
     ) -> Report:  # fmt: skip
         """Runs the steps on copies of the operands, by name their footprints on the host; what is `written` is put back at the
-        end, and not where anything faults. `accesses` also counts sectors and wavefronts."""
+        end, and not where anything faults. `accesses` also counts sectors and wavefronts. `flops` and `nbytes` are what the
+        problem is expected to take: UnsupportedError where that would be minutes."""
         began = time.perf_counter()
+        expected = flops / FLOPS + nbytes / BYTES
+        if expected > PATIENCE and not options.force:
+            raise UnsupportedError(
+                f"{self._op}: emulating this problem would take about {expected:.0f} s",
+                "take a smaller one, or say with bp.emulation(force=True): that it is meant",
+            )
         regions = regions_of(tensors, written)
         if workspace:
             scratch = np.full(workspace, SCRATCH_BYTE, np.uint8)

@@ -50,7 +50,10 @@ def _emulated(plan: Plan[Any], desc: Any, held: Mapping[str, Tensor], accesses: 
 
     @untraced
     def call(_stream: int) -> Any:
-        return plan._program.run(feet, written, values, plan.workspace_size, current_options(), accesses=accesses)
+        return plan._program.run(
+            feet, written, values, plan.workspace_size, current_options(), accesses=accesses, flops=plan.cost.flops,
+            nbytes=plan.cost.bytes,
+        )  # fmt: skip
 
     return call
 
