@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
 from typing import Any
 
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.plan import all_ops, get_op
+from baracuda_py.plan import all_ops, get_op, tune
 from baracuda_py.plan.host import prepare
-from baracuda_py.types import UnsupportedError
+from baracuda_py.runtime.device import spec_of
+from baracuda_py.types import PlanPreference, UnsupportedError
 
 from .gauntlet import Problem, admissible, named, samples_of
 from .kernel_lines import Executed
-from .wanted import WANTED
+from .wanted import WANTED, Wanted
 
 OPS = list(all_ops())
 ARCHES = ("sm_80", "sm_89", "sm_100a", "sm_120")
@@ -31,9 +33,9 @@ def executed() -> Iterator[Executed]:
     lines.save()
 
 
-def problems(op: str, device: str, count: int, *, wanted: bool = False) -> Iterator[Problem]:
-    """The op's samples, and those that were `wanted` to reach what kernels can do, as far as the device serves them."""
-    for sample in [*(WANTED.get(op, ()) if wanted else ()), *samples_of(get_op(op), count=count)]:
+def problems(op: str, device: str, count: int) -> Iterator[Problem]:
+    """The op's samples, as far as the device serves them."""
+    for sample in samples_of(get_op(op), count=count):
         problem = Problem(get_op(op), sample, device)
         try:
             _ = problem.plan
@@ -56,7 +58,7 @@ def right(problem: Problem, plans: Iterable[Any] = (), executed: Executed | None
 
 @every_op
 def test_gauntlet(op: str, executed: Executed) -> None:
-    for problem in problems(op, "ptx", 24, wanted=True):
+    for problem in problems(op, "ptx", 24):
         right(problem, executed=executed)
 
 
@@ -66,6 +68,18 @@ def test_one_of_each_variant(op: str, executed: Executed) -> None:
     for problem in problems(op, "ptx", 4):
         first = {plan.sku.variant: plan for plan in reversed(admissible(problem))}
         right(problem, first.values(), executed)
+
+
+@pytest.mark.parametrize("wanted", WANTED, ids=lambda w: w.name)
+def test_wanted(wanted: Wanted, executed: Executed) -> None:
+    """Problems that reach what no sample does, by the kernels that they are for."""
+    problem = Problem(get_op(wanted.op), wanted.sample, "ptx")
+    kind, pref = get_op(wanted.op).plan, PlanPreference(variant=wanted.variant, deterministic=False)
+    found = tune.admissible(kind, problem.desc, pref, spec_of(wanted.device))
+    for pattern in wanted.configs:
+        plans = [plan for plan in found if fnmatch(str(plan.sku.config), pattern)]
+        assert plans, f"no configuration is {pattern!r}: {', '.join(str(plan.sku.config) for plan in found)}"
+        right(problem, plans[:1], executed)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

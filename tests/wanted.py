@@ -1,53 +1,402 @@
-"""Samples beside the ops' own, chosen to reach what a kernel can do: tails of several elements, rings of stages that wrap, batches
-that split K, edges, appends of nothing."""
+"""Problems beside the ops' own samples, chosen to reach what a kernel can do: tails, vectors at edges, rings of stages that wrap,
+persistent CTAs that take several tiles, ragged bands, K in parts, every family of tiles and of epilogues.
+
+Each names the variant and, as patterns, the configurations that it is for; of each pattern the first that serves is run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from baracuda_py.samples import Sample
-from baracuda_py.samples.sample import values
-from baracuda_py.types import ElementKind
+from baracuda_py.samples.sample import Sample, adversarial
+from baracuda_py.types import DeviceSpec, ElementKind
 
-__all__ = ["WANTED"]
+__all__ = ["WANTED", "Wanted"]
 
-BF16, F16, F32 = ElementKind.BF16, ElementKind.F16, ElementKind.F32
-
-
-def _products(element: ElementKind) -> Iterator[Sample]:
-    rng = np.random.default_rng(5)
-
-    def product(a: tuple[int, ...], b: tuple[int, ...], columns: bool = True, **options: Any) -> Sample:
-        left, right = values(rng, a, element, 1.0), values(rng, b, element, 1.0)
-        label = f"{element} {list(a)}{list(b)}{' columns' if columns else ''}"
-        return Sample(label, {"a": left, "b": right.swapaxes(-1, -2) if columns else right}, options)
-
-    if element is BF16:
-        yield product((64, 5120), (72, 5120))  # a ring of stages that wraps
-        yield product((130, 72), (72, 200), False)  # tiles with edges on every side
-        yield product((200, 136), (264, 136))  # several tiles
-    yield product((3, 2, 2056), (3, 40, 2056))  # few rows, a batch, K in parts
-    yield product((3, 2, 1030), (3, 1030, 40), False)
+rng = np.random.default_rng(7)
+bf16, f16, f32, f64 = (np.dtype(x) for x in (ml_dtypes.bfloat16, np.float16, np.float32, np.float64))
+e4m3 = np.dtype(ml_dtypes.float8_e4m3fn)
 
 
-def _append() -> Iterator[Sample]:
-    rng = np.random.default_rng(5)
-    caches = {name: values(rng, (3, 2, 9, 8), F16) for name in ("k_cache", "v_cache")}
-    none = {name: values(rng, (3, 2, 0, 8), F16) for name in ("k", "v")}
-    yield Sample("no tokens", caches | none | {"positions": np.array([0, 9, 10], np.int64)}, {"layout": "BHSD"})
+@dataclass(frozen=True)
+class Wanted:
+    name: str
+    op: str
+    sample: Sample
+    device: Any = "ptx"
+    variant: str | None = None
+    configs: tuple[str, ...] = ("*",)
 
 
-def _maps() -> Iterator[Sample]:
-    rng = np.random.default_rng(5)
-    for element, count in ((F32, 4099), (F16, 8197), (ElementKind.F64, 2051)):
-        yield Sample(f"{element}[{count}]", {"x": values(rng, (count,), element)})
+WANTED: list[Wanted] = []
 
 
-WANTED: dict[str, list[Sample]] = {
-    "matmul": [*_products(BF16), *_products(F32)],
-    "kv_append": [*_append()],
-    "neg": [*_maps()],
-}
+def want(
+    name: str, op: str, sample: Sample, variant: str | None = None, configs: Sequence[str] = ("*",), device: Any = "ptx"
+) -> None:
+    WANTED.append(Wanted(name, op, sample, device, variant, tuple(configs)))
+
+
+def small(sms: int, arch: str = "sm_90a") -> DeviceSpec:
+    """A chip with so few SMs that CTAs take several tiles, bands are lower than the result, and K of the last tiles is split."""
+    return replace(DeviceSpec.named(f"ptx:{arch}"), name=f"ptx:small{sms}", sms=sms)
+
+
+def n(shape: tuple[int, ...], dt: Any = f32) -> Any:
+    return rng.standard_normal(shape).astype(dt)
+
+
+def padded(shape: tuple[int, ...], dt: Any, spare: int) -> Any:
+    return n((*shape[:-1], shape[-1] + spare), dt)[..., : shape[-1]]
+
+
+def big(shape: tuple[int, ...]) -> Any:
+    return rng.integers(0, 255, shape, np.uint8)
+
+
+def mm(
+    m: int,
+    columns: int,
+    k: int,
+    dt: Any = bf16,
+    a: str = "R",
+    b: str = "R",
+    batch: tuple[int, ...] = (),
+    **options: Any,
+) -> Sample:
+    """A product; a and b row-major (R) or column-major (C)."""
+    x = n((*batch, m, k), dt) if a == "R" else n((*batch, k, m), dt).swapaxes(-1, -2)
+    y = n((*batch, k, columns), dt) if b == "R" else n((*batch, columns, k), dt).swapaxes(-1, -2)
+    arrays = {k: options.pop(k) for k in list(options) if k in ("c", "bias", "residual", "out", "scale_a", "scale_b")}
+    return Sample(f"{dt} {list(batch)}{m}x{columns}x{k} {a}{b} {'+'.join(arrays)}", {"a": x, "b": y} | arrays, options)
+
+
+# ---- elementwise
+want(
+    "map-two-a-thread",
+    "add",
+    Sample("bf16 5003", {"x1": n((5003,), bf16), "x2": n((5003,), bf16)}),
+    "contiguous",
+    ("v8u2*",),
+)
+want(
+    "map-strided-two-a-thread",
+    "add",
+    Sample("f32 60x40 of 80", {"x1": n((60, 80))[:, ::2], "x2": n((60, 40))}),
+    "strided",
+    ("v1u2*",),
+)
+c64 = adversarial(ElementKind.F64)
+want("maximum-f64-corners", "maximum", Sample("f64", {"x1": c64[:, None], "x2": c64[None, :]}))
+want(
+    "pow-integers",
+    "pow",
+    Sample(
+        "i32", {"x1": np.array([[-2], [-1], [0], [1], [3]], np.int32), "x2": np.arange(-5, 6, dtype=np.int32)[None]}
+    ),
+)
+# ---- copies
+want(
+    "append-nothing",
+    "kv_append",
+    Sample(
+        "f16 0 tokens",
+        {
+            "k_cache": n((4, 3, 17, 8), f16),
+            "v_cache": n((4, 3, 17, 8), f16),
+            "k": n((4, 3, 0, 8), f16),
+            "v": n((4, 3, 0, 8), f16),
+            "positions": np.array([0, 17, 18, -1]),
+        },
+    ),
+)
+want(
+    "runs-out-of-phase",
+    "write_slice",
+    Sample(
+        "u8 rows out of phase, gaps on both sides",
+        {"dest": big((9, 150)), "source": big((7, 140))[:, 3:130]},
+        {"ranges": ((1, 8), (1, 128))},
+    ),
+    "vectorised",
+    ("*u1", "*u2", "*u4"),
+)
+want(
+    "runs-long",
+    "write_slice",
+    Sample(
+        "u8 long rows", {"dest": big((3, 3011)), "source": big((2, 3000))[:, 2:2990]}, {"ranges": ((1, 3), (5, 2993))}
+    ),
+    "vectorised",
+    ("*u2",),
+)
+want(
+    "runs-aligned",
+    "write_slice",
+    Sample("f32 aligned rows", {"dest": n((40, 64)), "source": n((30, 32))}, {"ranges": ((3, 33), (16, 48))}),
+    "vectorised",
+    ("g16*u2",),
+)
+want(
+    "elements-many",
+    "contiguize",
+    Sample("u16 70x90 every other", {"x": np.arange(70 * 180, dtype=np.uint16).reshape(70, 180)[:, ::2]}),
+    "elements",
+    ("4", "1"),
+)
+for dt in (bf16, np.dtype(np.uint8), f32):
+    src = n((65, 80)).astype(dt)[:, :63].T
+    want(
+        f"transpose-ragged-{dt}",
+        "write_slice",
+        Sample(
+            f"{dt} ragged transpose", {"dest": n((72, 80)).astype(dt), "source": src}, {"ranges": ((0, 63), (0, 65))}
+        ),
+        "transpose",
+        ("w8b8x8", "w4b8x8") if dt.itemsize == 1 else ("w16b8x8", "w8b8x8", "w16b16x16"),
+    )
+want(
+    "transpose-tile-batch",
+    "contiguize",
+    Sample("bf16 tiles of a batch", {"x": n((3, 130, 71), bf16).transpose(0, 2, 1)}),
+    "transpose_tile",
+)
+want(
+    "transpose-batch",
+    "contiguize",
+    Sample("f32 batch, two tiles", {"x": n((3, 136, 72)).transpose(0, 2, 1)}),
+    "transpose",
+    ("w16b8x8",),
+)
+# ---- epilogues
+nan = np.full((33, 67), np.nan, f32)
+for dt in (bf16, f16):
+    want(f"beta-0-unpaired-{dt}", "matmul", mm(33, 67, 40, dt, c=nan.astype(dt), beta=0.0))
+    want(f"beta-0-paired-{dt}", "matmul", mm(32, 64, 40, dt, c=nan[:32, :64].astype(dt).copy(), beta=0.0))
+inf_a = n((33, 40), f32)
+inf_a[3, 4], inf_a[7, 1] = np.inf, np.nan
+want(
+    "alpha-0",
+    "matmul",
+    Sample(
+        "alpha 0 of what is not finite",
+        {"a": inf_a.astype(bf16), "b": n((40, 64), bf16), "bias": n((64,), bf16)},
+        {"alpha": 0.0},
+    ),
+)
+want("alpha-0-f32", "matmul", Sample("f32 alpha 0", {"a": inf_a, "b": n((40, 67)), "bias": n((67,))}, {"alpha": 0.0}))
+for act in ("gelu_tanh", "silu", "relu", "gelu"):
+    want(
+        f"epilogue-whole-{act}",
+        "matmul",
+        mm(
+            72,
+            136,
+            64,
+            bf16,
+            bias=n((136,), bf16),
+            residual=n((72, 136), bf16),
+            c=n((72, 136), bf16),
+            alpha=0.5,
+            beta=-0.75,
+            activation=act,
+        ),
+    )
+want(
+    "epilogue-unpaired",
+    "matmul",
+    mm(
+        72,
+        135,
+        64,
+        f16,
+        bias=n((135,), f16),
+        residual=n((72, 135), f16),
+        c=n((72, 135), f16),
+        alpha=0.5,
+        beta=-0.75,
+        activation="gelu_tanh",
+    ),
+)
+for v in ("wgmma", "tc_async", "simt"):
+    want(
+        f"pairs-odd-n-{v}",
+        "matmul",
+        mm(
+            40,
+            67,
+            64,
+            bf16,
+            b="C",
+            bias=padded((67,), bf16, 1),
+            residual=padded((40, 67), bf16, 5),
+            c=padded((40, 67), bf16, 5),
+            out=padded((40, 67), bf16, 5),
+            beta=0.5,
+        ),
+        v,
+    )
+want(
+    "bias-of-each-matrix",
+    "matmul",
+    mm(40, 56, 72, bf16, batch=(3,), bias=n((3, 1, 56), bf16), c=n((3, 40, 56), bf16), residual=n((3, 40, 1), bf16)),
+)
+# ---- simt
+want("simt-split", "matmul", mm(40, 36, 1200, f32), "simt", ("32x32x16/4x2s*",))
+want("simt-split-batch", "matmul", mm(40, 36, 1200, f32, batch=(2,)), "simt", ("32x32x16/4x2s*",))
+want("simt-vectors-at-edges", "matmul", mm(68, 132, 83, f32, a="C"), "simt", ("64x64x16/4x4", "128x128x8/8x16"))
+want("simt-f64", "matmul", mm(68, 132, 70, f64, a="C", b="C"), "simt", ("64x64x8/4x4",))
+want("simt-bf16", "matmul", mm(68, 132, 72, bf16), "simt", ("64x64x16/4x4", "16x128x16/4x8"))
+# ---- gemv
+for m in (1, 3, 6, 8):
+    want(f"gemv-rows-{m}", "matmul", mm(m, 70, 4400, bf16, b="C"), "gemv", ("rows*x1w4", "rows*x4w4", "rows*s*"))
+    want(f"gemv-strips-{m}", "matmul", mm(m, 200, 1400, bf16), "gemv", ("strips4w*", "strips8w*", "strips*s*"))
+want("gemv-batch", "matmul", mm(2, 72, 600, f32, batch=(3,)), "gemv")
+want("gemv-ragged", "matmul", mm(3, 71, 333, f16, b="C"), "gemv")
+want("gemv-ragged-strips", "matmul", mm(3, 71, 333, f16), "gemv")
+want("gemv-f64", "matmul", mm(5, 72, 300, f64), "gemv")
+# ---- mma.sync
+want("tc-async-split-batch", "matmul", mm(40, 72, 1024, bf16, batch=(2,)), "tc_async", ("64x64x128B*s*",))
+want("tc-async-split-uneven", "matmul", mm(40, 72, 1100, bf16), "tc_async", ("64x64x128B*s*",))
+want(
+    "tc-async-inside-by-rows",
+    "matmul",
+    mm(128, 100, 320, bf16, b="C"),
+    "tc_async",
+    ("64x64x128B/32x32x4", "128x128x128B/64x64x3"),
+)
+want(
+    "tc-async-m-major",
+    "matmul",
+    mm(136, 130, 200, f16, a="C"),
+    "tc_async",
+    ("128x128x64B/64x32x4", "64x64x128B/32x32x4"),
+)
+want("tc-async-bands", "matmul", mm(150, 130, 100, bf16), "tc_async", ("64x64x64B/32x32x5",), small(4))
+want("tc-bands", "matmul", mm(150, 130, 100, bf16), "tc", ("64x64x64B*",), small(4))
+want("tc-128", "matmul", mm(136, 130, 100, bf16, a="C", b="C"), "tc", ("128x128*",))
+for arch in ("sm_80", "sm_100a"):
+    want(f"f64-{arch}", "matmul", mm(70, 66, 90, f64), "tc_async", ("64x64x128B*",), f"ptx:{arch}")
+    want(f"tf32-{arch}", "matmul", mm(70, 66, 90, f32, math="tf32"), "tc_async", ("64x64x64B*",), f"ptx:{arch}")
+want(
+    "tf32-m-major",
+    "matmul",
+    mm(72, 136, 90, f32, a="C", math="tf32"),
+    "tc_async",
+    ("64x64x128B*", "128x128x64B/64x64x5"),
+)
+
+
+# ---- wgmma
+def many(name: str, sample: Sample, configs: Sequence[str], device: Any = "ptx") -> None:
+    want(f"wgmma-{name}", "matmul", sample, "wgmma", configs, device)
+
+
+many("turns", mm(392, 264, 1480, bf16), ("128x128p",), small(2))
+many("turns-wide", mm(136, 520, 704, f16), ("64x256p",), small(2))
+many("two-rows", mm(392, 264, 520, bf16), ("256x128", "128x128", "128x96", "64x128"), small(2))
+many("ring-wraps", mm(72, 72, 2600, bf16), ("64x64", "128x64", "64x16r2"))
+many("clusters", mm(392, 264, 712, bf16, b="C"), ("128x64c2", "128x128c2", "128x128pc2", "256x128c2"), small(4))
+many("clusters-n-major", mm(392, 264, 712, bf16), ("128x128c2", "128x128pc2"), small(4))
+many("split", mm(136, 200, 584, bf16), ("64x64k2r2", "128x64k2", "128x128k2", "256x64k2"))
+many("split-deep", mm(72, 72, 2200, bf16), ("64x64k4", "64x32k2r3", "128x64k4", "128x128k8"))
+many("tail", mm(392, 72, 1040, bf16), ("*+k*",), small(2))
+many("tail-turns", mm(392, 264, 1040, bf16), ("128x128p+k*",), small(5))
+many("columns", mm(200, 136, 200, bf16, out=np.asfortranarray(n((200, 136), bf16))), ("128x64", "64x32", "128x64T"))
+many("columns-ragged", mm(200, 136, 200, bf16, out=n((136, 207), bf16)[:, :200].T), ("128x64", "64x32"))
+many("rows-ragged", mm(150, 131, 200, bf16, b="C"), ("128x64", "64x32", "128x96", "128x128"), small(2))
+many("rows-ragged-pairs", mm(150, 131, 200, bf16, b="C", out=padded((150, 131), bf16, 3)), ("128x64", "64x32"))
+many("straight", mm(150, 131, 200, bf16, b="C", out=n((150, 262), f32)[:, ::2]), ("128x64", "64x32"))
+many("f32-rows", mm(150, 136, 200, bf16, out_dtype="f32"), ("128x64", "64x32", "64x16", "128x96"))
+many("f32-columns", mm(150, 136, 200, bf16, out=np.asfortranarray(n((150, 136)))), ("64x64",))
+many("bands", mm(328, 328, 136, bf16), ("64x64", "128x64", "64x32"), small(4))
+many("batch", mm(72, 72, 136, bf16, batch=(2, 3)), ("64x64", "128x64"))
+many(
+    "batch-one-operand",
+    Sample("b of a batch", {"a": n((72, 136), bf16), "b": n((3, 136, 72), bf16)}),
+    ("64x64", "128x64"),
+)
+many(
+    "batch-three",
+    Sample("three batch axes", {"a": n((2, 1, 3, 40, 72), bf16), "b": n((4, 1, 72, 40), bf16)}),
+    ("64x64",),
+)
+many("tf32", mm(136, 72, 520, f32, b="C", math="tf32"), ("128x64", "64x64k2"))
+
+
+def eight(m: int, columns: int, k: int, blocks: bool = False, **o: Any) -> Sample:
+    """fp8, with scales by blocks or none."""
+    b = -(-k // 128)
+    if blocks:
+        o |= {
+            "scale_a": rng.uniform(0.5, 2, (b, -(-m // 4) * 4)).astype(f32)[:, :m].T,
+            "scale_b": rng.uniform(0.5, 2, (b, -(-columns // 128))).astype(f32),
+        }
+    return mm(m, columns, k, e4m3, b="C", **o)
+
+
+many("fp8", eight(136, 72, 1232), ("128x64", "64x64"))
+many("fp8-fast", eight(136, 72, 1232, math="fp8_fast"), ("128x64", "128x128p"))
+many("fp8-blocks", eight(200, 264, 720, True), ("128x128", "128x64", "64x64"), small(2))
+many("fp8-blocks-split", eight(136, 136, 1232, True), ("128x64k2", "64x64k2"))
+many(
+    "fp8-lines",
+    eight(
+        136,
+        71,
+        400,
+        scale_a=rng.uniform(0.5, 2, (136, 1)).astype(f32),
+        scale_b=rng.uniform(0.5, 2, (1, 71)).astype(f32),
+    ),
+    ("128x64",),
+)
+many(
+    "fp8-batch-scales",
+    mm(
+        40,
+        72,
+        272,
+        e4m3,
+        b="C",
+        batch=(3,),
+        scale_a=rng.uniform(0.5, 2, (3, 1, 1)).astype(f32),
+        scale_b=rng.uniform(0.5, 2, (3, 1, 1)).astype(f32),
+    ),
+    ("64x64",),
+)
+
+
+# ---- wgmma_padded
+def pads(name: str, sample: Sample, configs: Sequence[str] = ("64x64 *",)) -> None:
+    want(f"pad-{name}", "matmul", sample, "wgmma_padded", configs)
+
+
+pads("lines-600B", Sample("f16 pitches", {"a": n((65, 301), f16)[:, :300], "b": n((70, 303), f16)[:, :300].T}))
+pads("lines-stepped", Sample("bf16 steps", {"a": n((65, 140), bf16)[:, ::2], "b": n((70, 77), bf16)}))
+pads("turned-tf32", mm(70, 130, 101, f32, a="C", math="tf32"))
+pads("turned-fp8", mm(70, 200, 333, e4m3))
+pads("turned-batch", mm(40, 72, 200, f32, batch=(3,), math="tf32"))
+pads(
+    "blocks",
+    Sample(
+        "scale_a in rows",
+        {
+            "a": n((136, 272), e4m3),
+            "b": n((72, 272), e4m3).T,
+            "scale_a": rng.uniform(0.5, 2, (136, 3)).astype(f32),
+            "scale_b": rng.uniform(0.5, 2, (3, 1)).astype(f32),
+        },
+    ),
+)
+pads(
+    "lines-misaligned",
+    Sample(
+        "f16 from between two words",
+        {"a": n((65 * 301 + 1,), f16)[1:].reshape(65, 301), "b": n((301 * 70 + 3,), f16)[3:].reshape(301, 70)},
+    ),
+)

@@ -13,7 +13,9 @@ from .translate import DTYPES
 if TYPE_CHECKING:
     from .machine import Wave
 
-__all__ = ["Atomics"]
+__all__ = ["OPERATIONS", "Atomics"]
+
+OPERATIONS = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"}
 
 
 class Atomics:

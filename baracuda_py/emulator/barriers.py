@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..types.faults import BarrierFault, DivergenceFault, KernelFault
+from ..types.faults import BarrierFault, KernelFault, ProxyFault, RaceFault
 from .lanes import WARP, Array, Selection
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class _Meeting:
     """Threads that have come to a named barrier, and those among them that wait."""
 
     expected: int
+    counted: bool  # by a number of threads, and not by those that there are
     arrived: int = 0
     warps: set[int] = field(default_factory=set)
     waiting: list[Array] = field(default_factory=list)
@@ -57,7 +58,6 @@ class NamedBarriers:
         wave, lanes = self._wave, self._wave.lanes
         numbers = lanes.numbers(s)
         wave.counters.barriers += len(numbers) // WARP
-        self._whole_warps(n, s, numbers)
         number, threads = lanes.spread(s, number), None if threads is None else lanes.spread(s, threads)
         ctas = lanes.cta[numbers]
         for cta, barrier in np.unique(np.stack([ctas, number.astype(np.int64)]), axis=1).T:
@@ -71,8 +71,10 @@ class NamedBarriers:
                 raise wave.fault(BarrierFault, what, n, here, 0)
             expected = counted[0] if counted else int((wave.alive & (lanes.cta == cta)).sum())
             key = int(cta), int(barrier)
-            meeting = self._open.setdefault(key, _Meeting(expected))
-            if counted and meeting.expected != expected:
+            meeting = self._open.setdefault(key, _Meeting(expected, bool(counted)))
+            if not counted and not meeting.counted:
+                meeting.expected = expected  # some may have ended since
+            if meeting.expected != expected:
                 what = f"barrier {barrier} counts {expected} threads here and {meeting.expected} elsewhere"
                 raise wave.fault(BarrierFault, what, n, here, 0)
             meeting.arrived += len(here) if not counted else len(np.unique(lanes.warp[here])) * WARP
@@ -100,22 +102,8 @@ class NamedBarriers:
         lanes = self._wave.lanes
         for key, meeting in list(self._open.items()):
             alive = int((self._wave.alive & (lanes.cta == key[0])).sum())
-            if meeting.arrived == alive < meeting.expected:
+            if not meeting.counted and meeting.arrived == alive < meeting.expected:
                 self._part(key, meeting)
-
-    def _whole_warps(self, n: int, s: Selection, numbers: Array) -> None:
-        wave, lanes = self._wave, self._wave.lanes
-        warps, count = np.unique(lanes.warp[numbers], return_counts=True)
-        there = np.bincount(lanes.warp[wave.alive], minlength=int(warps.max()) + 1)[warps]
-        if (bad := count != there).any():
-            lane = numbers[lanes.warp[numbers] == warps[bad][0]]
-            raise wave.fault(
-                DivergenceFault,
-                f"{int(count[bad][0])} of a warp's {int(there[bad][0])} threads at a barrier",
-                n,
-                lane,
-                0,
-            )
 
 
 @dataclass
@@ -124,6 +112,9 @@ class _MBarrier:
     pending: int
     handed: Array  # what those who arrived in this phase have done
     done: Array  # what had been done when the last phase ended
+    maker: int  # the warp of the cluster that initialised it
+    made: int  # its stamp
+    fenced: bool = False  # whether copies may count on it
     expected: int = 0  # bytes
     phase: int = 0
     waiting: list[Array] = field(default_factory=list)
@@ -155,7 +146,28 @@ class MBarriers:
     def _of(self, n: int, lanes: Array, key: tuple[int, int]) -> _MBarrier:
         if key not in self._known:
             raise self._wrong("an mbarrier that is not initialised", n, lanes, key)
-        return self._known[key]
+        barrier, wave = self._known[key], self._wave
+        if wave.checks:
+            members, team = wave.lanes.member[lanes], wave.lanes.team[lanes]
+            unseen = (members != barrier.maker) & (wave.clocks.of[team, members, barrier.maker] < barrier.made)
+            if (unseen & (key[0] // wave.lanes.cluster == team)).any():
+                what = "an mbarrier whose initialisation nothing orders with this"
+                raise wave.fault(RaceFault, what, n, lanes, 0, space="shared", byte=key[1])
+        return barrier
+
+    def fence(self, s: Selection) -> None:
+        """Copies and other CTAs may count on what these threads initialised (fence.mbarrier_init, fence.proxy.async)."""
+        lanes = self._wave.lanes
+        makers = {(int(t), int(m)) for t, m in zip(lanes.team[s], lanes.member[s])}
+        for (cta, _), barrier in self._known.items():
+            barrier.fenced |= (cta // lanes.cluster, barrier.maker) in makers
+
+    def rings(self, n: int, lane: int, key: tuple[int, int]) -> None:
+        """A copy will count its bytes on this barrier."""
+        lanes = np.array([lane])
+        if not self._of(n, lanes, key).fenced and self._wave.checks:
+            what = "a copy counts on an mbarrier with no fence between its initialisation and this"
+            raise self._wave.fault(ProxyFault, what, n, lanes, 0, space="shared", byte=key[1])
 
     def init(self, n: int, s: Selection, addresses: Any, counts: Any) -> None:
         components = self._wave.lanes.members + self._wave.lanes.cluster
@@ -165,7 +177,9 @@ class MBarriers:
             if key in self._known and self._known[key].waiting:
                 raise self._wrong("an mbarrier initialised while threads wait at it", n, lanes, key)
             zeros = np.zeros(components, np.int32)
-            self._known[key] = _MBarrier(int(count[0]), int(count[0]), zeros, zeros.copy())
+            team, member = int(self._wave.lanes.team[lanes[0]]), int(self._wave.lanes.member[lanes[0]])
+            made = int(self._wave.clocks.release(team, member)[member])
+            self._known[key] = _MBarrier(int(count[0]), int(count[0]), zeros, zeros.copy(), member, made)
 
     def invalidate(self, n: int, s: Selection, addresses: Any) -> None:
         for lanes, key in self._each(s, addresses):
@@ -235,14 +249,16 @@ class ClusterBarrier:
     def __init__(self, wave: Wave) -> None:
         self._wave, lanes = wave, wave.lanes
         self._arrived = np.zeros(lanes.count, bool)
+        self._due = np.zeros(lanes.count, bool)  # who has arrived and not waited since
+        self._handed = np.zeros((lanes.teams, lanes.members + lanes.cluster), np.int32)
         self._phase = np.zeros(lanes.teams, np.int64)
         self._wanted = np.zeros(lanes.count, np.int64)
         self._waiting: list[Array] = []
 
     def arrive(self, n: int, s: Selection) -> None:
-        if self._arrived[s].any():
+        if self._due[s].any():
             raise self._wave.fault(BarrierFault, "a second arrival at the cluster's barrier without a wait", n, s, 0)
-        self._arrived[s] = True
+        self._arrived[s] = self._due[s] = True
         self._wanted[s] = self._phase[self._wave.lanes.team[s]] + 1
         self.look()
 
@@ -257,10 +273,9 @@ class ClusterBarrier:
                 continue
             self._phase[team] += 1
             self._arrived[mine] = False
-            if wave.checks:
-                meet = np.zeros((lanes.teams, lanes.members), bool)
-                meet[team] = True
-                wave.clocks.join(meet)
+            self._handed[team] = wave.clocks.of[team].max(0)
+            for member in range(lanes.members):
+                wave.clocks.release(int(team), member)
             for waiting in self._waiting:
                 wave.unblock(waiting[lanes.team[waiting] == team])
             self._waiting = [w[lanes.team[w] != team] for w in self._waiting if (lanes.team[w] != team).any()]
@@ -268,6 +283,11 @@ class ClusterBarrier:
     def wait(self, n: int, s: Selection) -> None:
         numbers = self._wave.lanes.numbers(s)
         stays = numbers[self._phase[self._wave.lanes.team[numbers]] < self._wanted[numbers]]
+        through = numbers[self._phase[self._wave.lanes.team[numbers]] >= self._wanted[numbers]]
+        self._due[through] = False
+        for team in np.unique(self._wave.lanes.team[through]):
+            members = np.unique(self._wave.lanes.member[through[self._wave.lanes.team[through] == team]])
+            self._wave.clocks.acquire(int(team), members, self._handed[team])
         if len(stays):
             self._wave.block(stays, "the cluster's barrier")
             self._waiting.append(stays)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..runtime.steps import TensorMap
-from ..types.faults import MisalignedFault, OutOfBoundsFault
+from ..types.faults import MisalignedFault, OutOfBoundsFault, RaceFault
 from .boxes import ITEMSIZE, UNIT, Box, box_of, bytes_of
 from .lanes import Array, Selection
 from .maps import map_at
@@ -127,6 +127,7 @@ class Copies:
             ranks = [rank] if masks is None else [r for r in range(lanes.cluster) if int(masks[j]) >> r & 1]
             ctas = [team * lanes.cluster + r for r in ranks]
             for cta in ctas:
+                wave.mbarriers.rings(n, int(lane), (cta, int(bell_of[j])))
                 wave.shared.expect(
                     n, int(lane), at + cta * wave.shared.pitch, units + cta * (wave.shared.pitch // UNIT)
                 )
@@ -256,8 +257,10 @@ class Copies:
         return True
 
     def finish(self) -> None:
-        """All threads have ended: what is still on its way arrives."""
+        """All threads have ended: what is still on its way arrives. A store whose source has yet to be read comes too late, for
+        another CTA may have the memory by then (cp.async.bulk.wait_group)."""
         while self.deliver():
             pass
-        for committed in list(self._committed):
-            self._finish(committed)
+        if late := [*self._asked, *self._committed]:
+            what = "a CTA ends before a tensor store has read its shared memory"
+            raise self._wave.fault(RaceFault, what, late[0].n, np.array([late[0].lane]), 0, space="shared")

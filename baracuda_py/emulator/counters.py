@@ -31,7 +31,7 @@ class Counters:
         self.barriers = 0
 
     def count_global(self, lanes: Selection, region: Any, offsets: Array, size: int, *, store: bool) -> None:
-        if not self._on or region.name.startswith("."):
+        if not self._on or region.own:
             return
         numbers = np.arange(lanes.start, lanes.stop) if isinstance(lanes, slice) else lanes
         warps = numbers // WARP

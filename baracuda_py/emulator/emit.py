@@ -17,6 +17,7 @@ EMITTERS: dict[str, Callable[[Translator, Instruction], list[str]]] = {}
 _FLOATS = {"f16", "bf16", "f32", "f64", "f16x2", "bf16x2"}
 _NATIVE = {"f32", "f64"}  # whose round-to-nearest add, sub, mul and div NumPy does
 _ROUNDINGS = {"rn", "rz", "rm", "rp"}
+_BOOLEAN = {"and": "&", "or": "|", "xor": "^"}
 
 
 def emits(*opcodes: str) -> Callable[[Callable[[Translator, Instruction], list[str]]], Callable[..., list[str]]]:
@@ -29,12 +30,9 @@ def emits(*opcodes: str) -> Callable[[Callable[[Translator, Instruction], list[s
     return register
 
 
-def modifiers(i: Instruction, *known: str, types: int = 1) -> set[str]:
-    """What stands between an opcode and its types; Unread for one that is not `known`."""
-    found = set(i.opcode[1 : len(i.opcode) - types])
-    if unknown := found - set(known):
-        raise Unread(f".{' .'.join(sorted(unknown))}")
-    return found
+def modifiers(i: Instruction, types: int = 1) -> set[str]:
+    """What stands between an opcode and its types."""
+    return set(i.opcode[1 : len(i.opcode) - types])
 
 
 def _flags(found: set[str], *names: str) -> str:
@@ -92,14 +90,14 @@ def _arithmetic(t: Translator, i: Instruction) -> list[str]:
     a, b = t.read(i.operands[1], kind), t.read(i.operands[2], kind)
     sign = {"add": "+", "sub": "-", "mul": "*"}[name]
     if kind in _FLOATS:
-        found = modifiers(i, *_ROUNDINGS, "ftz", "sat")
+        found = modifiers(i)
         if kind in _NATIVE and found <= {"rn"}:
             return t.write(i.operands[0], kind, f"{a} {sign} {b}")
         rounding = next(iter(found & _ROUNDINGS), "rn")
         return t.write(i.operands[0], kind, f"F.{name}({a}, {b}, '{rounding}', '{kind}'{_flags(found, 'ftz', 'sat')})")
     if name == "mul":
         return _products(t, i, a, b)
-    found = modifiers(i, "sat")
+    found = modifiers(i)
     if found:
         return t.write(i.operands[0], kind, f"I.{name}_sat({a}, {b}, '{kind}')")
     return t.write(i.operands[0], kind, f"{a} {sign} {b}")
@@ -107,7 +105,7 @@ def _arithmetic(t: Translator, i: Instruction) -> list[str]:
 
 def _products(t: Translator, i: Instruction, a: str, b: str) -> list[str]:
     kind = i.opcode[-1]
-    found = modifiers(i, "lo", "hi", "wide")
+    found = modifiers(i)
     if "wide" in found:
         wide = DTYPES[_wide(kind)]
         return t.write(i.operands[0], _wide(kind), f"{a}.astype('{wide}') * {b}.astype('{wide}')")
@@ -121,11 +119,11 @@ def _mad(t: Translator, i: Instruction) -> list[str]:
     kind = i.opcode[-1]
     a, b = t.read(i.operands[1], kind), t.read(i.operands[2], kind)
     if kind in _FLOATS:
-        found = modifiers(i, *_ROUNDINGS, "ftz", "sat", "relu")
+        found = modifiers(i)
         rounding = next(iter(found & _ROUNDINGS), "rn")
         arguments = f"{a}, {b}, {t.read(i.operands[3], kind)}, '{rounding}', '{kind}'"
         return t.write(i.operands[0], kind, f"F.fma({arguments}{_flags(found, 'ftz', 'sat', 'relu')})")
-    found = modifiers(i, "lo", "hi", "wide")
+    found = modifiers(i)
     if "wide" in found:
         wide = DTYPES[_wide(kind)]
         added = t.read(i.operands[3], _wide(kind))
@@ -140,11 +138,10 @@ def _div(t: Translator, i: Instruction) -> list[str]:
     kind = i.opcode[-1]
     a, b = t.read(i.operands[1], kind), t.read(i.operands[2], kind)
     if kind not in _FLOATS:
-        modifiers(i)
         return t.write(
             i.operands[0], kind, f"I.{'divide' if i.opcode[0] == 'div' else 'remainder'}({a}, {b}, '{kind}')"
         )
-    found = modifiers(i, *_ROUNDINGS, "approx", "full", "ftz")
+    found = modifiers(i)
     if found <= {"rn"}:
         return t.write(i.operands[0], kind, f"{a} / {b}")
     rounding = next(iter(found & (_ROUNDINGS | {"approx", "full"})), "rn")
@@ -155,7 +152,7 @@ def _div(t: Translator, i: Instruction) -> list[str]:
 def _sign(t: Translator, i: Instruction) -> list[str]:
     kind = i.opcode[-1]
     value = t.read(i.operands[1], kind)
-    found = modifiers(i, "ftz")
+    found = modifiers(i)
     if kind in _FLOATS:
         name = "negate" if i.opcode[0] == "neg" else "absolute"
         return t.write(i.operands[0], kind, f"K.{name}({value}, '{kind}'{_flags(found, 'ftz')})")
@@ -174,10 +171,10 @@ def _extreme(t: Translator, i: Instruction) -> list[str]:
     kind, name = i.opcode[-1], {"min": "minimum", "max": "maximum"}[i.opcode[0]]
     values = ", ".join(t.read(x, kind) for x in i.operands[1:])
     if kind in _FLOATS:
-        found = modifiers(i, "NaN", "ftz")
+        found = modifiers(i)
         nan = ", nan=True" if "NaN" in found else ""
         return t.write(i.operands[0], kind, f"K.{name}({values}, '{kind}'{nan}{_flags(found, 'ftz')})")
-    if modifiers(i, "relu"):
+    if modifiers(i):
         return t.write(i.operands[0], kind, f"np.maximum(np.{name}({values}), {t.constant(0, DTYPES[kind])})")
     return t.write(i.operands[0], kind, f"np.{name}({values})")
 
@@ -185,7 +182,7 @@ def _extreme(t: Translator, i: Instruction) -> list[str]:
 @emits("ex2", "lg2", "rcp", "sqrt", "rsqrt", "tanh", "sin", "cos")
 def _function(t: Translator, i: Instruction) -> list[str]:
     kind, name = i.opcode[-1], i.opcode[0]
-    found = modifiers(i, *_ROUNDINGS, "approx", "ftz")
+    found = modifiers(i)
     value = t.read(i.operands[1], kind)
     if name == "sqrt" and found == {"rn"}:
         return t.write(i.operands[0], kind, f"np.sqrt({value})")
@@ -200,7 +197,7 @@ def _function(t: Translator, i: Instruction) -> list[str]:
 
 @emits("and", "or", "xor")
 def _logic(t: Translator, i: Instruction) -> list[str]:
-    kind, sign = i.opcode[-1], {"and": "&", "or": "|", "xor": "^"}[i.opcode[0]]
+    kind, sign = i.opcode[-1], _BOOLEAN[i.opcode[0]]
     return t.write(i.operands[0], kind, f"{t.read(i.operands[1], kind)} {sign} {t.read(i.operands[2], kind)}")
 
 
@@ -245,7 +242,7 @@ def _prmt(t: Translator, i: Instruction) -> list[str]:
 
 @emits("lop3")
 def _lop3(t: Translator, i: Instruction) -> list[str]:
-    if len(i.opcode) > 2 or not isinstance(i.operands[4], Integer):
+    if not isinstance(i.operands[4], Integer):
         raise Unread
     values = ", ".join(t.read(x, "u32") for x in i.operands[1:4])
     return t.write(i.operands[0], "u32", f"I.lop3({values}, {i.operands[4].value})")
@@ -254,15 +251,13 @@ def _lop3(t: Translator, i: Instruction) -> list[str]:
 @emits("popc", "clz", "brev", "bfind")
 def _bits(t: Translator, i: Instruction) -> list[str]:
     kind, name = i.opcode[-1], i.opcode[0]
-    found = modifiers(i, "shiftamt") if name == "bfind" else modifiers(i)
+    found = modifiers(i)
     more = f", '{kind}'{_flags(found, 'shiftamt')}" if name == "bfind" else ""
     return t.write(i.operands[0], kind if name == "brev" else "u32", f"B.{name}({t.read(i.operands[1], kind)}{more})")
 
 
-@emits("dp4a", "dp2a")
+@emits("dp4a")
 def _dot(t: Translator, i: Instruction) -> list[str]:
-    if i.opcode[0] == "dp2a":
-        raise Unread
     a, b = i.opcode[-2:]
     result = "s32" if "s32" in (a, b) else "u32"
     values = f"{t.read(i.operands[1], 'u32')}, {t.read(i.operands[2], 'u32')}, {t.read(i.operands[3], result)}"
@@ -288,26 +283,21 @@ _SIGNS = {
 @emits("setp")
 def _setp(t: Translator, i: Instruction) -> list[str]:
     kind, test = i.opcode[-1], i.opcode[1]
-    found = set(i.opcode[2:-1])
-    combined = next(iter(found & {"and", "or", "xor"}), "")
-    if found - {"ftz", combined}:
-        raise Unread
+    found, combined = modifiers(i), next((x for x in i.opcode if x in _BOOLEAN), "")
     a, b = t.read(i.operands[1], kind), t.read(i.operands[2], kind)
     if kind in _FLOATS:
         result = f"K.compare({a}, {b}, '{test}', '{kind}'{_flags(found, 'ftz')})"
     else:
         result = f"({a} {_SIGNS[test]} {b})"
-    if not combined:
-        if isinstance(i.operands[0], Pair):
-            raise Unread
-        return t.write(i.operands[0], "pred", result)
-    sign = {"and": "&", "or": "|", "xor": "^"}[combined]
-    also = t.read(i.operands[3], "pred")
-    first, second = (
-        (i.operands[0].first, i.operands[0].second) if isinstance(i.operands[0], Pair) else (i.operands[0], Sink())
-    )
-    lines = [f"test = {result}", f"also = {also}", *t.write(first, "pred", f"test {sign} also")]
-    return lines + t.write(second, "pred", f"~test {sign} also")
+    to, _, _, *also = i.operands
+    if bool(combined) != bool(also):
+        raise Unread("a third operand belongs to .and, .or and .xor")
+    if not combined and not isinstance(to, Pair):
+        return t.write(to, "pred", result)
+    first, second = (to.first, to.second) if isinstance(to, Pair) else (to, Sink())
+    behind = f" {_BOOLEAN[combined]} also" if combined else ""
+    lines = [f"test = {result}", *(f"also = {t.read(x, 'pred')}" for x in also)]
+    return lines + t.write(first, "pred", f"test{behind}") + t.write(second, "pred", f"~test{behind}")
 
 
 @emits("selp")
@@ -331,7 +321,7 @@ _TO_INTEGER = {"rni", "rzi", "rmi", "rpi"}
 @emits("cvt")
 def _cvt(t: Translator, i: Instruction) -> list[str]:
     to, of = i.opcode[-2:]
-    found = modifiers(i, *_ROUNDINGS, *_TO_INTEGER, "rna", "ftz", "sat", "satfinite", "relu", types=2)
+    found = modifiers(i, types=2)
     rounding = next(iter(found & (_ROUNDINGS | _TO_INTEGER | {"rna"})), "")
     flags = _flags(found, "ftz", "sat", "satfinite", "relu")
     if to in ("f16x2", "bf16x2", "e4m3x2", "e5m2x2") and len(i.operands) == 3:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .atomics import OPERATIONS
 from .emit import EMITTERS, emits
-from .parse import SIZES, Instruction, Integer, Memory, Operand, Pair, Register, Symbol, Vector
+from .parse import SIZES, Instruction, Integer, Memory, Operand, Pair, Register, Sink, Symbol, Vector
 from .translate import DTYPES, Translator, Unread
 
 __all__ = ["EMITTERS"]
@@ -30,20 +31,8 @@ def _items(operands: Sequence[str]) -> str:
     return f"({', '.join(operands)},)"
 
 
-# What may stand in a load or a store besides its space and its type: caches and orders that a sequential machine keeps anyway.
-_HINTS = {"nc", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "relaxed", "weak", "volatile", "cta", "cluster", "gpu", "sys",
-          "v2", "v4", "v8", "acquire", "release", "mmio"}  # fmt: skip
-
-
-def _check_hints(i: Instruction) -> None:
-    for part in i.opcode[1:-1]:
-        if part not in _HINTS and part.split("::")[0] not in (*_SPACES, "L1", "L2"):
-            raise Unread(f".{part}")
-
-
 @emits("ld")
 def _ld(t: Translator, i: Instruction) -> list[str]:
-    _check_hints(i)
     kind, space = i.opcode[-1], _space(i)
     to, memory = i.operands
     items = to.items if isinstance(to, Vector) else (to,)
@@ -70,8 +59,9 @@ def _ld(t: Translator, i: Instruction) -> list[str]:
 def _st(t: Translator, i: Instruction) -> list[str]:
     if i.opcode[1] == "async":
         return _st_async(t, i)
-    _check_hints(i)
     kind, space = i.opcode[-1], _space(i)
+    if space == "param":
+        raise Unread("a store to a kernel's parameters")
     memory, value = i.operands
     size = SIZES[kind]
     items = value.items if isinstance(value, Vector) else (value,)
@@ -82,22 +72,19 @@ def _st(t: Translator, i: Instruction) -> list[str]:
 
 @emits("atom", "red")
 def _atom(t: Translator, i: Instruction) -> list[str]:
-    known = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"}
-    name = next((part for part in i.opcode if part in known), "")
+    name = next(part for part in i.opcode[1:] if part in OPERATIONS)
     space, kind = _space(i), i.opcode[-1]
-    if not name or space not in ("global", "shared", "generic"):
-        raise Unread
-    hints = _HINTS | known | {"acq_rel", "noftz", "atom", "red"}
-    if unknown := [p for p in i.opcode[:-1] if p not in hints and p.split("::")[0] not in (*_SPACES, "L2")]:
-        raise Unread(f".{unknown[0]}")
-    memory, *values = i.operands[1:] if i.opcode[0] == "atom" else i.operands
+    to, memory, *values = i.operands if i.opcode[0] == "atom" else (Sink(), *i.operands)
     address = _shared_address(t, memory) if space == "shared" else t.address(memory)
     read = _items([t.read(v, kind) for v in values])
     call = f"atom({t.number}, s, '{space}', '{name}', '{kind}', {address}, {read})"
-    return t.write(i.operands[0], kind, call) if i.opcode[0] == "atom" else [call]
+    return t.write(to, kind, call) or [call]
 
 
 # ---- asynchronous copies -------------------------------------------------------------------------------------------
+
+
+_SIZES = {"ca": (4, 8, 16), "cg": (16,)}
 
 
 @emits("cp")
@@ -110,9 +97,9 @@ def _cp(t: Translator, i: Instruction) -> list[str]:
         return [f"cp_wait({t.number}, s, {_number(i.operands[0])})"]
     if "wait_all" in i.opcode:
         return ["cp_commit(s)", f"cp_wait({t.number}, s, 0)"]
-    if i.opcode[2] not in ("ca", "cg"):
-        raise Unread
     to, of, size, *taken = i.operands
+    if _number(size) not in _SIZES[i.opcode[2]]:
+        raise Unread("a copy of another size")
     take = t.read(taken[0], "u32") if taken else str(_number(size))
     return [f"cp_async({t.number}, s, {_shared_address(t, to)}, {t.address(of)}, {_number(size)}, {take})"]
 
@@ -128,12 +115,12 @@ def _bulk(t: Translator, i: Instruction) -> list[str]:
         return ["bulk_commit(s)"]
     if "wait_group" in i.opcode:
         return [f"bulk_wait({t.number}, s, {_number(i.operands[0])}, {'read' in i.opcode})"]
-    if "tensor" not in i.opcode or i.opcode[1] != "async" or {"im2col", "tile::gather4"} & set(i.opcode):
-        raise Unread
     load = i.opcode[5].startswith("shared")
     tensor = i.operands[1] if load else i.operands[0]
     assert isinstance(tensor, Memory)
     point = _items([t.read(x, "s32") for x in _vector(tensor.rest[0])])
+    if len(_vector(tensor.rest[0])) != int(i.opcode[4][0]):
+        raise Unread("another number of coordinates")
     if not load:
         return [f"tma_store({t.number}, s, {t.address(tensor)}, {point}, {_shared_address(t, i.operands[1])})"]
     to, _, bell, *rest = i.operands
@@ -167,9 +154,9 @@ def _nothing(_t: Translator, _i: Instruction) -> list[str]:
 
 @emits("fence")
 def _fence(t: Translator, i: Instruction) -> list[str]:
-    if i.opcode[1] == "proxy":
-        return [f"fence_proxy({t.number}, s)"] if i.opcode[2] == "async" else []
-    return []
+    if i.opcode[1] == "mbarrier_init":
+        return ["fence_init(s)"]
+    return [f"fence_proxy({t.number}, s)"] if i.opcode[1] == "proxy" else []
 
 
 @emits("griddepcontrol")
@@ -188,7 +175,7 @@ def _mbarrier(t: Translator, i: Instruction) -> list[str]:
             return [f"mbarrier_init({t.number}, s, {_shared_address(t, memory)}, {t.read(count, 'u32')})"]
         case "inval":
             return [f"mbarrier_inval({t.number}, s, {_shared_address(t, i.operands[0])})"]
-        case "arrive" if "noComplete" not in i.opcode:
+        case "arrive":
             memory = next(o for o in i.operands if isinstance(o, Memory))
             after = i.operands[i.operands.index(memory) + 1 :]
             given = t.read(after[0], "u32") if after else "1"
@@ -197,7 +184,7 @@ def _mbarrier(t: Translator, i: Instruction) -> list[str]:
         case "expect_tx":
             memory, count = i.operands
             return [f"mbarrier_arrive({t.number}, s, {_shared_address(t, memory)}, 0, {t.read(count, 'u32')})"]
-        case "try_wait" if "parity" in i.opcode:
+        case "try_wait":
             to, memory, parity = i.operands[:3]
             address = _shared_address(t, memory)
             return [f"mbarrier_wait({t.number}, s, {address}, {t.read(parity, 'u32')}, {t.target(to)})"]
@@ -206,22 +193,16 @@ def _mbarrier(t: Translator, i: Instruction) -> list[str]:
 
 @emits("barrier")
 def _cluster(t: Translator, i: Instruction) -> list[str]:
-    if i.opcode[1] != "cluster":
-        raise Unread
     return [f"cluster_{'arrive' if i.opcode[2] == 'arrive' else 'wait'}({t.number}, s)"]
 
 
 @emits("bar")
 def _bar(t: Translator, i: Instruction) -> list[str]:
-    if i.opcode[1] != "warp":
-        raise Unread
     return [f"warp_sync({t.number}, s, {t.read(i.operands[0], 'u32')})"]
 
 
 @emits("mapa")
 def _mapa(t: Translator, i: Instruction) -> list[str]:
-    if i.opcode[-1] != "u32":
-        raise Unread
     return t.write(i.operands[0], "u32", f"mapa({t.read(i.operands[1], 'u32')}, {t.read(i.operands[2], 'u32')})")
 
 
@@ -252,8 +233,6 @@ def _vote(t: Translator, i: Instruction) -> list[str]:
 def _redux(t: Translator, i: Instruction) -> list[str]:
     to, given, mask = i.operands
     kind = i.opcode[-1]
-    if kind[0] == "f":
-        raise Unread
     return t.write(to, kind, f"redux({t.number}, s, '{i.opcode[2]}', {t.read(given, kind)}, {t.read(mask, 'u32')})")
 
 
@@ -286,8 +265,6 @@ def _rows(t: Translator, operand: Operand, kind: str = "") -> str:
 
 @emits("ldmatrix", "stmatrix")
 def _matrix(t: Translator, i: Instruction) -> list[str]:
-    if i.opcode[-1] != "b16" or "m8n8" not in i.opcode:
-        raise Unread
     load = i.opcode[0] == "ldmatrix"
     rows, memory = i.operands if load else i.operands[::-1]
     address = _shared_address(t, memory)
@@ -297,12 +274,6 @@ def _matrix(t: Translator, i: Instruction) -> list[str]:
 @emits("mma")
 def _mma(t: Translator, i: Instruction) -> list[str]:
     shape, kinds = i.opcode[3], i.opcode[-4:]
-    if (
-        i.opcode[4:6] != ("row", "col")
-        or len(i.opcode) not in (10, 11)
-        or (len(i.opcode) == 11 and "satfinite" not in i.opcode)
-    ):
-        raise Unread
     rows = [_rows(t, operand, kind) for operand, kind in zip(i.operands, kinds)]
     saturate = ", saturate=True" if "satfinite" in i.opcode else ""
     return [f"mma({t.number}, s, '{shape}', {kinds!r}, {', '.join(rows)}{saturate})"]

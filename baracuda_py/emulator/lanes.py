@@ -6,11 +6,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["WARP", "Array", "Lanes", "Selection"]
+__all__ = ["EVERYONE", "SPECIALS", "WARP", "Array", "Lanes", "Selection"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Selection: TypeAlias = "slice | Array"  # lanes: a run of them, or their numbers in order
 WARP = 32
+EVERYONE = 0xFFFF_FFFF  # a mask of all lanes of a warp
 
 
 class Lanes:
@@ -36,12 +37,18 @@ class Lanes:
         self.member = self.warp - self.team * self.members
         self.exists = self.thread < self.threads
 
+    def bundle(self, threads: int) -> Array:
+        """Which warp, or which warpgroup, of the wave each lane belongs to."""
+        return (
+            self.warp if threads == WARP else self.cta * -(-self.width // threads) + self.thread // np.uint32(threads)
+        )
+
     @property
     def everyone(self) -> slice:
         return slice(0, self.count)
 
     def specials(self) -> dict[str, Array]:
-        """Special registers (PTX ISA, Special Registers) by their names with underscores."""
+        """Special registers (PTX ISA, Special Registers) by their names."""
         bx, by, _ = self.block
         gx, gy, gz = self.grid
         cta = (self.cta + self.first).astype(np.uint32)
@@ -49,16 +56,16 @@ class Lanes:
         u = np.uint32
         lane = self.thread % u(WARP)
         named = {
-            "tid_x": self.thread % u(bx), "tid_y": self.thread // u(bx) % u(by), "tid_z": self.thread // u(bx * by),
-            "ctaid_x": cta % u(gx), "ctaid_y": cta // u(gx) % u(gy), "ctaid_z": cta // u(gx * gy), "laneid": lane,
-            "warpid": self.thread // u(WARP), "cluster_ctarank": rank, "cluster_ctaid_x": rank,
-            "clusterid_x": cta // u(self.cluster), "lanemask_eq": u(1) << lane, "lanemask_lt": (u(1) << lane) - u(1),
+            "tid.x": self.thread % u(bx), "tid.y": self.thread // u(bx) % u(by), "tid.z": self.thread // u(bx * by),
+            "ctaid.x": cta % u(gx), "ctaid.y": cta // u(gx) % u(gy), "ctaid.z": cta // u(gx * gy), "laneid": lane,
+            "warpid": self.thread // u(WARP), "cluster_ctarank": rank, "cluster_ctaid.x": rank,
+            "clusterid.x": cta // u(self.cluster), "lanemask_eq": u(1) << lane, "lanemask_lt": (u(1) << lane) - u(1),
             "lanemask_le": (u(2) << lane) - u(1),
         }  # fmt: skip
         named["lanemask_gt"], named["lanemask_ge"] = ~named["lanemask_le"], ~named["lanemask_lt"]
         constants = {
-            "ntid_x": bx, "ntid_y": by, "ntid_z": self.block[2], "nctaid_x": gx, "nctaid_y": gy, "nctaid_z": gz,
-            "cluster_nctarank": self.cluster, "cluster_nctaid_x": self.cluster,
+            "ntid.x": bx, "ntid.y": by, "ntid.z": self.block[2], "nctaid.x": gx, "nctaid.y": gy, "nctaid.z": gz,
+            "cluster_nctarank": self.cluster, "cluster_nctaid.x": self.cluster,
         }  # fmt: skip
         return named | {name: np.full(self.count, value, u) for name, value in constants.items()}
 
@@ -93,3 +100,6 @@ class Lanes:
     def spread(self, s: Selection, x: Any) -> Array:
         """A value a lane, of an operand that may be one value for all."""
         return np.broadcast_to(x, (self.count_of(s),)) if np.ndim(x) == 0 else x
+
+
+SPECIALS = frozenset(Lanes(0, 1, (1, 1, 1), (1, 1, 1), 1).specials())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,23 +16,25 @@ from ..runtime.overlap import can_overlap
 from ..runtime.steps import Call, Copy, Copy2D, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ..tensor import Tensor
 from ..types import UnsupportedError
-from ..types.faults import OutOfBoundsFault, ReadOnlyFault, UninitialisedFault
+from ..types.faults import UninitialisedFault
 from .counters import Counters
 from .emit_memory import EMITTERS
 from .lanes import Array
 from .machine import PARAMETERS, PATIENCE, Launched, run_launch
 from .maps import EmulatedMap
 from .memory import GlobalMemory, Region
+from .operands import bytes_at, put_back, regions_of, together
 from .options import Options
 from .parse import SIZES, parse
 from .report import LaunchReport, Report
 from .translate import Translator
 
-__all__ = ["Program", "translated"]
+__all__ = ["Program", "translated", "translator"]
 
-WORKSPACE = 0x7C00_0000_0000
-CONSTANTS = 0x7D00_0000_0000
-PAGE = 4096
+# Where things lie, far from one another: an address beside one of them is no other's.
+WORKSPACE, CONSTANTS = 0x7C00_0000_0000, 0x7D00_0000_0000
+APART = 1 << 32
+MEMORY = 256 << 20  # bytes of operands and scratch that are copied without being asked to
 FLOPS, BYTES = 5e7, 5e7  # a second: rough, and on the slow side
 SCRATCH_BYTE, OTHER = 0xCD, 0x5A  # what scratch holds before it is written, and what differs there in a second run
 
@@ -40,13 +42,21 @@ SCRATCH_BYTE, OTHER = 0xCD, 0x5A  # what scratch holds before it is written, and
 @lru_cache(maxsize=1024)
 def translated(kernel: Kernel, arch: str) -> Translator:
     """A kernel as Python: compiled to PTX (or from the cache), read and translated once a process."""
-    return Translator(parse(compile_ptx(kernel, arch, lines=True)), EMITTERS)
+    return translator(compile_ptx(kernel, arch, lines=True))
+
+
+def translator(ptx: str, entry: str = "") -> Translator:
+    """An entry of a PTX text as Python, the only one if it is not named."""
+    return Translator(parse(ptx, entry), EMITTERS)
 
 
 class Program:
     """The steps of one plan. Thread-safe: it holds no data."""
 
-    def __init__(self, op: str, steps: Sequence[Step], operands: Sequence[str], arch: str) -> None:
+    def __init__(
+        self, op: str, steps: Sequence[Step], operands: Sequence[str], arch: str,
+        translate: Callable[[Kernel, str], Translator] = translated,
+    ) -> None:  # fmt: skip
         for step in steps:
             if isinstance(step, Call):
                 raise UnsupportedError(
@@ -55,7 +65,7 @@ class Program:
                 )
         self._op, self._steps, self._arch = op, tuple(steps), arch
         self._index = {name: i for i, name in enumerate(operands)}
-        self._kernels = {s.kernel: translated(s.kernel, arch) for s in steps if isinstance(s, Launch)}
+        self._kernels = {s.kernel: translate(s.kernel, arch) for s in steps if isinstance(s, Launch)}
 
     def run(
         self, tensors: Mapping[str, Tensor], written: Collection[str], values: Mapping[str, Any], workspace: int,
@@ -65,28 +75,33 @@ class Program:
         end, and not where anything faults. `accesses` also counts sectors and wavefronts. `flops` and `nbytes` are what the
         problem is expected to take: UnsupportedError where that would be minutes."""
         began = time.perf_counter()
-        expected = flops / FLOPS + nbytes / BYTES
-        if expected > PATIENCE and not options.force:
-            raise UnsupportedError(
-                f"{self._op}: emulating this problem would take about {expected:.0f} s",
-                "take a smaller one, or say with bp.emulation(force=True): that it is meant",
-            )
-        regions = regions_of(tensors, written)
+        groups = together(tensors)
+        if not options.force:
+            self._refuse_large(flops / FLOPS + nbytes / BYTES, sum(high - low for low, high, _ in groups) + workspace)
+        regions, places = regions_of(groups, tensors, written)
+        operands = list(regions)
         if workspace:
             scratch = np.full(workspace, SCRATCH_BYTE, np.uint8)
             regions.append(Region("workspace", WORKSPACE, scratch, known=False))
-        pointers = [tensors[name].pointer if name in tensors else 0 for name in self._index]
+        pointers = [places.get(name, 0) for name in self._index]
         report = Report(self._op, self._arch)
         for step in self._steps:
             if isinstance(step, Launch):
                 report.launches.append(self._launch(step, regions, pointers, values, options, accesses, began))
             else:
                 self._transfer(step, regions, pointers)
-        for region in regions:
-            if region.writable and region.name != "workspace":
-                _put_back(region)
+        for region in operands:
+            put_back(region)
         report.seconds = time.perf_counter() - began
         return report
+
+    def _refuse_large(self, seconds: float, nbytes: int) -> None:
+        fix = "take a smaller one, or say with bp.emulation(force=True): that it is meant"
+        if seconds > PATIENCE:
+            raise UnsupportedError(f"{self._op}: emulating this problem would take about {seconds:.0f} s", fix)
+        if nbytes > MEMORY:
+            what = f"lie across {nbytes >> 20} MiB of memory, all of which the emulator would copy"
+            raise UnsupportedError(f"{self._op}: this problem's operands and scratch {what}", fix)
 
     # ---- launches ---------------------------------------------------------------------------------------------------
 
@@ -109,7 +124,12 @@ class Program:
 
         def once(varied: Collection[int]) -> Launched:
             memory = GlobalMemory(
-                [*regions, Region(".parameters", PARAMETERS, parameters, writable=False), *held], grain=grain
+                [
+                    *regions,
+                    Region(".parameters", PARAMETERS, parameters[: code.entry.parameter_bytes], writable=False),
+                    *held,
+                ],
+                grain=grain,
             )
             launched = Launched(
                 code, str(step.kernel), memory, parameters, step.grid, step.block, step.shared_bytes, options,
@@ -121,7 +141,7 @@ class Program:
 
         launched = once(())
         if launched.suspects and options.checks:
-            _check_unknown(once, launched.suspects, before, code, str(step.kernel))
+            _check_unknown(once, launched.suspects, before, regions, code, str(step.kernel))
         return LaunchReport(str(step.kernel), step.grid, step.block, launched.counters)
 
     # ---- copies and fills -------------------------------------------------------------------------------------------
@@ -133,7 +153,7 @@ class Program:
             return pointers[self._index[place.operand]] + place.offset
 
         if isinstance(step, Fill):
-            _bytes_at(regions, at(step.dest), step.nbytes, store=True)[:] = step.value
+            bytes_at(regions, at(step.dest), step.nbytes, store=True)[:] = step.value
             return
         if isinstance(step, Copy):
             rows = [(at(step.dest), at(step.source), step.nbytes)]
@@ -143,7 +163,7 @@ class Program:
                 for i in range(step.height)
             ]
         for to, of, nbytes in rows:
-            _bytes_at(regions, to, nbytes, store=True)[:] = _bytes_at(regions, of, nbytes, store=False).copy()
+            bytes_at(regions, to, nbytes, store=True)[:] = bytes_at(regions, of, nbytes, store=False).copy()
 
 
 def _stores(opcode: tuple[str, ...]) -> bool:
@@ -160,7 +180,7 @@ def _parameters(arguments: _Arguments, code: Translator) -> Array:
 
 
 def _constants(code: Translator) -> tuple[list[Region], dict[str, int]]:
-    """Variables of the module, each on a page of its own."""
+    """Variables of the module."""
     regions, places = [], {}
     for i, variable in enumerate(v for v in code.entry.constants.values() if f"CONSTANTS[{v.name!r}]" in code.source):
         size = SIZES[variable.kind]
@@ -169,16 +189,19 @@ def _constants(code: Translator) -> tuple[list[Region], dict[str, int]]:
             data[k * size : (k + 1) * size] = np.frombuffer(
                 (value & (1 << 8 * size) - 1).to_bytes(size, "little"), np.uint8
             )
-        places[variable.name] = CONSTANTS + i * PAGE * 16
+        places[variable.name] = CONSTANTS + i * APART
         regions.append(Region(f".{variable.name}", places[variable.name], data, writable=False))
     return regions, places
 
 
-def _check_unknown(once: Any, suspects: set[int], before: Any, code: Translator, kernel: str) -> None:
-    """Raises UninitialisedFault where a value that nothing had written reached an operand: the launch is run again with other
-    bytes there, and must leave the same. A value that is dropped on the way makes no difference; what it changes in the
-    workspace counts as not written, for the launches behind this one."""
+def _check_unknown(
+    once: Any, suspects: set[int], before: Any, regions: Sequence[Region], code: Translator, kernel: str
+) -> None:
+    """Raises UninitialisedFault where a value that nothing had written, or that lies in a gap of a view, reached an operand: the
+    launch is run again with other bytes there, and must leave the same. A value that is dropped on the way makes no
+    difference; what it changes in the workspace counts as not written, for the launches behind this one."""
     first = [r.bytes.copy() for r, _, _ in before]
+    gapped = [(r, r.gaps) for r in regions if r.gapped]
 
     def changed(varied: Collection[int]) -> list[Array]:
         """Which bytes of each region come out differently."""
@@ -187,7 +210,13 @@ def _check_unknown(once: Any, suspects: set[int], before: Any, code: Translator,
             if region.known is not None:
                 region.known[:] = known
                 region.bytes[~known] ^= OTHER
-        once(varied)
+        for region, gaps in gapped:
+            region.data[gaps] ^= OTHER
+        try:
+            once(varied)
+        finally:
+            for region, gaps in gapped:
+                region.data[gaps] ^= OTHER
         return [r.bytes != was for (r, _, _), was in zip(before, first)]
 
     def reaches_an_operand(bytes_of: list[Array]) -> bool:
@@ -197,85 +226,12 @@ def _check_unknown(once: Any, suspects: set[int], before: Any, code: Translator,
     if reaches_an_operand(differs):
         alone = (n for n in sorted(suspects) if len(suspects) > 1 and reaches_an_operand(changed([n])))
         item = code.instructions[next(alone, min(suspects))]
+        space = "shared" if any(part.startswith("shared") for part in item.opcode) else "global"
         raise UninitialisedFault(
-            "a value that nothing had written reached a result", kernel=kernel, space="shared", source=item.source,
-            ptx_line=item.line, instruction=item.text,
+            "a value that nothing had written, or that is no element's, reached a result", kernel=kernel, space=space,
+            source=item.source, ptx_line=item.line, instruction=item.text,
         )  # fmt: skip
     for (region, _, _), was, each in zip(before, first, differs):
         region.bytes[:] = was
         if region.known is not None:
             region.known &= ~each
-
-
-# ---- operands as regions -------------------------------------------------------------------------------------------
-
-
-def regions_of(tensors: Mapping[str, Tensor], written: Collection[str]) -> list[Region]:
-    """A region for each operand, and one for operands that share bytes."""
-    spans = sorted((*t.interval(), name) for name, t in tensors.items() if t.interval()[1] > t.interval()[0])
-    groups: list[tuple[int, int, list[str]]] = []
-    for low, high, name in spans:
-        if groups and low < groups[-1][1]:
-            first, last, names = groups[-1]
-            groups[-1] = first, max(last, high), [*names, name]
-        else:
-            groups.append((low, high, [name]))
-    regions = []
-    for low, high, names in groups:
-        data = np.frombuffer(ctypes.string_at(low, high - low), np.uint8)
-        allowed = np.zeros(high - low, bool)
-        for name in names:
-            _mark(allowed, tensors[name], low)
-        regions.append(Region(" = ".join(names), low, data, allowed=allowed, writable=any(n in written for n in names)))
-    return regions
-
-
-def _mark(allowed: Array, tensor: Tensor, low: int) -> None:
-    """Sets the bytes of a tensor's elements."""
-    bits = tensor.element.bits
-    if tensor.element.packed:
-        offsets = np.full((), tensor.phase, np.int64)
-        for extent, stride in zip(tensor.shape, tensor.strides):
-            offsets = offsets[..., None] + np.arange(extent) * stride
-        allowed[tensor.pointer - low + offsets.ravel() * bits // 8] = True
-        return
-    size = bits // 8
-    view = np.lib.stride_tricks.as_strided(
-        allowed[tensor.pointer - low :], (*tensor.shape, size), (*(s * size for s in tensor.strides), 1)
-    )
-    view[...] = True
-
-
-def _put_back(region: Region) -> None:
-    """The bytes of elements, and no other, as the run left them."""
-    data = region.data
-    target = np.ctypeslib.as_array((ctypes.c_ubyte * len(data)).from_address(region.address))
-    if region.prefix is None:
-        target[:] = data
-        return
-    mine = np.diff(region.prefix[region.head : region.nbytes + 1]) != 0
-    target[mine] = data[mine]
-
-
-def _bytes_at(regions: Sequence[Region], address: int, nbytes: int, *, store: bool) -> Array:
-    """Bytes of a copy or a fill, which must be an operand's own."""
-    if not nbytes:
-        return np.zeros(0, np.uint8)
-    verb = "write" if store else "read"
-    for region in regions:
-        if region.address <= address < region.low + region.nbytes:
-            offset = address - region.low
-            place: dict[str, Any] = {
-                "operand": region.name,
-                "space": "global",
-                "byte": offset - region.head,
-                "extent": region.nbytes - region.head,
-            }
-            if region.outside(np.array([offset]), nbytes).any():
-                raise OutOfBoundsFault(f"a copy's {verb} of {nbytes} bytes that are no element's", **place)
-            if store and not region.writable:
-                raise ReadOnlyFault(f"a copy's write of {nbytes} bytes into what is only read", **place)
-            if store and region.known is not None:
-                region.known[offset : offset + nbytes] = True
-            return region.bytes[offset : offset + nbytes]
-    raise OutOfBoundsFault(f"a copy's {verb} of {nbytes} bytes at {address:#x}, where nothing is", space="global")

@@ -13,22 +13,22 @@ from typing import Any
 import numpy as np
 
 from ..types import UnsupportedError
-from ..types.faults import BarrierFault, DeadlockFault, DivergenceFault, KernelFault, TrapFault
+from ..types.faults import DeadlockFault, DivergenceFault, KernelFault, TrapFault
 from . import approximations, arithmetic, bitfields, comparisons, conversions, floats
 from .atomics import Atomics
 from .barriers import ClusterBarrier, MBarriers, NamedBarriers
 from .clocks import Clocks
 from .copies import Copies
 from .counters import Counters
-from .lanes import WARP, Array, Lanes, Selection
+from .lanes import EVERYONE, WARP, Array, Lanes, Selection
 from .matrices import Matrices
 from .memory import MANY, GlobalMemory
 from .options import Options
 from .overflow import Overflows
-from .parse import SIZES, Integer
+from .parse import SIZES
 from .shared import RANK_SHIFT, SharedMemory
 from .translate import Translator
-from .warps import EVERYONE, Warps
+from .warps import Warps
 
 __all__ = ["Launched", "Wave", "run_launch"]
 
@@ -123,15 +123,14 @@ class Wave:
         self._local = np.zeros((lanes.count, -(-code.entry.local_bytes // 16) * 16), np.uint8)
         self.alive = lanes.exists.copy()
         self._blocked = np.zeros(lanes.count, bool)
-        self._parked = np.zeros(
-            lanes.count, bool
-        )  # at an instruction at which the rest of their warp has yet to arrive
+        self._parked = np.zeros(lanes.count, bool)  # where the rest of their warp has yet to come
         self._why: list[tuple[Array, str]] = []
         self._pc = np.zeros(lanes.count, np.int32)
         self._space = self._names()
         exec(code.code, self._space)
         self._functions = [self._space[f"b{i}"] for i in range(len(code.blocks))]
         self._runs = [0] * len(code.blocks)
+        self._aligned = np.array([bool(b.gathers) and b.mask is None for b in code.blocks])
 
     # ---- stepping ---------------------------------------------------------------------------------------------------
 
@@ -165,7 +164,7 @@ class Wave:
                 elif not test.any():
                     at += 1
                 else:
-                    self._pc[:] = np.where(test, end.target, at + 1)
+                    self._leave(at, everyone)
                     return False
             elif end.kind == "barrier" and end.sync and end.barrier == (0,):
                 self.barriers.meet_all()
@@ -200,25 +199,27 @@ class Wave:
             s = lanes.compact(here)
             self._functions[at](s)
             self._runs[at] += lanes.count_of(s)
-            if self._parked.any():  # whom these lanes' warps wait for may be here now
-                self._parked.reshape(-1, WARP)[np.unique(lanes.warp[s])] = False
+            if self._parked.any():  # whom they wait for may be here now
+                self._parked[np.isin(lanes.cta, np.unique(lanes.cta[s]))] = False
             if code.blocks[at].kind == "wait":
                 self._pc[s] = np.where(self._blocked[s], at, at + 1)
             else:
                 self._leave(at, s)
 
     def _gathered(self, here: Array, at: int) -> Array:
-        """Of the lanes at a block those whose warps are complete there; the others are parked."""
-        there = np.bincount(self.lanes.warp[here], minlength=self.lanes.count // WARP)
-        missing = (self.alive.reshape(-1, WARP).sum(1) != there)[self.lanes.warp[here]]
-        if not missing.any():
-            return here
-        first = self.launched.code.spans[at][0]
-        mask = self.launched.code.instructions[first].operands[-1]
-        if isinstance(mask, Integer) and mask.value & EVERYONE == EVERYONE:
-            self._parked[here[missing]] = True
-            return np.asarray(here[~missing])
-        return here  # a mask of some lanes: the instruction looks whether they are there
+        """Of the lanes at a block those whose fellows are all there; the others are parked."""
+        end = self.launched.code.blocks[at]
+        if end.mask in (None, EVERYONE):
+            bundle = self.lanes.bundle(end.gathers)
+            there, alive = (np.bincount(bundle[x], minlength=bundle[-1] + 1) for x in (here, self.alive))
+            missing = (there != alive)[bundle[here]]
+        else:
+            masks = (
+                self._space[end.mask][here] if isinstance(end.mask, str) else np.full(len(here), end.mask, np.uint32)
+            )
+            missing = self.warps.missing(here, masks)
+        self._parked[here[missing]] = True
+        return np.asarray(here[~missing]) if missing.any() else here
 
     def _drawn(self, runs: Array) -> Array:
         """Of each CTA one warp that can run, or one warpgroup where these multiply."""
@@ -246,15 +247,16 @@ class Wave:
                 self._pc[s] = at + 1
             case "bra":
                 self._pc[s] = end.target if test is None else np.where(test, end.target, at + 1)
+                if self.launched.code.blocks[end.target].quits:  # at once: nobody waits for them
+                    gone = self.lanes.numbers(s) if test is None else self.lanes.numbers(s)[test]
+                    self._runs[end.target] += len(gone)
+                    self._exit(gone)
             case "brx":
                 targets = np.array(end.targets, np.int32)
                 self._pc[s] = targets[np.minimum(self._space[end.index][s], len(targets) - 1)]
             case "exit":
-                gone = self.lanes.numbers(s) if test is None else self.lanes.numbers(s)[test]
                 self._pc[s] = at + 1
-                self.alive[gone] = False
-                self.cluster.look()
-                self.barriers.someone_left()
+                self._exit(self.lanes.numbers(s) if test is None else self.lanes.numbers(s)[test])
             case "trap":
                 if test is None or test.any():
                     raise self.fault(
@@ -265,6 +267,18 @@ class Wave:
                 self._pc[s] = at + 1
                 number, *threads = (np.int64(x) if isinstance(x, int) else self._space[x][s] for x in end.barrier)
                 self.barriers.come(end.number, s, number, threads[0] if threads else None, sync=end.sync)
+
+    def _exit(self, gone: Array) -> None:
+        """Threads end; those of their warps that wait for all of it have been left alone."""
+        self.alive[gone] = False
+        self.cluster.look()
+        self.barriers.someone_left()
+        if self._aligned.any():
+            warps = np.zeros(self.lanes.count // WARP, bool)
+            warps[self.lanes.warp[gone]] = True
+            left = np.flatnonzero(self.alive & np.repeat(warps, WARP) & self._aligned[self._pc])
+            if len(left):
+                raise self._alone(left)
 
     # ---- who waits --------------------------------------------------------------------------------------------------
 
@@ -278,13 +292,21 @@ class Wave:
         self._blocked[lanes] = False
 
     def _deadlock(self) -> KernelFault:
-        lanes, waits = self.lanes, self.alive & self._blocked
-        if not waits.any():
-            parked = np.flatnonzero(self.alive & self._parked)
-            n = self.launched.code.spans[int(self._pc[parked[0]])][0]
-            return self.fault(DivergenceFault, "a part of a warp waits for threads that do not come", n, parked, 0)
+        """Nobody can run: some wait at barriers, some are parked for the rest of their warp."""
+        code, lanes, waits = self.launched.code, self.lanes, self.alive & (self._blocked | self._parked)
+        parked = np.flatnonzero(self.alive & self._parked)
+        alone = parked[~np.isin(lanes.warp[parked], lanes.warp[self.alive & self._blocked])]
+        if len(alone):
+            return self._alone(alone)
+        where = {at: code.instructions[code.spans[at][0]] for at in np.unique(self._pc[parked]).tolist()}
         told: dict[str, list[str]] = {}
-        for who, why in reversed(self._why):
+        for who, why in [
+            *(
+                (parked[self._pc[parked] == at], f"{i.text} ({i.source}), for others of their warps")
+                for at, i in where.items()
+            ),
+            *reversed(self._why),
+        ]:
             mine = who[waits[who]]
             waits[mine] = False
             for cta in np.unique(lanes.cta[mine])[:4]:
@@ -292,6 +314,13 @@ class Wave:
                 told.setdefault(why, []).append(f"CTA {cta + lanes.first} warps {', '.join(map(str, warps[:16]))}")
         message = "; ".join(f"{', '.join(who[:4])} at {why}" for why, who in list(told.items())[:6])
         return DeadlockFault(f"nobody can go on: {message}", kernel=self.launched.kernel)
+
+    def _alone(self, lanes: Array) -> KernelFault:
+        """The fault of threads that are parked for some that do not come."""
+        at, code = int(self._pc[lanes[0]]), self.launched.code
+        n, of = code.spans[at][0], "warp" if code.blocks[at].gathers == WARP else "warpgroup"
+        what = f"{'.'.join(code.instructions[n].opcode[:2])} by a part of a {of}, whose rest goes another way"
+        return self.fault(DivergenceFault, what, n, lanes, 0)
 
     # ---- faults and orders ------------------------------------------------------------------------------------------
 
@@ -345,7 +374,7 @@ class Wave:
         names |= {name: np.frombuffer(raw, dtype)[0] for (raw, dtype), name in code.constants.items()}
         specials = lanes.specials()
         for name in code.specials:
-            names[f"special_{name.replace('.', '_')}"] = self._special(specials, name)
+            names[f"special_{name.replace('.', '_')}"] = specials[name]
         names |= {
             "np": np, "I": arithmetic, "B": bitfields, "F": floats, "X": approximations, "K": comparisons, "C": conversions,
             "DYNAMIC": np.uint32(launched.dynamic), "PARAMETERS": np.uint64(PARAMETERS), "SHARED": np.uint64(SHARED),
@@ -362,7 +391,7 @@ class Wave:
             "cp_async": copies.start, "cp_commit": copies.commit, "cp_wait": lambda n, s, left: copies.wait(s, left),
             "tma_load": copies.load, "tma_store": copies.store, "bulk_commit": copies.commit_bulk,
             "bulk_wait": lambda n, s, left, read: copies.wait_bulk(s, left), "st_async": copies.store_remote,
-            "fence_proxy": self._fence, "grid_wait": self._grid_wait, "mapa": _mapa,
+            "fence_proxy": self._fence, "fence_init": self.mbarriers.fence, "grid_wait": self._grid_wait, "mapa": _mapa,
             "mbarrier_init": self.mbarriers.init, "mbarrier_inval": self.mbarriers.invalidate,
             "mbarrier_arrive": self.mbarriers.arrive, "mbarrier_wait": self.mbarriers.wait,
             "cluster_arrive": self.cluster.arrive, "cluster_wait": self.cluster.wait,
@@ -373,16 +402,11 @@ class Wave:
         }  # fmt: skip
         return names
 
-    def _special(self, specials: dict[str, Array], name: str) -> Array:
-        key = name.replace(".", "_")
-        if key not in specials:
-            raise BarrierFault(f"special register %{name} is not known")
-        return specials[key]
-
     def _parameter(self, offset: int, dtype: str) -> Any:
         return self.launched.parameters[offset : offset + int(dtype[1])].view(dtype)[0]
 
     def _fence(self, n: int, s: Selection) -> None:
+        self.mbarriers.fence(s)
         if self.checks:
             for warp in np.unique(self.lanes.warp[s]):
                 lane = int(warp) * WARP

@@ -22,23 +22,22 @@ __all__ = ["GlobalMemory", "Region"]
 _ALIGN = 256  # so that a typed view of a region is aligned as its addresses are
 _SIZES = (1, 2, 4, 8)
 MANY = -2
+BESIDE = 1 << 31  # bytes before and behind a region at which an access is still taken for one that misses it
 
 
 class Region:
-    """An interval of addresses on a copy of its bytes. `allowed` marks the bytes of elements, all where it is None; `known` those
-    that hold something, all where it is None."""
+    """An interval of addresses on a copy of its bytes, which come from `home` on the host.
+
+    `elements` marks the bytes that are some element's and `stored` those that a kernel may write, None where all are; `known`
+    those that hold something, None where all do.
+    """
 
     def __init__(
-        self,
-        name: str,
-        address: int,
-        data: Array,
-        *,
-        allowed: Array | None = None,
-        writable: bool = True,
-        known: bool = True,
-    ) -> None:
-        self.name, self.writable = name, writable
+        self, name: str, address: int, data: Array, *, elements: Array | None = None, stored: Array | None = None,
+        writable: bool = True, known: bool = True, home: int = 0,
+    ) -> None:  # fmt: skip
+        self.name, self.home = name, home
+        self.writable = writable and (stored is None or bool(stored.any()))
         self.head = address % _ALIGN
         self.low = address - self.head
         self.nbytes = self.head + len(data)
@@ -47,11 +46,9 @@ class Region:
         self.bytes = raw[at : at + -(-self.nbytes // 16) * 16]
         self.bytes[self.head : self.nbytes] = data
         self.views = {f"{kind}{size}": self.bytes.view(f"{kind}{size}") for kind in "ui" for size in _SIZES}
-        self.prefix: Array | None = None  # how many bytes before each are allowed
-        if allowed is not None and not allowed.all():
-            self.prefix = np.zeros(len(self.bytes) + 1, np.int64)
-            self.prefix[1 + self.head : 1 + self.nbytes] = allowed
-            np.cumsum(self.prefix, out=self.prefix)
+        self._elements = None if elements is None or elements.all() else _Marks(elements)
+        self._stored = None if stored is None or not self.writable or stored.all() else _Marks(stored)
+        self.gapped, self.keeps = self._elements is not None, self._stored is not None or not self.writable
         self.known: Array | None = None if known else np.zeros(len(self.bytes), bool)
         self.shadow: _Shadow | None = None
 
@@ -60,16 +57,57 @@ class Region:
         return self.low + self.head
 
     @property
+    def extent(self) -> int:
+        return self.nbytes - self.head
+
+    @property
+    def own(self) -> bool:
+        """Whether it is the kernel's own, its parameters or a constant, and no operand."""
+        return self.name.startswith(".")
+
+    @property
     def data(self) -> Array:
         return self.bytes[self.head : self.nbytes]
 
+    @property
+    def stored(self) -> Any:
+        """What a kernel may write, as an index of `data`."""
+        return slice(0 if self.writable else self.extent, None) if self._stored is None else self._stored.marks
+
+    @property
+    def gaps(self) -> Any:
+        """The bytes of `data` that are no element's, as an index."""
+        return slice(0, 0) if self._elements is None else ~self._elements.marks
+
+    def beside(self, offsets: Array, size: int) -> Array:
+        """Which of the accesses reach beyond the interval."""
+        return np.asarray((offsets < self.head) | (offsets + size > self.nbytes))
+
     def outside(self, offsets: Array, size: int) -> Array:
         """Which of the accesses at these offsets touch a byte that is not the region's to touch."""
-        bad = (offsets < self.head) | (offsets + size > self.nbytes)
-        if self.prefix is not None:
-            safe = np.where(bad, self.head, offsets)
-            bad = bad | (self.prefix[np.minimum(safe + size, self.nbytes)] - self.prefix[safe] != size)
-        return bad
+        bad = self.beside(offsets, size)
+        return bad if self._elements is None else bad | self._elements.lack(np.where(bad, 0, offsets - self.head), size)
+
+    def kept(self, offsets: Array, size: int) -> Array:
+        """Which of them, all inside, touch a byte that is only read."""
+        if self._stored is None:
+            return np.full(offsets.shape, not self.writable)
+        return self._stored.lack(offsets - self.head, size)
+
+
+class _Marks:
+    """Some of a region's bytes."""
+
+    def __init__(self, marks: Array) -> None:
+        self.marks = marks
+        self._before = np.zeros(
+            len(marks) + 1, np.int32 if len(marks) < 1 << 31 else np.int64
+        )  # marks before each byte
+        np.cumsum(marks, out=self._before[1:])
+
+    def lack(self, at: Array, size: int) -> Array:
+        """Which of the accesses touch a byte that is not marked."""
+        return np.asarray(self._before[np.minimum(at + size, len(self.marks))] - self._before[at] != size)
 
 
 class _Shadow:
@@ -87,7 +125,7 @@ class GlobalMemory:
 
     def __init__(self, regions: Sequence[Region], *, grain: int = 0) -> None:
         self.regions = sorted(regions, key=lambda r: r.address)
-        self._starts = np.array([r.address for r in self.regions], np.uint64)
+        self._starts = np.array([max(r.address - BESIDE, 0) for r in self.regions], np.uint64)
         self._grain = grain
         for region in self.regions if grain else ():
             region.shadow = _Shadow(len(region.bytes) // grain + 1) if region.writable else None
@@ -116,6 +154,9 @@ class GlobalMemory:
             if number < 0:
                 self._nowhere(wave, n, s, int(places[0]), int(addresses[places[0]]), size, store)
             region = self.regions[number]
+            if (far := addresses[places] > np.uint64(region.low + region.nbytes + BESIDE)).any():
+                place = int(places[far][0])
+                self._nowhere(wave, n, s, place, int(addresses[place]), size, store)
             offsets = (addresses[places] - np.uint64(region.low)).astype(np.int64)
             self._check(wave, n, s, places, region, offsets, size, store, align or size)
             yield places, region, offsets
@@ -150,18 +191,20 @@ class GlobalMemory:
             many = f" ({int(bad.sum())} threads)" if bad.sum() > 1 else ""
             return wave.fault(
                 kind, f"{what}{many}", n, s, lane, operand=region.name, space="global", byte=byte,
-                extent=region.nbytes - region.head,
+                extent=region.extent,
             )  # fmt: skip
 
-        if region.prefix is not None or places is not None:
-            bad = region.outside(offsets, size)
+        if (places is not None or region.gapped) and (bad := region.outside(offsets, size)).any():
+            if not store:
+                wave.suspects.add(n)  # a gap between elements: whoever loads it must drop it
+                bad = region.beside(offsets, size)
             if bad.any():
                 raise fault(OutOfBoundsFault, bad, f"{verb} of {size} bytes that are no element's")
         if align > 1 and (offsets & (align - 1)).any():
             raise fault(MisalignedFault, offsets & (align - 1) != 0, f"{verb} of {size} bytes at an odd address")
-        if store and not region.writable:
-            raise fault(ReadOnlyFault, offsets >= 0, f"store of {size} bytes into what is only read")
-        if wave.early(s):
+        if store and region.keeps and (bad := region.kept(offsets, size)).any():
+            raise fault(ReadOnlyFault, bad, f"store of {size} bytes into what is only read")
+        if not region.own and wave.early(s):
             raise fault(
                 RaceFault, offsets >= 0, f"{verb} before griddepcontrol.wait, while the launch ahead may still run"
             )
@@ -274,5 +317,5 @@ class GlobalMemory:
         j = int(np.flatnonzero(bad)[0])
         return wave.fault(
             RaceFault, what, n, lanes, j, operand=region.name, space="global", byte=int(offsets[j]) - region.head,
-            extent=region.nbytes - region.head,
+            extent=region.extent,
         )  # fmt: skip

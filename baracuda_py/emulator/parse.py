@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from ..types import UnsupportedError
 
 __all__ = [
-    "GATHERS",
+    "MASKED",
     "SIZES",
+    "WARPGROUPS",
+    "WARPS",
     "Bits",
     "Entry",
     "Instruction",
@@ -148,6 +151,7 @@ class Entry:
     local: dict[str, int] = field(default_factory=dict)
     local_bytes: int = 0
     constants: dict[str, Variable] = field(default_factory=dict)
+    variables: set[str] = field(default_factory=set)  # with a place
     cluster: int = 1
     blocks: list[list[Instruction]] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)  # label -> block
@@ -173,8 +177,12 @@ class _Function:
 # Statements that end a block: where threads part, wait or leave.
 _ENDS = {"bra", "brx", "ret", "exit", "trap", "bar", "barrier"}
 _WAITS = {("mbarrier", "try_wait"), ("mbarrier", "test_wait")}
-# Instructions at which the threads of a warp wait for one another, in a block of their own as those at barriers.
-GATHERS = {("shfl", "sync"), ("vote", "sync"), ("elect", "sync"), ("redux", "sync"), ("match", "any"), ("bar", "warp")}
+# Instructions at which threads wait for one another, each at the beginning of a block: by the masks that they give, by warps,
+# by warpgroups.
+MASKED = {("shfl", "sync"), ("vote", "sync"), ("elect", "sync"), ("redux", "sync"), ("bar", "warp")}
+WARPS = {("mma", "sync"), ("ldmatrix", "sync"), ("stmatrix", "sync"), ("bar", "sync"), ("bar", "arrive"), ("barrier", "sync"),
+         ("barrier", "arrive"), ("barrier", "cta")}  # fmt: skip
+WARPGROUPS = {("wgmma", name) for name in ("fence", "mma_async", "commit_group", "wait_group")}
 
 _HEAD = re.compile(r"\.(entry|func)\s*(?:\(([^)]*)\))?\s*([\w$]+)\s*(?:\(([^)]*)\))?([^{;]*)([{;])")
 _PARAMETER = re.compile(
@@ -185,29 +193,44 @@ _VARIABLE = re.compile(
     r"\.(shared|local|global|const)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?(?:\s*=\s*(.*))?$", re.S
 )
 _TOKEN = re.compile(r"[{};]|[^{};]+")
+_BRACE = re.compile(r"[{}]")
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)[^\n]*$", re.M)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"[^\n]*$', re.M)
 
 
-def parse(text: str) -> Entry:
-    """The only entry of a module."""
+def parse(text: str, entry: str = "") -> Entry:
+    """An entry of a module, which must be the only one if it is not named."""
     end = text.find("\n\t.section")
     module = _Module(text if end < 0 else text[:end], _FILE.findall(text))
     functions: dict[str, _Function] = {}
-    kernel: tuple[_Function, str] | None = None
+    kernels: dict[str, tuple[_Function, str, str]] = {}
+    outside, end = [], 0
     for head in _HEAD.finditer(module.text):
-        kind, results, name, parameters, _, opened = head.groups()
-        if opened == ";":
+        kind, results, name, parameters, directives, opened = head.groups()
+        outside.append(module.text[end : head.start()])
+        end = head.end() if opened == ";" else _closing(module.text, head.end())
+        if opened == ";" or (kind == "entry" and entry not in ("", name)):
             continue
         body = _Body(module, head.end(), name, [p[3] for p in _PARAMETER.finditer(results or "")],
                      [p[3] for p in _PARAMETER.finditer(parameters or "")])  # fmt: skip
         if kind == "func":
             functions[name] = body.function
         else:
-            kernel = body.function, parameters or ""
-    if kernel is None:
-        raise UnsupportedError("the PTX has no entry")
-    return _entry(*kernel, module, functions)
+            kernels[name] = body.function, parameters or "", directives
+    if len(kernels) != 1:
+        found = f"{len(kernels) or 'no'} entries{f' {entry}' if entry else ''}"
+        raise UnsupportedError(f"the PTX has {found}: one is needed")
+    return _entry(*kernels.popitem()[1], "".join([*outside, module.text[end:]]), functions)
+
+
+def _closing(text: str, at: int) -> int:
+    """Behind the brace that closes one opened before `at`."""
+    depth = 1
+    for brace in _BRACE.finditer(text, at):
+        depth += 1 if brace[0] == "{" else -1
+        if not depth:
+            return brace.end()
+    return len(text)
 
 
 class _Module:
@@ -247,7 +270,18 @@ class _Body:
             if place < 0:
                 self.function.items.append(text)
             else:
-                self._read(text, scope, place)
+                with self._reading(text, place):
+                    self._read(text, scope, place)
+
+    @contextmanager
+    def _reading(self, text: str, place: int) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, LookupError, AttributeError, AssertionError):
+            line = self._module.line(place)
+            raise UnsupportedError(
+                f"the emulator cannot read {' '.join(text.split())!r} (line {line} of the PTX)"
+            ) from None
 
     def _statements(self, at: int) -> list[tuple[str, int, int]]:
         """(text, scope, place) of each statement, place -1 for labels. Declarations are taken in, since a use may come first."""
@@ -286,7 +320,8 @@ class _Body:
                 statement = unlabelled(text).strip()
                 text = ""
                 if statement.startswith((".reg", ".param", ".shared", ".local")):
-                    self._declare(statement, scopes[-1])
+                    with self._reading(statement, place):
+                        self._declare(statement, scopes[-1])
                 elif statement and (statement[0] != "." or ".branchtargets" in statement):
                     found.append((statement, scopes[-1], place))
             else:
@@ -385,40 +420,43 @@ def _variable(statement: str) -> Variable | None:
     if match is None:
         return None
     space, align, kind, name, count, values = match.groups()
-    size = SIZES[kind]
-    nbytes = size * int(count or (0 if count == "" else 1))
     numbers = [v.strip() for v in values.strip("{} \n").split(",")] if values else []
-    initial = tuple(int(v[2:], 16) if v[:2].lower() in ("0f", "0d") else int(v, 0) for v in numbers)
+    try:
+        size = SIZES[kind]
+        initial = tuple(int(v[2:], 16) if v[:2].lower() in ("0f", "0d") else int(v, 0) for v in numbers)
+    except (KeyError, ValueError):
+        raise UnsupportedError(f"the emulator cannot read the variable {statement.strip()[:80]!r}") from None
+    nbytes = size * int(count or (0 if count == "" else 1))
     return Variable(name, space, kind, nbytes, int(align or size), initial)
 
 
 # ---- from a body to an entry ---------------------------------------------------------------------------------------
 
 
-def _entry(function: _Function, parameters: str, module: _Module, functions: Mapping[str, _Function]) -> Entry:
+def _entry(
+    function: _Function, parameters: str, directives: str, outside: str, functions: Mapping[str, _Function]
+) -> Entry:
+    """`outside` is the module's text outside functions, where its variables are declared."""
     entry = Entry(function.name)
     for align, kind, name, count in (m.groups() for m in _PARAMETER.finditer(parameters)):
         size = SIZES[kind] * int(count or 1)
         offset = -(-entry.parameter_bytes // int(align or SIZES[kind])) * int(align or SIZES[kind])
         entry.parameters[name] = offset, size
         entry.parameter_bytes = offset + size
-    if cluster := re.search(r"\.reqnctapercluster\s+([\d,\s]+)", module.text):
+    if cluster := re.search(r"\.reqnctapercluster\s+([\d,\s]+)", directives):
         for extent in cluster[1].split(","):
             entry.cluster *= int(extent)
-    outside = module.text[: module.text.index(function.name + "(")]
     for statement in re.sub(r"\{[^{};]*\}", lambda m: m[0].replace(";", ","), outside).split(";"):
         if variable := _variable(statement):
             _place(entry, variable)
-    items = _expanded(function, functions, entry)
-    for variable in function.variables:
-        _place(entry, variable)
-    _cut(entry, items)
+    _cut(entry, _Expansion(entry, functions).items(function))
     return entry
 
 
 def _place(entry: Entry, variable: Variable) -> None:
     """Gives a variable its place in its state space."""
     name, align = variable.name, variable.align
+    entry.variables.add(name)
     if variable.space == "shared" and not variable.nbytes:
         entry.dynamic, entry.dynamic_align = name, align
     elif variable.space == "shared":
@@ -431,76 +469,95 @@ def _place(entry: Entry, variable: Variable) -> None:
         entry.constants[name] = variable
 
 
-def _expanded(function: _Function, functions: Mapping[str, _Function], entry: Entry, suffix: str = "") -> list[Item]:
+class _Expansion:
     """The items of a function with those of the functions that it calls in the calls' places, and parameters that pass
     between them as registers (PTX ISA, Control Flow Instructions: call)."""
-    renamed = _Renamer(suffix)
-    entry.registers |= {name + suffix: width for name, width in function.registers.items()}
-    entry.targets |= {n + suffix: tuple(t + suffix for t in each) for n, each in function.targets.items()}
-    items: list[Item] = []
-    for item in function.items:
-        if isinstance(item, str):
-            items.append(item + suffix)
-        elif item.opcode[0] == "call":
-            items += _called(item, functions, entry, suffix)
-        elif item.opcode[0] in ("ld", "st") and item.opcode[1].startswith("param") and _passes(item, entry):
-            items.append(_moved(renamed.instruction(item), entry))
-        else:
-            items.append(renamed.instruction(item))
-    return items
 
+    def __init__(self, entry: Entry, functions: Mapping[str, _Function]) -> None:
+        self._entry, self._functions = entry, functions
+        self._calls = 0
+        self._open: list[str] = []
 
-def _called(call: Instruction, functions: Mapping[str, _Function], entry: Entry, suffix: str) -> list[Item]:
-    """The body of the function that is called, its parameters standing for the caller's, its returns for a branch behind it."""
-    lists = [[x.name for x in o.items if isinstance(x, Symbol)] for o in call.operands if isinstance(o, Vector)]
-    name = next(o.name for o in call.operands if isinstance(o, Symbol))
-    if name not in functions or call.guard:
-        raise UnsupportedError(f"the PTX calls {name}, which it does not hold: {call.text}")
-    callee = functions[name]
-    arguments = lists.pop() if callee.parameters else []
-    results = lists.pop() if callee.results else []
-    mark = f"@{len(entry.registers)}"
-    passed = dict(zip((*callee.parameters, *callee.results), (n + suffix for n in (*arguments, *results))))
-    inner = _expanded(callee, functions, entry, mark)
-    end = f"return{mark}"
-    items: list[Item] = []
-    for item in inner:
-        if isinstance(item, Instruction) and item.opcode[0] == "ret":
-            item = replace(item, opcode=("bra",), operands=(Symbol(end),))
-        elif isinstance(item, Instruction):
-            item = _Renamer("", {f"{n}{mark}": to for n, to in passed.items()}).instruction(item)
-            item = _declared(item, entry)
-        items.append(item)
-    return [*items, end]
+    def items(self, function: _Function, suffix: str = "") -> list[Item]:
+        """Names get a suffix, but for those of variables: no function calls itself, so that one of each will do."""
+        entry = self._entry
+        for variable in function.variables:
+            if variable.name not in entry.variables:
+                _place(entry, variable)
+        renamed = _Renamer(suffix, {name: name for name in entry.variables} if suffix else None)
+        entry.registers |= {name + suffix: width for name, width in function.registers.items()}
+        entry.targets |= {n + suffix: tuple(t + suffix for t in each) for n, each in function.targets.items()}
+        items: list[Item] = []
+        for item in function.items:
+            if isinstance(item, str):
+                items.append(item + suffix)
+            elif item.opcode[0] == "call":
+                items += self._called(item, suffix)
+            elif item.opcode[0] in ("ld", "st") and item.opcode[1].startswith("param") and self._passes(item):
+                items.append(self._moved(renamed.instruction(item)))
+            else:
+                items.append(renamed.instruction(item))
+        return items
 
+    def _called(self, call: Instruction, suffix: str) -> list[Item]:
+        """The body of the function that is called, its parameters standing for the caller's, its returns for a branch behind
+        it."""
+        lists = [[x.name for x in o.items if isinstance(x, Symbol)] for o in call.operands if isinstance(o, Vector)]
+        name = next((o.name for o in call.operands if isinstance(o, Symbol)), "")
+        if name not in self._functions or call.guard:
+            raise UnsupportedError(f"the emulator cannot follow {call.text!r} (line {call.line} of the PTX)")
+        if name in self._open:
+            raise UnsupportedError(
+                f"{name} calls itself, which the emulator does not follow (line {call.line} of the PTX)"
+            )
+        callee = self._functions[name]
+        arguments = lists.pop() if callee.parameters else []
+        results = lists.pop() if callee.results else []
+        self._calls += 1
+        mark = f"@{self._calls}"
+        passed = dict(zip((*callee.parameters, *callee.results), (n + suffix for n in (*arguments, *results))))
+        renamed = _Renamer("", {f"{n}{mark}": to for n, to in passed.items()})
+        end = f"return{mark}"
+        items: list[Item] = []
+        self._open.append(name)
+        for item in self.items(callee, mark):
+            if isinstance(item, Instruction) and item.opcode[0] == "ret":
+                item = replace(item, opcode=("bra",), operands=(Symbol(end),))
+            elif isinstance(item, Instruction):
+                item = self._declared(renamed.instruction(item))
+            items.append(item)
+        self._open.pop()
+        return [*items, end]
 
-def _passes(item: Instruction, entry: Entry) -> bool:
-    """Whether an access to parameter space is to what passes between functions, and not to what the kernel was given."""
-    memory = next(o for o in item.operands if isinstance(o, Memory))
-    return isinstance(memory.base, Symbol) and memory.base.name not in entry.parameters
+    def _passes(self, item: Instruction) -> bool:
+        """Whether an access to parameter space is to what passes between functions, and not to what the kernel was given."""
+        memory = next(o for o in item.operands if isinstance(o, Memory))
+        return isinstance(memory.base, Symbol) and memory.base.name not in self._entry.parameters
 
+    def _moved(self, item: Instruction) -> Instruction:
+        """A load or store of a passed parameter as a conversion from or to the register that stands for it."""
+        kind = item.opcode[-1]
+        store = item.opcode[0] == "st"
+        memory, value = item.operands if store else item.operands[::-1]
+        assert isinstance(memory, Memory) and isinstance(memory.base, Symbol)
+        values = value.items if isinstance(value, Vector) else (value,)
+        if len(values) > 1:
+            raise UnsupportedError(
+                f"the emulator passes no vector to a function: {item.text!r} (line {item.line} of the PTX)"
+            )
+        place, held = Register(f"{memory.base.name}+{memory.offset}"), values[0]
+        sign, bits = "s" if kind[0] == "s" else "u", SIZES[kind] * 8
+        wide = max(bits, 16) if store or not isinstance(held, Register) else self._entry.registers[held.name]
+        operands = (place, held) if store else (held, place)
+        return self._declared(replace(item, opcode=("cvt", f"{sign}{wide}", f"{sign}{bits}"), operands=operands))
 
-def _moved(item: Instruction, entry: Entry) -> Instruction:
-    """A load or store of a passed parameter as a move from or to the register that stands for it."""
-    kind = item.opcode[-1]
-    store = item.opcode[0] == "st"
-    memory, value = item.operands if store else item.operands[::-1]
-    assert isinstance(memory, Memory) and isinstance(memory.base, Symbol)
-    values = value.items if isinstance(value, Vector) else (value,)
-    if len(values) > 1:
-        raise UnsupportedError(f"a vector passed to a function: {item.text}")
-    place = Register(f"{memory.base.name}+{memory.offset}")
-    operands = (place, values[0]) if store else (values[0], place)
-    return _declared(replace(item, opcode=("mov", f"b{SIZES[kind] * 8}"), operands=operands), entry)
-
-
-def _declared(item: Instruction, entry: Entry) -> Instruction:
-    """The same, the registers that stand for parameters declared."""
-    if item.opcode[0] == "mov":
-        for operand in item.operands:
-            if isinstance(operand, Register) and operand.name not in entry.registers:
-                entry.registers[operand.name] = SIZES[item.opcode[1]] * 8
-    return item
+    def _declared(self, item: Instruction) -> Instruction:
+        """The same, the registers that stand for parameters declared."""
+        if item.opcode[0] == "cvt":
+            for operand in item.operands:
+                if isinstance(operand, Register) and operand.name not in self._entry.registers:
+                    self._entry.registers[operand.name] = max(SIZES[item.opcode[2]] * 8, 16)
+        return item
 
 
 class _Renamer:
@@ -547,7 +604,7 @@ def _cut(entry: Entry, items: Sequence[Item]) -> None:
                 entry.blocks.append(block)
             entry.labels[item] = len(entry.blocks) - 1
             continue
-        if item.opcode[:2] in _WAITS | GATHERS or item.opcode[:3] == ("barrier", "cluster", "wait"):
+        if item.opcode[:2] in _WAITS | MASKED | WARPS | WARPGROUPS or item.opcode[:3] == ("barrier", "cluster", "wait"):
             block = entry.blocks[-1] if not block else []  # who waits comes back to the wait alone
             if block is not entry.blocks[-1]:
                 entry.blocks.append(block)

@@ -14,10 +14,14 @@ from typing import Any
 import numpy as np
 
 from ..types import UnsupportedError
+from .grammar import known
+from .lanes import EVERYONE, SPECIALS, WARP
 from .overflow import address_slices
 from .parse import (
-    GATHERS,
+    MASKED,
     SIZES,
+    WARPGROUPS,
+    WARPS,
     Bits,
     Entry,
     Instruction,
@@ -44,13 +48,19 @@ _VIEWS = {"u": "", "i": "i", "f": "f"}
 
 
 class Unread(Exception):
-    """A form of an instruction that has no translation."""
+    """An operand that an instruction has no translation for."""
+
+
+def _unknown(item: Instruction, why: str = "") -> UnsupportedError:
+    text = f"the emulator does not know {item.text!r} (line {item.line} of the PTX)"
+    return UnsupportedError(text + (f": {why}" if why else ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What ends a block: `kind` is next, bra, brx, exit, trap, barrier or wait, and the rest is what it needs. `gathers` says
-    that it begins where the threads of a warp wait for one another."""
+    """What ends a block: `kind` is next, bra, brx, exit, trap, barrier or wait, and the rest is what it needs. `gathers` is
+    how many threads wait for one another where it begins: those that `mask`, a constant or a row, names, or all of a warp or
+    warpgroup, none of which may have gone another way. `quits` says that it only ends its threads."""
 
     kind: str
     number: int = -1  # of the instruction
@@ -61,7 +71,9 @@ class Block:
     index: str = ""  # the row of the register that brx chooses by
     barrier: tuple[int | str, ...] = ()  # the number of a barrier and of the threads it counts: constants or rows
     sync: bool = True
-    gathers: bool = False
+    gathers: int = 0
+    mask: int | str | None = None
+    quits: bool = False
 
 
 Emitter = Callable[["Translator", Instruction], list[str]]
@@ -84,6 +96,9 @@ class Translator:
             self._places[name] = width, self.counts[width]
             self.counts[width] += 1
         every = [item for block in entry.blocks for item in block]
+        for item in every:
+            if not known(".".join(item.opcode), len(item.operands)):
+                raise _unknown(item)
         self.slices = address_slices(every)
         self._watched = frozenset().union(*self.slices.values())
         self.blocks: list[Block] = []
@@ -108,14 +123,18 @@ class Translator:
                 found = self._end(item)
                 if found is None or found.kind == "wait":
                     lines += self._guarded(item, emitters)
-            except (Unread, KeyError) as error:
-                raise UnsupportedError(
-                    f"the emulator does not know {item.text!r} (line {item.line} of the PTX)"
-                    + (f": {error}" if isinstance(error, Unread) and error.args else "")
-                ) from None
+            except (Unread, LookupError, ValueError, AssertionError) as error:
+                raise _unknown(item, str(error) if isinstance(error, Unread) else "") from None
             end = found or end
-        self.blocks.append(replace(end, gathers=bool(block) and block[0].opcode[:2] in GATHERS))
+        quits = end.kind == "exit" and not end.guard and len(block) == 1
+        self.blocks.append(replace(end, quits=quits, **self._gathering(block[0])) if block else end)
         return lines
+
+    def _gathering(self, item: Instruction) -> dict[str, Any]:
+        name = item.opcode[:2]
+        if name in MASKED:
+            return {"gathers": WARP, "mask": self._count(item.operands[-1])}
+        return {"gathers": WARP if name in WARPS else 4 * WARP if name in WARPGROUPS else 0}
 
     def _guarded(self, item: Instruction, emitters: dict[str, Emitter]) -> list[str]:
         emitter = emitters.get(item.opcode[0])
@@ -142,18 +161,20 @@ class Translator:
             assert isinstance(item.operands[0], Symbol)
             return Block("bra", number, self.entry.labels[item.operands[0].name], **guard)  # type: ignore[arg-type]
         if op[0] == "brx":
+            if item.guard:
+                raise Unread("a choice of branches under a predicate")
             index, table = item.operands
             assert isinstance(index, Register) and isinstance(table, Symbol)
             targets = tuple(self.entry.labels[t] for t in self.entry.targets[table.name])
-            return Block("brx", number, targets=targets, index=self.row(index.name), **guard)  # type: ignore[arg-type]
+            return Block("brx", number, targets=targets, index=self.row(index.name))
         if op[0] in ("ret", "exit"):
             return Block("exit", number, **guard)  # type: ignore[arg-type]
         if op[0] == "trap":
             return Block("trap", number, **guard)  # type: ignore[arg-type]
-        if (op[0] in ("bar", "barrier") and op[1] in ("sync", "arrive")) or op[:3] == ("barrier", "cta", "sync"):
+        if op[0] in ("bar", "barrier") and op[1] not in ("warp", "cluster"):
             if item.guard:
                 raise Unread("a barrier under a predicate")
-            return Block("barrier", number, barrier=tuple(map(self._count, item.operands)), sync=op[-1] != "arrive")
+            return Block("barrier", number, barrier=tuple(map(self._count, item.operands)), sync="sync" in op)
         if op[:2] == ("mbarrier", "try_wait") or op[:3] == ("barrier", "cluster", "wait"):
             if item.guard:
                 raise Unread("a wait under a predicate")
@@ -162,7 +183,7 @@ class Translator:
 
     def _count(self, operand: Operand) -> int | str:
         if isinstance(operand, Integer):
-            return operand.value
+            return operand.value & EVERYONE
         assert isinstance(operand, Register)
         return self.row(operand.name)
 
@@ -196,6 +217,8 @@ class Translator:
                 width = self.width(operand)
                 if width == size * 8:
                     return f"{self.row(name, _VIEWS[dtype[0]])}[s]"
+                if width < size * 8:
+                    raise Unread("an operand narrower than its type")
                 narrowed = f"{self.row(name)}[s].astype('u{size}')"
                 return narrowed if dtype[0] == "u" else f"{narrowed}.view('{dtype}')"
             case Integer(value):
@@ -205,6 +228,8 @@ class Translator:
                     raise Unread("a constant of another width")
                 return self.constants.setdefault((value.to_bytes(size, "little"), dtype), f"c{len(self.constants)}")
             case Special(name):
+                if name not in SPECIALS:
+                    raise Unread(f"%{name} is neither declared nor a special register that it knows")
                 self.specials.add(name)
                 special = f"special_{name.replace('.', '_')}[s]"
                 return special if dtype == "u4" else f"{special}.astype('{dtype}')"

@@ -13,9 +13,8 @@ from .lanes import WARP, Array, Selection
 if TYPE_CHECKING:
     from .machine import Wave
 
-__all__ = ["EVERYONE", "Warps"]
+__all__ = ["Warps"]
 
-EVERYONE = 0xFFFFFFFF
 _REDUCTIONS: dict[str, np.ufunc] = {
     "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
 }  # fmt: skip
@@ -34,22 +33,32 @@ class Warps:
                 return rows
         raise self._wave.fault(DivergenceFault, f"{what} by a part of a warp", n, s, 0)
 
-    def gathered(self, n: int, s: Selection, mask: Any, what: str) -> tuple[Array, Array]:
-        """(the warps, which of their lanes are there): everyone whom the mask names and who has not ended."""
-        wave, lanes = self._wave, self._wave.lanes
-        numbers = lanes.numbers(s)
-        warps, row = np.unique(lanes.warp[numbers], return_inverse=True)
-        there = np.zeros((len(warps), WARP), bool)
+    def missing(self, numbers: Array, masks: Array) -> Array:
+        """Which of some lanes cannot go on, since a thread that their mask names has not come."""
+        _, lacks, row = self._groups(numbers, masks)
+        return np.asarray(np.any(lacks, axis=1)[row])
+
+    def _groups(self, numbers: Array, masks: Array) -> tuple[Array, Array, Array]:
+        """(which lanes are there, which are named and are not, of each group of a warp's lanes with one mask; the group of each
+        lane)."""
+        wave, warps = self._wave, self._wave.lanes.warp[numbers]
+        groups, row = np.unique(warps.astype(np.int64) << 32 | masks, return_inverse=True)
+        there = np.zeros((len(groups), WARP), bool)
         there[row, numbers % WARP] = True
-        masks = np.zeros(len(warps), np.uint32)
-        masks[row] = lanes.spread(s, mask)
-        named = (masks[:, None] >> np.arange(WARP, dtype=np.uint32)) & np.uint32(1) != 0
-        alive = (wave.alive & lanes.exists).reshape(-1, WARP)[warps]
-        if (there & ~named).any() or (named & alive & ~there).any():
-            raise wave.fault(
-                DivergenceFault, f"{what}: its mask names threads that are not there, or not this one", n, s, 0
-            )
-        return warps, there
+        named = np.asarray((groups[:, None] >> np.arange(WARP)) & 1 != 0)
+        return there, named & ~there & wave.alive.reshape(-1, WARP)[groups >> 32], row
+
+    def gathered(self, n: int, s: Selection, mask: Any, what: str) -> tuple[Array, Array]:
+        """(which lanes are there of each group with one mask, the group of each lane): everyone whom the mask names and who has
+        not ended."""
+        numbers = self._wave.lanes.numbers(s)
+        masks = self._wave.lanes.spread(s, mask)
+        there, lacks, row = self._groups(numbers, masks)
+        bad = np.any(lacks, axis=1)[row] | (masks >> (numbers % WARP).astype(np.uint32) & np.uint32(1) == 0)
+        if bad.any():
+            text = f"{what}: its mask names threads that are not there, or not this one"
+            raise self._wave.fault(DivergenceFault, text, n, s, int(np.flatnonzero(bad)[0]))
+        return there, row
 
     def sync(self, n: int, s: Selection, mask: Any) -> None:
         self.gathered(n, s, mask, "bar.warp.sync")
@@ -57,7 +66,7 @@ class Warps:
     def shuffle(
         self, n: int, s: Selection, row: Array, by: Any, limits: Any, mask: Any, mode: str
     ) -> tuple[Array, Array]:
-        _, there = self.gathered(n, s, mask, "shfl.sync")
+        there, group = self.gathered(n, s, mask, "shfl.sync")
         lanes = self._wave.lanes.numbers(s)
         lane = lanes % WARP
         by = np.broadcast_to(by, lanes.shape).astype(np.int64) & (WARP - 1)
@@ -67,29 +76,32 @@ class Warps:
         of = {"bfly": lane ^ by, "idx": low | (by & ~segment), "up": lane - by, "down": lane + by}[mode]
         inside = of >= top if mode == "up" else of <= top
         of = np.where(inside, of, lane)
-        _, warp = np.unique(self._wave.lanes.warp[lanes], return_inverse=True)
-        if not there[warp, of].all():
-            raise self._wave.fault(DivergenceFault, "shfl.sync reads from a thread that is not there", n, s, 0)
+        if (absent := ~there[group, of]).any():
+            text = "shfl.sync reads from a thread that is not there"
+            raise self._wave.fault(DivergenceFault, text, n, s, int(np.flatnonzero(absent)[0]))
         return row[lanes - lane + of], inside
 
     def vote(self, n: int, s: Selection, mode: str, given: Any, mask: Any) -> Array:
-        _, there = self.gathered(n, s, mask, "vote.sync")
-        lanes = self._wave.lanes.numbers(s)
-        _, row = np.unique(self._wave.lanes.warp[lanes], return_inverse=True)
+        there, row = self.gathered(n, s, mask, "vote.sync")
         yes = np.zeros(there.shape, bool)
-        yes[row, lanes % WARP] = given
+        yes[row, self._wave.lanes.numbers(s) % WARP] = given
         if mode == "ballot":
             return np.asarray(_mask(yes)[row])
-        some, every = np.any(yes, axis=1, keepdims=True), np.all(yes | ~there, axis=1, keepdims=True)
+        some, every = np.any(yes, axis=1), np.all(yes | ~there, axis=1)
         answer = some if mode == "any" else every if mode == "all" else every | ~some
-        return np.asarray(answer[row, 0])
+        return np.asarray(answer[row])
 
     def redux(self, n: int, s: Selection, operation: str, given: Array, mask: Any) -> Array:
-        self.gathered(n, s, mask, "redux.sync")
-        lanes = self._wave.lanes.numbers(s)
-        starts = np.flatnonzero(np.diff(self._wave.lanes.warp[lanes], prepend=-1))
-        reduced = _REDUCTIONS[operation].reduceat(np.broadcast_to(given, lanes.shape), starts)
-        return np.repeat(reduced, np.diff(starts, append=len(lanes)))
+        _, row = self.gathered(n, s, mask, "redux.sync")
+        order = np.argsort(row, kind="stable")
+        starts = np.flatnonzero(np.diff(row[order], prepend=-1))
+        return np.asarray(_REDUCTIONS[operation].reduceat(np.broadcast_to(given, row.shape)[order], starts)[row])
+
+    def elect(self, n: int, s: Selection, mask: Any) -> tuple[Array, Array]:
+        """(the leader's lane, whether this is it): the lowest that is there."""
+        there, row = self.gathered(n, s, mask, "elect.sync")
+        leader = there.argmax(1)[row]
+        return leader.astype(np.uint32), self._wave.lanes.numbers(s) % WARP == leader
 
     def active(self, s: Selection) -> Array:
         lanes = self._wave.lanes.numbers(s)
@@ -97,14 +109,6 @@ class Warps:
         there = np.zeros((len(warps), WARP), bool)
         there[row, lanes % WARP] = True
         return np.asarray(_mask(there)[row])
-
-    def elect(self, n: int, s: Selection, mask: Any) -> tuple[Array, Array]:
-        """(the leader's lane, whether this is it): the lowest that is there."""
-        _, there = self.gathered(n, s, mask, "elect.sync")
-        lanes = self._wave.lanes.numbers(s)
-        _, row = np.unique(self._wave.lanes.warp[lanes], return_inverse=True)
-        leader = there.argmax(1)[row]
-        return leader.astype(np.uint32), lanes % WARP == leader
 
 
 def _mask(lanes: Array) -> Array:

@@ -64,6 +64,8 @@ class KernelFault(BaracudaError, RuntimeError):
         place = self.operand or (f"{self.space} memory" if self.space else "")
         if not place:
             return ""
+        if not self.operand and self.byte is None:
+            return f" in {place}"
         at = "" if self.byte is None else f"{self.byte:+d}"
         return f" at {place}{at}" + ("" if self.extent is None else f", which has {self.extent}")
 

@@ -1,0 +1,105 @@
+"""Operands as regions of an emulated launch's memory, and back.
+
+Each has addresses of its own, far from all others: the host's would depend on the run, lie side by side, and fall into the
+windows of shared and local memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..tensor import Tensor
+from ..types.faults import OutOfBoundsFault, ReadOnlyFault
+from .lanes import Array
+from .memory import Region
+
+__all__ = ["bytes_at", "put_back", "regions_of", "together"]
+
+OPERANDS = 0x1000_0000_0000
+APART = 1 << 36
+PAGE = 4096  # addresses within it are the host's: alignment counts
+
+Group: TypeAlias = "tuple[int, int, list[str]]"  # [low, high) of the host's memory, and the operands there
+
+
+def together(tensors: Mapping[str, Tensor]) -> list[Group]:
+    """The operands, those in one group whose bytes interleave."""
+    groups: list[Group] = []
+    for low, high, name in sorted((*t.interval(), name) for name, t in tensors.items()):
+        if groups and low < groups[-1][1]:
+            first, last, names = groups[-1]
+            groups[-1] = first, max(last, high), [*names, name]
+        else:
+            groups.append((low, high, [name]))
+    return groups
+
+
+def regions_of(
+    groups: Sequence[Group], tensors: Mapping[str, Tensor], written: Collection[str]
+) -> tuple[list[Region], dict[str, int]]:
+    """A region for each group, and where the first element of each operand lies."""
+    regions: list[Region] = []
+    places: dict[str, int] = {}
+    end = OPERANDS
+    for low, high, names in groups:
+        base = end + low % PAGE
+        end += -(-(high - low + PAGE) // APART) * APART
+        places |= {name: base + tensors[name].pointer - low for name in names}
+        data = np.frombuffer(ctypes.string_at(low, high - low), np.uint8)
+        elements, stored = np.zeros((2, high - low), bool)
+        for name in names:
+            _mark(elements, tensors[name], low)
+            if name in written:
+                _mark(stored, tensors[name], low)
+        regions.append(Region(" = ".join(names), base, data, elements=elements, stored=stored, home=low))
+    return regions, places
+
+
+def _mark(marks: Array, tensor: Tensor, low: int) -> None:
+    """Sets the bytes of a tensor's elements."""
+    bits = tensor.element.bits
+    if tensor.element.packed:
+        offsets = np.full((), tensor.phase, np.int64)
+        for extent, stride in zip(tensor.shape, tensor.strides):
+            offsets = offsets[..., None] + np.arange(extent) * stride
+        marks[tensor.pointer - low + offsets.ravel() * bits // 8] = True
+        return
+    size = bits // 8
+    view = np.lib.stride_tricks.as_strided(
+        marks[tensor.pointer - low :], (*tensor.shape, size), (*(s * size for s in tensor.strides), 1)
+    )
+    view[...] = True
+
+
+def put_back(region: Region) -> None:
+    """The bytes that a kernel may write, and no other, as the run left them."""
+    target = np.ctypeslib.as_array((ctypes.c_ubyte * region.extent).from_address(region.home))
+    target[region.stored] = region.data[region.stored]
+
+
+def bytes_at(regions: Sequence[Region], address: int, nbytes: int, *, store: bool) -> Array:
+    """Bytes of a copy or a fill, which must be an operand's own."""
+    if not nbytes:
+        return np.zeros(0, np.uint8)
+    verb = "write" if store else "read"
+    for region in regions:
+        if region.address <= address < region.low + region.nbytes:
+            offset = address - region.low
+            place: dict[str, Any] = {
+                "operand": region.name,
+                "space": "global",
+                "byte": offset - region.head,
+                "extent": region.extent,
+            }
+            if region.outside(np.array([offset]), nbytes).any():
+                raise OutOfBoundsFault(f"a copy's {verb} of {nbytes} bytes that are no element's", **place)
+            if store and region.kept(np.array([offset]), nbytes).any():
+                raise ReadOnlyFault(f"a copy's write of {nbytes} bytes into what is only read", **place)
+            if store and region.known is not None:
+                region.known[offset : offset + nbytes] = True
+            return region.bytes[offset : offset + nbytes]
+    raise OutOfBoundsFault(f"a copy's {verb} of {nbytes} bytes at {address:#x}, where nothing is", space="global")
