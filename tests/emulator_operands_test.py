@@ -81,7 +81,9 @@ def test_gaps_and_odd_addresses() -> None:
     x, out = whole[::2], np.zeros(80, np.uint8)[3:67].view(np.uint8)
     with pytest.raises(bp.UninitialisedFault, match=r"no element's, reached a result in global memory"):
         shift(x, np.zeros(64, F32), 32)
-    with pytest.raises(bp.OutOfBoundsFault, match=r"store of 4 bytes that are no element's.* at out\+4, which has 252") as caught:
+    with pytest.raises(
+        bp.OutOfBoundsFault, match=r"store of 4 bytes that are no element's.* at out\+4, which has 252"
+    ) as caught:
         shift(whole[:32].copy(), whole[::2], 32)
     assert caught.value.thread == 1 and (whole == np.arange(64)).all()
     with pytest.raises(bp.MisalignedFault, match="odd address"):

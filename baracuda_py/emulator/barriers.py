@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..types.faults import BarrierFault, KernelFault
+from ..types.faults import BarrierFault, KernelFault, ProxyFault
 from .lanes import WARP, Array, Selection
 
 if TYPE_CHECKING:
@@ -108,6 +108,8 @@ class _MBarrier:
     pending: int
     handed: Array  # what those who arrived in this phase have done
     done: Array  # what had been done when the last phase ended
+    maker: int  # the warp of the cluster that initialised it
+    fenced: bool = False  # whether copies may count on it
     expected: int = 0  # bytes
     phase: int = 0
     waiting: list[Array] = field(default_factory=list)
@@ -149,7 +151,9 @@ class MBarriers:
             if key in self._known and self._known[key].waiting:
                 raise self._wrong("an mbarrier initialised while threads wait at it", n, lanes, key)
             handed, done = self._wave.clocks.nothing(), self._wave.clocks.nothing()
-            self._known[key] = _MBarrier(int(count[0]), int(count[0]), handed, done)
+            self._known[key] = _MBarrier(
+                int(count[0]), int(count[0]), handed, done, int(self._wave.lanes.member[lanes[0]])
+            )
             self._wave.shared.take(n, lanes, *key)
 
     def invalidate(self, n: int, s: Selection, addresses: Any) -> None:
@@ -173,9 +177,19 @@ class MBarriers:
                 raise self._wrong(f"more arrivals than the {barrier.count} that an mbarrier counts", n, lanes, key)
             self._turn(barrier)
 
-    def check(self, n: int, lane: int, key: tuple[int, int]) -> None:
-        """BarrierFault or RaceFault where a thread names a barrier that is none, for it."""
-        self._of(n, np.array([lane]), key)
+    def fence(self, s: Selection) -> None:
+        """Copies may count on what these threads initialised (fence.mbarrier_init, fence.proxy.async)."""
+        lanes = self._wave.lanes
+        makers = set(zip(lanes.team[s].tolist(), lanes.member[s].tolist()))
+        for (cta, _), barrier in self._known.items():
+            barrier.fenced |= (cta // lanes.cluster, barrier.maker) in makers
+
+    def rings(self, n: int, lane: int, key: tuple[int, int]) -> None:
+        """A copy will count its bytes on this barrier."""
+        lanes = np.array([lane])
+        if not self._of(n, lanes, key).fenced and self._wave.checks:
+            what = "a copy counts on an mbarrier with no fence between its initialisation and this"
+            raise self._wave.fault(ProxyFault, what, n, lanes, 0, space="shared", byte=key[1])
 
     def complete(self, n: int, lane: int, key: tuple[int, int], nbytes: int, actor: int, stamp: int) -> None:
         """Bytes of a copy have arrived."""
@@ -223,6 +237,7 @@ class ClusterBarrier:
     def __init__(self, wave: Wave) -> None:
         self._wave, lanes = wave, wave.lanes
         self._arrived = np.zeros(lanes.count, bool)
+        self._due = np.zeros(lanes.count, bool)  # who has arrived and not waited since
         self._phase = np.zeros(lanes.teams, np.int64)
         self._wanted = np.zeros(lanes.count, np.int64)
         self._waiting: list[Array] = []
@@ -231,9 +246,9 @@ class ClusterBarrier:
 
     def arrive(self, n: int, s: Selection, relaxed: bool) -> None:
         wave, lanes = self._wave, self._wave.lanes
-        if self._arrived[s].any():
+        if self._due[s].any():
             raise wave.fault(BarrierFault, "a second arrival at the cluster's barrier without a wait", n, s, 0)
-        self._arrived[s] = True
+        self._arrived[s] = self._due[s] = True
         self._wanted[s] = self._phase[lanes.team[s]] + 1
         for team, members in self._by_team(s) if wave.checks else ():
             self._handed[team] = np.maximum(self._handed[team], wave.clocks.release(team, members, relaxed=relaxed))
@@ -266,5 +281,6 @@ class ClusterBarrier:
         if early.any():
             wave.block(numbers[early], "the cluster's barrier")
             self._waiting.append(numbers[early])
+        self._due[numbers[~early]] = False
         for team, members in self._by_team(numbers[~early]) if wave.checks else ():
             wave.clocks.acquire(team, members, self._done[team])

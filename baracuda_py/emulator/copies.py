@@ -134,7 +134,7 @@ class Copies:
             elif bell_cta[j] != ctas[0]:
                 raise wave.fault(BarrierFault, "a copy into one CTA that rings an mbarrier of another", n, s, j)
             for cta in ctas:
-                wave.mbarriers.check(n, int(lane), (cta, int(bell_of[j])))
+                wave.mbarriers.rings(n, int(lane), (cta, int(bell_of[j])))
                 grains = wave.shared.grains_of(units + cta * (wave.shared.pitch // UNIT))
                 wave.shared.expect(n, int(lane), at + cta * wave.shared.pitch, grains, "a tensor copy", proxied=True)
             self._fly(self._landing(n, int(lane), box, at, units, ctas, int(bell_of[j]), ITEMSIZE[tensor.dtype]))
@@ -242,7 +242,7 @@ class Copies:
             mine = (bell_cta == key[0]) & (bell_offset == key[1])
             lane, bell_at = int(numbers[mine][0]), (int(key[0]), int(key[1]))
             where, grains, sent = places[mine], np.unique(places[mine] // wave.shared.grain), data[mine]
-            wave.mbarriers.check(n, lane, bell_at)
+            wave.mbarriers.rings(n, lane, bell_at)
             wave.shared.expect(n, lane, where, grains, "st.async", proxied=False)
             team, rank = divmod(bell_at[0], lanes.cluster)
 
@@ -274,8 +274,10 @@ class Copies:
         return True
 
     def finish(self) -> None:
-        """All threads have ended: what is still on its way arrives."""
+        """All threads have ended: what is still on its way arrives. A store whose source has yet to be read comes too late, for
+        another CTA may have the memory by then (cp.async.bulk.wait_group)."""
         while self.deliver():
             pass
-        for asked in [x for x in self._stores if x.group >= 0]:
-            self._finish(asked)
+        if self._stores:
+            what, late = "a CTA ends before a tensor store has read its shared memory", self._stores[0]
+            raise self._wave.fault(RaceFault, what, late.n, np.array([late.lane]), 0, space="shared")

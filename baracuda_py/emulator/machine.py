@@ -405,11 +405,13 @@ class Wave:
     def _parameter(self, offset: int, dtype: str) -> Any:
         return self.launched.parameters[offset : offset + int(dtype[1])].view(dtype)[0]
 
-    def _fence(self, s: Selection, proxy: bool) -> None:
+    def _fence(self, s: Selection, of: str) -> None:
+        if of in ("proxy", "mbarrier_init"):
+            self.mbarriers.fence(s)
         if self.checks:
             for warp in np.unique(self.lanes.warp[s]):
                 team, member = int(self.lanes.team[warp * WARP]), int(self.lanes.member[warp * WARP])
-                (self.clocks.fence_proxy if proxy else self.clocks.fence)(team, member)
+                (self.clocks.fence_proxy if of == "proxy" else self.clocks.fence)(team, member)
 
     def _grid_wait(self, s: Selection) -> None:
         if self._waited is not None:

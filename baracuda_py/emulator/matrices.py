@@ -43,6 +43,7 @@ class Matrices:
         self._wave = wave
         self._flying: list[_Product] = []
         self._group = np.zeros(wave.lanes.count, np.int64)
+        self._handed = np.zeros(wave.lanes.count, bool)  # whose registers no other instruction may touch
 
     # ---- a warp -----------------------------------------------------------------------------------------------------
 
@@ -111,7 +112,9 @@ class Matrices:
         raise self._wave.fault(DivergenceFault, f"{what} by a part of a warpgroup", n, s, 0)
 
     def fence(self, n: int, s: Selection) -> None:
+        """The warpgroups' registers are handed over to the products behind this."""
         self._groups(n, s, "wgmma.fence")
+        self._handed[s] = True
 
     def group_multiply(
         self, n: int, s: Selection, shape: str, kinds: tuple[str, str, str], d: tuple[Array, ...], a: Any, b: Any, scale: Any,
@@ -119,6 +122,8 @@ class Matrices:
     ) -> None:  # fmt: skip
         wave = self._wave
         groups = self._groups(n, s, "wgmma")
+        if wave.checks and not self._handed[s].all():
+            raise wave.fault(RaceFault, "wgmma with no wgmma.fence since its registers were waited for", n, s, 0)
         columns, depth = (int(x) for x in re.fullmatch(r"m64n(\d+)k(\d+)", shape).groups())  # type: ignore[union-attr]
         ctas = wave.lanes.cta[groups[:, 0]]
 
@@ -162,6 +167,7 @@ class Matrices:
 
     def wait(self, n: int, s: Selection, left: int) -> None:
         wave = self._wave
+        self._handed[s] = False
         waits = np.zeros(wave.lanes.count, bool)
         waits[s] = True
         still = []

@@ -198,7 +198,7 @@ class SharedMemory:
         at = np.full(len(lanes), offset + cta * self.pitch)
         team, member, grains = self._wave.lanes.team[lanes], self._wave.lanes.member[lanes], self.grains(at, BARRIER)
         if (bad := self._unordered_writes(team, member, grains)).any():
-            what = "an mbarrier that nothing orders with its initialisation"
+            what = "an mbarrier whose initialisation nothing orders with this"
             raise self._race(n, lanes, np.any(bad, axis=1), at, what)
         self.read[grains, member[:, None]] = self._wave.clocks.stamp(team, member)[:, None]
 
