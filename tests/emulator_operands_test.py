@@ -71,9 +71,35 @@ def test_a_null_pointer_is_nobody_s() -> None:
 
 def test_empty_operands_hold_nothing() -> None:
     out = np.zeros(64, F32)
-    shift(np.empty(0, F32), out, 0)
     with pytest.raises(bp.OutOfBoundsFault, match=r"at x\+0, which has 0"):
         shift(np.empty(0, F32), out, 1)
+
+
+@pytest.mark.parametrize(("grid", "block", "what"), [
+    (0, 64, "a grid of"), ((1, 65536), 64, "a grid of"), (1, 0, "blocks of 0"), (1, 1025, "blocks of 1025"),
+    (1, (1, 1, 65), "blocks of"),
+])  # fmt: skip
+def test_launches_that_no_gpu_takes_are_refused(grid: Any, block: Any, what: str) -> None:
+    with pytest.raises(bp.KernelFault, match=f"no GPU takes a launch with {what}"):
+        move.run(grid, block, x=np.zeros(4, F32), out=np.zeros(4, F32), n=np.int32(0), of=np.int32(0), to=np.int32(0))
+
+
+def test_launches_keep_to_what_a_kernel_was_compiled_for() -> None:
+    kernel = small(
+        """
+extern "C" __global__ void __launch_bounds__(64) narrow(int* out) { out[threadIdx.x] = 1; }
+extern "C" __global__ void __cluster_dims__(2, 1, 1) pairs(int* out) { out[threadIdx.x] = 1; }
+extern "C" __global__ void __cluster_dims__(1, 2, 1) square(int* out) { out[threadIdx.x] = 1; }
+""",
+        "narrow",
+    )
+    out = np.zeros(128, np.int32)
+    with pytest.raises(bp.KernelFault, match="blocks of 96 threads, of 64 at most"):
+        kernel.run(1, 96, out=out)
+    with pytest.raises(bp.KernelFault, match=r"a grid of \(3, 1, 1\) in clusters of 2"):
+        small(kernel.text, "pairs").run(3, 32, out=out)
+    with pytest.raises(bp.UnsupportedError, match=r"clusters of \(1, 2, 1\)"):
+        small(kernel.text, "square")
 
 
 def test_gaps_and_odd_addresses() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..types import UnsupportedError
+from ..types.faults import OutOfBoundsFault
 from .lanes import Array, Selection
 from .translate import DTYPES
 
@@ -28,26 +28,38 @@ class Atomics:
         self, n: int, s: Selection, space: str, name: str, kind: str, addresses: Any, values: tuple[Any, ...]
     ) -> Array:
         """Each lane's old value."""
+        wave, lanes = self._wave, self._wave.lanes
+        count, dtype = lanes.count_of(s), DTYPES[kind]
+        given = [np.broadcast_to(v, (count,)) for v in values]
+        old = np.empty(count, dtype)
+        parts = wave.windows(s, addresses) if space == "generic" else [(s, None, space, addresses)]
+        for part, places, window, address in parts:
+            mine = [v if places is None else v[places] for v in given]
+            each = np.empty(lanes.count_of(part), dtype)
+            if window == "shared":
+                self._shared(n, part, name, address, mine, each)
+            elif window == "global":
+                self._global(n, part, name, address, mine, each)
+            else:
+                raise wave.fault(OutOfBoundsFault, "an atomic operation on local memory", n, part, 0, space="local")
+            old[slice(None) if places is None else places] = each
+        return old
+
+    def _shared(self, n: int, s: Selection, name: str, addresses: Any, given: list[Array], old: Array) -> None:
+        shared = self._wave.shared
+        at = shared.places(n, s, np.asarray(addresses).astype(np.uint32), old.itemsize, store=True)
+        shared.note_exchange(n, s, at, old.itemsize)
+        self._each(shared.bytes, at, name, given, old)
+
+    def _global(self, n: int, s: Selection, name: str, addresses: Any, given: list[Array], old: Array) -> None:
         wave = self._wave
-        dtype = DTYPES[kind]
-        if kind in ("f16", "bf16", "f16x2", "bf16x2"):
-            raise UnsupportedError(f"atom.{name}.{kind}: the emulator has no atomics on halves")
-        numbers, size = wave.lanes.numbers(s), int(dtype[1])
-        addresses = wave.lanes.spread(s, addresses)
-        given = [np.broadcast_to(v, numbers.shape) for v in values]
-        old = np.empty(numbers.shape, dtype)
-        if space == "shared":
-            places = wave.shared.places(n, s, addresses, size, store=True)
-            self._each(wave.shared.bytes, places, name, given, old)
-            if wave.shared.checks:
-                wave.shared.state[places[:, None] + np.arange(size)] = 1
-            return old
-        for chosen, region, offsets in wave.memory.find(wave, n, s, addresses, size, store=True):
-            mine = np.arange(len(numbers)) if chosen is None else chosen
-            part = np.empty(len(mine), dtype)
+        for places, region, offsets in wave.memory.find(wave, n, s, addresses, old.itemsize, store=True):
+            mine = slice(None) if places is None else places
+            lanes = s if places is None else wave.lanes.numbers(s)[places]
+            wave.memory.note_exchange(wave, n, lanes, region, offsets, old.itemsize)
+            part = np.empty(len(offsets), old.dtype)
             self._each(region.bytes, offsets, name, [v[mine] for v in given], part)
             old[mine] = part
-        return old
 
     def _each(self, memory: Array, places: Array, name: str, values: list[Array], old: Array) -> None:
         view = memory[: len(memory) // old.itemsize * old.itemsize].view(old.dtype)

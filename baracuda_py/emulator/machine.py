@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..types import UnsupportedError
-from ..types.faults import DeadlockFault, DivergenceFault, KernelFault, TrapFault
+from ..types.faults import DeadlockFault, DivergenceFault, KernelFault, MisalignedFault, OutOfBoundsFault, TrapFault
 from . import approximations, arithmetic, bitfields, comparisons, conversions, floats
 from .atomics import Atomics
 from .barriers import ClusterBarrier, MBarriers, NamedBarriers
@@ -61,8 +62,21 @@ class Launched:
         align = max(entry.dynamic_align, 16)
         self.dynamic = -(-entry.shared_bytes // align) * align if dynamic_bytes else entry.shared_bytes
         self.shared_bytes = self.dynamic + dynamic_bytes
-        self.shared_grain = _least(code, "shared", 4)
+        self.shared_grain = _grain(code)
         self.grouped = any(i.opcode[0] == "wgmma" for i in code.instructions)
+        self._refuse_impossible()
+
+    def _refuse_impossible(self) -> None:
+        """KernelFault for a launch that no GPU takes (CUDA C++ Programming Guide, Technical Specifications)."""
+        entry, threads = self.code.entry, prod(self.block)
+        for given, what in (
+            (not 0 < threads <= entry.threads, f"blocks of {threads} threads, of {entry.threads} at most"),
+            (self.block[2] > 64, f"blocks of {self.block} threads"),
+            (min(self.grid) < 1 or max(self.grid[1:]) >= 1 << 16 or self.grid[0] >= 1 << 31, f"a grid of {self.grid}"),
+            (self.grid[0] % entry.cluster, f"a grid of {self.grid} in clusters of {entry.cluster}"),
+        ):
+            if given:
+                raise KernelFault(f"no GPU takes a launch with {what}", kernel=self.kernel)
 
     def too_large(self, seconds: float) -> UnsupportedError:
         return UnsupportedError(
@@ -95,14 +109,13 @@ def run_launch(launched: Launched) -> None:
                 raise launched.too_large((time.perf_counter() - began) * total / done)
 
 
-def _least(code: Translator, space: str, most: int) -> int:
-    """The least number of bytes that a kernel accesses at once in a space."""
-    sizes = [
-        SIZES.get(i.opcode[-1], most)
-        for i in code.instructions
-        if i.opcode[0] in ("ld", "st", "atom") and space in i.opcode[1]
-    ]
-    return min([most, *sizes])
+def _grain(code: Translator) -> int:
+    """The least number of bytes, of 4, that a kernel accesses at once in what may be shared memory."""
+    accesses = (i for i in code.instructions if i.opcode[0] in ("ld", "st", "atom", "red"))
+    elsewhere = {"global", "local", "param", "const"}
+    return min(
+        [4, *(SIZES[i.opcode[-1]] for i in accesses if not elsewhere & {p.split("::")[0] for p in i.opcode[1:-1]})]
+    )
 
 
 class Wave:
@@ -147,8 +160,9 @@ class Wave:
     def _in_step(self) -> bool:
         """Runs all lanes together until they part, at the blocks that `_pc` then says; whether they came to the end."""
         code, everyone, count = self.launched.code, self.lanes.everyone, self.lanes.count
-        at = 0
+        at = steps = 0
         while True:
+            self._hurry(steps := steps + 1)
             end = code.blocks[at]
             if end.kind == "wait":
                 self._pc[:] = at
@@ -188,9 +202,7 @@ class Wave:
                 runs = self._drawn(runs)
                 if self.options.copies == "random" and self.rng.random() < 0.1:
                     self.copies.deliver()
-            steps += 1
-            if self.launched.deadline and not steps % 512 and time.perf_counter() > self.launched.deadline:
-                raise self.launched.too_large(PATIENCE)
+            self._hurry(steps := steps + 1)
             counters = np.where(runs, self._pc, NEVER)
             at = int(counters.min())
             here = np.flatnonzero(counters == at)
@@ -205,6 +217,10 @@ class Wave:
                 self._pc[s] = np.where(self._blocked[s], at, at + 1)
             else:
                 self._leave(at, s)
+
+    def _hurry(self, step: int) -> None:
+        if self.launched.deadline and not step % 512 and time.perf_counter() > self.launched.deadline:
+            raise self.launched.too_large(PATIENCE)
 
     def _gathered(self, here: Array, at: int) -> Array:
         """Of the lanes at a block those whose fellows are all there; the others are parked."""
@@ -421,21 +437,32 @@ class Wave:
 
     # ---- local memory and generic addresses -------------------------------------------------------------------------
 
+    def _local_index(self, n: int, s: Selection, a: Any, size: int, count: int, store: bool) -> tuple[Array, Array]:
+        """(lanes, the index of each access in elements of `size` bytes) of accesses to `count` elements in a thread's memory."""
+        offset, extent = self.lanes.spread(s, a).astype(np.int64), self.launched.code.entry.local_bytes
+        verb = f"{'store' if store else 'load'} of {size * count} bytes"
+        for kind, bad, text in (
+            (OutOfBoundsFault, (offset < 0) | (offset + size * count > extent), verb),
+            (MisalignedFault, offset % (size * count) != 0, f"{verb} at an odd address"),
+        ):
+            if bad.any():
+                j = int(np.flatnonzero(bad)[0])
+                raise self.fault(kind, text, n, s, j, space="local", byte=int(offset[j]), extent=extent)
+        return self.lanes.numbers(s), offset // size
+
     def _load_local(self, n: int, s: Selection, a: Any, dtype: str, rows: Any) -> None:
-        view = self._local.view(dtype)
-        index = self.lanes.spread(s, a).astype(np.int64) >> (int(dtype[1]).bit_length() - 1)
+        lanes, index = self._local_index(n, s, a, int(dtype[1]), len(rows), store=False)
         for j, row in enumerate(rows):
             if row is not None:
-                row[s] = view[self.lanes.numbers(s), index + j]
+                row[s] = self._local.view(dtype)[lanes, index + j]
 
     def _store_local(self, n: int, s: Selection, a: Any, dtype: str, values: Any) -> None:
-        view = self._local.view(dtype)
-        index = self.lanes.spread(s, a).astype(np.int64) >> (int(dtype[1]).bit_length() - 1)
+        lanes, index = self._local_index(n, s, a, int(dtype[1]), len(values), store=True)
         for j, value in enumerate(values):
-            view[self.lanes.numbers(s), index + j] = value
+            self._local.view(dtype)[lanes, index + j] = value
 
     def _load_generic(self, n: int, s: Selection, a: Any, dtype: str, rows: Any) -> None:
-        for part, _, space, address in self._by_window(s, a):
+        for part, _, space, address in self.windows(s, a):
             if space == "global":
                 self.memory.load(self, n, part, address, dtype, rows)
             elif space == "shared":
@@ -444,7 +471,7 @@ class Wave:
                 self._load_local(n, part, address, dtype, rows)
 
     def _store_generic(self, n: int, s: Selection, a: Any, dtype: str, values: Any) -> None:
-        for part, places, space, address in self._by_window(s, a):
+        for part, places, space, address in self.windows(s, a):
             mine = [v if places is None or np.ndim(v) == 0 else v[places] for v in values]
             if space == "global":
                 self.memory.store(self, n, part, address, dtype, mine)
@@ -453,7 +480,7 @@ class Wave:
             else:
                 self._store_local(n, part, address, dtype, mine)
 
-    def _by_window(self, s: Selection, a: Any) -> Any:
+    def windows(self, s: Selection, a: Any) -> Any:
         """(lanes, their places in the selection or None for all, space, address in it) of generic addresses."""
         a = self.lanes.spread(s, a)
         kinds = np.where(a >= np.uint64(LOCAL), 2, np.where(a >= np.uint64(SHARED), 1, 0))
@@ -476,4 +503,5 @@ def _split(x: Any, count: int, part: int) -> Array:
 
 
 def _mapa(address: Any, rank: Any) -> Any:
-    return address + ((rank + np.uint32(1)) << np.uint32(RANK_SHIFT))
+    within = np.uint32((1 << RANK_SHIFT) - 1)
+    return (address & within) | ((rank + np.uint32(1)) << np.uint32(RANK_SHIFT))

@@ -111,13 +111,20 @@ class _Marks:
 
 
 class _Shadow:
-    """Who wrote and who read each grain of a region last: warps of the launch, with their stamps."""
+    """Who did what to each grain of a region last, and when: warps of the launch and their stamps, by what they did."""
 
     def __init__(self, grains: int) -> None:
-        self.writer = np.full(grains, -1, np.int32)
-        self.written = np.zeros(grains, np.int32)
-        self.reader = np.full(grains, -1, np.int32)
-        self.read = np.zeros(grains, np.int32)
+        self._grains = grains
+        self.last: dict[str, tuple[Array, Array]] = {}
+
+    def of(self, verb: str) -> tuple[Array, Array]:
+        if verb not in self.last:
+            self.last[verb] = np.full(self._grains, -1, np.int32), np.zeros(self._grains, np.int32)
+        return self.last[verb]
+
+
+# What an access must be ordered with: atomic operations are among themselves.
+_RIVALS = {"load": ("store", "exchange"), "store": ("store", "load", "exchange"), "exchange": ("store", "load")}
 
 
 class GlobalMemory:
@@ -254,60 +261,54 @@ class GlobalMemory:
     # ---- who touched what -------------------------------------------------------------------------------------------
 
     def note_read(self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, size: int) -> None:
-        """Raises RaceFault where another CTA, or an unordered warp, of this launch wrote a byte that is read."""
         if region.known is not None and not region.known[offsets[:, None] + np.arange(size)].all():
             wave.suspects.add(n)
-        if region.shadow is None or not wave.checks:
-            return
-        shadow, warps, stamps = region.shadow, wave.warp_numbers(lanes), wave.stamps(lanes)
-        for step in range(0, max(size, self._grain), self._grain):
-            at = (offsets + step) // self._grain
-            self._unordered(
-                wave, n, lanes, region, offsets, at, shadow.writer, shadow.written, "load", "another's store"
-            )
-            before = shadow.reader[at]
-            shadow.reader[at] = np.where((before == -1) | wave.same_team(before, warps), warps, MANY)
-            shadow.read[at] = stamps
+        self._note(wave, n, lanes, region, offsets, size, "load")
 
     def note_write(
-        self,
-        wave: Wave,
-        n: int,
-        lanes: Selection,
-        region: Region,
-        offsets: Array,
-        size: int,
-        there: Callable[[], Array],
-    ) -> None:
-        """Raises RaceFault where an unordered access touched a byte that is written, unless `there` says that it holds the value
-        already: who writes what is there disturbs nobody."""
+        self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, size: int, there: Callable[[], Array]
+    ) -> None:  # fmt: skip
+        """Where `there` says that a place holds the value already nobody is disturbed."""
         if region.known is not None:
             region.known[offsets[:, None] + np.arange(size)] = True
+        self._note(wave, n, lanes, region, offsets, size, "store", there)
+
+    def note_exchange(self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, size: int) -> None:
+        """Of an atomic operation. What it makes of a value that nothing wrote is none either."""
+        if region.known is not None and not region.known[offsets[:, None] + np.arange(size)].all():
+            wave.suspects.add(n)
+        self._note(wave, n, lanes, region, offsets, size, "exchange")
+
+    def _note(
+        self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, size: int, verb: str,
+        there: Callable[[], Array] | None = None,
+    ) -> None:  # fmt: skip
+        """Raises RaceFault where another CTA, or an unordered warp, of this launch had to do with the bytes of an access."""
         if region.shadow is None or not wave.checks:
             return
         shadow, warps, stamps = region.shadow, wave.warp_numbers(lanes), wave.stamps(lanes)
+        who, when = shadow.of(verb)
         for step in range(0, max(size, self._grain), self._grain):
             at = (offsets + step) // self._grain
-            self._unordered(
-                wave, n, lanes, region, offsets, at, shadow.writer, shadow.written, "store", "another's store", there
-            )
-            self._unordered(
-                wave, n, lanes, region, offsets, at, shadow.reader, shadow.read, "store", "another's load", there
-            )
-            shadow.writer[at], shadow.written[at] = warps, stamps
+            for other in _RIVALS[verb]:
+                if other in shadow.last:
+                    self._check_order(wave, n, lanes, region, offsets, at, shadow.last[other], (verb, other), there)
+            before = who[at]
+            alone = (before == -1) | wave.same_team(before, warps)
+            who[at], when[at] = warps if verb == "store" else np.where(alone, warps, MANY), stamps
 
-    def _unordered(
-        self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, at: Array, who: Array, when: Array,
-        verb: str, other: str, there: Callable[[], Array] | None = None,
+    def _check_order(
+        self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, at: Array, last: tuple[Array, Array],
+        verbs: tuple[str, str], there: Callable[[], Array] | None,
     ) -> None:  # fmt: skip
-        actors = who[at]
+        actors = last[0][at]
         if (actors == -1).all():
             return
-        bad = wave.unordered(lanes, actors, when[at])
+        bad = wave.unordered(lanes, actors, last[1][at])
         if bad.any() and there is not None:
             bad = bad & ~there()
         if bad.any():
-            what = f"{verb} that nothing orders with {other} in this launch"
+            what = f"{verbs[0]} that nothing orders with another's {verbs[1]} in this launch"
             raise self._race(wave, n, lanes, region, offsets, bad, what)
 
     @staticmethod

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TypeAlias
 
 from ..types import UnsupportedError
@@ -153,6 +154,7 @@ class Entry:
     constants: dict[str, Variable] = field(default_factory=dict)
     variables: set[str] = field(default_factory=set)  # with a place
     cluster: int = 1
+    threads: int = 1024  # the most that it is compiled for
     blocks: list[list[Instruction]] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)  # label -> block
     targets: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of brx.idx
@@ -192,6 +194,7 @@ _PARAMETER = re.compile(
 _VARIABLE = re.compile(
     r"\.(shared|local|global|const)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?(?:\s*=\s*(.*))?$", re.S
 )
+_LIMIT = re.compile(r"\.(reqnctapercluster|reqntid|maxntid)\s+(\d+(?:\s*,\s*\d+)*)")
 _TOKEN = re.compile(r"[{};]|[^{};]+")
 _BRACE = re.compile(r"[{}]")
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)[^\n]*$", re.M)
@@ -443,9 +446,13 @@ def _entry(
         offset = -(-entry.parameter_bytes // int(align or SIZES[kind])) * int(align or SIZES[kind])
         entry.parameters[name] = offset, size
         entry.parameter_bytes = offset + size
-    if cluster := re.search(r"\.reqnctapercluster\s+([\d,\s]+)", directives):
-        for extent in cluster[1].split(","):
-            entry.cluster *= int(extent)
+    limits = {m[1]: [int(x) for x in m[2].split(",")] for m in _LIMIT.finditer(directives)}
+    entry.cluster, *others = limits.get("reqnctapercluster", [1])
+    if any(extent > 1 for extent in others):
+        raise UnsupportedError(
+            f"{entry.name} asks for clusters of {entry.cluster, *others} CTAs: the emulator knows those along x"
+        )
+    entry.threads = prod(limits.get("reqntid") or limits.get("maxntid") or [entry.threads])
     for statement in re.sub(r"\{[^{};]*\}", lambda m: m[0].replace(";", ","), outside).split(";"):
         if variable := _variable(statement):
             _place(entry, variable)

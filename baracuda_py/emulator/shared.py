@@ -47,6 +47,7 @@ class SharedMemory:
             self.written = np.zeros(grains, np.int32)
             self.plainly = np.zeros(grains, bool)  # written by the generic proxy
             self.read = np.zeros((grains, lanes.members), np.int32)
+            self.exchanged: Array | None = None  # when each warp's last atomic operation was, once there is one
 
     # ---- addresses --------------------------------------------------------------------------------------------------
 
@@ -143,12 +144,45 @@ class SharedMemory:
         self.read[grains, member[:, None]] = wave.clocks.stamp(team, member)[:, None]
         return bool(known)
 
-    def _unordered_writes(self, team: Array, member: Array, grains: Array) -> Array:
+    def _unordered_stores(self, team: Array, member: Array, grains: Array) -> Array:
         writer = self.writer[grains]
         if writer.size and (writer == member[:, None]).all():
             return np.zeros(writer.shape, bool)
         seen = self._wave.clocks.of[team[:, None], member[:, None], np.maximum(writer, 0)]
         return np.asarray((writer >= 0) & (writer != member[:, None]) & (self.written[grains] > seen))
+
+    def _unordered_in(self, plane: Array, team: Array, member: Array, grains: Array) -> Array:
+        """Where another warp's stamp in a plane of one a warp is not known to be over."""
+        late = plane[grains] > self._wave.clocks.of[team, member, : self._wave.lanes.members][:, None, :]
+        late[np.arange(len(grains)), :, member] = False
+        return np.asarray(late.any(2))
+
+    def _unordered_writes(self, team: Array, member: Array, grains: Array) -> Array:
+        bad = self._unordered_stores(team, member, grains)
+        return bad if self.exchanged is None else bad | self._unordered_in(self.exchanged, team, member, grains)
+
+    def note_exchange(self, n: int, s: Selection, at: Array, size: int) -> None:
+        """Atomic operations are ordered among themselves, and as loads and stores with all others."""
+        if not self.checks:
+            return
+        state, wave = self._states(at, size), self._wave
+        self._refuse_taken(n, s, at, state, "exchange")
+        team, member, grains = wave.lanes.team[s], wave.lanes.member[s], self.grains(at, size)
+        for bad, other in (
+            (self._unordered_stores(team, member, grains), "store"),
+            (self._unordered_in(self.read, team, member, grains), "load"),
+        ):
+            if bad.any():
+                text = f"exchange that nothing orders with another warp's {other}"
+                raise self._race(n, s, np.any(bad, axis=1), at, text)
+        if self.exchanged is None:
+            self.exchanged = np.zeros_like(self.read)
+        self.exchanged[grains, member[:, None]] = wave.clocks.stamp(team, member)[:, None]
+        if not state.all():
+            wave.suspects.add(n)
+            places = at[:, None] + np.arange(size)
+            self.bytes[places] = self.peek(n, places)
+        self._set_state(at, size, WRITTEN)
 
     def note_write(self, n: int, s: Selection, at: Array, size: int, *, plainly: bool = True) -> None:
         """Raises RaceFault where another warp's access is not known to be over."""
@@ -157,13 +191,10 @@ class SharedMemory:
         lanes, clocks = self._wave.lanes, self._wave.clocks
         team, member, grains = lanes.team[s], lanes.member[s], self.grains(at, size)
         self._refuse_taken(n, s, at, self._states(at, size), "store")
-        if self._unordered_writes(team, member, grains).any():
-            bad = np.any(self._unordered_writes(team, member, grains), axis=1)
-            raise self._race(n, s, bad, at, "store that nothing orders with another warp's store")
-        reads = self.read[grains] > clocks.of[team, member, : lanes.members][:, None, :]
-        reads[np.arange(len(at)), :, member] = False
-        if reads.any():
-            raise self._race(n, s, np.any(reads, axis=(1, 2)), at, "store that nothing orders with another warp's load")
+        if (bad := self._unordered_writes(team, member, grains)).any():
+            raise self._race(n, s, np.any(bad, axis=1), at, "store that nothing orders with another warp's store")
+        if (bad := self._unordered_in(self.read, team, member, grains)).any():
+            raise self._race(n, s, np.any(bad, axis=1), at, "store that nothing orders with another warp's load")
         self.writer[grains] = member[:, None]
         self.written[grains] = clocks.stamp(team, member)[:, None]
         self.plainly[grains] = plainly
