@@ -203,9 +203,7 @@ class Wave:
                 if self.options.copies == "random" and self.rng.random() < 0.1:
                     self.copies.deliver()
             self._hurry(steps := steps + 1)
-            counters = np.where(runs, self._pc, NEVER)
-            at = int(counters.min())
-            here = np.flatnonzero(counters == at)
+            at, here = self._next(runs)
             if code.blocks[at].gathers and not len(here := self._gathered(here, at)):
                 continue
             s = lanes.compact(here)
@@ -247,6 +245,14 @@ class Wave:
         chosen[np.arange(lanes.ctas), drawn] = True
         drawn_lanes: Array = runs & np.repeat(chosen.ravel(), width)
         return drawn_lanes
+
+    def _next(self, runs: Array) -> tuple[int, Array]:
+        """The block to run and its lanes: the lowest at which there are any, or that of a CTA that is drawn, so that no CTA's
+        warps are held back by another's."""
+        counters = np.where(runs, self._pc, NEVER).reshape(self.lanes.ctas, -1)
+        lowest = counters.min(1)
+        at = int(lowest.min() if self.options.order == "lockstep" else self.rng.choice(lowest[lowest < NEVER]))
+        return at, np.flatnonzero((counters == at) & (lowest == at)[:, None])
 
     def _test(self, end: Any, s: Selection) -> Array | None:
         if not end.guard:
