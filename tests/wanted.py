@@ -246,9 +246,15 @@ want(
     "matmul",
     mm(40, 56, 72, bf16, batch=(3,), bias=n((3, 1, 56), bf16), c=n((3, 40, 56), bf16), residual=n((3, 40, 1), bf16)),
 )
+want(
+    "rows-that-do-not-follow-on",
+    "matmul",
+    Sample("a alone is one taller matrix", {"a": n((3, 40, 72)), "b": n((72, 56)), "residual": n((3, 1, 56))}),
+)
 # ---- simt
 want("simt-split", "matmul", mm(40, 36, 1200, f32), "simt", ("32x32x16/4x2s*",))
 want("simt-split-batch", "matmul", mm(40, 36, 1200, f32, batch=(2,)), "simt", ("32x32x16/4x2s*",))
+want("simt-split-ragged", "matmul", mm(40, 35, 1200, f32), "simt", ("32x32x16/4x2s*",))
 want("simt-vectors-at-edges", "matmul", mm(68, 132, 83, f32, a="C"), "simt", ("64x64x16/4x4", "128x128x8/8x16"))
 want("simt-f64", "matmul", mm(68, 132, 70, f64, a="C", b="C"), "simt", ("64x64x8/4x4",))
 want("simt-bf16", "matmul", mm(68, 132, 72, bf16), "simt", ("64x64x16/4x4", "16x128x16/4x8"))
@@ -259,6 +265,7 @@ for m in (1, 3, 6, 8):
 want("gemv-batch", "matmul", mm(2, 72, 600, f32, batch=(3,)), "gemv")
 want("gemv-ragged", "matmul", mm(3, 71, 333, f16, b="C"), "gemv")
 want("gemv-ragged-strips", "matmul", mm(3, 71, 333, f16), "gemv")
+want("gemv-ragged-strips-8", "matmul", mm(8, 71, 333, f16), "gemv")
 want("gemv-f64", "matmul", mm(5, 72, 300, f64), "gemv")
 # ---- mma.sync
 want("tc-async-split-batch", "matmul", mm(40, 72, 1024, bf16, batch=(2,)), "tc_async", ("64x64x128B*s*",))
@@ -328,6 +335,8 @@ many(
 )
 many("tf32", mm(136, 72, 520, f32, b="C", math="tf32"), ("128x64", "64x64k2"))
 
+want("tf32-n-major", "matmul", mm(72, 136, 128, f32, math="tf32"))
+
 
 def eight(m: int, columns: int, k: int, blocks: bool = False, **o: Any) -> Sample:
     """fp8, with scales by blocks or none."""
@@ -366,6 +375,31 @@ many(
         batch=(3,),
         scale_a=rng.uniform(0.5, 2, (3, 1, 1)).astype(f32),
         scale_b=rng.uniform(0.5, 2, (3, 1, 1)).astype(f32),
+    ),
+    ("64x64",),
+)
+many(
+    "fp8-shared-b",
+    Sample(
+        "scales of each matrix, one b",
+        {
+            "a": n((3, 40, 272), e4m3),
+            "b": n((72, 272), e4m3).T,
+            "scale_a": rng.uniform(0.5, 2, (3, 40, 1)).astype(f32),
+            "scale_b": rng.uniform(0.5, 2, (1, 72)).astype(f32),
+        },
+    ),
+    ("64x64",),
+)
+many(
+    "fp8-columns",
+    eight(
+        40,
+        48,
+        272,
+        scale_a=rng.uniform(0.5, 2, (40, 1)).astype(f32),
+        scale_b=rng.uniform(0.5, 2, (1, 48)).astype(f32),
+        out=np.asfortranarray(n((40, 48), f16)),
     ),
     ("64x64",),
 )
