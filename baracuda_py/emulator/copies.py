@@ -6,6 +6,7 @@ the destination of a copy holds other bytes, and a read of it is a fault.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ class _Store:
     box: Box
     source: Array
     align: int
+    group: int = 0  # the thread's, counted from 1
 
 
 class Copies:
@@ -55,6 +57,7 @@ class Copies:
         self._flying: list[Callable[[], None]] = []  # copies into shared memory that have not arrived
         self._asked: list[_Store] = []
         self._committed: list[_Store] = []
+        self._groups: Counter[int] = Counter()  # of stores, by thread
 
     # ---- cp.async ---------------------------------------------------------------------------------------------------
 
@@ -180,16 +183,19 @@ class Copies:
 
     def commit_bulk(self, s: Selection) -> None:
         mine = set(self._wave.lanes.numbers(s).tolist())
+        self._groups.update(mine)
         for asked in [a for a in self._asked if a.lane in mine]:
+            asked.group = self._groups[asked.lane]
             self._asked.remove(asked)
             self._committed.append(asked)
             if not self._later():
                 self._finish(asked)
 
     def wait_bulk(self, s: Selection, left: int) -> None:
+        """All but the `left` youngest groups have been read, whether or not these have been read already."""
         for lane in self._wave.lanes.numbers(s).tolist():
-            mine = [c for c in self._committed if c.lane == lane]
-            for committed in mine[: len(mine) - left]:
+            due = [c for c in self._committed if c.lane == lane and c.group <= self._groups[lane] - left]
+            for committed in due:
                 self._finish(committed)
 
     def _finish(self, asked: _Store) -> None:
