@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..types.faults import BarrierFault, KernelFault, ProxyFault, RaceFault
+from ..types.faults import BarrierFault, KernelFault, ProxyFault
 from .lanes import WARP, Array, Selection
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["ClusterBarrier", "MBarriers", "NamedBarriers"]
 
 NAMED = 16
+IMPATIENCE = 0.2  # how often a wait that may give up does
 
 
 @dataclass
@@ -27,8 +28,8 @@ class _Meeting:
 
     expected: int
     counted: bool  # by a number of threads, and not by those that there are
+    handed: Array  # what those who have come have done
     arrived: int = 0
-    warps: set[int] = field(default_factory=set)
     waiting: list[Array] = field(default_factory=list)
 
 
@@ -41,18 +42,12 @@ class NamedBarriers:
 
     def meet_all(self) -> None:
         """Every warp of the wave is at barrier 0."""
-        self._wave.counters.barriers += self._wave.lanes.warps * self._wave.lanes.ctas
-        if self._wave.checks:
-            self._join(np.ones((self._wave.lanes.ctas, self._wave.lanes.warps), bool))
-
-    def _join(self, meet: Array) -> None:
-        """CTAs x warps that meet: each CTA by itself."""
-        lanes, clocks = self._wave.lanes, self._wave.clocks
-        by_rank = meet.reshape(lanes.teams, lanes.cluster, lanes.warps)
-        for rank in range(lanes.cluster):
-            mine = np.zeros((lanes.teams, lanes.cluster, lanes.warps), bool)
-            mine[:, rank] = by_rank[:, rank]
-            clocks.join(mine.reshape(lanes.teams, lanes.members))
+        lanes = self._wave.lanes
+        self._wave.counters.barriers += lanes.warps * lanes.ctas
+        for rank in range(lanes.cluster if self._wave.checks else 0):  # each CTA of a cluster by itself
+            meet = np.zeros((lanes.teams, lanes.cluster, lanes.warps), bool)
+            meet[:, rank] = True
+            self._wave.clocks.join(meet.reshape(lanes.teams, lanes.members))
 
     def come(self, n: int, s: Selection, number: Any, threads: Any, *, sync: bool) -> None:
         wave, lanes = self._wave, self._wave.lanes
@@ -71,14 +66,16 @@ class NamedBarriers:
                 raise wave.fault(BarrierFault, what, n, here, 0)
             expected = counted[0] if counted else int((wave.alive & (lanes.cta == cta)).sum())
             key = int(cta), int(barrier)
-            meeting = self._open.setdefault(key, _Meeting(expected, bool(counted)))
+            meeting = self._open.setdefault(key, _Meeting(expected, bool(counted), wave.clocks.nothing()))
             if not counted and not meeting.counted:
                 meeting.expected = expected  # some may have ended since
             if meeting.expected != expected:
                 what = f"barrier {barrier} counts {expected} threads here and {meeting.expected} elsewhere"
                 raise wave.fault(BarrierFault, what, n, here, 0)
             meeting.arrived += len(here) if not counted else len(np.unique(lanes.warp[here])) * WARP
-            meeting.warps |= set(np.unique(lanes.warp[here] - cta * lanes.warps).tolist())
+            if wave.checks:
+                handed = wave.clocks.release(int(cta) // lanes.cluster, np.unique(lanes.member[here]))
+                meeting.handed = np.maximum(meeting.handed, handed)
             if sync:
                 wave.block(here, f"barrier {barrier}")
                 meeting.waiting.append(here)
@@ -89,12 +86,11 @@ class NamedBarriers:
                 self._part(key, meeting)
 
     def _part(self, key: tuple[int, int], meeting: _Meeting) -> None:
-        if self._wave.checks:
-            meet = np.zeros((self._wave.lanes.ctas, self._wave.lanes.warps), bool)
-            meet[key[0], list(meeting.warps)] = True
-            self._join(meet)
+        lanes = self._wave.lanes
         for waiting in meeting.waiting:
             self._wave.unblock(waiting)
+            if self._wave.checks:
+                self._wave.clocks.acquire(key[0] // lanes.cluster, np.unique(lanes.member[waiting]), meeting.handed)
         del self._open[key]
 
     def someone_left(self) -> None:
@@ -113,7 +109,6 @@ class _MBarrier:
     handed: Array  # what those who arrived in this phase have done
     done: Array  # what had been done when the last phase ended
     maker: int  # the warp of the cluster that initialised it
-    made: int  # its stamp
     fenced: bool = False  # whether copies may count on it
     expected: int = 0  # bytes
     phase: int = 0
@@ -146,19 +141,46 @@ class MBarriers:
     def _of(self, n: int, lanes: Array, key: tuple[int, int]) -> _MBarrier:
         if key not in self._known:
             raise self._wrong("an mbarrier that is not initialised", n, lanes, key)
-        barrier, wave = self._known[key], self._wave
-        if wave.checks:
-            members, team = wave.lanes.member[lanes], wave.lanes.team[lanes]
-            unseen = (members != barrier.maker) & (wave.clocks.of[team, members, barrier.maker] < barrier.made)
-            if (unseen & (key[0] // wave.lanes.cluster == team)).any():
-                what = "an mbarrier whose initialisation nothing orders with this"
-                raise wave.fault(RaceFault, what, n, lanes, 0, space="shared", byte=key[1])
-        return barrier
+        self._wave.shared.note_use(n, lanes, *key)
+        return self._known[key]
+
+    def init(self, n: int, s: Selection, addresses: Any, counts: Any) -> None:
+        for lanes, key, count in self._each(s, addresses, counts):
+            if key[1] % 8 or key[1] + 8 > self._wave.shared.size:
+                raise self._wrong("an mbarrier at no multiple of 8 bytes in shared memory", n, lanes, key)
+            if key in self._known and self._known[key].waiting:
+                raise self._wrong("an mbarrier initialised while threads wait at it", n, lanes, key)
+            handed, done = self._wave.clocks.nothing(), self._wave.clocks.nothing()
+            self._known[key] = _MBarrier(
+                int(count[0]), int(count[0]), handed, done, int(self._wave.lanes.member[lanes[0]])
+            )
+            self._wave.shared.take(n, lanes, *key)
+
+    def invalidate(self, n: int, s: Selection, addresses: Any) -> None:
+        for lanes, key in self._each(s, addresses):
+            self._of(n, lanes, key)
+            del self._known[key]
+            self._wave.shared.take(n, lanes, *key, back=True)
+
+    def arrive(self, n: int, s: Selection, addresses: Any, counts: Any, expected: Any, relaxed: bool) -> None:
+        """Arrivals, after the bytes that they announce."""
+        wave = self._wave
+        for lanes, key, count, nbytes in self._each(s, addresses, counts, 0 if expected is None else expected):
+            barrier = self._of(n, lanes, key)
+            barrier.expected += int(nbytes.sum())
+            barrier.pending -= int(count.sum())
+            if wave.checks and count.any():
+                members = np.unique(wave.lanes.member[lanes])
+                handed = wave.clocks.release(key[0] // wave.lanes.cluster, members, relaxed=relaxed)
+                barrier.handed = np.maximum(barrier.handed, handed)
+            if barrier.pending < 0:
+                raise self._wrong(f"more arrivals than the {barrier.count} that an mbarrier counts", n, lanes, key)
+            self._turn(barrier)
 
     def fence(self, s: Selection) -> None:
-        """Copies and other CTAs may count on what these threads initialised (fence.mbarrier_init, fence.proxy.async)."""
+        """Copies may count on what these threads initialised (fence.mbarrier_init, fence.proxy.async)."""
         lanes = self._wave.lanes
-        makers = {(int(t), int(m)) for t, m in zip(lanes.team[s], lanes.member[s])}
+        makers = set(zip(lanes.team[s].tolist(), lanes.member[s].tolist()))
         for (cta, _), barrier in self._known.items():
             barrier.fenced |= (cta // lanes.cluster, barrier.maker) in makers
 
@@ -169,46 +191,11 @@ class MBarriers:
             what = "a copy counts on an mbarrier with no fence between its initialisation and this"
             raise self._wave.fault(ProxyFault, what, n, lanes, 0, space="shared", byte=key[1])
 
-    def init(self, n: int, s: Selection, addresses: Any, counts: Any) -> None:
-        components = self._wave.lanes.members + self._wave.lanes.cluster
-        for lanes, key, count in self._each(s, addresses, counts):
-            if key[1] % 8 or key[1] + 8 > self._wave.shared.size:
-                raise self._wrong("an mbarrier at no multiple of 8 bytes in shared memory", n, lanes, key)
-            if key in self._known and self._known[key].waiting:
-                raise self._wrong("an mbarrier initialised while threads wait at it", n, lanes, key)
-            zeros = np.zeros(components, np.int32)
-            team, member = int(self._wave.lanes.team[lanes[0]]), int(self._wave.lanes.member[lanes[0]])
-            made = int(self._wave.clocks.release(team, member)[member])
-            self._known[key] = _MBarrier(int(count[0]), int(count[0]), zeros, zeros.copy(), member, made)
-
-    def invalidate(self, n: int, s: Selection, addresses: Any) -> None:
-        for lanes, key in self._each(s, addresses):
-            self._of(n, lanes, key)
-            del self._known[key]
-
-    def arrive(self, n: int, s: Selection, addresses: Any, counts: Any, expected: Any) -> None:
-        """Arrivals, after the bytes that they announce."""
-        wave = self._wave
-        for lanes, key, count, nbytes in self._each(s, addresses, counts, 0 if expected is None else expected):
-            barrier = self._of(n, lanes, key)
-            barrier.expected += int(nbytes.sum())
-            barrier.pending -= int(count.sum())
-            if wave.checks:
-                for member in np.unique(wave.lanes.member[lanes]):
-                    team = int(wave.lanes.team[lanes[0]])
-                    if key[0] // wave.lanes.cluster == team:
-                        barrier.handed = np.maximum(barrier.handed, wave.clocks.release(team, int(member)))
-            if barrier.pending < 0:
-                raise self._wrong(f"more arrivals than the {barrier.count} that an mbarrier counts", n, lanes, key)
-            self._turn(barrier)
-
-    def complete(self, key: tuple[int, int], nbytes: int, team: int, actor: int, stamp: int) -> None:
+    def complete(self, n: int, lane: int, key: tuple[int, int], nbytes: int, actor: int, stamp: int) -> None:
         """Bytes of a copy have arrived."""
-        barrier = self._known.get(key)
-        if barrier is None:
-            raise BarrierFault(
-                "a copy announces its bytes to an mbarrier that is not initialised", space="shared", byte=key[1]
-            )
+        if key not in self._known:
+            raise self._wrong("a copy rings an mbarrier that is no more", n, np.array([lane]), key)
+        barrier = self._known[key]
         barrier.expected -= nbytes
         if self._wave.checks:
             barrier.handed[actor] = max(int(barrier.handed[actor]), stamp)
@@ -225,19 +212,20 @@ class MBarriers:
         barrier.waiting.clear()
 
     def wait(self, n: int, s: Selection, addresses: Any, parities: Any, row: Array | None) -> None:
+        """Blocks until the phase is over; in random order it sometimes gives false before, as a time limit would."""
         wave = self._wave
         for lanes, key, parity in self._each(s, addresses, parities):
             barrier = self._of(n, lanes, key)
             over = (barrier.phase & 1) != (parity & 1)
+            through, stays = lanes[over], lanes[~over]
+            gives_up = row is not None and wave.options.order == "random" and wave.rng.random() < IMPATIENCE
             if row is not None:
-                row[lanes] = True
-            if over.any() and wave.checks:
-                through = lanes[over]
+                row[lanes] = over if gives_up else True
+            if len(through) and wave.checks:
                 wave.clocks.acquire(
                     int(wave.lanes.team[through[0]]), np.unique(wave.lanes.member[through]), barrier.done
                 )
-            if not over.all():
-                stays = lanes[~over]
+            if len(stays) and not gives_up:
                 short = f"phase {barrier.phase}, {barrier.pending} arrivals and {barrier.expected} bytes short"
                 wave.block(stays, f"the mbarrier at shared memory+{key[1]}, {short}")
                 barrier.waiting.append(stays)
@@ -250,17 +238,25 @@ class ClusterBarrier:
         self._wave, lanes = wave, wave.lanes
         self._arrived = np.zeros(lanes.count, bool)
         self._due = np.zeros(lanes.count, bool)  # who has arrived and not waited since
-        self._handed = np.zeros((lanes.teams, lanes.members + lanes.cluster), np.int32)
         self._phase = np.zeros(lanes.teams, np.int64)
         self._wanted = np.zeros(lanes.count, np.int64)
         self._waiting: list[Array] = []
+        self._handed = [wave.clocks.nothing() for _ in range(lanes.teams)]  # what those who have arrived have done
+        self._done = list(self._handed)  # and had when the last phase ended
 
-    def arrive(self, n: int, s: Selection) -> None:
+    def arrive(self, n: int, s: Selection, relaxed: bool) -> None:
+        wave, lanes = self._wave, self._wave.lanes
         if self._due[s].any():
-            raise self._wave.fault(BarrierFault, "a second arrival at the cluster's barrier without a wait", n, s, 0)
+            raise wave.fault(BarrierFault, "a second arrival at the cluster's barrier without a wait", n, s, 0)
         self._arrived[s] = self._due[s] = True
-        self._wanted[s] = self._phase[self._wave.lanes.team[s]] + 1
+        self._wanted[s] = self._phase[lanes.team[s]] + 1
+        for team, members in self._by_team(s) if wave.checks else ():
+            self._handed[team] = np.maximum(self._handed[team], wave.clocks.release(team, members, relaxed=relaxed))
         self.look()
+
+    def _by_team(self, s: Selection) -> list[tuple[int, Array]]:
+        team, member = self._wave.lanes.team[s], self._wave.lanes.member[s]
+        return [(int(each), np.unique(member[team == each])) for each in np.unique(team)]
 
     def look(self) -> None:
         """Opens the barrier of each cluster all of whose threads have arrived or ended."""
@@ -273,21 +269,18 @@ class ClusterBarrier:
                 continue
             self._phase[team] += 1
             self._arrived[mine] = False
-            self._handed[team] = wave.clocks.of[team].max(0)
-            for member in range(lanes.members):
-                wave.clocks.release(int(team), member)
+            self._done[team] = self._handed[team]
             for waiting in self._waiting:
                 wave.unblock(waiting[lanes.team[waiting] == team])
             self._waiting = [w[lanes.team[w] != team] for w in self._waiting if (lanes.team[w] != team).any()]
 
     def wait(self, n: int, s: Selection) -> None:
-        numbers = self._wave.lanes.numbers(s)
-        stays = numbers[self._phase[self._wave.lanes.team[numbers]] < self._wanted[numbers]]
-        through = numbers[self._phase[self._wave.lanes.team[numbers]] >= self._wanted[numbers]]
-        self._due[through] = False
-        for team in np.unique(self._wave.lanes.team[through]):
-            members = np.unique(self._wave.lanes.member[through[self._wave.lanes.team[through] == team]])
-            self._wave.clocks.acquire(int(team), members, self._handed[team])
-        if len(stays):
-            self._wave.block(stays, "the cluster's barrier")
-            self._waiting.append(stays)
+        wave = self._wave
+        numbers = wave.lanes.numbers(s)
+        early = self._phase[wave.lanes.team[numbers]] < self._wanted[numbers]
+        if early.any():
+            wave.block(numbers[early], "the cluster's barrier")
+            self._waiting.append(numbers[early])
+        self._due[numbers[~early]] = False
+        for team, members in self._by_team(numbers[~early]) if wave.checks else ():
+            wave.clocks.acquire(team, members, self._done[team])

@@ -15,18 +15,25 @@ __all__ = ["Clocks"]
 
 
 class Clocks:
-    """`of[team, member]` is a warp's vector: a component for every warp of its cluster, and one for copies into each CTA."""
+    """`of[team, member]` is a warp's vector: a component for every warp of its cluster, and one for copies into each CTA; and the
+    same again of what a proxy fence stands behind, which travels with the rest."""
 
     def __init__(self, lanes: Lanes) -> None:
-        self._lanes, members = lanes, lanes.members
-        self.of = np.zeros((lanes.teams, members, members + lanes.cluster), np.int32)
+        members = lanes.members
+        self.actors = members + lanes.cluster
+        self.of = np.zeros((lanes.teams, members, 2 * self.actors), np.int32)
         self._own = np.arange(members)
         self.of[:, self._own, self._own] = 1
-        self.fenced = np.zeros((lanes.teams, members), np.int32)  # own stamps up to which a proxy fence has been
+        self._fenced = np.zeros_like(self.of)  # what stands behind a fence of each warp
         self.copied = np.zeros((lanes.teams, lanes.cluster), np.int32)  # copies that have arrived in each CTA
 
     def stamp(self, teams: Array, members: Array) -> Array:
         return self.of[teams, members, members]
+
+    def seen(self, team: int, member: int, *, proxied: bool = False) -> Array:
+        """What is over for a warp, or what of it the asynchronous proxy sees too."""
+        half = self.actors if proxied else 0
+        return self.of[team, member, half : half + self.actors]
 
     def join(self, meet: Array) -> None:
         """The warps that `meet` marks (teams x members) have met: what each did is over for all of them."""
@@ -34,18 +41,28 @@ class Clocks:
         self.of = np.where(meet[:, :, None], np.maximum(self.of, top[:, None, :]), self.of)
         self.of[:, self._own, self._own] += meet
 
-    def release(self, team: int, member: int) -> Array:
-        """What a warp hands on with an arrival; what it does afterwards is not part of it."""
-        handed: Array = self.of[team, member].copy()
-        self.of[team, member, member] += 1
+    def nothing(self) -> Array:
+        """A vector of a warp that has seen nothing."""
+        return np.zeros(2 * self.actors, np.int32)
+
+    def release(self, team: int, members: Array, *, relaxed: bool = False) -> Array:
+        """What warps hand on with an arrival; what they do afterwards is not part of it, and of a relaxed arrival only what
+        they did before a fence."""
+        handed: Array = (self._fenced if relaxed else self.of)[team, members].max(0)
+        self.of[team, members, members] += 1
         return handed
 
     def acquire(self, team: int, members: Array, handed: Array) -> None:
         self.of[team, members] = np.maximum(self.of[team, members], handed)
 
     def fence(self, team: int, member: int) -> None:
-        """A proxy fence: what the warp wrote so far may be read by the asynchronous proxy."""
-        self.fenced[team, member] = self.of[team, member, member]
+        """A fence that releases: a relaxed arrival behind it hands on what was ahead of it."""
+        self._fenced[team, member] = self.of[team, member]
+        self.of[team, member, member] += 1
+
+    def fence_proxy(self, team: int, member: int) -> None:
+        """What is over for the warp may be read by the asynchronous proxy."""
+        self.seen(team, member, proxied=True)[:] = self.seen(team, member)
         self.of[team, member, member] += 1
 
     def arrive(self, team: int, rank: int) -> int:

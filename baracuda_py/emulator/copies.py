@@ -6,7 +6,6 @@ the destination of a copy holds other bytes, and a read of it is a fault.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..runtime.steps import TensorMap
-from ..types.faults import MisalignedFault, OutOfBoundsFault, RaceFault
+from ..types.faults import BarrierFault, MisalignedFault, OutOfBoundsFault, RaceFault
 from .boxes import ITEMSIZE, UNIT, Box, box_of, bytes_of
 from .lanes import Array, Selection
 from .maps import map_at
+from .shared import COMING, WRITTEN
 
 if TYPE_CHECKING:
     from .machine import Wave
@@ -39,14 +39,16 @@ class _Pending:
 
 @dataclass(eq=False)
 class _Store:
-    """A tensor store that a thread has asked for: the bytes of shared memory that lie inside the tensor, a row each."""
+    """A tensor store that a thread has asked for: where in shared memory the bytes lie that are inside the tensor, a row each,
+    what they were when it was asked for, and its group, once it is committed."""
 
     n: int
     lane: int
     box: Box
     source: Array
+    was: Array
     align: int
-    group: int = 0  # the thread's, counted from 1
+    group: int = -1
 
 
 class Copies:
@@ -55,9 +57,8 @@ class Copies:
         self._pending: list[_Pending] = []
         self._group = np.zeros(wave.lanes.count, np.int64)
         self._flying: list[Callable[[], None]] = []  # copies into shared memory that have not arrived
-        self._asked: list[_Store] = []
-        self._committed: list[_Store] = []
-        self._groups: Counter[int] = Counter()  # of stores, by thread
+        self._stores: list[_Store] = []
+        self._bulk_group = np.zeros(wave.lanes.count, np.int64)
 
     # ---- cp.async ---------------------------------------------------------------------------------------------------
 
@@ -67,22 +68,19 @@ class Copies:
         at = wave.shared.places(n, s, to, size, store=True)
         numbers = lanes.numbers(s)
         take, of = np.broadcast_to(take, numbers.shape), lanes.spread(s, of)
+        if (more := take > size).any():
+            what = f"a copy of {int(take[more][0])} bytes of {size}"
+            raise wave.fault(OutOfBoundsFault, what, n, s, int(np.flatnonzero(more)[0]), space="shared")
         wave.counters.count_shared(numbers, at, size, store=True)
         data = np.zeros((len(numbers), size), np.uint8)
-        for wanted in np.unique(take):
-            if not wanted:
-                continue
+        for wanted in np.unique(take[take > 0]).tolist():
             mine = np.flatnonzero(take == wanted)
-            step = int(wanted) if int(wanted) & (int(wanted) - 1) == 0 else 1
-            for first in range(0, int(wanted), step):
-                data[mine, first : first + step] = wave.memory.read_bytes(
-                    wave, n, numbers[mine], of[mine] + np.uint64(first), step
-                )
+            data[mine, :wanted] = wave.memory.read_bytes(wave, n, numbers[mine], of[mine], wanted, align=size)
         wave.shared.note_write(n, s, at, size, plainly=False)
         places = at[:, None] + np.arange(size)
         wave.shared.bytes[places] = 0xA5
         if wave.shared.checks:
-            wave.shared.state[places] = 2
+            wave.shared.state[places] = COMING
         self._pending.append(_Pending(numbers, at, data, self._group[numbers]))
 
     def commit(self, s: Selection) -> None:
@@ -108,7 +106,7 @@ class Copies:
         if shared.checks:
             team, member = wave.lanes.team[p.lanes[over]], wave.lanes.member[p.lanes[over]]
             grains = shared.grains(p.at[over], p.data.shape[1])
-            shared.state[places] = 1
+            shared.state[places] = WRITTEN
             shared.writer[grains] = member[:, None]
             shared.written[grains] = wave.clocks.stamp(team, member)[:, None]
             shared.plainly[grains] = False
@@ -119,21 +117,26 @@ class Copies:
         """A box of a tensor into shared memory, of every CTA in `mask` where there is one; an mbarrier there counts the bytes."""
         wave, lanes = self._wave, self._wave.lanes
         cta_of, offset_of = wave.shared.locate(s, to)
-        _, bell_of = wave.shared.locate(s, bell)
+        bell_cta, bell_of = wave.shared.locate(s, bell)
         tensors, masks = lanes.spread(s, tensors), None if mask is None else lanes.spread(s, mask)
         points = [lanes.spread(s, x) for x in point]
         for j, lane in enumerate(lanes.numbers(s)):
             tensor, address = map_at(wave, n, s, j, int(tensors[j]))
             box = box_of(tensor, address, tuple(int(x[j]) for x in points))
             at, units = self._bytes_of(n, s, j, tensor, int(offset_of[j]))
-            team, rank = divmod(int(cta_of[j]), lanes.cluster)
-            ranks = [rank] if masks is None else [r for r in range(lanes.cluster) if int(masks[j]) >> r & 1]
-            ctas = [team * lanes.cluster + r for r in ranks]
+            ctas = [int(cta_of[j])]
+            if masks is not None:
+                first, mask = ctas[0] // lanes.cluster * lanes.cluster, int(masks[j])
+                ctas = [first + r for r in range(lanes.cluster) if mask >> r & 1]
+                if mask >> lanes.cluster:
+                    what = f"a copy to CTAs {mask:#b} of a cluster of {lanes.cluster}"
+                    raise wave.fault(OutOfBoundsFault, what, n, s, j, space="shared")
+            elif bell_cta[j] != ctas[0]:
+                raise wave.fault(BarrierFault, "a copy into one CTA that rings an mbarrier of another", n, s, j)
             for cta in ctas:
                 wave.mbarriers.rings(n, int(lane), (cta, int(bell_of[j])))
-                wave.shared.expect(
-                    n, int(lane), at + cta * wave.shared.pitch, units + cta * (wave.shared.pitch // UNIT)
-                )
+                grains = wave.shared.grains_of(units + cta * (wave.shared.pitch // UNIT))
+                wave.shared.expect(n, int(lane), at + cta * wave.shared.pitch, grains, "a tensor copy", proxied=True)
             self._fly(self._landing(n, int(lane), box, at, units, ctas, int(bell_of[j]), ITEMSIZE[tensor.dtype]))
 
     def _bytes_of(self, n: int, s: Selection, j: int, tensor: TensorMap, offset: int) -> tuple[Array, Array]:
@@ -143,7 +146,7 @@ class Copies:
         place: dict[str, Any] = {"space": "shared", "byte": offset, "extent": wave.shared.size}
         if offset % TENSOR_ALIGN:
             raise wave.fault(MisalignedFault, f"a tensor copy at no multiple of {TENSOR_ALIGN} bytes", n, s, j, **place)
-        if offset + nbytes > wave.shared.size:
+        if not 0 <= offset <= wave.shared.size - nbytes:
             raise wave.fault(OutOfBoundsFault, f"a tensor copy of {nbytes} bytes", n, s, j, **place)
         return bytes_of(tensor.box, size, tensor.swizzle, offset)
 
@@ -163,8 +166,9 @@ class Copies:
                 team, rank = divmod(cta, lanes.cluster)
                 actor, stamp = lanes.members + rank, wave.clocks.arrive(team, rank)
                 pitch = wave.shared.pitch
-                wave.shared.land(at + cta * pitch, units + cta * (pitch // UNIT), data, actor, stamp)
-                wave.mbarriers.complete((cta, bell), data.size, team, actor, stamp)
+                grains = wave.shared.grains_of(units + cta * (pitch // UNIT))
+                wave.shared.land(at + cta * pitch, grains, data, actor, stamp)
+                wave.mbarriers.complete(n, lane, (cta, bell), data.size, actor, stamp)
 
         return land
 
@@ -179,30 +183,33 @@ class Copies:
             at, _ = self._bytes_of(n, s, j, tensor, int(offset_of[j]))
             inside = at[box.inside, box.first : box.last] + int(cta_of[j]) * wave.shared.pitch
             wave.shared.note_async_read(n, np.array([lane]), np.unique(inside // UNIT), "a tensor store")
-            self._asked.append(_Store(n, int(lane), box, inside, ITEMSIZE[tensor.dtype]))
+            self._stores.append(_Store(n, int(lane), box, inside, wave.shared.bytes[inside], ITEMSIZE[tensor.dtype]))
 
     def commit_bulk(self, s: Selection) -> None:
-        mine = set(self._wave.lanes.numbers(s).tolist())
-        self._groups.update(mine)
-        for asked in [a for a in self._asked if a.lane in mine]:
-            asked.group = self._groups[asked.lane]
-            self._asked.remove(asked)
-            self._committed.append(asked)
+        """What each thread has asked for since its last group is its next one."""
+        lanes = self._wave.lanes.numbers(s)
+        for asked in [x for x in self._stores if x.group < 0 and x.lane in lanes]:
+            asked.group = int(self._bulk_group[asked.lane])
             if not self._later():
                 self._finish(asked)
+        self._bulk_group[s] += 1
 
     def wait_bulk(self, s: Selection, left: int) -> None:
-        """All but the `left` youngest groups have been read, whether or not these have been read already."""
-        for lane in self._wave.lanes.numbers(s).tolist():
-            due = [c for c in self._committed if c.lane == lane and c.group <= self._groups[lane] - left]
-            for committed in due:
-                self._finish(committed)
+        """All but the last `left` groups of each thread are over."""
+        lanes = self._wave.lanes.numbers(s)
+        for asked in [x for x in self._stores if x.lane in lanes and 0 <= x.group < self._bulk_group[x.lane] - left]:
+            self._finish(asked)
 
     def _finish(self, asked: _Store) -> None:
-        self._committed.remove(asked)
+        self._stores.remove(asked)
         wave, box = self._wave, asked.box
         if not asked.source.size:
             return
+        if (changed := (wave.shared.bytes[asked.source] != asked.was).any(1)).any():
+            raise wave.fault(
+                RaceFault, "shared memory changed under a tensor store on its way", asked.n, np.array([asked.lane]), 0,
+                space="shared", byte=int(asked.source[changed][0, 0]) % wave.shared.pitch, extent=wave.shared.size,
+            )  # fmt: skip
         data, size = wave.shared.peek(asked.n, asked.source), box.last - box.first
         to, who = box.addresses[box.inside].astype(np.uint64), np.full(len(data), asked.lane)
         for chosen, region, offsets in wave.memory.find(wave, asked.n, who, to, size, store=True, align=asked.align):
@@ -222,7 +229,7 @@ class Copies:
         """Registers into the shared memory of a CTA of the cluster, whose mbarrier counts the bytes."""
         wave, lanes = self._wave, self._wave.lanes
         size = int(dtype[1]) * len(values)
-        at = wave.shared.places(n, s, to, size, store=True, align=int(dtype[1]))
+        at = wave.shared.places(n, s, to, size, store=True)
         numbers = lanes.numbers(s)
         data = (
             np.stack([np.ascontiguousarray(lanes.spread(s, v)) for v in values], 1)
@@ -233,13 +240,17 @@ class Copies:
         places = at[:, None] + np.arange(size)
         for key in np.unique(np.stack([bell_cta, bell_offset]), axis=1).T:
             mine = (bell_cta == key[0]) & (bell_offset == key[1])
-            wave.shared.expect(n, int(numbers[mine][0]), places[mine], np.unique(places[mine] // UNIT))
-            team, rank = divmod(int(key[0]), lanes.cluster)
+            lane, bell_at = int(numbers[mine][0]), (int(key[0]), int(key[1]))
+            where, grains, sent = places[mine], np.unique(places[mine] // wave.shared.grain), data[mine]
+            wave.mbarriers.rings(n, lane, bell_at)
+            wave.shared.expect(n, lane, where, grains, "st.async", proxied=False)
+            team, rank = divmod(bell_at[0], lanes.cluster)
 
-            def land(key: Any = key, mine: Array = mine, team: int = team, rank: int = rank) -> None:
+            def land(where: Array = where, grains: Array = grains, sent: Array = sent, lane: int = lane,
+                     bell_at: tuple[int, int] = bell_at, team: int = team, rank: int = rank) -> None:  # fmt: skip
                 actor, stamp = lanes.members + rank, wave.clocks.arrive(team, rank)
-                wave.shared.land(places[mine], np.unique(places[mine] // UNIT), data[mine], actor, stamp)
-                wave.mbarriers.complete((int(key[0]), int(key[1])), int(mine.sum()) * size, team, actor, stamp)
+                wave.shared.land(where, grains, sent, actor, stamp)
+                wave.mbarriers.complete(n, lane, bell_at, sent.size, actor, stamp)
 
             self._fly(land)
 
@@ -267,6 +278,6 @@ class Copies:
         another CTA may have the memory by then (cp.async.bulk.wait_group)."""
         while self.deliver():
             pass
-        if late := [*self._asked, *self._committed]:
-            what = "a CTA ends before a tensor store has read its shared memory"
-            raise self._wave.fault(RaceFault, what, late[0].n, np.array([late[0].lane]), 0, space="shared")
+        if self._stores:
+            what, late = "a CTA ends before a tensor store has read its shared memory", self._stores[0]
+            raise self._wave.fault(RaceFault, what, late.n, np.array([late.lane]), 0, space="shared")

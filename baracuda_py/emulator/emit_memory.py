@@ -146,17 +146,16 @@ def _st_async(t: Translator, i: Instruction) -> list[str]:
     ]
 
 
-@emits("prefetch", "prefetchu", "applypriority", "setmaxnreg", "nanosleep", "membar")
+@emits("prefetch", "prefetchu", "applypriority", "setmaxnreg", "nanosleep")
 def _nothing(_t: Translator, _i: Instruction) -> list[str]:
-    """Hints, and orders that a sequential machine keeps. No bounds: a prefetch never faults."""
+    """Hints. No bounds: a prefetch never faults."""
     return []
 
 
-@emits("fence")
-def _fence(t: Translator, i: Instruction) -> list[str]:
-    if i.opcode[1] == "mbarrier_init":
-        return ["fence_init(s)"]
-    return [f"fence_proxy({t.number}, s)"] if i.opcode[1] == "proxy" else []
+@emits("fence", "membar")
+def _fence(_t: Translator, i: Instruction) -> list[str]:
+    of = i.opcode[1] if i.opcode[1] in ("proxy", "mbarrier_init") else i.opcode[-1]
+    return [] if of == "cta" else [f"fence(s, '{of}')"]  # within a CTA all that a warp does is seen in order
 
 
 @emits("griddepcontrol")
@@ -180,10 +179,11 @@ def _mbarrier(t: Translator, i: Instruction) -> list[str]:
             after = i.operands[i.operands.index(memory) + 1 :]
             given = t.read(after[0], "u32") if after else "1"
             counted = f"1, {given}" if "expect_tx" in i.opcode else f"{given}, None"
-            return [f"mbarrier_arrive({t.number}, s, {_shared_address(t, memory)}, {counted})"]
+            relaxed = "relaxed" in i.opcode
+            return [f"mbarrier_arrive({t.number}, s, {_shared_address(t, memory)}, {counted}, {relaxed})"]
         case "expect_tx":
             memory, count = i.operands
-            return [f"mbarrier_arrive({t.number}, s, {_shared_address(t, memory)}, 0, {t.read(count, 'u32')})"]
+            return [f"mbarrier_arrive({t.number}, s, {_shared_address(t, memory)}, 0, {t.read(count, 'u32')}, True)"]
         case "try_wait":
             to, memory, parity = i.operands[:3]
             address = _shared_address(t, memory)
@@ -193,7 +193,11 @@ def _mbarrier(t: Translator, i: Instruction) -> list[str]:
 
 @emits("barrier")
 def _cluster(t: Translator, i: Instruction) -> list[str]:
-    return [f"cluster_{'arrive' if i.opcode[2] == 'arrive' else 'wait'}({t.number}, s)"]
+    return [
+        f"cluster_arrive({t.number}, s, {'relaxed' in i.opcode})"
+        if i.opcode[2] == "arrive"
+        else f"cluster_wait({t.number}, s)"
+    ]
 
 
 @emits("bar")

@@ -391,7 +391,7 @@ class Wave:
             "cp_async": copies.start, "cp_commit": copies.commit, "cp_wait": lambda n, s, left: copies.wait(s, left),
             "tma_load": copies.load, "tma_store": copies.store, "bulk_commit": copies.commit_bulk,
             "bulk_wait": lambda n, s, left, read: copies.wait_bulk(s, left), "st_async": copies.store_remote,
-            "fence_proxy": self._fence, "fence_init": self.mbarriers.fence, "grid_wait": self._grid_wait, "mapa": _mapa,
+            "fence": self._fence, "grid_wait": self._grid_wait, "mapa": _mapa,
             "mbarrier_init": self.mbarriers.init, "mbarrier_inval": self.mbarriers.invalidate,
             "mbarrier_arrive": self.mbarriers.arrive, "mbarrier_wait": self.mbarriers.wait,
             "cluster_arrive": self.cluster.arrive, "cluster_wait": self.cluster.wait,
@@ -405,12 +405,13 @@ class Wave:
     def _parameter(self, offset: int, dtype: str) -> Any:
         return self.launched.parameters[offset : offset + int(dtype[1])].view(dtype)[0]
 
-    def _fence(self, n: int, s: Selection) -> None:
-        self.mbarriers.fence(s)
+    def _fence(self, s: Selection, of: str) -> None:
+        if of in ("proxy", "mbarrier_init"):
+            self.mbarriers.fence(s)
         if self.checks:
             for warp in np.unique(self.lanes.warp[s]):
-                lane = int(warp) * WARP
-                self.clocks.fence(int(self.lanes.team[lane]), int(self.lanes.member[lane]))
+                team, member = int(self.lanes.team[warp * WARP]), int(self.lanes.member[warp * WARP])
+                (self.clocks.fence_proxy if of == "proxy" else self.clocks.fence)(team, member)
 
     def _grid_wait(self, s: Selection) -> None:
         if self._waited is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..types.faults import KernelFault, MisalignedFault, OutOfBoundsFault, ProxyFault, RaceFault
+from ..types.faults import BarrierFault, KernelFault, MisalignedFault, OutOfBoundsFault, ProxyFault, RaceFault
 from .boxes import UNIT
 from .lanes import Array, Selection
 
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["RANK_SHIFT", "SharedMemory"]
 
 RANK_SHIFT = 24
-NOTHING, WRITTEN, COMING = 0, 1, 2  # states of a byte
-STALE, UNKNOWN, OTHER = (
-    0xA5,
-    0xFF,
-    0x5A,
-)  # bytes that a copy will bring; that nothing wrote; what the latter differ by in a second run
+BARRIER = 8  # bytes of an mbarrier
+NOTHING, WRITTEN, COMING, HELD = range(4)  # states of a byte; COMING by a copy, HELD by an mbarrier
+STALE = 0xA5  # bytes that a copy will bring
+UNKNOWN, OTHER = 0xFF, 0x5A  # bytes that nothing wrote, and what they differ by in a second run
 
 
 class SharedMemory:
@@ -34,7 +32,7 @@ class SharedMemory:
 
     def __init__(self, wave: Wave, size: int, grain: int) -> None:
         lanes = wave.lanes
-        self._wave, self.size, self._grain = wave, size, grain
+        self._wave, self.size, self.grain = wave, size, grain
         self.pitch = -(-size // 16) * 16
         total = lanes.ctas * self.pitch
         self.bytes = np.full(total + 16, UNKNOWN, np.uint8)[:total]
@@ -55,17 +53,18 @@ class SharedMemory:
     def locate(self, s: Selection, addresses: Any) -> tuple[Array, Array]:
         """(the CTA of the wave, the offset in its memory) that each address means."""
         lanes = self._wave.lanes
-        addresses = lanes.spread(s, addresses)
-        rank = (addresses >> np.uint32(RANK_SHIFT)).astype(np.int64)
-        cta = lanes.cta[s]
-        if rank.any():
-            cta = np.where(rank > 0, cta // lanes.cluster * lanes.cluster + rank - 1, cta)
-        return cta, (addresses & np.uint32((1 << RANK_SHIFT) - 1)).astype(np.int64)
+        addresses = lanes.spread(s, addresses).view(np.int32).astype(np.int64)
+        rank, cta = addresses >> RANK_SHIFT, lanes.cta[s]
+        if not rank.any():
+            return cta, addresses
+        other = (rank > 0) & (rank <= lanes.cluster)  # any other rank is nobody's: the offset is as far out
+        cta = np.where(other, cta // lanes.cluster * lanes.cluster + rank - 1, cta)
+        return cta, np.where(other, addresses & (1 << RANK_SHIFT) - 1, addresses)
 
     def places(self, n: int, s: Selection, addresses: Any, size: int, *, store: bool, align: int = 0) -> Array:
         """Where the accesses lie in `bytes`; OutOfBoundsFault or MisalignedFault where they may not."""
         cta, offset = self.locate(s, addresses)
-        bad = offset + size > self.size
+        bad = (offset < 0) | (offset + size > self.size)
         if bad.any():
             raise self._fault(OutOfBoundsFault, n, s, bad, offset, f"{_verb(store)} of {size} bytes")
         odd = offset & ((align or size) - 1)
@@ -123,21 +122,19 @@ class SharedMemory:
 
     def grains(self, at: Array, size: int) -> Array:
         """The grains of accesses, a column each."""
-        count = max(1, size // self._grain)
-        first = at // self._grain
+        count = max(1, size // self.grain)
+        first = at // self.grain
         return first[:, None] + np.arange(count) if count > 1 else first[:, None]
 
     def note_read(self, n: int, s: Selection, at: Array, size: int) -> bool:
         """Raises RaceFault for what is on its way or not ordered; says whether all of it was written."""
         if not self.checks:
             return True
-        state = self.state[at] if size == 1 else self.state[at[:, None] + np.arange(size)]
+        state = self._states(at, size)
         known = state.all()
         if not known:
             self._wave.suspects.add(n)
-        if (coming := state == COMING).any():
-            where = coming if coming.ndim == 1 else coming.any(1)
-            raise self._race(n, s, where, at, "load of what a copy has yet to bring")
+        self._refuse_taken(n, s, at, state, "load")
         lanes, wave = self._wave.lanes, self._wave
         team, member, grains = lanes.team[s], lanes.member[s], self.grains(at, size)
         bad = self._unordered_writes(team, member, grains)
@@ -159,8 +156,7 @@ class SharedMemory:
             return
         lanes, clocks = self._wave.lanes, self._wave.clocks
         team, member, grains = lanes.team[s], lanes.member[s], self.grains(at, size)
-        if (coming := self.state[at] == COMING).any():
-            raise self._race(n, s, coming, at, "store over what a copy has yet to bring")
+        self._refuse_taken(n, s, at, self._states(at, size), "store")
         if self._unordered_writes(team, member, grains).any():
             bad = np.any(self._unordered_writes(team, member, grains), axis=1)
             raise self._race(n, s, bad, at, "store that nothing orders with another warp's store")
@@ -173,6 +169,39 @@ class SharedMemory:
         self.plainly[grains] = plainly
         self._set_state(at, size, WRITTEN)
 
+    def _states(self, at: Array, size: int) -> Array:
+        return np.asarray(self.state[at[:, None] if size == 1 else at[:, None] + np.arange(size)])
+
+    def _refuse_taken(self, n: int, s: Selection, at: Array, state: Array, verb: str) -> None:
+        """RaceFault or BarrierFault for an access to what belongs to a copy or to an mbarrier."""
+        if (coming := state == COMING).any():
+            raise self._race(n, s, np.any(coming, axis=1), at, f"{verb} of what a copy has yet to bring")
+        if (held := state == HELD).any():
+            bad = np.any(held, axis=1)
+            raise self._fault(BarrierFault, n, s, bad, at % self.pitch, f"{verb} of an mbarrier's bytes")
+
+    def take(self, n: int, lanes: Array, cta: int, offset: int, *, back: bool = False) -> None:
+        """Eight bytes become an mbarrier, or memory again."""
+        if not self.checks:
+            return
+        at = np.array([offset + cta * self.pitch])
+        if (self._states(at, BARRIER) == HELD).all():
+            self._set_state(at, BARRIER, WRITTEN)
+        self.note_write(n, lanes[:1], at, BARRIER, plainly=False)
+        if not back:
+            self._set_state(at, BARRIER, HELD)
+
+    def note_use(self, n: int, lanes: Array, cta: int, offset: int) -> None:
+        """RaceFault where threads use an mbarrier whose initialisation is not known to be over."""
+        if not self.checks:
+            return
+        at = np.full(len(lanes), offset + cta * self.pitch)
+        team, member, grains = self._wave.lanes.team[lanes], self._wave.lanes.member[lanes], self.grains(at, BARRIER)
+        if (bad := self._unordered_writes(team, member, grains)).any():
+            what = "an mbarrier whose initialisation nothing orders with this"
+            raise self._race(n, lanes, np.any(bad, axis=1), at, what)
+        self.read[grains, member[:, None]] = self._wave.clocks.stamp(team, member)[:, None]
+
     def _set_state(self, at: Array, size: int, state: int) -> None:
         self.state[at if size == 1 else at[:, None] + np.arange(size)] = state
 
@@ -181,35 +210,42 @@ class SharedMemory:
 
     # ---- what copies and matrix products do -------------------------------------------------------------------------
 
-    def _grains_of(self, units: Array) -> Array:
+    def grains_of(self, units: Array) -> Array:
         """The grains of units of 16 bytes."""
-        each = UNIT // self._grain
+        each = UNIT // self.grain
         return (units[:, None] * each + np.arange(each)).ravel()
 
-    def expect(self, n: int, lane: int, at: Array, units: Array) -> None:
-        """A copy will write these bytes: reads of them must be over for the thread that starts it."""
-        if not self.checks:
-            self.bytes[at] = STALE
-            return
-        lanes, grains = self._wave.lanes, self._grains_of(units)
-        team, member = int(lanes.team[lane]), int(lanes.member[lane])
-        if int(at.flat[0]) // self.pitch // lanes.cluster == team:
-            seen = self._wave.clocks.of[team, member]
-            bad = (self.read[grains] > seen[: lanes.members]) & (np.arange(lanes.members) != member)
-            if bad.any():
-                place = int(grains[bad.any(1)][0]) * self._grain
-                raise self._wave.fault(
-                    RaceFault, "a copy overwrites what another warp may still read", n, np.array([lane]), 0, space="shared",
-                    byte=place % self.pitch, extent=self.size,
-                )  # fmt: skip
-        self.bytes[at] = STALE
-        self.state[at] = COMING
+    def expect(self, n: int, lane: int, at: Array, grains: Array, what: str, *, proxied: bool) -> None:
+        """A copy will write these bytes: what others did with them must be over for the thread that starts it, and fenced where
+        the copy is the asynchronous proxy's."""
+        if self.checks:
+            lanes, clocks, who = self._wave.lanes, self._wave.clocks, np.array([lane])
+            team, member = int(lanes.team[lane]), int(lanes.member[lane])
+            first = grains * self.grain
 
-    def land(self, at: Array, units: Array, data: Array, actor: int, stamp: int) -> None:
+            def race(bad: Array, text: str, kind: type[KernelFault] = RaceFault) -> KernelFault:
+                place = int(first[bad][0]) % self.pitch
+                return self._wave.fault(kind, f"{what} {text}", n, who, 0, space="shared", byte=place, extent=self.size)
+
+            if (taken := self.state[first] >= COMING).any():
+                raise race(taken, "over what another has yet to bring, or over an mbarrier")
+            others = np.arange(lanes.members) != member
+            if (bad := ((self.read[grains] > clocks.seen(team, member)[: lanes.members]) & others).any(1)).any():
+                raise race(bad, "overwrites what another warp may still read")
+            writer = self.writer[grains]
+            stored = (writer >= 0) & (writer < lanes.members)
+            if (bad := stored & (writer != member) & (self.written[grains] > clocks.seen(team, member)[writer])).any():
+                raise race(bad, "overwrites what nothing orders with another warp's store")
+            seen = clocks.seen(team, member, proxied=True)[writer]
+            if proxied and (bad := stored & self.plainly[grains] & (self.written[grains] > seen)).any():
+                raise race(bad, "overwrites what was stored with no fence.proxy.async behind it", ProxyFault)
+            self.state[at] = COMING
+        self.bytes[at] = STALE
+
+    def land(self, at: Array, grains: Array, data: Array, actor: int, stamp: int) -> None:
         """Bytes of a copy arrive, written by `actor` (a warp of the cluster, or a copy into one of its CTAs)."""
         self.bytes[at] = data
         if self.checks:
-            grains = self._grains_of(units)
             self.state[at] = WRITTEN
             self.writer[grains], self.written[grains], self.plainly[grains] = actor, stamp, False
 
@@ -221,35 +257,29 @@ class SharedMemory:
         """The asynchronous proxy reads for the threads `lanes_of`, all of one CTA: written, arrived, ordered and fenced?"""
         if not self.checks or not len(units):
             return
-        wave, lanes = self._wave, self._wave.lanes
+        wave, lanes, lane = self._wave, self._wave.lanes, lanes_of[:1]
+        grains = self.grains_of(units)
+        first = grains * self.grain
+
+        def fault(bad: Array, text: str, kind: type[KernelFault] = RaceFault) -> KernelFault:
+            byte = int(first[bad][0]) % self.pitch
+            return wave.fault(kind, f"{what} reads {text}", n, lane, 0, space="shared", byte=byte, extent=self.size)
+
         state = self.state.reshape(-1, UNIT)[units]
-        lane = lanes_of[:1]
-        place: dict[str, Any] = {"space": "shared", "extent": self.size}
-        if (coming := state == COMING).any():
-            byte = int(units[coming.any(1)][0]) * UNIT % self.pitch
-            raise wave.fault(RaceFault, f"{what} reads what a copy has yet to bring", n, lane, 0, byte=byte, **place)
+        if (state >= COMING).any():
+            raise fault(self.state[first] >= COMING, "what a copy has yet to bring, or an mbarrier")
         if not state.all():
             wave.suspects.add(n)
-        grains = self._grains_of(units)
-        writer, when, plainly = self.writer[grains].astype(np.int64), self.written[grains], self.plainly[grains]
+        writer, when = self.writer[grains], self.written[grains]
+        plainly = self.plainly[grains] & (writer >= 0) & (writer < lanes.members)
         team = int(lanes.team[lane[0]])
-        for member in np.unique(lanes.member[lanes_of]):
-            seen = wave.clocks.of[team, member][np.maximum(writer, 0)]
-            bad = (when > seen) & (writer >= 0) & (writer != member)
-            if bad.any():
-                byte = int(grains[bad][0]) * self._grain % self.pitch
-                text = f"{what} reads what nothing orders with another warp's store"
-                raise wave.fault(RaceFault, text, n, lane, 0, byte=byte, **place)
+        for member in np.unique(lanes.member[lanes_of]).tolist():
+            if (bad := (when > wave.clocks.seen(team, member)[writer]) & (writer >= 0) & (writer != member)).any():
+                raise fault(bad, "what nothing orders with another warp's store")
             if stamped:
                 self.read[grains, member] = wave.clocks.of[team, member, member]
-        if not plainly.any():
-            return
-        mine = plainly & (writer >= 0) & (writer < lanes.members)
-        bad = mine & (when > wave.clocks.fenced[team, np.minimum(np.maximum(writer, 0), lanes.members - 1)])
-        if bad.any():
-            byte = int(grains[bad][0]) * self._grain % self.pitch
-            text = f"{what} reads what was stored with no fence.proxy.async behind it"
-            raise wave.fault(ProxyFault, text, n, lane, 0, byte=byte, **place)
+            if plainly.any() and (bad := plainly & (when > wave.clocks.seen(team, member, proxied=True)[writer])).any():
+                raise fault(bad, "what was stored with no fence.proxy.async behind it", ProxyFault)
 
 
 def _verb(store: bool) -> str:
