@@ -18,7 +18,7 @@ import baracuda_py as bp
 from baracuda_py.ops.shape_layout._copy import COPY_CANDIDATES, CopyProblem
 from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.steps import Copy, Copy2D, Launch, Ptr
-from baracuda_py.types import DeviceSpec
+from baracuda_py.types import DeviceSpec, PlanPreference
 
 from .walk import divide, locate, template
 
@@ -202,7 +202,7 @@ def check(desc: Any, variants: set[str]) -> None:
     """Every candidate and configuration that is admitted for a canonical descriptor does the copy."""
     desc = desc.canonical()
     copy, kind = desc.copy(), bp.WriteSlicePlan if desc.op == "write_slice" else bp.ContiguizePlan
-    for plan in admissible(kind, desc, bp.PlanPreference(), H200):  # type: ignore[type-abstract]
+    for plan in admissible(kind, desc, PlanPreference(), H200):  # type: ignore[type-abstract]
         dest = Side(copy.dest_strides, copy.shape, copy.width, copy.dest_align, 1)
         source = Side(copy.source_strides, copy.shape, copy.width, copy.source_align, 2)
         wanted = dest.bytes.copy()
@@ -274,9 +274,22 @@ def test_every_kernel_of_a_copy_is_told_what_it_needs() -> None:
 
 def test_rows_that_overlap_or_run_backwards_are_no_pitched_copy() -> None:
     for desc in CASES[-10:-7]:
-        plans = admissible(bp.ContiguizePlan, desc, bp.PlanPreference(), H200)  # type: ignore[type-abstract]
+        plans = admissible(bp.ContiguizePlan, desc, PlanPreference(), H200)  # type: ignore[type-abstract]
         assert plans
         assert "pitched" not in {p.sku.variant for p in plans}
+
+
+@pytest.mark.parametrize(("shape", "ranges"), [((4, 7), ((0, 2), (0, 7))), ((4, 16), ((0, 2), (1, 5)))])
+def test_rows_that_end_or_begin_inside_a_byte_are_moved_by_nibbles_alone(shape: Any, ranges: Any) -> None:
+    desc = bp.WriteSliceDescriptor(shape, ranges, "u4")
+    plans = admissible(bp.WriteSlicePlan, desc, PlanPreference(), H200)
+    assert {plan.sku.variant for plan in plans} == {"nibble"}
+
+
+def test_rows_of_nibbles_that_do_not_start_on_bytes_are_written_by_no_kernel() -> None:
+    desc = bp.WriteSliceDescriptor((3, 7), ((0, 3), (0, 7)), "u4", dest_strides=(7, 1))
+    with pytest.raises(bp.UnsupportedError, match="destination rows do not start on bytes"):
+        bp.WriteSlicePlan.select(desc, device="h200")
 
 
 # ---- nibbles -----------------------------------------------------------------------------------------------------------

@@ -138,6 +138,17 @@ def test_a_fresh_output_keeps_the_order_of_the_first_full_input(backend: str) ->
     assert bp.add(row.operand, x.operand, device=device_of(backend)).flags.f_contiguous
     permuted = Slot(np.ones((2, 3, 4), np.float32).transpose(1, 2, 0), backend)
     assert bp.neg(permuted.operand, device=device_of(backend)).strides == permuted.operand.strides
+    backwards = Slot(np.ones((3, 4), np.float32)[::-1], backend)
+    assert bp.neg(backwards.operand, device=device_of(backend)).strides == (16, 4)
+
+
+@pytest.mark.parametrize("op", ["erf", "gelu", "neg", "relu", "silu", "sqrt", "tanh"])
+def test_zeros_keep_their_sign_in_kernels(op: str) -> None:
+    """To which a bound in ulps is blind."""
+    for kind in FLOATS:
+        x = np.array([-0.0, 0.0], np.float32).astype(kind.dtype)
+        found, wanted = (np.signbit(getattr(bp, op)(x, device=device).astype(np.float32)) for device in ("ptx", "cpu"))
+        assert (found == wanted).all(), kind
 
 
 # ---- in place, overlap -----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -188,6 +189,17 @@ def test_promotion_bounds_the_error_whatever_k() -> None:
     assert coefficient(16384, "fp8") < 1.01 * coefficient(512, "fp8")
     assert coefficient(16384, "fp8_fast") > 31 * coefficient(512, "fp8_fast")
     assert coefficient(128, "fp8") < 1.01 * coefficient(128, "fp8_fast") + 2
+
+
+def test_blocks_of_a_result_in_columns_are_refused() -> None:
+    """The blocks of b are wider than those of a, and a result in columns is the transposed product."""
+    desc = bp.MatmulDescriptor(
+        (256, 256), (256, 128), "fp8_e4m3", "fp8_e4m3", out_element="bf16", out_strides=(1, 256), b_strides=(1, 256),
+        scale_a_shape=(256, 2), scale_b_shape=(2, 1), scale_a_element="f32", scale_b_element="f32", scale_a_strides=(1, 256),
+    )  # fmt: skip
+    with pytest.raises(bp.UnsupportedError, match="go with the result's columns"):
+        bp.MatmulPlan.select(desc, device="h200")
+    assert bp.MatmulPlan.select(replace(desc, out_strides=None), device="h200").sku.variant == "wgmma"
 
 
 def test_elsewhere_it_is_refused_with_the_reason() -> None:

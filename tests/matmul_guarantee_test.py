@@ -12,10 +12,10 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.ops.gemm._guarantee import ROUNDED, TRUNCATED, guarantee_of
 from baracuda_py.ops.gemm.matmul import NAMED
-from baracuda_py.plan import get_op
+from baracuda_py.plan import get_op, tune
 from baracuda_py.reference.rounding import round_to
 from baracuda_py.samples import Sample
-from baracuda_py.types import ElementKind, MathPrecision
+from baracuda_py.types import DeviceSpec, ElementKind, MathPrecision, PlanPreference
 
 from .formulas import activated
 from .gauntlet import Problem, samples_of
@@ -155,6 +155,40 @@ def test_any_order_of_k_keeps_the_bound(order: str) -> None:
         total = np.add.accumulate(products, axis=1)[:, -1]
     assert total.dtype == np.float32
     checked(problem, total)
+
+
+def plans_of(kind: str, k: int, variant: str) -> list[tuple[Any, int]]:
+    """Plans for a product of 64 x 64 by a variant, and into how many parts each splits K."""
+    desc = bp.MatmulDescriptor((64, k), (k, 64), kind, kind)  # type: ignore[arg-type]
+    plans = tune.admissible(bp.MatmulPlan, desc, PlanPreference(variant=variant), DeviceSpec.named("h200"))
+    return [(plan, getattr(plan._config, "splits", getattr(plan._config, "split", 1))) for plan in plans]
+
+
+def worst_of(guarantee: Any) -> float:
+    """Units roundoff of f32 that a sum may be off, times the sum of its magnitudes."""
+    (term,) = (t for t in guarantee.bound.terms if t.measure == "abs_matmul")
+    assert term.unit is bp.F32
+    return float(term.coefficient)
+
+
+@pytest.mark.parametrize(("variant", "kind"), [("simt", "f32"), ("wgmma", "bf16")])
+def test_a_sum_in_parts_depends_on_how_many_there_are_and_says_so(variant: str, kind: str) -> None:
+    """That follows from M and the batch; and each part is one more addition."""
+    plans = plans_of(kind, 8192, variant)
+    assert len({parts for _, parts in plans}) > 1
+    for plan, parts in plans:
+        assert plan.precision_guarantee.batch_invariant == (parts == 1), plan.sku
+    desc = plans[0][0].desc.canonical()
+    each = [worst_of(guarantee_of(desc, desc.precision, 1000, each=ROUNDED, splits=n)) for n in (1, 2, 8)]
+    assert [x - each[0] for x in each] == [0, 1, 7]
+
+
+@pytest.mark.parametrize("variant", ["tc", "tc_async", "wgmma"])
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+def test_tensor_cores_are_not_thought_to_round(variant: str, kind: str) -> None:
+    """They cut what they align: twice a rounding for each of the products."""
+    for plan, parts in plans_of(kind, 512, variant):
+        assert worst_of(plan.precision_guarantee) >= 2 * 512 / parts, plan.sku
 
 
 def test_tf32_is_worth_less_than_f32_and_says_so() -> None:

@@ -12,6 +12,7 @@ from baracuda_py.runtime.sources import kernels_dir
 
 from .mutants.catalogue import CONTROLS, KINDS, ROOT, Mutant, catalogue, survivors
 from .mutants.workshop import NEAR, arguments
+from .wanted import WANTED
 
 MUTANTS = catalogue()
 
@@ -36,8 +37,10 @@ def test_there_are_enough_of_them_everywhere() -> None:
 
 
 def test_what_is_asked_of_a_mutant_exists() -> None:
+    wanted = {w.name for w in WANTED}
     for mutant in MUTANTS:
-        assert mutant.ops or mutant.tests, f"{mutant.name} names nobody to ask"
+        assert mutant.wanted or mutant.ops or mutant.tests, f"{mutant.name} names nobody to ask"
+        assert set(mutant.wanted) <= wanted, mutant.name
         assert set(mutant.ops) <= all_ops().keys(), mutant.name
         for test in mutant.tests:
             assert (ROOT / test.partition("::")[0]).is_file(), f"{mutant.name}: {test}"
@@ -54,7 +57,7 @@ def test_only_mutants_are_explained() -> None:
 
 @pytest.mark.parametrize(("occurrence", "wanted"), [(1, "Xbab"), (2, "abXb"), (0, ""), (3, "")])
 def test_an_edit_is_of_the_occurrence_that_it_names(occurrence: int, wanted: str) -> None:
-    mutant = Mutant("m", "index", "f", "a", "X", occurrence, (), (), "")
+    mutant = Mutant("m", "index", "f", "a", "X", occurrence)
     if wanted:
         assert mutant.applied("abab") == wanted
     else:
@@ -65,6 +68,6 @@ def test_an_edit_is_of_the_occurrence_that_it_names(occurrence: int, wanted: str
 def test_an_edit_that_changes_nothing_or_is_no_code_is_told() -> None:
     file = Path(__file__).relative_to(ROOT).as_posix()
     old = "MUTANTS = " + "catalogue()"
-    assert "changes nothing" in Mutant("m", "index", file, old, f"{old}  # words", 0, (), (), "").complaint()
-    assert "is no code" in Mutant("m", "index", file, old, f"{old})", 0, (), (), "").complaint()
-    assert "0 times" in Mutant("m", "index", file, "no such " + "text", "", 0, (), (), "").complaint()
+    assert "changes nothing" in Mutant("m", "index", file, old, f"{old}  # words").complaint()
+    assert "is no code" in Mutant("m", "index", file, old, f"{old})").complaint()
+    assert "0 times" in Mutant("m", "index", file, "no such " + "text", "").complaint()

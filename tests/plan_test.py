@@ -241,11 +241,17 @@ class Unstable(Candidate[Any]):
         return Cost(0, 0, 0.0)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Any) -> bp.PrecisionGuarantee:
-        promised = {"deterministic": False, "bit_stable_on_same_hardware": False, "batch_invariant": False}
-        return replace(bp.UnaryPlan.reference_guarantee(desc), **promised)
+        return replace(bp.UnaryPlan.reference_guarantee(desc), **dict.fromkeys(WISHES.values(), False))
 
 
-@pytest.mark.parametrize("wish", ["deterministic", "bit_stable", "batch_invariant"])
+WISHES = {
+    "deterministic": "deterministic",
+    "bit_stable": "bit_stable_on_same_hardware",
+    "batch_invariant": "batch_invariant",
+}
+
+
+@pytest.mark.parametrize("wish", WISHES)
 def test_a_wish_excludes_who_does_not_promise_it(wish: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cheapest candidate breaks every promise: it is taken only where none is asked for."""
     monkeypatch.setattr(bp.UnaryPlan, "candidates", (*bp.UnaryPlan.candidates, Unstable()))
@@ -256,6 +262,46 @@ def test_a_wish_excludes_who_does_not_promise_it(wish: str, monkeypatch: pytest.
     assert plan.sku.variant != "unstable"
     row = next(row for row in plan.explain() if row.variant == "unstable")
     assert row.reason and row.fix == f"{wish}=False"
+
+
+@pytest.mark.parametrize("wish", WISHES)
+def test_each_wish_is_for_a_promise_of_its_own(wish: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate that breaks another promise is still taken."""
+
+    class Nearly(Unstable):
+        broken = ""
+
+        def guarantee(self, desc: Any, device: DeviceSpec, config: Any) -> bp.PrecisionGuarantee:
+            return replace(bp.UnaryPlan.reference_guarantee(desc), **{self.broken: False})
+
+    monkeypatch.setattr(bp.UnaryPlan, "candidates", (*bp.UnaryPlan.candidates, Nearly()))
+    desc, pref = descriptors("exp", 2)[-1], replace(PlanPreference(deterministic=False), **{wish: True})
+    for other, promise in WISHES.items():
+        Nearly.broken = promise
+        taken = bp.UnaryPlan.select(desc, pref, device="h200").sku.variant
+        assert (taken == "unstable") == (other != wish), (wish, other)
+
+
+def test_a_plan_is_verified_with_the_values_of_the_call() -> None:
+    a, b = (np.random.default_rng(i).standard_normal((8, 8)).astype(np.float32) for i in range(2))
+    plan = bp.MatmulPlan.select(bp.MatmulDescriptor.of(a, b), device="cpu")
+    plan.verify(a=a, b=b, alpha=3.0)
+
+
+def test_strides_of_axes_that_cannot_be_stepped_along_do_not_count() -> None:
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (1, 64), "f32"), device="cpu")
+    x = np.lib.stride_tricks.as_strided(np.ones(64, np.float32), (1, 64), (4096, 4))
+    assert (plan.run(x=x) == -1).all()
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_an_operand_is_as_aligned_as_its_plan_was_told(device: str) -> None:
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (64,), "f32"), device=device)
+    memory = np.zeros(512, np.uint8)
+    first = -memory.ctypes.data % 16
+    x, less = (memory[first + by : first + by + 256].view(np.float32) for by in (0, 8))
+    assert plan.can_implement(x=x)
+    assert isinstance(plan.can_implement(x=less).error, bp.MisalignedOperandError)
 
 
 @pytest.mark.parametrize("device", ["h200", "sm_80", "cpu"])

@@ -348,5 +348,14 @@ def test_a_plan_is_equal_by_all_that_decides_it() -> None:
     assert len({plan, *others, Plan.from_json(plan.to_json())}) == 5
 
 
+def test_a_number_of_another_type_than_it_is_saved_as_is_no_saved_plan() -> None:
+    plan = bp.MatmulPlan.select(bp.MatmulDescriptor((64, 64), (64, 64), "f16", "f16"), device="h200")  # type: ignore[arg-type]
+    saved = json.loads(plan.to_json())
+    assert saved["descriptor"]["alpha"] == 1 and saved["descriptor"]["a_shape"] == [64, 64]
+    for field, value in (("alpha", 1), ("a_shape", [64, 64.0]), ("a_shape", [64, True])):
+        with pytest.raises(bp.InvalidProblemError):
+            Plan.from_json(json.dumps(saved | {"descriptor": saved["descriptor"] | {field: value}}))
+
+
 def configs(plan: Plan[Any]) -> list[Any]:
     return [row for row in plan.explain(configs=True) if row.admitted and row.variant == plan.sku.variant]

@@ -318,6 +318,58 @@ def test_a_start_out_of_range_is_refused_on_the_short_path_too(gpus: Gpus, start
     assert len(gpus.work) == done
 
 
+def test_a_window_beyond_its_destination_is_refused_on_the_short_path_too(gpus: Gpus) -> None:
+    dest, source = gpus.array(np.zeros((4, 8), F32)), gpus.array(np.ones((2, 4), F32))
+    bp.write_slice(dest, source, [(2, 4), (4, 8)])
+    for ranges in ([(3, 5), (0, 4)], [(0, 2), (5, 9)]):
+        with pytest.raises(bp.InvalidProblemError, match="reaches beyond dest's extent"):
+            bp.write_slice(dest, source, ranges)
+    assert len(gpus.work) == 1
+
+
+def test_where_a_dynamic_window_lies_along_other_axes_is_part_of_a_call_s_key(gpus: Gpus) -> None:
+    dest, source, start = (
+        gpus.array(np.zeros((9, 2, 8), F32)),
+        gpus.array(np.ones((1, 1, 8), F32)),
+        gpus.over(gpus.memory(8), (), np.int64),
+    )
+    for row in (0, 1, 0):
+        bp.write_slice(dest, source, [(0, 1), (row, row + 1), (0, 8)], dynamic_axis=0, start=start)
+    assert sorted(e.plan.desc.ranges[1] for e in plan_cache._calls.values()) == [(0, 1), (1, 2)]
+
+
+def test_which_addend_it_is_and_how_products_are_formed_are_part_of_a_call_s_key(gpus: Gpus) -> None:
+    a, b, x, out = (gpus.array(np.ones((64, 64), F32)) for _ in range(4))
+    for given in ({"c": x}, {"bias": x}, {"residual": x}, {"math": "tf32"}, {}):
+        for _ in range(2):
+            bp.matmul(a, b, out=out, **given)
+    described = {
+        (tuple(o.name for o in e.plan.operands)[3:], e.plan.desc.precision) for e in plan_cache._calls.values()
+    }
+    f32, tf32 = bp.MathPrecision.F32, bp.MathPrecision.TF32
+    assert described == {(("c",), f32), (("bias",), f32), (("residual",), f32), ((), tf32), ((), f32)}
+
+
+@pytest.mark.parametrize("door", ["function", "plan"])
+def test_in_place_is_the_very_same_view_on_the_short_path_too(gpus: Gpus, door: str) -> None:
+    memory = gpus.memory(4096)
+    x, shifted = (gpus.over(memory + first, (64,), F32) for first in (0, 16))
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x, x), device=0)
+    run = (lambda out: bp.neg(x, out=out)) if door == "function" else (lambda out: plan.run(x=x, out=out))
+    run(x)
+    with pytest.raises(bp.OverlapError):
+        run(shifted)
+    run(x)
+    assert len(gpus.work) == 2
+
+
+def test_a_fresh_output_lies_as_its_plan_has_it(gpus: Gpus) -> None:
+    """A kernel that was told of columns writes columns, at the first call and at those that find it."""
+    x = gpus.over(gpus.memory(96), (4, 6), F32, (4, 16))
+    for _ in range(2):
+        assert bp.neg(x).strides == (4, 16)
+
+
 # ---- streams ---------------------------------------------------------------------------------------------------------
 
 
@@ -426,8 +478,31 @@ def test_a_workspace_is_memory_of_its_own_on_the_device(gpus: Gpus, make: Any, s
     assert plan.workspace_size
     with pytest.raises(bp.BaracudaError, match=says):
         plan.run(a=a, b=b, out=out, workspace=make(gpus, a))
+    with pytest.raises(bp.WorkspaceTooSmallError):
+        plan.run(a=a, b=b, out=out, workspace=gpus.array(np.zeros(plan.workspace_size - 1, np.uint8)))
     assert not gpus.work
     plan.run(a=a, b=b, out=out, workspace=gpus.array(np.zeros(plan.workspace_size, np.uint8)))
+
+
+def test_scratch_is_taken_at_every_call_without_one(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = gpus.array(np.zeros((16, 1 << 16), F32)), gpus.array(np.zeros((1 << 16, 16), F32))
+    out = gpus.array(np.zeros((16, 16), F32))
+    plan = bp.MatmulPlan.select(bp.MatmulDescriptor.of(a, b, out=out), device=0)
+    sizes: list[int] = []
+    monkeypatch.setattr(gpus, "alloc", lambda nbytes: sizes.append(nbytes) or gpus.memory(nbytes))
+    for _ in range(3):
+        plan.run(a=a, b=b, out=out)
+    assert sizes == [plan.workspace_size] * 3
+
+
+def test_a_capture_asks_whether_the_plan_is_loaded_on_its_device(gpus: Gpus) -> None:
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (64,), "f32"), device=1)
+    first, second = ([gpus.array(np.ones(64, F32), ordinal) for _ in range(2)] for ordinal in (1, 2))
+    plan.run(x=first[0], out=first[1])
+    gpus.capturing = True
+    with pytest.raises(bp.UnsupportedError, match="a capture loads nothing"):
+        plan.run(x=second[0], out=second[1])
+    plan.run(x=first[0], out=first[1])
 
 
 # ---- arguments in memory ---------------------------------------------------------------------------------------------

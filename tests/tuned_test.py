@@ -15,6 +15,7 @@ import baracuda_py as bp
 from baracuda_py.plan import tuned
 from baracuda_py.plan.select import Assessment, assess
 from baracuda_py.plan.tune import admissible
+from baracuda_py.runtime.sources import Source
 from baracuda_py.types import DeviceSpec, PlanPreference
 
 H200 = DeviceSpec.named("h200")
@@ -93,6 +94,13 @@ def test_a_winner_whose_kernels_have_changed_is_void() -> None:
     tuned.record(second(), "tuned 2026-01-01")
     own_file().write_text(json.dumps({key: won | {"sources": won["sources"][::-1]}}))
     assert select().provenance == "model"
+
+
+def test_what_was_measured_is_named_by_the_code_of_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = second()
+    before = tuned.source_digest(plan._candidate, plan._config, plan._canonical, plan.device)
+    monkeypatch.setattr(Source, "digest", lambda _source, prelude="": f"other code {prelude}")
+    assert tuned.source_digest(plan._candidate, plan._config, plan._canonical, plan.device) != before
 
 
 def test_a_winner_that_does_not_serve_is_void() -> None:

@@ -127,6 +127,17 @@ want(
     ("*u1", "*u2", "*u4"),
 )
 want(
+    "runs-to-an-aligned-end",
+    "write_slice",
+    Sample(
+        "u8 rows, the last to a multiple of 16",
+        {"dest": big((9, 150)), "source": big((7, 117))},
+        {"ranges": ((1, 8), (1, 118))},
+    ),
+    "vectorised",
+    ("*u1",),
+)
+want(
     "runs-long",
     "write_slice",
     Sample(
@@ -246,9 +257,22 @@ want(
     "matmul",
     mm(40, 56, 72, bf16, batch=(3,), bias=n((3, 1, 56), bf16), c=n((3, 40, 56), bf16), residual=n((3, 40, 1), bf16)),
 )
+want(
+    "rows-that-do-not-follow-on",
+    "matmul",
+    Sample("a alone is one taller matrix", {"a": n((3, 40, 72)), "b": n((72, 56)), "residual": n((3, 1, 56))}),
+)
 # ---- simt
 want("simt-split", "matmul", mm(40, 36, 1200, f32), "simt", ("32x32x16/4x2s*",))
 want("simt-split-batch", "matmul", mm(40, 36, 1200, f32, batch=(2,)), "simt", ("32x32x16/4x2s*",))
+want(
+    "simt-split-two-batches",
+    "matmul",
+    Sample("f32 of two batch axes", {"a": n((2, 1, 40, 1200)), "b": n((3, 1200, 36))}),
+    "simt",
+    ("32x32x16/4x2s*",),
+)
+want("simt-split-ragged", "matmul", mm(40, 35, 1200, f32), "simt", ("32x32x16/4x2s*",))
 want("simt-vectors-at-edges", "matmul", mm(68, 132, 83, f32, a="C"), "simt", ("64x64x16/4x4", "128x128x8/8x16"))
 want("simt-f64", "matmul", mm(68, 132, 70, f64, a="C", b="C"), "simt", ("64x64x8/4x4",))
 want("simt-bf16", "matmul", mm(68, 132, 72, bf16), "simt", ("64x64x16/4x4", "16x128x16/4x8"))
@@ -259,6 +283,7 @@ for m in (1, 3, 6, 8):
 want("gemv-batch", "matmul", mm(2, 72, 600, f32, batch=(3,)), "gemv")
 want("gemv-ragged", "matmul", mm(3, 71, 333, f16, b="C"), "gemv")
 want("gemv-ragged-strips", "matmul", mm(3, 71, 333, f16), "gemv")
+want("gemv-ragged-strips-8", "matmul", mm(8, 71, 333, f16), "gemv", ("strips32*", "strips16*"))
 want("gemv-f64", "matmul", mm(5, 72, 300, f64), "gemv")
 # ---- mma.sync
 want("tc-async-split-batch", "matmul", mm(40, 72, 1024, bf16, batch=(2,)), "tc_async", ("64x64x128B*s*",))
@@ -298,6 +323,9 @@ def many(name: str, sample: Sample, configs: Sequence[str], device: Any = "ptx")
 
 
 many("turns", mm(392, 264, 1480, bf16), ("128x128p",), small(2))
+many(
+    "turns-few-slabs", mm(392, 264, 320, bf16), ("128x128p",), small(2)
+)  # the last before the last tile ends in stage 0
 many("turns-wide", mm(136, 520, 704, f16), ("64x256p",), small(2))
 many("two-rows", mm(392, 264, 520, bf16), ("256x128", "128x128", "128x96", "64x128"), small(2))
 many("ring-wraps", mm(72, 72, 2600, bf16), ("64x64", "128x64", "64x16r2"))
@@ -327,6 +355,8 @@ many(
     ("64x64",),
 )
 many("tf32", mm(136, 72, 520, f32, b="C", math="tf32"), ("128x64", "64x64k2"))
+
+want("tf32-n-major", "matmul", mm(72, 136, 128, f32, math="tf32"))
 
 
 def eight(m: int, columns: int, k: int, blocks: bool = False, **o: Any) -> Sample:
@@ -366,6 +396,31 @@ many(
         batch=(3,),
         scale_a=rng.uniform(0.5, 2, (3, 1, 1)).astype(f32),
         scale_b=rng.uniform(0.5, 2, (3, 1, 1)).astype(f32),
+    ),
+    ("64x64",),
+)
+many(
+    "fp8-shared-b",
+    Sample(
+        "scales of each matrix, one b",
+        {
+            "a": n((3, 40, 272), e4m3),
+            "b": n((72, 272), e4m3).T,
+            "scale_a": rng.uniform(0.5, 2, (3, 1, 1)).astype(f32),
+            "scale_b": rng.uniform(0.5, 2, (1, 72)).astype(f32),
+        },
+    ),
+    ("64x64",),
+)
+many(
+    "fp8-columns",
+    eight(
+        40,
+        48,
+        272,
+        scale_a=rng.uniform(0.5, 2, (40, 1)).astype(f32),
+        scale_b=rng.uniform(0.5, 2, (1, 48)).astype(f32),
+        out=np.asfortranarray(n((40, 48), f16)),
     ),
     ("64x64",),
 )

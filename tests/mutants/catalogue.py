@@ -1,9 +1,9 @@
 """The list of mutants: data in the .toml files of this folder, and why some of them cannot be noticed in survivors.toml.
 
-A ``[[file]]`` says which file its mutants edit and which tests look at it first: ``ops`` that run its kernels on the emulator,
-and ``tests``, arguments of pytest. Each ``[[file.mutant]]`` has a name, a kind, the text that is replaced and the text that takes
-its place; where the text is there more than once, ``occurrence`` says which is meant, from 1. A mutant's own ``ops`` and
-``tests`` take the place of its file's; its ``note`` says which problems reach it.
+A ``[[file]]`` says which file its mutants edit and which tests look at it first: ``wanted`` problems and ``ops`` of the emulated
+gauntlet, and ``tests``, arguments of pytest. Each ``[[file.mutant]]`` has a name, a kind, the text that is replaced and the text
+that takes its place; where the text is there more than once, ``occurrence`` says which is meant, from 1. A mutant's own lists
+take the place of its file's; its ``note`` says which problems reach it.
 """
 
 from __future__ import annotations
@@ -45,17 +45,18 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Mutant:
-    """One edit. `ops` run the edited kernel on the emulator; `tests` are asked first beside them."""
+    """One edit. `wanted` problems and `ops` run what was edited on the emulator; `tests` are asked beside them."""
 
     name: str
     kind: str
     file: str
     old: str
     new: str
-    occurrence: int
-    ops: tuple[str, ...]
-    tests: tuple[str, ...]
-    note: str
+    occurrence: int = 0
+    wanted: tuple[str, ...] = ()
+    ops: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def in_kernel(self) -> bool:
@@ -109,9 +110,8 @@ def _read(path: Path) -> Iterator[Mutant]:
 
 
 def _mutant(file: dict[str, Any], given: dict[str, Any]) -> Mutant:
-    ops, tests = (tuple(given.pop(name, file.get(name, ()))) for name in ("ops", "tests"))
-    made: dict[str, Any] = {"occurrence": 0, "note": ""} | given
-    return Mutant(file=file["path"], ops=ops, tests=tests, **made)
+    asked: dict[str, Any] = {name: tuple(given.pop(name, file.get(name, ()))) for name in ("wanted", "ops", "tests")}
+    return Mutant(file=file["path"], **asked, **given)
 
 
 @lru_cache(maxsize=1)
@@ -130,10 +130,10 @@ def survivors() -> dict[str, str]:
 CONTROLS = (
     Mutant(
         "control-kernel", "control", "kernels/include/dtype.cuh", "using i8 = signed char;",
-        "using i8 = signed char;\nusing not_used_anywhere = i8;", 0, ("add",), (), "",
+        "using i8 = signed char;\nusing not_used_anywhere = i8;", ops=("add",),
     ),
     Mutant(
-        "control-host", "control", "baracuda_py/ops/_launch.py", "WORD = 16  #", "_NOT_USED = 0\nWORD = 16  #", 0, (),
-        ("tests/walked_test.py",), "",
+        "control-host", "control", "baracuda_py/ops/_launch.py", "WORD = 16  #", "_NOT_USED = 0\nWORD = 16  #",
+        tests=("tests/walked_test.py",),
     ),
 )  # fmt: skip

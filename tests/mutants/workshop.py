@@ -142,7 +142,9 @@ def arguments(mutant: Mutant, tier: str) -> list[str]:
         return ["tests"]
     if tier == "targeted":
         tests = ("test_gauntlet", "test_one_of_each_variant")
-        return [*(f"{GAUNTLET}::{test}[{op}]" for op in mutant.ops for test in tests), *mutant.tests]
+        runs = [(op, test) for op in mutant.ops for test in tests]
+        asked = [*(("test_wanted", name) for name in mutant.wanted), *((test, op) for op, test in runs)]
+        return [*(f"{GAUNTLET}::{test}[{name}]" for test, name in asked), *mutant.tests]
     if mutant.in_kernel:
         return [GAUNTLET, "-k", " or ".join(f"{op}-" for op in mutant.ops)]
     folder = str(Path(mutant.file).relative_to("baracuda_py").parent)
