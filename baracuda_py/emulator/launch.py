@@ -16,13 +16,13 @@ from ..runtime.overlap import can_overlap
 from ..runtime.steps import Call, Copy, Copy2D, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ..tensor import Tensor
 from ..types import UnsupportedError
-from ..types.faults import UninitialisedFault
+from ..types.faults import KernelFault
 from .counters import Counters
 from .emit_memory import EMITTERS
 from .lanes import Array
 from .machine import PARAMETERS, PATIENCE, Launched, run_launch
 from .maps import EmulatedMap
-from .memory import GlobalMemory, Region
+from .memory import OTHER, GlobalMemory, Region
 from .operands import bytes_at, put_back, regions_of, together
 from .options import Options
 from .parse import SIZES, parse
@@ -36,7 +36,6 @@ WORKSPACE, CONSTANTS = 0x7C00_0000_0000, 0x7D00_0000_0000
 APART = 1 << 32
 MEMORY = 256 << 20  # bytes of operands and scratch that are copied without being asked to
 FLOPS, BYTES = 5e7, 5e7  # a second: rough, and on the slow side
-SCRATCH_BYTE, OTHER = 0xCD, 0x5A  # what scratch holds before it is written, and what differs there in a second run
 
 
 @lru_cache(maxsize=1024)
@@ -81,7 +80,7 @@ class Program:
         regions, places = regions_of(groups, tensors, written)
         operands = list(regions)
         if workspace:
-            scratch = np.full(workspace, SCRATCH_BYTE, np.uint8)
+            scratch = np.full(workspace, OTHER, np.uint8)
             regions.append(Region("workspace", WORKSPACE, scratch, known=False))
         pointers = [places.get(name, 0) for name in self._index]
         report = Report(self._op, self._arch)
@@ -122,7 +121,7 @@ class Program:
             min([4, *(SIZES[i.opcode[-1]] for i in code.instructions if _stores(i.opcode))]) if options.checks else 0
         )
 
-        def once(varied: Collection[int]) -> Launched:
+        def once(varied: Collection[int]) -> tuple[Launched, KernelFault | None]:
             memory = GlobalMemory(
                 [
                     *regions,
@@ -136,12 +135,17 @@ class Program:
                 Counters(accesses=accesses and not varied), overlapped=overlapped, constants=places, varied=varied,
                 deadline=deadline,
             )  # fmt: skip
-            run_launch(launched)
-            return launched
+            try:
+                run_launch(launched)
+            except KernelFault as fault:
+                return launched, fault
+            return launched, None
 
-        launched = once(())
+        launched, fault = once(())
         if launched.suspects and options.checks:
-            _check_unknown(once, launched.suspects, before, regions, code, str(step.kernel))
+            _check_unknown(once, launched.suspects, fault, before)
+        if fault is not None:
+            raise fault
         return LaunchReport(str(step.kernel), step.grid, step.block, launched.counters)
 
     # ---- copies and fills -------------------------------------------------------------------------------------------
@@ -194,44 +198,28 @@ def _constants(code: Translator) -> tuple[list[Region], dict[str, int]]:
     return regions, places
 
 
-def _check_unknown(
-    once: Any, suspects: set[int], before: Any, regions: Sequence[Region], code: Translator, kernel: str
-) -> None:
-    """Raises UninitialisedFault where a value that nothing had written, or that lies in a gap of a view, reached an operand: the
-    launch is run again with other bytes there, and must leave the same. A value that is dropped on the way makes no
-    difference; what it changes in the workspace counts as not written, for the launches behind this one."""
+def _check_unknown(once: Any, suspects: Mapping[int, KernelFault], fault: KernelFault | None, before: Any) -> None:
+    """Raises UninitialisedFault where a value that nothing had written, or that lies in a gap of a view, matters: the launch is
+    run again with other bytes there, and must leave the same in all operands, or the same fault. A value that is dropped on the
+    way makes no difference; what it changes in the workspace counts as not written, for the launches behind this one."""
     first = [r.bytes.copy() for r, _, _ in before]
-    gapped = [(r, r.gaps) for r in regions if r.gapped]
 
-    def changed(varied: Collection[int]) -> list[Array]:
-        """Which bytes of each region come out differently."""
+    def again(varied: Collection[int]) -> tuple[bool, list[Array]]:
+        """Whether it matters, and which bytes of each region come out differently."""
         for region, data, known in before:
             region.bytes[:] = data
             if region.known is not None:
                 region.known[:] = known
-                region.bytes[~known] ^= OTHER
-        for region, gaps in gapped:
-            region.data[gaps] ^= OTHER
-        try:
-            once(varied)
-        finally:
-            for region, gaps in gapped:
-                region.data[gaps] ^= OTHER
-        return [r.bytes != was for (r, _, _), was in zip(before, first)]
+        other = once(varied)[1]
+        changed = [r.bytes != was for (r, _, _), was in zip(before, first)]
+        matters = any(bool(each.any()) for (r, _, _), each in zip(before, changed) if r.known is None)
+        return str(other) != str(fault) or (fault is None and matters), changed
 
-    def reaches_an_operand(bytes_of: list[Array]) -> bool:
-        return any(bool(each.any()) for (r, _, _), each in zip(before, bytes_of) if r.known is None)
-
-    differs = changed(suspects)
-    if reaches_an_operand(differs):
-        alone = (n for n in sorted(suspects) if len(suspects) > 1 and reaches_an_operand(changed([n])))
-        item = code.instructions[next(alone, min(suspects))]
-        space = "shared" if any(part.startswith("shared") for part in item.opcode) else "global"
-        raise UninitialisedFault(
-            "a value that nothing had written, or that is no element's, reached a result", kernel=kernel, space=space,
-            source=item.source, ptx_line=item.line, instruction=item.text,
-        )  # fmt: skip
-    for (region, _, _), was, each in zip(before, first, differs):
+    matters, changed = again(suspects)
+    if matters:
+        alone = (n for n in sorted(suspects) if len(suspects) == 1 or again([n])[0])
+        raise suspects[next(alone, min(suspects))] from fault
+    for (region, _, _), was, each in zip(before, first, changed):
         region.bytes[:] = was
         if region.known is not None:
             region.known &= ~each

@@ -14,7 +14,15 @@ from typing import Any
 import numpy as np
 
 from ..types import UnsupportedError
-from ..types.faults import DeadlockFault, DivergenceFault, KernelFault, MisalignedFault, OutOfBoundsFault, TrapFault
+from ..types.faults import (
+    DeadlockFault,
+    DivergenceFault,
+    KernelFault,
+    MisalignedFault,
+    OutOfBoundsFault,
+    TrapFault,
+    UninitialisedFault,
+)
 from . import approximations, arithmetic, bitfields, comparisons, conversions, floats
 from .atomics import Atomics
 from .barriers import ClusterBarrier, MBarriers, NamedBarriers
@@ -44,8 +52,8 @@ PATIENCE = 120.0  # seconds that a run may be going to take
 
 
 class Launched:
-    """What the waves of one launch have in common. `suspects` collects the instructions that read what nothing wrote; those in
-    `varied` get other bytes there than in a first run."""
+    """What the waves of one launch have in common. `suspects` has a fault for each instruction that reads what nothing
+    wrote, to be raised if that matters; those in `varied` get other bytes there than in a first run."""
 
     def __init__(
         self, code: Translator, kernel: str, memory: GlobalMemory, parameters: Array, grid: tuple[int, int, int],
@@ -55,7 +63,7 @@ class Launched:
         self.code, self.kernel, self.memory, self.parameters = code, kernel, memory, parameters
         self.grid, self.block, self.options, self.counters = grid, block, options, counters
         self.overlapped, self.constants, self.varied = overlapped, constants, frozenset(varied)
-        self.suspects: set[int] = set()
+        self.suspects: dict[int, KernelFault] = {}
         self.deadline = deadline  # of time.perf_counter; 0 for none
         self.rng = np.random.default_rng(options.seed)
         entry = code.entry
@@ -355,6 +363,13 @@ class Wave:
             thread=int(self.lanes.thread[lane]), source=instruction.source, ptx_line=instruction.line,
             instruction=instruction.text, **place,
         )  # fmt: skip
+
+    def suspect(self, n: int, s: Selection, bad: Array, offsets: Array, what: str, **place: Any) -> None:
+        """Notes that instruction `n` reads what it may not count on, at some places of a selection."""
+        if n not in self.suspects:
+            j = int(np.flatnonzero(bad)[0])
+            text = f"a value that {what} reached a result"
+            self.suspects[n] = self.fault(UninitialisedFault, text, n, s, j, byte=int(offsets[j]), **place)
 
     def early(self, s: Selection) -> bool:
         """Whether a lane has not waited for the launch ahead of an overlapped one."""

@@ -2,6 +2,7 @@
 
 PTX ISA, Warp-level Matrix Instructions: mma.sync, ldmatrix, stmatrix; Asynchronous Warpgroup-level Matrix Instructions: wgmma.
 A warpgroup's product is taken when it is issued; what it read must still be there, and ordered before it, when it is waited for.
+Until then its registers hold something else, which nobody may have written over.
 """
 
 from __future__ import annotations
@@ -28,14 +29,21 @@ ROW = 16  # bytes of a row of an 8 x 8 matrix of halves
 ITEMSIZE = {"bf16": 2, "f16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
 
 
-@dataclass
+IN_FLIGHT = np.uint32(0x7FBADBAD)  # what accumulators hold meanwhile: NaN, as f32
+
+
+@dataclass(eq=False)
 class _Product:
-    """A product of one warpgroup on its way: its lanes, its group of commits, and the bytes it reads."""
+    """A product of one warpgroup on its way: its lanes, its group of commits, the bytes and registers that it reads, and the
+    accumulators with what they will hold, a row each."""
 
     n: int
     lanes: Array
     group: int
     reads: tuple[tuple[Array, Array], ...]  # (where, what was there)
+    registers: tuple[tuple[Array, Array], ...]  # (a row, what was there)
+    rows: tuple[Array, ...]
+    sums: Array
 
 
 class Matrices:
@@ -43,6 +51,7 @@ class Matrices:
         self._wave = wave
         self._flying: list[_Product] = []
         self._group = np.zeros(wave.lanes.count, np.int64)
+        self._last: dict[tuple[int, int], _Product] = {}  # that into some accumulators of a warpgroup
         self._handed = np.zeros(wave.lanes.count, bool)  # whose registers no other instruction may touch
 
     # ---- a warp -----------------------------------------------------------------------------------------------------
@@ -136,13 +145,20 @@ class Matrices:
             left, at_a = warpgroup.register_tile(fragments, kinds[1]), None
         else:
             left, at_a = self._operand(n, groups, ctas, of_group(a), 64, depth, kinds[1], bool(majors[0]))
-        old = [np.ascontiguousarray(row[s]).reshape(groups.shape) for row in d]
-        results = warpgroup.accumulate(left, right, old, of_group(scale), *signs, kinds)
-        for row, result in zip(d, results):
-            row[s] = result.ravel()
-        for g, lanes in enumerate(groups):
+        old = np.stack([row[s].reshape(groups.shape) for row in d])
+        keys = [(int(lanes[0]), id(d[0])) for lanes in groups]
+        for g, key in enumerate(keys):
+            if key in self._last:
+                old[:, g] = self._last[key].sums
+        sums = np.stack(warpgroup.accumulate(left, right, list(old), of_group(scale), *signs, kinds))
+        for row in d:
+            row.view(np.uint32)[s] = IN_FLIGHT
+        for g, (lanes, key) in enumerate(zip(groups, keys)):
             reads = tuple((at[g], wave.shared.units(at[g])) for at in (at_a, at_b) if at is not None)
-            self._flying.append(_Product(n, lanes, int(self._group[lanes[0]]), reads))
+            registers = tuple((row, row[lanes]) for row in a) if isinstance(a, tuple) else ()
+            product = _Product(n, lanes, int(self._group[lanes[0]]), reads, registers, d, sums[:, g])
+            self._last[key] = product
+            self._flying.append(product)
 
     def _operand(
         self, n: int, groups: Array, ctas: Array, descriptors: Array, rows: int, depth: int, kind: str, turned: bool
@@ -170,11 +186,11 @@ class Matrices:
         self._handed[s] = False
         waits = np.zeros(wave.lanes.count, bool)
         waits[s] = True
-        still = []
-        for product in self._flying:
-            if not waits[product.lanes].all() or product.group >= self._group[product.lanes[0]] - left:
-                still.append(product)
-                continue
+        over = [
+            p for p in self._flying if waits[p.lanes].all() and p.group < self._group[p.lanes[0]] - left
+        ]  # fmt: skip
+        self._flying = [p for p in self._flying if p not in over]
+        for product in over:
             for at, was in product.reads:
                 if (changed := wave.shared.units(at) != was).any():
                     raise wave.fault(
@@ -182,7 +198,27 @@ class Matrices:
                         space="shared", byte=int(at[changed.any(1)][0]) * UNIT % wave.shared.pitch,
                     )  # fmt: skip
                 wave.shared.note_async_read(product.n, product.lanes, at, "wgmma")
-        self._flying = still
+            for row, was in product.registers:
+                self._unchanged(product, row, was)
+        self._deliver([p for p in over if self._last.get((int(p.lanes[0]), id(p.rows[0]))) is p])
+
+    def _deliver(self, products: list[_Product]) -> None:
+        """The accumulators of products behind which no other is on its way."""
+        for rows in {id(p.rows[0]): p.rows for p in products}.values():
+            mine = [p for p in products if p.rows[0] is rows[0]]
+            lanes, sums = np.concatenate([p.lanes for p in mine]), np.concatenate([p.sums for p in mine], 1)
+            for row, values in zip(rows, sums):
+                if (row.view(np.uint32)[lanes] != IN_FLIGHT).any():
+                    for product in mine:
+                        self._unchanged(product, row.view(np.uint32), IN_FLIGHT)
+                row[lanes] = values
+            for product in mine:
+                del self._last[int(product.lanes[0]), id(rows[0])]
+
+    def _unchanged(self, product: _Product, row: Array, was: Any) -> None:
+        if (bad := row[product.lanes] != was).any():
+            text = "a register of a wgmma changed while it was on its way"
+            raise self._wave.fault(RaceFault, text, product.n, product.lanes, int(np.flatnonzero(bad)[0]))
 
 
 @lru_cache(maxsize=4096)

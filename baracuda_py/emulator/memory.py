@@ -17,11 +17,12 @@ from .lanes import Array, Selection
 if TYPE_CHECKING:
     from .machine import Wave
 
-__all__ = ["GlobalMemory", "Region"]
+__all__ = ["OTHER", "GlobalMemory", "Region", "fill"]
 
 _ALIGN = 256  # so that a typed view of a region is aligned as its addresses are
 _SIZES = (1, 2, 4, 8)
 MANY = -2
+OTHER = 0x7F  # what bytes that nothing wrote differ by in a second run: they are 0 there, and large numbers or NaN in the first
 BESIDE = 1 << 31  # bytes before and behind a region at which an access is still taken for one that misses it
 
 
@@ -74,11 +75,6 @@ class Region:
         """What a kernel may write, as an index of `data`."""
         return slice(0 if self.writable else self.extent, None) if self._stored is None else self._stored.marks
 
-    @property
-    def gaps(self) -> Any:
-        """The bytes of `data` that are no element's, as an index."""
-        return slice(0, 0) if self._elements is None else ~self._elements.marks
-
     def beside(self, offsets: Array, size: int) -> Array:
         """Which of the accesses reach beyond the interval."""
         return np.asarray((offsets < self.head) | (offsets + size > self.nbytes))
@@ -93,6 +89,33 @@ class Region:
         if self._stored is None:
             return np.full(offsets.shape, not self.writable)
         return self._stored.lack(offsets - self.head, size)
+
+    def doubtful(self, offsets: Array, size: int) -> Array:
+        """Which of them, all inside, touch a byte that nothing wrote or that is no element's: who loads it must drop it."""
+        bad = np.zeros(offsets.shape, bool)
+        if self._elements is not None:
+            bad |= self._elements.lack(offsets - self.head, size)
+        if self.known is not None:
+            bad |= ~self.known[offsets[:, None] + np.arange(size)].all(1)
+        return bad
+
+    def peek(self, offsets: Array, size: int, *, varied: bool) -> Array:
+        """The bytes of accesses, a row each; in a second run what they may not count on is something else."""
+        places = offsets[:, None] + np.arange(size)
+        data = self.bytes[places]
+        if varied and self.known is not None:
+            data = np.where(self.known[places], data, data ^ np.uint8(OTHER))
+        if varied and self._elements is not None:
+            data = np.where(self._elements.marks[places - self.head], data, data ^ np.uint8(OTHER))
+        return np.asarray(data)
+
+
+def fill(rows: Sequence[Array | None], lanes: Selection, data: Array, dtype: str) -> None:
+    """Rows of registers from the bytes that each lane loads."""
+    size = int(dtype[1])
+    for j, row in enumerate(rows):
+        if row is not None:
+            row[lanes] = np.ascontiguousarray(data[:, j * size : (j + 1) * size]).view(dtype)[:, 0]
 
 
 class _Marks:
@@ -201,10 +224,8 @@ class GlobalMemory:
                 extent=region.extent,
             )  # fmt: skip
 
-        if (places is not None or region.gapped) and (bad := region.outside(offsets, size)).any():
-            if not store:
-                wave.suspects.add(n)  # a gap between elements: whoever loads it must drop it
-                bad = region.beside(offsets, size)
+        if places is not None or region.gapped:
+            bad = region.outside(offsets, size) if store else region.beside(offsets, size)
             if bad.any():
                 raise fault(OutOfBoundsFault, bad, f"{verb} of {size} bytes that are no element's")
         if align > 1 and (offsets & (align - 1)).any():
@@ -223,6 +244,9 @@ class GlobalMemory:
         for places, region, offsets in self.find(wave, n, s, addresses, size * len(rows), store=False):
             lanes = s if places is None else wave.lanes.numbers(s)[places]
             self.note_read(wave, n, lanes, region, offsets, size * len(rows))
+            if n in wave.varied:
+                fill(rows, lanes, region.peek(offsets, size * len(rows), varied=True), dtype)
+                continue
             index, view = offsets >> (size.bit_length() - 1), region.views[dtype]
             for j, row in enumerate(rows):
                 if row is not None:
@@ -254,16 +278,22 @@ class GlobalMemory:
         for places, region, offsets in self.find(wave, n, s, addresses, size, store=False, align=align):
             lanes = s if places is None else wave.lanes.numbers(s)[places]
             self.note_read(wave, n, lanes, region, offsets, size)
-            data[slice(None) if places is None else places] = region.bytes[offsets[:, None] + np.arange(size)]
+            data[slice(None) if places is None else places] = region.peek(offsets, size, varied=n in wave.varied)
             wave.counters.count_global(lanes, region, offsets, size, store=False)
         return data
 
     # ---- who touched what -------------------------------------------------------------------------------------------
 
     def note_read(self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, size: int) -> None:
-        if region.known is not None and not region.known[offsets[:, None] + np.arange(size)].all():
-            wave.suspects.add(n)
+        if (region.gapped or region.known is not None) and (bad := region.doubtful(offsets, size)).any():
+            self._suspect(wave, n, lanes, region, bad, offsets)
         self._note(wave, n, lanes, region, offsets, size, "load")
+
+    @staticmethod
+    def _suspect(wave: Wave, n: int, lanes: Selection, region: Region, bad: Array, offsets: Array) -> None:
+        what = "is no element's" if region.known is None else "nothing had written"
+        place: dict[str, Any] = {"operand": region.name, "space": "global", "extent": region.extent}
+        wave.suspect(n, lanes, bad, offsets - region.head, what, **place)
 
     def note_write(
         self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, size: int, there: Callable[[], Array]
@@ -274,9 +304,11 @@ class GlobalMemory:
         self._note(wave, n, lanes, region, offsets, size, "store", there)
 
     def note_exchange(self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, size: int) -> None:
-        """Of an atomic operation. What it makes of a value that nothing wrote is none either."""
-        if region.known is not None and not region.known[offsets[:, None] + np.arange(size)].all():
-            wave.suspects.add(n)
+        """Of an atomic operation. In a second run it changes what it may not count on before it makes something of it."""
+        if region.known is not None and (bad := region.doubtful(offsets, size)).any():
+            self._suspect(wave, n, lanes, region, bad, offsets)
+            region.bytes[offsets[:, None] + np.arange(size)] = region.peek(offsets, size, varied=n in wave.varied)
+            region.known[offsets[:, None] + np.arange(size)] = True
         self._note(wave, n, lanes, region, offsets, size, "exchange")
 
     def _note(

@@ -14,6 +14,7 @@ import numpy as np
 from ..types.faults import BarrierFault, KernelFault, MisalignedFault, OutOfBoundsFault, ProxyFault, RaceFault
 from .boxes import UNIT
 from .lanes import Array, Selection
+from .memory import OTHER, fill
 
 if TYPE_CHECKING:
     from .machine import Wave
@@ -24,7 +25,6 @@ RANK_SHIFT = 24
 BARRIER = 8  # bytes of an mbarrier
 NOTHING, WRITTEN, COMING, HELD = range(4)  # states of a byte; COMING by a copy, HELD by an mbarrier
 STALE = 0xA5  # bytes that a copy will bring
-UNKNOWN, OTHER = 0xFF, 0x5A  # bytes that nothing wrote, and what they differ by in a second run
 
 
 class SharedMemory:
@@ -35,7 +35,7 @@ class SharedMemory:
         self._wave, self.size, self.grain = wave, size, grain
         self.pitch = -(-size // 16) * 16
         total = lanes.ctas * self.pitch
-        self.bytes = np.full(total + 16, UNKNOWN, np.uint8)[:total]
+        self.bytes = np.full(total + 16, OTHER, np.uint8)[:total]
         self.views = {f"{kind}{n}": self.bytes.view(f"{kind}{n}") for kind in "ui" for n in (1, 2, 4, 8)}
         self.checks = wave.checks and bool(size)
         if self.checks:
@@ -89,10 +89,7 @@ class SharedMemory:
         self._wave.counters.count_shared(self._wave.lanes.numbers(s), at, size * len(rows), store=False)
         known = self.note_read(n, s, at, size * len(rows))
         if not known and n in self._wave.varied:
-            data = self.peek(n, at[:, None] + np.arange(size * len(rows)))
-            for j, row in enumerate(rows):
-                if row is not None:
-                    row[s] = np.ascontiguousarray(data[:, j * size : (j + 1) * size]).view(dtype)[:, 0]
+            fill(rows, s, self.peek(n, at[:, None] + np.arange(size * len(rows))), dtype)
             return
         index, view = at >> (size.bit_length() - 1), self.views[dtype]
         for j, row in enumerate(rows):
@@ -133,9 +130,9 @@ class SharedMemory:
             return True
         state = self._states(at, size)
         known = state.all()
-        if not known:
-            self._wave.suspects.add(n)
         self._refuse_taken(n, s, at, state, "load")
+        if not known:
+            self._suspect(n, s, at, state)
         lanes, wave = self._wave.lanes, self._wave
         team, member, grains = lanes.team[s], lanes.member[s], self.grains(at, size)
         bad = self._unordered_writes(team, member, grains)
@@ -179,7 +176,7 @@ class SharedMemory:
             self.exchanged = np.zeros_like(self.read)
         self.exchanged[grains, member[:, None]] = wave.clocks.stamp(team, member)[:, None]
         if not state.all():
-            wave.suspects.add(n)
+            self._suspect(n, s, at, state)
             places = at[:, None] + np.arange(size)
             self.bytes[places] = self.peek(n, places)
         self._set_state(at, size, WRITTEN)
@@ -199,6 +196,10 @@ class SharedMemory:
         self.written[grains] = clocks.stamp(team, member)[:, None]
         self.plainly[grains] = plainly
         self._set_state(at, size, WRITTEN)
+
+    def _suspect(self, n: int, s: Selection, at: Array, state: Array) -> None:
+        bad = np.any(state == NOTHING, axis=1)
+        self._wave.suspect(n, s, bad, at % self.pitch, "nothing had written", space="shared", extent=self.size)
 
     def _states(self, at: Array, size: int) -> Array:
         return np.asarray(self.state[at[:, None] if size == 1 else at[:, None] + np.arange(size)])
@@ -300,7 +301,7 @@ class SharedMemory:
         if (state >= COMING).any():
             raise fault(self.state[first] >= COMING, "what a copy has yet to bring, or an mbarrier")
         if not state.all():
-            wave.suspects.add(n)
+            self._suspect(n, np.repeat(lane, len(units)), units * UNIT, state)
         writer, when = self.writer[grains], self.written[grains]
         plainly = self.plainly[grains] & (writer >= 0) & (writer < lanes.members)
         team = int(lanes.team[lane[0]])
