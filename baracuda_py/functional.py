@@ -11,11 +11,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .plan.allocate import allocate, allocator
+from .call.allocate import allocate, allocator
+from .call.recipe import Recipe, array_type
+from .call.resolve import device_for, resolve
 from .plan.descriptor import Descriptor
 from .plan.plan import Plan
-from .plan.recipe import Recipe, array_type
-from .plan.resolve import device_for, resolve
 from .runtime.device import default_device
 from .runtime.locks import new_lock
 from .runtime.streams import is_capturing, stream_pointer

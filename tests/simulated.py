@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from baracuda_py.call import allocate, bound, graph, recipe, resolve
 from baracuda_py.functional import plan_cache
-from baracuda_py.plan import allocate, bound, graph, recipe, resolve
 from baracuda_py.runtime import device, driver, launch, streams
 from baracuda_py.tensor import arrays, buffer
 from baracuda_py.types import DeviceSpec

@@ -27,11 +27,11 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 # Public names that no op file exports.
 FIXED = {
+    "call.bound": ("BoundPlan",),
+    "call.graph": ("Graph",),
     "plan": (
-        "BoundPlan",
         "Cost",
         "Feasibility",
-        "Graph",
         "LaunchConfig",
         "Op",
         "Operand",

@@ -11,6 +11,11 @@ from functools import cached_property, partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
+from ..call.bound import BoundPlan
+from ..call.host import prepare, run_reference
+from ..call.recipe import Recipe
+from ..call.resolve import refuse_unknown, resolve, take
+from ..call.validate import check_operands
 from ..runtime.compiler import compile_kernels, compile_ptx
 from ..runtime.device import check_arch, spec_of
 from ..runtime.driver import require_gpu
@@ -30,15 +35,10 @@ from ..types import (
     PlanPreference,
     PrecisionGuarantee,
 )
-from .bound import BoundPlan
 from .candidate import OK, Candidate, Cost, Feasibility, Reference, steps_of
 from .descriptor import Descriptor, Operand
-from .host import prepare, run_reference
-from .recipe import Recipe
-from .resolve import refuse_unknown, resolve, take
 from .select import Assessment, assess, checked, choose
 from .tuned import apply
-from .validate import check_operands
 
 if TYPE_CHECKING:
     from ..emulator.launch import Program

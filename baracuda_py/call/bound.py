@@ -12,7 +12,7 @@ from .host import prepare
 from .resolve import resolve
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from ..plan.plan import Plan
 
 __all__ = ["BoundPlan"]
 

@@ -27,7 +27,7 @@ from .recipe import Recipe, array_type, framework_stream, key_of, written_stream
 from .validate import check_operands
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from ..plan.plan import Plan
 
 __all__ = ["Resolved", "device_for", "refuse_unknown", "resolve", "take"]
 

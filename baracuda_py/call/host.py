@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..plan.descriptor import Layout
 from ..reference.rounding import round_to
 from ..runtime.untraced import untraced
 from ..tensor import GpuBuffer, Tensor, intake
-from .descriptor import Layout
 from .resolve import refuse_unknown, take
 from .validate import check_operands
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from ..plan.plan import Plan
 
 __all__ = ["prepare", "run_reference"]
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..plan.descriptor import Descriptor
 from ..runtime.driver import require_gpu
 from ..runtime.launch import Executable
 from ..runtime.streams import foreign_stream
@@ -14,7 +15,6 @@ from ..tensor.arrays import room_of
 from ..tensor.axes import span
 from ..tensor.pytorch import is_tensor
 from .allocate import take_workspace
-from .descriptor import Descriptor
 
 __all__ = ["Recipe", "array_type", "framework_stream", "key_of", "written_stream"]
 
