@@ -83,7 +83,7 @@ def stub_text(found: dict[str, str]) -> str:
     classes = []
     for name, place in found.items():
         module, _, attribute = place.partition(":")
-        public = importlib.import_module(f"baracuda_py.{module}").__dict__[attribute]
+        public = getattr(importlib.import_module(f"baracuda_py.{module}"), attribute)
         if name in operations:
             continue
         if _converts(public) or _plans(public):
