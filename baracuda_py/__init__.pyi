@@ -78,7 +78,7 @@ from .plan import get_op as get_op
 from .types import known_devices as known_devices
 from .plan import list_ops as list_ops
 from .ops.gemm.backward import matmul_backward as matmul_backward
-from .functional import plan_cache as plan_cache
+from .call.cache import plan_cache as plan_cache
 from .types import ulp_of as ulp_of
 
 __version__: str

@@ -95,7 +95,7 @@ NAMES = {
     "minimum": "ops.elementwise.binary:minimum",
     "multiply": "ops.elementwise.binary:multiply",
     "neg": "ops.elementwise.unary:neg",
-    "plan_cache": "functional:plan_cache",
+    "plan_cache": "call.cache:plan_cache",
     "pow": "ops.elementwise.binary:pow",
     "relu": "ops.elementwise.unary:relu",
     "rsqrt": "ops.elementwise.unary:rsqrt",

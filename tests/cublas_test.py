@@ -18,7 +18,7 @@ import pytest
 import baracuda_py as bp
 from baracuda_py import functional, samples
 from baracuda_py.call import allocate, recipe, resolve
-from baracuda_py.functional import plan_cache
+from baracuda_py.call.cache import plan_cache
 from baracuda_py.ops.gemm._cublas import Cublas, Side, blas_gemm, side_of
 from baracuda_py.ops.gemm._problem import Matrix
 from baracuda_py.ops.gemm.matmul import MatmulDescriptor, MatmulPlan

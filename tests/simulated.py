@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from baracuda_py.call import allocate, bound, graph, recipe, resolve
-from baracuda_py.functional import plan_cache
+from baracuda_py.call.cache import plan_cache
 from baracuda_py.runtime import device, driver, launch, streams
 from baracuda_py.tensor import arrays, buffer
 from baracuda_py.types import DeviceSpec

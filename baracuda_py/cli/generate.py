@@ -41,7 +41,7 @@ FIXED = {
         "list_ops",
     ),
     "emulator.options": ("emulation",),
-    "functional": ("plan_cache",),
+    "call.cache": ("plan_cache",),
     "runtime.device": ("Device", "device"),
     "runtime.streams": ("fence",),
     "tensor": ("GpuBuffer",),

@@ -132,7 +132,7 @@ def _checked(plan: Plan[Any], seed: int, note: str) -> tuple[Any, str]:
         if host:
             call, whole = prepare(plan, whole, accesses=True)
             report = call(0)
-            result = plan._result(whole)
+            result = plan.result(whole)
         else:
             result = plan.run(**whole)
             Device(current_ordinal()).synchronize()
