@@ -284,6 +284,13 @@ want("gemv-batch", "matmul", mm(2, 72, 600, f32, batch=(3,)), "gemv")
 want("gemv-ragged", "matmul", mm(3, 71, 333, f16, b="C"), "gemv")
 want("gemv-ragged-strips", "matmul", mm(3, 71, 333, f16), "gemv")
 want("gemv-ragged-strips-8", "matmul", mm(8, 71, 333, f16), "gemv", ("strips32*", "strips16*"))
+want(
+    "gemv-rows-of-odd-pitch",
+    "matmul",
+    Sample("f16 rows of 337", {"a": padded((3, 336), f16, 1), "b": n((70, 336), f16).T}),
+    "gemv",
+    ("rows*",),
+)
 want("gemv-f64", "matmul", mm(5, 72, 300, f64), "gemv")
 # ---- mma.sync
 want("tc-async-split-batch", "matmul", mm(40, 72, 1024, bf16, batch=(2,)), "tc_async", ("64x64x128B*s*",))
