@@ -349,7 +349,9 @@ many("rows-ragged-pairs", mm(150, 131, 200, bf16, b="C", out=padded((150, 131), 
 many("straight", mm(150, 131, 200, bf16, b="C", out=n((150, 262), f32)[:, ::2]), ("128x64", "64x32"))
 many("f32-rows", mm(150, 136, 200, bf16, out_dtype="f32"), ("128x64", "64x32", "64x16", "128x96"))
 many("f32-columns", mm(150, 136, 200, bf16, out=np.asfortranarray(n((150, 136)))), ("64x64",))
-many("bands", mm(328, 328, 136, bf16), ("64x64", "128x64", "64x32"), small(4))
+many(
+    "bands", mm(300, 328, 136, bf16), ("64x64", "128x96", "64x32r2"), small(4)
+)  # of two rows of tiles, the last of one
 many("batch", mm(72, 72, 136, bf16, batch=(2, 3)), ("64x64", "128x64"))
 many(
     "batch-one-operand",
