@@ -262,6 +262,14 @@ want(
     "matmul",
     Sample("a alone is one taller matrix", {"a": n((3, 40, 72)), "b": n((72, 56)), "residual": n((3, 1, 56))}),
 )
+for v in ("simt", "tc_async", "gemv"):
+    m = 5 if v == "gemv" else 20
+    want(
+        f"batch-three-{v}",
+        "matmul",
+        Sample("three batch axes", {"a": n((2, 1, 3, m, 40), bf16), "b": n((4, 1, 40, 24), bf16)}),
+        v,
+    )
 # ---- simt
 want("simt-split", "matmul", mm(40, 36, 1200, f32), "simt", ("32x32x16/4x2s*",))
 want("simt-split-batch", "matmul", mm(40, 36, 1200, f32, batch=(2,)), "simt", ("32x32x16/4x2s*",))
