@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import baracuda_py as bp
 from baracuda_py.plan import all_ops, get_op
 from baracuda_py.samples.sample import adversarial
-from baracuda_py.types import ElementKind
+from baracuda_py.types import ElementKind, Exact, MathPrecision, PrecisionGuarantee
 
 from .arena import Slot, host
 from .gauntlet import readable
@@ -33,6 +33,19 @@ def device_of(backend: str) -> Any:
 
 def numpy_of(op: str) -> Any:
     return NUMPY.get(op) or getattr(np, op, None)
+
+
+# ---- promises --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", ["neg", "add"])
+def test_integers_are_exact_and_the_same_everywhere(op: str) -> None:
+    """Nothing more could be promised."""
+    for kind in INTEGERS:
+        x = np.ones(64, kind.dtype)
+        desc = get_op(op).of(**dict.fromkeys(("x",) if op == "neg" else ("x1", "x2"), x))
+        most = PrecisionGuarantee(MathPrecision.EXACT, kind, True, True, True, False, Exact())
+        assert get_op(op).plan.select(desc, device="h200").precision_guarantee == most
 
 
 # ---- types -----------------------------------------------------------------------------------------------------------

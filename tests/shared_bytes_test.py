@@ -83,6 +83,9 @@ def test_each_view_meets_itself_and_nothing_that_is_empty() -> None:
         (view(bp.S4, (3, 5), (6, 1)), view(bp.U8, (1,), (1,), 9), False),
         (view(bp.BIN, (3,), (8,), 7), view(bp.U8, (1,), (1,), 2), True),
         (view(bp.BIN, (3,), (9,), 7), view(bp.U8, (1,), (1,), 1), False),  # bits 7, 16, 25
+        # the first bytes of words, in so many axes that taking apart what need not be would be too much
+        (view(bp.S4, (4, 4, 4, 4, 2), (512, 128, 32, 8, 1)), view(bp.U8, (1,), (1,), 5), False),
+        (view(bp.S4, (4, 4, 4, 4, 2), (512, 128, 32, 8, 1)), view(bp.U8, (1,), (1,), 8), True),
     ],
 )
 def test_packed_views(a: Tensor, b: Tensor, meet: bool) -> None:
@@ -112,7 +115,7 @@ def test_rows_that_do_not_meet_share_no_byte() -> None:
         ((2, 3), (3, 1), True),  # the second begins in the first's last byte
         ((2, 3, 1), (7, 3, 1), True),  # of elements 0, 3, 6, 7, 10, 13 two lie in byte 3
         ((3, 1), (0, 1), True),
-        ((0, 3), (3, 1), False),
+        ((0, 2, 3), (9, 3, 1), False),  # nothing, along an axis that is uneven
     ],
 )
 def test_rows_of_nibbles(shape: tuple[int, ...], strides: tuple[int, ...], meet: bool) -> None:

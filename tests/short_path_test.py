@@ -14,7 +14,7 @@ import baracuda_py as bp
 from baracuda_py import functional
 from baracuda_py.functional import plan_cache
 from baracuda_py.plan.registry import get_op
-from baracuda_py.runtime import launch
+from baracuda_py.runtime import launch, tensormap
 from baracuda_py.runtime.compiler import Compiled, Resources
 from baracuda_py.runtime.launch import _Arguments
 from baracuda_py.runtime.steps import Packed, Ptr, Struct, TensorMap
@@ -551,6 +551,30 @@ def test_a_tensor_map_is_of_the_address_that_is_asked_for(monkeypatch: pytest.Mo
         for address in (0x1000, 0x2000):
             assert int.from_bytes(maps.at(address), "little") == address
     assert encoded == [0x1000, 0x2000], "an address that is known is not encoded again"
+
+
+@pytest.mark.parametrize("code", [0, 1, 201])
+def test_a_map_that_the_driver_refuses_is_a_driver_error(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    class Error(int):
+        name = "CUDA_ERROR"
+
+    class Driver:
+        """Any enumeration and integer type, and a driver that answers with `code`."""
+
+        cuuint32_t = cuuint64_t = int
+        cuTensorMapEncodeTiled = staticmethod(lambda *_: (Error(code), SimpleNamespace(opaque=range(16))))
+
+        def __getattr__(self, _name: str) -> Any:
+            return self
+
+    monkeypatch.setattr(tensormap, "bindings", Driver)
+    maps = MapEncoder(TensorMap(Ptr("a"), "float32", (8, 8), (32,), (8, 8), 0))
+    if code:
+        with pytest.raises(bp.DriverError, match=r"encoding .* at 0x1000: CUDA_ERROR") as caught:
+            maps.at(0x1000)
+        assert caught.value.code == code
+    else:
+        assert maps.at(0x1000) == np.arange(16, dtype=np.uint64).tobytes()
 
 
 # ---- what is loaded --------------------------------------------------------------------------------------------------

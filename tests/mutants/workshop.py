@@ -34,8 +34,8 @@ NEAR = {
     ),
     "ops/gemm": (
         "gemm_access", "gemm_problem", "matmul", "matmul_types", "matmul_fp8", "matmul_guarantee", "matmul_probable",
-        "matmul_range", "matmul_backward", "wgmma", "padded", "duplicate", "split_k", "gemv", "cublas", "large",
-        "exact_products", "shared_bytes", "launchable", "registry",
+        "matmul_range", "matmul_backward", "advice", "wgmma", "padded", "duplicate", "split_k", "gemv", "cublas", "large",
+        "exact_products", "shared_bytes", "overlap", "launchable", "registry",
     ),
     "ops": ("walked", "copy_lowering", "index", "launchable"),
     "plan": (
