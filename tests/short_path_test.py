@@ -210,6 +210,14 @@ def test_an_absent_output_is_allocated_at_every_call(gpus: Gpus, short: list[Any
     assert len(gpus.work) == 3
 
 
+@pytest.mark.parametrize("kind", [bp.FP8_E4M3, bp.FP8_E5M2, bp.S4], ids=str)
+def test_a_fresh_output_of_a_kind_that_cupy_has_not_is_a_buffer(gpus: Gpus, kind: Any) -> None:
+    view = bp.GpuBuffer.view(gpus.array(np.zeros(96, np.uint8)), kind)
+    out = bp.contiguize(view.strided((2, 5), (4 * kind.per_byte, 1)))
+    assert isinstance(out, bp.GpuBuffer) and (out.element, out.shape) == (kind, (2, 5))
+    assert out.array.dtype == np.uint8 and len(gpus.work) == 1
+
+
 # ---- devices ---------------------------------------------------------------------------------------------------------
 
 
@@ -410,6 +418,16 @@ def test_a_bound_plan_launches_on_the_operands_device(gpus: Gpus) -> None:
             bound()
             assert gpus.work == [f"copy on 1:{gpus.streams[1]}"]
             assert gpus.current == current
+
+
+def test_a_bound_plan_launches_every_step(gpus: Gpus) -> None:
+    """A product in parts of K, and the sum of the parts."""
+    a, b, out = (gpus.array(np.zeros(shape, F32)) for shape in ((16, 1 << 16), (1 << 16, 16), (16, 16)))
+    plan = bp.MatmulPlan.select(bp.MatmulDescriptor.of(a, b, out=out), device=0)
+    bound = plan.bind(a=a, b=b, out=out)
+    gpus.events.clear()
+    assert bound() is out
+    assert gpus.work == [f"launch on 0:{gpus.streams[0]}"] * 2 and len(plan.kernels) == 2
 
 
 @pytest.mark.parametrize("door", ["function", "run", "bound"])
