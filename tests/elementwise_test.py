@@ -48,6 +48,19 @@ def test_integers_are_exact_and_the_same_everywhere(op: str) -> None:
         assert get_op(op).plan.select(desc, device="h200").precision_guarantee == most
 
 
+@pytest.mark.parametrize("op", [*UNARY, *BINARY])
+def test_sixteen_bits_are_promised_no_more_than_f32_and_a_rounding(op: str) -> None:
+    """A result is rounded to 16 bits after it is as far off as one of f32 may be."""
+    bounds: dict[ElementKind, Any] = {}
+    for kind in (bp.F16, bp.BF16, bp.F32):
+        x = np.ones(64, kind.dtype)
+        desc = get_op(op).of(**dict.fromkeys(("x",) if op in UNARY else ("x1", "x2"), x))
+        bounds[kind] = get_op(op).plan.select(desc, device="h200").precision_guarantee.bound
+    for kind in (bp.F16, bp.BF16):
+        off = max(bounds[bp.F32].n - 0.5, 0) * 2.0 ** (kind.digits - 24)
+        assert bounds[kind].n >= 0.5 + off
+
+
 # ---- types -----------------------------------------------------------------------------------------------------------
 
 
