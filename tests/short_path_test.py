@@ -19,7 +19,7 @@ from baracuda_py.runtime.compiler import Compiled, Resources
 from baracuda_py.runtime.launch import _Arguments
 from baracuda_py.runtime.steps import Packed, Ptr, Struct, TensorMap
 from baracuda_py.runtime.tensormap import MapEncoder
-from baracuda_py.tensor import arrays, dlpack, intake
+from baracuda_py.tensor import arrays, dlpack, intake, pytorch
 from baracuda_py.types import PlanPreference
 
 from .simulated import Gpus, simulated
@@ -398,6 +398,18 @@ def test_what_an_interface_s_stream_has_queued_comes_first(gpus: Gpus, monkeypat
     bp.neg(SimpleNamespace(__cuda_array_interface__=interface), out=out, device=0)
     mine = gpus.streams[0]
     assert gpus.events == ["record on 4711", f"{mine} waits", f"launch on 0:{mine}"]
+
+
+@pytest.mark.parametrize("queued", [0, 4711, None])
+def test_what_torch_has_queued_comes_first(gpus: Gpus, monkeypatch: pytest.MonkeyPatch, queued: int | None) -> None:
+    """On its own current stream, the default one too, where it has one."""
+    x, out = pytest.importorskip("torch").ones(64), gpus.array(np.zeros(64, F32))
+    monkeypatch.setattr(pytorch, "_place", lambda x, _what: (x.data_ptr(), 0))
+    monkeypatch.setattr(pytorch, "foreign_stream", lambda *_: queued)
+    bp.neg(x, out=out, device=0)
+    mine = gpus.streams[0]
+    awaited = [] if queued is None else [f"record on {queued}", f"{mine} waits"]
+    assert gpus.events == [*awaited, f"launch on 0:{mine}"]
 
 
 def test_the_stream_of_a_call_is_of_the_operands_device(gpus: Gpus) -> None:
