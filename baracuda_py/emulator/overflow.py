@@ -22,24 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Overflows", "address_slices", "wrapping"]
 
-_CARRIES = {
-    "add",
-    "sub",
-    "mul",
-    "mad",
-    "shl",
-    "mov",
-    "cvt",
-    "cvta",
-    "selp",
-    "or",
-    "and",
-    "min",
-    "max",
-    "neg",
-    "shr",
-    "bfi",
-}
+# What takes the upper bits of an operand along; a mask takes those that are meant, whatever became of the others.
+_CARRIES = {"add", "sub", "mul", "mad", "shl", "mov", "cvt", "cvta", "selp", "or", "min", "max", "neg", "shr", "bfi"}
 _WRAPS = {"add", "sub", "mul", "mad", "shl"}
 _ACCESSES = {"ld", "st", "atom", "red", "cp"}
 _WORDS = {"u32", "s32", "b32"}
