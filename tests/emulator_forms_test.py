@@ -14,8 +14,6 @@ from baracuda_py.emulator.parse import parse
 from .small_kernels import HEAD, written_in_ptx
 
 ROWS = [line.split() for line in _FORMS.strip().splitlines()]
-
-
 SIMPLE = {
     "int": "s32", "integer": "s8", "word": "s16", "long": "s32", "bits": "b32", "any": "b8", "value": "b32", "real": "f32",
     "half": "f16", "float": "f32", "single": "f16", "signed": "s32", "unsigned": "u32", "shared": "shared",
@@ -89,9 +87,10 @@ REFUSED = [
     "mbarrier.try_wait.shared.b64 %p1, [%r1], %rd1;", "mbarrier.test_wait.parity.shared.b64 %p1, [%r1], %r2;",
     "mbarrier.arrive.noComplete.shared.b64 %rd1, [%r1], 1;", "mbarrier.arrive_drop.shared.b64 %rd1, [%r1];",
     "setp.frob.f32 %p1, %f1, %f2;", "setp.lt.and.f32 %p1, %f1, %f2;", "setp.lo.s32 %p1, %r1, %r2;", "setp.lt.b32 %p1, %r1, %r2;",
-    "set.lt.u32.f32 %r1, %f1, %f2;", "cvt.rn.frob.f32.s32 %f1, %r1;", "cvt.rn.f32.e8m0 %f1, %r1;", "shf.x.wrap.b32 %r1, %r2, %r3, %r4;",
-    "lop3.or.b32 %r1|%p1, %r2, %r3, %r4, 0x3f, %p2;", "isspacep.global %p1, %rd1;", "call.uni nothere;", "vadd.s32.s32.s32 %r1, %r2, %r3;",
-    "add.u32 %r1, %rs1, %r2;", "add.f64 %fd1, %f1, %fd2;", "mov.u32 %r1, %p1;", "trap.frob;", "brkpt;", "mov.b128 %rd1, %rd2;",
+    "set.lt.u32.f32 %r1, %f1, %f2;", "cvt.rn.frob.f32.s32 %f1, %r1;", "cvt.rn.f32.e8m0 %f1, %r1;",
+    "shf.x.wrap.b32 %r1, %r2, %r3, %r4;", "lop3.or.b32 %r1|%p1, %r2, %r3, %r4, 0x3f, %p2;", "isspacep.global %p1, %rd1;",
+    "call.uni nothere;", "vadd.s32.s32.s32 %r1, %r2, %r3;", "add.u32 %r1, %rs1, %r2;", "add.f64 %fd1, %f1, %fd2;",
+    "mov.u32 %r1, %p1;", "trap.frob;", "brkpt;", "mov.b128 %rd1, %rd2;",
 ]  # fmt: skip
 
 
