@@ -2,7 +2,8 @@
 
 After Lamport ("Time, clocks, and the ordering of events", 1978) and FastTrack (Flanagan and Freund, PLDI 2009): a warp's own
 component counts its releases; an access is stamped with it, and is over for another warp when that warp's component for the
-first one has reached the stamp. The asynchronous copies into each CTA are one more actor.
+first one has reached the stamp; 1 says no more than that the warp has begun. The asynchronous copies into each CTA are one
+more actor.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ class Clocks:
         self.actors = members + lanes.cluster
         self.of = np.zeros((lanes.teams, members, 2 * self.actors), np.int32)
         self._own = np.arange(members)
-        self.of[:, self._own, self._own] = 1
+        self.of[:, self._own, self._own] = 2
         self._fenced = np.zeros_like(self.of)  # what stands behind a fence of each warp
+        self._fenced[:, self._own, self._own] = 1
         self.copied = np.zeros((lanes.teams, lanes.cluster), np.int32)  # copies that have arrived in each CTA
 
     def stamp(self, teams: Array, members: Array) -> Array:

@@ -6,7 +6,7 @@ another CTA of the cluster have its rank, plus one, from bit 24 on (``mapa``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,7 +73,46 @@ class SharedMemory:
             raise self._fault(
                 MisalignedFault, n, s, odd != 0, offset, f"{_verb(store)} of {size} bytes at an odd address"
             )
+        self.reach(n, s, cta, offset)
         return np.asarray(offset + cta * self.pitch)
+
+    def reach(self, n: int, s: Selection, cta: Array, offset: Array) -> None:
+        """RaceFault where lanes touch the memory of a CTA that is not known to have begun, or that has ended (PTX ISA, State
+        Spaces: Shared)."""
+        wave, lanes = self._wave, self._wave.lanes
+        if not self.checks or lanes.cluster == 1 or (away := cta != lanes.cta[s]).sum() == 0:
+            return
+        seen = wave.clocks.of[lanes.team[s], lanes.member[s], : lanes.members]
+        begun = np.any(seen.reshape(-1, lanes.cluster, lanes.warps) > 0, axis=2)
+        if (bad := away & ~begun[np.arange(len(cta)), cta % lanes.cluster]).any():
+            raise self._race(n, s, bad, offset, "an access to a CTA that may not have begun")
+        if (bad := away & ~np.any(wave.alive.reshape(lanes.ctas, -1), axis=1)[cta]).any():
+            raise self._race(n, s, bad, offset, "an access to a CTA that has ended")
+
+    def let_go(self, n: int, s: Selection) -> None:
+        """The last threads of CTAs end: what others of the cluster did in their memory must be over."""
+        lanes, clocks = self._wave.lanes, self._wave.clocks
+        if not self.checks or lanes.cluster == 1:
+            return
+        numbers = lanes.numbers(s)
+        for cta, first in zip(*np.unique(lanes.cta[numbers], return_index=True)):
+            team, rank = divmod(int(cta), lanes.cluster)
+            own = slice(rank * lanes.warps, (rank + 1) * lanes.warps)
+            mine = slice(cta * self.pitch // self.grain, (cta + 1) * self.pitch // self.grain)
+            seen = clocks.of[team, own, : lanes.members].max(0)
+            late = self.read[mine] > seen
+            if self.exchanged is not None:
+                late |= self.exchanged[mine] > seen
+            writer = np.clip(self.writer[mine], 0, lanes.members - 1)
+            stored = (self.writer[mine] == writer) & (self.written[mine] > seen[writer])
+            late[np.arange(len(writer)), writer] |= stored
+            late[:, own] = False
+            if (bad := late.any(1)).any():
+                what = "a CTA ends before others of its cluster are known to be done with its memory"
+                byte = int(np.flatnonzero(bad)[0]) * self.grain
+                raise self._wave.fault(
+                    RaceFault, what, n, numbers[first : first + 1], 0, space="shared", byte=byte, extent=self.size
+                )
 
     def _fault(
         self, kind: type[KernelFault], n: int, s: Selection, bad: Array, offset: Array, what: str
@@ -100,8 +139,12 @@ class SharedMemory:
         size = int(dtype[1])
         at = self.places(n, s, addresses, size * len(values), store=True)
         self._wave.counters.count_shared(self._wave.lanes.numbers(s), at, size * len(values), store=True)
-        self.note_write(n, s, at, size * len(values))
         index, view = at >> (size.bit_length() - 1), self.views[dtype]
+
+        def there() -> Array:
+            return np.asarray(np.logical_and.reduce([view[index + j] == value for j, value in enumerate(values)]))
+
+        self.note_write(n, s, at, size * len(values), there)
         for j, value in enumerate(values):
             view[index + j if j else index] = value
         if self.checks:
@@ -181,15 +224,19 @@ class SharedMemory:
             self.bytes[places] = self.peek(n, places)
         self._set_state(at, size, WRITTEN)
 
-    def note_write(self, n: int, s: Selection, at: Array, size: int, *, plainly: bool = True) -> None:
-        """Raises RaceFault where another warp's access is not known to be over."""
+    def note_write(
+        self, n: int, s: Selection, at: Array, size: int, there: Callable[[], Array] | None = None, *, plainly: bool = True
+    ) -> None:  # fmt: skip
+        """Raises RaceFault where another warp's access is not known to be over. A store of what `there` says that another has
+        stored already disturbs nobody."""
         if not self.checks:
             return
         lanes, clocks = self._wave.lanes, self._wave.clocks
         team, member, grains = lanes.team[s], lanes.member[s], self.grains(at, size)
         self._refuse_taken(n, s, at, self._states(at, size), "store")
-        if (bad := self._unordered_writes(team, member, grains)).any():
-            raise self._race(n, s, np.any(bad, axis=1), at, "store that nothing orders with another warp's store")
+        bad = np.any(self._unordered_writes(team, member, grains), axis=1)
+        if bad.any() and (there is None or (bad := bad & ~there()).any()):
+            raise self._race(n, s, bad, at, "store that nothing orders with another warp's store")
         if (bad := self._unordered_in(self.read, team, member, grains)).any():
             raise self._race(n, s, np.any(bad, axis=1), at, "store that nothing orders with another warp's load")
         self.writer[grains] = member[:, None]
@@ -223,8 +270,9 @@ class SharedMemory:
         if not back:
             self._set_state(at, BARRIER, HELD)
 
-    def note_use(self, n: int, lanes: Array, cta: int, offset: int) -> None:
-        """RaceFault where threads use an mbarrier whose initialisation is not known to be over."""
+    def note_use(self, n: int, lanes: Array, cta: int, offset: int, *, stamped: bool) -> None:
+        """RaceFault where threads use an mbarrier whose initialisation is not known to be over. What a copy does with it is not
+        `stamped`: it is over when its bytes have come."""
         if not self.checks:
             return
         at = np.full(len(lanes), offset + cta * self.pitch)
@@ -232,7 +280,8 @@ class SharedMemory:
         if (bad := self._unordered_writes(team, member, grains)).any():
             what = "an mbarrier whose initialisation nothing orders with this"
             raise self._race(n, lanes, np.any(bad, axis=1), at, what)
-        self.read[grains, member[:, None]] = self._wave.clocks.stamp(team, member)[:, None]
+        if stamped:
+            self.read[grains, member[:, None]] = self._wave.clocks.stamp(team, member)[:, None]
 
     def _set_state(self, at: Array, size: int, state: int) -> None:
         self.state[at if size == 1 else at[:, None] + np.arange(size)] = state
