@@ -15,7 +15,7 @@ from .small_kernels import HEAD, written_in_ptx
 
 ROWS = [line.split() for line in _FORMS.strip().splitlines()]
 SIMPLE = {
-    "int": "s32", "integer": "s8", "word": "s16", "long": "s32", "bits": "b32", "any": "b8", "value": "b32", "real": "f32",
+    "int": "s32", "integer": "s8", "word": "s16", "long": "s32", "bits": "b32", "item": "b8", "value": "b32", "real": "f32",
     "half": "f16", "float": "f32", "single": "f16", "signed": "s32", "unsigned": "u32", "shared": "shared",
     "mnk": "m16n8k16", "level1": "L1::evict_first", "level2": "L2::evict_last", "line": "L2::64B", "element": "f64",
 }  # fmt: skip
@@ -135,3 +135,8 @@ def test_a_line_of_the_ptx_is_named() -> None:
     line = next(i for i, each in enumerate(text.splitlines(), 1) if "frob" in each)
     with pytest.raises(bp.UnsupportedError, match=rf"line {line} of the PTX"):
         written_in_ptx(text)
+
+
+@pytest.mark.parametrize("mode", ["any", "all", "uni"])
+def test_a_modifier_is_not_taken_for_the_name_of_a_set(mode: str) -> None:
+    assert known(f"vote.sync.{mode}.pred", 3)
