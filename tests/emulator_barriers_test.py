@@ -4,24 +4,14 @@ barriers, mbarriers, the barrier of a cluster. What a barrier orders is in emula
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 import baracuda_py as bp
 from baracuda_py.emulator.options import Options
 
-from .small_kernels import SmallKernel, small
-
-Array = np.ndarray[Any, Any]
-I32 = np.int32
-ORDERS = [Options(), Options("random", 1), Options("random", 2)]
-every_order = pytest.mark.parametrize("options", ORDERS, ids=lambda o: f"{o.order}{o.seed}")
-
-
-def ptx(text: str) -> str:
-    return f'asm volatile("{text};" ::: "memory");'
+from .small_device import I32, Array, body_of, every_order, ptx
+from .small_kernels import SmallKernel
 
 
 def sync(number: int, threads: int) -> str:
@@ -30,35 +20,6 @@ def sync(number: int, threads: int) -> str:
 
 def arrive(number: int, threads: int) -> str:
     return ptx(f"bar.arrive {number}, {threads}")
-
-
-MBARRIER = """
-using u64 = unsigned long long;
-__device__ unsigned at(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
-__device__ void init(u64* b, unsigned n) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(at(b)), "r"(n) : "memory"); }
-__device__ void drop(u64* b) { asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(at(b)) : "memory"); }
-__device__ void arrive(u64* b) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(at(b)) : "memory"); }
-__device__ void arrive(u64* b, unsigned n) {
-  asm volatile("mbarrier.arrive.shared.b64 _, [%0], %1;" ::"r"(at(b)), "r"(n) : "memory");
-}
-__device__ void arrive_expecting(u64* b, unsigned nbytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(at(b)), "r"(nbytes) : "memory");
-}
-__device__ bool tried(u64* b, unsigned parity) {
-  unsigned ok;
-  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-      : "=r"(ok) : "r"(at(b)), "r"(parity) : "memory");
-  return ok;
-}
-__device__ void wait(u64* b, unsigned parity) { while (!tried(b, parity)) {} }
-"""
-
-
-def kernel(body: str, attributes: str = "") -> SmallKernel:
-    return small(
-        f'{MBARRIER}\nextern "C" __global__ void {attributes} f(int* out, int n) {{\n'
-        f"  const int i = threadIdx.x;\n{body}\n}}\n"
-    )
 
 
 def run(kernel: SmallKernel, options: Options, grid: int = 1, block: int = 64, n: int = 0) -> Array:
@@ -89,11 +50,11 @@ NAMED = {
 @pytest.mark.parametrize("name", NAMED)
 def test_named_barriers(name: str, options: Options) -> None:
     wrong, right, says = NAMED[name]
-    run(kernel(right), options)
+    run(body_of(right), options)
     if name == "more than counted" and options.order == "random":
         return  # one warp after the other: each is a phase of its own
     with pytest.raises(bp.BarrierFault, match=says) as caught:
-        run(kernel(wrong), options)
+        run(body_of(wrong), options)
     assert caught.value.cta == 0 and caught.value.thread is not None
     assert caught.value.source.startswith("small.cu:") and "bar" in caught.value.instruction
 
@@ -116,9 +77,9 @@ STUCK = {
 @pytest.mark.parametrize("name", STUCK)
 def test_barriers_where_not_all_come(name: str, options: Options) -> None:
     wrong, right, says = STUCK[name]
-    run(kernel(right), options)
+    run(body_of(right), options)
     with pytest.raises(bp.DeadlockFault, match="nobody can go on: ") as caught:
-        run(kernel(wrong), options)
+        run(body_of(wrong), options)
     assert all(each in str(caught.value) for each in says) and caught.value.kernel == "small.cu:f"
 
 
@@ -129,9 +90,9 @@ def test_who_has_ended_is_not_waited_for(options: Options) -> None:
                  "if (i >= 16) return; __syncthreads(); out[i] = i;",
                  "if (i >= 16) { out[i] = i; return; } __syncthreads(); out[i] = i;",
                  "if (i < 16) { out[i] = i; return; } __syncthreads(); out[i] = i;"):  # fmt: skip
-        assert run(kernel(body), options).any()
+        assert run(body_of(body), options).any()
     with pytest.raises(bp.DeadlockFault, match="CTA 0 warps 0 at barrier 1"):
-        run(kernel("if (i >= 32) return; " + sync(1, 64)), options)
+        run(body_of("if (i >= 32) return; " + sync(1, 64)), options)
 
 
 # ---- mbarriers -------------------------------------------------------------------------------------------------------
@@ -170,9 +131,9 @@ MBARRIERS = {
 @pytest.mark.parametrize("name", MBARRIERS)
 def test_mbarriers(name: str, options: Options) -> None:
     wrong, right, says = MBARRIERS[name]
-    run(kernel(right), options)
+    run(body_of(right), options)
     with pytest.raises(bp.BarrierFault, match=says) as caught:
-        run(kernel(wrong), options)
+        run(body_of(wrong), options)
     fault = caught.value
     assert fault.space == "shared" and fault.byte is not None and fault.cta == 0 and fault.thread is not None
     assert fault.source.startswith("small.cu:") and "at shared memory+" in str(fault)
@@ -193,19 +154,19 @@ WAITS = {
 @pytest.mark.parametrize("name", WAITS)
 def test_waits_at_an_mbarrier_that_never_end(name: str, options: Options) -> None:
     wrong, right, says = WAITS[name]
-    run(kernel(right), options)
+    run(body_of(right), options)
     with pytest.raises(bp.DeadlockFault, match=rf"CTA 0 warps 0, 1 at the mbarrier at shared memory\+0, {says}"):
-        run(kernel(wrong), options)
+        run(body_of(wrong), options)
 
 
 @every_order
 def test_an_mbarrier_orders_what_came_before_an_arrival(options: Options) -> None:
-    out = run(kernel(TURN + "arrive(&b); wait(&b, 0); out[i] = tile[63 - i];"), options)
+    out = run(body_of(TURN + "arrive(&b); wait(&b, 0); out[i] = tile[63 - i];"), options)
     assert (out == np.arange(64)[::-1]).all()
     for wrong in ("arrive(&b); out[i] = tile[63 - i];", "wait(&b, 1); arrive(&b); out[i] = tile[63 - i];",
                   "arrive(&b); tile[i] = i + 1; wait(&b, 0); out[i] = tile[63 - i];"):  # fmt: skip
         with pytest.raises(bp.RaceFault, match="that nothing orders with another warp's"):
-            run(kernel(TURN + wrong), options)
+            run(body_of(TURN + wrong), options)
 
 
 @every_order
@@ -213,7 +174,7 @@ def test_an_mbarrier_is_initialised_before_others_use_it(options: Options) -> No
     with pytest.raises(
         bp.KernelFault, match=r"an mbarrier whose initialisation nothing orders|not initialised|another warp's load"
     ):
-        run(kernel("__shared__ u64 b; if (i == 0) init(&b, 64); arrive(&b);"), options)
+        run(body_of("__shared__ u64 b; if (i == 0) init(&b, 64); arrive(&b);"), options)
 
 
 # ---- the barrier of a cluster ----------------------------------------------------------------------------------------
@@ -224,14 +185,18 @@ PAIR = "__cluster_dims__(2, 1, 1)"
 
 @every_order
 def test_the_barrier_of_a_cluster(options: Options) -> None:
-    run(kernel(ARRIVE + "out[blockIdx.x * 64 + i] = i;" + WAIT + ARRIVE + WAIT, PAIR), options, grid=4)
+    run(body_of(ARRIVE + "out[blockIdx.x * 64 + i] = i;" + WAIT + ARRIVE + WAIT, attributes=PAIR), options, grid=4)
     with pytest.raises(bp.BarrierFault, match="a second arrival at the cluster's barrier without a wait") as caught:
-        run(kernel(ARRIVE + ARRIVE + WAIT, PAIR), options, grid=4)
+        run(body_of(ARRIVE + ARRIVE + WAIT, attributes=PAIR), options, grid=4)
     assert caught.value.cta is not None and "barrier.cluster.arrive" in caught.value.instruction
     with pytest.raises(bp.BarrierFault, match="wait at the cluster's barrier without an arrival"):
-        run(kernel(ARRIVE + WAIT + WAIT, PAIR), options, grid=4)
-    run(kernel("if (blockIdx.x % 2 == 0) return; " + ARRIVE + WAIT, PAIR), options, grid=4)
+        run(body_of(ARRIVE + WAIT + WAIT, attributes=PAIR), options, grid=4)
+    run(body_of("if (blockIdx.x % 2 == 0) return; " + ARRIVE + WAIT, attributes=PAIR), options, grid=4)
     with pytest.raises(
         bp.DeadlockFault, match=r"CTA 0 warps 0, 1 at the cluster's barrier.*CTA 1 warps 0, 1 at barrier 1"
     ):
-        run(kernel("if (blockIdx.x == 0) {" + ARRIVE + WAIT + "} else " + sync(1, 96), PAIR), options, grid=2)
+        run(
+            body_of("if (blockIdx.x == 0) {" + ARRIVE + WAIT + "} else " + sync(1, 96), attributes=PAIR),
+            options,
+            grid=2,
+        )

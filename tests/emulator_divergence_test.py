@@ -4,26 +4,14 @@ barriers in divergent code, shuffles, votes, reductions, matrices; and ``trap``.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 import baracuda_py as bp
 from baracuda_py.emulator.options import Options
 
-from .small_kernels import SmallKernel, small, written_in_ptx
-
-Array = np.ndarray[Any, Any]
-I32 = np.int32
-ORDERS = [Options(), Options("random", 1), Options("random", 2)]
-every_order = pytest.mark.parametrize("options", ORDERS, ids=lambda o: f"{o.order}{o.seed}")
-
-
-def kernel(body: str) -> SmallKernel:
-    return small(
-        f'extern "C" __global__ void f(int* out, int n) {{\n  const int i = threadIdx.x, lane = i & 31;\n{body}\n}}\n'
-    )
+from .small_device import I32, Array, body_of, every_order
+from .small_kernels import SmallKernel, written_in_ptx
 
 
 def run(kernel: SmallKernel, options: Options, block: int = 64, n: int = 0) -> Array:
@@ -51,7 +39,8 @@ MASKED = {
         "if (lane >= 16) return; out[i] = " + SHUFFLE.format("~0u", 16) + ";",
         "if (lane >= 16) return; out[i] = " + SHUFFLE.format("~0u", 8) + ";", "reads from a thread that is not there"),
     "a ballot": ("if (lane < 16) out[i] = __ballot_sync(~0u, lane & 1);", "out[i] = __ballot_sync(~0u, lane & 1);", "vote.sync"),
-    "a vote": ("if (lane > 3) out[i] = __all_sync(~0u, i > n);", "if (lane > 3) out[i] = __all_sync(~0xfu, i > n);", "(vote|bar).sync"),
+    "a vote": ("if (lane > 3) out[i] = __all_sync(~0u, i > n);",
+               "if (lane > 3) out[i] = __all_sync(~0xfu, i > n);", "(vote|bar).sync"),
     "a reduction": ("if (lane < 16) out[i] = __reduce_add_sync(~0u, i);",
                     "if (lane < 16) out[i] = __reduce_add_sync(0xffffu, i);", "redux.sync"),
     "a barrier of the warp": ("if (lane < 16) __syncwarp(); out[i] = 1;", "if (lane < 16) __syncwarp(0xffff); out[i] = 1;",
@@ -67,9 +56,9 @@ MASKED = {
 def test_a_mask_names_who_comes(name: str, options: Options) -> None:
     wrong, right, says = MASKED[name]
     end = "\n__syncthreads();"  # threads that had ended need not come
-    assert run(kernel(right + end), options).any()
+    assert run(body_of(right + end), options).any()
     with pytest.raises(bp.DivergenceFault, match=says) as caught:
-        run(kernel(wrong + end), options)
+        run(body_of(wrong + end), options)
     fault = caught.value
     assert fault.cta == 0 and fault.thread is not None and "sync" in fault.instruction and fault.kernel == "small.cu:f"
     assert fault.source and fault.ptx_line
@@ -77,18 +66,18 @@ def test_a_mask_names_who_comes(name: str, options: Options) -> None:
 
 @every_order
 def test_the_thread_and_line_are_named(options: Options) -> None:
-    wrong = kernel("if (lane >= 24) return;\nout[i] = __shfl_down_sync(~0u, i, 1);  // here")
+    wrong = body_of("if (lane >= 24) return;\nout[i] = __shfl_down_sync(~0u, i, 1);  // here")
     with pytest.raises(bp.DivergenceFault) as caught:
         run(wrong, options, block=32)
     assert (caught.value.thread, caught.value.source) == (23, wrong.line("here"))
-    right = kernel("if (lane >= 24) return;\nout[i] = __shfl_down_sync(~0u, i, 1, 8);")
+    right = body_of("if (lane >= 24) return;\nout[i] = __shfl_down_sync(~0u, i, 1, 8);")
     assert (run(right, options, block=32)[:24] == np.minimum(np.arange(24) + 1, np.arange(24) | 7)).all()
 
 
 @every_order
 def test_those_who_have_ended_need_not_come(options: Options) -> None:
     out = run(
-        kernel("if (lane & 1) return; out[i] = __reduce_add_sync(~0u, 1) + __popc(__ballot_sync(~0u, 1));"), options
+        body_of("if (lane & 1) return; out[i] = __reduce_add_sync(~0u, 1) + __popc(__ballot_sync(~0u, 1));"), options
     )
     assert (out[::2] == 32).all() and not out[1::2].any()
 
@@ -112,11 +101,11 @@ BARRIERS = {
 def test_barriers_in_divergent_code(name: str, options: Options) -> None:
     """Of a part of a warp; a branch that whole warps take is none."""
     wrong, right = BARRIERS[name]
-    assert run(kernel(right), options).any()
+    assert run(body_of(right), options).any()
     with pytest.raises(
         bp.DivergenceFault, match=r"^bar\.(sync|arrive) by a part of a warp, whose rest goes another way"
     ) as caught:
-        run(kernel(wrong), options)
+        run(body_of(wrong), options)
     assert caught.value.thread is not None and caught.value.source.startswith("small.cu:")
 
 
@@ -163,7 +152,7 @@ def test_the_matrices_of_a_short_block_have_no_warp() -> None:
 
 @every_order
 def test_a_trap_is_told_with_its_thread(options: Options) -> None:
-    text = kernel("if (i == n) __trap();  // here\nout[i] = 1;")
+    text = body_of("if (i == n) __trap();  // here\nout[i] = 1;")
     assert run(text, options, n=64).all()
     with pytest.raises(bp.TrapFault) as caught:
         run(text, options, n=37)
