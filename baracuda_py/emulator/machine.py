@@ -165,6 +165,7 @@ class Wave:
         if not together or not self._in_step():
             self._divided()
         self.copies.finish()
+        self.matrices.finish()
         for span, runs in zip(code.spans, self._runs):
             if runs:
                 self.counters.count_block((code.instructions[i] for i in span), runs)
@@ -434,6 +435,7 @@ class Wave:
             "LOCAL": np.uint64(LOCAL), "CONSTANTS": {k: np.uint64(v) for k, v in launched.constants.items()},
             "count": lanes.count_of, "sub": lanes.narrowed, "split": _split, "parameter": self._parameter,
             "wraps": self.overflows.note if self.checks else _ignored,
+            "accumulated": self.matrices.refuse_early if self.checks else _ignored,
         }  # fmt: skip
         memory, shared, copies = self.memory, self.shared, self.copies
         names |= {

@@ -17,11 +17,12 @@ from .lanes import Array, Selection
 if TYPE_CHECKING:
     from .machine import Wave
 
-__all__ = ["OTHER", "GlobalMemory", "Region", "fill"]
+__all__ = ["EARLY", "OTHER", "GlobalMemory", "Region", "fill"]
 
 _ALIGN = 256  # so that a typed view of a region is aligned as its addresses are
 _SIZES = (1, 2, 4, 8)
 MANY = -2
+EARLY = "{} before griddepcontrol.wait, while the launch ahead may still run"
 OTHER = 0x7F  # what bytes that nothing wrote differ by in a second run: they are 0 there, and large numbers or NaN in the first
 BESIDE = 1 << 31  # bytes before and behind a region at which an access is still taken for one that misses it
 
@@ -233,9 +234,7 @@ class GlobalMemory:
         if store and region.keeps and (bad := region.kept(offsets, size)).any():
             raise fault(ReadOnlyFault, bad, f"store of {size} bytes into what is only read")
         if not region.own and wave.early(s):
-            raise fault(
-                RaceFault, offsets >= 0, f"{verb} before griddepcontrol.wait, while the launch ahead may still run"
-            )
+            raise fault(RaceFault, offsets >= 0, EARLY.format(verb))
 
     # ---- accesses ---------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import numpy as np
 from ..types import UnsupportedError
 from .grammar import known
 from .lanes import EVERYONE, SPECIALS, WARP
+from .named import accumulators, registers
 from .overflow import address_slices
 from .parse import (
     MASKED,
@@ -101,6 +102,7 @@ class Translator:
                 raise _unknown(item)
         self.slices = address_slices(every)
         self._watched = frozenset().union(*self.slices.values())
+        self._accumulators = {name for item in every for name in accumulators(item)}
         self.blocks: list[Block] = []
         self.spans: list[range] = []  # the instructions of each block
         self.number = -1
@@ -140,7 +142,7 @@ class Translator:
         emitter = emitters.get(item.opcode[0])
         if emitter is None:
             raise Unread
-        lines = [*self._watch(item), *emitter(self, item)]
+        lines = [*self._watch(item), *self._await(item), *emitter(self, item)]
         if not item.guard or not lines:
             return lines
         test = f"{self.row(item.guard)}[s]"
@@ -153,6 +155,14 @@ class Translator:
             return []
         read = ", ".join(self.read(x, "u32") for x in item.operands[1:])
         return [f"wraps({self.number}, s, '{item.opcode[0]}', {read})"]
+
+    def _await(self, item: Instruction) -> list[str]:
+        """Holds that no wgmma is on its way into what an instruction reads."""
+        if not self._accumulators or item.opcode[0] == "wgmma":
+            return []
+        first = 0 if item.opcode[0] in ("st", "red") else 1
+        read = self._accumulators & {name for x in item.operands[first:] for name in registers(x)}
+        return [f"accumulated({self.number}, s, {sorted(read)!r})"] if read else []
 
     def _end(self, item: Instruction) -> Block | None:
         op, number = item.opcode, self.number
