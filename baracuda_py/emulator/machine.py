@@ -31,7 +31,7 @@ from .copies import Copies
 from .counters import Counters
 from .lanes import EVERYONE, WARP, Array, Lanes, Selection
 from .matrices import Matrices
-from .memory import MANY, GlobalMemory
+from .memory import MANY, OTHER, GlobalMemory, fill
 from .options import Options
 from .overflow import Overflows
 from .parse import SIZES
@@ -144,7 +144,8 @@ class Wave:
         self.matrices, self.atomics, self.overflows = Matrices(self), Atomics(self), Overflows(self)
         self._waited = np.zeros(lanes.count, bool) if launched.overlapped and self.checks else None
         self._waits = np.zeros((lanes.teams, lanes.members), np.int32)  # when each warp waited for the launch ahead
-        self._local = np.zeros((lanes.count, -(-code.entry.local_bytes // 16) * 16), np.uint8)
+        self._local = np.full((lanes.count, -(-code.entry.local_bytes // 16) * 16), OTHER, np.uint8)
+        self._stored = np.zeros(self._local.shape, bool)
         self.alive = lanes.exists.copy()
         self._blocked = np.zeros(lanes.count, bool)
         self._parked = np.zeros(lanes.count, bool)  # where the rest of their warp has yet to come
@@ -491,13 +492,24 @@ class Wave:
         return self.lanes.numbers(s), offset // size
 
     def _load_local(self, n: int, s: Selection, a: Any, dtype: str, rows: Any) -> None:
-        lanes, index = self._local_index(n, s, a, int(dtype[1]), len(rows), store=False)
+        size = int(dtype[1])
+        lanes, index = self._local_index(n, s, a, size, len(rows), store=False)
+        places = lanes[:, None], (index * size)[:, None] + np.arange(size * len(rows))
+        if self.checks and not (known := self._stored[places]).all():
+            place: dict[str, Any] = {"space": "local", "extent": self.launched.code.entry.local_bytes}
+            self.suspect(n, s, ~np.all(known, axis=1), index * size, "nothing had written", **place)
+            if n in self.varied:
+                data = self._local[places]
+                fill(rows, s, np.where(known, data, data ^ np.uint8(OTHER)), dtype)
+                return
         for j, row in enumerate(rows):
             if row is not None:
                 row[s] = self._local.view(dtype)[lanes, index + j]
 
     def _store_local(self, n: int, s: Selection, a: Any, dtype: str, values: Any) -> None:
-        lanes, index = self._local_index(n, s, a, int(dtype[1]), len(values), store=True)
+        size = int(dtype[1])
+        lanes, index = self._local_index(n, s, a, size, len(values), store=True)
+        self._stored[lanes[:, None], (index * size)[:, None] + np.arange(size * len(values))] = True
         for j, value in enumerate(values):
             self._local.view(dtype)[lanes, index + j] = value
 
