@@ -16,6 +16,7 @@ from baracuda_py.runtime.steps import Ptr, TensorMap
 from .small_device import I32, Array, body_of, every_order, ptx
 
 MEET = ptx("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned")
+PAIR = "__cluster_dims__(2, 1, 1)"
 ARRIVALS = [Options(copies=copies) for copies in ("late", "early")] + [Options("random", 3, copies="random")]
 every_arrival = pytest.mark.parametrize("options", ARRIVALS, ids=lambda o: f"{o.order}-{o.copies}")
 
@@ -45,7 +46,7 @@ COPIES = {
         "copy(tile + 4 * i, x + 4 * i); commit(); await<0>();",
         "__shared__ alignas(16) int tile[256]; tile[i] = i; __syncthreads(); out[i] = tile[63 - i]; __syncthreads();"
         "copy(tile + 4 * i, x + 4 * i); commit(); await<0>();",
-        bp.RaceFault, "store that nothing orders with another warp's load|load (that nothing orders|of what a copy)"),
+        bp.RaceFault, "store that nothing orders with another (warp|thread)'s load|load (that nothing orders|of what a copy)"),
     "to an odd address": ("__shared__ alignas(16) int tile[260]; copy(tile + 4 * i + 1, x + 4 * i);",
                           "__shared__ alignas(16) int tile[260]; copy(tile + 4 * i + 4, x + 4 * i);",
                           bp.MisalignedFault, "store of 16 bytes at an odd address at shared memory"),
@@ -225,9 +226,46 @@ def test_a_box_before_the_launch_ahead_is_over(options: Options) -> None:
         run(early, options, overlapped=True)
 
 
+@every_order
+def test_tensor_maps_lie_where_a_kernel_s_arguments_are(options: Options) -> None:
+    for change, kind, says in (
+        ("(const Map&)*((const char*)&map + 16)", bp.MisalignedFault, "a tensor map at no multiple of 64 bytes"),
+        ("(const Map&)*((const char*)&map + 64)", bp.OutOfBoundsFault, "holds no tensor map"),
+    ):
+        with pytest.raises(kind, match=says):
+            run(RING + ASK.replace("map,", f"{change},"), options)
+
+
+BOTH = RING.replace("__syncthreads();", MEET) + "if (i == 0) arrive_expecting(&b, 512); " + MEET
+SHARE = "if (i == 0 && my_rank() == 0) tensor_load_each(tile, map, 0, 4, &b, {});"
+DONE = "wait(&b, 0);" + TAKE.replace("[i] =", "[blockIdx.x * 64 + i] =") + MEET
+SHARED = {
+    "of one more": (BOTH + SHARE.format(7) + DONE, bp.OutOfBoundsFault, "a copy to CTAs 0b111 of a cluster of 2"),
+    "to one only": (BOTH + SHARE.format(1) + DONE, bp.DeadlockFault, "CTA 1 warps 0, 1 at the mbarrier at shared memory.640"),
+    "before the other has begun": (
+        RING + "if (i == 0) arrive_expecting(&b, 512);" + SHARE.format(3) + DONE, bp.RaceFault, "may not have begun"),
+    "that rings another's": (
+        BOTH + "if (i == 0) tensor_load(at(tile), map, 0, 4, of_peer(&b, my_rank() ^ 1));" + DONE, bp.BarrierFault,
+        "a copy into one CTA that rings an mbarrier of another"),
+    "into what the other reads": (
+        BOTH.replace("if (i == 0)", "tile[i] = 1; if (i == 0)", 1)
+        + "out_sum[blockIdx.x * 64 + i] = tile[i];" + SHARE.format(3) + DONE, bp.KernelFault,
+        "overwrites what another warp may still read|no fence.proxy.async|nothing orders"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_boxes_into_each_cta_of_a_cluster(name: str) -> None:
+    for options in ARRIVALS:
+        held, _ = run(BOTH + SHARE.format(3) + DONE, options, attributes=PAIR, grid=2)
+        assert (held == np.tile(np.arange(128, 192), 2)).all()
+    body, kind, says = SHARED[name]
+    with pytest.raises(kind, match=says):
+        run(body, Options(), attributes=PAIR, grid=2)
+
+
 # ---- st.async --------------------------------------------------------------------------------------------------------
 
-PAIR = "__cluster_dims__(2, 1, 1)"
 INBOX = (
     "__shared__ int box[64]; __shared__ u64 b; if (i == 0) { init(&b, 1); fence_init(); arrive_expecting(&b, 256); }"
     + MEET + "const u32 peer = my_rank() ^ 1;"
@@ -244,6 +282,8 @@ SENT = {
         INBOX + "box[i] = 1; __syncthreads(); int v = box[63 - i];" + MEET + SEND
         + "wait(&b, 0); out_sum[blockIdx.x * 64 + i] = v;",
         bp.RaceFault, "st.async overwrites|nothing orders|of what a copy"),
+    "to an odd address": (INBOX + SEND.replace("of_peer(box + i, peer)", "of_peer(box + i, peer) + 2"),
+                          INBOX + SEND + "wait(&b, 0);", bp.MisalignedFault, "store of 4 bytes at an odd address at shared"),
     "left behind": (INBOX + SEND, INBOX + SEND + "wait(&b, 0);", bp.RaceFault,
                     "a CTA ends before a copy into its shared memory has arrived"),
 }  # fmt: skip

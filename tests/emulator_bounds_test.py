@@ -215,6 +215,12 @@ def test_a_thread_s_own_memory(access: str) -> None:
         assert (caught.value.space, caught.value.byte, caught.value.extent) == ("local", at, 32)
 
 
+def test_a_thread_s_own_memory_has_no_atomic_operations() -> None:
+    kernel = local("cvta.local.u64 %rd4, %rd4; atom.add.u32 %r3, [%rd4], 1;")
+    with pytest.raises(bp.OutOfBoundsFault, match="an atomic operation on local memory"):
+        kernel.run(1, 32, out=np.zeros(32, I32), at=I32(0))
+
+
 def test_parameters_end_and_are_read_only() -> None:
     head = ".visible .entry f(.param .u64 o, .param .align 16 .b8 held[16])\n{ .reg .b32 %r<3>; .reg .b64 %rd<4>;"
     body = "mov.b64 %rd1, held; ld.param.u64 %rd2, [o]; {} st.global.u32 [%rd2], %r1; ret; }}"

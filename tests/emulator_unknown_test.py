@@ -1,4 +1,5 @@
-"""Values that nothing wrote, each used and dropped: of shared memory, of a thread's own, of the workspace.
+"""Values that nothing wrote, each used and dropped: of shared memory, of a thread's own, of the workspace; and registers
+that nothing ever writes.
 
 Gaps of views are in emulator_operands_test.py, what copies and products read in emulator_async_test.py and
 emulator_products_test.py.
@@ -65,7 +66,7 @@ def test_a_zero_that_nobody_wrote_is_none() -> None:
     assert (out == np.where(np.arange(64) < 40, np.arange(64), 0)).all()
 
 
-# ---- a thread's own memory -------------------------------------------------------------------------------------------
+# ---- a thread's own memory, and registers ----------------------------------------------------------------------------
 
 
 def local(body: str) -> SmallKernel:
@@ -106,6 +107,27 @@ def test_a_thread_s_own_memory(name: str, options: Options) -> None:
     ) as caught:
         local(wrong).run(1, 32, out=out, options=options)
     assert caught.value.space == "local" and caught.value.extent == 32 and caught.value.thread is not None
+
+
+REGISTERS = {
+    "never written": ("add.u32 %r2, %r3, 1;", "mov.u32 %r3, %r1; add.u32 %r2, %r3, 1;"),
+    "dropped": ("selp.b32 %r2, %r3, %r1, %p1;", "setp.lt.u32 %p1, %r1, 0; selp.b32 %r2, %r3, %r1, %p1;"),
+    "a predicate": ("selp.b32 %r2, 2, 3, %p2;", "setp.eq.u32 %p2, %r1, 3; selp.b32 %r2, 2, 3, %p2;"),
+}  # fmt: skip
+
+
+@every_order
+@pytest.mark.parametrize("name", REGISTERS)
+def test_registers(name: str, options: Options) -> None:
+    wrong, right = REGISTERS[name]
+    out = np.zeros(32, I32)
+    local(right).run(1, 32, out=out, options=options)
+    assert out.any()
+    with pytest.raises(
+        bp.UninitialisedFault, match=r"a value that nothing had written, of %[rp]\d, reached a result"
+    ) as caught:
+        local(wrong).run(1, 32, out=out, options=options)
+    assert caught.value.instruction and caught.value.ptx_line
 
 
 # ---- the workspace ---------------------------------------------------------------------------------------------------

@@ -84,9 +84,15 @@ __device__ void copy(void* to, const void* from, u32 taken = 16) {
 }
 __device__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> __device__ void await() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
-__device__ void tensor_load(void* to, const Map& map, int x, int y, u64* bell) {
+__device__ void tensor_load(u32 to, const Map& map, int x, int y, u32 bell) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
-      ::"r"(at(to)), "l"(&map), "r"(x), "r"(y), "r"(at(bell)) : "memory");
+      ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(bell) : "memory");
+}
+__device__ void tensor_load(void* to, const Map& map, int x, int y, u64* bell) { tensor_load(at(to), map, x, y, at(bell)); }
+__device__ void tensor_load_each(void* to, const Map& map, int x, int y, u64* bell, unsigned short ranks) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+      " [%0], [%1, {%2, %3}], [%4], %5;"
+      ::"r"(at(to)), "l"(&map), "r"(x), "r"(y), "r"(at(bell)), "h"(ranks) : "memory");
 }
 __device__ void tensor_store(const Map& map, int x, int y, const void* from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];"

@@ -119,6 +119,7 @@ class Copies:
             shared.state[places] = WRITTEN
             shared.writer[grains] = member[:, None]
             shared.written[grains] = wave.clocks.stamp(team, member)[:, None]
+            shared.by[grains] = wave.lanes.lane[p.lanes[over]][:, None]
             shared.plainly[grains] = False
 
     # ---- tensor copies ----------------------------------------------------------------------------------------------

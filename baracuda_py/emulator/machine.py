@@ -29,13 +29,15 @@ from .barriers import ClusterBarrier, MBarriers, NamedBarriers
 from .clocks import Clocks
 from .copies import Copies
 from .counters import Counters
+from .grid import Grid
 from .lanes import EVERYONE, WARP, Array, Lanes, Selection
 from .matrices import Matrices
-from .memory import MANY, OTHER, GlobalMemory, fill
+from .memory import OTHER, GlobalMemory, fill
 from .options import Options
 from .overflow import Overflows
 from .parse import SIZES
 from .shared import RANK_SHIFT, SharedMemory
+from .touched import MANY, NOBODY, PER_WARP
 from .translate import Translator
 from .warps import Warps
 
@@ -64,6 +66,7 @@ class Launched:
         self.grid, self.block, self.options, self.counters = grid, block, options, counters
         self.overlapped, self.constants, self.varied = overlapped, constants, frozenset(varied)
         self.suspects: dict[int, KernelFault] = {}
+        self.grid_order = Grid()
         self.deadline = deadline  # of time.perf_counter; 0 for none
         self.rng = np.random.default_rng(options.seed)
         entry = code.entry
@@ -383,6 +386,12 @@ class Wave:
             text = f"a value that {what} reached a result"
             self.suspects[n] = self.fault(UninitialisedFault, text, n, s, j, byte=int(offsets[j]), **place)
 
+    def _unset(self, n: int, s: Selection) -> None:
+        """An instruction reads registers that nothing writes."""
+        if n not in self.suspects:
+            text = f"a value that nothing had written, of {', '.join(sorted(self.launched.code.unset[n]))}, reached a result"
+            self.suspects[n] = self.fault(UninitialisedFault, text, n, s, 0)
+
     def early(self, s: Selection) -> bool:
         """Whether a lane has not waited for the launch ahead of an overlapped one, and is not behind another that has."""
         if self._waited is None or self._waited[s].all():
@@ -393,9 +402,14 @@ class Wave:
         over = self.clocks.of[team, member, : self.lanes.members] >= waits + (members == member[:, None])
         return not bool(np.all(np.any((waits > 0) & over, axis=1)))
 
-    def warp_numbers(self, s: Selection) -> Array:
-        """Warps counted over the whole launch."""
-        return (self.lanes.warp[s] + self.lanes.first * self.lanes.warps).astype(np.int32)
+    def cluster_number(self, team: int) -> int:
+        """A cluster counted over the whole launch."""
+        return team + self.lanes.first // self.lanes.cluster
+
+    def actors(self, s: Selection) -> Array:
+        """Lanes counted over the whole launch."""
+        warps = self.lanes.warp[s] + self.lanes.first * self.lanes.warps
+        return (warps * PER_WARP + self.lanes.thread[s] % WARP).astype(np.int32)
 
     def stamps(self, s: Selection) -> Array:
         return self.clocks.stamp(self.lanes.team[s], self.lanes.member[s])
@@ -406,13 +420,19 @@ class Wave:
         return np.asarray((before >= 0) & (before // members == warps // members))
 
     def unordered(self, s: Selection, actors: Array, stamps: Array) -> Array:
-        """Whether what `actors`, warps of the launch, did at `stamps` may still be going on for each lane."""
-        lanes, mine = self.lanes, self.warp_numbers(s)
-        members = lanes.members
-        same = self.same_team(actors, mine)
-        seen = self.clocks.of[lanes.team[s], lanes.member[s], np.where(same, actors % members, 0)]
-        other = (actors != -1) & ~same
-        return np.asarray((same & (actors != mine) & (stamps > seen)) | other | (actors == MANY))
+        """Whether what `actors`, lanes of the launch, did at `stamps` may still be going on for each lane. Those of its own warp
+        are over once they have met."""
+        lanes, mine = self.lanes, self.actors(s)
+        warps, members = actors // PER_WARP, lanes.members
+        same = (actors >= 0) & self.same_team(warps, mine // PER_WARP)
+        own = warps == mine // PER_WARP
+        seen = self.clocks.of[lanes.team[s], lanes.member[s], np.where(same, warps % members, 0)]
+        bad = same & (actors != mine) & (stamps + own > seen) | (actors == MANY)
+        for j in np.flatnonzero((actors > NOBODY) & ~same).tolist():
+            other, member = divmod(int(warps[j]), members)
+            cluster = int(mine[j]) // PER_WARP // members
+            bad[j] = not self.launched.grid_order.knows(cluster, other, member, int(stamps[j]))
+        return np.asarray(bad)
 
     # ---- names of the translated text -------------------------------------------------------------------------------
 
@@ -422,6 +442,9 @@ class Wave:
             1: np.zeros((code.counts[1], lanes.count), bool), 16: np.zeros((code.counts[16], lanes.count), np.uint16),
             32: np.zeros((code.counts[32], lanes.count), np.uint32), 64: np.zeros((code.counts[64], lanes.count), np.uint64),
         }  # fmt: skip
+        for n in self.varied & code.unset.keys():
+            for width, number in map(code.place, code.unset[n]):
+                stores[width][number].view(np.uint8)[:] = OTHER if width > 1 else True
         names: dict[str, Any] = {
             name: stores[width][number] if not view else stores[width][number].view(f"{view}{width // 8}")
             for (width, number, view), name in code.rows.items()
@@ -436,6 +459,7 @@ class Wave:
             "LOCAL": np.uint64(LOCAL), "CONSTANTS": {k: np.uint64(v) for k, v in launched.constants.items()},
             "count": lanes.count_of, "sub": lanes.narrowed, "split": _split, "parameter": self._parameter,
             "wraps": self.overflows.note if self.checks else _ignored,
+            "unset": self._unset if self.checks else _ignored,
             "accumulated": self.matrices.refuse_early if self.checks else _ignored,
         }  # fmt: skip
         memory, shared, copies = self.memory, self.shared, self.copies
@@ -467,7 +491,12 @@ class Wave:
         if self.checks:
             for warp in np.unique(self.lanes.warp[s]):
                 team, member = int(self.lanes.team[warp * WARP]), int(self.lanes.member[warp * WARP])
-                (self.clocks.fence_proxy if of == "proxy" else self.clocks.fence)(team, member)
+                if of == "proxy":
+                    self.clocks.fence_proxy(team, member)
+                    continue
+                self.clocks.fence(team, member, widely=of in ("gpu", "gl", "sys"))
+                if of in ("gpu", "gl", "sys"):
+                    self.launched.grid_order.fence(self.cluster_number(team))
 
     def _grid_wait(self, s: Selection) -> None:
         if self._waited is not None:

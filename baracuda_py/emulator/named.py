@@ -1,4 +1,4 @@
-"""The registers that operands name."""
+"""The registers that operands name, and which of them an instruction reads and writes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from functools import lru_cache
 
 from .parse import Instruction, Memory, Negated, Operand, Pair, Register, Vector
 
-__all__ = ["accumulators", "registers"]
+__all__ = ["accumulators", "read", "registers", "written"]
+
+_NO_RESULT = {"st", "red", "bar", "barrier", "brx", "nanosleep", "stmatrix"}
 
 
 def registers(operand: Operand) -> Iterator[str]:
@@ -24,6 +26,19 @@ def registers(operand: Operand) -> Iterator[str]:
             yield from registers(of)
         case Memory(base, _, _):
             yield from registers(base)
+
+
+def written(i: Instruction) -> set[str]:
+    if not i.operands or i.opcode[0] in _NO_RESULT or not isinstance(i.operands[0], (Register, Vector, Pair)):
+        return set()
+    return set(registers(i.operands[0]))
+
+
+def read(i: Instruction) -> set[str]:
+    """What an instruction needs; the sum that a wgmma adds to is none of it, for it may be told to leave it out."""
+    operands = i.operands[1:] if written(i) else i.operands
+    inner = [x for operand in operands for x in (operand, *(operand.rest if isinstance(operand, Memory) else ()))]
+    return {i.guard} - {""} | {name for x in inner for name in registers(x)}
 
 
 @lru_cache(maxsize=4096)

@@ -15,6 +15,7 @@ from ..types.faults import BarrierFault, KernelFault, MisalignedFault, OutOfBoun
 from .boxes import UNIT
 from .lanes import Array, Selection
 from .memory import OTHER, fill
+from .touched import NOBODY, SEVERAL
 
 if TYPE_CHECKING:
     from .machine import Wave
@@ -47,6 +48,8 @@ class SharedMemory:
             self.written = np.zeros(grains, np.int32)
             self.plainly = np.zeros(grains, bool)  # written by the generic proxy
             self.read = np.zeros((grains, lanes.members), np.int32)
+            self.by = np.full(grains, NOBODY, np.int8)  # the lane of the last store
+            self.read_by = np.full((grains, lanes.members), NOBODY, np.int8)  # of each warp's last load, or SEVERAL
             self.exchanged: Array | None = None  # when each warp's last atomic operation was, once there is one
 
     # ---- addresses --------------------------------------------------------------------------------------------------
@@ -181,8 +184,26 @@ class SharedMemory:
         bad = self._unordered_writes(team, member, grains)
         if bad.any():
             raise self._race(n, s, np.any(bad, axis=1), at, "load that nothing orders with another warp's store")
-        self.read[grains, member[:, None]] = wave.clocks.stamp(team, member)[:, None]
+        stamp, lane = wave.clocks.stamp(team, member)[:, None], lanes.lane[s][:, None]
+        if (bad := self._stored_beside(member, grains, stamp, lane)).any():
+            raise self._race(n, s, np.any(bad, axis=1), at, "load that nothing orders with another thread's store")
+        places = grains, np.broadcast_to(member[:, None], grains.shape)
+        again = (self.read[places] == stamp) & (self.read_by[places] != lane)
+        self.read[places], self.read_by[places] = stamp, np.where(again, SEVERAL, lane)
+        if (shared := self.read_by[places] != lane).any():
+            self.read_by[places[0][shared], places[1][shared]] = SEVERAL
         return bool(known)
+
+    def _stored_beside(self, member: Array, grains: Array, stamp: Array, lane: Array) -> Array:
+        """Where another lane of the same warp stored, and they have not met since."""
+        by = self.by[grains]
+        mine = (self.writer[grains] == member[:, None]) & (self.written[grains] == stamp)
+        return np.asarray(mine & (by != lane) & (by != NOBODY))
+
+    def _read_beside(self, member: Array, grains: Array, stamp: Array, lane: Array) -> Array:
+        """Where another lane of the same warp loaded, and they have not met since."""
+        by = self.read_by[grains, member[:, None]]
+        return np.asarray((self.read[grains, member[:, None]] == stamp) & (by != lane) & (by != NOBODY))
 
     def _unordered_stores(self, team: Array, member: Array, grains: Array) -> Array:
         writer = self.writer[grains]
@@ -208,12 +229,15 @@ class SharedMemory:
         state, wave = self._states(at, size), self._wave
         self._refuse_taken(n, s, at, state, "exchange")
         team, member, grains = wave.lanes.team[s], wave.lanes.member[s], self.grains(at, size)
+        lane = member, grains, wave.clocks.stamp(team, member)[:, None], wave.lanes.lane[s][:, None]
         for bad, other in (
-            (self._unordered_stores(team, member, grains), "store"),
-            (self._unordered_in(self.read, team, member, grains), "load"),
+            (self._unordered_stores(team, member, grains), "warp's store"),
+            (self._unordered_in(self.read, team, member, grains), "warp's load"),
+            (self._stored_beside(*lane), "thread's store"),
+            (self._read_beside(*lane), "thread's load"),
         ):
             if bad.any():
-                text = f"exchange that nothing orders with another warp's {other}"
+                text = f"exchange that nothing orders with another {other}"
                 raise self._race(n, s, np.any(bad, axis=1), at, text)
         if self.exchanged is None:
             self.exchanged = np.zeros_like(self.read)
@@ -234,14 +258,22 @@ class SharedMemory:
         lanes, clocks = self._wave.lanes, self._wave.clocks
         team, member, grains = lanes.team[s], lanes.member[s], self.grains(at, size)
         self._refuse_taken(n, s, at, self._states(at, size), "store")
-        bad = np.any(self._unordered_writes(team, member, grains), axis=1)
-        if bad.any() and (there is None or (bad := bad & ~there()).any()):
-            raise self._race(n, s, bad, at, "store that nothing orders with another warp's store")
-        if (bad := self._unordered_in(self.read, team, member, grains)).any():
-            raise self._race(n, s, np.any(bad, axis=1), at, "store that nothing orders with another warp's load")
-        self.writer[grains] = member[:, None]
-        self.written[grains] = clocks.stamp(team, member)[:, None]
-        self.plainly[grains] = plainly
+        stamp, lane = clocks.stamp(team, member)[:, None], lanes.lane[s][:, None]
+        for of, other in (
+            (self._unordered_writes(team, member, grains), "warp's"),
+            (self._stored_beside(member, grains, stamp, lane), "thread's"),
+        ):
+            bad = np.any(of, axis=1)
+            if bad.any() and (there is None or (bad := bad & ~there()).any()):
+                raise self._race(n, s, bad, at, f"store that nothing orders with another {other} store")
+        for of, other in (
+            (self._unordered_in(self.read, team, member, grains), "warp's"),
+            (self._read_beside(member, grains, stamp, lane), "thread's"),
+        ):
+            if of.any():
+                raise self._race(n, s, np.any(of, axis=1), at, f"store that nothing orders with another {other} load")
+        self.writer[grains], self.by[grains] = member[:, None], lane
+        self.written[grains], self.plainly[grains] = stamp, plainly
         self._set_state(at, size, WRITTEN)
 
     def _suspect(self, n: int, s: Selection, at: Array, state: Array) -> None:
@@ -282,6 +314,7 @@ class SharedMemory:
             raise self._race(n, lanes, np.any(bad, axis=1), at, what)
         if stamped:
             self.read[grains, member[:, None]] = self._wave.clocks.stamp(team, member)[:, None]
+            self.read_by[grains, member[:, None]] = NOBODY
 
     def _set_state(self, at: Array, size: int, state: int) -> None:
         self.state[at if size == 1 else at[:, None] + np.arange(size)] = state
@@ -329,6 +362,7 @@ class SharedMemory:
         if self.checks:
             self.state[at] = WRITTEN
             self.writer[grains], self.written[grains], self.plainly[grains] = actor, stamp, False
+            self.by[grains] = NOBODY
 
     def units(self, units: Array) -> Array:
         """The bytes of units, a row each."""
@@ -358,7 +392,7 @@ class SharedMemory:
             if (bad := (when > wave.clocks.seen(team, member)[writer]) & (writer >= 0) & (writer != member)).any():
                 raise fault(bad, "what nothing orders with another warp's store")
             if stamped:
-                self.read[grains, member] = wave.clocks.of[team, member, member]
+                self.read[grains, member], self.read_by[grains, member] = wave.clocks.of[team, member, member], NOBODY
             if plainly.any() and (bad := plainly & (when > wave.clocks.seen(team, member, proxied=True)[writer])).any():
                 raise fault(bad, "what was stored with no fence.proxy.async behind it", ProxyFault)
 
