@@ -15,7 +15,7 @@ from ..runtime.launch import _Arguments
 from ..runtime.overlap import can_overlap
 from ..runtime.steps import Call, Copy, Copy2D, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ..tensor import Tensor
-from ..types import UnsupportedError
+from ..types import DeviceSpec, UnsupportedError
 from ..types.faults import KernelFault
 from .counters import Counters
 from .emit_memory import EMITTERS
@@ -118,7 +118,7 @@ class Program:
         held, places = _constants(code)
         before = [(r, r.bytes.copy(), None if r.known is None else r.known.copy()) for r in regions if r.writable]
 
-        overlapped = step.overlapped and can_overlap(self._arch)
+        overlapped, room = step.overlapped and can_overlap(self._arch), DeviceSpec.named(self._arch).shared_bytes
         deadline = 0.0 if options.force else began + PATIENCE
         grain = (
             min([4, *(SIZES[i.opcode[-1]] for i in code.instructions if _stores(i.opcode))]) if options.checks else 0
@@ -135,8 +135,8 @@ class Program:
             )
             launched = Launched(
                 code, str(step.kernel), memory, parameters, step.grid, step.block, step.shared_bytes, options,
-                Counters(accesses=accesses and not varied), overlapped=overlapped, constants=places, varied=varied,
-                deadline=deadline,
+                Counters(accesses=accesses and not varied), overlapped=overlapped, constants=places, room=room,
+                varied=varied, deadline=deadline,
             )  # fmt: skip
             try:
                 run_launch(launched)
