@@ -20,11 +20,11 @@ from ..types.faults import KernelFault
 from .counters import Counters
 from .emit_memory import EMITTERS
 from .lanes import Array
-from .machine import PARAMETERS, PATIENCE, Launched, run_launch
+from .machine import PARAMETERS, Launched, run_launch
 from .maps import EmulatedMap
 from .memory import OTHER, GlobalMemory, Region
 from .operands import bytes_at, put_back, regions_of, together
-from .options import Options
+from .options import PATIENCE, Options
 from .parse import SIZES, parse
 from .report import LaunchReport, Report
 from .translate import Translator
@@ -34,8 +34,6 @@ __all__ = ["Program", "translated", "translator"]
 # Where things lie, far from one another: an address beside one of them is no other's.
 WORKSPACE, CONSTANTS = 0x7C00_0000_0000, 0x7D00_0000_0000
 APART = 1 << 32
-MEMORY = 256 << 20  # bytes of operands and scratch that are copied without being asked to
-FLOPS, BYTES = 5e7, 5e7  # a second: rough, and on the slow side
 
 
 @lru_cache(maxsize=1024)
@@ -75,8 +73,7 @@ class Program:
         problem is expected to take: UnsupportedError where that would be minutes."""
         began = time.perf_counter()
         groups = together(tensors)
-        if not options.force:
-            self._refuse_large(flops / FLOPS + nbytes / BYTES, sum(high - low for low, high, _ in groups) + workspace)
+        options.refuse_large(self._op, sum(high - low for low, high, _ in groups) + workspace, flops, nbytes)
         regions, places = regions_of(groups, tensors, written)
         operands = list(regions)
         if workspace:
@@ -93,14 +90,6 @@ class Program:
             put_back(region)
         report.seconds = time.perf_counter() - began
         return report
-
-    def _refuse_large(self, seconds: float, nbytes: int) -> None:
-        fix = "take a smaller one, or say with bp.emulation(force=True): that it is meant"
-        if seconds > PATIENCE:
-            raise UnsupportedError(f"{self._op}: emulating this problem would take about {seconds:.0f} s", fix)
-        if nbytes > MEMORY:
-            what = f"lie across {nbytes >> 20} MiB of memory, all of which the emulator would copy"
-            raise UnsupportedError(f"{self._op}: this problem's operands and scratch {what}", fix)
 
     # ---- launches ---------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from .counters import Counters
 from .lanes import EVERYONE, WARP, Array, Lanes, Selection
 from .matrices import Matrices
 from .memory import MANY, GlobalMemory
-from .options import Options
+from .options import PATIENCE, Options
 from .overflow import Overflows
 from .parse import SIZES
 from .shared import RANK_SHIFT, SharedMemory
@@ -48,7 +48,6 @@ REGISTER_BYTES = 96 << 20
 SHARED_BYTES = 8 << 20
 WARPGROUP = 4 * WARP
 NEVER = np.int32(1 << 30)
-PATIENCE = 120.0  # seconds that a run may be going to take
 
 
 class Launched:
