@@ -15,7 +15,7 @@ from ..runtime.launch import _Arguments
 from ..runtime.overlap import can_overlap
 from ..runtime.steps import Call, Copy, Copy2D, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ..tensor import Tensor
-from ..types import UnsupportedError
+from ..types import DeviceSpec, UnsupportedError
 from ..types.faults import KernelFault
 from .counters import Counters
 from .emit_memory import EMITTERS
@@ -23,7 +23,7 @@ from .lanes import Array
 from .machine import PARAMETERS, Launched, run_launch
 from .maps import EmulatedMap
 from .memory import OTHER, GlobalMemory, Region
-from .operands import bytes_at, put_back, regions_of, together
+from .operands import fill, move, put_back, regions_of, together
 from .options import PATIENCE, Options
 from .parse import SIZES, parse
 from .report import LaunchReport, Report
@@ -122,7 +122,7 @@ class Program:
             launched = Launched(
                 code, str(step.kernel), memory, parameters, step.grid, step.block, step.shared_bytes, options,
                 Counters(accesses=accesses and not varied), overlapped=overlapped, constants=places, varied=varied,
-                deadline=deadline,
+                deadline=deadline, shared_limit=DeviceSpec.named(self._arch).shared_bytes,
             )  # fmt: skip
             try:
                 run_launch(launched)
@@ -146,7 +146,7 @@ class Program:
             return pointers[self._index[place.operand]] + place.offset
 
         if isinstance(step, Fill):
-            bytes_at(regions, at(step.dest), step.nbytes, store=True)[:] = step.value
+            fill(regions, at(step.dest), step.value, step.nbytes)
             return
         if isinstance(step, Copy):
             rows = [(at(step.dest), at(step.source), step.nbytes)]
@@ -156,7 +156,7 @@ class Program:
                 for i in range(step.height)
             ]
         for to, of, nbytes in rows:
-            bytes_at(regions, to, nbytes, store=True)[:] = bytes_at(regions, of, nbytes, store=False).copy()
+            move(regions, to, of, nbytes)
 
 
 def _stores(opcode: tuple[str, ...]) -> bool:

@@ -31,7 +31,7 @@ from .copies import Copies
 from .counters import Counters
 from .lanes import EVERYONE, WARP, Array, Lanes, Selection
 from .matrices import Matrices
-from .memory import MANY, GlobalMemory
+from .memory import MANY, OTHER, GlobalMemory, fill
 from .options import PATIENCE, Options
 from .overflow import Overflows
 from .parse import SIZES
@@ -57,7 +57,7 @@ class Launched:
     def __init__(
         self, code: Translator, kernel: str, memory: GlobalMemory, parameters: Array, grid: tuple[int, int, int],
         block: tuple[int, int, int], dynamic_bytes: int, options: Options, counters: Counters, *, overlapped: bool,
-        constants: dict[str, int], varied: Collection[int] = (), deadline: float = 0.0,
+        constants: dict[str, int], varied: Collection[int] = (), deadline: float = 0.0, shared_limit: int = 1 << 24,
     ) -> None:  # fmt: skip
         self.code, self.kernel, self.memory, self.parameters = code, kernel, memory, parameters
         self.grid, self.block, self.options, self.counters = grid, block, options, counters
@@ -71,15 +71,19 @@ class Launched:
         self.shared_bytes = self.dynamic + dynamic_bytes
         self.shared_grain = _grain(code)
         self.grouped = any(i.opcode[0] == "wgmma" for i in code.instructions)
-        self._refuse_impossible()
+        self._refuse_impossible(shared_limit)
 
-    def _refuse_impossible(self) -> None:
+    def _refuse_impossible(self, shared_limit: int) -> None:
         """KernelFault for a launch that no GPU takes (CUDA C++ Programming Guide, Technical Specifications)."""
         entry, threads = self.code.entry, prod(self.block)
         for given, what in (
             (not 0 < threads <= entry.threads, f"blocks of {threads} threads, of {entry.threads} at most"),
             (self.block[2] > 64, f"blocks of {self.block} threads"),
             (min(self.grid) < 1 or max(self.grid[1:]) >= 1 << 16 or self.grid[0] >= 1 << 31, f"a grid of {self.grid}"),
+            (
+                self.shared_bytes > shared_limit,
+                f"{self.shared_bytes} bytes of shared memory a CTA, of {shared_limit} at most",
+            ),
             (self.grid[0] % entry.cluster, f"a grid of {self.grid} in clusters of {entry.cluster}"),
         ):
             if given:
@@ -140,7 +144,8 @@ class Wave:
         self.copies, self.warps = Copies(self), Warps(self)
         self.matrices, self.atomics, self.overflows = Matrices(self), Atomics(self), Overflows(self)
         self._waited = None if not launched.overlapped else np.zeros(lanes.count, bool)
-        self._local = np.zeros((lanes.count, -(-code.entry.local_bytes // 16) * 16), np.uint8)
+        local = lanes.count, -(-code.entry.local_bytes // 16) * 16
+        self._local, self._local_known = np.full(local, OTHER, np.uint8), np.zeros(local, bool)
         self.alive = lanes.exists.copy()
         self._blocked = np.zeros(lanes.count, bool)
         self._parked = np.zeros(lanes.count, bool)  # where the rest of their warp has yet to come
@@ -471,15 +476,23 @@ class Wave:
         return self.lanes.numbers(s), offset // size
 
     def _load_local(self, n: int, s: Selection, a: Any, dtype: str, rows: Any) -> None:
-        lanes, index = self._local_index(n, s, a, int(dtype[1]), len(rows), store=False)
-        for j, row in enumerate(rows):
-            if row is not None:
-                row[s] = self._local.view(dtype)[lanes, index + j]
+        size = int(dtype[1])
+        lanes, index = self._local_index(n, s, a, size, len(rows), store=False)
+        places = index[:, None] * size + np.arange(size * len(rows))
+        data, known = self._local[lanes[:, None], places], self._local_known[lanes[:, None], places]
+        if self.checks and (bad := np.any(~known, axis=1)).any():
+            extent = self.launched.code.entry.local_bytes
+            self.suspect(n, s, bad, index * size, "nothing had written", space="local", extent=extent)
+            if n in self.varied:
+                data = np.where(known, data, data ^ np.uint8(OTHER))
+        fill(rows, s, data, dtype)
 
     def _store_local(self, n: int, s: Selection, a: Any, dtype: str, values: Any) -> None:
-        lanes, index = self._local_index(n, s, a, int(dtype[1]), len(values), store=True)
+        size = int(dtype[1])
+        lanes, index = self._local_index(n, s, a, size, len(values), store=True)
         for j, value in enumerate(values):
             self._local.view(dtype)[lanes, index + j] = value
+        self._local_known[lanes[:, None], index[:, None] * size + np.arange(size * len(values))] = True
 
     def _load_generic(self, n: int, s: Selection, a: Any, dtype: str, rows: Any) -> None:
         for part, _, space, address in self.windows(s, a):
