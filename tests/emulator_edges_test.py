@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -107,7 +106,7 @@ extern "C" __global__ void f(float* out, float* out_each, bool waits) {{
         small(text).run(1, 128, **arrays, waits=np.bool_(False), options=options)
 
 
-# ---- atomic operations and launches ----------------------------------------------------------------------------------
+# ---- atomic operations -----------------------------------------------------------------------------------------------
 
 
 def test_only_sums_in_global_memory_flush_subnormal_numbers() -> None:
@@ -127,14 +126,3 @@ extern "C" __global__ void f(const float* x, float* out) {
         out = np.array([0, start], np.float32)
         small(text).run(1, 32, x=tiny, out=out)
         assert out[0] == tiny[0] + tiny[1] > 0 and out[1] == np.float32(other)
-
-
-@pytest.mark.parametrize(("arch", "limit"), [("sm_80", 163), ("sm_89", 99), ("sm_90a", 227), ("sm_120", 99)])
-def test_shared_memory_beyond_an_archs_is_refused(arch: str, limit: int) -> None:
-    text = 'extern __shared__ float s[]; extern "C" __global__ void f(float* out) { s[threadIdx.x] = out[0]; out[0] = s[0]; }'
-    kernel, out = small(text, "", arch), np.ones(1, np.float32)
-    kernel.run(1, 1, shared=limit << 10, out=out)
-    with pytest.raises(
-        bp.KernelFault, match=re.escape(f"{(limit << 10) + 4} bytes of shared memory a CTA, of {limit << 10}")
-    ):
-        kernel.run(1, 1, shared=(limit << 10) + 4, out=out)

@@ -15,7 +15,7 @@ from ..runtime.launch import _Arguments
 from ..runtime.overlap import can_overlap
 from ..runtime.steps import Call, Copy, Copy2D, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ..tensor import Tensor
-from ..types import DeviceSpec, UnsupportedError
+from ..types import UnsupportedError
 from ..types.faults import KernelFault
 from .counters import Counters
 from .emit_memory import EMITTERS
@@ -122,7 +122,7 @@ class Program:
             launched = Launched(
                 code, str(step.kernel), memory, parameters, step.grid, step.block, step.shared_bytes, options,
                 Counters(accesses=accesses and not varied), overlapped=overlapped, constants=places, varied=varied,
-                deadline=deadline, shared_limit=DeviceSpec.named(self._arch).shared_bytes,
+                deadline=deadline,
             )  # fmt: skip
             try:
                 run_launch(launched)

@@ -57,7 +57,7 @@ class Launched:
     def __init__(
         self, code: Translator, kernel: str, memory: GlobalMemory, parameters: Array, grid: tuple[int, int, int],
         block: tuple[int, int, int], dynamic_bytes: int, options: Options, counters: Counters, *, overlapped: bool,
-        constants: dict[str, int], varied: Collection[int] = (), deadline: float = 0.0, shared_limit: int = 1 << 24,
+        constants: dict[str, int], varied: Collection[int] = (), deadline: float = 0.0,
     ) -> None:  # fmt: skip
         self.code, self.kernel, self.memory, self.parameters = code, kernel, memory, parameters
         self.grid, self.block, self.options, self.counters = grid, block, options, counters
@@ -71,19 +71,15 @@ class Launched:
         self.shared_bytes = self.dynamic + dynamic_bytes
         self.shared_grain = _grain(code)
         self.grouped = any(i.opcode[0] == "wgmma" for i in code.instructions)
-        self._refuse_impossible(shared_limit)
+        self._refuse_impossible()
 
-    def _refuse_impossible(self, shared_limit: int) -> None:
+    def _refuse_impossible(self) -> None:
         """KernelFault for a launch that no GPU takes (CUDA C++ Programming Guide, Technical Specifications)."""
         entry, threads = self.code.entry, prod(self.block)
         for given, what in (
             (not 0 < threads <= entry.threads, f"blocks of {threads} threads, of {entry.threads} at most"),
             (self.block[2] > 64, f"blocks of {self.block} threads"),
             (min(self.grid) < 1 or max(self.grid[1:]) >= 1 << 16 or self.grid[0] >= 1 << 31, f"a grid of {self.grid}"),
-            (
-                self.shared_bytes > shared_limit,
-                f"{self.shared_bytes} bytes of shared memory a CTA, of {shared_limit} at most",
-            ),
             (self.grid[0] % entry.cluster, f"a grid of {self.grid} in clusters of {entry.cluster}"),
         ):
             if given:
