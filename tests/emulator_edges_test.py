@@ -9,7 +9,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.emulator.options import Options
-from baracuda_py.runtime.steps import Copy, Ptr, Scratch
+from baracuda_py.runtime.steps import Copy, Ptr, Scratch, TensorMap
 
 from .small_kernels import run_steps, small, written_in_ptx
 
@@ -126,3 +126,81 @@ extern "C" __global__ void f(const float* x, float* out) {
         out = np.array([0, start], np.float32)
         small(text).run(1, 32, x=tiny, out=out)
         assert out[0] == tiny[0] + tiny[1] > 0 and out[1] == np.float32(other)
+
+
+# ---- tensor maps -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"box": (6, 8)}, "rows of a box that are no multiple of 16 bytes"),
+        ({"box": (16, 8), "swizzle": 32}, "rows of a box that are longer than the swizzle"),
+        ({"box": (8, 257)}, "a box beyond 1 to 256"),
+        ({"box": (8, 0)}, "a box beyond 1 to 256"),
+        ({"strides": (72,)}, "a stride that is no multiple of 16"),
+        ({"strides": ()}, "axes"),
+        ({"of": Ptr("x", 8)}, "an address that is no multiple of 16"),
+    ],
+)
+def test_a_tensor_map_that_the_driver_takes_for_none_is_refused(changed: dict[str, Any], says: str) -> None:
+    """cuTensorMapEncodeTiled is not there to ask."""
+    text = 'struct alignas(64) Map { char b[128]; }; extern "C" __global__ void f(const __grid_constant__ Map, float* out) {}'
+    given = {"of": Ptr("x"), "dtype": "float32", "shape": (16, 8), "strides": (64,), "box": (8, 8), "swizzle": 32}
+    operands = {"x": np.zeros((8, 16), np.float32)}
+    out = np.zeros(1, np.float32)
+    small(text).run(1, 32, map=TensorMap(**given), out=out, operands=operands)
+    with pytest.raises(bp.DriverError, match=f"CUDA_ERROR_INVALID_VALUE, {says}"):
+        small(text).run(1, 32, map=TensorMap(**given | changed), out=out, operands=operands)
+
+
+# ---- threads of one warp ---------------------------------------------------------------------------------------------
+
+WARP = """
+extern "C" __global__ void warp(const float* x, float* out, int meets) {
+  __shared__ float held[64];
+  volatile float* s = held + threadIdx.x / 32 * 32;
+  const unsigned lane = threadIdx.x % 32;
+  FIRST;
+  if (meets) __syncwarp();
+  SECOND;
+}
+"""
+STORE, OTHERS, ALL = "s[lane] = x[threadIdx.x]", "out[threadIdx.x] = s[lane ^ 1]", "out[threadIdx.x] = s[0]"
+
+
+@pytest.mark.parametrize("options", ORDERS[:3])
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        (STORE, OTHERS, "load that nothing orders with another thread's store"),
+        (STORE, "s[lane ^ 1] = 0", "store that nothing orders with another thread's store"),
+        (f"{STORE}; __syncwarp(); {OTHERS}", STORE, "store that nothing orders with another thread's load"),
+        (
+            f"{STORE}; __syncwarp(); {ALL}",
+            "if (lane == 31) s[0] = 1",
+            "store that nothing orders with another thread's load",
+        ),
+        (
+            f"{STORE}; __syncwarp(); {ALL}",
+            "if (lane == 0) s[0] = 1",
+            "store that nothing orders with another thread's load",
+        ),
+    ],
+)
+def test_threads_of_a_warp_are_not_ordered_by_being_one(first: str, second: str, says: str, options: Options) -> None:
+    """CUDA C++ Programming Guide, Independent Thread Scheduling; PTX ISA, bar.warp.sync."""
+    kernel = small(WARP.replace("FIRST", first).replace("SECOND", second))
+    x, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    kernel.run(1, 64, x=x, out=out, meets=np.int32(1), options=options)
+    if OTHERS in (first, second):
+        assert (out == x.reshape(-1, 2)[:, ::-1].ravel()).all()
+    with pytest.raises(bp.RaceFault, match=says):
+        kernel.run(1, 64, x=x, out=out, meets=np.int32(0), options=options)
+
+
+def test_a_thread_is_ordered_with_itself() -> None:
+    first, second = f"{STORE}; out[threadIdx.x] = s[lane]; s[lane] += 1", "out[threadIdx.x] += s[lane]"
+    x, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    small(WARP.replace("FIRST", first).replace("SECOND", second)).run(1, 64, x=x, out=out, meets=np.int32(0))
+    assert (out == 2 * x + 1).all()
