@@ -204,3 +204,51 @@ def test_a_thread_is_ordered_with_itself() -> None:
     x, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
     small(WARP.replace("FIRST", first).replace("SECOND", second)).run(1, 64, x=x, out=out, meets=np.int32(0))
     assert (out == 2 * x + 1).all()
+
+
+# ---- arrivals, and what a profile counts -----------------------------------------------------------------------------
+
+ARRIVALS = """
+__device__ unsigned place(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+extern "C" __global__ void f(float* out) {
+  __shared__ unsigned long long bell;
+  __shared__ float held[32];
+  if (!threadIdx.x) asm volatile("mbarrier.init.shared.b64 [%0], 32;" ::"r"(place(&bell)) : "memory");
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    held[threadIdx.x] = threadIdx.x;
+    asm volatile("FENCE mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%0];" ::"r"(place(&bell)) : "memory");
+  } else {
+    asm volatile("{.reg .pred p; again: mbarrier.try_wait.parityORDER.shared::cta.b64 p, [%0], 0; @!p bra again;}"
+                 ::"r"(place(&bell)) : "memory");
+    out[threadIdx.x - 32] = held[63 - threadIdx.x];
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("options", ORDERS[:3])
+def test_a_fence_of_the_cta_is_enough_for_an_arrival_in_it(options: Options) -> None:
+    out = np.zeros(32, np.float32)
+    text = ARRIVALS.replace("ORDER", "")
+    small(text.replace("FENCE", "fence.acq_rel.cta;")).run(1, 64, out=out, options=options)
+    assert (out == np.arange(32)[::-1]).all()
+    with pytest.raises(bp.RaceFault, match="nothing orders"):
+        small(text.replace("FENCE", "")).run(1, 64, out=out, options=options)
+
+
+def test_a_wait_that_acquires_nothing_is_not_taken_for_one_that_does() -> None:
+    with pytest.raises(bp.UnsupportedError, match=r"mbarrier\.try_wait\.parity\.relaxed"):
+        small(ARRIVALS.replace("FENCE", "").replace("ORDER", ".relaxed.cta"))
+
+
+def test_a_profile_counts_what_a_gpu_would_move() -> None:
+    """An output of the emulator's begins as a GPU's does, so that rows of whole sectors are that."""
+    x = np.zeros((64, 64), np.float16)
+    for _ in range(8):
+        plan = bp.MatmulPlan.select(bp.MatmulDescriptor.of(x, x), bp.PlanPreference(variant="simt"), device="ptx")
+        report = plan.profile(a=x, b=x)
+        (launch,) = report.launches
+        count, sectors, ideal = launch.accesses["store out"]
+        assert 0 < count < sectors == ideal == x.nbytes // 32
+        assert launch.barriers and f"barriers: {launch.barriers:,} by warps" in str(report)
