@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.emulator import launch
 from baracuda_py.emulator.options import Options
 from baracuda_py.runtime.steps import Copy, Ptr, Scratch, TensorMap
 
-from .small_kernels import run_steps, small, written_in_ptx
+from .small_kernels import HEAD, run_steps, small, written_in_ptx
 
 ORDERS = [Options(), *(Options("random", seed) for seed in range(4))]
 
@@ -204,6 +205,20 @@ def test_a_thread_is_ordered_with_itself() -> None:
     x, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
     small(WARP.replace("FIRST", first).replace("SECOND", second)).run(1, 64, x=x, out=out, meets=np.int32(0))
     assert (out == 2 * x + 1).all()
+
+
+# ---- what is not known -----------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_read_is_told_with_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (33,), "f32"), device="ptx:sm_87")
+    text = HEAD + ".visible .entry k() { .reg .b32 %r<3>; sad.s32 %r1, %r2, %r2, %r1; ret; }"
+    monkeypatch.setattr(launch, "compile_ptx", lambda *_, **__: text)
+    launch.translated.cache_clear()
+    says = r"'sad.s32 .*line 4 of the PTX\), of elementwise/map.cu:.* for sm_87: choose another variant"
+    with pytest.raises(bp.UnsupportedError, match=says):
+        plan.run(x=np.zeros(33, np.float32))
+    launch.translated.cache_clear()
 
 
 # ---- arrivals, and what a profile counts -----------------------------------------------------------------------------

@@ -38,8 +38,14 @@ APART = 1 << 32
 
 @lru_cache(maxsize=1024)
 def translated(kernel: Kernel, arch: str) -> Translator:
-    """A kernel as Python: compiled to PTX (or from the cache), read and translated once a process."""
-    return translator(compile_ptx(kernel, arch, lines=True))
+    """A kernel as Python: compiled to PTX (or from the cache), read and translated once a process. UnsupportedError, naming the
+    kernel, for what the emulator cannot read."""
+    ptx = compile_ptx(kernel, arch, lines=True)
+    try:
+        return translator(ptx)
+    except UnsupportedError as error:
+        fix = error.fix or "choose another variant, or run it on a GPU"
+        raise UnsupportedError(f"{error.reason}, of {kernel} for {arch}", fix) from None
 
 
 def translator(ptx: str, entry: str = "") -> Translator:
