@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["prepare", "run_reference"]
 
 ALIGNED = 512  # bytes: what CuPy's allocations begin on
+POISON = 0x7F
 
 
 @untraced
@@ -107,8 +108,9 @@ def _empty(layout: Layout) -> Any:
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """An array that begins where a GPU's would, so that the emulator counts the sectors that a GPU moves."""
+    """An array that begins where a GPU's would, so that the emulator counts the sectors that a GPU moves. It holds large numbers
+    or NaN, so that what is read of it, or left as it is, shows."""
     nbytes = math.prod(shape) * dtype.itemsize
-    memory = np.empty(nbytes + ALIGNED, np.uint8)
+    memory = np.full(nbytes + ALIGNED, POISON, np.uint8)
     start = -memory.ctypes.data % ALIGNED
     return memory[start : start + nbytes].view(dtype).reshape(shape)
