@@ -41,32 +41,6 @@ def test_a_comparison_of_pairs_has_a_predicate_for_each_element() -> None:
 
 # ---- what nothing wrote ----------------------------------------------------------------------------------------------
 
-LOCAL = """
-extern "C" __global__ void local(const int* at, float* out) {
-  float held[8];
-  for (int i = 0; i < at[2]; ++i) held[at[0] + i] = i + 1;
-  const float v = held[at[1]];  // read
-  out[threadIdx.x] = at[3] ? v : 2.0f;
-}
-"""
-
-
-@pytest.mark.parametrize("options", ORDERS[:2])
-def test_local_memory_that_nothing_wrote_is_told_where_it_matters(options: Options) -> None:
-    out = np.zeros(32, np.float32)
-
-    def run(*at: int) -> None:
-        small(LOCAL).run(1, 32, at=np.array(at, np.int32), out=out, options=options)
-
-    run(1, 3, 4, 1)
-    assert (out == 3).all()
-    run(1, 7, 4, 0)  # dropped
-    assert (out == 2).all()
-    with pytest.raises(bp.UninitialisedFault, match=r"at local memory\+28, which has 32: CTA 0, thread 0") as fault:
-        run(1, 7, 4, 1)
-    assert fault.value.source == small(LOCAL).line("read") and (out == 2).all()
-
-
 MOVE = """extern "C" __global__ void f(const float* x, float* out) { out[threadIdx.x] = x[threadIdx.x]; }"""
 
 

@@ -31,7 +31,7 @@ from .copies import Copies
 from .counters import Counters
 from .lanes import EVERYONE, WARP, Array, Lanes, Selection
 from .matrices import Matrices
-from .memory import MANY, OTHER, GlobalMemory, fill
+from .memory import MANY, GlobalMemory
 from .options import PATIENCE, Options
 from .overflow import Overflows
 from .parse import SIZES
@@ -140,8 +140,7 @@ class Wave:
         self.copies, self.warps = Copies(self), Warps(self)
         self.matrices, self.atomics, self.overflows = Matrices(self), Atomics(self), Overflows(self)
         self._waited = None if not launched.overlapped else np.zeros(lanes.count, bool)
-        local = lanes.count, -(-code.entry.local_bytes // 16) * 16
-        self._local, self._local_known = np.full(local, OTHER, np.uint8), np.zeros(local, bool)
+        self._local = np.zeros((lanes.count, -(-code.entry.local_bytes // 16) * 16), np.uint8)
         self.alive = lanes.exists.copy()
         self._blocked = np.zeros(lanes.count, bool)
         self._parked = np.zeros(lanes.count, bool)  # where the rest of their warp has yet to come
@@ -472,23 +471,15 @@ class Wave:
         return self.lanes.numbers(s), offset // size
 
     def _load_local(self, n: int, s: Selection, a: Any, dtype: str, rows: Any) -> None:
-        size = int(dtype[1])
-        lanes, index = self._local_index(n, s, a, size, len(rows), store=False)
-        places = index[:, None] * size + np.arange(size * len(rows))
-        data, known = self._local[lanes[:, None], places], self._local_known[lanes[:, None], places]
-        if self.checks and (bad := np.any(~known, axis=1)).any():
-            extent = self.launched.code.entry.local_bytes
-            self.suspect(n, s, bad, index * size, "nothing had written", space="local", extent=extent)
-            if n in self.varied:
-                data = np.where(known, data, data ^ np.uint8(OTHER))
-        fill(rows, s, data, dtype)
+        lanes, index = self._local_index(n, s, a, int(dtype[1]), len(rows), store=False)
+        for j, row in enumerate(rows):
+            if row is not None:
+                row[s] = self._local.view(dtype)[lanes, index + j]
 
     def _store_local(self, n: int, s: Selection, a: Any, dtype: str, values: Any) -> None:
-        size = int(dtype[1])
-        lanes, index = self._local_index(n, s, a, size, len(values), store=True)
+        lanes, index = self._local_index(n, s, a, int(dtype[1]), len(values), store=True)
         for j, value in enumerate(values):
             self._local.view(dtype)[lanes, index + j] = value
-        self._local_known[lanes[:, None], index[:, None] * size + np.arange(size * len(values))] = True
 
     def _load_generic(self, n: int, s: Selection, a: Any, dtype: str, rows: Any) -> None:
         for part, _, space, address in self.windows(s, a):
