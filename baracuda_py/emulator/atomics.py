@@ -33,7 +33,7 @@ class Atomics:
         count, dtype = lanes.count_of(s), DTYPES[kind]
         given = [np.broadcast_to(v, (count,)) for v in values]
         old = np.empty(count, dtype)
-        parts = wave.windows(s, addresses) if space == "generic" else [(s, None, space, addresses)]
+        parts = wave.generic.windows(s, addresses) if space == "generic" else [(s, None, space, addresses)]
         for part, places, window, address in parts:
             mine = [v if places is None else v[places] for v in given]
             each = np.empty(lanes.count_of(part), dtype)

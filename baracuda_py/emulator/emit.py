@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .parse import SIZES, Instruction, Integer, Pair, Sink, Vector
+from .syntax import SIZES, Instruction, Integer, Pair, Sink, Vector
 from .translate import DTYPES, Translator, Unread
 
 __all__ = ["EMITTERS"]

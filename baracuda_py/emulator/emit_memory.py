@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from .atomics import OPERATIONS
 from .emit import EMITTERS, emits
-from .parse import SIZES, Instruction, Integer, Memory, Operand, Pair, Register, Sink, Symbol, Vector
+from .syntax import SIZES, Instruction, Integer, Memory, Operand, Pair, Register, Sink, Symbol, Vector
 from .translate import DTYPES, Translator, Unread
 
 __all__ = ["EMITTERS"]

@@ -19,15 +19,17 @@ from ..types import UnsupportedError
 from ..types.faults import KernelFault
 from .counters import Counters
 from .emit_memory import EMITTERS
+from .generic import PARAMETERS
 from .lanes import Array
-from .machine import PARAMETERS, Launched, run_launch
 from .maps import EmulatedMap
 from .memory import OTHER, GlobalMemory, Region
 from .operands import fill, move, put_back, regions_of, together
 from .options import PATIENCE, Options
-from .parse import SIZES, parse
+from .parse import parse
 from .report import LaunchReport, Report
+from .syntax import SIZES
 from .translate import Translator
+from .waves import Launched, run_launch
 
 __all__ = ["Program", "translated", "translator"]
 

@@ -1,4 +1,4 @@
-"""Runs one launch: its CTAs in waves, each of which holds the registers of all its threads and steps from block to block.
+"""A wave of CTAs: it holds the registers of all their threads and steps from block to block.
 
 While no branch divides the lanes of a wave they have one program counter. After that the lanes at the lowest one run, so that
 they meet again by themselves; or, in random order, those of one warp (or warpgroup) a CTA that is drawn at each step.
@@ -7,19 +7,14 @@ they meet again by themselves; or, in random order, those of one warp (or warpgr
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
-from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..types import UnsupportedError
 from ..types.faults import (
     DeadlockFault,
     DivergenceFault,
     KernelFault,
-    MisalignedFault,
-    OutOfBoundsFault,
     TrapFault,
     UninitialisedFault,
 )
@@ -28,101 +23,23 @@ from .atomics import Atomics
 from .barriers import ClusterBarrier, MBarriers, NamedBarriers
 from .clocks import Clocks
 from .copies import Copies
-from .counters import Counters
+from .generic import LOCAL, PARAMETERS, SHARED, Generic
 from .lanes import EVERYONE, WARP, Array, Lanes, Selection
+from .local import LocalMemory
 from .matrices import Matrices
-from .memory import MANY, GlobalMemory
-from .options import PATIENCE, Options
+from .memory import MANY
+from .options import PATIENCE
 from .overflow import Overflows
-from .parse import SIZES
 from .shared import RANK_SHIFT, SharedMemory
-from .translate import Translator
 from .warps import Warps
 
-__all__ = ["Launched", "Wave", "run_launch"]
+if TYPE_CHECKING:
+    from .waves import Launched
 
-# Windows of the generic address space, where nothing else lies.
-PARAMETERS, SHARED, LOCAL = 0x7E00_0000_0000, 0x7F00_0000_0000, 0x7F80_0000_0000
-LANES = 1 << 16  # of a wave
-REGISTER_BYTES = 96 << 20
-SHARED_BYTES = 8 << 20
+__all__ = ["Wave"]
+
 WARPGROUP = 4 * WARP
 NEVER = np.int32(1 << 30)
-
-
-class Launched:
-    """What the waves of one launch have in common. `suspects` has a fault for each instruction that reads what nothing
-    wrote, to be raised if that matters; those in `varied` get other bytes there than in a first run."""
-
-    def __init__(
-        self, code: Translator, kernel: str, memory: GlobalMemory, parameters: Array, grid: tuple[int, int, int],
-        block: tuple[int, int, int], dynamic_bytes: int, options: Options, counters: Counters, *, overlapped: bool,
-        constants: dict[str, int], varied: Collection[int] = (), deadline: float = 0.0,
-    ) -> None:  # fmt: skip
-        self.code, self.kernel, self.memory, self.parameters = code, kernel, memory, parameters
-        self.grid, self.block, self.options, self.counters = grid, block, options, counters
-        self.overlapped, self.constants, self.varied = overlapped, constants, frozenset(varied)
-        self.suspects: dict[int, KernelFault] = {}
-        self.deadline = deadline  # of time.perf_counter; 0 for none
-        self.rng = np.random.default_rng(options.seed)
-        entry = code.entry
-        align = max(entry.dynamic_align, 16)
-        self.dynamic = -(-entry.shared_bytes // align) * align if dynamic_bytes else entry.shared_bytes
-        self.shared_bytes = self.dynamic + dynamic_bytes
-        self.shared_grain = _grain(code)
-        self.grouped = any(i.opcode[0] == "wgmma" for i in code.instructions)
-        self._refuse_impossible()
-
-    def _refuse_impossible(self) -> None:
-        """KernelFault for a launch that no GPU takes (CUDA C++ Programming Guide, Technical Specifications)."""
-        entry, threads = self.code.entry, prod(self.block)
-        for given, what in (
-            (not 0 < threads <= entry.threads, f"blocks of {threads} threads, of {entry.threads} at most"),
-            (self.block[2] > 64, f"blocks of {self.block} threads"),
-            (min(self.grid) < 1 or max(self.grid[1:]) >= 1 << 16 or self.grid[0] >= 1 << 31, f"a grid of {self.grid}"),
-            (self.grid[0] % entry.cluster, f"a grid of {self.grid} in clusters of {entry.cluster}"),
-        ):
-            if given:
-                raise KernelFault(f"no GPU takes a launch with {what}", kernel=self.kernel)
-
-    def too_large(self, seconds: float) -> UnsupportedError:
-        return UnsupportedError(
-            f"emulating {self.kernel} on {self.grid} CTAs would take {seconds:.0f} s or more",
-            "take a smaller problem, or say with bp.emulation(force=True): that it is meant",
-        )
-
-    def waves(self) -> Any:
-        """(first CTA, CTAs) of each wave: whole clusters, as many as memory and caches like."""
-        threads = -(-self.block[0] * self.block[1] * self.block[2] // WARP) * WARP
-        total, cluster = self.grid[0] * self.grid[1] * self.grid[2], self.code.entry.cluster
-        a_lane = (
-            sum(count * max(width // 8, 1) for width, count in self.code.counts.items()) + self.code.entry.local_bytes
-        )
-        lanes = min(LANES, REGISTER_BYTES // max(a_lane, 1))
-        most = min(lanes // threads, SHARED_BYTES // max(self.shared_bytes, 1))
-        most = max(most // cluster, 1) * cluster
-        for first in range(0, total, most):
-            yield first, min(most, total - first)
-
-
-def run_launch(launched: Launched) -> None:
-    """Runs every CTA of a launch."""
-    began, total = time.perf_counter(), launched.grid[0] * launched.grid[1] * launched.grid[2]
-    with np.errstate(all="ignore"):
-        for first, ctas in launched.waves():
-            Wave(launched, first, ctas).run()
-            done = first + ctas
-            if launched.deadline and began + (time.perf_counter() - began) * total / done > launched.deadline:
-                raise launched.too_large((time.perf_counter() - began) * total / done)
-
-
-def _grain(code: Translator) -> int:
-    """The least number of bytes, of 4, that a kernel accesses at once in what may be shared memory."""
-    accesses = (i for i in code.instructions if i.opcode[0] in ("ld", "st", "atom", "red"))
-    elsewhere = {"global", "local", "param", "const"}
-    return min(
-        [4, *(SIZES[i.opcode[-1]] for i in accesses if not elsewhere & {p.split("::")[0] for p in i.opcode[1:-1]})]
-    )
 
 
 class Wave:
@@ -136,11 +53,11 @@ class Wave:
         self.lanes = lanes = Lanes(first, ctas, launched.grid, launched.block, code.entry.cluster)
         self.clocks = Clocks(lanes)
         self.shared = SharedMemory(self, launched.shared_bytes, launched.shared_grain)
+        self.local, self.generic = LocalMemory(self, code.entry.local_bytes), Generic(self)
         self.barriers, self.mbarriers, self.cluster = NamedBarriers(self), MBarriers(self), ClusterBarrier(self)
         self.copies, self.warps = Copies(self), Warps(self)
         self.matrices, self.atomics, self.overflows = Matrices(self), Atomics(self), Overflows(self)
         self._waited = None if not launched.overlapped else np.zeros(lanes.count, bool)
-        self._local = np.zeros((lanes.count, -(-code.entry.local_bytes // 16) * 16), np.uint8)
         self.alive = lanes.exists.copy()
         self._blocked = np.zeros(lanes.count, bool)
         self._parked = np.zeros(lanes.count, bool)  # where the rest of their warp has yet to come
@@ -422,8 +339,8 @@ class Wave:
         names |= {
             "ld_global": lambda n, s, a, dtype, rows: memory.load(self, n, s, a, dtype, rows),
             "st_global": lambda n, s, a, dtype, values: memory.store(self, n, s, a, dtype, values),
-            "ld_shared": shared.load, "st_shared": shared.store, "ld_local": self._load_local, "st_local": self._store_local,
-            "ld_generic": self._load_generic, "st_generic": self._store_generic, "atom": self.atomics.apply,
+            "ld_shared": shared.load, "st_shared": shared.store, "ld_local": self.local.load, "st_local": self.local.store,
+            "ld_generic": self.generic.load, "st_generic": self.generic.store, "atom": self.atomics.apply,
             "cp_async": copies.start, "cp_commit": copies.commit, "cp_wait": lambda n, s, left: copies.wait(s, left),
             "tma_load": copies.load, "tma_store": copies.store, "bulk_commit": copies.commit_bulk,
             "bulk_wait": lambda n, s, left, read: copies.wait_bulk(s, left), "st_async": copies.store_remote,
@@ -454,64 +371,6 @@ class Wave:
             self._waited[s] = True
             if self._waited[self.lanes.exists].all():
                 self._waited = None
-
-    # ---- local memory and generic addresses -------------------------------------------------------------------------
-
-    def _local_index(self, n: int, s: Selection, a: Any, size: int, count: int, store: bool) -> tuple[Array, Array]:
-        """(lanes, the index of each access in elements of `size` bytes) of accesses to `count` elements in a thread's memory."""
-        offset, extent = self.lanes.spread(s, a).astype(np.int64), self.launched.code.entry.local_bytes
-        verb = f"{'store' if store else 'load'} of {size * count} bytes"
-        for kind, bad, text in (
-            (OutOfBoundsFault, (offset < 0) | (offset + size * count > extent), verb),
-            (MisalignedFault, offset % (size * count) != 0, f"{verb} at an odd address"),
-        ):
-            if bad.any():
-                j = int(np.flatnonzero(bad)[0])
-                raise self.fault(kind, text, n, s, j, space="local", byte=int(offset[j]), extent=extent)
-        return self.lanes.numbers(s), offset // size
-
-    def _load_local(self, n: int, s: Selection, a: Any, dtype: str, rows: Any) -> None:
-        lanes, index = self._local_index(n, s, a, int(dtype[1]), len(rows), store=False)
-        for j, row in enumerate(rows):
-            if row is not None:
-                row[s] = self._local.view(dtype)[lanes, index + j]
-
-    def _store_local(self, n: int, s: Selection, a: Any, dtype: str, values: Any) -> None:
-        lanes, index = self._local_index(n, s, a, int(dtype[1]), len(values), store=True)
-        for j, value in enumerate(values):
-            self._local.view(dtype)[lanes, index + j] = value
-
-    def _load_generic(self, n: int, s: Selection, a: Any, dtype: str, rows: Any) -> None:
-        for part, _, space, address in self.windows(s, a):
-            if space == "global":
-                self.memory.load(self, n, part, address, dtype, rows)
-            elif space == "shared":
-                self.shared.load(n, part, address.astype(np.uint32), dtype, rows)
-            else:
-                self._load_local(n, part, address, dtype, rows)
-
-    def _store_generic(self, n: int, s: Selection, a: Any, dtype: str, values: Any) -> None:
-        for part, places, space, address in self.windows(s, a):
-            mine = [v if places is None or np.ndim(v) == 0 else v[places] for v in values]
-            if space == "global":
-                self.memory.store(self, n, part, address, dtype, mine)
-            elif space == "shared":
-                self.shared.store(n, part, address.astype(np.uint32), dtype, mine)
-            else:
-                self._store_local(n, part, address, dtype, mine)
-
-    def windows(self, s: Selection, a: Any) -> Any:
-        """(lanes, their places in the selection or None for all, space, address in it) of generic addresses."""
-        a = self.lanes.spread(s, a)
-        kinds = np.where(a >= np.uint64(LOCAL), 2, np.where(a >= np.uint64(SHARED), 1, 0))
-        for kind, space, base in ((0, "global", 0), (1, "shared", SHARED), (2, "local", LOCAL)):
-            mine = kinds == kind
-            if mine.all():
-                yield s, None, space, a - np.uint64(base)
-                return
-            if mine.any():
-                places = np.flatnonzero(mine)
-                yield self.lanes.numbers(s)[places], places, space, a[places] - np.uint64(base)
 
 
 def _ignored(*_arguments: Any) -> None: ...

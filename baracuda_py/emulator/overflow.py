@@ -15,7 +15,7 @@ import numpy as np
 
 from ..types.faults import OverflowFault
 from .lanes import Array, Selection
-from .parse import Instruction, Memory, Negated, Operand, Pair, Register, Vector
+from .syntax import Instruction, Memory, Negated, Operand, Pair, Register, Vector
 
 if TYPE_CHECKING:
     from .machine import Wave

@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 
 from ..types import UnsupportedError
+from .blocks import MASKED, WARPGROUPS, WARPS
 from .grammar import known
 from .lanes import EVERYONE, SPECIALS, WARP
 from .overflow import address_slices
-from .parse import (
-    MASKED,
+from .syntax import (
     SIZES,
-    WARPGROUPS,
-    WARPS,
     Bits,
     Entry,
     Instruction,
