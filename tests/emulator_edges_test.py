@@ -58,29 +58,6 @@ def test_a_copy_carries_that_nothing_wrote_its_source() -> None:
     assert (out == x).all()
 
 
-# ---- races in global memory ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("options", ORDERS)
-@pytest.mark.parametrize("storing", [3, 40, 70, 127])
-@pytest.mark.parametrize("use", ["out[0]", "atomicAdd(out, 1.0f)"])
-def test_a_store_is_ordered_with_each_of_several_warps_that_came_before(
-    use: str, storing: int, options: Options
-) -> None:
-    """That of the warp that stores may have been the last of them."""
-    text = f"""
-extern "C" __global__ void f(float* out, float* out_each, bool waits) {{
-  const float v = {use};
-  out_each[threadIdx.x] = v;
-  if (waits) __syncthreads();
-  if (threadIdx.x == {storing}) out[0] = v + 5;
-}}"""
-    arrays = {"out": np.ones(1, np.float32), "out_each": np.zeros(128, np.float32)}
-    small(text).run(1, 128, **arrays, waits=np.bool_(True), options=options)
-    with pytest.raises(bp.RaceFault, match="nothing orders"):
-        small(text).run(1, 128, **arrays, waits=np.bool_(False), options=options)
-
-
 # ---- atomic operations -----------------------------------------------------------------------------------------------
 
 
@@ -127,58 +104,6 @@ def test_a_tensor_map_that_the_driver_takes_for_none_is_refused(changed: dict[st
     small(text).run(1, 32, map=TensorMap(**given), out=out, operands=operands)
     with pytest.raises(bp.DriverError, match=f"CUDA_ERROR_INVALID_VALUE, {says}"):
         small(text).run(1, 32, map=TensorMap(**given | changed), out=out, operands=operands)
-
-
-# ---- threads of one warp ---------------------------------------------------------------------------------------------
-
-WARP = """
-extern "C" __global__ void warp(const float* x, float* out, int meets) {
-  __shared__ float held[64];
-  volatile float* s = held + threadIdx.x / 32 * 32;
-  const unsigned lane = threadIdx.x % 32;
-  FIRST;
-  if (meets) __syncwarp();
-  SECOND;
-}
-"""
-STORE, OTHERS, ALL = "s[lane] = x[threadIdx.x]", "out[threadIdx.x] = s[lane ^ 1]", "out[threadIdx.x] = s[0]"
-
-
-@pytest.mark.parametrize("options", ORDERS[:3])
-@pytest.mark.parametrize(
-    ("first", "second", "says"),
-    [
-        (STORE, OTHERS, "load that nothing orders with another thread's store"),
-        (STORE, "s[lane ^ 1] = 0", "store that nothing orders with another thread's store"),
-        (f"{STORE}; __syncwarp(); {OTHERS}", STORE, "store that nothing orders with another thread's load"),
-        (
-            f"{STORE}; __syncwarp(); {ALL}",
-            "if (lane == 31) s[0] = 1",
-            "store that nothing orders with another thread's load",
-        ),
-        (
-            f"{STORE}; __syncwarp(); {ALL}",
-            "if (lane == 0) s[0] = 1",
-            "store that nothing orders with another thread's load",
-        ),
-    ],
-)
-def test_threads_of_a_warp_are_not_ordered_by_being_one(first: str, second: str, says: str, options: Options) -> None:
-    """CUDA C++ Programming Guide, Independent Thread Scheduling; PTX ISA, bar.warp.sync."""
-    kernel = small(WARP.replace("FIRST", first).replace("SECOND", second))
-    x, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
-    kernel.run(1, 64, x=x, out=out, meets=np.int32(1), options=options)
-    if OTHERS in (first, second):
-        assert (out == x.reshape(-1, 2)[:, ::-1].ravel()).all()
-    with pytest.raises(bp.RaceFault, match=says):
-        kernel.run(1, 64, x=x, out=out, meets=np.int32(0), options=options)
-
-
-def test_a_thread_is_ordered_with_itself() -> None:
-    first, second = f"{STORE}; out[threadIdx.x] = s[lane]; s[lane] += 1", "out[threadIdx.x] += s[lane]"
-    x, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
-    small(WARP.replace("FIRST", first).replace("SECOND", second)).run(1, 64, x=x, out=out, meets=np.int32(0))
-    assert (out == 2 * x + 1).all()
 
 
 # ---- what is not known -----------------------------------------------------------------------------------------------

@@ -41,10 +41,6 @@ class Clocks:
         self.of = np.where(meet[:, :, None], np.maximum(self.of, top[:, None, :]), self.of)
         self.of[:, self._own, self._own] += meet
 
-    def meet(self, teams: Array, members: Array) -> None:
-        """The threads of each warp have met: what they did before is over for one another."""
-        self.of[teams, members, members] += 1  # once each
-
     def nothing(self) -> Array:
         """A vector of a warp that has seen nothing."""
         return np.zeros(2 * self.actors, np.int32)

@@ -107,7 +107,7 @@ class Copies:
             team, member = wave.lanes.team[p.lanes[over]], wave.lanes.member[p.lanes[over]]
             grains = shared.grains(p.at[over], p.data.shape[1])
             shared.state[places] = WRITTEN
-            shared.writer[grains], shared.lane[grains] = member[:, None], wave.lanes.lane(p.lanes[over])
+            shared.writer[grains] = member[:, None]
             shared.written[grains] = wave.clocks.stamp(team, member)[:, None]
             shared.plainly[grains] = False
 

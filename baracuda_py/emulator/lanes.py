@@ -97,10 +97,6 @@ class Lanes:
         first, last = int(numbers[0]), int(numbers[-1])
         return slice(first, last + 1) if last - first + 1 == len(numbers) else numbers
 
-    def lane(self, s: Selection) -> Array:
-        """Where in its warp each lane stands, as a column."""
-        return np.asarray((self.thread[s] % WARP).astype(np.int8)[:, None])
-
     def spread(self, s: Selection, x: Any) -> Array:
         """A value a lane, of an operand that may be one value for all."""
         return np.broadcast_to(x, (self.count_of(s),)) if np.ndim(x) == 0 else x

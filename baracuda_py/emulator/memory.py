@@ -7,7 +7,6 @@ an operand, what is only read and odd addresses are faults (PTX ISA, State Space
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,20 +134,16 @@ class _Marks:
 
 
 class _Shadow:
-    """Who did what to each grain of a region last, and when: warps of the launch and their stamps, by what they did, in as many
-    planes as warps of one cluster did it with nothing to order them."""
+    """Who did what to each grain of a region last, and when: warps of the launch and their stamps, by what they did."""
 
     def __init__(self, grains: int) -> None:
         self._grains = grains
-        self.last: dict[str, list[tuple[Array, Array]]] = {}
+        self.last: dict[str, tuple[Array, Array]] = {}
 
-    def planes(self, verb: str) -> Iterator[tuple[Array, Array]]:
-        """Those that there are, and then new ones."""
-        planes = self.last.setdefault(verb, [])
-        for i in count():
-            if i == len(planes):
-                planes.append((np.full(self._grains, -1, np.int32), np.zeros(self._grains, np.int32)))
-            yield planes[i]
+    def of(self, verb: str) -> tuple[Array, Array]:
+        if verb not in self.last:
+            self.last[verb] = np.full(self._grains, -1, np.int32), np.zeros(self._grains, np.int32)
+        return self.last[verb]
 
 
 # What an access must be ordered with: atomic operations are among themselves.
@@ -323,35 +318,16 @@ class GlobalMemory:
         """Raises RaceFault where another CTA, or an unordered warp, of this launch had to do with the bytes of an access."""
         if region.shadow is None or not wave.checks:
             return
-        shadow = region.shadow
+        shadow, warps, stamps = region.shadow, wave.warp_numbers(lanes), wave.stamps(lanes)
+        who, when = shadow.of(verb)
         for step in range(0, max(size, self._grain), self._grain):
             at = (offsets + step) // self._grain
             for other in _RIVALS[verb]:
-                for last in shadow.last.get(other, ()):
-                    self._check_order(wave, n, lanes, region, offsets, at, last, (verb, other), there)
-            if verb == "store":
-                who, when = next(shadow.planes(verb))
-                who[at], when[at] = wave.warp_numbers(lanes), wave.stamps(lanes)
-            else:
-                self._join(wave, lanes, at, shadow.planes(verb))
-
-    @staticmethod
-    def _join(wave: Wave, lanes: Selection, at: Array, planes: Iterator[tuple[Array, Array]]) -> None:
-        """Notes accesses to grains that others may have accessed in the same way, with nothing to order them: warps of the same
-        cluster stand in planes of their own, and those of several clusters are MANY."""
-        numbers, warps, stamps = wave.lanes.numbers(lanes), wave.warp_numbers(lanes), wave.stamps(lanes)
-        left = np.arange(len(at))
-        for who, when in planes:
-            for _ in range(2):  # of those that come at once one is the first, whom the others find there
-                grains = at[left]
-                before = who[grains]
-                held = wave.unordered(numbers[left], before, when[grains])
-                mine, others = left[~held], held & ~wave.same_team(before, warps[left])
-                who[at[mine]], when[at[mine]] = warps[mine], stamps[mine]
-                who[grains[others]] = MANY
-                left = left[(who[grains] != warps[left]) & (who[grains] != MANY)]
-                if not len(left):
-                    return
+                if other in shadow.last:
+                    self._check_order(wave, n, lanes, region, offsets, at, shadow.last[other], (verb, other), there)
+            before = who[at]
+            alone = (before == -1) | wave.same_team(before, warps)
+            who[at], when[at] = warps if verb == "store" else np.where(alone, warps, MANY), stamps
 
     def _check_order(
         self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, at: Array, last: tuple[Array, Array],

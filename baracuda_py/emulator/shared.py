@@ -24,7 +24,6 @@ __all__ = ["RANK_SHIFT", "SharedMemory"]
 RANK_SHIFT = 24
 BARRIER = 8  # bytes of an mbarrier
 NOTHING, WRITTEN, COMING, HELD = range(4)  # states of a byte; COMING by a copy, HELD by an mbarrier
-ALIKE, SEVERAL = 64, 32  # lanes of a warp that read one grain at once
 STALE = 0xA5  # bytes that a copy will bring
 
 
@@ -48,8 +47,6 @@ class SharedMemory:
             self.written = np.zeros(grains, np.int32)
             self.plainly = np.zeros(grains, bool)  # written by the generic proxy
             self.read = np.zeros((grains, lanes.members), np.int32)
-            self.lane = np.zeros(grains, np.int8)  # of the warp, that wrote
-            self.reader = np.full(grains, -1, np.int16)  # who read last: ALIKE times the warp and its lane, or SEVERAL
             self.exchanged: Array | None = None  # when each warp's last atomic operation was, once there is one
 
     # ---- addresses --------------------------------------------------------------------------------------------------
@@ -141,20 +138,8 @@ class SharedMemory:
         bad = self._unordered_writes(team, member, grains)
         if bad.any():
             raise self._race(n, s, np.any(bad, axis=1), at, "load that nothing orders with another warp's store")
-        lane, stamp = lanes.lane(s), wave.clocks.stamp(team, member)[:, None]
-        if (bad := self._beside_own_store(member, lane, stamp, grains)).any():
-            raise self._race(n, s, np.any(bad, axis=1), at, "load that nothing orders with another thread's store")
-        self.read[grains, member[:, None]] = stamp
-        who = member[:, None].astype(np.int16) * np.int16(ALIKE) + lane
-        self.reader[grains] = who
-        if (alike := self.reader[grains] != who).any():
-            self.reader[grains[alike]] = np.broadcast_to(who - lane + SEVERAL, alike.shape)[alike]
+        self.read[grains, member[:, None]] = wave.clocks.stamp(team, member)[:, None]
         return bool(known)
-
-    def _beside_own_store(self, member: Array, lane: Array, stamp: Array, grains: Array) -> Array:
-        """Where another lane of the same warp stored since the warp last met."""
-        near = self.writer[grains] == member[:, None]
-        return np.asarray(near & (self.lane[grains] != lane) & (self.written[grains] == stamp)) if near.any() else near
 
     def _unordered_stores(self, team: Array, member: Array, grains: Array) -> Array:
         writer = self.writer[grains]
@@ -207,15 +192,8 @@ class SharedMemory:
             raise self._race(n, s, np.any(bad, axis=1), at, "store that nothing orders with another warp's store")
         if (bad := self._unordered_in(self.read, team, member, grains)).any():
             raise self._race(n, s, np.any(bad, axis=1), at, "store that nothing orders with another warp's load")
-        lane, stamp = lanes.lane(s), clocks.stamp(team, member)[:, None]
-        if (bad := self._beside_own_store(member, lane, stamp, grains)).any():
-            raise self._race(n, s, np.any(bad, axis=1), at, "store that nothing orders with another thread's store")
-        reader, who = self.reader[grains], member[:, None] * ALIKE
-        near = (reader != who + lane) & (reader // ALIKE == member[:, None])
-        if near.any() and (bad := near & (self.read[grains, member[:, None]] == stamp)).any():
-            raise self._race(n, s, np.any(bad, axis=1), at, "store that nothing orders with another thread's load")
-        self.writer[grains], self.lane[grains] = member[:, None], lane
-        self.written[grains] = stamp
+        self.writer[grains] = member[:, None]
+        self.written[grains] = clocks.stamp(team, member)[:, None]
         self.plainly[grains] = plainly
         self._set_state(at, size, WRITTEN)
 

@@ -62,7 +62,6 @@ class Warps:
 
     def sync(self, n: int, s: Selection, mask: Any) -> None:
         self.gathered(n, s, mask, "bar.warp.sync")
-        self._wave.clocks.meet(self._wave.lanes.team[s], self._wave.lanes.member[s])
 
     def shuffle(
         self, n: int, s: Selection, row: Array, by: Any, limits: Any, mask: Any, mode: str
