@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..types.faults import OutOfBoundsFault
+from .formats import flush
 from .lanes import Array, Selection
 from .translate import DTYPES
 
@@ -60,7 +61,8 @@ class Atomics:
             if wave.checks:
                 self._meet(lanes, region.name, offsets)
             part = np.empty(len(offsets), old.dtype)
-            self._each(region.bytes, offsets, name, [v[mine] for v in given], part)
+            flushed = name == "add" and old.dtype == np.float32  # in global memory, and not in shared
+            self._each(region.bytes, offsets, "add.ftz" if flushed else name, [v[mine] for v in given], part)
             old[mine] = part
 
     def _meet(self, s: Selection, region: str, offsets: Array) -> None:
@@ -84,6 +86,8 @@ def _after(name: str, old: Any, value: Any, other: Any = None) -> Any:
     match name:
         case "add":
             return old + value
+        case "add.ftz":
+            return flush(flush(old, "f32") + flush(value, "f32"), "f32")
         case "min":
             return min(old, value)
         case "max":

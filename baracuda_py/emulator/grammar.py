@@ -138,7 +138,7 @@ mbarrier.inval{.shared{::cta}}.b64                                              
 mbarrier.arrive{.<release|relaxed>}{.<cta|cluster>}{.<shared>}.b64                   2-3
 mbarrier.arrive.expect_tx{.<release|relaxed>}{.<cta|cluster>}{.<shared>}.b64         3
 mbarrier.expect_tx{.relaxed}{.<cta|cluster>}{.<shared>}.b64                          2
-mbarrier.try_wait.parity{.<acquire|relaxed>}{.<cta|cluster>}{.shared{::cta}}.b64     3-4
+mbarrier.try_wait.parity{.acquire}{.<cta|cluster>}{.shared{::cta}}.b64               3-4
 barrier.cluster.arrive{.<release|relaxed>}{.aligned}                                 0
 barrier.cluster.wait{.acquire}{.aligned}                                             0
 bar.sync                                                                             1-2

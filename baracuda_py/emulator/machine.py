@@ -29,6 +29,7 @@ from .lanes import EVERYONE, WARP, Array, Lanes, Selection
 from .local import LocalMemory
 from .matrices import Matrices
 from .memory import OTHER
+from .options import PATIENCE
 from .overflow import Overflows
 from .shared import RANK_SHIFT, SharedMemory
 from .touched import MANY, NOBODY, PER_WARP
@@ -37,11 +38,10 @@ from .warps import Warps
 if TYPE_CHECKING:
     from .waves import Launched
 
-__all__ = ["PATIENCE", "Wave"]
+__all__ = ["Wave"]
 
 WARPGROUP = 4 * WARP
 NEVER = np.int32(1 << 30)
-PATIENCE = 120.0  # seconds that a run may be going to take
 
 
 class Wave:
@@ -400,7 +400,7 @@ class Wave:
     def _fence(self, s: Selection, of: str) -> None:
         if of in ("proxy", "mbarrier_init"):
             self.mbarriers.fence(s)
-        if self.checks:
+        if self.checks and (of != "cta" or self.lanes.cluster == 1):  # no other CTA learns of that of one
             for warp in np.unique(self.lanes.warp[s]):
                 team, member = int(self.lanes.team[warp * WARP]), int(self.lanes.member[warp * WARP])
                 if of == "proxy":
