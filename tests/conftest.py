@@ -90,6 +90,7 @@ class _Recorder:
         self.passed: dict[str, set[str]] = {}
         self.failed: set[str] = set()
         self.skipped: Counter[str] = Counter()
+        self.emulator: dict[str, str] = {}
         self.run = {"commit": config.getoption("--commit"), "all": bool(config.getoption("--all"))}
         self.worker = hasattr(config, "workerinput")
 
@@ -102,10 +103,11 @@ class _Recorder:
                 self.failed.add(name)
             elif report.when == "call" and report.passed:
                 self.passed.setdefault(name, set()).add(report.nodeid.rpartition("/")[2])
+                self.emulator.update((name, str(value)) for key, value in report.user_properties if key == "emulator")
 
     def pytest_sessionfinish(self) -> None:
         if self.path and not self.worker and device_count():
             run = (
                 ledger.machine() | self.run | {"commit": self.run["commit"] or ledger.commit_of(Path(__file__).parent)}
             )
-            ledger.record(Path(self.path), self.passed, self.failed, run, self.skipped)
+            ledger.record(Path(self.path), self.passed, self.failed, run, self.skipped, self.emulator)

@@ -2,7 +2,8 @@
 
 ``pytest --ledger kernels/ledger.json`` on a machine with a GPU writes it: per op, the digest of what it launches there, the
 GPU, its arch, the driver, NVRTC, the commit, the date, whether ``--all`` was given, how many of the op's heavy tests were left
-out, and the device tests that passed. A failure takes the op's entry out. Where there is no repository, say ``--commit``.
+out, in how many elements the emulator gives other bits, and the device tests that passed. A failure takes the op's entry out.
+Where there is no repository, say ``--commit``.
 """
 
 from __future__ import annotations
@@ -61,10 +62,12 @@ def machine() -> dict[str, str]:
 
 
 def record(
-    path: Path, passed: Mapping[str, set[str]], failed: set[str], run: Mapping[str, Any], skipped: Mapping[str, int]
-) -> dict[str, Any]:
+    path: Path, passed: Mapping[str, set[str]], failed: set[str], run: Mapping[str, Any], skipped: Mapping[str, int],
+    emulator: Mapping[str, str],
+) -> dict[str, Any]:  # fmt: skip
     """Merges one run into the ledger at `path`, and returns it. `run` is what it has to say of itself, the arch among it;
-    `skipped` counts the heavy tests of an op that it left out."""
+    `skipped` counts the heavy tests of an op that it left out; `emulator` says in how many elements the emulator's results are
+    other bits than the device's."""
     try:
         entries: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -85,9 +88,10 @@ def record(
         }
         held = entries.get(name, {})
         if all(held.get(key) == entry[key] for key in SAME):  # a run in parts: the first part speaks for it
-            entries[name] = held | {"tests": sorted(passed[name] | set(held["tests"]))}
+            told = {"emulator": emulator[name]} if name in emulator else {}
+            entries[name] = held | told | {"tests": sorted(passed[name] | set(held["tests"]))}
         elif required(name) <= passed[name]:
-            entries[name] = entry | {"tests": sorted(passed[name])}
+            entries[name] = entry | {"emulator": emulator.get(name, "not compared"), "tests": sorted(passed[name])}
     entries = {name: entries[name] for name in sorted(entries) if name in ops}
     path.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
     return entries

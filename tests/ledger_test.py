@@ -50,7 +50,7 @@ def passed(*ops: str) -> dict[str, set[str]]:
 
 def test_an_op_is_verified_once_its_gauntlet_has_passed(written: Path) -> None:
     assert read.verified_on(get_op("add")) == ""
-    entries = ledger.record(written, passed("add"), set(), RUN, {"add": 3})
+    entries = ledger.record(written, passed("add"), set(), RUN, {"add": 3}, {})
     assert read.verified_on(get_op("add")) == "NVIDIA H200"
     assert "add" not in ledger.unverified()
     assert "exp" in ledger.unverified()
@@ -61,7 +61,7 @@ def test_an_op_is_verified_once_its_gauntlet_has_passed(written: Path) -> None:
 @pytest.mark.parametrize("missing", sorted(ledger.required("add")))
 def test_each_test_of_the_gauntlet_is_required(written: Path, missing: str) -> None:
     others = {missing.replace("add", "add2"), f"{missing}-more", "streams_test.py::test_order"}
-    ledger.record(written, {"add": ledger.required("add") - {missing} | others}, set(), RUN, {})
+    ledger.record(written, {"add": ledger.required("add") - {missing} | others}, set(), RUN, {}, {})
     assert read.verified_on(get_op("add")) == ""
 
 
@@ -73,20 +73,20 @@ def test_required_tests_are_those_that_pytest_runs() -> None:
 
 
 def test_a_failure_takes_the_entry_out_and_leaves_the_others(written: Path) -> None:
-    ledger.record(written, passed("add", "exp"), set(), RUN, {})
-    ledger.record(written, passed("add"), {"add"}, RUN, {})
+    ledger.record(written, passed("add", "exp"), set(), RUN, {}, {})
+    ledger.record(written, passed("add"), {"add"}, RUN, {}, {})
     assert read.verified_on(get_op("add")) == ""
     assert read.verified_on(get_op("exp")) == "NVIDIA H200"
 
 
 def test_a_run_in_parts_is_one_if_nothing_changed_meanwhile(written: Path) -> None:
-    ledger.record(written, passed("add"), set(), RUN, {"add": 2})
+    ledger.record(written, passed("add"), set(), RUN, {"add": 2}, {})
     more = {"add": {"elementwise_test.py::test_more[add]"}, "exp": {"elementwise_test.py::test_more[exp]"}}
-    entries = ledger.record(written, more, set(), RUN, {})
+    entries = ledger.record(written, more, set(), RUN, {}, {})
     assert set(entries) == {"add"}
     assert set(entries["add"]["tests"]) == ledger.required("add") | more["add"]
     assert entries["add"]["heavy_skipped"] == 2
-    entries = ledger.record(written, more, set(), RUN | {"commit": "def"}, {})
+    entries = ledger.record(written, more, set(), RUN | {"commit": "def"}, {}, {})
     assert entries["add"]["commit"] == "abc"
     assert set(entries["add"]["tests"]) == ledger.required("add") | more["add"]
 
@@ -97,7 +97,7 @@ def test_an_entry_of_another_form_verifies_nothing(written: Path) -> None:
 
 
 def test_an_edited_kernel_is_unverified(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger.record(written, passed("kv_append", "add"), set(), RUN, {})
+    ledger.record(written, passed("kv_append", "add"), set(), RUN, {}, {})
     read._digest_of.cache_clear()
     original = sources.Source.digest
     edited = "shape_layout/append.cu"
@@ -147,7 +147,7 @@ BROKEN = {
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_host_side_is_unverified(written: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     op, place, name, instead = BROKEN[broken]
-    ledger.record(written, passed(op), set(), RUN, {})
+    ledger.record(written, passed(op), set(), RUN, {}, {})
     assert read.verified_on(get_op(op)) == "NVIDIA H200"
     read._digest_of.cache_clear()
     monkeypatch.setattr(place, name, instead)

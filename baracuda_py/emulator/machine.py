@@ -1,4 +1,4 @@
-"""Runs one launch: its CTAs in waves, each of which holds the registers of all its threads and steps from block to block.
+"""A wave of CTAs: it holds the registers of all their threads and steps from block to block.
 
 While no branch divides the lanes of a wave they have one program counter. After that the lanes at the lowest one run, so that
 they meet again by themselves; or, in random order, those of one warp (or warpgroup) a CTA that is drawn at each step.
@@ -7,19 +7,15 @@ they meet again by themselves; or, in random order, those of one warp (or warpgr
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
-from math import prod
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..types import UnsupportedError
 from ..types.faults import (
     DeadlockFault,
     DivergenceFault,
     KernelFault,
-    MisalignedFault,
-    OutOfBoundsFault,
     TrapFault,
     UninitialisedFault,
 )
@@ -28,102 +24,24 @@ from .atomics import Atomics
 from .barriers import ClusterBarrier, MBarriers, NamedBarriers
 from .clocks import Clocks
 from .copies import Copies
-from .counters import Counters
+from .generic import LOCAL, PARAMETERS, SHARED, Generic
 from .lanes import EVERYONE, WARP, Array, Lanes, Selection
+from .local import LocalMemory
 from .matrices import Matrices
-from .memory import MANY, GlobalMemory
-from .options import Options
+from .memory import OTHER
+from .options import PATIENCE
 from .overflow import Overflows
-from .parse import SIZES
 from .shared import RANK_SHIFT, SharedMemory
-from .translate import Translator
+from .touched import MANY, NOBODY, PER_WARP
 from .warps import Warps
 
-__all__ = ["Launched", "Wave", "run_launch"]
+if TYPE_CHECKING:
+    from .waves import Launched
 
-# Windows of the generic address space, where nothing else lies.
-PARAMETERS, SHARED, LOCAL = 0x7E00_0000_0000, 0x7F00_0000_0000, 0x7F80_0000_0000
-LANES = 1 << 16  # of a wave
-REGISTER_BYTES = 96 << 20
-SHARED_BYTES = 8 << 20
+__all__ = ["Wave"]
+
 WARPGROUP = 4 * WARP
 NEVER = np.int32(1 << 30)
-PATIENCE = 120.0  # seconds that a run may be going to take
-
-
-class Launched:
-    """What the waves of one launch have in common. `suspects` has a fault for each instruction that reads what nothing
-    wrote, to be raised if that matters; those in `varied` get other bytes there than in a first run."""
-
-    def __init__(
-        self, code: Translator, kernel: str, memory: GlobalMemory, parameters: Array, grid: tuple[int, int, int],
-        block: tuple[int, int, int], dynamic_bytes: int, options: Options, counters: Counters, *, overlapped: bool,
-        constants: dict[str, int], varied: Collection[int] = (), deadline: float = 0.0,
-    ) -> None:  # fmt: skip
-        self.code, self.kernel, self.memory, self.parameters = code, kernel, memory, parameters
-        self.grid, self.block, self.options, self.counters = grid, block, options, counters
-        self.overlapped, self.constants, self.varied = overlapped, constants, frozenset(varied)
-        self.suspects: dict[int, KernelFault] = {}
-        self.deadline = deadline  # of time.perf_counter; 0 for none
-        self.rng = np.random.default_rng(options.seed)
-        entry = code.entry
-        align = max(entry.dynamic_align, 16)
-        self.dynamic = -(-entry.shared_bytes // align) * align if dynamic_bytes else entry.shared_bytes
-        self.shared_bytes = self.dynamic + dynamic_bytes
-        self.shared_grain = _grain(code)
-        self.grouped = any(i.opcode[0] == "wgmma" for i in code.instructions)
-        self._refuse_impossible()
-
-    def _refuse_impossible(self) -> None:
-        """KernelFault for a launch that no GPU takes (CUDA C++ Programming Guide, Technical Specifications)."""
-        entry, threads = self.code.entry, prod(self.block)
-        for given, what in (
-            (not 0 < threads <= entry.threads, f"blocks of {threads} threads, of {entry.threads} at most"),
-            (self.block[2] > 64, f"blocks of {self.block} threads"),
-            (min(self.grid) < 1 or max(self.grid[1:]) >= 1 << 16 or self.grid[0] >= 1 << 31, f"a grid of {self.grid}"),
-            (self.grid[0] % entry.cluster, f"a grid of {self.grid} in clusters of {entry.cluster}"),
-        ):
-            if given:
-                raise KernelFault(f"no GPU takes a launch with {what}", kernel=self.kernel)
-
-    def too_large(self, seconds: float) -> UnsupportedError:
-        return UnsupportedError(
-            f"emulating {self.kernel} on {self.grid} CTAs would take {seconds:.0f} s or more",
-            "take a smaller problem, or say with bp.emulation(force=True): that it is meant",
-        )
-
-    def waves(self) -> Any:
-        """(first CTA, CTAs) of each wave: whole clusters, as many as memory and caches like."""
-        threads = -(-self.block[0] * self.block[1] * self.block[2] // WARP) * WARP
-        total, cluster = self.grid[0] * self.grid[1] * self.grid[2], self.code.entry.cluster
-        a_lane = (
-            sum(count * max(width // 8, 1) for width, count in self.code.counts.items()) + self.code.entry.local_bytes
-        )
-        lanes = min(LANES, REGISTER_BYTES // max(a_lane, 1))
-        most = min(lanes // threads, SHARED_BYTES // max(self.shared_bytes, 1))
-        most = max(most // cluster, 1) * cluster
-        for first in range(0, total, most):
-            yield first, min(most, total - first)
-
-
-def run_launch(launched: Launched) -> None:
-    """Runs every CTA of a launch."""
-    began, total = time.perf_counter(), launched.grid[0] * launched.grid[1] * launched.grid[2]
-    with np.errstate(all="ignore"):
-        for first, ctas in launched.waves():
-            Wave(launched, first, ctas).run()
-            done = first + ctas
-            if launched.deadline and began + (time.perf_counter() - began) * total / done > launched.deadline:
-                raise launched.too_large((time.perf_counter() - began) * total / done)
-
-
-def _grain(code: Translator) -> int:
-    """The least number of bytes, of 4, that a kernel accesses at once in what may be shared memory."""
-    accesses = (i for i in code.instructions if i.opcode[0] in ("ld", "st", "atom", "red"))
-    elsewhere = {"global", "local", "param", "const"}
-    return min(
-        [4, *(SIZES[i.opcode[-1]] for i in accesses if not elsewhere & {p.split("::")[0] for p in i.opcode[1:-1]})]
-    )
 
 
 class Wave:
@@ -137,21 +55,23 @@ class Wave:
         self.lanes = lanes = Lanes(first, ctas, launched.grid, launched.block, code.entry.cluster)
         self.clocks = Clocks(lanes)
         self.shared = SharedMemory(self, launched.shared_bytes, launched.shared_grain)
+        self.local, self.generic = LocalMemory(self, code.entry.local_bytes), Generic(self)
         self.barriers, self.mbarriers, self.cluster = NamedBarriers(self), MBarriers(self), ClusterBarrier(self)
         self.copies, self.warps = Copies(self), Warps(self)
         self.matrices, self.atomics, self.overflows = Matrices(self), Atomics(self), Overflows(self)
-        self._waited = None if not launched.overlapped else np.zeros(lanes.count, bool)
-        self._local = np.zeros((lanes.count, -(-code.entry.local_bytes // 16) * 16), np.uint8)
+        self._waited = np.zeros(lanes.count, bool) if launched.overlapped and self.checks else None
+        self._waits = np.zeros((lanes.teams, lanes.members), np.int32)  # when each warp waited for the launch ahead
         self.alive = lanes.exists.copy()
         self._blocked = np.zeros(lanes.count, bool)
         self._parked = np.zeros(lanes.count, bool)  # where the rest of their warp has yet to come
-        self._why: list[tuple[Array, str]] = []
+        self._why: list[tuple[Array, Callable[[], str]]] = []
         self._pc = np.zeros(lanes.count, np.int32)
         self._space = self._names()
         exec(code.code, self._space)
         self._functions = [self._space[f"b{i}"] for i in range(len(code.blocks))]
         self._runs = [0] * len(code.blocks)
-        self._aligned = np.array([bool(b.gathers) and b.mask is None for b in code.blocks])
+        # Barriers wait for those of a warp that have not ended (CUDA C++ Programming Guide, Independent Thread Scheduling).
+        self._aligned = np.array([bool(b.gathers) and b.mask is None and b.kind != "barrier" for b in code.blocks])
 
     # ---- stepping ---------------------------------------------------------------------------------------------------
 
@@ -161,6 +81,7 @@ class Wave:
         if not together or not self._in_step():
             self._divided()
         self.copies.finish()
+        self.matrices.finish()
         for span, runs in zip(code.spans, self._runs):
             if runs:
                 self.counters.count_block((code.instructions[i] for i in span), runs)
@@ -192,6 +113,7 @@ class Wave:
                 self.barriers.meet_all()
                 at += 1
             elif end.kind == "exit" and not end.guard:
+                self.shared.let_go(end.number, everyone)
                 return True
             else:
                 self._leave(at, everyone)
@@ -280,13 +202,13 @@ class Wave:
                 if self.launched.code.blocks[end.target].quits:  # at once: nobody waits for them
                     gone = self.lanes.numbers(s) if test is None else self.lanes.numbers(s)[test]
                     self._runs[end.target] += len(gone)
-                    self._exit(gone)
+                    self._exit(self.launched.code.blocks[end.target].number, gone)
             case "brx":
                 targets = np.array(end.targets, np.int32)
                 self._pc[s] = targets[np.minimum(self._space[end.index][s], len(targets) - 1)]
             case "exit":
                 self._pc[s] = at + 1
-                self._exit(self.lanes.numbers(s) if test is None else self.lanes.numbers(s)[test])
+                self._exit(end.number, self.lanes.numbers(s) if test is None else self.lanes.numbers(s)[test])
             case "trap":
                 if test is None or test.any():
                     raise self.fault(
@@ -298,9 +220,12 @@ class Wave:
                 number, *threads = (np.int64(x) if isinstance(x, int) else self._space[x][s] for x in end.barrier)
                 self.barriers.come(end.number, s, number, threads[0] if threads else None, sync=end.sync)
 
-    def _exit(self, gone: Array) -> None:
+    def _exit(self, n: int, gone: Array) -> None:
         """Threads end; those of their warps that wait for all of it have been left alone."""
         self.alive[gone] = False
+        if len(gone) and self.lanes.cluster > 1:
+            lives = np.any(self.alive.reshape(self.lanes.ctas, -1), axis=1)
+            self.shared.let_go(n, gone[~lives[self.lanes.cta[gone]]])
         self.cluster.look()
         self.barriers.someone_left()
         if self._aligned.any():
@@ -312,7 +237,8 @@ class Wave:
 
     # ---- who waits --------------------------------------------------------------------------------------------------
 
-    def block(self, lanes: Array, why: str) -> None:
+    def block(self, lanes: Array, why: Callable[[], str]) -> None:
+        """Lanes wait; `why` tells at what, as it stands when it is asked."""
         self._blocked[lanes] = True
         self._why.append((lanes, why))
         if len(self._why) > 4096:
@@ -329,20 +255,21 @@ class Wave:
         if len(alone):
             return self._alone(alone)
         where = {at: code.instructions[code.spans[at][0]] for at in np.unique(self._pc[parked]).tolist()}
-        told: dict[str, list[str]] = {}
-        for who, why in [
+        places = [
             *(
                 (parked[self._pc[parked] == at], f"{i.text} ({i.source}), for others of their warps")
                 for at, i in where.items()
             ),
-            *reversed(self._why),
-        ]:
+            *((who, why()) for who, why in reversed(self._why) if waits[who].any()),
+        ]
+        told: dict[str, dict[int, set[int]]] = {}
+        for who, why in places:
             mine = who[waits[who]]
             waits[mine] = False
-            for cta in np.unique(lanes.cta[mine])[:4]:
-                warps = np.unique(lanes.thread[mine[lanes.cta[mine] == cta]] // WARP)
-                told.setdefault(why, []).append(f"CTA {cta + lanes.first} warps {', '.join(map(str, warps[:16]))}")
-        message = "; ".join(f"{', '.join(who[:4])} at {why}" for why, who in list(told.items())[:6])
+            for lane in mine.tolist():
+                warps = told.setdefault(why, {}).setdefault(int(lanes.cta[lane]) + lanes.first, set())
+                warps.add(int(lanes.thread[lane]) // WARP)
+        message = "; ".join(f"{_warps(who)} at {why}" for why, who in sorted(told.items(), key=lambda x: min(x[1]))[:6])
         return DeadlockFault(f"nobody can go on: {message}", kernel=self.launched.kernel)
 
     def _alone(self, lanes: Array) -> KernelFault:
@@ -371,13 +298,30 @@ class Wave:
             text = f"a value that {what} reached a result"
             self.suspects[n] = self.fault(UninitialisedFault, text, n, s, j, byte=int(offsets[j]), **place)
 
-    def early(self, s: Selection) -> bool:
-        """Whether a lane has not waited for the launch ahead of an overlapped one."""
-        return self._waited is not None and not self._waited[s].all()
+    def _unset(self, n: int, s: Selection) -> None:
+        """An instruction reads registers that nothing writes."""
+        if n not in self.suspects:
+            text = f"a value that nothing had written, of {', '.join(sorted(self.launched.code.unset[n]))}, reached a result"
+            self.suspects[n] = self.fault(UninitialisedFault, text, n, s, 0)
 
-    def warp_numbers(self, s: Selection) -> Array:
-        """Warps counted over the whole launch."""
-        return (self.lanes.warp[s] + self.lanes.first * self.lanes.warps).astype(np.int32)
+    def early(self, s: Selection) -> bool:
+        """Whether a lane has not waited for the launch ahead of an overlapped one, and is not behind another that has."""
+        if self._waited is None or self._waited[s].all():
+            return False
+        late = self.lanes.numbers(s)[~self._waited[s]]
+        team, member = self.lanes.team[late], self.lanes.member[late]
+        waits, members = self._waits[team], np.arange(self.lanes.members)
+        over = self.clocks.of[team, member, : self.lanes.members] >= waits + (members == member[:, None])
+        return not bool(np.all(np.any((waits > 0) & over, axis=1)))
+
+    def cluster_number(self, team: int) -> int:
+        """A cluster counted over the whole launch."""
+        return team + self.lanes.first // self.lanes.cluster
+
+    def actors(self, s: Selection) -> Array:
+        """Lanes counted over the whole launch."""
+        warps = self.lanes.warp[s] + self.lanes.first * self.lanes.warps
+        return (warps * PER_WARP + self.lanes.thread[s] % WARP).astype(np.int32)
 
     def stamps(self, s: Selection) -> Array:
         return self.clocks.stamp(self.lanes.team[s], self.lanes.member[s])
@@ -388,13 +332,19 @@ class Wave:
         return np.asarray((before >= 0) & (before // members == warps // members))
 
     def unordered(self, s: Selection, actors: Array, stamps: Array) -> Array:
-        """Whether what `actors`, warps of the launch, did at `stamps` may still be going on for each lane."""
-        lanes, mine = self.lanes, self.warp_numbers(s)
-        members = lanes.members
-        same = self.same_team(actors, mine)
-        seen = self.clocks.of[lanes.team[s], lanes.member[s], np.where(same, actors % members, 0)]
-        other = (actors != -1) & ~same
-        return np.asarray((same & (actors != mine) & (stamps > seen)) | other | (actors == MANY))
+        """Whether what `actors`, lanes of the launch, did at `stamps` may still be going on for each lane. Those of its own warp
+        are over once they have met."""
+        lanes, mine = self.lanes, self.actors(s)
+        warps, members = actors // PER_WARP, lanes.members
+        same = (actors >= 0) & self.same_team(warps, mine // PER_WARP)
+        own = warps == mine // PER_WARP
+        seen = self.clocks.of[lanes.team[s], lanes.member[s], np.where(same, warps % members, 0)]
+        bad = same & (actors != mine) & (stamps + own > seen) | (actors == MANY)
+        for j in np.flatnonzero((actors > NOBODY) & ~same).tolist():
+            other, member = divmod(int(warps[j]), members)
+            cluster = int(mine[j]) // PER_WARP // members
+            bad[j] = not self.launched.grid_order.knows(cluster, other, member, int(stamps[j]))
+        return np.asarray(bad)
 
     # ---- names of the translated text -------------------------------------------------------------------------------
 
@@ -404,6 +354,9 @@ class Wave:
             1: np.zeros((code.counts[1], lanes.count), bool), 16: np.zeros((code.counts[16], lanes.count), np.uint16),
             32: np.zeros((code.counts[32], lanes.count), np.uint32), 64: np.zeros((code.counts[64], lanes.count), np.uint64),
         }  # fmt: skip
+        for n in self.varied & code.unset.keys():
+            for width, number in map(code.place, code.unset[n]):
+                stores[width][number].view(np.uint8)[:] = OTHER if width > 1 else True
         names: dict[str, Any] = {
             name: stores[width][number] if not view else stores[width][number].view(f"{view}{width // 8}")
             for (width, number, view), name in code.rows.items()
@@ -418,13 +371,15 @@ class Wave:
             "LOCAL": np.uint64(LOCAL), "CONSTANTS": {k: np.uint64(v) for k, v in launched.constants.items()},
             "count": lanes.count_of, "sub": lanes.narrowed, "split": _split, "parameter": self._parameter,
             "wraps": self.overflows.note if self.checks else _ignored,
+            "unset": self._unset if self.checks else _ignored,
+            "accumulated": self.matrices.refuse_early if self.checks else _ignored,
         }  # fmt: skip
         memory, shared, copies = self.memory, self.shared, self.copies
         names |= {
             "ld_global": lambda n, s, a, dtype, rows: memory.load(self, n, s, a, dtype, rows),
             "st_global": lambda n, s, a, dtype, values: memory.store(self, n, s, a, dtype, values),
-            "ld_shared": shared.load, "st_shared": shared.store, "ld_local": self._load_local, "st_local": self._store_local,
-            "ld_generic": self._load_generic, "st_generic": self._store_generic, "atom": self.atomics.apply,
+            "ld_shared": shared.load, "st_shared": shared.store, "ld_local": self.local.load, "st_local": self.local.store,
+            "ld_generic": self.generic.load, "st_generic": self.generic.store, "atom": self.atomics.apply,
             "cp_async": copies.start, "cp_commit": copies.commit, "cp_wait": lambda n, s, left: copies.wait(s, left),
             "tma_load": copies.load, "tma_store": copies.store, "bulk_commit": copies.commit_bulk,
             "bulk_wait": lambda n, s, left, read: copies.wait_bulk(s, left), "st_async": copies.store_remote,
@@ -445,77 +400,30 @@ class Wave:
     def _fence(self, s: Selection, of: str) -> None:
         if of in ("proxy", "mbarrier_init"):
             self.mbarriers.fence(s)
-        if self.checks:
+        if self.checks and (of != "cta" or self.lanes.cluster == 1):  # no other CTA learns of that of one
             for warp in np.unique(self.lanes.warp[s]):
                 team, member = int(self.lanes.team[warp * WARP]), int(self.lanes.member[warp * WARP])
-                (self.clocks.fence_proxy if of == "proxy" else self.clocks.fence)(team, member)
+                if of == "proxy":
+                    self.clocks.fence_proxy(team, member)
+                    continue
+                self.clocks.fence(team, member, widely=of in ("gpu", "gl", "sys"))
+                if of in ("gpu", "gl", "sys"):
+                    self.launched.grid_order.fence(self.cluster_number(team))
 
     def _grid_wait(self, s: Selection) -> None:
         if self._waited is not None:
             self._waited[s] = True
+            self._waits[self.lanes.team[s], self.lanes.member[s]] = self.stamps(s)
             if self._waited[self.lanes.exists].all():
                 self._waited = None
 
-    # ---- local memory and generic addresses -------------------------------------------------------------------------
-
-    def _local_index(self, n: int, s: Selection, a: Any, size: int, count: int, store: bool) -> tuple[Array, Array]:
-        """(lanes, the index of each access in elements of `size` bytes) of accesses to `count` elements in a thread's memory."""
-        offset, extent = self.lanes.spread(s, a).astype(np.int64), self.launched.code.entry.local_bytes
-        verb = f"{'store' if store else 'load'} of {size * count} bytes"
-        for kind, bad, text in (
-            (OutOfBoundsFault, (offset < 0) | (offset + size * count > extent), verb),
-            (MisalignedFault, offset % (size * count) != 0, f"{verb} at an odd address"),
-        ):
-            if bad.any():
-                j = int(np.flatnonzero(bad)[0])
-                raise self.fault(kind, text, n, s, j, space="local", byte=int(offset[j]), extent=extent)
-        return self.lanes.numbers(s), offset // size
-
-    def _load_local(self, n: int, s: Selection, a: Any, dtype: str, rows: Any) -> None:
-        lanes, index = self._local_index(n, s, a, int(dtype[1]), len(rows), store=False)
-        for j, row in enumerate(rows):
-            if row is not None:
-                row[s] = self._local.view(dtype)[lanes, index + j]
-
-    def _store_local(self, n: int, s: Selection, a: Any, dtype: str, values: Any) -> None:
-        lanes, index = self._local_index(n, s, a, int(dtype[1]), len(values), store=True)
-        for j, value in enumerate(values):
-            self._local.view(dtype)[lanes, index + j] = value
-
-    def _load_generic(self, n: int, s: Selection, a: Any, dtype: str, rows: Any) -> None:
-        for part, _, space, address in self.windows(s, a):
-            if space == "global":
-                self.memory.load(self, n, part, address, dtype, rows)
-            elif space == "shared":
-                self.shared.load(n, part, address.astype(np.uint32), dtype, rows)
-            else:
-                self._load_local(n, part, address, dtype, rows)
-
-    def _store_generic(self, n: int, s: Selection, a: Any, dtype: str, values: Any) -> None:
-        for part, places, space, address in self.windows(s, a):
-            mine = [v if places is None or np.ndim(v) == 0 else v[places] for v in values]
-            if space == "global":
-                self.memory.store(self, n, part, address, dtype, mine)
-            elif space == "shared":
-                self.shared.store(n, part, address.astype(np.uint32), dtype, mine)
-            else:
-                self._store_local(n, part, address, dtype, mine)
-
-    def windows(self, s: Selection, a: Any) -> Any:
-        """(lanes, their places in the selection or None for all, space, address in it) of generic addresses."""
-        a = self.lanes.spread(s, a)
-        kinds = np.where(a >= np.uint64(LOCAL), 2, np.where(a >= np.uint64(SHARED), 1, 0))
-        for kind, space, base in ((0, "global", 0), (1, "shared", SHARED), (2, "local", LOCAL)):
-            mine = kinds == kind
-            if mine.all():
-                yield s, None, space, a - np.uint64(base)
-                return
-            if mine.any():
-                places = np.flatnonzero(mine)
-                yield self.lanes.numbers(s)[places], places, space, a[places] - np.uint64(base)
-
 
 def _ignored(*_arguments: Any) -> None: ...
+
+
+def _warps(of: dict[int, set[int]]) -> str:
+    """``CTA 0 warps 0, 1``: the first few warps of the first few CTAs."""
+    return ", ".join(f"CTA {cta} warps {', '.join(map(str, sorted(of[cta])[:16]))}" for cta in sorted(of)[:4])
 
 
 def _split(x: Any, count: int, part: int) -> Array:

@@ -1,4 +1,4 @@
-"""Text PTX as data: an entry's parameters, variables and basic blocks, names resolved, calls expanded where they stand.
+"""Text PTX as data: the functions of a module, their statements in order, names resolved.
 
 What is read is what NVRTC writes (PTX ISA, Syntax; Kernel and Function Directives; Control Flow Directives; Debugging
 Directives: .loc). A statement keeps its line of PTX and, where NVRTC was asked for line information, its line of CUDA.
@@ -8,183 +8,35 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TypeAlias
 
 from ..types import UnsupportedError
+from .blocks import cut
+from .inline import Inlined
+from .syntax import (
+    SIZES,
+    Bits,
+    Entry,
+    Function,
+    Instruction,
+    Integer,
+    Memory,
+    Negated,
+    Operand,
+    Pair,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+    Variable,
+    Vector,
+)  # fmt: skip
 
-__all__ = [
-    "MASKED",
-    "SIZES",
-    "WARPGROUPS",
-    "WARPS",
-    "Bits",
-    "Entry",
-    "Instruction",
-    "Integer",
-    "Memory",
-    "Negated",
-    "Operand",
-    "Pair",
-    "Register",
-    "Sink",
-    "Special",
-    "Symbol",
-    "Variable",
-    "Vector",
-    "parse",
-]
+__all__ = ["parse"]
 
-SIZES = {
-    "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4, "s32": 4, "f32": 4,
-    "f16x2": 4, "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16,
-}  # fmt: skip
 PREDICATE = "pred"
-
-
-@dataclass(frozen=True, slots=True)
-class Register:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Special:
-    """A special register, without its percent sign: ``tid.x``."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Symbol:
-    """The address of a variable or a parameter."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Integer:
-    value: int
-
-
-@dataclass(frozen=True, slots=True)
-class Bits:
-    """A floating-point constant by its bits (``0f3F800000``)."""
-
-    value: int
-    width: int
-
-
-@dataclass(frozen=True, slots=True)
-class Vector:
-    items: tuple[Operand, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """``[base+offset]``, or a tensor map with its coordinates behind it."""
-
-    base: Operand
-    offset: int
-    rest: tuple[Operand, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """``value|predicate``."""
-
-    first: Operand
-    second: Operand
-
-
-@dataclass(frozen=True, slots=True)
-class Negated:
-    of: Operand
-
-
-@dataclass(frozen=True, slots=True)
-class Sink:
-    """``_``: a result that nobody wants."""
-
-
-Operand: TypeAlias = "Register | Special | Symbol | Integer | Bits | Vector | Memory | Pair | Negated | Sink"
-
-
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """One statement. `opcode` is split at its dots; `guard` is the predicate that it is under, `unless` where negated."""
-
-    opcode: tuple[str, ...]
-    operands: tuple[Operand, ...]
-    guard: str
-    unless: bool
-    text: str
-    line: int  # of the PTX, from 1
-    source: str  # "file:line" of the CUDA text, or ""
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """A variable with a place in a state space. `values` are a constant's initial elements."""
-
-    name: str
-    space: str
-    kind: str
-    nbytes: int
-    align: int
-    values: tuple[int, ...] = ()
-
-
-@dataclass
-class Entry:
-    """A kernel: what it takes, declares and does. `registers` maps names to widths in bits, 1 for predicates."""
-
-    name: str
-    parameters: dict[str, tuple[int, int]] = field(default_factory=dict)  # name -> (offset, bytes)
-    parameter_bytes: int = 0
-    registers: dict[str, int] = field(default_factory=dict)
-    shared: dict[str, int] = field(default_factory=dict)  # name -> offset
-    shared_bytes: int = 0
-    dynamic: str = ""  # the variable that dynamic shared memory is
-    dynamic_align: int = 1
-    local: dict[str, int] = field(default_factory=dict)
-    local_bytes: int = 0
-    constants: dict[str, Variable] = field(default_factory=dict)
-    variables: set[str] = field(default_factory=set)  # with a place
-    cluster: int = 1
-    threads: int = 1024  # the most that it is compiled for
-    blocks: list[list[Instruction]] = field(default_factory=list)
-    labels: dict[str, int] = field(default_factory=dict)  # label -> block
-    targets: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of brx.idx
-
-
-Item: TypeAlias = "Instruction | str"  # a statement, or a label
-
-
-@dataclass
-class _Function:
-    """A body before it is cut into blocks."""
-
-    name: str
-    results: tuple[str, ...]
-    parameters: tuple[str, ...]
-    items: list[Item]
-    registers: dict[str, int]
-    variables: list[Variable]
-    targets: dict[str, tuple[str, ...]]
-
-
-# Statements that end a block: where threads part, wait or leave.
-_ENDS = {"bra", "brx", "ret", "exit", "trap", "bar", "barrier"}
-_WAITS = {("mbarrier", "try_wait"), ("mbarrier", "test_wait")}
-# Instructions at which threads wait for one another, each at the beginning of a block: by the masks that they give, by warps,
-# by warpgroups.
-MASKED = {("shfl", "sync"), ("vote", "sync"), ("elect", "sync"), ("redux", "sync"), ("bar", "warp")}
-WARPS = {("mma", "sync"), ("ldmatrix", "sync"), ("stmatrix", "sync"), ("bar", "sync"), ("bar", "arrive"), ("barrier", "sync"),
-         ("barrier", "arrive"), ("barrier", "cta")}  # fmt: skip
-WARPGROUPS = {("wgmma", name) for name in ("fence", "mma_async", "commit_group", "wait_group")}
 
 _HEAD = re.compile(r"\.(entry|func)\s*(?:\(([^)]*)\))?\s*([\w$]+)\s*(?:\(([^)]*)\))?([^{;]*)([{;])")
 _PARAMETER = re.compile(
@@ -205,8 +57,8 @@ def parse(text: str, entry: str = "") -> Entry:
     """An entry of a module, which must be the only one if it is not named."""
     end = text.find("\n\t.section")
     module = _Module(text if end < 0 else text[:end], _FILE.findall(text))
-    functions: dict[str, _Function] = {}
-    kernels: dict[str, tuple[_Function, str, str]] = {}
+    functions: dict[str, Function] = {}
+    kernels: dict[str, tuple[Function, str, str]] = {}
     outside, end = [], 0
     for head in _HEAD.finditer(module.text):
         kind, results, name, parameters, directives, opened = head.groups()
@@ -268,7 +120,7 @@ class _Body:
         self._parents: list[int | None] = [None]
         self._names: list[dict[str, str]] = [{}]
         self._known: dict[tuple[str, int], Operand] = {}
-        self.function = _Function(name, tuple(results), tuple(parameters), [], {}, [], {})
+        self.function = Function(name, tuple(results), tuple(parameters), [], {}, [], {})
         for text, scope, place in self._statements(at):
             if place < 0:
                 self.function.items.append(text)
@@ -433,12 +285,7 @@ def _variable(statement: str) -> Variable | None:
     return Variable(name, space, kind, nbytes, int(align or size), initial)
 
 
-# ---- from a body to an entry ---------------------------------------------------------------------------------------
-
-
-def _entry(
-    function: _Function, parameters: str, directives: str, outside: str, functions: Mapping[str, _Function]
-) -> Entry:
+def _entry(function: Function, parameters: str, directives: str, outside: str, functions: dict[str, Function]) -> Entry:
     """`outside` is the module's text outside functions, where its variables are declared."""
     entry = Entry(function.name)
     for align, kind, name, count in (m.groups() for m in _PARAMETER.finditer(parameters)):
@@ -455,167 +302,6 @@ def _entry(
     entry.threads = prod(limits.get("reqntid") or limits.get("maxntid") or [entry.threads])
     for statement in re.sub(r"\{[^{};]*\}", lambda m: m[0].replace(";", ","), outside).split(";"):
         if variable := _variable(statement):
-            _place(entry, variable)
-    _cut(entry, _Expansion(entry, functions).items(function))
+            entry.place(variable)
+    cut(entry, Inlined(entry, functions).items(function))
     return entry
-
-
-def _place(entry: Entry, variable: Variable) -> None:
-    """Gives a variable its place in its state space."""
-    name, align = variable.name, variable.align
-    entry.variables.add(name)
-    if variable.space == "shared" and not variable.nbytes:
-        entry.dynamic, entry.dynamic_align = name, align
-    elif variable.space == "shared":
-        entry.shared[name] = -(-entry.shared_bytes // align) * align
-        entry.shared_bytes = entry.shared[name] + variable.nbytes
-    elif variable.space == "local":
-        entry.local[name] = -(-entry.local_bytes // align) * align
-        entry.local_bytes = entry.local[name] + variable.nbytes
-    else:
-        entry.constants[name] = variable
-
-
-class _Expansion:
-    """The items of a function with those of the functions that it calls in the calls' places, and parameters that pass
-    between them as registers (PTX ISA, Control Flow Instructions: call)."""
-
-    def __init__(self, entry: Entry, functions: Mapping[str, _Function]) -> None:
-        self._entry, self._functions = entry, functions
-        self._calls = 0
-        self._open: list[str] = []
-
-    def items(self, function: _Function, suffix: str = "") -> list[Item]:
-        """Names get a suffix, but for those of variables: no function calls itself, so that one of each will do."""
-        entry = self._entry
-        for variable in function.variables:
-            if variable.name not in entry.variables:
-                _place(entry, variable)
-        renamed = _Renamer(suffix, {name: name for name in entry.variables} if suffix else None)
-        entry.registers |= {name + suffix: width for name, width in function.registers.items()}
-        entry.targets |= {n + suffix: tuple(t + suffix for t in each) for n, each in function.targets.items()}
-        items: list[Item] = []
-        for item in function.items:
-            if isinstance(item, str):
-                items.append(item + suffix)
-            elif item.opcode[0] == "call":
-                items += self._called(item, suffix)
-            elif item.opcode[0] in ("ld", "st") and item.opcode[1].startswith("param") and self._passes(item):
-                items.append(self._moved(renamed.instruction(item)))
-            else:
-                items.append(renamed.instruction(item))
-        return items
-
-    def _called(self, call: Instruction, suffix: str) -> list[Item]:
-        """The body of the function that is called, its parameters standing for the caller's, its returns for a branch behind
-        it."""
-        lists = [[x.name for x in o.items if isinstance(x, Symbol)] for o in call.operands if isinstance(o, Vector)]
-        name = next((o.name for o in call.operands if isinstance(o, Symbol)), "")
-        if name not in self._functions or call.guard:
-            raise UnsupportedError(f"the emulator cannot follow {call.text!r} (line {call.line} of the PTX)")
-        if name in self._open:
-            raise UnsupportedError(
-                f"{name} calls itself, which the emulator does not follow (line {call.line} of the PTX)"
-            )
-        callee = self._functions[name]
-        arguments = lists.pop() if callee.parameters else []
-        results = lists.pop() if callee.results else []
-        self._calls += 1
-        mark = f"@{self._calls}"
-        passed = dict(zip((*callee.parameters, *callee.results), (n + suffix for n in (*arguments, *results))))
-        renamed = _Renamer("", {f"{n}{mark}": to for n, to in passed.items()})
-        end = f"return{mark}"
-        items: list[Item] = []
-        self._open.append(name)
-        for item in self.items(callee, mark):
-            if isinstance(item, Instruction) and item.opcode[0] == "ret":
-                item = replace(item, opcode=("bra",), operands=(Symbol(end),))
-            elif isinstance(item, Instruction):
-                item = self._declared(renamed.instruction(item))
-            items.append(item)
-        self._open.pop()
-        return [*items, end]
-
-    def _passes(self, item: Instruction) -> bool:
-        """Whether an access to parameter space is to what passes between functions, and not to what the kernel was given."""
-        memory = next(o for o in item.operands if isinstance(o, Memory))
-        return isinstance(memory.base, Symbol) and memory.base.name not in self._entry.parameters
-
-    def _moved(self, item: Instruction) -> Instruction:
-        """A load or store of a passed parameter as a conversion from or to the register that stands for it."""
-        kind = item.opcode[-1]
-        store = item.opcode[0] == "st"
-        memory, value = item.operands if store else item.operands[::-1]
-        assert isinstance(memory, Memory) and isinstance(memory.base, Symbol)
-        values = value.items if isinstance(value, Vector) else (value,)
-        if len(values) > 1:
-            raise UnsupportedError(
-                f"the emulator passes no vector to a function: {item.text!r} (line {item.line} of the PTX)"
-            )
-        place, held = Register(f"{memory.base.name}+{memory.offset}"), values[0]
-        sign, bits = "s" if kind[0] == "s" else "u", SIZES[kind] * 8
-        wide = max(bits, 16) if store or not isinstance(held, Register) else self._entry.registers[held.name]
-        operands = (place, held) if store else (held, place)
-        return self._declared(replace(item, opcode=("cvt", f"{sign}{wide}", f"{sign}{bits}"), operands=operands))
-
-    def _declared(self, item: Instruction) -> Instruction:
-        """The same, the registers that stand for parameters declared."""
-        if item.opcode[0] == "cvt":
-            for operand in item.operands:
-                if isinstance(operand, Register) and operand.name not in self._entry.registers:
-                    self._entry.registers[operand.name] = max(SIZES[item.opcode[2]] * 8, 16)
-        return item
-
-
-class _Renamer:
-    """Gives names a suffix, or other names."""
-
-    def __init__(self, suffix: str, others: Mapping[str, str] | None = None) -> None:
-        self._suffix, self._others = suffix, others or {}
-
-    def instruction(self, item: Instruction) -> Instruction:
-        if not self._suffix and not self._others:
-            return item
-        guard = self.name(item.guard) if item.guard else ""
-        return replace(item, guard=guard, operands=tuple(map(self._operand, item.operands)))
-
-    def name(self, name: str) -> str:
-        base, plus, offset = name.partition("+")
-        return self._others.get(base, base + self._suffix) + plus + offset
-
-    def _operand(self, operand: Operand) -> Operand:
-        match operand:
-            case Register(name):
-                return Register(self.name(name))
-            case Symbol(name):
-                return Symbol(self.name(name))
-            case Vector(items):
-                return Vector(tuple(map(self._operand, items)))
-            case Memory(base, offset, rest):
-                return Memory(self._operand(base), offset, tuple(map(self._operand, rest)))
-            case Pair(first, second):
-                return Pair(self._operand(first), self._operand(second))
-            case Negated(of):
-                return Negated(self._operand(of))
-        return operand
-
-
-def _cut(entry: Entry, items: Sequence[Item]) -> None:
-    """Blocks, each of which only its last statement leaves."""
-    block: list[Instruction] = []
-    entry.blocks = [block]
-    for item in items:
-        if isinstance(item, str):
-            if block:
-                block = []
-                entry.blocks.append(block)
-            entry.labels[item] = len(entry.blocks) - 1
-            continue
-        if item.opcode[:2] in _WAITS | MASKED | WARPS | WARPGROUPS or item.opcode[:3] == ("barrier", "cluster", "wait"):
-            block = entry.blocks[-1] if not block else []  # who waits comes back to the wait alone
-            if block is not entry.blocks[-1]:
-                entry.blocks.append(block)
-        block.append(item)
-        if (item.opcode[0] in _ENDS and item.opcode[1:2] != ("warp",)) or item.opcode[:2] in _WAITS:
-            block = []
-            entry.blocks.append(block)

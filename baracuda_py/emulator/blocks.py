@@ -1,0 +1,41 @@
+"""Statements cut into basic blocks: where threads part, meet, wait or leave, one ends (PTX ISA, Control Flow Instructions;
+Parallel Synchronization and Communication Instructions)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .syntax import Entry, Instruction, Item
+
+__all__ = ["MASKED", "WARPGROUPS", "WARPS", "cut"]
+
+# Statements that end a block: where threads part, wait or leave.
+_ENDS = {"bra", "brx", "ret", "exit", "trap", "bar", "barrier"}
+_WAITS = {("mbarrier", "try_wait"), ("mbarrier", "test_wait")}
+# Instructions at which threads wait for one another, each at the beginning of a block: by the masks that they give, by warps,
+# by warpgroups.
+MASKED = {("shfl", "sync"), ("vote", "sync"), ("elect", "sync"), ("redux", "sync"), ("bar", "warp")}
+WARPS = {("mma", "sync"), ("ldmatrix", "sync"), ("stmatrix", "sync"), ("bar", "sync"), ("bar", "arrive"), ("barrier", "sync"),
+         ("barrier", "arrive"), ("barrier", "cta")}  # fmt: skip
+WARPGROUPS = {("wgmma", name) for name in ("fence", "mma_async", "commit_group", "wait_group")}
+
+
+def cut(entry: Entry, items: Sequence[Item]) -> None:
+    """Blocks, each of which only its last statement leaves."""
+    block: list[Instruction] = []
+    entry.blocks = [block]
+    for item in items:
+        if isinstance(item, str):
+            if block:
+                block = []
+                entry.blocks.append(block)
+            entry.labels[item] = len(entry.blocks) - 1
+            continue
+        if item.opcode[:2] in _WAITS | MASKED | WARPS | WARPGROUPS or item.opcode[:3] == ("barrier", "cluster", "wait"):
+            block = entry.blocks[-1] if not block else []  # who waits comes back to the wait alone
+            if block is not entry.blocks[-1]:
+                entry.blocks.append(block)
+        block.append(item)
+        if (item.opcode[0] in _ENDS and item.opcode[1:2] != ("warp",)) or item.opcode[:2] in _WAITS:
+            block = []
+            entry.blocks.append(block)
