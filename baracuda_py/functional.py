@@ -21,6 +21,7 @@ from .types import PlanPreference
 
 __all__ = ["call"]
 
+HEAD = 4  # parts of a key that are not the operands'
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -54,22 +55,23 @@ def call(
             result = ready.launch(operands, pointers, values or _NOTHING, stream, ordinal)
             if result is not MISSED:
                 return result
-    return _call_checked(plan, operands, describe, options, values, shifts, stream, pref, device)
+    return _call_checked(plan, key[:HEAD], operands, describe, values, shifts, stream, pref, device)
 
 
 @untraced
 def _call_checked(
     kind: type[Plan[Any]],
+    head: list[Any],
     operands: Mapping[str, Any],
     describe: Callable[[], Descriptor],
-    options: Any,
     values: Mapping[str, Any] | None,
     shifts: Sequence[int] | None,
     stream: Any,
     pref: PlanPreference | None,
     device: Any,
 ) -> Any:
-    """The long way: describe, select (or find the plan), check every operand, run, and remember the call."""
+    """The long way: describe, select (or find the plan), check every operand, run, and remember the call, `head` being its key
+    ahead of the operands."""
     learn()
     spec = device_for(device, operands.values())
     desc = describe()
@@ -80,9 +82,8 @@ def _call_checked(
         return plan.run(stream=stream, **given)
     ready = resolve(plan, given, None, stream)
     result = plan.result(ready.fire())
-    key: list[Any] = [kind, options, pref, default_device() if device is None else device]
-    if read(operands.values(), shifts, key, []) is not None and _hashes(key):
-        plan_cache.keep(tuple(key), Ready(plan, ready.recipe, operands, ready.made))
+    if read(operands.values(), shifts, head, []) is not None and _hashes(head):
+        plan_cache.keep(tuple(head), Ready(plan, ready.recipe, operands, ready.made))
     return result
 
 

@@ -201,3 +201,34 @@ def test_a_capture_makes_no_output(gpus: Gpus) -> None:
         bp.neg(x)
     gpus.capturing = False
     assert plan_cache.info().calls == 1
+
+
+def test_an_address_is_part_of_the_key(gpus: Gpus, long_way: list[Any]) -> None:
+    whole, out = on(torch.ones(68)), on(torch.zeros(64))
+    for first in (0, 1, 0, 1):
+        bp.neg(on(whole[first : first + 64]), out=out)
+    assert len(long_way) == 2
+    assert sorted(ready.plan.desc.x_align for ready in plan_cache.calls.values()) == [4, 16]
+    assert len(gpus.work) == 4
+
+
+def test_an_operand_of_another_name_is_refused_after_a_call_without_it(gpus: Gpus) -> None:
+    x, out = on(torch.ones(64)), on(torch.zeros(64))
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x, out), device=0)
+    plan.run(x=x, out=out)
+    for given in ({"x": x, "out": out, "y": x}, {"x": x, "outt": out}):
+        with pytest.raises(bp.InvalidProblemError, match="there is no operand"):
+            plan.run(**given)
+    assert len(gpus.work) == 1
+
+
+def test_buffers_over_cupy_s_memory_take_the_short_path(gpus: Gpus, long_way: list[Any]) -> None:
+    """fp8 has no dtype in CuPy."""
+    a, b = (bp.GpuBuffer.view(gpus.array(np.ones((64, 64), np.uint8)), bp.FP8_E4M3) for _ in range(2))
+    other = bp.GpuBuffer.view(gpus.array(np.ones((64, 64), np.uint8)), bp.FP8_E5M2)
+    out = gpus.array(np.zeros((64, 64), np.float16))
+    for _ in range(3):
+        bp.matmul(a, b, out=out, out_dtype="f16")
+    assert len(long_way) == 1
+    bp.matmul(a, other, out=out, out_dtype="f16")
+    assert len(long_way) == 2, "another kind of the same width"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,6 +17,9 @@ from ..tensor.pytorch import dtype_of, is_tensor
 from .allocate import allocate, allocator
 
 __all__ = ["Output", "kind_of", "output"]
+
+ALIGNED = 512  # bytes: what CuPy's allocations begin on
+POISON = 0x7F
 
 
 def kind_of(given: Iterable[Any]) -> str:
@@ -87,11 +91,21 @@ class _HostOutput(Output):
     def make(self, stream: int, current: int | None = None) -> Any:
         shape, element = self.layout.shape, self.layout.element
         if element.packed:
-            rows = np.zeros((*shape[:-1], element.nbytes(shape[-1])) if shape else (1,), np.uint8)
+            rows = _aligned((*shape[:-1], element.nbytes(shape[-1])) if shape else (1,), np.dtype(np.uint8))
+            rows[...] = 0
             return GpuBuffer.view(rows, element, shape)
         order = sorted(range(len(shape)), key=lambda a: -self.layout.strides[a])
-        plain = np.empty([shape[a] for a in order], element.dtype)
+        plain = _aligned(tuple(shape[a] for a in order), element.dtype)
         return plain.transpose(np.argsort(order)) if order else plain
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An array that begins where a GPU's would, so that the emulator counts the sectors that a GPU moves. It holds large numbers
+    or NaN, so that what is read of it, or left as it is, shows."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    memory = np.full(nbytes + ALIGNED, POISON, np.uint8)
+    start = -memory.ctypes.data % ALIGNED
+    return memory[start : start + nbytes].view(dtype).reshape(shape)
 
 
 def output(kind: str, layout: Layout, ordinal: int) -> Output:
