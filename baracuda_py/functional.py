@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .call.cache import plan_cache
+from .call.foreign import operands_as_read, taken_in
 from .call.key import learn, read
 from .call.ready import MISSED, Ready
 from .call.resolve import device_for, resolve
@@ -17,6 +18,7 @@ from .plan.descriptor import Descriptor
 from .plan.plan import Plan
 from .runtime.device import default_device
 from .runtime.untraced import untraced
+from .tensor import Tensor
 from .types import PlanPreference
 
 __all__ = ["call"]
@@ -55,7 +57,36 @@ def call(
             result = ready.launch(operands, pointers, values or _NOTHING, stream, ordinal)
             if result is not MISSED:
                 return result
+    elif plan_cache.of_strangers:
+        result = _call_taken_in(plan, key[:HEAD], operands, values or _NOTHING, shifts, stream)
+        if result is not MISSED:
+            return result
     return _call_checked(plan, key[:HEAD], operands, describe, values, shifts, stream, pref, device)
+
+
+@untraced
+def _call_taken_in(
+    kind: type[Plan[Any]],
+    key: list[Any],
+    operands: Mapping[str, Any],
+    values: Mapping[str, Any],
+    shifts: Sequence[int] | None,
+    stream: Any,
+) -> Any:
+    """A call that was made before, with operands that only a handshake can read; MISSED where there was none."""
+    taken = (
+        taken_in(operands, kind.descriptor, stream) if _hashes(key) and tuple(key) in plan_cache.of_strangers else None
+    )
+    if taken is None:
+        return MISSED
+    seen, handle = taken
+    pointers: list[int] = []
+    ordinal = read(seen.values(), shifts, key, pointers)
+    ready = None if ordinal is None else plan_cache.calls.get(tuple(key))
+    if ready is None or ordinal is None:
+        return MISSED
+    ready.used = next(plan_cache.clock)
+    return ready.launch(seen, pointers, values, handle, ordinal)
 
 
 @untraced
@@ -82,8 +113,10 @@ def _call_checked(
         return plan.run(stream=stream, **given)
     ready = resolve(plan, given, None, stream)
     result = plan.result(ready.fire())
-    if read(operands.values(), shifts, head, []) is not None and _hashes(head):
-        plan_cache.keep(tuple(head), Ready(plan, ready.recipe, operands, ready.made))
+    seen, key = operands_as_read(operands, ready.tensors), list(head)
+    if read(seen.values(), shifts, key, []) is not None and _hashes(key):
+        strange = any(type(x) is Tensor for x in seen.values())
+        plan_cache.keep(tuple(key), Ready(plan, ready.recipe, operands, ready.made), tuple(head) if strange else None)
     return result
 
 

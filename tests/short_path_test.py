@@ -80,6 +80,26 @@ def test_an_export_lives_until_the_work_is_queued(gpus: Gpus) -> None:
     assert (gpus.read(dest).sum(1) == [0, 8, 8, 0]).all(), "what was copied had been freed"
 
 
+def test_a_stranger_takes_the_long_way_once(gpus: Gpus, short: list[Any]) -> None:
+    """Each call has a handshake of its own, in the order of the call's stream, and its memory lives until the work is queued."""
+    dest = gpus.array(np.zeros((4, 8), F32))
+    for value in (1, 2, 3):
+        source = Lazy(gpus, np.full((2, 8), value, F32))
+        gpus.events.clear()
+        bp.write_slice(dest, source, [(1, 3), (0, 8)])
+        assert source.streams[-1] == gpus.streams[0]
+        assert "freed" in gpus.events[gpus.events.index(f"copy on 0:{gpus.streams[0]}") :], (
+            "the memory is let go at the end"
+        )
+        assert (gpus.read(dest).sum(1) == [0, 8 * value, 8 * value, 0]).all()
+    assert len(short) == 1
+    assert len(source.streams) == 1, "one handshake is enough"
+    other = Lazy(gpus, np.ones((2, 8), np.int32))
+    with pytest.raises(bp.OperandTypeError):
+        bp.write_slice(dest, other, [(1, 3), (0, 8)])
+    assert len(short) == 2
+
+
 def test_an_export_lives_as_long_as_the_bound_plan(gpus: Gpus) -> None:
     dest = gpus.array(np.zeros((4, 8), F32))
     source = Lazy(gpus, np.ones((2, 8), F32))

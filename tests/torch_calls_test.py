@@ -231,3 +231,13 @@ def test_buffers_over_cupy_s_memory_take_the_short_path(gpus: Gpus, long_way: li
             bp.write_slice(whole, part, [(first, first + 2), (0, 16)])
         assert len(long_way) == ways
     assert len(gpus.work) == 6
+
+
+def test_strides_are_part_of_the_key(gpus: Gpus, long_way: list[Any]) -> None:
+    x, out = on(torch.ones(8, 8)), on(torch.zeros(8, 8))
+    for _ in range(2):
+        bp.neg(x, out=out)
+        bp.neg(on(x.t()), out=out)
+    assert len(long_way) == 2
+    assert sorted(ready.plan.desc.x_strides for ready in plan_cache.calls.values()) == [(1, 8), (8, 1)]
+    assert len(gpus.work) == 4

@@ -35,6 +35,7 @@ class PlanCache:
         self._lock = new_lock()
         self._plans: OrderedDict[Any, Plan[Any]] = OrderedDict()
         self.calls: dict[Any, Ready] = {}
+        self.of_strangers: set[Any] = set()  # beginnings of keys under which calls with operands of handshakes are kept
         self.clock = itertools.count(1)  # next() is atomic, so a hit takes no lock
         self._misses = self._looks = 0
 
@@ -48,6 +49,7 @@ class PlanCache:
         with self._lock:
             self._plans.clear()
             self.calls.clear()
+            self.of_strangers.clear()
             self.clock, self._misses, self._looks = itertools.count(1), 0, 0
 
     def plan(
@@ -69,13 +71,18 @@ class PlanCache:
                 self._plans.popitem(last=False)
         return plan
 
-    def keep(self, key: Any, ready: Ready) -> None:
+    def keep(self, key: Any, ready: Ready, beginning: Any = None) -> None:
+        """Keeps a call; `beginning` is that of its key, where an operand was taken in by a handshake."""
         with self._lock:
             if len(self.calls) >= self._limit:  # drop the eighth used longest ago
                 for old in sorted(self.calls, key=lambda k: self.calls[k].used)[: max(1, self._limit // 8)]:
                     del self.calls[old]
             ready.used = next(self.clock)
             self.calls[key] = ready
+            if beginning is not None:
+                if len(self.of_strangers) >= self._limit:
+                    self.of_strangers.clear()
+                self.of_strangers.add(beginning)
 
 
 plan_cache = PlanCache()

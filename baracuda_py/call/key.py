@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..tensor import GpuBuffer
+from ..tensor import GpuBuffer, Tensor
 
-__all__ = ["NO_TORCH", "array_type", "byte_strides", "learn", "read"]
+__all__ = ["NO_TORCH", "array_type", "byte_strides", "is_read", "learn", "read"]
 
 NO_TORCH = -1
 
@@ -38,6 +38,12 @@ def learn() -> None:
     if hasattr(torch, "compiler"):  # not while torch is being imported
         _Frameworks.torch = torch.Tensor, torch.nn.Parameter
         _Frameworks.tracing = torch.compiler.is_dynamo_compiling
+
+
+def is_read(x: Any) -> bool:
+    """Whether arrays of that type are read here."""
+    kind = type(x)
+    return kind is _Frameworks.cupy or kind in _Frameworks.torch or kind is GpuBuffer
 
 
 def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], pointers: list[int]) -> int | None:
@@ -71,14 +77,14 @@ def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], 
             key += lies
             key.append(address & 15)
             ordinal = device.index
-        elif kind is GpuBuffer:
-            tensor = x.__baracuda_tensor__()
-            if tensor.framework != "cupy" or tensor.element.packed:
+        elif kind is GpuBuffer or kind is Tensor:  # the latter of a stranger that was taken in
+            tensor = x if kind is Tensor else x.__baracuda_tensor__()
+            if tensor.element.packed or tensor.on_host or (kind is GpuBuffer and tensor.framework != "cupy"):
                 return None
             address = tensor.pointer
             if shifts is not None:
                 address += shifts[len(pointers)]
-            key += (tensor.shape, tensor.strides, tensor.element, tensor.ordinal, address & 15)
+            key += (tensor.shape, tensor.strides, tensor.element, tensor.ordinal, tensor.readonly, address & 15)
         else:
             return None
         pointers.append(address)

@@ -44,6 +44,7 @@ class Resolved(NamedTuple):
     values: Mapping[str, Any]
     given: dict[str, Any]  # with the outputs that were made
     made: Mapping[str, Output]
+    tensors: Mapping[str, Tensor]
     scratch: Any
     stream: int
     keep: Any  # what keeps the operands' memory alive, which may be more than the operands themselves
@@ -96,7 +97,7 @@ def resolve(plan: Plan[Any], given: Mapping[str, Any], workspace: Any, stream: A
     recipe = Recipe(desc, executable, ordinal, given_tensors, feet, plan.workspace_size)
     pointers = [feet[n].pointer if n in feet else 0 for n in plan._names]
     keep = tuple(t.keep for t in taken.values())
-    return Resolved(recipe, pointers, desc.resolve(given)[1], whole, made, scratch, handle, keep)
+    return Resolved(recipe, pointers, desc.resolve(given)[1], whole, made, taken, scratch, handle, keep)
 
 
 def device_for(device: Any, operands: Iterable[Any]) -> DeviceSpec:

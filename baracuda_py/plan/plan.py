@@ -456,7 +456,7 @@ def result_type(family: str, names: tuple[str, ...]) -> Any:
 
 def signature(cls: type[Plan[Any]], method: str) -> inspect.Signature:
     """The signature of `run`, `bind` or `can_implement` for a family, made from its descriptor's operands."""
-    example = getattr(cls.descriptor, "signature_operands", ())
+    example = cls.descriptor.signature_operands
     keyword = inspect.Parameter.KEYWORD_ONLY
     extra = {"run": ("workspace", "stream"), "bind": ("workspace",), "can_implement": ()}[method]
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
