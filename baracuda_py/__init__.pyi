@@ -12,7 +12,7 @@ from .ops.elementwise.binary import BinaryDescriptor as _BinaryDescriptor
 from .types import BinaryKind as BinaryKind
 from .ops.elementwise.binary import BinaryPlan as _BinaryPlan
 from .types import Bound as Bound
-from .plan import BoundPlan as BoundPlan
+from .call.bound import BoundPlan as BoundPlan
 from .types import BufferTooSmallError as BufferTooSmallError
 from .types import CompileError as CompileError
 from .types import Componentwise as Componentwise
@@ -31,7 +31,7 @@ from .types import EpilogueKind as EpilogueKind
 from .types import Exact as Exact
 from .plan import Feasibility as Feasibility
 from .tensor import GpuBuffer as GpuBuffer
-from .plan import Graph as Graph
+from .call.graph import Graph as Graph
 from .types import InvalidProblemError as InvalidProblemError
 from .types import KernelFault as KernelFault
 from .types import KernelSku as KernelSku
@@ -78,7 +78,7 @@ from .plan import get_op as get_op
 from .types import known_devices as known_devices
 from .plan import list_ops as list_ops
 from .ops.gemm.backward import matmul_backward as matmul_backward
-from .functional import plan_cache as plan_cache
+from .call.cache import plan_cache as plan_cache
 from .types import ulp_of as ulp_of
 
 __version__: str

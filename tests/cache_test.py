@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from baracuda_py.functional import plan_cache
+from baracuda_py.call.cache import plan_cache
 from baracuda_py.runtime import cache, cublas, files, launch, overlap
 from baracuda_py.runtime.compiler import compile_kernels
 from baracuda_py.runtime.files import read_trusted, write_atomic

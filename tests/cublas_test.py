@@ -17,11 +17,11 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py import functional, samples
-from baracuda_py.functional import plan_cache
+from baracuda_py.call import allocate, recipe, resolve
+from baracuda_py.call.cache import plan_cache
 from baracuda_py.ops.gemm._cublas import Cublas, Side, blas_gemm, side_of
 from baracuda_py.ops.gemm._problem import Matrix
 from baracuda_py.ops.gemm.matmul import MatmulDescriptor, MatmulPlan
-from baracuda_py.plan import allocate, recipe, resolve
 from baracuda_py.plan.select import assess
 from baracuda_py.runtime import cublas, libraries, streams
 from baracuda_py.runtime.launch import Executable

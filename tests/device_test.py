@@ -80,7 +80,7 @@ def test_neither_run_nor_load_nor_bind_takes_another_arch(gpus: Runtime, monkeyp
     """Whatever the steps: a copy would run on any GPU, and is refused alike."""
     from contextlib import nullcontext
 
-    from baracuda_py.plan import bound, resolve
+    from baracuda_py.call import bound, resolve
 
     runtime = SimpleNamespace(
         getDevice=gpus.getDevice, streamIsCapturing=lambda _s: False, CUDARuntimeError=RuntimeError

@@ -89,7 +89,8 @@ def test_torch_tensors_of_narrow_floats(kind: ElementKind) -> None:
     dtype = {"bf16": torch.bfloat16, "fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}[kind.value]
     x = torch.tensor([[1.0, -2.0, 3.0], [4.0, 0.5, -6.0]]).to(dtype)
     turned = x.t()
-    assert np.array_equal(bp.contiguize(turned, device="cpu").astype(float), turned.float().numpy())
+    made = bp.contiguize(turned, device="cpu")
+    assert made.dtype is dtype and made.is_contiguous() and torch.equal(made.float(), turned.float())
     dest = torch.zeros(4, 3).to(dtype)
     assert bp.write_slice(dest, x, [(1, 3), (0, 3)], device="cpu") is dest
     assert dest.float()[1:3].tolist() == x.float().tolist()

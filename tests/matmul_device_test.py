@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.functional import plan_cache
+from baracuda_py.call.cache import plan_cache
 from baracuda_py.plan import Plan, get_op
 from baracuda_py.plan.select import assess
 from baracuda_py.plan.tune import admissible

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.functional import plan_cache
+from baracuda_py.call.cache import plan_cache
 from baracuda_py.ops.gemm.matmul import NAMED
 from baracuda_py.plan import get_op
 from baracuda_py.samples import Sample

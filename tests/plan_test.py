@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.functional import PlanCache, plan_cache
+from baracuda_py.call.cache import PlanCache, plan_cache
 from baracuda_py.plan import Cost, Feasibility, Plan, all_ops, get_op
 from baracuda_py.plan.candidate import OK, Candidate
 from baracuda_py.runtime import driver

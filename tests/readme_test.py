@@ -64,9 +64,7 @@ def test_cupy() -> None:
 def test_torch() -> None:
     torch = pytest.importorskip("torch")
     names, _ = ran(block_with("import torch"))
-    assert type(names["y"]) is np.ndarray
-    torch.testing.assert_close(names["t"], torch.nn.functional.gelu(names["x"].float()).half(), rtol=2e-3, atol=2e-3)
-    assert names["t"].data_ptr() == names["y"].ctypes.data
+    torch.testing.assert_close(names["y"], torch.nn.functional.gelu(names["x"].float()).half(), rtol=2e-3, atol=2e-3)
     torch.testing.assert_close(names["out"], (names["x"].float() @ names["w"].float().T).half(), rtol=2e-3, atol=2e-2)
     with bp.device("cpu"):
         assert bp.gelu(names["x"], out=names["out"].view(-1)[: 64 * 512].view(64, 512)) is not None

@@ -12,7 +12,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py import functional
-from baracuda_py.functional import plan_cache
+from baracuda_py.call.cache import plan_cache
 from baracuda_py.plan.registry import get_op
 from baracuda_py.runtime import launch, tensormap
 from baracuda_py.runtime.compiler import Compiled, Resources
@@ -78,6 +78,26 @@ def test_an_export_lives_until_the_work_is_queued(gpus: Gpus) -> None:
     at = gpus.events.index(f"copy on 0:{gpus.streams[0]}")
     assert "freed" in gpus.events[at:], "the memory is let go at the end"
     assert (gpus.read(dest).sum(1) == [0, 8, 8, 0]).all(), "what was copied had been freed"
+
+
+def test_a_stranger_takes_the_long_way_once(gpus: Gpus, short: list[Any]) -> None:
+    """Each call has a handshake of its own, in the order of the call's stream, and its memory lives until the work is queued."""
+    dest = gpus.array(np.zeros((4, 8), F32))
+    for value in (1, 2, 3):
+        source = Lazy(gpus, np.full((2, 8), value, F32))
+        gpus.events.clear()
+        bp.write_slice(dest, source, [(1, 3), (0, 8)])
+        assert source.streams[-1] == gpus.streams[0]
+        assert "freed" in gpus.events[gpus.events.index(f"copy on 0:{gpus.streams[0]}") :], (
+            "the memory is let go at the end"
+        )
+        assert (gpus.read(dest).sum(1) == [0, 8 * value, 8 * value, 0]).all()
+    assert len(short) == 1
+    assert len(source.streams) == 1, "one handshake is enough"
+    other = Lazy(gpus, np.ones((2, 8), np.int32))
+    with pytest.raises(bp.OperandTypeError):
+        bp.write_slice(dest, other, [(1, 3), (0, 8)])
+    assert len(short) == 2
 
 
 def test_an_export_lives_as_long_as_the_bound_plan(gpus: Gpus) -> None:
@@ -229,7 +249,7 @@ def test_the_operands_decide_the_device(gpus: Gpus) -> None:
         assert out.data.device_id == ordinal
         assert gpus.events == [f"launch on {ordinal}:{gpus.streams[ordinal]}"]
         assert gpus.current == 0
-    arches = {entry.recipe.ordinal: entry.plan.device.arch for entry in plan_cache._calls.values()}
+    arches = {entry.recipe.ordinal: entry.plan.device.arch for entry in plan_cache.calls.values()}
     assert arches == {0: "sm_89", 1: "sm_90a"}
 
 
@@ -250,7 +270,7 @@ def test_calls_on_two_devices_share_no_recipe(gpus: Gpus) -> None:
             x, out = operands[ordinal]
             bp.neg(x, out=out, device=device)
         assert [event.split()[2].partition(":")[0] for event in gpus.work] == ["1", "2", "1", "2"]
-    assert len({entry.plan for entry in plan_cache._calls.values()}) == 1
+    assert len({entry.plan for entry in plan_cache.calls.values()}) == 1
 
 
 def test_operands_on_two_devices_are_refused(gpus: Gpus) -> None:
@@ -269,7 +289,7 @@ def test_options_are_part_of_a_call_s_key(gpus: Gpus) -> None:
     x, out = gpus.array(np.ones(64, F32)), gpus.array(np.ones(64, F32))
     for name in ("neg", "square", "neg", "square"):
         getattr(bp, name)(x, out=out)
-    ops = sorted(entry.plan.desc.op for entry in plan_cache._calls.values())
+    ops = sorted(entry.plan.desc.op for entry in plan_cache.calls.values())
     assert ops == ["neg", "square"]
 
 
@@ -277,7 +297,7 @@ def test_a_preference_is_part_of_a_call_s_key(gpus: Gpus) -> None:
     x, out = gpus.array(np.ones((4, 64), F32)), gpus.array(np.ones((4, 64), F32))
     for pref in (None, PlanPreference(deterministic=True), None):
         bp.neg(x, out=out, pref=pref)
-    assert len(plan_cache._calls) == 2
+    assert len(plan_cache.calls) == 2
 
 
 @pytest.mark.parametrize("door", ["function", "plan"])
@@ -298,7 +318,7 @@ def test_what_a_kernel_was_chosen_for_is_part_of_a_call_s_key(gpus: Gpus, door: 
             with pytest.raises(bp.MisalignedOperandError):
                 run(x)
     if door == "function":
-        assert sorted(e.plan.desc.x_align for e in plan_cache._calls.values()) == [4, 8, 16]
+        assert sorted(e.plan.desc.x_align for e in plan_cache.calls.values()) == [4, 8, 16]
 
 
 @pytest.mark.parametrize("name", ["alpha", "beta"])
@@ -344,7 +364,7 @@ def test_where_a_dynamic_window_lies_along_other_axes_is_part_of_a_call_s_key(gp
     )
     for row in (0, 1, 0):
         bp.write_slice(dest, source, [(0, 1), (row, row + 1), (0, 8)], dynamic_axis=0, start=start)
-    assert sorted(e.plan.desc.ranges[1] for e in plan_cache._calls.values()) == [(0, 1), (1, 2)]
+    assert sorted(e.plan.desc.ranges[1] for e in plan_cache.calls.values()) == [(0, 1), (1, 2)]
 
 
 def test_which_addend_it_is_and_how_products_are_formed_are_part_of_a_call_s_key(gpus: Gpus) -> None:
@@ -352,9 +372,7 @@ def test_which_addend_it_is_and_how_products_are_formed_are_part_of_a_call_s_key
     for given in ({"c": x}, {"bias": x}, {"residual": x}, {"math": "tf32"}, {}):
         for _ in range(2):
             bp.matmul(a, b, out=out, **given)
-    described = {
-        (tuple(o.name for o in e.plan.operands)[3:], e.plan.desc.precision) for e in plan_cache._calls.values()
-    }
+    described = {(tuple(o.name for o in e.plan.operands)[3:], e.plan.desc.precision) for e in plan_cache.calls.values()}
     f32, tf32 = bp.MathPrecision.F32, bp.MathPrecision.TF32
     assert described == {(("c",), f32), (("bias",), f32), (("residual",), f32), ((), tf32), ((), f32)}
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baracuda_py.functional import plan_cache
-from baracuda_py.plan import allocate, bound, graph, recipe, resolve
+from baracuda_py.call import allocate, bound, foreign, graph, recipe, resolve
+from baracuda_py.call.cache import plan_cache
 from baracuda_py.runtime import device, driver, launch, streams
 from baracuda_py.tensor import arrays, buffer
 from baracuda_py.types import DeviceSpec
@@ -180,9 +180,9 @@ class Gpus:
 def simulated(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[Gpus]:
     """Devices of these names (``"h200"``, ``"sm_89"``), the first one current, for the life of a fixture."""
     gpus = Gpus([DeviceSpec.named(name) for name in names])
-    for module in (allocate, bound, buffer, device, graph, launch, recipe, resolve, streams):
+    for module in (allocate, bound, buffer, device, foreign, graph, launch, recipe, resolve, streams):
         monkeypatch.setattr(module, "require_gpu", lambda _what: gpus)
-    for module in (arrays, device, driver, resolve):
+    for module in (arrays, device, driver, foreign, resolve):
         monkeypatch.setattr(module, "device_count", lambda: len(names))
     monkeypatch.setattr(arrays, "cupy_or_none", lambda: gpus)
     monkeypatch.setattr(device, "_present", lambda ordinal: gpus.specs[ordinal])

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from baracuda_py.call.cache import plan_cache
 from baracuda_py.emulator.options import Options
-from baracuda_py.functional import plan_cache
 
 __all__ = ["Engine", "Ran", "stand_in"]
 

@@ -400,7 +400,7 @@ def test_what_is_no_stream_is_refused(bad: Any) -> None:
 def test_a_decode_loop_on_the_device_makes_one_plan_and_one_recipe() -> None:
     import cupy
 
-    from baracuda_py.functional import plan_cache
+    from baracuda_py.call.cache import plan_cache
 
     cache, token = cupy.zeros((8192, 2, 8), np.float32), cupy.ones((1, 2, 8), np.float32)
     plan_cache.clear()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import baracuda_py as bp
-from baracuda_py.functional import plan_cache
+from baracuda_py.call.cache import plan_cache
 from baracuda_py.samples import Packed
 from baracuda_py.types import ElementKind
 

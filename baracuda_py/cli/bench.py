@@ -159,7 +159,7 @@ def _contiguize(op: Op, dtype: Any, size: int) -> Problem:  # noqa: ARG001
 def _map(op: Op, dtype: Any, size: int) -> Problem:
     import cupy
 
-    names = [o.name for o in op.plan.descriptor.signature_operands if o.role == "in"]  # type: ignore[attr-defined]
+    names = [o.name for o in op.plan.descriptor.signature_operands if o.role == "in"]
     shape = (size // (4096 * dtype.itemsize), 4096)
     inputs = {name: _random(shape, dtype) for name in names}
     out = cupy.empty(shape, dtype)

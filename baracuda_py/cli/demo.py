@@ -132,7 +132,7 @@ def _append(screen: Any, where: Machine, size: Size) -> str:
     """The decode loop: one row of the table after another into the cache, which is then compared whole."""
     import numpy as np
 
-    from ..functional import plan_cache
+    from ..call.cache import plan_cache
     from ..ops.shape_layout.write_slice import WriteSliceDescriptor, WriteSlicePlan, write_slice
     from ..types import ElementKind
     from .terminal import bytes_text, progress, time_text

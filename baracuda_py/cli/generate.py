@@ -27,11 +27,11 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 # Public names that no op file exports.
 FIXED = {
+    "call.bound": ("BoundPlan",),
+    "call.graph": ("Graph",),
     "plan": (
-        "BoundPlan",
         "Cost",
         "Feasibility",
-        "Graph",
         "LaunchConfig",
         "Op",
         "Operand",
@@ -41,7 +41,7 @@ FIXED = {
         "list_ops",
     ),
     "emulator.options": ("emulation",),
-    "functional": ("plan_cache",),
+    "call.cache": ("plan_cache",),
     "runtime.device": ("Device", "device"),
     "runtime.streams": ("fence",),
     "tensor": ("GpuBuffer",),
@@ -83,7 +83,7 @@ def stub_text(found: dict[str, str]) -> str:
     classes = []
     for name, place in found.items():
         module, _, attribute = place.partition(":")
-        public = importlib.import_module(f"baracuda_py.{module}").__dict__[attribute]
+        public = getattr(importlib.import_module(f"baracuda_py.{module}"), attribute)
         if name in operations:
             continue
         if _converts(public) or _plans(public):

@@ -110,7 +110,7 @@ def _current(text: str | None, spec: DeviceSpec) -> contextlib.AbstractContextMa
 def _checked(plan: Plan[Any], seed: int, note: str) -> tuple[Any, str]:
     """Runs `plan` on random operands, and shows it when they and its kernels are there; the emulator's report (None
     elsewhere), and what there is to say. AssertionError where the result breaks the guarantee."""
-    from ..plan.host import prepare
+    from ..call.host import prepare
     from ..plan.verify import placed, verify
     from ..runtime.device import Device, current_ordinal
     from .problems import random_operands
@@ -134,7 +134,7 @@ def _checked(plan: Plan[Any], seed: int, note: str) -> tuple[Any, str]:
         if host:
             call, whole = prepare(plan, whole, accesses=True)
             report = call(0)
-            result = plan._result(whole)
+            result = plan.result(whole)
         else:
             result = plan.run(**whole)
             Device(current_ordinal()).synchronize()

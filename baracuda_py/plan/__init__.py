@@ -1,27 +1,29 @@
-"""The lifecycle every op shares: descriptor, candidates, select, can_implement, run, bind, graph."""
+"""What every op shares: descriptor, candidates, select, and the plan that they make. Names are looked up when they are used,
+so that a module of this package can be imported from below."""
 
-from .bound import BoundPlan
-from .candidate import Candidate, Cost, Feasibility
-from .descriptor import Descriptor, Layout, Operand
-from .graph import Graph
-from .plan import LaunchConfig, Plan
-from .registry import Op, all_ops, find, get_op, list_ops, register
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .candidate import Candidate, Cost, Feasibility
+    from .descriptor import Descriptor, Layout, Operand
+    from .plan import LaunchConfig, Plan
+    from .registry import Op, all_ops, find, get_op, list_ops, register
 
 __all__ = [
-    "BoundPlan",
-    "Candidate",
-    "Cost",
-    "Descriptor",
-    "Feasibility",
-    "Graph",
-    "LaunchConfig",
-    "Layout",
-    "Op",
-    "Operand",
-    "Plan",
-    "all_ops",
-    "find",
-    "get_op",
-    "list_ops",
-    "register",
-]
+    "Candidate", "Cost", "Descriptor", "Feasibility", "LaunchConfig", "Layout", "Op", "Operand", "Plan", "all_ops", "find",
+    "get_op", "list_ops", "register",
+]  # fmt: skip
+_PLACES = {
+    "candidate": ("Candidate", "Cost", "Feasibility"), "descriptor": ("Descriptor", "Layout", "Operand"),
+    "plan": ("LaunchConfig", "Plan"), "registry": ("Op", "all_ops", "find", "get_op", "list_ops", "register"),
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _PLACES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

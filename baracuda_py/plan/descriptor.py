@@ -61,6 +61,7 @@ class Descriptor:
     """
 
     values: ClassVar[tuple[str, ...]] = ()
+    signature_operands: ClassVar[tuple[Operand, ...]] = ()  # all that a problem of the family may have
 
     # -- what a family says -----------------------------------------------------------------------------------------
 

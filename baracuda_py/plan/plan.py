@@ -7,17 +7,23 @@ import logging
 from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
+from operator import itemgetter
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
+from ..call.bound import BoundPlan
+from ..call.host import prepare, run_reference
+from ..call.key import learn, read
+from ..call.ready import MISSED, Ready
+from ..call.resolve import refuse_unknown, resolve, take
+from ..call.validate import check_operands
 from ..runtime.compiler import compile_kernels, compile_ptx
 from ..runtime.device import check_arch, spec_of
 from ..runtime.driver import require_gpu
 from ..runtime.inspect import KernelView
 from ..runtime.launch import Executable
 from ..runtime.steps import Call, Launch, Step, workspace_size
-from ..runtime.streams import stream_pointer
 from ..types import (
     BaracudaError,
     DeviceSpec,
@@ -30,15 +36,10 @@ from ..types import (
     PlanPreference,
     PrecisionGuarantee,
 )
-from .bound import BoundPlan
 from .candidate import OK, Candidate, Cost, Feasibility, Reference, steps_of
 from .descriptor import Descriptor, Operand
-from .host import prepare, run_reference
-from .recipe import Recipe
-from .resolve import refuse_unknown, resolve, take
 from .select import Assessment, assess, checked, choose
 from .tuned import apply
-from .validate import check_operands
 
 if TYPE_CHECKING:
     from ..emulator.launch import Program
@@ -48,7 +49,7 @@ __all__ = ["LaunchConfig", "Plan"]
 
 D = TypeVar("D", bound=Descriptor)
 log = logging.getLogger("baracuda_py")
-RECIPES = 256  # operand layouts that a plan remembers
+READY = 256  # operand layouts that a plan remembers
 
 
 class LaunchConfig(NamedTuple):
@@ -74,9 +75,8 @@ class Plan(Generic[D]):
     _config: Any
     _values: tuple[str, ...]
     _on_host: bool
-    _recipes: dict[Any, Recipe]
+    _ready: dict[Any, Ready]
     _executables: dict[int, Executable]
-    _ndarray: Any  # cupy.ndarray, once a recipe for such arrays is kept
 
     descriptor: ClassVar[type[Descriptor]]
     category: ClassVar[OpCategory]
@@ -158,7 +158,7 @@ class Plan(Generic[D]):
         plan = cls.__new__(cls)
         plan.__dict__.update(
             desc=desc, pref=pref, device=spec, provenance=provenance, _candidate=chosen.candidate, _config=chosen.config,
-            _values=type(desc).values, _on_host=spec.host_memory, _recipes={}, _executables={}, _ndarray=None,
+            _values=type(desc).values, _on_host=spec.host_memory, _ready={}, _executables={},
         )  # fmt: skip
         return plan
 
@@ -302,7 +302,7 @@ class Plan(Generic[D]):
         if self._on_host:
             call, whole = prepare(self, operands)
             call(0)
-            return self._result(whole)
+            return self.result(whole)
         moved = 0
         shifts, values = self._unmoved
         if len(operands) != len(self._names):  # there may be run-time values among them
@@ -310,34 +310,16 @@ class Plan(Generic[D]):
                 moved += name in operands
             if moved:
                 shifts, values = self.desc.resolve(operands)
-        ndarray = self._ndarray
         key: list[Any] = []
         pointers: list[int] = []
-        taken = 0
-        for name, shift in zip(self._names, shifts):
-            x: Any = operands.get(name)
-            if type(x) is ndarray:
-                memory = x.data
-                address = memory.ptr + shift
-                key += (x.shape, x.strides, x.dtype.num, address & 15, memory.device_id)
-                pointers.append(address)
-                taken += 1
-            elif x is None:
-                key.append(None)
-                pointers.append(0)
-            else:
-                return self._run_checked(operands, workspace, stream)
-        recipe = self._recipes.get(tuple(key))
-        if (
-            recipe is None
-            or workspace is not None
-            or len(operands) - moved != taken
-            or recipe.refuses(pointers, operands)
-        ):
-            return self._run_checked(operands, workspace, stream)
-        recipe.fire(pointers, values, 0, None if stream is None else stream_pointer(stream))
-        only = self._only_written
-        return self._result(operands) if only is None else operands[only]
+        ordinal = read(map(operands.get, self._names), shifts, key, pointers)
+        if ordinal is not None and workspace is None:
+            ready = self._ready.get(tuple(key))
+            if ready is not None and ready.taken == len(operands) - moved:  # so that no operand has another name
+                result = ready.launch(operands, pointers, values, stream, ordinal)
+                if result is not MISSED:
+                    return result
+        return self._run_checked(operands, workspace, stream)
 
     def bind(self, *, workspace: Any = None, **operands: Any) -> BoundPlan:
         """Compiles, loads, validates and packs once; ``bound()`` then only launches."""
@@ -394,26 +376,22 @@ class Plan(Generic[D]):
 
     # ---- the way from operands to a launch ------------------------------------------------------------------------
 
-    def _run_checked(self, given: dict[str, Any], workspace: Any, stream: Any) -> Any:
-        ready = resolve(self, given, workspace, stream)
-        ready.fire()
-        return self._result(ready.given)
-
-    def _remember(self, key: tuple[Any, ...], recipe: Recipe, ndarray: Any) -> None:
-        """Keeps a recipe for CuPy arrays that lie as `key` says; the oldest go where there are too many."""
-        while len(self._recipes) >= RECIPES:
-            self._recipes.pop(next(iter(self._recipes)), None)
-        self.__dict__["_ndarray"] = ndarray
-        self._recipes[key] = recipe
+    def _run_checked(self, operands: dict[str, Any], workspace: Any, stream: Any) -> Any:
+        learn()
+        ready = resolve(self, operands, workspace, stream)
+        result = self.result(ready.fire())
+        given = {name: operands.get(name) for name in self._names}
+        key: list[Any] = []
+        if read(given.values(), self.desc.resolve(operands)[0], key, []) is not None:
+            while len(self._ready) >= READY:
+                self._ready.pop(next(iter(self._ready)), None)
+            self._ready[tuple(key)] = Ready(self, ready.recipe, given, ready.made)
+        return result
 
     @cached_property
     def _unmoved(self) -> tuple[tuple[int, ...], Mapping[str, Any]]:
         """Displacements and launch values where the call gives no run-time values."""
         return self.desc.resolve({})  # type: ignore[no-any-return]
-
-    @cached_property
-    def _only_written(self) -> str | None:
-        return self._written[0] if len(self._written) == 1 else None
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
@@ -437,12 +415,14 @@ class Plan(Generic[D]):
     def _written(self) -> tuple[str, ...]:
         return tuple(o.name for o in self.desc.operands if o.written and not o.optional)
 
-    def _result(self, given: Mapping[str, Any]) -> Any:
-        """The written operands: one bare, several as a named tuple."""
+    @cached_property
+    def result(self) -> Callable[[Mapping[str, Any]], Any]:
+        """What takes the operands of a call to its result: the written one bare, several as a named tuple."""
         names = self._written
         if len(names) == 1:
-            return given[names[0]]
-        return namedtuple(f"{type(self).__name__}Result", names)(*(given[n] for n in names))
+            return itemgetter(names[0])
+        made = result_type(type(self).__name__, names)
+        return lambda given: made(*[given[name] for name in names])
 
     # ---- as a value -----------------------------------------------------------------------------------------------
 
@@ -468,9 +448,15 @@ class Plan(Generic[D]):
         return Plan.from_json, (self.to_json(),)
 
 
+@cache
+def result_type(family: str, names: tuple[str, ...]) -> Any:
+    """The named tuple that a family's plans give, one class for all of them."""
+    return namedtuple(f"{family}Result", names)
+
+
 def signature(cls: type[Plan[Any]], method: str) -> inspect.Signature:
     """The signature of `run`, `bind` or `can_implement` for a family, made from its descriptor's operands."""
-    example = getattr(cls.descriptor, "signature_operands", ())
+    example = cls.descriptor.signature_operands
     keyword = inspect.Parameter.KEYWORD_ONLY
     extra = {"run": ("workspace", "stream"), "bind": ("workspace",), "can_implement": ()}[method]
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..call.allocate import BYTES_IN_CUPY
+from ..call.host import prepare
 from ..runtime.driver import require_gpu
 from ..tensor import GpuBuffer, intake
 from ..types import BaracudaError, DeviceSpec, InvalidProblemError, PlanPreference, UnsupportedError
 from ..types.units import time_text
-from .allocate import BYTES_IN_CUPY
-from .host import prepare
 from .select import assess
 from .tuned import record
 

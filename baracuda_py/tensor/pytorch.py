@@ -13,7 +13,7 @@ from ..runtime.streams import fence, foreign_stream
 from ..types import DeviceMismatchError, ElementKind, OperandTypeError, UnsupportedError
 from .operand import HOST_ORDINAL, NO_MEMORY, Tensor
 
-__all__ = ["is_tensor", "read"]
+__all__ = ["dtype_of", "is_tensor", "read"]
 
 
 def is_tensor(x: Any) -> bool:
@@ -58,6 +58,13 @@ def _kind_of(dtype: Any) -> ElementKind | None:
         return ElementKind.of(str(dtype))
     except OperandTypeError:
         return None
+
+
+@lru_cache(maxsize=64)
+def dtype_of(element: ElementKind) -> Any:
+    """torch's dtype of that kind, None where it has none. torch is imported already."""
+    torch = sys.modules["torch"]
+    return next((d for d in vars(torch).values() if isinstance(d, torch.dtype) and _kind_of(d) is element), None)
 
 
 def _place(x: Any, what: str) -> tuple[int, int]:

@@ -42,6 +42,7 @@ NEAR = {
         "plan", "descriptor", "selection", "saved_plan", "tuned", "autotune", "advice", "short_path", "runtime",
         "shared_bytes", "foreign", "arguments", "phase", "align", "emulated_device", "ledger",
     ),
+    "call": ("short_path", "torch_calls", "plan", "runtime", "overlap", "foreign", "cache", "buffer"),
     "runtime": (
         "runtime", "cache", "ptx_cache", "device", "short_path", "overlap", "compile", "ledger", "generated", "cublas",
     ),

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...plan.resolve import device_for
-from ...plan.validate import common_device
+from ...call.resolve import device_for
+from ...call.validate import common_device
 from ...runtime.streams import current_stream, stream_pointer
 from ...tensor import GpuBuffer, Tensor, intake
 from ...tensor.axes import merge_axes

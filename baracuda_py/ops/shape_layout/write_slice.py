@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ... import functional, samples
+from ...call.key import byte_strides
 from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, exact_movement, no
 from ...plan.descriptor import Descriptor, Layout, Operand, integers, resolved_strides
 from ...plan.plan import Plan
@@ -439,10 +440,10 @@ def _refuse_idle(dynamic_axis: int | None, start: Any, status: Any) -> None:
 
 
 def _window(dest: Any, ranges: Sequence[Any]) -> tuple[int, tuple[int, ...], Any]:
-    """The byte shift of a window of a CuPy array, its starts and its extents; what is unusual is left to the descriptor."""
+    """The byte shift of a window, its starts and its extents; what is unusual is left to the descriptor."""
     try:
         shift, starts, extents = 0, [], []
-        for (a, b), n, stride in zip(ranges, dest.shape, dest.strides, strict=True):
+        for (a, b), n, stride in zip(ranges, dest.shape, byte_strides(dest), strict=True):
             if type(a) is not int or type(b) is not int or not 0 <= a <= b <= n:
                 break
             shift += a * stride
@@ -455,8 +456,7 @@ def _window(dest: Any, ranges: Sequence[Any]) -> tuple[int, tuple[int, ...], Any
     shape = _shape_of(dest)
     pairs = pairs_of(ranges, shape)
     _check_ranges(pairs, shape)
-    strides = getattr(dest, "strides", None)
-    shift = sum(a * s for (a, _), s in zip(pairs, strides)) if isinstance(strides, tuple) else 0
+    shift = sum(a * stride for (a, _), stride in zip(pairs, byte_strides(dest)))
     return shift, tuple(a for a, _ in pairs), tuple(b - a for a, b in pairs)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..plan.descriptor import Descriptor
 from ..runtime.driver import require_gpu
 from ..runtime.launch import Executable
 from ..runtime.streams import foreign_stream
@@ -14,25 +14,14 @@ from ..tensor.arrays import room_of
 from ..tensor.axes import span
 from ..tensor.pytorch import is_tensor
 from .allocate import take_workspace
-from .descriptor import Descriptor
+from .key import array_type
 
-__all__ = ["Recipe", "array_type", "framework_stream", "key_of", "written_stream"]
-
-
-def array_type() -> type | None:
-    """cupy.ndarray where CuPy has been imported (only then can there be such arrays)."""
-    cupy = sys.modules.get("cupy")
-    return getattr(cupy, "ndarray", None)
-
-
-def key_of(x: Any, address: int) -> tuple[Any, ...]:
-    """What a recipe depends on in a CuPy array whose first touched byte is at `address`."""
-    return x.shape, x.strides, x.dtype.num, address & 15, x.data.device_id
+__all__ = ["Recipe", "framework_stream", "written_stream"]
 
 
 class Recipe:
-    """An executable with the comparisons that a set of validated operand layouts still needs: does each operand fit into its
-    allocation, and do their bytes meet?"""
+    """An executable with the comparisons that a set of validated operand layouts still needs: does each operand that was given
+    fit into its allocation, and do their bytes meet? `tensors` are those given, `feet` what is touched of all."""
 
     __slots__ = (
         "_device",
@@ -64,18 +53,18 @@ class Recipe:
         self._stream_of = cupy.cuda.get_current_stream
         self._device, self._restore = cupy.cuda.runtime.getDevice, cupy.cuda.runtime.setDevice
         self._pairs = _pairs(desc, feet)
-        self._reaches = tuple((n, *span(t.shape, t.strides, t.element, t.phase)) for n, t in tensors.items())
+        # Of other arrays nobody knows the room, or their kind has seen to it.
+        own = [(n, t) for n, t in tensors.items() if type(t.source) is array_type()]
+        self._reaches = tuple((n, *span(t.shape, t.strides, t.element, t.phase)) for n, t in own)
 
     def refuses(self, pointers: Sequence[int], operands: Mapping[str, Any]) -> bool:
-        """Whether the long way must look at these CuPy arrays: one reaches beyond its allocation, or two may meet."""
+        """Whether the long way must look at these arrays: a CuPy one reaches beyond its allocation, or two may meet."""
         for name, low, high in self._reaches:
-            x = operands[name]
-            if x is not None:  # None: allocated for this call
-                memory = x.data
-                whole = memory.mem
-                before = memory.ptr - whole.ptr
-                if (before + high > whole.size or before < -low) and room_of(memory) is not None:
-                    return True
+            memory = operands[name].data
+            whole = memory.mem
+            before = memory.ptr - whole.ptr
+            if (before + high > whole.size or before < -low) and room_of(memory) is not None:
+                return True
         return self.meets(pointers)
 
     def meets(self, pointers: Sequence[int]) -> bool:

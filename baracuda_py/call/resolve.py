@@ -9,7 +9,7 @@ import numpy as np
 
 from ..runtime.device import default_device, spec_of
 from ..runtime.driver import device_count, require_gpu
-from ..runtime.streams import is_capturing, stream_pointer
+from ..runtime.streams import foreign_stream, is_capturing, stream_pointer
 from ..runtime.untraced import untraced
 from ..tensor import Tensor, intake, ordinal_of, overlaps
 from ..types import (
@@ -22,14 +22,16 @@ from ..types import (
     UnsupportedError,
     WorkspaceTooSmallError,
 )
-from .allocate import allocate, take_workspace
-from .recipe import Recipe, array_type, framework_stream, key_of, written_stream
+from .allocate import take_workspace
+from .key import array_type
+from .outputs import Output, kind_of, output
+from .recipe import Recipe, framework_stream, written_stream
 from .validate import check_operands
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from ..plan.plan import Plan
 
-__all__ = ["Resolved", "device_for", "refuse_unknown", "resolve", "take"]
+__all__ = ["Resolved", "device_for", "outputs_of", "refuse_unknown", "resolve", "take"]
 
 SCRATCH_ALIGN = 16  # bytes: what kernels take vectors of, and TMA a tensor's address
 
@@ -40,7 +42,9 @@ class Resolved(NamedTuple):
     recipe: Recipe
     pointers: list[int]
     values: Mapping[str, Any]
-    given: dict[str, Any]  # with the outputs that were allocated
+    given: dict[str, Any]  # with the outputs that were made
+    made: Mapping[str, Output]
+    tensors: Mapping[str, Tensor]
     scratch: Any
     stream: int
     keep: Any  # what keeps the operands' memory alive, which may be more than the operands themselves
@@ -50,8 +54,10 @@ class Resolved(NamedTuple):
         return 0 if self.scratch is None else int(self.scratch.ptr)
 
     @untraced
-    def fire(self) -> None:
+    def fire(self) -> dict[str, Any]:
+        """Launches; the operands, with the outputs that were made as the caller gets them."""
         self.recipe.fire(self.pointers, self.values, self.scratch_pointer, self.stream)
+        return self.given | {n: o.finished(self.given[n], self.stream) for n, o in self.made.items()}
 
 
 @untraced
@@ -69,7 +75,8 @@ def resolve(plan: Plan[Any], given: Mapping[str, Any], workspace: Any, stream: A
             "copy it to one of them",
         )
     with cupy.cuda.Device(ordinal):  # streams, events and memory are a device's own
-        handle = written_stream(desc, given) if stream is None else stream_pointer(stream)
+        kind = kind_of(given.get(name) for name in plan._names)
+        handle = _stream_of(desc, given, kind, ordinal) if stream is None else stream_pointer(stream)
         if handle is None:
             handle = int(cupy.cuda.get_current_stream().ptr)
         capturing = is_capturing(handle)
@@ -79,21 +86,18 @@ def resolve(plan: Plan[Any], given: Mapping[str, Any], workspace: Any, stream: A
         check_operands(desc, plan._canonical, tensors, plan.device)
         if capturing:
             _check_capture(plan, tensors, ordinal, workspace)
-        whole = _with_outputs(plan, given, tensors, handle)
+        made = outputs_of(plan, kind, tensors, ordinal)
+        whole = dict(given) | {name: one.make(handle) for name, one in made.items()}
+        tensors |= {name: intake(whole[name], what=name) for name in made}
         executable = plan._executable(ordinal)
         taken = {n: t for n, t in tensors.items() if t is not None}
         scratch = _scratch(plan, workspace, handle, ordinal, taken)
     feet = {n: desc.footprint(n, t) for n, t in taken.items()}
-    recipe = Recipe(desc, executable, ordinal, taken, feet, plan.workspace_size)
+    given_tensors = {n: t for n, t in taken.items() if n not in made}
+    recipe = Recipe(desc, executable, ordinal, given_tensors, feet, plan.workspace_size)
     pointers = [feet[n].pointer if n in feet else 0 for n in plan._names]
-    ndarray = array_type()
-    if all(type(whole[n]) is ndarray for n in feet):
-        key: list[Any] = []
-        for name, pointer in zip(plan._names, pointers):
-            key += key_of(whole[name], pointer) if name in feet else (None,)
-        plan._remember(tuple(key), recipe, ndarray)
     keep = tuple(t.keep for t in taken.values())
-    return Resolved(recipe, pointers, desc.resolve(given)[1], whole, scratch, handle, keep)
+    return Resolved(recipe, pointers, desc.resolve(given)[1], whole, made, taken, scratch, handle, keep)
 
 
 def device_for(device: Any, operands: Iterable[Any]) -> DeviceSpec:
@@ -124,15 +128,20 @@ def take(plan: Plan[Any], given: Mapping[str, Any], stream: int | None) -> dict[
     return tensors
 
 
-def _with_outputs(
-    plan: Plan[Any], given: Mapping[str, Any], tensors: dict[str, Tensor | None], stream: int
-) -> dict[str, Any]:
-    whole = dict(given)
-    for name, role, optional in plan.desc.operands:
-        if role == "out" and tensors[name] is None and not optional:
-            whole[name] = allocate(plan._canonical.layout(name), stream)
-            tensors[name] = intake(whole[name], what=name)
-    return whole
+def outputs_of(plan: Plan[Any], kind: str, tensors: Mapping[str, Tensor | None], ordinal: int) -> dict[str, Output]:
+    """What makes each output that was not given, in the caller's kind."""
+    absent = [
+        name for name, role, optional in plan.desc.operands if role == "out" and not optional and tensors[name] is None
+    ]
+    return {name: output(kind, plan._canonical.layout(name), ordinal) for name in absent}
+
+
+def _stream_of(desc: Any, given: Mapping[str, Any], kind: str, ordinal: int) -> int | None:
+    """The current stream of the framework that what is written belongs to, whether it is given or to be made."""
+    written = [given.get(o.name) for o in desc.operands if o.written and not o.optional]
+    if kind == "torch" and any(x is None for x in written):
+        return foreign_stream("torch", ordinal)
+    return written_stream(desc, given)
 
 
 def _scratch(plan: Plan[Any], workspace: Any, stream: int, ordinal: int, taken: Mapping[str, Tensor]) -> Any:

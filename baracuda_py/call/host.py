@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +9,15 @@ import numpy as np
 
 from ..reference.rounding import round_to
 from ..runtime.untraced import untraced
-from ..tensor import GpuBuffer, Tensor, intake
-from .descriptor import Layout
-from .resolve import refuse_unknown, take
+from ..tensor import HOST_ORDINAL, Tensor, intake
+from .outputs import kind_of
+from .resolve import outputs_of, refuse_unknown, take
 from .validate import check_operands
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from ..plan.plan import Plan
 
 __all__ = ["prepare", "run_reference"]
-
-ALIGNED = 512  # bytes: what CuPy's allocations begin on
-POISON = 0x7F
 
 
 @untraced
@@ -36,10 +32,8 @@ def prepare(
     desc = plan.desc.at(given)
     tensors = take(plan, given, None)
     check_operands(desc, plan._canonical, tensors, plan.device)
-    given = dict(given)
-    for name, role, optional in desc.operands:
-        if role == "out" and tensors[name] is None and not optional:
-            given[name] = _empty(plan._canonical.layout(name))
+    made = outputs_of(plan, kind_of(given.get(name) for name in plan._names), tensors, HOST_ORDINAL)
+    given = dict(given) | {name: one.make(0) for name, one in made.items()}
     held = {n: tensors[n] or intake(given[n], what=n) for n in plan._names if given.get(n) is not None}
     return _emulated(plan, desc, held, accesses) if plan.device.emulated else _computed(plan, desc, held), given
 
@@ -94,23 +88,3 @@ def run_reference(plan: Plan[Any], desc: Any, arrays: dict[str, np.ndarray[Any, 
             result = np.array(result)
             result[..., last] = (result[..., last] & ~spare) | (arrays[name][..., last] & spare)
         arrays[name][...] = result
-
-
-def _empty(layout: Layout) -> Any:
-    shape, element = layout.shape, layout.element
-    if element.packed:
-        rows = _aligned((*shape[:-1], element.nbytes(shape[-1])) if shape else (1,), np.dtype(np.uint8))
-        rows[...] = 0
-        return GpuBuffer.view(rows, element, shape)
-    order = sorted(range(len(shape)), key=lambda a: -layout.strides[a])
-    plain = _aligned(tuple(shape[a] for a in order), element.dtype)
-    return plain.transpose(np.argsort(order)) if order else plain
-
-
-def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """An array that begins where a GPU's would, so that the emulator counts the sectors that a GPU moves. It holds large numbers
-    or NaN, so that what is read of it, or left as it is, shows."""
-    nbytes = math.prod(shape) * dtype.itemsize
-    memory = np.full(nbytes + ALIGNED, POISON, np.uint8)
-    start = -memory.ctypes.data % ALIGNED
-    return memory[start : start + nbytes].view(dtype).reshape(shape)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ..plan.descriptor import Layout
 from ..runtime.driver import require_gpu
 from ..runtime.streams import is_capturing, made_current
 from ..tensor import GpuBuffer
 from ..tensor.axes import c_strides
 from ..types import ElementKind, UnsupportedError
-from .descriptor import Layout
 
 __all__ = ["BYTES_IN_CUPY", "allocate", "allocator", "take_workspace"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..plan.descriptor import Descriptor, resolved_strides
 from ..runtime.device import check_arch
 from ..tensor import HOST_ORDINAL, NO_MEMORY, Tensor, how_to_copy, overlaps, same_view
 from ..tensor.axes import rows_meet, self_overlapping, span
@@ -16,7 +17,6 @@ from ..types import (
     OperandTypeError,
     OverlapError,
 )
-from .descriptor import Descriptor, resolved_strides
 
 __all__ = ["check_operands", "common_device"]
 

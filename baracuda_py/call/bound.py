@@ -12,7 +12,7 @@ from .host import prepare
 from .resolve import resolve
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from ..plan.plan import Plan
 
 __all__ = ["BoundPlan"]
 
@@ -100,7 +100,7 @@ def _prepared(plan: Plan[Any], given: dict[str, Any], workspace: Any) -> tuple[i
     scratch."""
     if plan.device.host_memory:
         call, whole = prepare(plan, given)
-        return HOST_ORDINAL, (call,), plan._result(whole), whole, None
+        return HOST_ORDINAL, (call,), plan.result(whole), whole, None
     ready = resolve(plan, given, workspace, None)
     calls = ready.recipe.executable.prepare(ready.pointers, ready.values, ready.scratch_pointer)
-    return ready.recipe.ordinal, calls, plan._result(ready.given), ready.given, (ready.scratch, ready.keep)
+    return ready.recipe.ordinal, calls, plan.result(ready.given), ready.given, (ready.scratch, ready.keep)

@@ -1,0 +1,88 @@
+"""The plan cache: plans by problem, and calls by the key of their operands."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..runtime.locks import new_lock
+from ..types import DeviceSpec, PlanPreference
+from .ready import Ready
+
+if TYPE_CHECKING:
+    from ..plan.descriptor import Descriptor
+    from ..plan.plan import Plan
+
+__all__ = ["CacheInfo", "PlanCache", "plan_cache"]
+
+
+class CacheInfo(NamedTuple):
+    """`hits` and `misses` count calls; `plans` and `calls` are what is held, at most `limit` of each."""
+
+    hits: int
+    misses: int
+    plans: int
+    calls: int
+    limit: int
+
+
+class PlanCache:
+    """A thread-safe LRU: plans by (canonical descriptor, preference, device), and ready calls by operand layout."""
+
+    def __init__(self, limit: int = 4096) -> None:
+        self._limit = limit
+        self._lock = new_lock()
+        self._plans: OrderedDict[Any, Plan[Any]] = OrderedDict()
+        self.calls: dict[Any, Ready] = {}
+        self.of_strangers: set[Any] = set()  # beginnings of keys under which calls with operands of handshakes are kept
+        self.clock = itertools.count(1)  # next() is atomic, so a hit takes no lock
+        self._misses = self._looks = 0
+
+    def info(self) -> CacheInfo:
+        with self._lock:  # reading the clock moves it
+            hits = next(self.clock) - 1 - self._looks
+            self._looks += 1
+        return CacheInfo(hits, self._misses, len(self._plans), len(self.calls), self._limit)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._plans.clear()
+            self.calls.clear()
+            self.of_strangers.clear()
+            self.clock, self._misses, self._looks = itertools.count(1), 0, 0
+
+    def plan(
+        self, kind: type[Plan[Any]], desc: Descriptor, pref: PlanPreference | None, device: DeviceSpec
+    ) -> Plan[Any]:
+        """The plan for a canonical descriptor, selected the first time."""
+        key = (kind, desc, pref, device)
+        with self._lock:
+            held = self._plans.get(key)
+            if held is not None:
+                self._plans.move_to_end(key)
+                next(self.clock)
+                return held
+        plan = kind.select(desc, pref, device=device)
+        with self._lock:
+            self._misses += 1
+            plan = self._plans.setdefault(key, plan)
+            while len(self._plans) > self._limit:
+                self._plans.popitem(last=False)
+        return plan
+
+    def keep(self, key: Any, ready: Ready, beginning: Any = None) -> None:
+        """Keeps a call; `beginning` is that of its key, where an operand was taken in by a handshake."""
+        with self._lock:
+            if len(self.calls) >= self._limit:  # drop the eighth used longest ago
+                for old in sorted(self.calls, key=lambda k: self.calls[k].used)[: max(1, self._limit // 8)]:
+                    del self.calls[old]
+            ready.used = next(self.clock)
+            self.calls[key] = ready
+            if beginning is not None:
+                if len(self.of_strangers) >= self._limit:
+                    self.of_strangers.clear()
+                self.of_strangers.add(beginning)
+
+
+plan_cache = PlanCache()

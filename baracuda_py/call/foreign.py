@@ -1,0 +1,58 @@
+"""Operands that only a handshake can read (JAX's arrays, producers of DLPack or ``__cuda_array_interface__``), taken in once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..plan.descriptor import Descriptor
+from ..runtime.driver import device_count, require_gpu
+from ..runtime.streams import current_stream, foreign_stream, is_capturing, stream_pointer
+from ..tensor import Tensor, intake, ordinal_of
+from ..tensor.pytorch import is_tensor
+from ..types import BaracudaError
+from .key import is_read
+from .outputs import kind_of
+
+__all__ = ["operands_as_read", "taken_in"]
+
+
+def operands_as_read(operands: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The operands, in the place of strangers the Tensors that they were taken in as."""
+    return {name: x if x is None or is_read(x) else tensors.get(name, x) for name, x in operands.items()}
+
+
+def taken_in(operands: Mapping[str, Any], family: type[Descriptor], stream: Any) -> tuple[dict[str, Any], int] | None:
+    """The operands, strangers among them as Tensors whose work is ordered before the stream that the call belongs on, and that
+    stream; None where the long way is to look: at arrays of the host, at what is refused, on another device."""
+    strangers = {name: x for name, x in operands.items() if x is not None and not is_read(x)}
+    if (
+        not strangers
+        or not device_count()
+        or any(isinstance(x, np.ndarray) or is_tensor(x) for x in strangers.values())
+    ):
+        return None
+    ordinal = ordinal_of(operands.values())
+    if ordinal is None or ordinal != require_gpu("a call").cuda.runtime.getDevice():
+        return None
+    try:
+        handle = _stream_of(operands, family, ordinal) if stream is None else stream_pointer(stream)
+        if is_capturing(handle):  # which a handshake would draw into the graph
+            return None
+        tensors = {name: intake(x, what=name, stream=handle) for name, x in strangers.items()}
+    except BaracudaError:
+        return None
+    return operands_as_read(operands, tensors), handle
+
+
+def _stream_of(operands: Mapping[str, Any], family: type[Descriptor], ordinal: int) -> int:
+    """torch's current stream where the result is torch's, else CuPy's."""
+    written = {operand.name for operand in family.signature_operands if operand.written}
+    results = [x for name, x in operands.items() if name in written]
+    of_torch = any(map(is_tensor, results)) or (
+        any(x is None for x in results) and kind_of(operands.values()) == "torch"
+    )
+    found = foreign_stream("torch", ordinal) if of_torch else None
+    return current_stream() if found is None else found

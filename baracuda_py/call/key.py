@@ -1,0 +1,105 @@
+"""How the operands of a call lie, as a key: read off each array's own attributes, with no descriptor and no check.
+
+CuPy arrays, torch tensors on a CUDA device and GpuBuffers over CuPy memory are read so; whatever else there is takes the long
+way. A key says all that a recipe depends on, and all by which an array would be refused: an array like one that was checked
+before needs no other check than those of `Recipe.refuses`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..tensor import GpuBuffer, Tensor
+
+__all__ = ["NO_TORCH", "array_type", "byte_strides", "is_read", "learn", "read"]
+
+NO_TORCH = -1
+
+
+class _Frameworks:
+    """The types that are read, as far as the program has imported their frameworks."""
+
+    cupy: Any = None  # cupy.ndarray
+    torch: tuple[Any, ...] = ()  # torch.Tensor and torch.nn.Parameter
+    tracing: Callable[[], bool] = staticmethod(lambda: False)  # whether TorchDynamo traces this very call
+
+
+def array_type() -> type | None:
+    """cupy.ndarray where CuPy has been imported (only then can there be such arrays)."""
+    return getattr(sys.modules.get("cupy"), "ndarray", None)
+
+
+def learn() -> None:
+    """Looks which frameworks the program has imported by now."""
+    _Frameworks.cupy = array_type()
+    torch: Any = sys.modules.get("torch")
+    if hasattr(torch, "compiler"):  # not while torch is being imported
+        _Frameworks.torch = torch.Tensor, torch.nn.Parameter
+        _Frameworks.tracing = torch.compiler.is_dynamo_compiling
+
+
+def is_read(x: Any) -> bool:
+    """Whether arrays of that type are read here."""
+    kind = type(x)
+    return kind is _Frameworks.cupy or kind in _Frameworks.torch or kind is GpuBuffer
+
+
+def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], pointers: list[int]) -> int | None:
+    """Appends to `key` how each operand lies and to `pointers` the address of its first touched element, `shifts` bytes on.
+
+    Gives the CUDA ordinal of the torch tensors among them, NO_TORCH where there are none; None where an operand takes the long
+    way.
+    """
+    cupy, torch, ordinal = _Frameworks.cupy, _Frameworks.torch, NO_TORCH
+    for x in operands:
+        kind = type(x)
+        if kind is cupy:
+            memory = x.data
+            address = memory.ptr
+            if shifts is not None:
+                address += shifts[len(pointers)]
+            key += (x.shape, x.strides, x.dtype.num, address & 15, memory.device_id)
+        elif x is None:
+            address = 0
+            key.append(None)
+        elif kind in torch:
+            if _Frameworks.tracing() or not x.is_cuda:
+                return None
+            try:
+                address, device = x.data_ptr(), x.device
+                lies = x.shape, x.stride(), x.dtype, device, x.layout, x.requires_grad, x.is_neg(), x.is_conj()
+            except RuntimeError:  # a nested tensor, or one that torch.func has wrapped
+                return None
+            if shifts is not None:
+                address += shifts[len(pointers)]
+            key += lies
+            key.append(address & 15)
+            ordinal = device.index
+        elif kind is GpuBuffer or kind is Tensor:  # the latter of a stranger that was taken in
+            tensor = x if kind is Tensor else x.__baracuda_tensor__()
+            if tensor.element.packed or tensor.on_host or (kind is GpuBuffer and tensor.framework != "cupy"):
+                return None
+            address = tensor.pointer
+            if shifts is not None:
+                address += shifts[len(pointers)]
+            key += (tensor.shape, tensor.strides, tensor.element, tensor.ordinal, tensor.readonly, address & 15)
+        else:
+            return None
+        pointers.append(address)
+    return ordinal
+
+
+def byte_strides(x: Any) -> tuple[int, ...]:
+    """The strides in bytes of an array that `read` reads; nothing of others, whose calls are never kept."""
+    kind = type(x)
+    if kind is not _Frameworks.cupy and kind not in _Frameworks.torch:
+        learn()
+    if kind is _Frameworks.cupy:
+        return x.strides  # type: ignore[no-any-return]
+    if kind in _Frameworks.torch:
+        return tuple(stride * x.element_size() for stride in x.stride())
+    if kind is GpuBuffer and not x.element.packed:
+        return tuple(stride * x.element.bits // 8 for stride in x.strides)
+    return ()

@@ -1,0 +1,117 @@
+"""Fresh outputs of a layout in the caller's kind: torch tensors from torch's allocator, JAX's arrays, else CuPy's or NumPy's."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from ..plan.descriptor import Layout
+from ..runtime.streams import foreign_stream, made_current
+from ..tensor import GpuBuffer
+from ..tensor.axes import c_strides
+from ..tensor.pytorch import dtype_of, is_tensor
+from .allocate import allocate, allocator
+
+__all__ = ["Output", "kind_of", "output"]
+
+ALIGNED = 512  # bytes: what CuPy's allocations begin on
+POISON = 0x7F
+
+
+def kind_of(given: Iterable[Any]) -> str:
+    """What the first array of a call belongs to, as far as outputs can belong there: "torch", "jax", or "" for the library's
+    own choice, CuPy's and NumPy's."""
+    first = next((x for x in given if x is not None), None)
+    if is_tensor(first):
+        return "torch"
+    name = type(first).__module__.partition(".")[0]
+    return "jax" if name in ("jax", "jaxlib") else ""
+
+
+class Output:
+    """Makes one output of a layout on one device, call by call."""
+
+    of_torch = False
+
+    def __init__(self, layout: Layout, ordinal: int) -> None:
+        self.layout, self.ordinal = layout, ordinal
+        self._make: Callable[[], Any] = allocator(layout)
+
+    def make(self, stream: int, current: int | None = None) -> Any:
+        """A fresh one, for work on `stream`; `current` is CuPy's current stream, where that is known."""
+        return self._make() if stream == current else allocate(self.layout, stream)
+
+    def address(self, x: Any) -> int:
+        return int(x.__baracuda_tensor__().pointer if type(x) is GpuBuffer else x.data.ptr)
+
+    def finished(self, x: Any, stream: int) -> Any:
+        """What the caller gets of it, once the work is queued on `stream`."""
+        return x
+
+
+class _TorchOutput(Output):
+    of_torch = True
+
+    def __init__(self, layout: Layout, ordinal: int, dtype: Any) -> None:
+        self.layout, self.ordinal = layout, ordinal
+        torch = sys.modules["torch"]
+        device = torch.device("cpu" if ordinal < 0 else f"cuda:{ordinal}")
+        if layout.strides == c_strides(layout.shape):
+            self._make = lambda: torch.empty(layout.shape, dtype=dtype, device=device)
+        else:
+            self._make = lambda: torch.empty_strided(layout.shape, layout.strides, dtype=dtype, device=device)
+
+    def make(self, stream: int, current: int | None = None) -> Any:
+        if self.ordinal < 0 or stream == foreign_stream("torch", self.ordinal):
+            return self._make()
+        cuda = sys.modules["torch"].cuda
+        with cuda.stream(cuda.ExternalStream(stream, device=self.ordinal)):  # the memory is that stream's to take again
+            return self._make()
+
+    def address(self, x: Any) -> int:
+        return int(x.data_ptr())
+
+
+class _JaxOutput(Output):
+    """JAX has no memory to hand out that others may write, and takes over what was written."""
+
+    def finished(self, x: Any, stream: int) -> Any:
+        with made_current(stream):  # JAX's own stream is made to wait for this one
+            return sys.modules["jax"].dlpack.from_dlpack(x)
+
+
+class _HostOutput(Output):
+    def __init__(self, layout: Layout) -> None:
+        self.layout, self.ordinal = layout, -1
+
+    def make(self, stream: int, current: int | None = None) -> Any:
+        shape, element = self.layout.shape, self.layout.element
+        if element.packed:
+            rows = _aligned((*shape[:-1], element.nbytes(shape[-1])) if shape else (1,), np.dtype(np.uint8))
+            rows[...] = 0
+            return GpuBuffer.view(rows, element, shape)
+        order = sorted(range(len(shape)), key=lambda a: -self.layout.strides[a])
+        plain = _aligned(tuple(shape[a] for a in order), element.dtype)
+        return plain.transpose(np.argsort(order)) if order else plain
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An array that begins where a GPU's would, so that the emulator counts the sectors that a GPU moves. It holds large numbers
+    or NaN, so that what is read of it, or left as it is, shows."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    memory = np.full(nbytes + ALIGNED, POISON, np.uint8)
+    start = -memory.ctypes.data % ALIGNED
+    return memory[start : start + nbytes].view(dtype).reshape(shape)
+
+
+def output(kind: str, layout: Layout, ordinal: int) -> Output:
+    """What makes outputs of that layout on a CUDA device, or on the host (-1)."""
+    if kind == "torch" and (dtype := dtype_of(layout.element)) is not None:
+        return _TorchOutput(layout, ordinal, dtype)
+    if ordinal < 0:
+        return _HostOutput(layout)
+    return _JaxOutput(layout, ordinal) if kind == "jax" and not layout.element.packed else Output(layout, ordinal)

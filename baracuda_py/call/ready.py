@@ -1,0 +1,73 @@
+"""A call that was made before: nothing is described, selected or checked again but what a key cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..runtime.streams import foreign_stream, is_capturing, stream_pointer
+from ..tensor.pytorch import is_tensor
+from ..types import UnsupportedError
+from .key import NO_TORCH
+from .outputs import Output
+from .recipe import Recipe
+
+if TYPE_CHECKING:
+    from ..plan.plan import Plan
+
+__all__ = ["MISSED", "Ready"]
+
+MISSED: Any = object()  # the long way must look at this call
+
+
+class Ready:
+    """A plan, its validated recipe, and what makes the outputs that a call of this key leaves out."""
+
+    __slots__ = ("_made", "_on_torch", "_op", "_result", "plan", "recipe", "taken", "used")
+
+    def __init__(self, plan: Plan[Any], recipe: Recipe, given: Mapping[str, Any], made: Mapping[str, Output]) -> None:
+        """`given` are the operands of such a call; the outputs in `made` are not among them."""
+        self.plan, self.recipe, self.used = plan, recipe, 0
+        self.taken = sum(x is not None for x in given.values())
+        self._op, self._result = plan.desc.op, plan.result
+        places = {operand.name: i for i, operand in enumerate(plan.operands)}
+        self._made = tuple((places[name], name, output) for name, output in made.items())
+        written = [given.get(o.name) for o in plan.operands if o.written]
+        # A call whose result is torch's belongs in torch's stream.
+        self._on_torch = any(is_tensor(x) for x in written) or any(o.of_torch for o in made.values())
+
+    def launch(
+        self, given: Mapping[str, Any], pointers: list[int], values: Mapping[str, Any], stream: Any, ordinal: int
+    ) -> Any:
+        """Launches and gives the result, or MISSED. `ordinal` is that of torch's tensors."""
+        recipe = self.recipe
+        if recipe.refuses(pointers, given):
+            return MISSED
+        handle = None if stream is None else stream_pointer(stream)
+        if ordinal != NO_TORCH:
+            of_torch = foreign_stream("torch", ordinal)
+            if handle is None:
+                handle = of_torch if self._on_torch else recipe.current_stream()
+            if handle != of_torch:  # one stream must wait for the other
+                return MISSED
+        if not self._made:
+            recipe.fire(pointers, values, 0, handle)
+            return self._result(given)
+        if recipe.elsewhere():  # an output belongs where its operands are
+            return MISSED
+        current = recipe.current_stream()
+        if handle is None:
+            handle = current
+        if is_capturing(handle):
+            name = self._made[0][1]
+            raise UnsupportedError(
+                f"{self._op}: a capture allocates nothing, and {name} was not passed", f"pass {name}=..."
+            )
+        whole = dict(given)
+        for place, name, output in self._made:
+            fresh = whole[name] = output.make(handle, current)
+            pointers[place] = output.address(fresh)
+        recipe.fire(pointers, values, 0, handle)
+        for _, name, output in self._made:
+            whole[name] = output.finished(whole[name], handle)
+        return self._result(whole)
