@@ -86,7 +86,7 @@ def label(kernel: Kernel) -> str:
 
 
 def digest(kernel: Kernel) -> str:
-    return source_of(kernel).digest(kernel.prelude)[:16]
+    return source_of(kernel).digest(kernel.entry)[:16]
 
 
 def kernels_of(op: Op, arch: str, *, everything: bool = False) -> list[Kernel]:

@@ -223,6 +223,7 @@ class Contiguous(_Map):
     """All operands dense in one order: a flat stream of 16-byte accesses."""
 
     variant = "contiguous"
+    launches = ("elementwise/map.cu:map_contiguous",)
 
     def supports(self, desc: MapDescriptor, device: DeviceSpec) -> Feasibility:
         shape, strides = desc.problem()
@@ -274,6 +275,7 @@ class Strided(_Map):
     """Any strides, 0 to broadcast: axes collapsed, the widest access the innermost one allows."""
 
     variant = "strided"
+    launches = ("elementwise/map.cu:map_strided",)
 
     def supports(self, desc: MapDescriptor, device: DeviceSpec) -> Feasibility:
         return OK
