@@ -78,10 +78,10 @@ def test_a_line_that_moves_makes_another_entry(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "a" / "k.cu").write_text('#include "one.cuh"\n')
     for text in ("int n = 1;\n", "\nint n = 1;\n", "// one\nint n = 1;\n", "int n = 1;  // one\n"):
         header.write_text(text)
-        exact.add(sources.Source("a/k.cu").exact_digest())
-        code.add(sources.Source("a/k.cu").digest())
+        exact.add(sources.Source("a/k.cu").exact_digest)
+        code.add(sources.Source("a/k.cu").code_digest)
     assert (len(exact), len(code)) == (4, 1)
-    assert len({sources.Source("a/k.cu").exact_digest(p) for p in ("", "// p", "\n// p")}) == 3
+    assert len({sources.Source("a/k.cu", p).exact_digest for p in ("", "// p", "\n// p")}) == 3
 
 
 # ---- when it is built ------------------------------------------------------------------------------------------------

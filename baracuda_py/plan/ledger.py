@@ -1,4 +1,4 @@
-"""Which ops' present kernels have passed the tests on a device: ``kernels/ledger.json``, read and keyed here.
+"""Which ops' present kernels have passed the tests on a device: ``kernels/records/<op>.json``, read and keyed here.
 
 An op's digest covers what the kernels are made of that its candidates say they may launch, and everything that each candidate
 launches for the family's probes: kernels, grids, shared bytes, packed arguments, tensor maps. So it lapses with the host code
@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from ..runtime.libraries import FILES
@@ -20,7 +21,7 @@ from ..types import BaracudaError, DeviceSpec
 from .digest import lowered_digest
 from .registry import Op, get_op
 
-__all__ = ["lowered", "op_digest", "verified_on"]
+__all__ = ["lowered", "op_digest", "records_dir", "verified_on"]
 
 LONG = 16  # configurations of a candidate
 
@@ -66,17 +67,22 @@ def op_digest(op: Op, arch: str = "sm_90a") -> str:
     return _digest_of(op.name, arch)
 
 
-@lru_cache(maxsize=1)
-def _entries() -> dict[str, Any]:
+def records_dir() -> Path:
+    """The folder of what is known of each op's kernels, one file an op."""
+    return kernels_dir() / "records"
+
+
+@lru_cache(maxsize=1024)
+def _entry(name: str) -> dict[str, Any]:
     try:
-        entries: dict[str, Any] = json.loads((kernels_dir() / "ledger.json").read_text(encoding="utf-8"))
+        record: dict[str, Any] = json.loads((records_dir() / f"{name}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return entries
+    return record.get("device", {})  # type: ignore[no-any-return]
 
 
 def verified_on(op: Op) -> str:
     """The GPU on which the op's present kernels passed the device tests, or an empty text."""
-    entry = _entries().get(op.name, {})
+    entry = _entry(op.name)
     stands = "arch" in entry and entry.get("digest") == op_digest(op, entry["arch"])
     return str(entry["gpu"]) if stands else ""

@@ -34,6 +34,8 @@ _NAME = re.compile(r"[^\W\d]\w*")
 _INCLUDE = re.compile(r'#\s*include\s*"([^"]+)"')
 _DEFINE = re.compile(r"#\s*define\s+(\w+)(\(?)")
 
+_NO_ARGUMENTS = re.compile(r",\s*##\s*__VA_ARGS__")
+
 _CLASS = frozenset({"class", "struct", "union", "enum"})
 _ATTRIBUTES = frozenset(
     "__launch_bounds__ __cluster_dims__ __maxnreg__ __align__ __attribute__ alignas decltype noexcept explicit".split()
@@ -44,7 +46,7 @@ _KEYWORDS = frozenset(
 )
 _IMPLICIT = frozenset({"begin", "end", "get", "tuple_size", "tuple_element"})  # looked for where nobody writes them
 _DEPTH = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
-_MARKS = frozenset("()[]{};#\\\"")
+_MARKS = frozenset('()[]{};#\\"')
 _ANGLES = {"<": 1, ">": -1, ">>": -2}
 _FOLLOWS = frozenset("= [ , ; { (".split())  # a name that is being declared
 
@@ -144,7 +146,7 @@ def _directive(token: str) -> Iterator[Piece | str]:
 
 def _check(token: str) -> None:
     """Refuses what puts names or lines together; a comma before no arguments goes, which makes no name."""
-    if token == "\\" or "##" in re.sub(r",\s*##\s*__VA_ARGS__", "", token):
+    if token == "\\" or "##" in _NO_ARGUMENTS.sub("", token):
         raise _Unknown
 
 
@@ -185,10 +187,14 @@ def _declaration(tokens: Sequence[str], at: int) -> tuple[int, frozenset[str]]:
             if depth:
                 continue
             words = tokens[head : i + 1]
-            return i + 1, _of_class(words, opened - head, closed - head) if _keyed(words, opened - head) else _others(words)
+            return i + 1, _of_class(words, opened - head, closed - head) if _keyed(words, opened - head) else _others(
+                words
+            )
         else:
             _check(token)
-            if _INCLUDE.match(token) or (token[0] == '"' and tokens[i - 1][-1] == "R"):  # a part of a definition, a raw string
+            if _INCLUDE.match(token) or (
+                token[0] == '"' and tokens[i - 1][-1] == "R"
+            ):  # a part of a definition, a raw string
                 raise _Unknown
     raise _Unknown
 
