@@ -1,8 +1,9 @@
 """Measured winners: what autotune found, in the cache directory, and what the package ships for known GPUs.
 
 A winner counts on the device it was measured on (its full name, arch and number of SMs) and is void once what it names would
-launch other code, or launch it otherwise. What the package ships is one table an op, ``tuned/<gpu>/<op>.json``. In the cache directory each one is a file of its own, so that processes which tune at
-the same time lose nothing. A record that is none is ignored, with one warning in the log.
+launch other code, or launch it otherwise. The package ships a table an op, ``tuned/<gpu>/<op>.json``. In the cache directory each
+winner is a file of its own, so that processes which tune at the same time lose nothing. A record that is none is ignored, with
+one warning in the log.
 """
 
 from __future__ import annotations

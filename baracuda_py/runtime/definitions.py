@@ -33,22 +33,21 @@ _TOKEN = re.compile(
 _NAME = re.compile(r"[^\W\d]\w*")
 _INCLUDE = re.compile(r'#\s*include\s*"([^"]+)"')
 _DEFINE = re.compile(r"#\s*define\s+(\w+)(\(?)")
-
 _NO_ARGUMENTS = re.compile(r",\s*##\s*__VA_ARGS__")
 
-_CLASS = frozenset({"class", "struct", "union", "enum"})
-_ATTRIBUTES = frozenset(
-    "__launch_bounds__ __cluster_dims__ __maxnreg__ __align__ __attribute__ alignas decltype noexcept explicit".split()
-)
-_KEYWORDS = frozenset(
-    "alignof auto bool char const constexpr double extern float inline int long short signed sizeof static template typedef "
-    "typename unsigned void volatile".split()
-)
-_IMPLICIT = frozenset({"begin", "end", "get", "tuple_size", "tuple_element"})  # looked for where nobody writes them
+_CLASS = {"class", "struct", "union", "enum"}
+_ATTRIBUTES = {  # what stands before a bracket and is no function
+    "__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__align__", "__attribute__", "alignas", "decltype", "noexcept",
+}  # fmt: skip
+_KEYWORDS = {
+    "alignof", "auto", "bool", "char", "const", "double", "explicit", "float", "int", "long", "short", "sizeof", "unsigned",
+    "void",
+}  # fmt: skip
+_IMPLICIT = {"begin", "end", "get", "tuple_size", "tuple_element"}  # looked for where nobody writes them
 _DEPTH = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
-_MARKS = frozenset('()[]{};#\\"')
+_MARKS = set('()[]{};#\\"')
 _ANGLES = {"<": 1, ">": -1, ">>": -2}
-_FOLLOWS = frozenset("= [ , ; { (".split())  # a name that is being declared
+_FOLLOWS = ("=", "[", ",", ";", "{", "(")  # a name that is being declared
 
 
 @dataclass(frozen=True)
@@ -87,14 +86,23 @@ def read(text: str) -> Text:
     try:
         macros = frozenset(found[1] for token in directives if (found := _DEFINE.match(token)))
         return Text(tuple(_parts(tokens)), macros)
-    except (_Unknown, IndexError):
+    except (_Unknown, IndexError):  # IndexError: a text that ends too early
         includes = (found[1] for token in directives if (found := _INCLUDE.match(token)))
         return Text((*includes, _piece(tokens, frozenset())), whole=True)
 
 
 def _tokens(text: str) -> list[str]:
-    """The tokens of a text: a directive is one, and so is a member behind its dot."""
-    return list(filter(None, _TOKEN.findall(text)))
+    """The tokens of a text without comments: a directive is one, and so is a member with its dot."""
+    return [_bare(token) if token[0] == "#" else token for token in _TOKEN.findall(text) if token]
+
+
+def _bare(directive: str) -> str:
+    """A directive spelled in one way. ``#define F(x)`` is another thing than ``#define F (x)``."""
+    words = [word for word in _TOKEN.findall(directive[1:]) if word]
+    macro = _DEFINE.match(directive)
+    if macro and macro[2]:
+        words[1:3] = [f"{macro[1]}("]
+    return f"#{' '.join(words)}"
 
 
 def _parts(tokens: list[str]) -> Iterator[Piece | str]:
@@ -136,12 +144,10 @@ def _piece(tokens: Sequence[str], names: frozenset[str]) -> Piece:
 
 def _directive(token: str) -> Iterator[Piece | str]:
     _check(token)
-    words = _tokens(token[1:])
     if included := _INCLUDE.match(token):
         yield included[1]
-    elif words != ["pragma", "once"]:
-        parameters = _DEFINE.match(token)  # `#define F(x)` is another thing than `#define F (x)`
-        yield _piece([f"#{parameters[2] if parameters else ''}", *words], frozenset())
+    elif token != "#pragma once":
+        yield _piece([token], frozenset())
 
 
 def _check(token: str) -> None:
@@ -248,7 +254,7 @@ def _of_class(words: Sequence[str], opened: int, closed: int) -> frozenset[str]:
         names |= identifiers(" ".join(words[closed:]))
         if "enum" in head:
             names |= identifiers(" ".join(words[opened:closed]))
-    elif len(level) > 4:  # more than `struct Name;`
+    elif len(level) > 3:  # more than `struct Name;`
         raise _Unknown
     return frozenset(names)
 

@@ -33,7 +33,7 @@ class Source:
 
     def __init__(self, file: str, prelude: str = "", base: Source | None = None) -> None:
         self.file, self.prelude = file, prelude
-        self.text = base.text if base else _read(kernels_dir() / file)
+        self.text: str = base.text if base else _read(kernels_dir() / file)
         self.headers: dict[str, str] = {}
         pending = [*_included(self.text), *_included(prelude)]
         while pending:
