@@ -17,7 +17,8 @@ _WORD = re.compile(r"[A-Za-z_$][\w$]*")
 
 def code_of(ptx: str, kernel: str) -> str:
     """Of the one entry whose mangled name has `kernel` in it."""
-    named = {found[1] or found[2]: item for item in _ITEM.findall(ptx) if (found := _CALLED.match(item))}
+    items = _ITEM.findall(ptx.partition(".address_size")[2])
+    named = {found[1] or found[2]: item for item in items if (found := _CALLED.match(item))}
     (entry,) = (name for name, item in named.items() if kernel in name and ".entry" in item.partition("(")[0])
     reached, fresh = set[str](), {entry}
     while fresh:
