@@ -7,10 +7,13 @@ import re
 from collections.abc import Callable
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..types import CompileError
-from .reach import Reach
 from .steps import Kernel
+
+if TYPE_CHECKING:
+    from .reach import Reach
 
 __all__ = ["Source", "kernels_dir", "source_of"]
 
@@ -65,6 +68,8 @@ class Source:
 
     @cached_property
     def _reach(self) -> Reach:
+        from .reach import Reach  # only who asks whether a record stands needs it
+
         return Reach(self.prelude, self.text, self.headers)
 
     @cached_property
