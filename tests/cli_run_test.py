@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.cli import problems
 from baracuda_py.cli.main import main
 from baracuda_py.cli.problems import random_operands, sample_descriptors
 from baracuda_py.emulator.options import Options
@@ -117,6 +119,12 @@ def test_options_reach_the_emulator(run: Run, engine: Engine) -> None:
         assert run(*NEG, "--device", "ptx", "--seed", seed)[0] == 0
         values.append(engine.ran[-1].arrays["x"].tolist())
     assert values[0] == values[1] != values[2]
+
+
+def test_a_large_problem_is_refused_before_there_are_operands(run: Run, engine: Engine, monkeypatch: Any) -> None:
+    monkeypatch.setattr(problems, "random_operands", lambda *_: pytest.fail("operands of 4 GiB"))
+    code, _, err = run("run", "neg", "shape=1000000000", "element=f32", "--device", "ptx")
+    assert code != 0 and re.search(r"about \d+ s and copy the 7629 MiB.*--force", err) and not engine.ran
 
 
 def test_a_trace_lists_the_lines_that_ran_with_their_text(run: Run, engine: Engine) -> None:

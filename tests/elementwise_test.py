@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import baracuda_py as bp
 from baracuda_py.plan import all_ops, get_op
 from baracuda_py.samples.sample import adversarial
-from baracuda_py.types import ElementKind
+from baracuda_py.types import ElementKind, Exact, MathPrecision, PrecisionGuarantee
 
 from .arena import Slot, host
 from .gauntlet import readable
@@ -33,6 +33,32 @@ def device_of(backend: str) -> Any:
 
 def numpy_of(op: str) -> Any:
     return NUMPY.get(op) or getattr(np, op, None)
+
+
+# ---- promises --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", ["neg", "add"])
+def test_integers_are_exact_and_the_same_everywhere(op: str) -> None:
+    """Nothing more could be promised."""
+    for kind in INTEGERS:
+        x = np.ones(64, kind.dtype)
+        desc = get_op(op).of(**dict.fromkeys(("x",) if op == "neg" else ("x1", "x2"), x))
+        most = PrecisionGuarantee(MathPrecision.EXACT, kind, True, True, True, False, Exact())
+        assert get_op(op).plan.select(desc, device="h200").precision_guarantee == most
+
+
+@pytest.mark.parametrize("op", [*UNARY, *BINARY])
+def test_sixteen_bits_are_promised_no_more_than_f32_and_a_rounding(op: str) -> None:
+    """A result is rounded to 16 bits after it is as far off as one of f32 may be."""
+    bounds: dict[ElementKind, Any] = {}
+    for kind in (bp.F16, bp.BF16, bp.F32):
+        x = np.ones(64, kind.dtype)
+        desc = get_op(op).of(**dict.fromkeys(("x",) if op in UNARY else ("x1", "x2"), x))
+        bounds[kind] = get_op(op).plan.select(desc, device="h200").precision_guarantee.bound
+    for kind in (bp.F16, bp.BF16):
+        off = max(bounds[bp.F32].n - 0.5, 0) * 2.0 ** (kind.digits - 24)
+        assert bounds[kind].n >= 0.5 + off
 
 
 # ---- types -----------------------------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ PLANTED = [
     (WIDE, "NEXT_64 = 64 * 128 >> 4", "NEXT_64 = 64 * 112 >> 4", AssertionError, "elements break"),
     (CLUSTER, HANDED, "", bp.RaceFault, "no wgmma.fence"),
     (CLUSTER, SEEN, "", bp.ProxyFault, "no fence between its initialisation"),
-    (CLUSTER, ALONE + "\n  await();", ALONE, bp.RaceFault, "initialisation"),
+    (CLUSTER, ALONE + "\n  await();", ALONE, bp.RaceFault, "may not have begun"),
     (CLUSTER, "tma::wait_stores_read<0>();  // shared", ";  // shared", bp.RaceFault, "a CTA ends before"),
     ((64, 64, 320, "tc", "64x64x64B/32x32x1"), "    __syncthreads();\n  }", "  }", bp.RaceFault, "another warp's load"),
     ((64, 64, 320, "tc_async", "64x64x128B/32x32x4"), WAIT, WAIT + " + 1", bp.RaceFault, "has yet to bring"),

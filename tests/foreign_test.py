@@ -192,6 +192,7 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4)
         (Exporter(X, change=lambda _: _of_version(99)(X)), bp.OperandTypeError, "only 1.x is known"),
         (Exporter(X, change=lambda t: _set(shape=type(t.shape)())(t)), bp.OperandTypeError, "rank 2 and no shape"),
         (Exporter(X, change=_set(ndim=-1)), bp.OperandTypeError, "rank -1"),
+        (Exporter(X, change=lambda t: _set(lanes=4)(t.dtype)), bp.OperandTypeError, "has no element kind here"),
         (Exporter(X, change=_set(data=None)), bp.OperandTypeError, "null pointer: pass an array that has memory"),
         (Exporter(X, device=(2, 0)), bp.DeviceMismatchError, "says (2, 0), and the capsule is of (1, 0)"),
         (Exporter(X, change=lambda t: _set(type=2)(t.device)), bp.DeviceMismatchError, "says (1, 0), and the capsule"),

@@ -384,6 +384,18 @@ def test_a_cache_drops_the_plan_least_recently_used() -> None:
     assert cache.info()[:4] == (0, 0, 0, 0)
 
 
+def test_a_plan_is_of_the_device_that_it_was_asked_for() -> None:
+    """GPUs of one arch differ in what is fast: in their SMs, and so in waves and parts of K."""
+    cache = PlanCache()
+    whole = DeviceSpec.named("h200")
+    part = replace(whole, name="a part of it", sms=16)
+    desc = bp.MatmulDescriptor((512, 4096), (4096, 512), "bf16", "bf16").canonical()
+    for _ in range(2):
+        for device in (whole, part):
+            assert cache.plan(bp.MatmulPlan, desc, None, device).device == device
+    assert cache.info().plans == 2
+
+
 def test_the_same_problem_is_selected_once() -> None:
     plan_cache.clear()
     for _ in range(5):

@@ -74,12 +74,14 @@ def test_a_line_that_moves_makes_another_entry(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "a").mkdir()
     (tmp_path / "include").mkdir()
     monkeypatch.setattr(sources, "kernels_dir", lambda: tmp_path)
+    monkeypatch.setattr(compiler, "source_of", lambda kernel: sources.Source(kernel.file))
     header, exact, code = tmp_path / "include" / "one.cuh", set(), set()
+    kernel = Kernel("a/k.cu", "k")
     (tmp_path / "a" / "k.cu").write_text('#include "one.cuh"\n')
     for text in ("int n = 1;\n", "\nint n = 1;\n", "// one\nint n = 1;\n", "int n = 1;  // one\n"):
         header.write_text(text)
-        exact.add(sources.Source("a/k.cu").exact_digest)
-        code.add(sources.Source("a/k.cu").code_digest)
+        exact.add(compiler.ptx_key(kernel, ARCH))
+        code.add(compiler.entry_key(kernel, ARCH))
     assert (len(exact), len(code)) == (4, 1)
     assert len({sources.Source("a/k.cu", p).exact_digest for p in ("", "// p", "\n// p")}) == 3
 
@@ -128,10 +130,10 @@ def test_another_process_in_another_folder_reads_it(tmp_path: Path, builds: list
 # ---- what is not believed --------------------------------------------------------------------------------------------
 
 
-def seal(path: Path, code: bytes) -> None:
+def seal(path: Path, code: bytes, name: str = "") -> None:
     """An entry whose seal is right, whatever it leads to: as another edition of this package may have written it."""
-    meta = {"kernel": str(COPY), "arch": ARCH, "ptx": cache._digest(code)}
-    path.with_name(f"{meta['ptx']}.ptx").write_bytes(code)
+    meta = {"kernel": str(COPY), "arch": ARCH, "ptx": name or cache._digest(code)}
+    (path.parent / f"{meta['ptx']}.ptx").write_bytes(code)
     path.write_text(json.dumps(meta | {"seal": cache._seal(path.stem, meta, code)}))
 
 
@@ -163,6 +165,7 @@ DAMAGE: dict[str, Callable[[Path, Path], object]] = {
     "a cubin's": a_cubin_s,
     "sealed, no text": lambda entry, _ptx: seal(entry, b"\xff\xfe"),
     "sealed, no kernel": lambda entry, _ptx: seal(entry, b"// nothing\n"),
+    "sealed, not our file": lambda entry, ptx: seal(entry, b"// notes\n" + ptx.read_bytes(), "notes"),
 }
 
 

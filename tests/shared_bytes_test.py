@@ -9,6 +9,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.tensor import Tensor, overlap, overlaps, same_view
+from baracuda_py.tensor.axes import rows_meet
 from baracuda_py.types import ElementKind
 
 BASE = 1 << 20
@@ -82,11 +83,43 @@ def test_each_view_meets_itself_and_nothing_that_is_empty() -> None:
         (view(bp.S4, (3, 5), (6, 1)), view(bp.U8, (1,), (1,), 9), False),
         (view(bp.BIN, (3,), (8,), 7), view(bp.U8, (1,), (1,), 2), True),
         (view(bp.BIN, (3,), (9,), 7), view(bp.U8, (1,), (1,), 1), False),  # bits 7, 16, 25
+        # the first bytes of words: steps of whole bytes need not be taken apart, however many there are
+        (view(bp.BIN, (5, 5, 5, 8), (800, 160, 32, 1)), view(bp.U8, (1,), (1,), 5), False),
+        (view(bp.BIN, (5, 5, 5, 8), (800, 160, 32, 1)), view(bp.U8, (1,), (1,), 8), True),
     ],
 )
 def test_packed_views(a: Tensor, b: Tensor, meet: bool) -> None:
     assert bool(touched(a) & touched(b)) == meet
     assert overlaps(a, b) == overlaps(b, a) == meet
+
+
+def test_rows_that_do_not_meet_share_no_byte() -> None:
+    """Where it is said that no two rows of a packed view meet, none do: threads write rows without regard for each other."""
+    rng = np.random.default_rng(2)
+    seen: Counter[bool] = Counter()
+    while min(seen[False], seen[True]) < 200:
+        x = drawn(rng)
+        if not x.element.packed:
+            continue
+        meet = rows_meet(x.shape, x.strides, x.element, x.phase)
+        seen[meet] += 1
+        lines = [sum(i * s for i, s in zip(at, x.strides)) for at in np.ndindex(x.shape[:-1])]
+        rows = [touched(view(x.element, x.shape[-1:], x.strides[-1:], x.phase + first)) for first in lines]
+        assert meet or sum(map(len, rows)) == len(set().union(*rows)), x
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "meet"),
+    [
+        ((3, 5), (6, 1), False),  # whole bytes each
+        ((2, 3), (3, 1), True),  # the second begins in the first's last byte
+        ((2, 3, 1), (7, 3, 1), True),  # of elements 0, 3, 6, 7, 10, 13 two lie in byte 3
+        ((3, 1), (0, 1), True),
+        ((0, 2, 3), (9, 3, 1), False),  # nothing, along an axis that is uneven
+    ],
+)
+def test_rows_of_nibbles(shape: tuple[int, ...], strides: tuple[int, ...], meet: bool) -> None:
+    assert rows_meet(shape, strides, bp.S4) is meet
 
 
 def test_a_phase_tells_views_apart() -> None:

@@ -14,9 +14,12 @@ import baracuda_py as bp
 from baracuda_py import functional
 from baracuda_py.functional import plan_cache
 from baracuda_py.plan.registry import get_op
+from baracuda_py.runtime import launch, tensormap
+from baracuda_py.runtime.compiler import Compiled, Resources
 from baracuda_py.runtime.launch import _Arguments
-from baracuda_py.runtime.steps import Packed, Ptr, Struct
-from baracuda_py.tensor import dlpack, intake
+from baracuda_py.runtime.steps import Packed, Ptr, Struct, TensorMap
+from baracuda_py.runtime.tensormap import MapEncoder
+from baracuda_py.tensor import arrays, dlpack, intake, pytorch
 from baracuda_py.types import PlanPreference
 
 from .simulated import Gpus, simulated
@@ -207,6 +210,14 @@ def test_an_absent_output_is_allocated_at_every_call(gpus: Gpus, short: list[Any
     assert len(gpus.work) == 3
 
 
+@pytest.mark.parametrize("kind", [bp.FP8_E4M3, bp.FP8_E5M2, bp.S4], ids=str)
+def test_a_fresh_output_of_a_kind_that_cupy_has_not_is_a_buffer(gpus: Gpus, kind: Any) -> None:
+    view = bp.GpuBuffer.view(gpus.array(np.zeros(96, np.uint8)), kind)
+    out = bp.contiguize(view.strided((2, 5), (4 * kind.per_byte, 1)))
+    assert isinstance(out, bp.GpuBuffer) and (out.element, out.shape) == (kind, (2, 5))
+    assert out.array.dtype == np.uint8 and len(gpus.work) == 1
+
+
 # ---- devices ---------------------------------------------------------------------------------------------------------
 
 
@@ -274,22 +285,20 @@ def test_what_a_kernel_was_chosen_for_is_part_of_a_call_s_key(gpus: Gpus, door: 
     """Of one shape, one stride and one width: another kind, or another alignment, takes the long way."""
     memory = gpus.memory(4096)
     out = gpus.array(np.ones(64, F32))
-    arrays = [
-        gpus.over(memory + 1024, (64,), F32),
-        gpus.over(memory + 4, (64,), F32),
-        gpus.array(np.ones(64, np.int32)),
-    ]
-    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", arrays[0], out), device=0)
+    whole, *lower = (gpus.over(memory + first, (64,), F32) for first in (1024, 4, 8))
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", whole, out), device=0)
     run = (lambda x: bp.neg(x, out=out)) if door == "function" else (lambda x: plan.run(x=x, out=out))
-    run(arrays[0])
+    run(whole)
     with pytest.raises(bp.OperandTypeError):
-        run(arrays[2])
+        run(gpus.array(np.ones(64, np.int32)))
+    for x in lower:
+        if door == "function":
+            run(x)
+        else:
+            with pytest.raises(bp.MisalignedOperandError):
+                run(x)
     if door == "function":
-        run(arrays[1])
-        assert sorted(e.plan.desc.x_align for e in plan_cache._calls.values()) == [4, 16]
-    else:
-        with pytest.raises(bp.MisalignedOperandError):
-            run(arrays[1])
+        assert sorted(e.plan.desc.x_align for e in plan_cache._calls.values()) == [4, 8, 16]
 
 
 @pytest.mark.parametrize("name", ["alpha", "beta"])
@@ -382,6 +391,27 @@ def test_dlpack_s_names_for_streams(gpus: Gpus, stream: int, said: int) -> None:
     assert set(source.streams) == {-1, said}
 
 
+def test_what_an_interface_s_stream_has_queued_comes_first(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "_ordinal_at", lambda _pointer, _what: 0)
+    x, out = gpus.array(np.ones(64, F32)), gpus.array(np.zeros(64, F32))
+    interface = {"version": 3, "shape": (64,), "typestr": "<f4", "data": (x.data.ptr, False), "stream": 4711}
+    bp.neg(SimpleNamespace(__cuda_array_interface__=interface), out=out, device=0)
+    mine = gpus.streams[0]
+    assert gpus.events == ["record on 4711", f"{mine} waits", f"launch on 0:{mine}"]
+
+
+@pytest.mark.parametrize("queued", [0, 4711, None])
+def test_what_torch_has_queued_comes_first(gpus: Gpus, monkeypatch: pytest.MonkeyPatch, queued: int | None) -> None:
+    """On its own current stream, the default one too, where it has one."""
+    x, out = pytest.importorskip("torch").ones(64), gpus.array(np.zeros(64, F32))
+    monkeypatch.setattr(pytorch, "_place", lambda x, _what: (x.data_ptr(), 0))
+    monkeypatch.setattr(pytorch, "foreign_stream", lambda *_: queued)
+    bp.neg(x, out=out, device=0)
+    mine = gpus.streams[0]
+    awaited = [] if queued is None else [f"record on {queued}", f"{mine} waits"]
+    assert gpus.events == [*awaited, f"launch on 0:{mine}"]
+
+
 def test_the_stream_of_a_call_is_of_the_operands_device(gpus: Gpus) -> None:
     x = gpus.array(np.ones(64, F32), 1)
     for _ in range(2):
@@ -400,6 +430,16 @@ def test_a_bound_plan_launches_on_the_operands_device(gpus: Gpus) -> None:
             bound()
             assert gpus.work == [f"copy on 1:{gpus.streams[1]}"]
             assert gpus.current == current
+
+
+def test_a_bound_plan_launches_every_step(gpus: Gpus) -> None:
+    """A product in parts of K, and the sum of the parts."""
+    a, b, out = (gpus.array(np.zeros(shape, F32)) for shape in ((16, 1 << 16), (1 << 16, 16), (16, 16)))
+    plan = bp.MatmulPlan.select(bp.MatmulDescriptor.of(a, b, out=out), device=0)
+    bound = plan.bind(a=a, b=b, out=out)
+    gpus.events.clear()
+    assert bound() is out
+    assert gpus.work == [f"launch on 0:{gpus.streams[0]}"] * 2 and len(plan.kernels) == 2
 
 
 @pytest.mark.parametrize("door", ["function", "run", "bound"])
@@ -484,15 +524,17 @@ def test_a_workspace_is_memory_of_its_own_on_the_device(gpus: Gpus, make: Any, s
     plan.run(a=a, b=b, out=out, workspace=gpus.array(np.zeros(plan.workspace_size, np.uint8)))
 
 
-def test_scratch_is_taken_at_every_call_without_one(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    a, b = gpus.array(np.zeros((16, 1 << 16), F32)), gpus.array(np.zeros((1 << 16, 16), F32))
-    out = gpus.array(np.zeros((16, 16), F32))
+@pytest.mark.parametrize("n", [1, 16])
+def test_scratch_is_taken_at_every_call_without_one(gpus: Gpus, monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+    """However little it is: of a single sum, some hundred bytes."""
+    a, b = gpus.array(np.zeros((n, 1 << 16), F32)), gpus.array(np.zeros((1 << 16, n), F32))
+    out = gpus.array(np.zeros((n, n), F32))
     plan = bp.MatmulPlan.select(bp.MatmulDescriptor.of(a, b, out=out), device=0)
     sizes: list[int] = []
     monkeypatch.setattr(gpus, "alloc", lambda nbytes: sizes.append(nbytes) or gpus.memory(nbytes))
     for _ in range(3):
         plan.run(a=a, b=b, out=out)
-    assert sizes == [plan.workspace_size] * 3
+    assert sizes == [plan.workspace_size] * 3 and (sizes[0] < 512) is (n == 1)
 
 
 def test_a_capture_asks_whether_the_plan_is_loaded_on_its_device(gpus: Gpus) -> None:
@@ -527,3 +569,63 @@ def test_structs_are_padded_as_c_pads_them() -> None:
     assert (second.p, second.e) == (0x1000, 5)
     assert [at - table[0] for at in table] == [0, 8, 8 + ctypes.sizeof(First), 8 + ctypes.sizeof(First) + 16]
     assert ctypes.c_uint8.from_address(table[3]).value == 6
+
+
+def test_a_tensor_map_is_of_the_address_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[int] = []
+    monkeypatch.setattr(
+        MapEncoder, "_encode", lambda _self, address: (encoded.append(address), address.to_bytes(128, "little"))[1]
+    )
+    maps = MapEncoder(TensorMap(Ptr("a"), "float32", (8, 8), (32,), (8, 8), 0))
+    for _ in range(2):
+        for address in (0x1000, 0x2000):
+            assert int.from_bytes(maps.at(address), "little") == address
+    assert encoded == [0x1000, 0x2000], "an address that is known is not encoded again"
+
+
+@pytest.mark.parametrize("code", [0, 1, 201])
+def test_a_map_that_the_driver_refuses_is_a_driver_error(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    class Error(int):
+        name = "CUDA_ERROR"
+
+    class Driver:
+        """Any enumeration and integer type, and a driver that answers with `code`."""
+
+        cuuint32_t = cuuint64_t = int
+        cuTensorMapEncodeTiled = staticmethod(lambda *_: (Error(code), SimpleNamespace(opaque=range(16))))
+
+        def __getattr__(self, _name: str) -> Any:
+            return self
+
+    monkeypatch.setattr(tensormap, "bindings", Driver)
+    maps = MapEncoder(TensorMap(Ptr("a"), "float32", (8, 8), (32,), (8, 8), 0))
+    if code:
+        with pytest.raises(bp.DriverError, match=r"encoding .* at 0x1000: CUDA_ERROR") as caught:
+            maps.at(0x1000)
+        assert caught.value.code == code
+    else:
+        assert maps.at(0x1000) == np.arange(16, dtype=np.uint64).tobytes()
+
+
+# ---- what is loaded --------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_is_loaded_once_on_each_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[bytes] = []
+
+    class Module:
+        def load(self, cubin: bytes) -> None:
+            loads.append(cubin)
+
+        def get_function(self, _name: str) -> Any:
+            return SimpleNamespace(ptr=len(loads))
+
+    refused = SimpleNamespace(CUDADriverError=RuntimeError, CUDARuntimeError=RuntimeError)
+    cuda = SimpleNamespace(function=SimpleNamespace(Module=Module), driver=refused, runtime=refused)
+    monkeypatch.setattr(launch, "require_gpu", lambda _what: SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(launch, "_loaded", {})
+    first, second = (Compiled("k", cubin, Resources(8, 0, 0, 0), 0.0) for cubin in (b"first", b"second"))
+    for _ in range(2):
+        assert [launch.load_kernel(first, 0, ordinal) for ordinal in (0, 1)] == [1, 2]
+    assert launch.load_kernel(second, 0, 0) == 3, "of the same name, and other code"
+    assert loads == [b"first", b"first", b"second"]

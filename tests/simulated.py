@@ -115,6 +115,9 @@ class Gpus:
         nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         return self.real.ndarray(shape, dtype, memory or self.memory(nbytes), strides)
 
+    def zeros(self, shape: Any, dtype: Any) -> Any:
+        return self._fresh(shape, dtype)
+
     def alloc(self, nbytes: int) -> Any:
         return self.memory(nbytes)
 

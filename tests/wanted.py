@@ -262,6 +262,14 @@ want(
     "matmul",
     Sample("a alone is one taller matrix", {"a": n((3, 40, 72)), "b": n((72, 56)), "residual": n((3, 1, 56))}),
 )
+for v in ("simt", "tc_async", "gemv"):
+    m = 5 if v == "gemv" else 20
+    want(
+        f"batch-three-{v}",
+        "matmul",
+        Sample("three batch axes", {"a": n((2, 1, 3, m, 40), bf16), "b": n((4, 1, 40, 24), bf16)}),
+        v,
+    )
 # ---- simt
 want("simt-split", "matmul", mm(40, 36, 1200, f32), "simt", ("32x32x16/4x2s*",))
 want("simt-split-batch", "matmul", mm(40, 36, 1200, f32, batch=(2,)), "simt", ("32x32x16/4x2s*",))
@@ -284,6 +292,13 @@ want("gemv-batch", "matmul", mm(2, 72, 600, f32, batch=(3,)), "gemv")
 want("gemv-ragged", "matmul", mm(3, 71, 333, f16, b="C"), "gemv")
 want("gemv-ragged-strips", "matmul", mm(3, 71, 333, f16), "gemv")
 want("gemv-ragged-strips-8", "matmul", mm(8, 71, 333, f16), "gemv", ("strips32*", "strips16*"))
+want(
+    "gemv-rows-of-odd-pitch",
+    "matmul",
+    Sample("f16 rows of 337", {"a": padded((3, 336), f16, 1), "b": n((70, 336), f16).T}),
+    "gemv",
+    ("rows*",),
+)
 want("gemv-f64", "matmul", mm(5, 72, 300, f64), "gemv")
 # ---- mma.sync
 want("tc-async-split-batch", "matmul", mm(40, 72, 1024, bf16, batch=(2,)), "tc_async", ("64x64x128B*s*",))
@@ -342,7 +357,9 @@ many("rows-ragged-pairs", mm(150, 131, 200, bf16, b="C", out=padded((150, 131), 
 many("straight", mm(150, 131, 200, bf16, b="C", out=n((150, 262), f32)[:, ::2]), ("128x64", "64x32"))
 many("f32-rows", mm(150, 136, 200, bf16, out_dtype="f32"), ("128x64", "64x32", "64x16", "128x96"))
 many("f32-columns", mm(150, 136, 200, bf16, out=np.asfortranarray(n((150, 136)))), ("64x64",))
-many("bands", mm(328, 328, 136, bf16), ("64x64", "128x64", "64x32"), small(4))
+many(
+    "bands", mm(300, 328, 136, bf16), ("64x64", "128x96", "64x32r2"), small(4)
+)  # of two rows of tiles, the last of one
 many("batch", mm(72, 72, 136, bf16, batch=(2, 3)), ("64x64", "128x64"))
 many(
     "batch-one-operand",

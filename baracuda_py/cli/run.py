@@ -117,6 +117,8 @@ def _checked(plan: Plan[Any], seed: int, note: str) -> tuple[Any, str]:
     from .terminal import time_text
 
     host = plan.device.host_memory
+    if plan.device.emulated:
+        _refuse_large(plan)
     made = random_operands(plan.desc, seed)
     operands = {name: placed(x, on_host=host) for name, x in made.items()}
     began = time.perf_counter()
@@ -145,6 +147,17 @@ def _checked(plan: Plan[Any], seed: int, note: str) -> tuple[Any, str]:
         report,
         f"ran in {time_text(seconds)}{ready}; every element is within its bound, {plan.precision_guarantee.bound}",
     )
+
+
+def _refuse_large(plan: Plan[Any]) -> None:
+    """The emulator's refusal of a large problem, before there are operands of that size."""
+    from ..emulator.options import current_options
+    from ..tensor.axes import span
+
+    layouts = [plan.desc.canonical().layout(o.name) for o in plan.desc.operands if not o.optional]
+    spans = [span(x.shape, x.strides, x.element) for x in layouts]
+    held = sum(high - low for low, high in spans) + plan.workspace_size
+    current_options().refuse_large(plan.desc.op, held, plan.cost.flops, plan.cost.bytes)
 
 
 # ---- source lines ------------------------------------------------------------------------------------------------------

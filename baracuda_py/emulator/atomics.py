@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..types.faults import OutOfBoundsFault
+from .formats import flush
 from .lanes import Array, Selection
 from .translate import DTYPES
 
@@ -57,9 +58,20 @@ class Atomics:
             mine = slice(None) if places is None else places
             lanes = s if places is None else wave.lanes.numbers(s)[places]
             wave.memory.note_exchange(wave, n, lanes, region, offsets, old.itemsize)
+            if wave.checks:
+                self._meet(lanes, region.name, offsets)
             part = np.empty(len(offsets), old.dtype)
-            self._each(region.bytes, offsets, name, [v[mine] for v in given], part)
+            flushed = name == "add" and old.dtype == np.float32  # in global memory, and not in shared
+            self._each(region.bytes, offsets, "add.ftz" if flushed else name, [v[mine] for v in given], part)
             old[mine] = part
+
+    def _meet(self, s: Selection, region: str, offsets: Array) -> None:
+        """CTAs leave word for one another, and ask for it."""
+        wave, lanes = self._wave, self._wave.lanes
+        for warp, offset in set(zip(lanes.warp[s].tolist(), offsets.tolist())):
+            team, member = divmod(warp, lanes.members)
+            fenced = wave.clocks.published(team, member)
+            wave.launched.grid_order.meet((region, offset), wave.cluster_number(team), fenced)
 
     def _each(self, memory: Array, places: Array, name: str, values: list[Array], old: Array) -> None:
         view = memory[: len(memory) // old.itemsize * old.itemsize].view(old.dtype)
@@ -74,6 +86,8 @@ def _after(name: str, old: Any, value: Any, other: Any = None) -> Any:
     match name:
         case "add":
             return old + value
+        case "add.ftz":
+            return flush(flush(old, "f32") + flush(value, "f32"), "f32")
         case "min":
             return min(old, value)
         case "max":

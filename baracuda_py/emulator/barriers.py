@@ -6,6 +6,7 @@ PTX ISA, Parallel Synchronization and Communication Instructions: bar, barrier; 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["ClusterBarrier", "MBarriers", "NamedBarriers"]
 
 NAMED = 16
+MOST = (1 << 20) - 1  # arrivals that an mbarrier counts
 IMPATIENCE = 0.2  # how often a wait that may give up does
 
 
@@ -77,7 +79,7 @@ class NamedBarriers:
                 handed = wave.clocks.release(int(cta) // lanes.cluster, np.unique(lanes.member[here]))
                 meeting.handed = np.maximum(meeting.handed, handed)
             if sync:
-                wave.block(here, f"barrier {barrier}")
+                wave.block(here, partial("barrier {}".format, barrier))
                 meeting.waiting.append(here)
             if meeting.arrived > meeting.expected:
                 what = f"{meeting.arrived} threads at barrier {barrier}, which counts {meeting.expected}"
@@ -114,6 +116,10 @@ class _MBarrier:
     phase: int = 0
     waiting: list[Array] = field(default_factory=list)
 
+    def told(self, offset: int) -> str:
+        short = f"phase {self.phase}, {self.pending} arrivals and {self.expected} bytes short"
+        return f"the mbarrier at shared memory+{offset}, {short}"
+
 
 class MBarriers:
     """Barriers in shared memory that count arrivals and bytes; a wait is for the phase of a parity to end."""
@@ -138,18 +144,21 @@ class MBarriers:
     def _wrong(self, what: str, n: int, lanes: Array, key: tuple[int, int]) -> KernelFault:
         return self._wave.fault(BarrierFault, what, n, lanes, 0, space="shared", byte=key[1])
 
-    def _of(self, n: int, lanes: Array, key: tuple[int, int]) -> _MBarrier:
+    def _of(self, n: int, lanes: Array, key: tuple[int, int], *, copied: bool = False) -> _MBarrier:
         if key not in self._known:
             raise self._wrong("an mbarrier that is not initialised", n, lanes, key)
-        self._wave.shared.note_use(n, lanes, *key)
+        self._wave.shared.reach(n, lanes, *(np.full(len(lanes), part) for part in key))
+        self._wave.shared.note_use(n, lanes, *key, stamped=not copied)
         return self._known[key]
 
     def init(self, n: int, s: Selection, addresses: Any, counts: Any) -> None:
         for lanes, key, count in self._each(s, addresses, counts):
             if key[1] % 8 or key[1] + 8 > self._wave.shared.size:
                 raise self._wrong("an mbarrier at no multiple of 8 bytes in shared memory", n, lanes, key)
-            if key in self._known and self._known[key].waiting:
-                raise self._wrong("an mbarrier initialised while threads wait at it", n, lanes, key)
+            if not 0 < count[0] <= MOST:
+                raise self._wrong(f"an mbarrier that counts {count[0]} arrivals, of 1 to {MOST}", n, lanes, key)
+            if key in self._known or len(lanes) > 1:
+                raise self._wrong("an mbarrier initialised twice with no mbarrier.inval between", n, lanes, key)
             handed, done = self._wave.clocks.nothing(), self._wave.clocks.nothing()
             self._known[key] = _MBarrier(
                 int(count[0]), int(count[0]), handed, done, int(self._wave.lanes.member[lanes[0]])
@@ -187,7 +196,7 @@ class MBarriers:
     def rings(self, n: int, lane: int, key: tuple[int, int]) -> None:
         """A copy will count its bytes on this barrier."""
         lanes = np.array([lane])
-        if not self._of(n, lanes, key).fenced and self._wave.checks:
+        if not self._of(n, lanes, key, copied=True).fenced and self._wave.checks:
             what = "a copy counts on an mbarrier with no fence between its initialisation and this"
             raise self._wave.fault(ProxyFault, what, n, lanes, 0, space="shared", byte=key[1])
 
@@ -226,8 +235,7 @@ class MBarriers:
                     int(wave.lanes.team[through[0]]), np.unique(wave.lanes.member[through]), barrier.done
                 )
             if len(stays) and not gives_up:
-                short = f"phase {barrier.phase}, {barrier.pending} arrivals and {barrier.expected} bytes short"
-                wave.block(stays, f"the mbarrier at shared memory+{key[1]}, {short}")
+                wave.block(stays, partial(barrier.told, key[1]))
                 barrier.waiting.append(stays)
 
 
@@ -277,9 +285,12 @@ class ClusterBarrier:
     def wait(self, n: int, s: Selection) -> None:
         wave = self._wave
         numbers = wave.lanes.numbers(s)
+        if not self._due[numbers].all():
+            j = int(np.flatnonzero(~self._due[numbers])[0])
+            raise wave.fault(BarrierFault, "a wait at the cluster's barrier without an arrival", n, s, j)
         early = self._phase[wave.lanes.team[numbers]] < self._wanted[numbers]
         if early.any():
-            wave.block(numbers[early], "the cluster's barrier")
+            wave.block(numbers[early], lambda: "the cluster's barrier")
             self._waiting.append(numbers[early])
         self._due[numbers[~early]] = False
         for team, members in self._by_team(numbers[~early]) if wave.checks else ():

@@ -17,6 +17,7 @@ from ..types.faults import BarrierFault, MisalignedFault, OutOfBoundsFault, Race
 from .boxes import ITEMSIZE, UNIT, Box, box_of, bytes_of
 from .lanes import Array, Selection
 from .maps import map_at
+from .memory import EARLY
 from .shared import COMING, WRITTEN
 
 if TYPE_CHECKING:
@@ -51,12 +52,21 @@ class _Store:
     group: int = -1
 
 
+@dataclass(eq=False)
+class _Flight:
+    """A copy into shared memory that has not arrived; `land` brings it there."""
+
+    n: int
+    lane: int
+    land: Callable[[], None]
+
+
 class Copies:
     def __init__(self, wave: Wave) -> None:
         self._wave = wave
         self._pending: list[_Pending] = []
         self._group = np.zeros(wave.lanes.count, np.int64)
-        self._flying: list[Callable[[], None]] = []  # copies into shared memory that have not arrived
+        self._flying: list[_Flight] = []
         self._stores: list[_Store] = []
         self._bulk_group = np.zeros(wave.lanes.count, np.int64)
 
@@ -109,6 +119,7 @@ class Copies:
             shared.state[places] = WRITTEN
             shared.writer[grains] = member[:, None]
             shared.written[grains] = wave.clocks.stamp(team, member)[:, None]
+            shared.by[grains] = wave.lanes.lane[p.lanes[over]][:, None]
             shared.plainly[grains] = False
 
     # ---- tensor copies ----------------------------------------------------------------------------------------------
@@ -120,6 +131,7 @@ class Copies:
         bell_cta, bell_of = wave.shared.locate(s, bell)
         tensors, masks = lanes.spread(s, tensors), None if mask is None else lanes.spread(s, mask)
         points = [lanes.spread(s, x) for x in point]
+        self._refuse_early(n, s, "load")
         for j, lane in enumerate(lanes.numbers(s)):
             tensor, address = map_at(wave, n, s, j, int(tensors[j]))
             box = box_of(tensor, address, tuple(int(x[j]) for x in points))
@@ -137,7 +149,13 @@ class Copies:
                 wave.mbarriers.rings(n, int(lane), (cta, int(bell_of[j])))
                 grains = wave.shared.grains_of(units + cta * (wave.shared.pitch // UNIT))
                 wave.shared.expect(n, int(lane), at + cta * wave.shared.pitch, grains, "a tensor copy", proxied=True)
-            self._fly(self._landing(n, int(lane), box, at, units, ctas, int(bell_of[j]), ITEMSIZE[tensor.dtype]))
+            land = self._landing(n, int(lane), box, at, units, ctas, int(bell_of[j]), ITEMSIZE[tensor.dtype])
+            self._fly(_Flight(n, int(lane), land))
+
+    def _refuse_early(self, n: int, s: Selection, verb: str) -> None:
+        """What is asked for early is early, whenever it is done."""
+        if self._wave.early(s):
+            raise self._wave.fault(RaceFault, EARLY.format(verb), n, s, 0, space="global")
 
     def _bytes_of(self, n: int, s: Selection, j: int, tensor: TensorMap, offset: int) -> tuple[Array, Array]:
         """Where the bytes of a box lie in a CTA's memory, and their units."""
@@ -177,6 +195,7 @@ class Copies:
         wave, lanes = self._wave, self._wave.lanes
         tensors, (cta_of, offset_of) = lanes.spread(s, tensors), wave.shared.locate(s, of)
         points = [lanes.spread(s, x) for x in point]
+        self._refuse_early(n, s, "store")
         for j, lane in enumerate(lanes.numbers(s)):
             tensor, address = map_at(wave, n, s, j, int(tensors[j]))
             box = box_of(tensor, address, tuple(int(x[j]) for x in points))
@@ -252,7 +271,7 @@ class Copies:
                 wave.shared.land(where, grains, sent, actor, stamp)
                 wave.mbarriers.complete(n, lane, bell_at, sent.size, actor, stamp)
 
-            self._fly(land)
+            self._fly(_Flight(n, lane, land))
 
     # ---- when copies arrive -----------------------------------------------------------------------------------------
 
@@ -260,24 +279,25 @@ class Copies:
         copies = self._wave.options.copies
         return copies == "late" or (copies == "random" and bool(self._wave.rng.random() < 0.5))
 
-    def _fly(self, land: Callable[[], None]) -> None:
+    def _fly(self, copy: _Flight) -> None:
         if self._later():
-            self._flying.append(land)
+            self._flying.append(copy)
         else:
-            land()
+            copy.land()
 
     def deliver(self) -> bool:
         """Lets one copy arrive, any of those on their way; False where there is none."""
         if not self._flying:
             return False
-        self._flying.pop(int(self._wave.rng.integers(len(self._flying))))()
+        self._flying.pop(int(self._wave.rng.integers(len(self._flying)))).land()
         return True
 
     def finish(self) -> None:
-        """All threads have ended: what is still on its way arrives. A store whose source has yet to be read comes too late, for
-        another CTA may have the memory by then (cp.async.bulk.wait_group)."""
-        while self.deliver():
-            pass
+        """All threads have ended: what is still on its way comes too late, for another CTA may have the memory by then
+        (cp.async.bulk.wait_group)."""
         if self._stores:
             what, late = "a CTA ends before a tensor store has read its shared memory", self._stores[0]
             raise self._wave.fault(RaceFault, what, late.n, np.array([late.lane]), 0, space="shared")
+        if self._flying:
+            what, copy = "a CTA ends before a copy into its shared memory has arrived", self._flying[0]
+            raise self._wave.fault(RaceFault, what, copy.n, np.array([copy.lane]), 0, space="shared")

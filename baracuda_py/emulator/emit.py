@@ -292,12 +292,14 @@ def _setp(t: Translator, i: Instruction) -> list[str]:
     to, _, _, *also = i.operands
     if bool(combined) != bool(also):
         raise Unread("a third operand belongs to .and, .or and .xor")
-    if not combined and not isinstance(to, Pair):
+    packed = kind.endswith("x2")
+    if not combined and not packed and not isinstance(to, Pair):
         return t.write(to, "pred", result)
     first, second = (to.first, to.second) if isinstance(to, Pair) else (to, Sink())
     behind = f" {_BOOLEAN[combined]} also" if combined else ""
     lines = [f"test = {result}", *(f"also = {t.read(x, 'pred')}" for x in also)]
-    return lines + t.write(first, "pred", f"test{behind}") + t.write(second, "pred", f"~test{behind}")
+    one, other = ("test[..., 0]", "test[..., 1]") if packed else ("test", "~test")  # of each element, or of it and not
+    return lines + t.write(first, "pred", one + behind) + t.write(second, "pred", other + behind)
 
 
 @emits("selp")

@@ -155,7 +155,7 @@ def _nothing(_t: Translator, _i: Instruction) -> list[str]:
 @emits("fence", "membar")
 def _fence(_t: Translator, i: Instruction) -> list[str]:
     of = i.opcode[1] if i.opcode[1] in ("proxy", "mbarrier_init") else i.opcode[-1]
-    return [] if of == "cta" else [f"fence(s, '{of}')"]  # within a CTA all that a warp does is seen in order
+    return [f"fence(s, '{of}')"]
 
 
 @emits("griddepcontrol")

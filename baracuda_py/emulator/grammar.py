@@ -15,7 +15,7 @@ _SETS = {
     "word": "[us](16|32)",
     "long": "[us](32|64)",
     "bits": "b(16|32|64)",
-    "any": "[bus](8|16|32|64)|f(32|64)",
+    "item": "[bus](8|16|32|64)|f(32|64)",
     "value": "[bus](16|32|64)|f(32|64)",
     "real": "f(32|64)",
     "half": "f16(x2)?|bf16(x2)?",
@@ -106,9 +106,9 @@ setp.<order>{.<bool>}.<signed>                                                  
 setp.<order|lo|ls|hi|hs>{.<bool>}.<unsigned>                                         3-4
 setp.<test>{.<bool>}{.ftz}.<float>                                                   3-4
 testp.<finite|infinite|number|notanumber|normal|subnormal>.<real>                    2
-ld{.<loaded>}{.<scope>}{.<shared|window>}{.<cache>}{.nc}{.<level1>}{.<level2>}{.<line>}{.<vec>}.<any>  2
-st{.<stored>}{.<scope>}{.<shared|global|local>}{.<cache>}{.<level1>}{.<level2>}{.<vec>}.<any>           2
-st.param{::func}{.<vec>}.<any>                                                       2
+ld{.<loaded>}{.<scope>}{.<shared|window>}{.<cache>}{.nc}{.<level1>}{.<level2>}{.<line>}{.<vec>}.<item> 2
+st{.<stored>}{.<scope>}{.<shared|global|local>}{.<cache>}{.<level1>}{.<level2>}{.<vec>}.<item>          2
+st.param{::func}{.<vec>}.<item>                                                      2
 atom{.<exchanged>}{.<scope>}{.<shared|global>}.<add|min|max|and|or|xor|exch|inc|dec>.<long|b32|b64|real>  3
 atom{.<exchanged>}{.<scope>}{.<shared|global>}.cas.<b16|b32|b64|long>                                     4
 red{.<exchanged>}{.<scope>}{.<shared|global>}.<add|min|max|and|or|xor|inc|dec>.<long|b32|b64|real>                        2
@@ -138,7 +138,7 @@ mbarrier.inval{.shared{::cta}}.b64                                              
 mbarrier.arrive{.<release|relaxed>}{.<cta|cluster>}{.<shared>}.b64                   2-3
 mbarrier.arrive.expect_tx{.<release|relaxed>}{.<cta|cluster>}{.<shared>}.b64         3
 mbarrier.expect_tx{.relaxed}{.<cta|cluster>}{.<shared>}.b64                          2
-mbarrier.try_wait.parity{.<acquire|relaxed>}{.<cta|cluster>}{.shared{::cta}}.b64     3-4
+mbarrier.try_wait.parity{.acquire}{.<cta|cluster>}{.shared{::cta}}.b64               3-4
 barrier.cluster.arrive{.<release|relaxed>}{.aligned}                                 0
 barrier.cluster.wait{.acquire}{.aligned}                                             0
 bar.sync                                                                             1-2

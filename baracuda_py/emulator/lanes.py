@@ -33,6 +33,7 @@ class Lanes:
         self.cta = lane // self.width
         self.thread = (lane % self.width).astype(np.uint32)
         self.warp = lane // WARP  # in the wave
+        self.lane = (lane % WARP).astype(np.int8)  # in the warp
         self.team = self.cta // cluster
         self.member = self.warp - self.team * self.members
         self.exists = self.thread < self.threads

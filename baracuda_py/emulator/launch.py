@@ -15,17 +15,16 @@ from ..runtime.launch import _Arguments
 from ..runtime.overlap import can_overlap
 from ..runtime.steps import Call, Copy, Copy2D, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ..tensor import Tensor
-from ..types import UnsupportedError
+from ..types import DeviceSpec, UnsupportedError
 from ..types.faults import KernelFault
 from .counters import Counters
 from .emit_memory import EMITTERS
 from .generic import PARAMETERS
 from .lanes import Array
-from .machine import PATIENCE
 from .maps import EmulatedMap
 from .memory import OTHER, GlobalMemory, Region
-from .operands import bytes_at, put_back, regions_of, together
-from .options import Options
+from .operands import fill, move, put_back, regions_of, together
+from .options import PATIENCE, Options
 from .parse import parse
 from .report import LaunchReport, Report
 from .syntax import SIZES
@@ -37,14 +36,18 @@ __all__ = ["Program", "translated", "translator"]
 # Where things lie, far from one another: an address beside one of them is no other's.
 WORKSPACE, CONSTANTS = 0x7C00_0000_0000, 0x7D00_0000_0000
 APART = 1 << 32
-MEMORY = 256 << 20  # bytes of operands and scratch that are copied without being asked to
-FLOPS, BYTES = 5e7, 5e7  # a second: rough, and on the slow side
 
 
 @lru_cache(maxsize=1024)
 def translated(kernel: Kernel, arch: str) -> Translator:
-    """A kernel as Python: compiled to PTX (or from the cache), read and translated once a process."""
-    return translator(compile_ptx(kernel, arch, lines=True))
+    """A kernel as Python: compiled to PTX (or from the cache), read and translated once a process. UnsupportedError, naming the
+    kernel, for what the emulator cannot read."""
+    ptx = compile_ptx(kernel, arch, lines=True)
+    try:
+        return translator(ptx)
+    except UnsupportedError as error:
+        fix = error.fix or "choose another variant, or run it on a GPU"
+        raise UnsupportedError(f"{error.reason}, of {kernel} for {arch}", fix) from None
 
 
 def translator(ptx: str, entry: str = "") -> Translator:
@@ -78,8 +81,7 @@ class Program:
         problem is expected to take: UnsupportedError where that would be minutes."""
         began = time.perf_counter()
         groups = together(tensors)
-        if not options.force:
-            self._refuse_large(flops / FLOPS + nbytes / BYTES, sum(high - low for low, high, _ in groups) + workspace)
+        options.refuse_large(self._op, sum(high - low for low, high, _ in groups) + workspace, flops, nbytes)
         regions, places = regions_of(groups, tensors, written)
         operands = list(regions)
         if workspace:
@@ -97,14 +99,6 @@ class Program:
         report.seconds = time.perf_counter() - began
         return report
 
-    def _refuse_large(self, seconds: float, nbytes: int) -> None:
-        fix = "take a smaller one, or say with bp.emulation(force=True): that it is meant"
-        if seconds > PATIENCE:
-            raise UnsupportedError(f"{self._op}: emulating this problem would take about {seconds:.0f} s", fix)
-        if nbytes > MEMORY:
-            what = f"lie across {nbytes >> 20} MiB of memory, all of which the emulator would copy"
-            raise UnsupportedError(f"{self._op}: this problem's operands and scratch {what}", fix)
-
     # ---- launches ---------------------------------------------------------------------------------------------------
 
     def _launch(
@@ -118,7 +112,7 @@ class Program:
         held, places = _constants(code)
         before = [(r, r.bytes.copy(), None if r.known is None else r.known.copy()) for r in regions if r.writable]
 
-        overlapped = step.overlapped and can_overlap(self._arch)
+        overlapped, room = step.overlapped and can_overlap(self._arch), DeviceSpec.named(self._arch).shared_bytes
         deadline = 0.0 if options.force else began + PATIENCE
         grain = (
             min([4, *(SIZES[i.opcode[-1]] for i in code.instructions if _stores(i.opcode))]) if options.checks else 0
@@ -135,8 +129,8 @@ class Program:
             )
             launched = Launched(
                 code, str(step.kernel), memory, parameters, step.grid, step.block, step.shared_bytes, options,
-                Counters(accesses=accesses and not varied), overlapped=overlapped, constants=places, varied=varied,
-                deadline=deadline,
+                Counters(accesses=accesses and not varied), overlapped=overlapped, constants=places, room=room,
+                varied=varied, deadline=deadline,
             )  # fmt: skip
             try:
                 run_launch(launched)
@@ -160,7 +154,7 @@ class Program:
             return pointers[self._index[place.operand]] + place.offset
 
         if isinstance(step, Fill):
-            bytes_at(regions, at(step.dest), step.nbytes, store=True)[:] = step.value
+            fill(regions, at(step.dest), step.value, step.nbytes)
             return
         if isinstance(step, Copy):
             rows = [(at(step.dest), at(step.source), step.nbytes)]
@@ -170,7 +164,7 @@ class Program:
                 for i in range(step.height)
             ]
         for to, of, nbytes in rows:
-            bytes_at(regions, to, nbytes, store=True)[:] = bytes_at(regions, of, nbytes, store=False).copy()
+            move(regions, to, of, nbytes)
 
 
 def _stores(opcode: tuple[str, ...]) -> bool:

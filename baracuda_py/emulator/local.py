@@ -8,6 +8,7 @@ import numpy as np
 
 from ..types.faults import MisalignedFault, OutOfBoundsFault
 from .lanes import Array, Selection
+from .memory import OTHER, fill
 
 if TYPE_CHECKING:
     from .machine import Wave
@@ -20,16 +21,28 @@ class LocalMemory:
 
     def __init__(self, wave: Wave, nbytes: int) -> None:
         self._wave, self._nbytes = wave, nbytes
-        self._bytes = np.zeros((wave.lanes.count, -(-nbytes // 16) * 16), np.uint8)
+        self._bytes = np.full((wave.lanes.count, -(-nbytes // 16) * 16), OTHER, np.uint8)
+        self._stored = np.zeros(self._bytes.shape, bool)
 
     def load(self, n: int, s: Selection, a: Any, dtype: str, rows: Any) -> None:
-        lanes, index = self._places(n, s, a, int(dtype[1]), len(rows), "load")
+        wave, size = self._wave, int(dtype[1])
+        lanes, index = self._places(n, s, a, size, len(rows), "load")
+        places = lanes[:, None], (index * size)[:, None] + np.arange(size * len(rows))
+        if wave.checks and not (known := self._stored[places]).all():
+            place: dict[str, Any] = {"space": "local", "extent": self._nbytes}
+            wave.suspect(n, s, ~np.all(known, axis=1), index * size, "nothing had written", **place)
+            if n in wave.varied:
+                data = self._bytes[places]
+                fill(rows, s, np.where(known, data, data ^ np.uint8(OTHER)), dtype)
+                return
         for j, row in enumerate(rows):
             if row is not None:
                 row[s] = self._bytes.view(dtype)[lanes, index + j]
 
     def store(self, n: int, s: Selection, a: Any, dtype: str, values: Any) -> None:
-        lanes, index = self._places(n, s, a, int(dtype[1]), len(values), "store")
+        size = int(dtype[1])
+        lanes, index = self._places(n, s, a, size, len(values), "store")
+        self._stored[lanes[:, None], (index * size)[:, None] + np.arange(size * len(values))] = True
         for j, value in enumerate(values):
             self._bytes.view(dtype)[lanes, index + j] = value
 

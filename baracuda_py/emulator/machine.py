@@ -7,6 +7,7 @@ they meet again by themselves; or, in random order, those of one warp (or warpgr
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,19 +28,20 @@ from .generic import LOCAL, PARAMETERS, SHARED, Generic
 from .lanes import EVERYONE, WARP, Array, Lanes, Selection
 from .local import LocalMemory
 from .matrices import Matrices
-from .memory import MANY
+from .memory import OTHER
+from .options import PATIENCE
 from .overflow import Overflows
 from .shared import RANK_SHIFT, SharedMemory
+from .touched import MANY, NOBODY, PER_WARP
 from .warps import Warps
 
 if TYPE_CHECKING:
     from .waves import Launched
 
-__all__ = ["PATIENCE", "Wave"]
+__all__ = ["Wave"]
 
 WARPGROUP = 4 * WARP
 NEVER = np.int32(1 << 30)
-PATIENCE = 120.0  # seconds that a run may be going to take
 
 
 class Wave:
@@ -57,17 +59,19 @@ class Wave:
         self.barriers, self.mbarriers, self.cluster = NamedBarriers(self), MBarriers(self), ClusterBarrier(self)
         self.copies, self.warps = Copies(self), Warps(self)
         self.matrices, self.atomics, self.overflows = Matrices(self), Atomics(self), Overflows(self)
-        self._waited = None if not launched.overlapped else np.zeros(lanes.count, bool)
+        self._waited = np.zeros(lanes.count, bool) if launched.overlapped and self.checks else None
+        self._waits = np.zeros((lanes.teams, lanes.members), np.int32)  # when each warp waited for the launch ahead
         self.alive = lanes.exists.copy()
         self._blocked = np.zeros(lanes.count, bool)
         self._parked = np.zeros(lanes.count, bool)  # where the rest of their warp has yet to come
-        self._why: list[tuple[Array, str]] = []
+        self._why: list[tuple[Array, Callable[[], str]]] = []
         self._pc = np.zeros(lanes.count, np.int32)
         self._space = self._names()
         exec(code.code, self._space)
         self._functions = [self._space[f"b{i}"] for i in range(len(code.blocks))]
         self._runs = [0] * len(code.blocks)
-        self._aligned = np.array([bool(b.gathers) and b.mask is None for b in code.blocks])
+        # Barriers wait for those of a warp that have not ended (CUDA C++ Programming Guide, Independent Thread Scheduling).
+        self._aligned = np.array([bool(b.gathers) and b.mask is None and b.kind != "barrier" for b in code.blocks])
 
     # ---- stepping ---------------------------------------------------------------------------------------------------
 
@@ -77,6 +81,7 @@ class Wave:
         if not together or not self._in_step():
             self._divided()
         self.copies.finish()
+        self.matrices.finish()
         for span, runs in zip(code.spans, self._runs):
             if runs:
                 self.counters.count_block((code.instructions[i] for i in span), runs)
@@ -108,6 +113,7 @@ class Wave:
                 self.barriers.meet_all()
                 at += 1
             elif end.kind == "exit" and not end.guard:
+                self.shared.let_go(end.number, everyone)
                 return True
             else:
                 self._leave(at, everyone)
@@ -196,13 +202,13 @@ class Wave:
                 if self.launched.code.blocks[end.target].quits:  # at once: nobody waits for them
                     gone = self.lanes.numbers(s) if test is None else self.lanes.numbers(s)[test]
                     self._runs[end.target] += len(gone)
-                    self._exit(gone)
+                    self._exit(self.launched.code.blocks[end.target].number, gone)
             case "brx":
                 targets = np.array(end.targets, np.int32)
                 self._pc[s] = targets[np.minimum(self._space[end.index][s], len(targets) - 1)]
             case "exit":
                 self._pc[s] = at + 1
-                self._exit(self.lanes.numbers(s) if test is None else self.lanes.numbers(s)[test])
+                self._exit(end.number, self.lanes.numbers(s) if test is None else self.lanes.numbers(s)[test])
             case "trap":
                 if test is None or test.any():
                     raise self.fault(
@@ -214,9 +220,12 @@ class Wave:
                 number, *threads = (np.int64(x) if isinstance(x, int) else self._space[x][s] for x in end.barrier)
                 self.barriers.come(end.number, s, number, threads[0] if threads else None, sync=end.sync)
 
-    def _exit(self, gone: Array) -> None:
+    def _exit(self, n: int, gone: Array) -> None:
         """Threads end; those of their warps that wait for all of it have been left alone."""
         self.alive[gone] = False
+        if len(gone) and self.lanes.cluster > 1:
+            lives = np.any(self.alive.reshape(self.lanes.ctas, -1), axis=1)
+            self.shared.let_go(n, gone[~lives[self.lanes.cta[gone]]])
         self.cluster.look()
         self.barriers.someone_left()
         if self._aligned.any():
@@ -228,7 +237,8 @@ class Wave:
 
     # ---- who waits --------------------------------------------------------------------------------------------------
 
-    def block(self, lanes: Array, why: str) -> None:
+    def block(self, lanes: Array, why: Callable[[], str]) -> None:
+        """Lanes wait; `why` tells at what, as it stands when it is asked."""
         self._blocked[lanes] = True
         self._why.append((lanes, why))
         if len(self._why) > 4096:
@@ -245,20 +255,21 @@ class Wave:
         if len(alone):
             return self._alone(alone)
         where = {at: code.instructions[code.spans[at][0]] for at in np.unique(self._pc[parked]).tolist()}
-        told: dict[str, list[str]] = {}
-        for who, why in [
+        places = [
             *(
                 (parked[self._pc[parked] == at], f"{i.text} ({i.source}), for others of their warps")
                 for at, i in where.items()
             ),
-            *reversed(self._why),
-        ]:
+            *((who, why()) for who, why in reversed(self._why) if waits[who].any()),
+        ]
+        told: dict[str, dict[int, set[int]]] = {}
+        for who, why in places:
             mine = who[waits[who]]
             waits[mine] = False
-            for cta in np.unique(lanes.cta[mine])[:4]:
-                warps = np.unique(lanes.thread[mine[lanes.cta[mine] == cta]] // WARP)
-                told.setdefault(why, []).append(f"CTA {cta + lanes.first} warps {', '.join(map(str, warps[:16]))}")
-        message = "; ".join(f"{', '.join(who[:4])} at {why}" for why, who in list(told.items())[:6])
+            for lane in mine.tolist():
+                warps = told.setdefault(why, {}).setdefault(int(lanes.cta[lane]) + lanes.first, set())
+                warps.add(int(lanes.thread[lane]) // WARP)
+        message = "; ".join(f"{_warps(who)} at {why}" for why, who in sorted(told.items(), key=lambda x: min(x[1]))[:6])
         return DeadlockFault(f"nobody can go on: {message}", kernel=self.launched.kernel)
 
     def _alone(self, lanes: Array) -> KernelFault:
@@ -287,13 +298,30 @@ class Wave:
             text = f"a value that {what} reached a result"
             self.suspects[n] = self.fault(UninitialisedFault, text, n, s, j, byte=int(offsets[j]), **place)
 
-    def early(self, s: Selection) -> bool:
-        """Whether a lane has not waited for the launch ahead of an overlapped one."""
-        return self._waited is not None and not self._waited[s].all()
+    def _unset(self, n: int, s: Selection) -> None:
+        """An instruction reads registers that nothing writes."""
+        if n not in self.suspects:
+            text = f"a value that nothing had written, of {', '.join(sorted(self.launched.code.unset[n]))}, reached a result"
+            self.suspects[n] = self.fault(UninitialisedFault, text, n, s, 0)
 
-    def warp_numbers(self, s: Selection) -> Array:
-        """Warps counted over the whole launch."""
-        return (self.lanes.warp[s] + self.lanes.first * self.lanes.warps).astype(np.int32)
+    def early(self, s: Selection) -> bool:
+        """Whether a lane has not waited for the launch ahead of an overlapped one, and is not behind another that has."""
+        if self._waited is None or self._waited[s].all():
+            return False
+        late = self.lanes.numbers(s)[~self._waited[s]]
+        team, member = self.lanes.team[late], self.lanes.member[late]
+        waits, members = self._waits[team], np.arange(self.lanes.members)
+        over = self.clocks.of[team, member, : self.lanes.members] >= waits + (members == member[:, None])
+        return not bool(np.all(np.any((waits > 0) & over, axis=1)))
+
+    def cluster_number(self, team: int) -> int:
+        """A cluster counted over the whole launch."""
+        return team + self.lanes.first // self.lanes.cluster
+
+    def actors(self, s: Selection) -> Array:
+        """Lanes counted over the whole launch."""
+        warps = self.lanes.warp[s] + self.lanes.first * self.lanes.warps
+        return (warps * PER_WARP + self.lanes.thread[s] % WARP).astype(np.int32)
 
     def stamps(self, s: Selection) -> Array:
         return self.clocks.stamp(self.lanes.team[s], self.lanes.member[s])
@@ -304,13 +332,19 @@ class Wave:
         return np.asarray((before >= 0) & (before // members == warps // members))
 
     def unordered(self, s: Selection, actors: Array, stamps: Array) -> Array:
-        """Whether what `actors`, warps of the launch, did at `stamps` may still be going on for each lane."""
-        lanes, mine = self.lanes, self.warp_numbers(s)
-        members = lanes.members
-        same = self.same_team(actors, mine)
-        seen = self.clocks.of[lanes.team[s], lanes.member[s], np.where(same, actors % members, 0)]
-        other = (actors != -1) & ~same
-        return np.asarray((same & (actors != mine) & (stamps > seen)) | other | (actors == MANY))
+        """Whether what `actors`, lanes of the launch, did at `stamps` may still be going on for each lane. Those of its own warp
+        are over once they have met."""
+        lanes, mine = self.lanes, self.actors(s)
+        warps, members = actors // PER_WARP, lanes.members
+        same = (actors >= 0) & self.same_team(warps, mine // PER_WARP)
+        own = warps == mine // PER_WARP
+        seen = self.clocks.of[lanes.team[s], lanes.member[s], np.where(same, warps % members, 0)]
+        bad = same & (actors != mine) & (stamps + own > seen) | (actors == MANY)
+        for j in np.flatnonzero((actors > NOBODY) & ~same).tolist():
+            other, member = divmod(int(warps[j]), members)
+            cluster = int(mine[j]) // PER_WARP // members
+            bad[j] = not self.launched.grid_order.knows(cluster, other, member, int(stamps[j]))
+        return np.asarray(bad)
 
     # ---- names of the translated text -------------------------------------------------------------------------------
 
@@ -320,6 +354,9 @@ class Wave:
             1: np.zeros((code.counts[1], lanes.count), bool), 16: np.zeros((code.counts[16], lanes.count), np.uint16),
             32: np.zeros((code.counts[32], lanes.count), np.uint32), 64: np.zeros((code.counts[64], lanes.count), np.uint64),
         }  # fmt: skip
+        for n in self.varied & code.unset.keys():
+            for width, number in map(code.place, code.unset[n]):
+                stores[width][number].view(np.uint8)[:] = OTHER if width > 1 else True
         names: dict[str, Any] = {
             name: stores[width][number] if not view else stores[width][number].view(f"{view}{width // 8}")
             for (width, number, view), name in code.rows.items()
@@ -334,6 +371,8 @@ class Wave:
             "LOCAL": np.uint64(LOCAL), "CONSTANTS": {k: np.uint64(v) for k, v in launched.constants.items()},
             "count": lanes.count_of, "sub": lanes.narrowed, "split": _split, "parameter": self._parameter,
             "wraps": self.overflows.note if self.checks else _ignored,
+            "unset": self._unset if self.checks else _ignored,
+            "accumulated": self.matrices.refuse_early if self.checks else _ignored,
         }  # fmt: skip
         memory, shared, copies = self.memory, self.shared, self.copies
         names |= {
@@ -361,19 +400,30 @@ class Wave:
     def _fence(self, s: Selection, of: str) -> None:
         if of in ("proxy", "mbarrier_init"):
             self.mbarriers.fence(s)
-        if self.checks:
+        if self.checks and (of != "cta" or self.lanes.cluster == 1):  # no other CTA learns of that of one
             for warp in np.unique(self.lanes.warp[s]):
                 team, member = int(self.lanes.team[warp * WARP]), int(self.lanes.member[warp * WARP])
-                (self.clocks.fence_proxy if of == "proxy" else self.clocks.fence)(team, member)
+                if of == "proxy":
+                    self.clocks.fence_proxy(team, member)
+                    continue
+                self.clocks.fence(team, member, widely=of in ("gpu", "gl", "sys"))
+                if of in ("gpu", "gl", "sys"):
+                    self.launched.grid_order.fence(self.cluster_number(team))
 
     def _grid_wait(self, s: Selection) -> None:
         if self._waited is not None:
             self._waited[s] = True
+            self._waits[self.lanes.team[s], self.lanes.member[s]] = self.stamps(s)
             if self._waited[self.lanes.exists].all():
                 self._waited = None
 
 
 def _ignored(*_arguments: Any) -> None: ...
+
+
+def _warps(of: dict[int, set[int]]) -> str:
+    """``CTA 0 warps 0, 1``: the first few warps of the first few CTAs."""
+    return ", ".join(f"CTA {cta} warps {', '.join(map(str, sorted(of[cta])[:16]))}" for cta in sorted(of)[:4])
 
 
 def _split(x: Any, count: int, part: int) -> Array:

@@ -18,6 +18,7 @@ from ..types.faults import DivergenceFault, RaceFault
 from . import tensor_core, warpgroup
 from .boxes import UNIT
 from .lanes import WARP, Array, Selection
+from .named import accumulators
 
 if TYPE_CHECKING:
     from .machine import Wave
@@ -214,6 +215,25 @@ class Matrices:
                 row[lanes] = values
             for product in mine:
                 del self._last[int(product.lanes[0]), id(rows[0])]
+
+    def refuse_early(self, n: int, s: Selection, names: list[str]) -> None:
+        """RaceFault where an instruction reads the accumulators of a product that these lanes have yet to wait for."""
+        if not self._flying:
+            return
+        reads, chosen = set(names), np.zeros(self._wave.lanes.count, bool)
+        chosen[s] = True
+        for product in self._flying:
+            into = accumulators(self._wave.launched.code.instructions[product.n])
+            if reads.intersection(into) and chosen[product.lanes].any():
+                first = int(np.flatnonzero(np.isin(self._wave.lanes.numbers(s), product.lanes))[0])
+                raise self._wave.fault(RaceFault, "a wgmma's accumulators read before it is waited for", n, s, first)
+
+    def finish(self) -> None:
+        """All threads have ended."""
+        if self._flying and self._wave.checks:
+            left = self._flying[0]
+            what = "threads end before a wgmma of theirs is waited for"
+            raise self._wave.fault(RaceFault, what, left.n, left.lanes, 0)
 
     def _unchanged(self, product: _Product, row: Array, was: Any) -> None:
         if (bad := row[product.lanes] != was).any():

@@ -13,15 +13,16 @@ import numpy as np
 
 from ..types.faults import KernelFault, MisalignedFault, OutOfBoundsFault, RaceFault, ReadOnlyFault
 from .lanes import Array, Selection
+from .touched import Touched
 
 if TYPE_CHECKING:
     from .machine import Wave
 
-__all__ = ["OTHER", "GlobalMemory", "Region", "fill"]
+__all__ = ["EARLY", "OTHER", "GlobalMemory", "Region", "fill"]
 
 _ALIGN = 256  # so that a typed view of a region is aligned as its addresses are
 _SIZES = (1, 2, 4, 8)
-MANY = -2
+EARLY = "{} before griddepcontrol.wait, while the launch ahead may still run"
 OTHER = 0x7F  # what bytes that nothing wrote differ by in a second run: they are 0 there, and large numbers or NaN in the first
 BESIDE = 1 << 31  # bytes before and behind a region at which an access is still taken for one that misses it
 
@@ -51,7 +52,7 @@ class Region:
         self._stored = None if stored is None or not self.writable or stored.all() else _Marks(stored)
         self.gapped, self.keeps = self._elements is not None, self._stored is not None or not self.writable
         self.known: Array | None = None if known else np.zeros(len(self.bytes), bool)
-        self.shadow: _Shadow | None = None
+        self.shadow: Touched | None = None
 
     @property
     def address(self) -> int:
@@ -133,32 +134,14 @@ class _Marks:
         return np.asarray(self._before[np.minimum(at + size, len(self.marks))] - self._before[at] != size)
 
 
-class _Shadow:
-    """Who did what to each grain of a region last, and when: warps of the launch and their stamps, by what they did."""
-
-    def __init__(self, grains: int) -> None:
-        self._grains = grains
-        self.last: dict[str, tuple[Array, Array]] = {}
-
-    def of(self, verb: str) -> tuple[Array, Array]:
-        if verb not in self.last:
-            self.last[verb] = np.full(self._grains, -1, np.int32), np.zeros(self._grains, np.int32)
-        return self.last[verb]
-
-
-# What an access must be ordered with: atomic operations are among themselves.
-_RIVALS = {"load": ("store", "exchange"), "store": ("store", "load", "exchange"), "exchange": ("store", "load")}
-
-
 class GlobalMemory:
     """The regions of one launch. `grain` is the least number of bytes that the kernel writes at once."""
 
     def __init__(self, regions: Sequence[Region], *, grain: int = 0) -> None:
         self.regions = sorted(regions, key=lambda r: r.address)
         self._starts = np.array([max(r.address - BESIDE, 0) for r in self.regions], np.uint64)
-        self._grain = grain
         for region in self.regions if grain else ():
-            region.shadow = _Shadow(len(region.bytes) // grain + 1) if region.writable else None
+            region.shadow = Touched(len(region.bytes), grain) if region.writable else None
 
     def find(
         self, wave: Wave, n: int, s: Selection, addresses: Any, size: int, *, store: bool, align: int = 0
@@ -233,9 +216,7 @@ class GlobalMemory:
         if store and region.keeps and (bad := region.kept(offsets, size)).any():
             raise fault(ReadOnlyFault, bad, f"store of {size} bytes into what is only read")
         if not region.own and wave.early(s):
-            raise fault(
-                RaceFault, offsets >= 0, f"{verb} before griddepcontrol.wait, while the launch ahead may still run"
-            )
+            raise fault(RaceFault, offsets >= 0, EARLY.format(verb))
 
     # ---- accesses ---------------------------------------------------------------------------------------------------
 
@@ -318,30 +299,9 @@ class GlobalMemory:
         """Raises RaceFault where another CTA, or an unordered warp, of this launch had to do with the bytes of an access."""
         if region.shadow is None or not wave.checks:
             return
-        shadow, warps, stamps = region.shadow, wave.warp_numbers(lanes), wave.stamps(lanes)
-        who, when = shadow.of(verb)
-        for step in range(0, max(size, self._grain), self._grain):
-            at = (offsets + step) // self._grain
-            for other in _RIVALS[verb]:
-                if other in shadow.last:
-                    self._check_order(wave, n, lanes, region, offsets, at, shadow.last[other], (verb, other), there)
-            before = who[at]
-            alone = (before == -1) | wave.same_team(before, warps)
-            who[at], when[at] = warps if verb == "store" else np.where(alone, warps, MANY), stamps
-
-    def _check_order(
-        self, wave: Wave, n: int, lanes: Selection, region: Region, offsets: Array, at: Array, last: tuple[Array, Array],
-        verbs: tuple[str, str], there: Callable[[], Array] | None,
-    ) -> None:  # fmt: skip
-        actors = last[0][at]
-        if (actors == -1).all():
-            return
-        bad = wave.unordered(lanes, actors, last[1][at])
-        if bad.any() and there is not None:
-            bad = bad & ~there()
-        if bad.any():
-            what = f"{verbs[0]} that nothing orders with another's {verbs[1]} in this launch"
-            raise self._race(wave, n, lanes, region, offsets, bad, what)
+        if (found := region.shadow.note(wave, lanes, offsets, size, verb, there)) is not None:
+            what = f"{verb} that nothing orders with another's {found[1]} in this launch"
+            raise self._race(wave, n, lanes, region, offsets, found[0], what)
 
     @staticmethod
     def _race(

@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..tensor import Tensor
-from ..types.faults import OutOfBoundsFault, ReadOnlyFault
+from ..types.faults import OutOfBoundsFault, ReadOnlyFault, UninitialisedFault
 from .lanes import Array
 from .memory import Region
 
-__all__ = ["bytes_at", "put_back", "regions_of", "together"]
+__all__ = ["fill", "move", "put_back", "regions_of", "together"]
 
 OPERANDS = 0x1000_0000_0000
 APART = 1 << 36
@@ -81,10 +81,34 @@ def put_back(region: Region) -> None:
     target[region.stored] = region.data[region.stored]
 
 
-def bytes_at(regions: Sequence[Region], address: int, nbytes: int, *, store: bool) -> Array:
-    """Bytes of a copy or a fill, which must be an operand's own."""
+def fill(regions: Sequence[Region], to: int, value: int, nbytes: int) -> None:
+    """Gives bytes of an operand, which must be its own, a value."""
     if not nbytes:
-        return np.zeros(0, np.uint8)
+        return
+    region, at = _at(regions, to, nbytes, store=True)
+    region.bytes[at] = value
+    if region.known is not None:
+        region.known[at] = True
+
+
+def move(regions: Sequence[Region], to: int, of: int, nbytes: int) -> None:
+    """Copies bytes of operands, which must be their own. UninitialisedFault where an operand gets what nothing had written;
+    in scratch it may lie."""
+    if not nbytes:
+        return
+    (source, here), (dest, there) = _at(regions, of, nbytes, store=False), _at(regions, to, nbytes, store=True)
+    known = np.ones(nbytes, bool) if source.known is None else source.known[here].copy()
+    dest.bytes[there] = source.bytes[here].copy()
+    if dest.known is not None:
+        dest.known[there] = known
+    elif not known.all():
+        byte = here.start - source.head + int(np.argmin(known))
+        text = f"a copy's read of {nbytes} bytes, of which nothing had written {int((~known).sum())}"
+        raise UninitialisedFault(text, operand=source.name, space="global", byte=byte, extent=source.extent)
+
+
+def _at(regions: Sequence[Region], address: int, nbytes: int, *, store: bool) -> tuple[Region, slice]:
+    """The region that bytes of a copy or a fill lie in, and where."""
     verb = "write" if store else "read"
     for region in regions:
         if region.address <= address < region.low + region.nbytes:
@@ -99,7 +123,5 @@ def bytes_at(regions: Sequence[Region], address: int, nbytes: int, *, store: boo
                 raise OutOfBoundsFault(f"a copy's {verb} of {nbytes} bytes that are no element's", **place)
             if store and region.kept(np.array([offset]), nbytes).any():
                 raise ReadOnlyFault(f"a copy's write of {nbytes} bytes into what is only read", **place)
-            if store and region.known is not None:
-                region.known[offset : offset + nbytes] = True
-            return region.bytes[offset : offset + nbytes]
+            return region, slice(offset, offset + nbytes)
     raise OutOfBoundsFault(f"a copy's {verb} of {nbytes} bytes at {address:#x}, where nothing is", space="global")

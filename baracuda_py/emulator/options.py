@@ -9,14 +9,17 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Literal, TypeAlias, get_args
 
-from ..types import InvalidProblemError
+from ..types import InvalidProblemError, UnsupportedError
 from ..types.errors import shown
 
-__all__ = ["Copies", "Options", "Order", "current_options", "emulation"]
+__all__ = ["PATIENCE", "Copies", "Options", "Order", "current_options", "emulation"]
 
 Order: TypeAlias = Literal["lockstep", "random"]
 Copies: TypeAlias = Literal["late", "early", "random"]
 SEEDS = 1 << 64
+PATIENCE = 120.0  # seconds that a run may be going to take
+MEMORY = 256 << 20  # bytes of operands and scratch that are copied without being asked to
+FLOPS, BYTES = 5e7, 5e7  # a second: rough, and on the slow side
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,17 @@ class Options:
         for name in ("checks", "force"):
             if type(getattr(self, name)) is not bool:
                 raise self._refused(name, "give True or False")
+
+    def refuse_large(self, op: str, held: int, flops: float, nbytes: float) -> None:
+        """UnsupportedError, unless forced, where a problem of so many operations and bytes of traffic would take minutes, or its
+        operands and scratch lie across more memory (`held` bytes) than anybody meant to copy."""
+        seconds = flops / FLOPS + nbytes / BYTES
+        if not self.force and (seconds > PATIENCE or held > MEMORY):
+            copied = f" and copy the {held >> 20} MiB that its operands and scratch lie across" if held > MEMORY else ""
+            raise UnsupportedError(
+                f"{op}: emulating this problem would take about {max(seconds, 1):.0f} s{copied}",
+                "take a smaller one, or say that it is meant: with bp.emulation(force=True), run --force",
+            )
 
     def _refused(self, name: str, fix: str) -> InvalidProblemError:
         return InvalidProblemError(f"emulation: {name}={shown(getattr(self, name))}", fix)

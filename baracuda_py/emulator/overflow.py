@@ -8,38 +8,23 @@ execution that does not wrap takes the note back.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..types.faults import OverflowFault
 from .lanes import Array, Selection
-from .syntax import Instruction, Memory, Negated, Operand, Pair, Register, Vector
+from .named import registers
+from .syntax import Instruction, Memory
 
 if TYPE_CHECKING:
     from .machine import Wave
 
 __all__ = ["Overflows", "address_slices", "wrapping"]
 
-_CARRIES = {
-    "add",
-    "sub",
-    "mul",
-    "mad",
-    "shl",
-    "mov",
-    "cvt",
-    "cvta",
-    "selp",
-    "or",
-    "and",
-    "min",
-    "max",
-    "neg",
-    "shr",
-    "bfi",
-}
+# What takes the upper bits of an operand along; a mask takes those that are meant, whatever became of the others.
+_CARRIES = {"add", "sub", "mul", "mad", "shl", "mov", "cvt", "cvta", "selp", "or", "min", "max", "neg", "shr", "bfi"}
 _WRAPS = {"add", "sub", "mul", "mad", "shl"}
 _ACCESSES = {"ld", "st", "atom", "red", "cp"}
 _WORDS = {"u32", "s32", "b32"}
@@ -55,7 +40,7 @@ def address_slices(instructions: Sequence[Instruction]) -> dict[int, frozenset[i
     writers: dict[str, list[int]] = defaultdict(list)
     for n, i in enumerate(instructions):
         if i.operands and i.opcode[0] in _CARRIES:
-            for name in _registers(i.operands[0]):
+            for name in registers(i.operands[0]):
                 writers[name].append(n)
     known: dict[str, frozenset[int]] = {}
     slices = {}
@@ -63,7 +48,7 @@ def address_slices(instructions: Sequence[Instruction]) -> dict[int, frozenset[i
         if i.opcode[0] in _ACCESSES and not any(
             part.startswith(("shared", "param", "local")) for part in i.opcode[1:2]
         ):
-            names = [x for o in i.operands if isinstance(o, Memory) for x in _registers(o.base)]
+            names = [x for o in i.operands if isinstance(o, Memory) for x in registers(o.base)]
             found = frozenset().union(*(_slice(name, instructions, writers, known) for name in names))
             if found:
                 slices[n] = found
@@ -82,28 +67,12 @@ def _slice(
             if wrapping(i):
                 found.add(n)
             for operand in i.operands[1:]:
-                for other in _registers(operand):
+                for other in registers(operand):
                     if other not in seen:
                         seen.add(other)
                         waiting.append(other)
     known[name] = frozenset(found)
     return known[name]
-
-
-def _registers(operand: Operand) -> Iterator[str]:
-    match operand:
-        case Register(name):
-            yield name
-        case Vector(items):
-            for item in items:
-                yield from _registers(item)
-        case Pair(first, second):
-            yield from _registers(first)
-            yield from _registers(second)
-        case Negated(of):
-            yield from _registers(of)
-        case Memory(base, _, _):
-            yield from _registers(base)
 
 
 class Overflows:

@@ -65,4 +65,6 @@ class Report:
             for what, (count, units, ideal) in sorted(each.accesses.items()):
                 unit = "wavefronts" if what.endswith("shared") else "sectors"
                 text.append(f"  {what}: {count:,} by warps, {units:,} {unit}, {ideal:,} would do")
+            if each.barriers:
+                text.append(f"  barriers: {each.barriers:,} by warps")
         return "\n".join(text)

@@ -6,7 +6,7 @@ another CTA of the cluster have its rank, plus one, from bit 24 on (``mapa``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from ..types.faults import BarrierFault, KernelFault, MisalignedFault, OutOfBoun
 from .boxes import UNIT
 from .lanes import Array, Selection
 from .memory import OTHER, fill
+from .touched import NOBODY, SEVERAL
 
 if TYPE_CHECKING:
     from .machine import Wave
@@ -47,6 +48,8 @@ class SharedMemory:
             self.written = np.zeros(grains, np.int32)
             self.plainly = np.zeros(grains, bool)  # written by the generic proxy
             self.read = np.zeros((grains, lanes.members), np.int32)
+            self.by = np.full(grains, NOBODY, np.int8)  # the lane of the last store
+            self.read_by = np.full((grains, lanes.members), NOBODY, np.int8)  # of each warp's last load, or SEVERAL
             self.exchanged: Array | None = None  # when each warp's last atomic operation was, once there is one
 
     # ---- addresses --------------------------------------------------------------------------------------------------
@@ -73,7 +76,46 @@ class SharedMemory:
             raise self._fault(
                 MisalignedFault, n, s, odd != 0, offset, f"{_verb(store)} of {size} bytes at an odd address"
             )
+        self.reach(n, s, cta, offset)
         return np.asarray(offset + cta * self.pitch)
+
+    def reach(self, n: int, s: Selection, cta: Array, offset: Array) -> None:
+        """RaceFault where lanes touch the memory of a CTA that is not known to have begun, or that has ended (PTX ISA, State
+        Spaces: Shared)."""
+        wave, lanes = self._wave, self._wave.lanes
+        if not self.checks or lanes.cluster == 1 or (away := cta != lanes.cta[s]).sum() == 0:
+            return
+        seen = wave.clocks.of[lanes.team[s], lanes.member[s], : lanes.members]
+        begun = np.any(seen.reshape(-1, lanes.cluster, lanes.warps) > 0, axis=2)
+        if (bad := away & ~begun[np.arange(len(cta)), cta % lanes.cluster]).any():
+            raise self._race(n, s, bad, offset, "an access to a CTA that may not have begun")
+        if (bad := away & ~np.any(wave.alive.reshape(lanes.ctas, -1), axis=1)[cta]).any():
+            raise self._race(n, s, bad, offset, "an access to a CTA that has ended")
+
+    def let_go(self, n: int, s: Selection) -> None:
+        """The last threads of CTAs end: what others of the cluster did in their memory must be over."""
+        lanes, clocks = self._wave.lanes, self._wave.clocks
+        if not self.checks or lanes.cluster == 1:
+            return
+        numbers = lanes.numbers(s)
+        for cta, first in zip(*np.unique(lanes.cta[numbers], return_index=True)):
+            team, rank = divmod(int(cta), lanes.cluster)
+            own = slice(rank * lanes.warps, (rank + 1) * lanes.warps)
+            mine = slice(cta * self.pitch // self.grain, (cta + 1) * self.pitch // self.grain)
+            seen = clocks.of[team, own, : lanes.members].max(0)
+            late = self.read[mine] > seen
+            if self.exchanged is not None:
+                late |= self.exchanged[mine] > seen
+            writer = np.clip(self.writer[mine], 0, lanes.members - 1)
+            stored = (self.writer[mine] == writer) & (self.written[mine] > seen[writer])
+            late[np.arange(len(writer)), writer] |= stored
+            late[:, own] = False
+            if (bad := late.any(1)).any():
+                what = "a CTA ends before others of its cluster are known to be done with its memory"
+                byte = int(np.flatnonzero(bad)[0]) * self.grain
+                raise self._wave.fault(
+                    RaceFault, what, n, numbers[first : first + 1], 0, space="shared", byte=byte, extent=self.size
+                )
 
     def _fault(
         self, kind: type[KernelFault], n: int, s: Selection, bad: Array, offset: Array, what: str
@@ -100,8 +142,12 @@ class SharedMemory:
         size = int(dtype[1])
         at = self.places(n, s, addresses, size * len(values), store=True)
         self._wave.counters.count_shared(self._wave.lanes.numbers(s), at, size * len(values), store=True)
-        self.note_write(n, s, at, size * len(values))
         index, view = at >> (size.bit_length() - 1), self.views[dtype]
+
+        def there() -> Array:
+            return np.asarray(np.logical_and.reduce([view[index + j] == value for j, value in enumerate(values)]))
+
+        self.note_write(n, s, at, size * len(values), there)
         for j, value in enumerate(values):
             view[index + j if j else index] = value
         if self.checks:
@@ -138,8 +184,26 @@ class SharedMemory:
         bad = self._unordered_writes(team, member, grains)
         if bad.any():
             raise self._race(n, s, np.any(bad, axis=1), at, "load that nothing orders with another warp's store")
-        self.read[grains, member[:, None]] = wave.clocks.stamp(team, member)[:, None]
+        stamp, lane = wave.clocks.stamp(team, member)[:, None], lanes.lane[s][:, None]
+        if (bad := self._stored_beside(member, grains, stamp, lane)).any():
+            raise self._race(n, s, np.any(bad, axis=1), at, "load that nothing orders with another thread's store")
+        places = grains, np.broadcast_to(member[:, None], grains.shape)
+        again = (self.read[places] == stamp) & (self.read_by[places] != lane)
+        self.read[places], self.read_by[places] = stamp, np.where(again, SEVERAL, lane)
+        if (shared := self.read_by[places] != lane).any():
+            self.read_by[places[0][shared], places[1][shared]] = SEVERAL
         return bool(known)
+
+    def _stored_beside(self, member: Array, grains: Array, stamp: Array, lane: Array) -> Array:
+        """Where another lane of the same warp stored, and they have not met since."""
+        by = self.by[grains]
+        mine = (self.writer[grains] == member[:, None]) & (self.written[grains] == stamp)
+        return np.asarray(mine & (by != lane) & (by != NOBODY))
+
+    def _read_beside(self, member: Array, grains: Array, stamp: Array, lane: Array) -> Array:
+        """Where another lane of the same warp loaded, and they have not met since."""
+        by = self.read_by[grains, member[:, None]]
+        return np.asarray((self.read[grains, member[:, None]] == stamp) & (by != lane) & (by != NOBODY))
 
     def _unordered_stores(self, team: Array, member: Array, grains: Array) -> Array:
         writer = self.writer[grains]
@@ -165,12 +229,15 @@ class SharedMemory:
         state, wave = self._states(at, size), self._wave
         self._refuse_taken(n, s, at, state, "exchange")
         team, member, grains = wave.lanes.team[s], wave.lanes.member[s], self.grains(at, size)
+        lane = member, grains, wave.clocks.stamp(team, member)[:, None], wave.lanes.lane[s][:, None]
         for bad, other in (
-            (self._unordered_stores(team, member, grains), "store"),
-            (self._unordered_in(self.read, team, member, grains), "load"),
+            (self._unordered_stores(team, member, grains), "warp's store"),
+            (self._unordered_in(self.read, team, member, grains), "warp's load"),
+            (self._stored_beside(*lane), "thread's store"),
+            (self._read_beside(*lane), "thread's load"),
         ):
             if bad.any():
-                text = f"exchange that nothing orders with another warp's {other}"
+                text = f"exchange that nothing orders with another {other}"
                 raise self._race(n, s, np.any(bad, axis=1), at, text)
         if self.exchanged is None:
             self.exchanged = np.zeros_like(self.read)
@@ -181,20 +248,32 @@ class SharedMemory:
             self.bytes[places] = self.peek(n, places)
         self._set_state(at, size, WRITTEN)
 
-    def note_write(self, n: int, s: Selection, at: Array, size: int, *, plainly: bool = True) -> None:
-        """Raises RaceFault where another warp's access is not known to be over."""
+    def note_write(
+        self, n: int, s: Selection, at: Array, size: int, there: Callable[[], Array] | None = None, *, plainly: bool = True
+    ) -> None:  # fmt: skip
+        """Raises RaceFault where another warp's access is not known to be over. A store of what `there` says that another has
+        stored already disturbs nobody."""
         if not self.checks:
             return
         lanes, clocks = self._wave.lanes, self._wave.clocks
         team, member, grains = lanes.team[s], lanes.member[s], self.grains(at, size)
         self._refuse_taken(n, s, at, self._states(at, size), "store")
-        if (bad := self._unordered_writes(team, member, grains)).any():
-            raise self._race(n, s, np.any(bad, axis=1), at, "store that nothing orders with another warp's store")
-        if (bad := self._unordered_in(self.read, team, member, grains)).any():
-            raise self._race(n, s, np.any(bad, axis=1), at, "store that nothing orders with another warp's load")
-        self.writer[grains] = member[:, None]
-        self.written[grains] = clocks.stamp(team, member)[:, None]
-        self.plainly[grains] = plainly
+        stamp, lane = clocks.stamp(team, member)[:, None], lanes.lane[s][:, None]
+        for of, other in (
+            (self._unordered_writes(team, member, grains), "warp's"),
+            (self._stored_beside(member, grains, stamp, lane), "thread's"),
+        ):
+            bad = np.any(of, axis=1)
+            if bad.any() and (there is None or (bad := bad & ~there()).any()):
+                raise self._race(n, s, bad, at, f"store that nothing orders with another {other} store")
+        for of, other in (
+            (self._unordered_in(self.read, team, member, grains), "warp's"),
+            (self._read_beside(member, grains, stamp, lane), "thread's"),
+        ):
+            if of.any():
+                raise self._race(n, s, np.any(of, axis=1), at, f"store that nothing orders with another {other} load")
+        self.writer[grains], self.by[grains] = member[:, None], lane
+        self.written[grains], self.plainly[grains] = stamp, plainly
         self._set_state(at, size, WRITTEN)
 
     def _suspect(self, n: int, s: Selection, at: Array, state: Array) -> None:
@@ -223,8 +302,9 @@ class SharedMemory:
         if not back:
             self._set_state(at, BARRIER, HELD)
 
-    def note_use(self, n: int, lanes: Array, cta: int, offset: int) -> None:
-        """RaceFault where threads use an mbarrier whose initialisation is not known to be over."""
+    def note_use(self, n: int, lanes: Array, cta: int, offset: int, *, stamped: bool) -> None:
+        """RaceFault where threads use an mbarrier whose initialisation is not known to be over. What a copy does with it is not
+        `stamped`: it is over when its bytes have come."""
         if not self.checks:
             return
         at = np.full(len(lanes), offset + cta * self.pitch)
@@ -232,7 +312,9 @@ class SharedMemory:
         if (bad := self._unordered_writes(team, member, grains)).any():
             what = "an mbarrier whose initialisation nothing orders with this"
             raise self._race(n, lanes, np.any(bad, axis=1), at, what)
-        self.read[grains, member[:, None]] = self._wave.clocks.stamp(team, member)[:, None]
+        if stamped:
+            self.read[grains, member[:, None]] = self._wave.clocks.stamp(team, member)[:, None]
+            self.read_by[grains, member[:, None]] = NOBODY
 
     def _set_state(self, at: Array, size: int, state: int) -> None:
         self.state[at if size == 1 else at[:, None] + np.arange(size)] = state
@@ -280,6 +362,7 @@ class SharedMemory:
         if self.checks:
             self.state[at] = WRITTEN
             self.writer[grains], self.written[grains], self.plainly[grains] = actor, stamp, False
+            self.by[grains] = NOBODY
 
     def units(self, units: Array) -> Array:
         """The bytes of units, a row each."""
@@ -309,7 +392,7 @@ class SharedMemory:
             if (bad := (when > wave.clocks.seen(team, member)[writer]) & (writer >= 0) & (writer != member)).any():
                 raise fault(bad, "what nothing orders with another warp's store")
             if stamped:
-                self.read[grains, member] = wave.clocks.of[team, member, member]
+                self.read[grains, member], self.read_by[grains, member] = wave.clocks.of[team, member, member], NOBODY
             if plainly.any() and (bad := plainly & (when > wave.clocks.seen(team, member, proxied=True)[writer])).any():
                 raise fault(bad, "what was stored with no fence.proxy.async behind it", ProxyFault)
 

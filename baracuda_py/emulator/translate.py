@@ -17,6 +17,7 @@ from ..types import UnsupportedError
 from .blocks import MASKED, WARPGROUPS, WARPS
 from .grammar import known
 from .lanes import EVERYONE, SPECIALS, WARP
+from .named import accumulators, read, written
 from .overflow import address_slices
 from .syntax import (
     SIZES,
@@ -99,6 +100,11 @@ class Translator:
                 raise _unknown(item)
         self.slices = address_slices(every)
         self._watched = frozenset().union(*self.slices.values())
+        ever = {name for item in every for name in written(item)}
+        self.unset = {
+            n: missing for n, item in enumerate(every) if (missing := read(item) - ever)
+        }  # that nothing ever writes
+        self._accumulators = {name for item in every for name in accumulators(item)}
         self.blocks: list[Block] = []
         self.spans: list[range] = []  # the instructions of each block
         self.number = -1
@@ -138,7 +144,7 @@ class Translator:
         emitter = emitters.get(item.opcode[0])
         if emitter is None:
             raise Unread
-        lines = [*self._watch(item), *emitter(self, item)]
+        lines = [*self._watch(item), *self._await(item), *self._know(item), *emitter(self, item)]
         if not item.guard or not lines:
             return lines
         test = f"{self.row(item.guard)}[s]"
@@ -151,6 +157,17 @@ class Translator:
             return []
         read = ", ".join(self.read(x, "u32") for x in item.operands[1:])
         return [f"wraps({self.number}, s, '{item.opcode[0]}', {read})"]
+
+    def _know(self, item: Instruction) -> list[str]:
+        """Notes what reads a register that nothing writes; ends of blocks, whose guards are predicates, are passed over."""
+        return [f"unset({self.number}, s)"] if self.number in self.unset else []
+
+    def _await(self, item: Instruction) -> list[str]:
+        """Holds that no wgmma is on its way into what an instruction reads."""
+        if not self._accumulators or item.opcode[0] == "wgmma":
+            return []
+        early = self._accumulators & read(item)
+        return [f"accumulated({self.number}, s, {sorted(early)!r})"] if early else []
 
     def _end(self, item: Instruction) -> Block | None:
         op, number = item.opcode, self.number
@@ -186,6 +203,10 @@ class Translator:
         return self.row(operand.name)
 
     # ---- names in the text ------------------------------------------------------------------------------------------
+
+    def place(self, name: str) -> tuple[int, int]:
+        """The width of a register, and its number among those."""
+        return self._places[name]
 
     def row(self, name: str, view: str = "") -> str:
         """The row of a register, seen as its bits, or as a signed (``i``) or floating-point number (``f``)."""

@@ -62,6 +62,9 @@ class Warps:
 
     def sync(self, n: int, s: Selection, mask: Any) -> None:
         self.gathered(n, s, mask, "bar.warp.sync")
+        lanes = self._wave.lanes
+        first = np.unique(lanes.warp[s]) * WARP
+        self._wave.clocks.step(lanes.team[first], lanes.member[first])
 
     def shuffle(
         self, n: int, s: Selection, row: Array, by: Any, limits: Any, mask: Any, mode: str

@@ -11,6 +11,7 @@ import numpy as np
 from ..types import UnsupportedError
 from ..types.faults import KernelFault
 from .counters import Counters
+from .grid import Grid
 from .lanes import WARP, Array
 from .machine import Wave
 from .memory import GlobalMemory
@@ -32,12 +33,13 @@ class Launched:
     def __init__(
         self, code: Translator, kernel: str, memory: GlobalMemory, parameters: Array, grid: tuple[int, int, int],
         block: tuple[int, int, int], dynamic_bytes: int, options: Options, counters: Counters, *, overlapped: bool,
-        constants: dict[str, int], varied: Collection[int] = (), deadline: float = 0.0,
+        constants: dict[str, int], room: int, varied: Collection[int] = (), deadline: float = 0.0,
     ) -> None:  # fmt: skip
         self.code, self.kernel, self.memory, self.parameters = code, kernel, memory, parameters
         self.grid, self.block, self.options, self.counters = grid, block, options, counters
         self.overlapped, self.constants, self.varied = overlapped, constants, frozenset(varied)
         self.suspects: dict[int, KernelFault] = {}
+        self.grid_order = Grid()
         self.deadline = deadline  # of time.perf_counter; 0 for none
         self.rng = np.random.default_rng(options.seed)
         entry = code.entry
@@ -46,16 +48,18 @@ class Launched:
         self.shared_bytes = self.dynamic + dynamic_bytes
         self.shared_grain = _grain(code)
         self.grouped = any(i.opcode[0] == "wgmma" for i in code.instructions)
-        self._refuse_impossible()
+        self._refuse_impossible(room)
 
-    def _refuse_impossible(self) -> None:
-        """KernelFault for a launch that no GPU takes (CUDA C++ Programming Guide, Technical Specifications)."""
+    def _refuse_impossible(self, room: int) -> None:
+        """KernelFault for a launch that no GPU takes, `room` the bytes of shared memory that a CTA may have (CUDA C++
+        Programming Guide, Technical Specifications)."""
         entry, threads = self.code.entry, prod(self.block)
         for given, what in (
             (not 0 < threads <= entry.threads, f"blocks of {threads} threads, of {entry.threads} at most"),
             (self.block[2] > 64, f"blocks of {self.block} threads"),
             (min(self.grid) < 1 or max(self.grid[1:]) >= 1 << 16 or self.grid[0] >= 1 << 31, f"a grid of {self.grid}"),
             (self.grid[0] % entry.cluster, f"a grid of {self.grid} in clusters of {entry.cluster}"),
+            (self.shared_bytes > room, f"{self.shared_bytes} bytes of shared memory a CTA, of {room} at most"),
         ):
             if given:
                 raise KernelFault(f"no GPU takes a launch with {what}", kernel=self.kernel)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 __all__ = ["prepare", "run_reference"]
+
+ALIGNED = 512  # bytes: what CuPy's allocations begin on
+POISON = 0x7F
 
 
 @untraced
@@ -95,8 +99,18 @@ def run_reference(plan: Plan[Any], desc: Any, arrays: dict[str, np.ndarray[Any, 
 def _empty(layout: Layout) -> Any:
     shape, element = layout.shape, layout.element
     if element.packed:
-        rows = np.zeros((*shape[:-1], element.nbytes(shape[-1])) if shape else (1,), np.uint8)
+        rows = _aligned((*shape[:-1], element.nbytes(shape[-1])) if shape else (1,), np.dtype(np.uint8))
+        rows[...] = 0
         return GpuBuffer.view(rows, element, shape)
     order = sorted(range(len(shape)), key=lambda a: -layout.strides[a])
-    plain = np.empty([shape[a] for a in order], element.dtype)
+    plain = _aligned(tuple(shape[a] for a in order), element.dtype)
     return plain.transpose(np.argsort(order)) if order else plain
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An array that begins where a GPU's would, so that the emulator counts the sectors that a GPU moves. It holds large numbers
+    or NaN, so that what is read of it, or left as it is, shows."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    memory = np.full(nbytes + ALIGNED, POISON, np.uint8)
+    start = -memory.ctypes.data % ALIGNED
+    return memory[start : start + nbytes].view(dtype).reshape(shape)

@@ -99,6 +99,7 @@ _ARCHES = {
     "90": ("sm_90a", "sm_90a"), "100": ("sm_100a", "sm_100a"), "103": ("sm_100a", "sm_103a"),
     "120": ("sm_120", "sm_120"), "121": ("sm_120", "sm_121"),
 }  # fmt: skip
+_SHARED = {"86": 99 << 10}  # bytes a CTA, where they are not its tier's
 _EXACT = {"80", "89", "90", "100", "120"}
 _TIERS = {target: ArchSku(tier.replace("_", "")) for tier, target in _ARCHES.values()} | {"host": ArchSku.HOST}
 
@@ -171,7 +172,8 @@ _KNOWN = {
 
 def _nominal(capability: str) -> DeviceSpec:
     tier, target = _ARCHES[capability]
-    return replace(_KNOWN[tier], name=target, arch=target)
+    shared = _SHARED.get(capability, _KNOWN[tier].shared_bytes)
+    return replace(_KNOWN[tier], name=target, arch=target, shared_bytes=shared)
 
 
 # ---- names -------------------------------------------------------------------------------------------------------------

@@ -46,7 +46,8 @@ def kept(path: Path) -> dict[str, Outcome]:
 def present(results: dict[str, Outcome], mutants: Iterable[Mutant]) -> dict[str, Outcome]:
     """Those results that are of the mutants as they are now."""
     digests = {mutant.name: digest_of(mutant) for mutant in mutants}
-    return {name: found for name, found in results.items() if digests.get(name) == found.digest}
+    whole = {name: found for name, found in results.items() if found.outcome != "broken"}
+    return {name: found for name, found in whole.items() if digests.get(name) == found.digest}
 
 
 def run(mutants: Sequence[Mutant], tiers: Sequence[str], workers: int, scratch: Path, path: Path) -> None:
@@ -146,13 +147,7 @@ def main() -> int:
         return 0
     results = present(kept(given.results), mutants)
     if not given.survivors:
-        chosen = [
-            m
-            for m in mutants
-            if m.name not in results or (results[m.name].lives and results[m.name].tier not in given.tiers)
-        ]
-        if given.only:
-            chosen = [m for m in mutants if any(fnmatchcase(m.name, pattern) for pattern in given.only)]
+        chosen = [m for m in mutants if _wanted(m, results, given)]
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
             run(chosen, given.tiers, given.workers, given.scratch or Path(folder), given.results)
         results = present(kept(given.results), mutants)

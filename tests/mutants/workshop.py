@@ -34,19 +34,21 @@ NEAR = {
     ),
     "ops/gemm": (
         "gemm_access", "gemm_problem", "matmul", "matmul_types", "matmul_fp8", "matmul_guarantee", "matmul_probable",
-        "matmul_range", "matmul_backward", "wgmma", "padded", "duplicate", "split_k", "gemv", "cublas", "large",
-        "exact_products", "shared_bytes", "launchable", "registry",
+        "matmul_range", "matmul_backward", "advice", "wgmma", "padded", "duplicate", "split_k", "gemv", "cublas", "large",
+        "exact_products", "shared_bytes", "overlap", "launchable", "registry",
     ),
     "ops": ("walked", "copy_lowering", "index", "launchable"),
     "plan": (
-        "plan", "descriptor", "selection", "saved_plan", "tuned", "autotune", "advice", "streams", "short_path", "runtime",
-        "overlap", "foreign", "arguments", "phase", "align", "emulated_device", "ledger",
+        "plan", "descriptor", "selection", "saved_plan", "tuned", "autotune", "advice", "short_path", "runtime",
+        "shared_bytes", "foreign", "arguments", "phase", "align", "emulated_device", "ledger",
     ),
-    "runtime": ("runtime", "cache", "ptx_cache", "device", "streams", "compile", "ledger", "generated", "cublas"),
-    "tensor": ("tensor", "foreign", "buffer", "overlap", "axes", "phase", "align", "streams"),
+    "runtime": (
+        "runtime", "cache", "ptx_cache", "device", "short_path", "overlap", "compile", "ledger", "generated", "cublas",
+    ),
+    "tensor": ("tensor", "foreign", "buffer", "shared_bytes", "axes", "phase", "align", "short_path"),
     "reference": ("types", "elementwise", "matmul", "write_slice", "kv_append", "contiguize", "registry"),
     "types": ("types", "matmul_guarantee", "device", "emulated_device", "faults"),
-    "": ("short_path", "streams", "plan", "runtime", "cli", "cli_run"),
+    "": ("short_path", "plan", "runtime", "cli", "cli_run"),
 }  # fmt: skip
 
 
