@@ -26,7 +26,7 @@ NAMES = {
     "static __device__ const float table[2] = {1.0f, 2.0f};": "table",
     "using i8 = signed char;": "i8",
     "template <class T> using Word = typename Of<T>::type;": "Word",
-    "using deep::name;": "name",
+    "using deep::name, other::there;": "deep name other there",
     "using namespace deep;": "",
     "namespace short_ = deep::deeper;": "",
     "static_assert(sizeof(int) == 4);": "",

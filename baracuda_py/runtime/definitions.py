@@ -185,23 +185,20 @@ def _declaration(tokens: Sequence[str], at: int) -> tuple[int, frozenset[str]]:
                     raise _Unknown
                 opened, function = i, _is_function(tokens[head:i])
             depth += step
+            if depth < 0:
+                raise _Unknown
             if token == "}" and depth == 0:
                 closed = i
                 if function:
                     return i + 1, _declared(tokens[head:opened], "(")
-        elif token == ";":
-            if depth:
-                continue
-            words = tokens[head : i + 1]
-            return i + 1, _of_class(words, opened - head, closed - head) if _keyed(words, opened - head) else _others(
-                words
-            )
-        else:
+        elif token != ";":
             _check(token)
             if _INCLUDE.match(token) or (
                 token[0] == '"' and tokens[i - 1][-1] == "R"
-            ):  # a part of a definition, a raw string
+            ):  # within a definition; a raw string
                 raise _Unknown
+        elif depth == 0:
+            return i + 1, _named(tokens[head : i + 1], opened - head, closed - head)
     raise _Unknown
 
 
@@ -236,36 +233,31 @@ def _is_function(head: Sequence[str]) -> bool:
     return parameters
 
 
-def _keyed(words: Sequence[str], opened: int) -> bool:
-    """Whether it declares a class or an enumeration."""
-    return any(words[i] in _CLASS for i in _level(words[:opened] if opened > 0 else words))
-
-
-def _of_class(words: Sequence[str], opened: int, closed: int) -> frozenset[str]:
-    """The names of a class (an enumeration, with its enumerators) and of the variables behind it."""
+def _named(words: Sequence[str], opened: int, closed: int) -> frozenset[str]:
+    """The names that a declaration with a semicolon declares; its first braces, if any, open and close there."""
     head = words[:opened] if opened > 0 else words
     level = [i for i in _level(head) if head[i] not in _ATTRIBUTES]
-    key = max(i for i in level if head[i] in _CLASS)
-    name = next((i for i in level if i > key), len(head))
-    if "::" in head[name + 1 : name + 2]:  # a member of another
-        raise _Unknown
-    names = {head[name]} if name < len(head) and head[name].isidentifier() else set()
-    if opened > 0:
-        names |= identifiers(" ".join(words[closed:]))
-        if "enum" in head:
-            names |= identifiers(" ".join(words[opened:closed]))
-    elif len(level) > 3:  # more than `struct Name;`
-        raise _Unknown
-    return frozenset(names)
-
-
-def _others(words: Sequence[str]) -> frozenset[str]:
-    """The names that variables, prototypes, aliases declare."""
+    key = max((i for i in level if head[i] in _CLASS), default=-1)
+    if key >= 0:
+        return _of_class(words, head, level, key, closed)
     if words[0] in ("static_assert", "namespace") or words[:2] == ["using", "namespace"] or words == [";"]:
         return frozenset()
     if words[0] == "using":
-        return frozenset({words[1] if "=" in words else words[-2]})
+        return frozenset((words[1],)) if "=" in words else identifiers(" ".join(words[1:]))
     return _declared(words, *_FOLLOWS)
+
+
+def _of_class(words: Sequence[str], head: Sequence[str], level: Sequence[int], key: int, closed: int) -> frozenset[str]:
+    """The names of a class (an enumeration, with its enumerators) and of the variables behind it."""
+    name = next((i for i in level if i > key), len(head))
+    if "::" in head[name + 1 : name + 2]:  # a member of another
+        raise _Unknown
+    names = identifiers(" ".join(head[name : name + 1]))
+    if len(head) < len(words):
+        return names | identifiers(" ".join(words[len(head) if "enum" in head else closed :]))
+    if len(level) > 3:  # more than `struct Name;`
+        raise _Unknown
+    return names
 
 
 def _declared(words: Sequence[str], *followers: str) -> frozenset[str]:
