@@ -26,7 +26,7 @@ from .ledger import unverified
 from .ptx_code import code_of
 
 ARCH = "sm_90a"
-DRAWS, ALL = 24, 600  # edits that the random test makes, and with --all
+DRAWS, ALL = 32, 600  # edits that the random test compiles, and with --all
 
 
 @lru_cache(maxsize=1)
@@ -152,7 +152,11 @@ def one_of_each_file() -> list[Kernel]:
 
 
 def part_of_ptx(kernel: Kernel) -> str:
-    text = _build_ptx(kernel, ARCH)
+    """Empty where the file does not compile."""
+    try:
+        text = _build_ptx(kernel, ARCH)
+    except CompileError:
+        return ""
     return re.sub(
         r"_INTERNAL_\w+?_cu_[0-9a-f]{8}", "", code_of(text, f"{len(name := kernel.entry.partition('<')[0])}{name}")
     )
@@ -160,27 +164,25 @@ def part_of_ptx(kernel: Kernel) -> str:
 
 @pytest.mark.timeout(3600)
 def test_an_edit_that_leaves_a_kernel_s_digest_leaves_its_ptx(copy: Path, everything: bool) -> None:
-    rng = random.Random(14)
+    """Of what is edited at random, what the kernel is said not to reach."""
+    rng, choice = random.Random(14), one_of_each_file()
     before: dict[Kernel, str] = {}
-    counted = spared = 0
-    choice = one_of_each_file()
-    for _ in range(ALL if everything else DRAWS):
+    reaching = compiled = 0
+    while compiled < (ALL if everything else DRAWS):
         kernel = rng.choice(choice)
-        source = sources.source_of(kernel)
-        name = rng.choice([kernel.file, *(f"include/{header}" for header in source.headers)])
+        name = rng.choice([kernel.file, *(f"include/{header}" for header in sources.source_of(kernel).headers)])
         known, text = digest(kernel), (copy / name).read_text()
-        code = before[kernel] if kernel in before else before.setdefault(kernel, part_of_ptx(kernel))
-        (copy / name).write_text(edited(text, rng))
+        changed = edited(text, rng)
+        (copy / name).write_text(changed)
         forget()
-        try:
-            if digest(kernel) != known:
-                counted += 1
-            elif (copy / name).read_text() != text:
-                spared += 1
-                assert part_of_ptx(kernel) == code, f"{kernel}: {name} was edited, and its digest is as it was"
-        except CompileError:  # neither were its other kernels compiled
-            pass
-        finally:
+        reaching += digest(kernel) != known
+        if digest(kernel) == known and changed != text:
+            after = part_of_ptx(kernel)
             (copy / name).write_text(text)
             forget()
-    assert min(counted, spared) >= DRAWS // 4, "the edits reach everything, or nothing"
+            code = before[kernel] if kernel in before else before.setdefault(kernel, part_of_ptx(kernel))
+            compiled += 1
+            assert after in (code, ""), f"{kernel}: {name} was edited, and its digest is as it was"
+        (copy / name).write_text(text)
+        forget()
+    assert reaching >= compiled // 2, "hardly anything is reached"
