@@ -217,7 +217,7 @@ def _write_table(path: Path, gpu: str, console: Console) -> None:
     from baracuda_py.types import DeviceSpec
 
     device = DeviceSpec.named(gpu).with_libraries(frozenset(FILES))
-    table = shipped_path(device)
+    table = shipped_path(device, "matmul")
     if table is None:
         raise SystemExit(f"{device} has no figures in the package, and so no table")
     written, held = update_table(table, predicted(read_sweep(path), device), device)

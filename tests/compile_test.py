@@ -1,7 +1,7 @@
 """Every kernel compiles for every arch, with no spill and no stack frame that is not declared. No GPU is needed.
 
-What has not changed since `kernels/resources.json` was written is taken from there; ``--all`` compiles everything. In CI it is
-taken from there only where NVRTC is the one it was written with, so that every compiler that is tested compiles every kernel.
+What has not changed since an op's record was written is taken from there; ``--all`` compiles everything. In CI it is taken from
+there only where NVRTC is the one it was written with, so that every compiler that is tested compiles every kernel.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def check(op: str, label: str, arch: str, spill: int, stack: int) -> None:
 
 
 def check_all(op: str, kernels: Iterable[Kernel], arch: str, *, everything: bool) -> None:
-    """Compiles what the file does not know, and checks it all."""
-    other = resources.in_ci() and resources.written_with() != ".".join(map(str, nvrtc_version()))
-    known = {} if everything or other else resources.listed().get(arch, {})
+    """Compiles what the op's record does not know, and checks it all."""
+    other = resources.in_ci() and resources.written_with(op) != ".".join(map(str, nvrtc_version()))
+    known = {} if everything or other else resources.listed(op).get(arch, {})
     fresh: list[Kernel] = []
     for kernel in kernels:
         entry = known.get(resources.label(kernel))
@@ -70,16 +70,17 @@ def test_gemv_s_kernels_do_not_spill_whatever_the_pitch(arch: str, everything: b
     check_all("matmul", resources.gemv_s(arch), arch, everything=everything)
 
 
-def test_resources_are_not_stale() -> None:
-    """Regenerate with `python -m tests.resources` after editing a kernel."""
-    known = resources.listed()
-    assert set(known) == set(ARCHES), "kernels/resources.json is missing an arch"
+@pytest.mark.parametrize("op", OPS)
+def test_resources_are_not_stale(op: str) -> None:
+    """Regenerate with `python -m tests.resources OP` after editing a kernel."""
+    known = resources.listed(op)
+    assert set(known) == set(ARCHES), f"kernels/records/{op}.json is missing an arch"
     for arch in ARCHES:
-        present = {resources.label(k): resources.digest(k) for _, each in resources.listable(arch) for k in each}
+        present = {resources.label(k): resources.digest(k) for k in resources.listable(get_op(op), arch)}
         stale = [label for label, entry in known[arch].items() if present.get(label) != entry[0]]
-        assert not stale, f"{len(stale)} kernels changed since kernels/resources.json was written: {stale[:3]}"
+        assert not stale, f"{len(stale)} kernels changed since kernels/records/{op}.json was written: {stale[:3]}"
         missing = sorted(present.keys() - known[arch].keys())
-        assert not missing, f"{len(missing)} kernels are not in kernels/resources.json: {missing[:3]}"
+        assert not missing, f"{len(missing)} kernels are not in kernels/records/{op}.json: {missing[:3]}"
 
 
 @pytest.mark.heavy

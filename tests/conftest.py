@@ -14,7 +14,9 @@ from tests import ledger
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="every sample of every op (the default is a bounded sample)")
-    parser.addoption("--ledger", default=None, metavar="PATH", help="merge what passed on this device into a ledger")
+    parser.addoption(
+        "--ledger", default=None, metavar="PATH", help="merge what passed on this device into a folder of records"
+    )
     parser.addoption(
         "--commit", default=None, metavar="TEXT", help="what the ledger says was tested (git's own by default)"
     )

@@ -40,9 +40,9 @@ def edited(old: str, new: str) -> Callable[[Kernel, str], Translator]:
 
         changed: Any = SimpleNamespace(
             headers={name: edit(text) for name, text in real.headers.items()}, file=real.file, system=real.system,
-            program=lambda prelude: edit(real.program(prelude)),
+            program=edit(real.program),
         )  # fmt: skip
-        with compiler._Program(changed, kernel.prelude, [kernel.entry], str(kernel)) as program:
+        with compiler._Program(changed, [kernel.entry], str(kernel)) as program:
             program.compile((f"-arch={arch.replace('sm_', 'compute_')}", "-lineinfo", *compiler._options(real)))
             text = compiler._text(program.nvrtc.getPTX(program.handle))
         assert any(found), f"{kernel} has no {old!r}"

@@ -1,4 +1,4 @@
-"""kernels/include/math.cuh's activations in NumPy, step by step in f32, its polynomials read from that file; instructions that
+"""The activations of kernels/include/math in NumPy, step by step in f32, its polynomials read from there; instructions that
 approximate are off by as much as they may be (PTX ISA, "ex2", "rcp"; CUDA C++ Programming Guide, table of maximum errors)."""
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ BF16, F16 = 8, 11  # significand digits
 @cache
 def _polynomials() -> tuple[tuple[float, ...], ...]:
     """Of G in upper_tail: for bf16, f16 and f32 results."""
-    text = (kernels_dir() / "include/math.cuh").read_text(encoding="utf-8")
-    body = text[text.index("float upper_tail(float x)") : text.index("float gelu(float x)")]
-    found = re.findall(r"polynomial\([tu], \{([^}]*)\}\)", body)
+    text = (kernels_dir() / "include/math/upper_tail.cuh").read_text(encoding="utf-8")
+    found = re.findall(r"polynomial\([tu], \{([^}]*)\}\)", text)
     assert len(found) == 3, "upper_tail has another form: write it here anew"
     return tuple(tuple(float(x.strip().rstrip("f")) for x in one.split(",")) for one in found)
 

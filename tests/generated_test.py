@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.plan.ledger import records_dir
 from baracuda_py.plan.tune import admissible
-from baracuda_py.runtime import compiler, sources, toolchain
+from baracuda_py.runtime import compiler, definitions, sources, toolchain
 from baracuda_py.runtime.compiler import compile_kernels, compile_ptx
 from baracuda_py.runtime.sources import kernels_dir
 from baracuda_py.runtime.steps import Kernel, Launch
@@ -96,7 +97,7 @@ def _header() -> str:
 @lru_cache(maxsize=1)
 def _entries() -> str:
     """Name expressions, as the candidates write them."""
-    return (kernels_dir() / "resources.json").read_text()
+    return "\n".join(path.read_text() for path in sorted(records_dir().glob("*.json")))
 
 
 def _words() -> str:
@@ -118,6 +119,11 @@ READERS = {
     "NVRTC's version": (re.compile(toolchain._VERSION.pattern.decode()), _ptx),
     "NVRTC's build": (re.compile(toolchain._BUILD.pattern.decode()), _ptx),
     "headers": (sources._INCLUDE, _sources),
+    "headers, by token": (definitions._INCLUDE, _sources),
+    "macros": (definitions._DEFINE, _sources),
+    "a comma before no arguments": (definitions._NO_ARGUMENTS, _sources),
+    "tokens": (definitions._TOKEN, _sources),
+    "names": (definitions._NAME, _sources),
     "system headers": (sources._SYSTEM, _header),
     "comments": (sources._STRING_OR_COMMENT, _sources),
 }
@@ -144,7 +150,7 @@ READS_GENERATED = ("compile_ptx", ".ptx", ".sass", "parse_log", ".log", "kernel.
 
 def test_every_pattern_of_the_compile_path_is_listed() -> None:
     listed = {pattern.pattern for pattern, _ in READERS.values()}
-    for module in (compiler, sources):
+    for module in (compiler, definitions, sources):
         patterns = set(_literals(Path(module.__file__)))
         assert patterns and patterns <= listed, f"list these in READERS: {patterns - listed}"
 

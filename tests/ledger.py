@@ -1,6 +1,6 @@
 """The device ledger: ``python -m tests.ledger --check`` lists the ops whose present kernels no device run has passed.
 
-``pytest --ledger kernels/ledger.json`` on a machine with a GPU writes it: per op, the digest of what it launches there, the
+``pytest --ledger kernels/records`` on a machine with a GPU writes it: per op, the digest of what it launches there, the
 GPU, its arch, the driver, NVRTC, the commit, the date, whether ``--all`` was given, how many of the op's heavy tests were left
 out, in how many elements the emulator gives other bits, and the device tests that passed. A failure takes the op's entry out.
 Where there is no repository, say ``--commit``.
@@ -9,7 +9,6 @@ Where there is no repository, say ``--commit``.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -20,6 +19,8 @@ from baracuda_py.plan.ledger import op_digest, verified_on
 from baracuda_py.plan.registry import all_ops
 from baracuda_py.runtime.device import spec_of
 from baracuda_py.runtime.toolchain import nvrtc_version
+
+from . import records
 
 __all__ = ["commit_of", "machine", "record", "required", "unverified"]
 
@@ -62,23 +63,15 @@ def machine() -> dict[str, str]:
 
 
 def record(
-    path: Path, passed: Mapping[str, set[str]], failed: set[str], run: Mapping[str, Any], skipped: Mapping[str, int],
+    folder: Path, passed: Mapping[str, set[str]], failed: set[str], run: Mapping[str, Any], skipped: Mapping[str, int],
     emulator: Mapping[str, str],
 ) -> dict[str, Any]:  # fmt: skip
-    """Merges one run into the ledger at `path`, and returns it. `run` is what it has to say of itself, the arch among it;
-    `skipped` counts the heavy tests of an op that it left out; `emulator` says in how many elements the emulator's results are
-    other bits than the device's."""
-    try:
-        entries: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        entries = {}
+    """Merges one run into the records in `folder`, and returns all their entries. `run` is what it has to say of itself, the arch
+    among it; `skipped` counts the heavy tests of an op that it left out; `emulator` says in how many elements the emulator's
+    results are other bits than the device's."""
     ops = all_ops()
-    for name in sorted(set(passed) | failed):
-        if name not in ops:
-            continue
-        if name in failed:
-            entries.pop(name, None)
-            continue
+    for name in sorted((set(passed) | failed) & ops.keys()):
+        held = records.read(folder, name).get("device", {})
         date = datetime.now(UTC).strftime("%Y-%m-%d")
         entry = {
             "digest": op_digest(ops[name], run["arch"]),
@@ -86,15 +79,15 @@ def record(
             "date": date,
             "heavy_skipped": skipped.get(name, 0),
         }
-        held = entries.get(name, {})
-        if all(held.get(key) == entry[key] for key in SAME):  # a run in parts: the first part speaks for it
+        if name in failed:
+            held = None
+        elif all(held.get(key) == entry[key] for key in SAME):  # a run in parts: the first part speaks for it
             told = {"emulator": emulator[name]} if name in emulator else {}
-            entries[name] = held | told | {"tests": sorted(passed[name] | set(held["tests"]))}
+            held = held | told | {"tests": sorted(passed[name] | set(held["tests"]))}
         elif required(name) <= passed[name]:
-            entries[name] = entry | {"emulator": emulator.get(name, "not compared"), "tests": sorted(passed[name])}
-    entries = {name: entries[name] for name in sorted(entries) if name in ops}
-    path.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
-    return entries
+            held = entry | {"emulator": emulator.get(name, "not compared"), "tests": sorted(passed[name])}
+        records.put(folder, name, "device", held)
+    return {name: entry for name in ops if (entry := records.read(folder, name).get("device"))}
 
 
 def unverified() -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -20,11 +19,11 @@ from baracuda_py.ops.shape_layout import _copy
 from baracuda_py.plan import all_ops, digest, get_op, tuned
 from baracuda_py.plan import ledger as read
 from baracuda_py.plan.digest import lowered_digest
-from baracuda_py.runtime import sources
+from baracuda_py.runtime import definitions, sources
 from baracuda_py.runtime.steps import Call, Launch
 from baracuda_py.types import DeviceSpec
 
-from . import ledger
+from . import ledger, records, resources
 
 RUN = {"gpu": "NVIDIA H200", "arch": "sm_90a", "driver": "570.1", "nvrtc": "12.9", "commit": "abc", "all": False}
 
@@ -39,9 +38,8 @@ def _fresh() -> Iterator[None]:
 
 @pytest.fixture
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "ledger.json"
-    monkeypatch.setattr(read, "_entries", lambda: json.loads(path.read_text()) if path.exists() else {})
-    return path
+    monkeypatch.setattr(read, "_entry", lambda op: records.read(tmp_path, op).get("device", {}))
+    return tmp_path
 
 
 def passed(*ops: str) -> dict[str, set[str]]:
@@ -92,7 +90,7 @@ def test_a_run_in_parts_is_one_if_nothing_changed_meanwhile(written: Path) -> No
 
 
 def test_an_entry_of_another_form_verifies_nothing(written: Path) -> None:
-    written.write_text(json.dumps({"add": {"digest": read.op_digest(get_op("add")), "gpu": "NVIDIA H200"}}))
+    records.put(written, "add", "device", {"digest": read.op_digest(get_op("add")), "gpu": "NVIDIA H200"})
     assert read.verified_on(get_op("add")) == ""
 
 
@@ -104,7 +102,7 @@ def test_an_edited_kernel_is_unverified(written: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(
         sources.Source,
         "digest",
-        lambda self, prelude="": original(self, prelude) + ("edited" if self.file == edited else ""),
+        lambda self, entry: original(self, entry) + ("edited" if self.file == edited else ""),
     )
     assert read.verified_on(get_op("kv_append")) == ""
     assert read.verified_on(get_op("add")) == "NVIDIA H200"
@@ -197,11 +195,53 @@ def test_a_step_is_spelt_alike_by_every_version_of_numpy() -> None:
     )
 
 
-def test_every_kernel_file_belongs_to_an_op() -> None:
+# ---- what candidates say they launch -----------------------------------------------------------------------------------
+
+
+def kernels_in(file: Path) -> set[str]:
+    """The kernels that a file defines."""
+    parts = definitions.read(file.read_text()).parts
+    return {name for p in parts if isinstance(p, definitions.Piece) and "__global__" in p.uses for name in p.names}
+
+
+def test_every_kernel_belongs_to_a_candidate() -> None:
     root = sources.kernels_dir()
-    files = {str(p.relative_to(root)) for p in root.glob("*/*.cu")}
-    claimed = {file for op in all_ops().values() for file in read.kernel_files(op)}
-    assert files == claimed
+    there = {f"{p.relative_to(root).as_posix()}:{name}" for p in root.glob("*/*.cu") for name in kernels_in(p)}
+    declared = {kernel for op in all_ops().values() for c in op.plan.candidates for kernel in c.launches}
+    assert there == declared
+
+
+@pytest.mark.parametrize("op", ["add", "neg", "contiguize", "write_slice", "kv_append", "matmul"])
+def test_candidates_launch_what_they_declare(op: str) -> None:
+    """For the probes on every arch, and for the samples whose kernels the op's record lists."""
+    candidates = {c.variant: c for c in get_op(op).plan.candidates}
+    for arch in resources.ARCHES:
+        for candidate, steps in read.lowered(get_op(op), arch):
+            launched = {_name(str(step.kernel)) for step in steps if isinstance(step, Launch)}
+            assert launched <= set(candidates[candidate.partition("[")[0]].launches), candidate
+    listed = {_name(label) for rows in resources.listed(op).values() for label in rows}
+    assert listed and listed <= {kernel for c in candidates.values() for kernel in c.launches}
+
+
+def _name(kernel: str) -> str:
+    return kernel.partition("<")[0]
+
+
+def test_every_record_is_of_an_op() -> None:
+    assert {path.stem for path in records.records_dir().iterdir()} <= all_ops().keys()
+
+
+def test_a_record_has_one_item_a_line(tmp_path: Path) -> None:
+    rows = {"b<1>": ["x", 1, 0], "a<1>": ["y", 2, 0]}
+    records.put(tmp_path, "add", "resources", {"sm_90a": rows, "fields": ["s", "r"]})
+    records.put(tmp_path, "add", "device", {"tests": ["t"], "none": {}})
+    lines = (tmp_path / "add.json").read_text().splitlines()
+    assert len(lines) == 18 and lines[:3] == ["{", ' "device": {', '  "none": {},'] and lines[4] == '   "t"'
+    assert lines[-5:-3] == ['   "a<1>": ["y", 2, 0],', '   "b<1>": ["x", 1, 0]']
+    assert records.read(tmp_path, "add")["resources"]["sm_90a"] == rows
+    records.put(tmp_path, "add", "resources", None)
+    records.put(tmp_path, "add", "device", None)
+    assert not list(tmp_path.iterdir()) and records.read(tmp_path, "add") == {}
 
 
 def test_rows_of_one_kernel_file_have_digests_of_their_own() -> None:

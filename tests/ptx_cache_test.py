@@ -83,7 +83,7 @@ def test_a_line_that_moves_makes_another_entry(tmp_path: Path, monkeypatch: pyte
         exact.add(compiler.ptx_key(kernel, ARCH))
         code.add(compiler.entry_key(kernel, ARCH))
     assert (len(exact), len(code)) == (4, 1)
-    assert len({sources.Source("a/k.cu").exact_digest(p) for p in ("", "// p", "\n// p")}) == 3
+    assert len({sources.Source("a/k.cu", p).exact_digest for p in ("", "// p", "\n// p")}) == 3
 
 
 # ---- when it is built ------------------------------------------------------------------------------------------------

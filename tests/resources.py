@@ -1,30 +1,30 @@
-"""What each kernel takes of an SM, on every arch: ``python -m tests.resources`` writes kernels/resources.json.
+"""What each kernel takes of an SM, on every arch: ``python -m tests.resources [OP ...]`` writes it into the ops' records.
 
-The file is keyed by kernel, with the digest of its source, so that the bounded test run compiles what has changed only.
+A record is keyed by kernel, with the digest of its source, so that the bounded test run compiles what has changed only.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import inspect
 import itertools
-import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import baracuda_py as bp
-from baracuda_py.plan import Op, all_ops
+from baracuda_py.plan import Op, all_ops, get_op
 from baracuda_py.plan.select import assess
 from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.compiler import Compiled, compile_kernels
-from baracuda_py.runtime.sources import kernels_dir, source_of
+from baracuda_py.runtime.sources import source_of
 from baracuda_py.runtime.steps import Kernel, Launch
 from baracuda_py.runtime.toolchain import nvrtc_version
 from baracuda_py.types import BaracudaError, DeviceSpec, PlanPreference
 
+from . import records
 from .gauntlet import samples_of
 from .wgmma_test import in_blocks
 
@@ -45,6 +45,7 @@ __all__ = [
     "written_with",
 ]
 
+FIELDS = ("source", "registers", "spill", "stack", "shared")
 ARCHES = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120")
 SAMPLES = 12
 
@@ -75,10 +76,6 @@ def spilled(message: str) -> None:
     warnings.warn(f"with NVRTC {version}, which is newer than this edition: {message}", UntestedCompiler, stacklevel=3)
 
 
-def path() -> Path:
-    return kernels_dir() / "resources.json"
-
-
 def label(kernel: Kernel) -> str:
     """The kernel's name in the file; a generated prelude is part of it."""
     prelude = f"#{hashlib.sha256(kernel.prelude.encode()).hexdigest()[:8]}" if kernel.prelude else ""
@@ -86,7 +83,7 @@ def label(kernel: Kernel) -> str:
 
 
 def digest(kernel: Kernel) -> str:
-    return source_of(kernel).digest(kernel.prelude)[:16]
+    return source_of(kernel).digest(kernel.entry)[:16]
 
 
 def kernels_of(op: Op, arch: str, *, everything: bool = False) -> list[Kernel]:
@@ -151,65 +148,57 @@ def gemv_s(arch: str) -> list[Kernel]:
     return list(found)
 
 
-def listable(arch: str) -> Iterator[tuple[str, list[Kernel]]]:
-    """What the file lists of an arch: ops, and kernels of theirs."""
-    for op in all_ops().values():
-        yield op.name, kernels_of(op, arch)
-    yield "matmul", gemv_s(arch)
-    if arch == "sm_90a":
-        yield from (("matmul", wgmma_s(kind, batch)) for kind, batch in WGMMA)
+def listable(op: Op, arch: str) -> list[Kernel]:
+    """The kernels that the op's record lists of an arch."""
+    kernels = kernels_of(op, arch)
+    if op.name == "matmul":
+        kernels += gemv_s(arch)
+        if arch == "sm_90a":
+            kernels += [kernel for kind, batch in WGMMA for kernel in wgmma_s(kind, batch)]
+    return list(dict.fromkeys(kernels))
 
 
 def compiled(kernels: Iterable[Kernel], arch: str) -> dict[Kernel, Compiled]:
     return compile_kernels(kernels, arch)
 
 
-def listed() -> dict[str, dict[str, list[Any]]]:
-    """The file: arch -> label -> [digest, registers, spill bytes, stack bytes, static shared bytes]."""
-    return _file().get("kernels", {})  # type: ignore[no-any-return]
+def listed(op: str) -> dict[str, dict[str, list[Any]]]:
+    """The op's record: arch -> label -> [digest, registers, spill bytes, stack bytes, static shared bytes]."""
+    return _section(op).get("kernels", {})  # type: ignore[no-any-return]
 
 
-def written_with() -> str:
-    """The version of NVRTC that the file is of, ``"12.9"``."""
-    return str(_file().get("nvrtc", ""))
+def written_with(op: str) -> str:
+    """The version of NVRTC that the op's record is of, ``"12.9"``."""
+    return str(_section(op).get("nvrtc", ""))
 
 
-def _file() -> dict[str, Any]:
-    try:
-        return json.loads(path().read_text(encoding="utf-8"))  # type: ignore[no-any-return]
-    except (OSError, ValueError):
-        return {}
+def _section(op: str) -> dict[str, Any]:
+    return records.read(records.records_dir(), op).get("resources", {})  # type: ignore[no-any-return]
 
 
-def _entries() -> Iterator[tuple[str, str, dict[str, list[Any]]]]:
-    for arch in ARCHES:
-        for name, kernels in listable(arch):
-            entries = {}
-            for kernel, built in compiled(kernels, arch).items():
-                r = built.resources
-                entries[label(kernel)] = [digest(kernel), r.registers, r.spill_bytes, r.stack_bytes, r.shared_bytes]
-            yield arch, name, entries
+def _row(kernel: Kernel, built: Compiled) -> list[Any]:
+    r = built.resources
+    return [digest(kernel), r.registers, r.spill_bytes, r.stack_bytes, r.shared_bytes]
 
 
 def main() -> int:
     from rich.progress import Progress
 
-    kernels: dict[str, dict[str, list[Any]]] = {arch: {} for arch in ARCHES}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ops", nargs="*", metavar="OP", help="the ops whose records are written (default: all)")
+    ops = [get_op(name) for name in parser.parse_args().ops] or list(all_ops().values())
     with Progress() as bar:
-        task = bar.add_task("compiling", total=len(ARCHES) * (len(all_ops()) + 1) + len(WGMMA))
-        for arch, name, entries in _entries():
-            kernels[arch] |= entries
-            bar.update(task, advance=1, description=f"{arch} {name}")
-    lines = [
-        f' "nvrtc": "{".".join(map(str, nvrtc_version()))}",',
-        ' "fields": ["source", "registers", "spill", "stack", "shared"],',
-        ' "kernels": {',
-    ]
-    for arch in ARCHES:
-        rows = [f"   {json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(kernels[arch].items())]
-        lines += [f'  "{arch}": {{', ",\n".join(rows), "  }" + ("," if arch != ARCHES[-1] else "")]
-    path().write_text("\n".join(["{", *lines, " }", "}", ""]), encoding="utf-8")
-    print(f"{path().name}: {sum(map(len, kernels.values()))} kernels")
+        task = bar.add_task("compiling", total=len(ARCHES) * len(ops))
+        for op in ops:
+            kernels = {}
+            for arch in ARCHES:
+                bar.update(task, description=f"{op.name} {arch}")
+                found = compiled(listable(op, arch), arch).items()
+                kernels[arch] = {label(kernel): _row(kernel, built) for kernel, built in found}
+                bar.advance(task)
+            said = {"nvrtc": ".".join(map(str, nvrtc_version())), "fields": list(FIELDS), "kernels": kernels}
+            records.put(records.records_dir(), op.name, "resources", said)
+    print(f"{records.records_dir()}: {len(ops)} ops")
     return 0
 
 

@@ -71,7 +71,9 @@ def test_the_key_depends_on_everything_that_changes_the_code(monkeypatch: pytest
     assert len(keys) == 6
 
 
-def test_a_source_digest_covers_the_headers_and_no_comment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cubin_cache_s_digest_covers_the_headers_and_no_comment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "include").mkdir()
     (tmp_path / "a" / "k.cu").write_text('#include "one.cuh"\n')
@@ -83,13 +85,13 @@ def test_a_source_digest_covers_the_headers_and_no_comment(tmp_path: Path, monke
     (tmp_path / "include" / "two.cuh").write_text(
         '/* more\nwords */\nconstexpr int N = 1;\n\nconstexpr char S[] = "//1";\n'
     )
-    assert sources.Source("a/k.cu").digest() == first.digest()
+    assert sources.Source("a/k.cu").code_digest == first.code_digest
     for other in (
         'constexpr int N = 2;\nconstexpr char S[] = "//1";\n',
         'constexpr int N = 1;\nconstexpr char S[] = "//2";\n',
     ):
         (tmp_path / "include" / "two.cuh").write_text(other)
-        assert sources.Source("a/k.cu").digest() != first.digest()
+        assert sources.Source("a/k.cu").code_digest != first.code_digest
     with pytest.raises(bp.CompileError, match=r"gone\.cu cannot be read.*reinstall"):
         sources.Source("a/gone.cu")
     (tmp_path / "a" / "binary.cu").write_bytes(b"\xff\xfe")

@@ -142,8 +142,8 @@ def sweep_record(slowest_first: bool) -> tuple[Record, list[Any]]:
 
 
 def test_winners_go_into_the_table_that_select_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "h200.json"
-    monkeypatch.setattr(tuned, "shipped_path", lambda _device: path)
+    path = tmp_path / "matmul.json"
+    monkeypatch.setattr(tuned, "shipped_path", lambda _device, _op: path)
     monkeypatch.setenv("BARACUDA_CACHE_DIR", str(tmp_path / "cache"))
     path.write_text(json.dumps({"another": {"variant": "v", "config": "", "sources": "", "provenance": "shipped"}}))
     record, plans = sweep_record(slowest_first=True)
@@ -167,7 +167,7 @@ def test_the_shipped_table_holds_what_committed_files_say_was_measured() -> None
                 if timed:
                     key = table_key(products[record["name"]], backend)
                     known.setdefault(key, []).append(min(timed, key=lambda t: float(t["us"])))
-    table = json.loads(tuned.shipped_path(H200).read_text())
+    table = json.loads(tuned.shipped_path(H200, "matmul").read_text())
     assert len(table) > 100
     for key, entry in table.items():
         fields = ("variant", "config", "sources")
@@ -180,7 +180,7 @@ def table_key(product: Product, backend: str | None) -> str:
 
 
 def test_predictions_are_those_of_the_present_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuned, "shipped_path", lambda _device: tmp_path / "none.json")
+    monkeypatch.setattr(tuned, "shipped_path", lambda _device, _op: tmp_path / "none.json")
     monkeypatch.setenv("BARACUDA_CACHE_DIR", str(tmp_path / "cache"))
     record, plans = sweep_record(slowest_first=True)
     gone = {"variant": "wgmma", "config": "96x96", "backend": "bespoke", "sources": "", "predicted_us": 1.0, "us": 1e-3}

@@ -32,8 +32,8 @@ HEAD = f".version 8.7\n.target {ARCH}\n.address_size 64\n"
 @cache
 def ptx_of(text: str, arch: str = ARCH) -> str:
     """What NVRTC makes of a CUDA text, line information included."""
-    source = SimpleNamespace(headers={}, program=lambda _prelude: text, file=FILE, system=())
-    with compiler._Program(source, "", (), FILE) as program:  # type: ignore[arg-type]
+    source = SimpleNamespace(headers={}, program=text, file=FILE, system=())
+    with compiler._Program(source, (), FILE) as program:  # type: ignore[arg-type]
         program.compile((f"-arch={arch.replace('sm_', 'compute_')}", "-lineinfo", *compiler._options(source)))  # type: ignore[arg-type]
         return compiler._relative(compiler._text(program.nvrtc.getPTX(program.handle)), source)  # type: ignore[arg-type]
 

@@ -70,12 +70,13 @@ def test_a_winner_counts_on_the_device_it_was_measured_on_alone() -> None:
 def ship(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table for the H200 that holds one winner."""
     monkeypatch.setattr(tuned, "SHIPPED", folder)
-    (folder / "h200.json").write_text(json.dumps(dict([tuned.entry(second(), "shipped")])))
+    (folder / "h200").mkdir()
+    (folder / "h200" / "matmul.json").write_text(json.dumps(dict([tuned.entry(second(), "shipped")])))
 
 
 def test_a_shipped_table_is_that_of_the_whole_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tuned.shipped_path(H200)
-    assert path is not None and path.name == "h200.json" and path.is_file()
+    path = tuned.shipped_path(H200, "matmul")
+    assert path is not None and path.parts[-2:] == ("h200", "matmul.json") and path.is_file()
     ship(tmp_path, monkeypatch)
     assert (select().provenance, select().sku) == ("shipped", second().sku)
     for device in (
@@ -83,7 +84,9 @@ def test_a_shipped_table_is_that_of_the_whole_gpu(tmp_path: Path, monkeypatch: p
         replace(H200, name="NVIDIA H200 MIG 7g.141gb"),
         replace(H200, name="NVIDIA H200 NVL"),
     ):
-        assert select(device).provenance == "model" and tuned.shipped_path(device) != tuned.shipped_path(H200), device
+        assert select(device).provenance == "model" and tuned.shipped_path(device, "matmul") != tuned.shipped_path(
+            H200, "matmul"
+        ), device
 
 
 # ---- when it is void ---------------------------------------------------------------------------------------------------
@@ -99,7 +102,7 @@ def test_a_winner_whose_kernels_have_changed_is_void() -> None:
 def test_what_was_measured_is_named_by_the_code_of_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = second()
     before = tuned.source_digest(plan._candidate, plan._config, plan._canonical, plan.device)
-    monkeypatch.setattr(Source, "digest", lambda _source, prelude="": f"other code {prelude}")
+    monkeypatch.setattr(Source, "digest", lambda _source, entry: f"other code {entry}")
     assert tuned.source_digest(plan._candidate, plan._config, plan._canonical, plan.device) != before
 
 
@@ -140,7 +143,7 @@ def test_no_table_breaks_select(
     key = tuned.key_of(bp.MatmulPlan, DESC.canonical(), ANY)
     path.write_text(text if isinstance(text, str) else json.dumps(text).replace("KEY", key))
     if shipped:
-        monkeypatch.setattr(tuned, "shipped_path", lambda _device: path)
+        monkeypatch.setattr(tuned, "shipped_path", lambda _device, _op: path)
     with caplog.at_level(logging.WARNING, logger="baracuda_py"):
         for _ in range(3):
             assert select() == wanted and select().provenance == "model"
@@ -151,7 +154,7 @@ def test_a_record_that_is_none_costs_no_other(tmp_path: Path, monkeypatch: pytes
     path = tmp_path / "table.json"
     key, won = tuned.entry(second(), "shipped")
     path.write_text(json.dumps({"a": 3, key: won, "b": {}}))
-    monkeypatch.setattr(tuned, "shipped_path", lambda _device: path)
+    monkeypatch.setattr(tuned, "shipped_path", lambda _device, _op: path)
     assert select().sku == second().sku
 
 

@@ -142,6 +142,7 @@ class Candidate(Generic[D]):
 
     variant: ClassVar[str]
     backend: ClassVar[BackendKind] = BackendKind.BESPOKE
+    launches: ClassVar[tuple[str, ...]] = ()  # the kernels that it may launch, as "file:kernel"
     unaligned: ClassVar[bool] = False  # whether operands may start between two of their elements
 
     def supports(self, desc: D, device: DeviceSpec) -> Feasibility:

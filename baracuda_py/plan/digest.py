@@ -36,7 +36,7 @@ def _text(value: Any) -> str:
     if isinstance(value, (int, str)) and not isinstance(value, enum.Enum):
         return repr(value)
     if isinstance(value, Kernel):
-        return f"{value.entry}@{source_of(value).digest(value.prelude)}"
+        return f"{value.entry}@{source_of(value).digest(value.entry)}"
     if isinstance(value, np.generic):
         return f"{value.dtype.name}:{value.tobytes().hex()}"
     if isinstance(value, enum.Enum):

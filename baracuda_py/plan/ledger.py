@@ -1,19 +1,17 @@
-"""Which ops' present kernels have passed the tests on a device: ``kernels/ledger.json``, read and keyed here.
+"""Which ops' present kernels have passed the tests on a device: ``kernels/records/<op>.json``, read and keyed here.
 
-An op's digest covers every ``.cu`` file that its candidates name, with the headers these reach, and everything that each
-candidate launches for the family's probes: entries, grids, shared bytes, packed arguments, tensor maps. So it lapses with the
-host code that decides them as with the kernels. It needs no GPU and no compiler, and takes milliseconds.
+An op's digest covers what the kernels are made of that its candidates say they may launch, and everything that each candidate
+launches for the family's probes: kernels, grids, shared bytes, packed arguments, tensor maps. So it lapses with the host code
+that decides them as with the kernels. It needs no GPU and no compiler, and takes milliseconds.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
-import re
-import sys
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from ..runtime.libraries import FILES
@@ -23,10 +21,9 @@ from ..types import BaracudaError, DeviceSpec
 from .digest import lowered_digest
 from .registry import Op, get_op
 
-__all__ = ["kernel_files", "lowered", "op_digest", "verified_on"]
+__all__ = ["lowered", "op_digest", "records_dir", "verified_on"]
 
 LONG = 16  # configurations of a candidate
-_CU = re.compile(r"\b(\w+/\w+\.cu)\b")
 
 
 def lowered(op: Op, arch: str) -> Iterator[tuple[str, tuple[Step, ...]]]:
@@ -48,30 +45,21 @@ def lowered(op: Op, arch: str) -> Iterator[tuple[str, tuple[Step, ...]]]:
                     yield f"{candidate.variant}[{config}]", candidate.lower(desc, device, config)
 
 
-def kernel_files(op: Op) -> list[str]:
-    """The kernel files that the op's candidates name."""
-    modules = {type(candidate).__module__ for candidate in op.plan.candidates}
-    return sorted({file for module in modules for file in _named_in(module)})
-
-
-@lru_cache(maxsize=64)
-def _named_in(module: str) -> frozenset[str]:
-    try:
-        text = inspect.getsource(sys.modules[module])
-    except OSError:  # no source beside the byte code: what the probes launch is all there is to know
-        return frozenset()
-    return frozenset(file for file in _CU.findall(text) if (kernels_dir() / file).is_file())
-
-
 @lru_cache(maxsize=1024)
 def _digest_of(name: str, arch: str) -> str:
     op = get_op(name)
-    launched = [(candidate, steps) for candidate, steps in lowered(op, arch)]
+    launched = list(lowered(op, arch))
     if not any(isinstance(step, Launch) for _, steps in launched for step in steps):
         return ""
-    parts = [source_of(Kernel(file, "")).digest() for file in kernel_files(op)]
+    serving = {candidate.partition("[")[0] for candidate, _ in launched}
+    declared = {kernel for c in op.plan.candidates if c.variant in serving for kernel in c.launches}
+    parts = [f"{kernel} {_made_of(*kernel.split(':'))}" for kernel in sorted(declared)]
     parts += [f"{candidate} {lowered_digest(steps)}" for candidate, steps in launched]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _made_of(file: str, kernel: str) -> str:
+    return source_of(Kernel(file, kernel)).digest(kernel)
 
 
 def op_digest(op: Op, arch: str = "sm_90a") -> str:
@@ -79,17 +67,22 @@ def op_digest(op: Op, arch: str = "sm_90a") -> str:
     return _digest_of(op.name, arch)
 
 
-@lru_cache(maxsize=1)
-def _entries() -> dict[str, Any]:
+def records_dir() -> Path:
+    """The folder of what is known of each op's kernels, one file an op."""
+    return kernels_dir() / "records"
+
+
+@lru_cache(maxsize=1024)
+def _entry(name: str) -> dict[str, Any]:
     try:
-        entries: dict[str, Any] = json.loads((kernels_dir() / "ledger.json").read_text(encoding="utf-8"))
+        record: dict[str, Any] = json.loads((records_dir() / f"{name}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return entries
+    return record.get("device", {})  # type: ignore[no-any-return]
 
 
 def verified_on(op: Op) -> str:
     """The GPU on which the op's present kernels passed the device tests, or an empty text."""
-    entry = _entries().get(op.name, {})
+    entry = _entry(op.name)
     stands = "arch" in entry and entry.get("digest") == op_digest(op, entry["arch"])
     return str(entry["gpu"]) if stands else ""

@@ -1,8 +1,9 @@
 """Measured winners: what autotune found, in the cache directory, and what the package ships for known GPUs.
 
 A winner counts on the device it was measured on (its full name, arch and number of SMs) and is void once what it names would
-launch other code, or launch it otherwise. In the cache directory each one is a file of its own, so that processes which tune at
-the same time lose nothing. A record that is none is ignored, with one warning in the log.
+launch other code, or launch it otherwise. The package ships a table an op, ``tuned/<gpu>/<op>.json``. In the cache directory each
+winner is a file of its own, so that processes which tune at the same time lose nothing. A record that is none is ignored, with
+one warning in the log.
 """
 
 from __future__ import annotations
@@ -64,12 +65,12 @@ def own_folder(device: DeviceSpec) -> Path:
     return cache_dir() / "tuned" / f"{name}-{device.arch}-{device.sms}sm-{_version()}"
 
 
-def shipped_path(device: DeviceSpec) -> Path | None:
-    """The table that the package has a place for: only that of a GPU with shipped figures, whole and not a slice of one."""
+def shipped_path(device: DeviceSpec, op: str) -> Path | None:
+    """An op's table that the package has a place for: only on a GPU with shipped figures, whole and not a slice of one."""
     for name in known_devices():
         spec = DeviceSpec.named(name)
         if (spec.name, spec.arch, spec.sms) == (device.name, device.arch, device.sms):
-            return SHIPPED / f"{name}.json"
+            return SHIPPED / name / f"{op}.json"
     return None
 
 
@@ -105,9 +106,9 @@ def _is_winner(record: Any) -> bool:
     return all(isinstance(value, str) and value.isprintable() for value in values)
 
 
-def _winners(key: str, device: DeviceSpec) -> Iterator[Winner]:
+def _winners(key: str, op: str, device: DeviceSpec) -> Iterator[Winner]:
     """What is recorded under a key, this machine's own winner first."""
-    for path, shipped in ((own_folder(device) / f"{key}.json", False), (shipped_path(device), True)):
+    for path, shipped in ((own_folder(device) / f"{key}.json", False), (shipped_path(device, op), True)):
         if path is not None and any(stamp := _stamp(path)):
             winner = _read(path, stamp, shipped=shipped).get(key)
             if winner is not None:
@@ -120,7 +121,7 @@ def apply(
     """The recorded winner among admissible `answers` and its provenance, if there is one and it still stands."""
     if device.is_host:
         return None
-    for winner in _winners(key_of(kind, desc, pref), device.chip):
+    for winner in _winners(key_of(kind, desc, pref), desc.op, device.chip):
         for answer in answers:
             same = (answer.candidate.variant, str(answer.config)) == (winner["variant"], winner["config"])
             if not same or not answer.feasibility:

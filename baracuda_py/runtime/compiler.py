@@ -58,13 +58,13 @@ def _options(kernel_source: Source) -> tuple[str, ...]:
 def entry_key(kernel: Kernel, arch: str) -> str:
     """The cache key: our code, the name expression, options, arch, NVRTC's build and CCCL's version."""
     source = source_of(kernel)
-    return cache.key(source.digest(kernel.prelude), kernel.entry, arch, *_language(), *_versions(source))
+    return cache.key(source.code_digest, kernel.entry, arch, *_language(), *_versions(source))
 
 
 def ptx_key(kernel: Kernel, arch: str) -> str:
     """The cache key of PTX with source lines, which comments move too."""
     source = source_of(kernel)
-    return cache.key("ptx", source.exact_digest(kernel.prelude), kernel.entry, arch, *_language(), *_versions(source))
+    return cache.key("ptx", source.exact_digest, kernel.entry, arch, *_language(), *_versions(source))
 
 
 def _versions(source: Source) -> tuple[str, str]:
@@ -104,7 +104,7 @@ def _recall(hit: cache.Hit | None) -> Compiled | None:
 def _build(group: Sequence[Kernel], arch: str) -> dict[Kernel, Compiled]:
     source = source_of(group[0])
     began = time.perf_counter()
-    with _Program(source, group[0].prelude, [k.entry for k in group], f"{group[0]} for {arch}") as program:
+    with _Program(source, [k.entry for k in group], f"{group[0]} for {arch}") as program:
         program.compile((f"-arch={arch}", "--ptxas-options=-v", *_options(source)))
         # CuPy's getCUBIN drops the ELF's last byte, which disassemblers miss.
         cubin = program.nvrtc.getCUBIN(program.handle) + b"\0"
@@ -142,7 +142,7 @@ def compile_ptx(kernel: Kernel, arch: str, *, lines: bool = False, force: bool =
 
 def _build_ptx(kernel: Kernel, arch: str, *options: str) -> str:
     source = source_of(kernel)
-    with _Program(source, kernel.prelude, [kernel.entry], f"{kernel} for {arch}") as program:
+    with _Program(source, [kernel.entry], f"{kernel} for {arch}") as program:
         program.compile((f"-arch={arch.replace('sm_', 'compute_')}", *options, *_options(source)))
         return _text(program.nvrtc.getPTX(program.handle))
 
@@ -179,12 +179,12 @@ def _text(answer: str | bytes) -> str:
 class _Program:
     """An NVRTC program that is destroyed on the way out. What NVRTC refuses is a CompileError with its log."""
 
-    def __init__(self, source: Source, prelude: str, entries: Sequence[str], what: str) -> None:
+    def __init__(self, source: Source, entries: Sequence[str], what: str) -> None:
         self.nvrtc = nvrtc()
         self.what = what
         names = [name.encode() for name in source.headers]
         texts = [text.encode() for text in source.headers.values()]
-        self.handle = self.nvrtc.createProgram(source.program(prelude), source.file, texts, names)
+        self.handle = self.nvrtc.createProgram(source.program, source.file, texts, names)
         self.entries = entries
 
     def __enter__(self) -> _Program:

@@ -45,7 +45,7 @@ class KernelView:
     @property
     def source(self) -> str:
         """The CUDA text as NVRTC gets it."""
-        return source_of(self._launch.kernel).program(self._launch.kernel.prelude)
+        return source_of(self._launch.kernel).program
 
     @property
     def ptx(self) -> str:

@@ -1,14 +1,19 @@
-"""The texts of the kernels: where they are, what they include, and the hash that names a version of one."""
+"""The texts of the kernels: where they are, what they include, and the hashes that name a version of one."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..types import CompileError
 from .steps import Kernel
+
+if TYPE_CHECKING:
+    from .reach import Reach
 
 __all__ = ["Source", "kernels_dir", "source_of"]
 
@@ -26,52 +31,81 @@ def kernels_dir() -> Path:
 
 
 class Source:
-    """A kernel file with its quoted headers, read once."""
+    """What NVRTC is given for a kernel: a prelude, a kernel file, and the quoted headers of both. `base`, a source of the same
+    file, has read some of them already."""
 
-    def __init__(self, file: str) -> None:
-        self.file = file
-        self.text = _read(kernels_dir() / file)
+    def __init__(self, file: str, prelude: str = "", base: Source | None = None) -> None:
+        self.file, self.prelude = file, prelude
+        self.text: str = base.text if base else _read(kernels_dir() / file)
         self.headers: dict[str, str] = {}
-        self.system: set[str] = set(_SYSTEM.findall(self.text))
-        pending = _INCLUDE.findall(self.text)
+        pending = [*_included(self.text), *_included(prelude)]
         while pending:
             name = pending.pop()
             if name not in self.headers:
-                self.headers[name] = text = _read(kernels_dir() / "include" / name)
-                pending += _INCLUDE.findall(text)
-                self.system |= set(_SYSTEM.findall(text))
-        texts = [(file, self.text), *sorted(self.headers.items())]
-        self._digest = _sha256(*(part for name, text in texts for part in (name, _code(text))))
-        self._exact_digest = _sha256(*(part for named in texts for part in named))
+                held = base.headers.get(name) if base else None
+                self.headers[name] = _read(kernels_dir() / "include" / name) if held is None else held
+                pending += _included(self.headers[name])
+        self.system = {name for text in (self.text, prelude, *self.headers.values()) for name in _system(text)}
 
-    def digest(self, prelude: str = "") -> str:
-        """SHA-256 of our code: the file and the headers it reaches, without comments, and the prelude.
-
-        So words about a kernel can be fixed, and what was built, tested and measured of it still counts.
-        """
-        return _sha256(self._digest + prelude)
-
-    def exact_digest(self, prelude: str = "") -> str:
-        """SHA-256 of our code to the letter, for what tells its lines apart."""
-        return _sha256(self._exact_digest + prelude)
-
-    def program(self, prelude: str = "") -> str:
+    @property
+    def program(self) -> str:
         """The text NVRTC compiles; a prelude keeps its own line numbers."""
-        return f'#line 1 "prelude"\n{prelude}\n#line 1 "{self.file}"\n{self.text}' if prelude else self.text
+        if not self.prelude:
+            return self.text
+        return f'#line 1 "prelude"\n{self.prelude}\n#line 1 "{self.file}"\n{self.text}'
+
+    def digest(self, entry: str) -> str:
+        """SHA-256 of what the kernel of that name is made of: the definitions that `entry` and the prelude reach.
+
+        So a header may get what others need, and words about a kernel may be fixed, and what was tested and measured of it still
+        counts. What reaches what: definitions.py.
+        """
+        return self._reach.digest(entry)
+
+    def reached(self, entry: str) -> frozenset[str]:
+        """The names of the definitions that `digest` is of."""
+        return self._reach.names(entry)
+
+    @cached_property
+    def _reach(self) -> Reach:
+        from .reach import Reach  # only who asks whether a record stands needs it
+
+        return Reach(self.prelude, self.text, self.headers)
+
+    @cached_property
+    def code_digest(self) -> str:
+        """SHA-256 of all our code, reached or not, without comments: whatever NVRTC's output may depend on."""
+        return self._sha256(_code)
+
+    @cached_property
+    def exact_digest(self) -> str:
+        """SHA-256 of our code to the letter, for what tells its lines apart."""
+        return self._sha256(str)
+
+    def _sha256(self, form: Callable[[str], str]) -> str:
+        texts = [(self.file, self.text), *sorted(self.headers.items())]
+        parts = [part for name, text in texts for part in (name, form(text))]
+        return hashlib.sha256("\0".join([*parts, self.prelude]).encode()).hexdigest()
 
 
-@lru_cache(maxsize=256)
-def _source(file: str) -> Source:
-    return Source(file)
+@lru_cache(maxsize=1024)
+def _included(text: str) -> tuple[str, ...]:
+    return tuple(_INCLUDE.findall(text))
+
+
+@lru_cache(maxsize=1024)
+def _system(text: str) -> tuple[str, ...]:
+    return tuple(_SYSTEM.findall(text))
+
+
+@lru_cache(maxsize=2048)
+def _source(file: str, prelude: str) -> Source:
+    return Source(file, prelude, _source(file, "") if prelude else None)
 
 
 def source_of(kernel: Kernel) -> Source:
-    """The source of `kernel`; CompileError if its file is missing."""
-    return _source(kernel.file)
-
-
-def _sha256(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    """The source of `kernel`; CompileError if one of its files is missing."""
+    return _source(kernel.file, kernel.prelude)
 
 
 def _code(text: str) -> str:

@@ -1,5 +1,6 @@
 // out[i] = Op(in0[i], in1[i], ...), computed in C and rounded once to Out. The prelude brings Op, a functor with
-// `template <int digits, class C> static C apply(C...)`; digits is the significand of Out.
+// `template <int digits, class C> static C apply(C...)`; digits is the significand of Out. It also includes the headers of what
+// Op calls.
 //
 // map_contiguous: all operands dense in the same order. A thread takes UNROLL vectors of V elements, a CTA's vectors
 // interleaved by thread, so that each access is one full 16-byte lane and UNROLL loads an operand are in flight.
@@ -7,7 +8,6 @@
 // stride 1, or 0 for the inputs that SPLAT (a bit mask) names; the outer axes are found by dividing by invariant extents.
 // No shared memory. Bound: memory bandwidth; instruction issue for the costliest functions.
 #include "index.cuh"
-#include "math.cuh"
 
 // V elements of each input, in registers. Recursive on the inputs; SPLAT's lowest bit belongs to the first.
 template <int V, int SPLAT, class... In> struct Inputs {

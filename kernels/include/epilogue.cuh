@@ -3,7 +3,10 @@
 // c and residual may lie where out does: an element of them is read once, by the thread that finishes it, before it is stored.
 // Mirrored by baracuda_py/ops/gemm/_epilogue.py, which packs the structs. Absent operands cost nothing.
 #pragma once
-#include "math.cuh"
+#include "math/extrema.cuh"
+#include "math/gelu.cuh"
+#include "math/sigmoid.cuh"
+#include "math/silu.cuh"
 #include "matrix.cuh"
 
 struct Absent {};

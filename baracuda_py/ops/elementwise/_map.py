@@ -48,7 +48,8 @@ INTEGERS = tuple(k for k in ElementKind if k.is_integer and not k.packed)
 class Row:
     """One elementwise op.
 
-    `cuda` is an expression of the arguments (``x``, or ``a`` and ``b``) of type C with `digits` the result's significand.
+    `cuda` is an expression of the arguments (``x``, or ``a`` and ``b``) of type C with `digits` the result's significand, and
+    `header` the file under kernels/include of the functions in it.
     `ulps` bounds the error of the f32 and f64 computation, before the rounding to the result's own type;
     `absolute` is what it may add where results fall below the normal range. `integers` says whether integers stay
     integers (``"same"``), become floats as NumPy has it (``"float"``), or are refused (``""``).
@@ -64,6 +65,7 @@ class Row:
     integers: str = "same"
     instructions: tuple[float, float] = (1, 1)
     narrow_ulps: float = 0.0
+    header: str = ""
 
 
 @dataclass(frozen=True)
@@ -184,9 +186,9 @@ class _Map(Candidate[MapDescriptor]):
         compute, digits = compute_type(out)
         types = ", ".join(desc.layout(name).element.number for name in ("out", *desc.inputs))
         arguments = "C x" if len(desc.inputs) == 1 else "C a, C b"
+        included = f'#include "{desc.row.header}"\n' if desc.row.header else ""
         functor = (
-            '#include "dtype.cuh"\n#include "math.cuh"\n'
-            f"struct Op {{  // {desc.row.name}\n  template <int digits, class C> static __device__ __forceinline__ C "
+            f"{included}struct Op {{  // {desc.row.name}\n  template <int digits, class C> static __device__ __forceinline__ C "
             f"apply({arguments}) {{ return C({desc.row.cuda}); }}\n}};"
         )
         shape = f"{config.vector}, {config.unroll}, {config.threads}"
@@ -223,6 +225,7 @@ class Contiguous(_Map):
     """All operands dense in one order: a flat stream of 16-byte accesses."""
 
     variant = "contiguous"
+    launches = ("elementwise/map.cu:map_contiguous",)
 
     def supports(self, desc: MapDescriptor, device: DeviceSpec) -> Feasibility:
         shape, strides = desc.problem()
@@ -274,6 +277,7 @@ class Strided(_Map):
     """Any strides, 0 to broadcast: axes collapsed, the widest access the innermost one allows."""
 
     variant = "strided"
+    launches = ("elementwise/map.cu:map_strided",)
 
     def supports(self, desc: MapDescriptor, device: DeviceSpec) -> Feasibility:
         return OK

@@ -25,12 +25,15 @@ TABLE = (
     Row("subtract", "a - b", np.subtract, "x1 - x2, elementwise.", (0.5, 0.5)),
     Row("multiply", "a * b", np.multiply, "x1 * x2, elementwise.", (0.5, 0.5)),
     Row("divide", "math::divide<digits>(a, b)", np.true_divide, "x1 / x2, elementwise; integers divide into floats.",
-        (0.5, 0.5), 0, "float", (40, 12), 0.01),
-    Row("maximum", "math::maximum(a, b)", np.maximum, "The larger; a NaN on either side is the result."),
-    Row("minimum", "math::minimum(a, b)", np.minimum, "The smaller; a NaN on either side is the result."),
+        (0.5, 0.5), 0, "float", (40, 12), 0.01, header="math/divide.cuh"),
+    Row("maximum", "math::maximum(a, b)", np.maximum, "The larger; a NaN on either side is the result.",
+        header="math/extrema.cuh"),
+    Row("minimum", "math::minimum(a, b)", np.minimum, "The smaller; a NaN on either side is the result.",
+        header="math/extrema.cuh"),
     Row("pow", "math::pow<digits>(a, b)", np.power, "x1 to the power x2; an integer to a negative power is truncated.",
-        (5, 2), 0, "same", (40, 30), 0.1),
-    Row("copysign", "math::copysign(a, b)", np.copysign, "|x1| with the sign of x2.", (0, 0), 0, "float"),
+        (5, 2), 0, "same", (40, 30), 0.1, header="math/pow.cuh"),
+    Row("copysign", "math::copysign(a, b)", np.copysign, "|x1| with the sign of x2.", (0, 0), 0, "float",
+        header="math/copysign.cuh"),
 )  # fmt: skip
 _ROWS = {row.name: row for row in TABLE}
 

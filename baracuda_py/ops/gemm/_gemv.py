@@ -166,6 +166,7 @@ class Gemv(Candidate[Any]):
     """Eight tokens or fewer against a large operand of any stride, read once."""
 
     variant = "gemv"
+    launches = ("gemm/gemv.cu:gemv_rows", "gemm/gemv.cu:gemv_strips", "gemm/reduce.cu:reduce")
     backend = BackendKind.BESPOKE
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:

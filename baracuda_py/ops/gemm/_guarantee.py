@@ -27,7 +27,7 @@ __all__ = ["ROUNDED", "TRUNCATED", "guarantee_of", "narrow_additions"]
 
 ROUNDED, TRUNCATED = 1.0, 2.0  # units roundoff that one addition may cost
 _EPILOGUE = 16.0  # alpha, beta c, bias, the activation and the residual, each a few units
-# What the GELU of a 16-bit result is off, in f32's units roundoff of |x| Phi(-|x|): kernels/include/math.cuh's upper_tail fits
+# What the GELU of a 16-bit result is off, in f32's units roundoff of |x| Phi(-|x|): kernels/include/math/upper_tail.cuh fits
 # Phi to 5.86e-5 for bf16 and 9.8e-6 for f16.
 _GELU_TAIL = {ElementKind.BF16: 1100.0, ElementKind.F16: 180.0}
 _SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"

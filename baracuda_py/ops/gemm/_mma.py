@@ -252,6 +252,7 @@ class TcAsync(_Mma):
     tile."""
 
     variant = "tc_async"
+    launches = ("gemm/tc_async.cu:tc_async", "gemm/reduce.cu:reduce")
     menu, wide_menu = NARROW, WIDE
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[TileConfig]:
@@ -286,6 +287,7 @@ class Tc(_Mma):
     """Synchronous staging through registers: 16-byte accesses, or one element at a time."""
 
     variant = "tc"
+    launches = ("gemm/tc.cu:tc",)
     menu, wide_menu = SYNCHRONOUS, SYNCHRONOUS_WIDE
 
     def _sides(self, gemm: Gemm) -> tuple[Side, Side]:

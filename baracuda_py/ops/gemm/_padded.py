@@ -39,6 +39,7 @@ class Padding:
 
 class WgmmaPadded(Candidate[Any]):
     variant = "wgmma_padded"
+    launches = ("gemm/pad.cu:pad", "gemm/wgmma.cu:gemm")
     _product = Wgmma()
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:

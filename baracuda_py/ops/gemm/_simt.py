@@ -124,6 +124,7 @@ class Simt(Candidate[Any]):
     split, gemm/reduce.cu adds the parts in order."""
 
     variant = "simt"
+    launches = ("gemm/simt.cu:simt", "gemm/reduce.cu:reduce")
     backend = BackendKind.BESPOKE
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:

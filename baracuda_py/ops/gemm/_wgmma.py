@@ -51,6 +51,7 @@ def _copied(desc: Any, name: str) -> tuple[str, Change]:
 
 class Wgmma(Candidate[Any]):
     variant = "wgmma"
+    launches = ("gemm/wgmma.cu:gemm",)
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         gemm: Gemm = desc.gemm

@@ -300,6 +300,7 @@ class Vectorised(_CopyCandidate):
     """Runs of any length, pitch and phase: 16-byte stores aligned to the destination, ends peeled."""
 
     variant = "vectorised"
+    launches = ("shape_layout/copy.cu:copy_runs",)
     unaligned = True
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
@@ -398,6 +399,7 @@ class ShortRuns(_CopyCandidate):
     """Runs of any length, pitch and phase, slot by slot: the widest slots that divide everything, one a lane."""
 
     variant = "short_runs"
+    launches = ("shape_layout/copy.cu:copy_slots",)
     unaligned = True
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
@@ -504,6 +506,7 @@ class Elements(_CopyCandidate):
     """No contiguous run: an element at a time, any stride."""
 
     variant = "elements"
+    launches = ("shape_layout/copy.cu:copy_elements",)
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         return OK
@@ -589,6 +592,7 @@ class Transpose(_CopyCandidate):
     """The fastest axis differs: blocks transposed in registers, staged in shared memory, 16-byte accesses on both sides."""
 
     variant = "transpose"
+    launches = ("shape_layout/transpose.cu:transpose_blocks",)
 
     def vector(self, copy: CopyProblem, planes: _Planes) -> int:
         widest = 8 if copy.width == 1 else CHUNK
@@ -628,6 +632,7 @@ class TransposeTile(_CopyCandidate):
     """The fastest axis differs, at any alignment: 64 x 64 tiles through shared memory."""
 
     variant = "transpose_tile"
+    launches = ("shape_layout/transpose.cu:transpose_tile",)
 
     def fits(self, copy: CopyProblem, desc: Any) -> Feasibility:
         if _planes(copy) is None:
@@ -665,6 +670,7 @@ class Nibble(_CopyCandidate):
     """4-bit elements at odd bounds or strides: a destination byte a thread, read-modify-write at the ends."""
 
     variant = "nibble"
+    launches = ("shape_layout/nibble.cu:copy_nibbles",)
 
     def supports(self, desc: HasCopy, device: DeviceSpec) -> Feasibility:
         copy = desc.copy()

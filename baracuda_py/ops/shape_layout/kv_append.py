@@ -137,6 +137,7 @@ class PerSequence(Candidate[KvAppendDescriptor]):
     """Both caches in one launch; each sequence's position is read and checked on the device."""
 
     variant = "per_sequence"
+    launches = ("shape_layout/append.cu:append_runs",)
     unaligned = True
 
     def supports(self, desc: KvAppendDescriptor, device: DeviceSpec) -> Feasibility:

@@ -321,6 +321,7 @@ class DynamicStart(Candidate[WriteSliceDescriptor]):
     """The start along one axis is read on the device, so that a captured graph can append at a moving position."""
 
     variant = "dynamic_start"
+    launches = ("shape_layout/append.cu:append_runs",)
     unaligned = True
 
     def supports(self, desc: WriteSliceDescriptor, device: DeviceSpec) -> Feasibility:
