@@ -172,19 +172,27 @@ class MBarriers:
             self._wave.shared.take(n, lanes, *key, back=True)
 
     def arrive(self, n: int, s: Selection, addresses: Any, counts: Any, expected: Any, relaxed: bool) -> None:
-        """Arrivals, after the bytes that they announce."""
-        wave = self._wave
+        """Arrivals, after the bytes that they announce. Threads arrive at once, or, where these are more than a phase needs, one
+        behind the other, so that they may end several; a thread alone must not arrive more often than is left of its phase."""
         for lanes, key, count, nbytes in self._each(s, addresses, counts, 0 if expected is None else expected):
             barrier = self._of(n, lanes, key)
-            barrier.expected += int(nbytes.sum())
-            barrier.pending -= int(count.sum())
-            if wave.checks and count.any():
-                members = np.unique(wave.lanes.member[lanes])
-                handed = wave.clocks.release(key[0] // wave.lanes.cluster, members, relaxed=relaxed)
-                barrier.handed = np.maximum(barrier.handed, handed)
-            if barrier.pending < 0:
-                raise self._wrong(f"more arrivals than the {barrier.count} that an mbarrier counts", n, lanes, key)
-            self._turn(barrier)
+            at_once = int(count.sum()) <= barrier.pending
+            for part in [slice(None)] if at_once else [slice(j, j + 1) for j in range(len(lanes))]:
+                self._arrive(n, lanes[part], key, barrier, int(count[part].sum()), int(nbytes[part].sum()), relaxed)
+
+    def _arrive(
+        self, n: int, lanes: Array, key: tuple[int, int], barrier: _MBarrier, count: int, nbytes: int, relaxed: bool
+    ) -> None:  # fmt: skip
+        wave = self._wave
+        barrier.expected += nbytes
+        if count > barrier.pending:
+            raise self._wrong(f"more arrivals than the {barrier.count} that an mbarrier counts", n, lanes, key)
+        barrier.pending -= count
+        if wave.checks and count:
+            members = np.unique(wave.lanes.member[lanes])
+            handed = wave.clocks.release(key[0] // wave.lanes.cluster, members, relaxed=relaxed)
+            barrier.handed = np.maximum(barrier.handed, handed)
+        self._turn(barrier)
 
     def fence(self, s: Selection) -> None:
         """Copies may count on what these threads initialised (fence.mbarrier_init, fence.proxy.async)."""

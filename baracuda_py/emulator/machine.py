@@ -16,6 +16,7 @@ from ..types.faults import (
     DeadlockFault,
     DivergenceFault,
     KernelFault,
+    OutOfBoundsFault,
     TrapFault,
     UninitialisedFault,
 )
@@ -204,8 +205,11 @@ class Wave:
                     self._runs[end.target] += len(gone)
                     self._exit(self.launched.code.blocks[end.target].number, gone)
             case "brx":
-                targets = np.array(end.targets, np.int32)
-                self._pc[s] = targets[np.minimum(self._space[end.index][s], len(targets) - 1)]
+                chosen, targets = self._space[end.index][s], np.array(end.targets, np.int32)
+                if (bad := chosen >= len(targets)).any():
+                    what = f"a choice of branch {int(chosen[bad][0])} of {len(targets)}"
+                    raise self.fault(OutOfBoundsFault, what, end.number, s, int(np.flatnonzero(bad)[0]))
+                self._pc[s] = targets[chosen]
             case "exit":
                 self._pc[s] = at + 1
                 self._exit(end.number, self.lanes.numbers(s) if test is None else self.lanes.numbers(s)[test])

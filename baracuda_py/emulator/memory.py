@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..types import UnsupportedError
 from ..types.faults import KernelFault, MisalignedFault, OutOfBoundsFault, RaceFault, ReadOnlyFault
 from .lanes import Array, Selection
 from .touched import Touched
@@ -66,6 +67,11 @@ class Region:
     def own(self) -> bool:
         """Whether it is the kernel's own, its parameters or a constant, and no operand."""
         return self.name.startswith(".")
+
+    @property
+    def variable(self) -> bool:
+        """Whether it is a variable of the kernel's module."""
+        return self.own and self.name != ".parameters"
 
     @property
     def data(self) -> Array:
@@ -213,6 +219,9 @@ class GlobalMemory:
                 raise fault(OutOfBoundsFault, bad, f"{verb} of {size} bytes that are no element's")
         if align > 1 and (offsets & (align - 1)).any():
             raise fault(MisalignedFault, offsets & (align - 1) != 0, f"{verb} of {size} bytes at an odd address")
+        if store and region.variable:
+            what = f"{wave.launched.kernel} stores to {region.name[1:]}, which would have to outlast the launch"
+            raise UnsupportedError(f"the emulator has no variables of modules that change: {what}")
         if store and region.keeps and (bad := region.kept(offsets, size)).any():
             raise fault(ReadOnlyFault, bad, f"store of {size} bytes into what is only read")
         if not region.own and wave.early(s):

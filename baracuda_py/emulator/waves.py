@@ -56,6 +56,7 @@ class Launched:
         entry, threads = self.code.entry, prod(self.block)
         for given, what in (
             (not 0 < threads <= entry.threads, f"blocks of {threads} threads, of {entry.threads} at most"),
+            (entry.block not in ((), self.block), f"blocks of {self.block} threads, of {entry.block} alone"),
             (self.block[2] > 64, f"blocks of {self.block} threads"),
             (min(self.grid) < 1 or max(self.grid[1:]) >= 1 << 16 or self.grid[0] >= 1 << 31, f"a grid of {self.grid}"),
             (self.grid[0] % entry.cluster, f"a grid of {self.grid} in clusters of {entry.cluster}"),
