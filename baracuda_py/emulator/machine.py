@@ -376,7 +376,7 @@ class Wave:
             "count": lanes.count_of, "sub": lanes.narrowed, "split": _split, "parameter": self._parameter,
             "wraps": self.overflows.note if self.checks else _ignored,
             "unset": self._unset if self.checks else _ignored,
-            "accumulated": self.matrices.refuse_early if self.checks else _ignored,
+            "used": self.matrices.handed.use if self.checks else _ignored,
         }  # fmt: skip
         memory, shared, copies = self.memory, self.shared, self.copies
         names |= {

@@ -17,15 +17,14 @@ import numpy as np
 from ..types.faults import DivergenceFault, RaceFault
 from . import tensor_core, warpgroup
 from .boxes import UNIT
+from .handed import GROUP, Handed
 from .lanes import WARP, Array, Selection
-from .named import accumulators
 
 if TYPE_CHECKING:
     from .machine import Wave
 
 __all__ = ["Matrices"]
 
-GROUP = 4 * WARP
 ROW = 16  # bytes of a row of an 8 x 8 matrix of halves
 ITEMSIZE = {"bf16": 2, "f16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
 
@@ -53,7 +52,7 @@ class Matrices:
         self._flying: list[_Product] = []
         self._group = np.zeros(wave.lanes.count, np.int64)
         self._last: dict[tuple[int, int], _Product] = {}  # that into some accumulators of a warpgroup
-        self._handed = np.zeros(wave.lanes.count, bool)  # whose registers no other instruction may touch
+        self.handed = Handed(wave)
 
     # ---- a warp -----------------------------------------------------------------------------------------------------
 
@@ -124,7 +123,7 @@ class Matrices:
     def fence(self, n: int, s: Selection) -> None:
         """The warpgroups' registers are handed over to the products behind this."""
         self._groups(n, s, "wgmma.fence")
-        self._handed[s] = True
+        self.handed.fence(s)
 
     def group_multiply(
         self, n: int, s: Selection, shape: str, kinds: tuple[str, str, str], d: tuple[Array, ...], a: Any, b: Any, scale: Any,
@@ -132,8 +131,8 @@ class Matrices:
     ) -> None:  # fmt: skip
         wave = self._wave
         groups = self._groups(n, s, "wgmma")
-        if wave.checks and not self._handed[s].all():
-            raise wave.fault(RaceFault, "wgmma with no wgmma.fence since its registers were waited for", n, s, 0)
+        if wave.checks:
+            self.handed.multiply(n, s)
         columns, depth = (int(x) for x in re.fullmatch(r"m64n(\d+)k(\d+)", shape).groups())  # type: ignore[union-attr]
         ctas = wave.lanes.cta[groups[:, 0]]
 
@@ -184,7 +183,6 @@ class Matrices:
 
     def wait(self, n: int, s: Selection, left: int) -> None:
         wave = self._wave
-        self._handed[s] = False
         waits = np.zeros(wave.lanes.count, bool)
         waits[s] = True
         over = [
@@ -215,18 +213,7 @@ class Matrices:
                 row[lanes] = values
             for product in mine:
                 del self._last[int(product.lanes[0]), id(rows[0])]
-
-    def refuse_early(self, n: int, s: Selection, names: list[str]) -> None:
-        """RaceFault where an instruction reads the accumulators of a product that these lanes have yet to wait for."""
-        if not self._flying:
-            return
-        reads, chosen = set(names), np.zeros(self._wave.lanes.count, bool)
-        chosen[s] = True
-        for product in self._flying:
-            into = accumulators(self._wave.launched.code.instructions[product.n])
-            if reads.intersection(into) and chosen[product.lanes].any():
-                first = int(np.flatnonzero(np.isin(self._wave.lanes.numbers(s), product.lanes))[0])
-                raise self._wave.fault(RaceFault, "a wgmma's accumulators read before it is waited for", n, s, first)
+                self.handed.over(product.n, product.lanes)
 
     def finish(self) -> None:
         """All threads have ended."""
