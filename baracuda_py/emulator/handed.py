@@ -16,7 +16,7 @@ import numpy as np
 from ..types.faults import RaceFault
 from .lanes import WARP, Array, Selection
 from .named import read, registers, written
-from .syntax import Instruction, Register, Vector
+from .syntax import Instruction, Vector
 
 if TYPE_CHECKING:
     from .machine import Wave
@@ -125,12 +125,12 @@ class Handed:
             text = "a wgmma's accumulators read before it is waited for"
             raise self._wave.fault(RaceFault, text, int(readers[at]), s, first)
         for copies, to, of in steps:
-            at, source = (to[:, None], groups), (of[:, None], groups)
+            into, source, nothing = (to[:, None], groups), (of[:, None], groups), of[:, None] == NOBODY
             if copies:
-                self._touched[at] = np.where(of[:, None] < 0, NOBODY, self._touched[source])
-                self._shape[at] = np.where(of[:, None] < 0, 0, self._shape[source])
+                self._touched[into] = np.where(nothing, NOBODY, self._touched[source])
+                self._shape[into] = np.where(nothing, 0, self._shape[source])
             else:
-                self._touched[at] = of[:, None]
+                self._touched[into] = of[:, None]
 
     def multiply(self, n: int, s: Selection) -> None:
         """A product begins; RaceFault where its registers have not been handed over."""
