@@ -29,11 +29,11 @@ from .generic import LOCAL, PARAMETERS, SHARED, Generic
 from .lanes import EVERYONE, WARP, Array, Lanes, Selection
 from .local import LocalMemory
 from .matrices import Matrices
-from .memory import OTHER
 from .options import PATIENCE
 from .overflow import Overflows
 from .shared import RANK_SHIFT, SharedMemory
 from .touched import MANY, NOBODY, PER_WARP
+from .unknown import FRESH
 from .warps import Warps
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Wave:
     def __init__(self, launched: Launched, first: int, ctas: int) -> None:
         self.launched, self.options, self.rng = launched, launched.options, launched.rng
         self.counters, self.memory = launched.counters, launched.memory
-        self.checks, self.suspects, self.varied = launched.options.checks, launched.suspects, launched.varied
+        self.checks, self.suspects, self.variation = launched.options.checks, launched.suspects, launched.variation
         code = launched.code
         self.lanes = lanes = Lanes(first, ctas, launched.grid, launched.block, code.entry.cluster)
         self.clocks = Clocks(lanes)
@@ -358,9 +358,12 @@ class Wave:
             1: np.zeros((code.counts[1], lanes.count), bool), 16: np.zeros((code.counts[16], lanes.count), np.uint16),
             32: np.zeros((code.counts[32], lanes.count), np.uint32), 64: np.zeros((code.counts[64], lanes.count), np.uint64),
         }  # fmt: skip
-        for n in self.varied & code.unset.keys():
-            for width, number in map(code.place, code.unset[n]):
-                stores[width][number].view(np.uint8)[:] = OTHER if width > 1 else True
+        for n, missing in code.unset.items():
+            for width, number in map(code.place, missing):
+                row = stores[width][number].view(np.uint8)
+                row[:] = FRESH if width > 1 else False
+                if n in self.variation:
+                    row[:] = self.variation.other(row, np.arange(len(row))) if width > 1 else True
         names: dict[str, Any] = {
             name: stores[width][number] if not view else stores[width][number].view(f"{view}{width // 8}")
             for (width, number, view), name in code.rows.items()

@@ -14,8 +14,9 @@ import numpy as np
 from ..types.faults import BarrierFault, KernelFault, MisalignedFault, OutOfBoundsFault, ProxyFault, RaceFault
 from .boxes import UNIT
 from .lanes import Array, Selection
-from .memory import OTHER, fill
+from .memory import fill
 from .touched import NOBODY, SEVERAL
+from .unknown import FRESH
 
 if TYPE_CHECKING:
     from .machine import Wave
@@ -36,7 +37,7 @@ class SharedMemory:
         self._wave, self.size, self.grain = wave, size, grain
         self.pitch = -(-size // 16) * 16
         total = lanes.ctas * self.pitch
-        self.bytes = np.full(total + 16, OTHER, np.uint8)[:total]
+        self.bytes = np.full(total + 16, FRESH, np.uint8)[:total]
         self.views = {f"{kind}{n}": self.bytes.view(f"{kind}{n}") for kind in "ui" for n in (1, 2, 4, 8)}
         self.checks = wave.checks and bool(size)
         if self.checks:
@@ -130,7 +131,7 @@ class SharedMemory:
         at = self.places(n, s, addresses, size * len(rows), store=False)
         self._wave.counters.count_shared(self._wave.lanes.numbers(s), at, size * len(rows), store=False)
         known = self.note_read(n, s, at, size * len(rows))
-        if not known and n in self._wave.varied:
+        if not known and n in self._wave.variation:
             fill(rows, s, self.peek(n, at[:, None] + np.arange(size * len(rows))), dtype)
             return
         index, view = at >> (size.bit_length() - 1), self.views[dtype]
@@ -158,8 +159,8 @@ class SharedMemory:
     def peek(self, n: int, at: Array) -> Array:
         """Bytes as instruction `n` sees them: what nothing wrote may be anything, and is something else in a second run."""
         data = self.bytes[at]
-        if n in self._wave.varied:
-            data = np.where(self.state[at] == NOTHING, data ^ np.uint8(OTHER), data)
+        if n in self._wave.variation:
+            data = np.where(self.state[at] == NOTHING, self._wave.variation.other(data, at), data)
         return data
 
     # ---- the shadow -------------------------------------------------------------------------------------------------
