@@ -49,7 +49,7 @@ class Atomics:
     def _shared(self, n: int, s: Selection, name: str, addresses: Any, given: list[Array], old: Array) -> None:
         shared = self._wave.shared
         at = shared.places(n, s, np.asarray(addresses).astype(np.uint32), old.itemsize, store=True)
-        shared.note_exchange(n, s, at, old.itemsize)
+        shared.shadow.note_exchange(n, s, at, old.itemsize)
         self._each(shared.bytes, at, name, given, old)
 
     def _global(self, n: int, s: Selection, name: str, addresses: Any, given: list[Array], old: Array) -> None:

@@ -148,7 +148,7 @@ class MBarriers:
         if key not in self._known:
             raise self._wrong("an mbarrier that is not initialised", n, lanes, key)
         self._wave.shared.reach(n, lanes, *(np.full(len(lanes), part) for part in key))
-        self._wave.shared.note_use(n, lanes, *key, stamped=not copied)
+        self._wave.shared.shadow.note_use(n, lanes, *key, stamped=not copied)
         return self._known[key]
 
     def init(self, n: int, s: Selection, addresses: Any, counts: Any) -> None:
@@ -163,13 +163,13 @@ class MBarriers:
             self._known[key] = _MBarrier(
                 int(count[0]), int(count[0]), handed, done, int(self._wave.lanes.member[lanes[0]])
             )
-            self._wave.shared.take(n, lanes, *key)
+            self._wave.shared.shadow.take(n, lanes, *key)
 
     def invalidate(self, n: int, s: Selection, addresses: Any) -> None:
         for lanes, key in self._each(s, addresses):
             self._of(n, lanes, key)
             del self._known[key]
-            self._wave.shared.take(n, lanes, *key, back=True)
+            self._wave.shared.shadow.take(n, lanes, *key, back=True)
 
     def arrive(self, n: int, s: Selection, addresses: Any, counts: Any, expected: Any, relaxed: bool) -> None:
         """Arrivals, after the bytes that they announce. Threads arrive at once, or, where these are more than a phase needs, one

@@ -114,7 +114,7 @@ class Wave:
                 self.barriers.meet_all()
                 at += 1
             elif end.kind == "exit" and not end.guard:
-                self.shared.let_go(end.number, everyone)
+                self.shared.shadow.let_go(end.number, everyone)
                 return True
             else:
                 self._leave(at, everyone)
@@ -229,7 +229,7 @@ class Wave:
         self.alive[gone] = False
         if len(gone) and self.lanes.cluster > 1:
             lives = np.any(self.alive.reshape(self.lanes.ctas, -1), axis=1)
-            self.shared.let_go(n, gone[~lives[self.lanes.cta[gone]]])
+            self.shared.shadow.let_go(n, gone[~lives[self.lanes.cta[gone]]])
         self.cluster.look()
         self.barriers.someone_left()
         if self._aligned.any():
@@ -328,7 +328,7 @@ class Wave:
         return (warps * PER_WARP + self.lanes.thread[s] % WARP).astype(np.int32)
 
     def stamps(self, s: Selection) -> Array:
-        return self.clocks.stamp(self.lanes.team[s], self.lanes.member[s])
+        return self.clocks.stamps[self.lanes.warp[s]]
 
     def same_team(self, before: Array, warps: Array) -> Array:
         """Whether warps of the launch belong to the cluster of those that act now."""

@@ -66,7 +66,7 @@ class Matrices:
         warps, users = self._row_lanes(n, s, len(rows), "ldmatrix")
         chosen = wave.lanes.spread(s, addresses).reshape(-1, WARP)[:, : 8 * len(rows)].ravel()
         at = wave.shared.places(n, users, chosen, ROW, store=False)
-        wave.shared.note_read(n, users, at, ROW)
+        wave.shared.shadow.note_read(n, users, at, ROW)
         self._count(users, at, store=False)
         data = wave.shared.peek(n, at[:, None] + np.arange(ROW)).reshape(len(warps), len(rows), 8, ROW)
         for row, fragment in zip(rows, tensor_core.ldmatrix(data, transposed)):
@@ -77,7 +77,7 @@ class Matrices:
         warps, users = self._row_lanes(n, s, len(rows), "stmatrix")
         chosen = wave.lanes.spread(s, addresses).reshape(-1, WARP)[:, : 8 * len(rows)].ravel()
         at = wave.shared.places(n, users, chosen, ROW, store=True)
-        wave.shared.note_write(n, users, at, ROW)
+        wave.shared.shadow.note_write(n, users, at, ROW)
         self._count(users, at, store=True)
         data = tensor_core.stmatrix(
             [np.ascontiguousarray(row[s]).reshape(len(warps), WARP) for row in rows], transposed
@@ -172,7 +172,7 @@ class Matrices:
             if last > shared.size:
                 shared.places(n, lanes[:1], np.uint32(min(last, (1 << 24) - 1)), size, store=False)
             units = units + int(cta) * (shared.pitch // UNIT)
-            shared.note_async_read(n, lanes, units, "wgmma", stamped=False)
+            shared.shadow.note_async_read(n, lanes, units, "wgmma", stamped=False)
             data = shared.peek(n, places + int(cta) * shared.pitch)
             elements[g] = np.ascontiguousarray(data).view(f"u{size}")[..., 0]
             units_of.append(units)
@@ -196,7 +196,7 @@ class Matrices:
                         RaceFault, "shared memory changed under a wgmma on its way", product.n, product.lanes, 0,
                         space="shared", byte=int(at[changed.any(1)][0]) * UNIT % wave.shared.pitch,
                     )  # fmt: skip
-                wave.shared.note_async_read(product.n, product.lanes, at, "wgmma")
+                wave.shared.shadow.note_async_read(product.n, product.lanes, at, "wgmma")
             for row, was in product.registers:
                 self._unchanged(product, row, was)
         self._deliver([p for p in over if self._last.get((int(p.lanes[0]), id(p.rows[0]))) is p])
