@@ -7,7 +7,7 @@ be over is asked first, for that is most; loads go to their planes when it is no
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
