@@ -140,14 +140,14 @@ class Copies:
                 raise wave.fault(BarrierFault, "a copy into one CTA that rings an mbarrier of another", n, s, j)
             for cta in ctas:
                 wave.mbarriers.rings(n, int(lane), (cta, int(bell_of[j])))
-                grains = wave.shared.shadow.grains_of(units + cta * (wave.shared.pitch // UNIT))
+                grains = wave.shared.shadow.unit_grains(units + cta * (wave.shared.pitch // UNIT))
                 wave.shared.expect(n, int(lane), at + cta * wave.shared.pitch, grains, "a tensor copy", proxied=True)
             land = self._landing(n, int(lane), box, at, units, ctas, int(bell_of[j]), ITEMSIZE[tensor.dtype])
             self._fly(_Flight(n, int(lane), land))
 
     def _refuse_early(self, n: int, s: Selection, verb: str) -> None:
         """What is asked for early is early, whenever it is done."""
-        if self._wave.early(s):
+        if self._wave.order.early(s):
             raise self._wave.fault(RaceFault, EARLY.format(verb), n, s, 0, space="global")
 
     def _bytes_of(self, n: int, s: Selection, j: int, tensor: TensorMap, offset: int) -> tuple[Array, Array]:
@@ -177,7 +177,7 @@ class Copies:
                 team, rank = divmod(cta, lanes.cluster)
                 actor, stamp = lanes.members + rank, wave.clocks.arrive(team, rank)
                 pitch = wave.shared.pitch
-                grains = wave.shared.shadow.grains_of(units + cta * (pitch // UNIT))
+                grains = wave.shared.shadow.unit_grains(units + cta * (pitch // UNIT))
                 wave.shared.land(at + cta * pitch, grains, data, actor, stamp)
                 wave.mbarriers.complete(n, lane, (cta, bell), data.size, actor, stamp)
 

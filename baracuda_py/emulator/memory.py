@@ -224,7 +224,7 @@ class GlobalMemory:
             raise UnsupportedError(f"the emulator has no variables of modules that change: {what}")
         if store and region.keeps and (bad := region.kept(offsets, size)).any():
             raise fault(ReadOnlyFault, bad, f"store of {size} bytes into what is only read")
-        if not region.own and wave.early(s):
+        if not region.own and wave.order.early(s):
             raise fault(RaceFault, offsets >= 0, EARLY.format(verb))
 
     # ---- accesses ---------------------------------------------------------------------------------------------------

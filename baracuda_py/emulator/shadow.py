@@ -1,20 +1,20 @@
 """What shared memory is known to hold: which bytes were written or are on their way, who wrote each grain last, and who read it.
 
 PTX ISA, Memory Consistency Model; Async proxy. Accesses are ordered by the vector clocks of clocks.py. What all warps know to
-be over is asked first, for that is most; loads go to their planes when it is not.
+be over is asked first, for that is most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..types.faults import BarrierFault, KernelFault, ProxyFault, RaceFault
 from .boxes import UNIT
 from .lanes import Array, Selection
-from .touched import SEVERAL
+from .loads import NOBODY, Loads, grains_of
 
 if TYPE_CHECKING:
     from .machine import Wave
@@ -26,26 +26,12 @@ BARRIER = 8  # bytes of an mbarrier
 NOTHING, WRITTEN, COMING, HELD = range(4)  # states of a byte; COMING by a copy, HELD by an mbarrier
 ALL_WRITTEN = {size: int.from_bytes(bytes([WRITTEN] * size), "little") for size in (1, 2, 4, 8)}
 WIDEST = 32  # bytes of an access
-NOBODY = 127  # in the place of a lane
 UNWRITTEN = -1 << 8  # of nobody, not plainly
-MANY_LOADS = 1 << 22  # lanes' loads that are noted at once
-
-
-class _Loads(NamedTuple):
-    """Loads that are not in the planes: their rows of `width` grains, a lane each, or, of the asynchronous proxy, for all of
-    some warps."""
-
-    rows: Array
-    width: int
-    members: Array
-    stamps: Array
-    lanes: Array | None
-    last: int  # the greatest stamp
 
 
 class Shadow:
     """`wrote` has who stored to a grain last: a warp of the cluster, or behind these a copy into one of its CTAs; its lane; and
-    whether it was the generic proxy. `written` has when, `latest` a time that no load of it is behind."""
+    whether it was the generic proxy; `written` has when."""
 
     def __init__(self, wave: Wave, memory: SharedMemory, total: int, grain: int) -> None:
         self._wave, self._memory, self.grain = wave, memory, grain
@@ -54,12 +40,9 @@ class Shadow:
             grains = -(-total // WIDEST) * WIDEST // grain
             self.state = np.zeros(grains * grain, np.uint8)
             self._wrote = np.full(grains, UNWRITTEN, np.int32)
-            self._written, self._latest = np.zeros(grains, np.int32), np.zeros(grains, np.int32)
-            self._read = np.zeros((grains, wave.lanes.members), np.int32)  # when each warp did last
-            self._read_by = np.full(self._read.shape, NOBODY, np.int8)  # its lane, or SEVERAL
+            self._written = np.zeros(grains, np.int32)
+            self._loads = Loads(wave.clocks, grains, wave.lanes.members)
             self._exchanged: Array | None = None  # when each warp's last atomic operation was, once there is one
-            self._loads: list[_Loads] = []
-            self._count = 0  # of their lanes
 
     # ---- places -----------------------------------------------------------------------------------------------------
 
@@ -68,14 +51,9 @@ class Shadow:
         width = max(1, size // self.grain)
         return at // (width * self.grain), width
 
-    def _grains(self, at: Array, size: int) -> Array:
-        """The grains of accesses, a column each."""
-        rows, width = self._rows(at, size)
-        return _grains(rows, width)
-
-    def grains_of(self, units: Array) -> Array:
+    def unit_grains(self, units: Array) -> Array:
         """The grains of units of 16 bytes."""
-        return _grains(units, UNIT // self.grain).ravel()
+        return grains_of(units, UNIT // self.grain).ravel()
 
     def _states(self, at: Array, size: int) -> Array:
         """The states of accesses' bytes, many in a number."""
@@ -101,35 +79,8 @@ class Shadow:
         if self._exchanged is not None:
             return False
         floor = self._wave.clocks.floor[team].min(initial=0 if not len(team) else np.iinfo(np.int32).max)
-        planes = (self._written, self._latest) if loads else (self._written,)
+        planes = (self._written, self._loads.latest) if loads else (self._written,)
         return all(plane.reshape(-1, width)[rows].max(initial=0) <= floor for plane in planes)
-
-    def _note_loads(self, rows: Array, width: int, members: Array, stamps: Array, lanes: Array | None) -> None:
-        last, latest = int(stamps.max(initial=0)), self._latest.reshape(-1, width)
-        latest[rows] = np.maximum(latest[rows], last)
-        self._loads.append(_Loads(rows, width, members, stamps, lanes, last))
-        self._count += len(rows)
-        if self._count > MANY_LOADS:
-            self._settle()
-
-    def _settle(self) -> None:
-        """Brings loads to their planes; none that is over for everybody matters any more."""
-        floor = int(self._wave.clocks.floor.min())
-        for rows, width, members, stamps, lanes, last in self._loads:
-            if last <= floor:
-                continue
-            grains = _grains(rows, width)
-            if lanes is None:
-                places = grains.reshape(-1, 1), members
-                self._read[places], self._read_by[places] = stamps, NOBODY
-                continue
-            member, stamp, lane = members[:, None], stamps[:, None], lanes[:, None]
-            again = (self._read[grains, member] == stamp) & (self._read_by[grains, member] != lane)
-            self._read[grains, member], self._read_by[grains, member] = stamp, np.where(again, SEVERAL, lane)
-            shared = self._read_by[grains, member] != lane
-            self._read_by[grains[shared], np.broadcast_to(member, grains.shape)[shared]] = SEVERAL
-        self._loads.clear()
-        self._count = 0
 
     def _stored_beside(self, member: Array, grains: Array, stamp: Array, lane: Array) -> Array:
         """Where another lane of the same warp stored, and they have not met since."""
@@ -141,8 +92,8 @@ class Shadow:
 
     def _read_beside(self, member: Array, grains: Array, stamp: Array, lane: Array) -> Array:
         """Where another lane of the same warp loaded, and they have not met since."""
-        by = self._read_by[grains, member[:, None]]
-        return np.asarray((self._read[grains, member[:, None]] == stamp) & (by != lane) & (by != NOBODY))
+        by = self._loads.by[grains, member[:, None]]
+        return np.asarray((self._loads.when[grains, member[:, None]] == stamp) & (by != lane) & (by != NOBODY))
 
     def _unordered_stores(self, team: Array, member: Array, grains: Array) -> Array:
         writer = self._wrote[grains] >> 8
@@ -172,9 +123,9 @@ class Shadow:
             self._refuse_taken(n, s, at, state, "load")
             self._suspect(n, s, at, state)
         wave, lanes = self._wave, self._wave.lanes
-        team, member, (rows, width), stamps = lanes.team[s], lanes.member[s], self._rows(at, size), wave.stamps(s)
+        team, member, (rows, width), stamps = lanes.team[s], lanes.member[s], self._rows(at, size), wave.order.stamps(s)
         if not self._over(team, rows, width, loads=False):
-            grains = _grains(rows, width)
+            grains = grains_of(rows, width)
             for bad, other in (
                 (self._unordered_writes(team, member, grains), "warp's"),
                 (self._stored_beside(member, grains, stamps[:, None], lanes.lane[s][:, None]), "thread's"),
@@ -182,7 +133,7 @@ class Shadow:
                 if bad.any():
                     what = f"load that nothing orders with another {other} store"
                     raise self._race(n, s, np.any(bad, axis=1), at, what)
-        self._note_loads(rows, width, member, stamps, lanes.lane[s])
+        self._loads.note(rows, width, member, stamps, lanes.lane[s])
         return known
 
     def note_write(
@@ -197,10 +148,9 @@ class Shadow:
             self._refuse_taken(n, s, at, self._states_of_bytes(at, size), "store")
         lanes = self._wave.lanes
         team, member, lane = lanes.team[s], lanes.member[s], lanes.lane[s]
-        (rows, width), stamps = self._rows(at, size), self._wave.stamps(s)
+        (rows, width), stamps = self._rows(at, size), self._wave.order.stamps(s)
         if not self._over(team, rows, width, loads=True):
-            self._settle()
-            places = member, _grains(rows, width), stamps[:, None], lane[:, None]
+            places = member, grains_of(rows, width), stamps[:, None], lane[:, None]
             for of, other in (
                 (self._unordered_writes(team, *places[:2]), "warp's"), (self._stored_beside(*places), "thread's"),
             ):  # fmt: skip
@@ -208,7 +158,7 @@ class Shadow:
                 if bad.any() and (there is None or (bad := bad & ~there()).any()):
                     raise self._race(n, s, bad, at, f"store that nothing orders with another {other} store")
             for of, other in (
-                (self._unordered_in(self._read, team, *places[:2]), "warp's"), (self._read_beside(*places), "thread's"),
+                (self._unordered_in(self._loads.when, team, *places[:2]), "warp's"), (self._read_beside(*places), "thread's"),
             ):  # fmt: skip
                 if of.any():
                     raise self._race(
@@ -225,7 +175,7 @@ class Shadow:
         """Bytes are there that these lanes have copied."""
         if self.on:
             lanes, (rows, width) = self._wave.lanes, self._rows(at, size)
-            stamps = self._wave.stamps(lanes_of)
+            stamps = self._wave.order.stamps(lanes_of)
             self._store(rows, width, lanes.member[lanes_of], lanes.lane[lanes_of], stamps, False)
             self.set(at, size, WRITTEN)
 
@@ -233,14 +183,18 @@ class Shadow:
         """Atomic operations are ordered among themselves, and as loads and stores with all others."""
         if not self.on:
             return
-        self._settle()
         state, wave = self._states_of_bytes(at, size), self._wave
         self._refuse_taken(n, s, at, state, "exchange")
-        team, member, grains, stamps = wave.lanes.team[s], wave.lanes.member[s], self._grains(at, size), wave.stamps(s)
+        team, member, grains, stamps = (
+            wave.lanes.team[s],
+            wave.lanes.member[s],
+            grains_of(*self._rows(at, size)),
+            wave.order.stamps(s),
+        )
         lane = member, grains, stamps[:, None], wave.lanes.lane[s][:, None]
         for bad, other in (
             (self._unordered_stores(team, member, grains), "warp's store"),
-            (self._unordered_in(self._read, team, member, grains), "warp's load"),
+            (self._unordered_in(self._loads.when, team, member, grains), "warp's load"),
             (self._stored_beside(*lane), "thread's store"),
             (self._read_beside(*lane), "thread's load"),
         ):
@@ -248,7 +202,7 @@ class Shadow:
                 text = f"exchange that nothing orders with another {other}"
                 raise self._race(n, s, np.any(bad, axis=1), at, text)
         if self._exchanged is None:
-            self._exchanged = np.zeros_like(self._read)
+            self._exchanged = np.zeros_like(self._loads.when)
         self._exchanged[grains, member[:, None]] = stamps[:, None]
         if not state.all():
             self._suspect(n, s, at, state)
@@ -277,12 +231,12 @@ class Shadow:
         lanes = self._wave.lanes
         at, member = np.array([offset + cta * self._memory.pitch]), _distinct(lanes.member[lanes_of])
         team, (rows, width) = np.repeat(lanes.team[lanes_of[:1]], len(member)), self._rows(at, BARRIER)
-        if (bad := self._unordered_writes(team, member, _grains(rows, width))).any():
+        if (bad := self._unordered_writes(team, member, grains_of(rows, width))).any():
             what = "an mbarrier whose initialisation nothing orders with this"
             late = member[np.any(bad, axis=1)]
             raise self._race(n, lanes_of, np.isin(lanes.member[lanes_of], late), np.repeat(at, len(lanes_of)), what)
         if stamped:
-            self._note_loads(rows, width, member, self._wave.clocks.stamp(team, member), None)
+            self._loads.note(rows, width, member, self._wave.clocks.stamp(team, member))
 
     # ---- what copies and matrix products do -------------------------------------------------------------------------
 
@@ -291,7 +245,6 @@ class Shadow:
         the copy is the asynchronous proxy's."""
         if not self.on:
             return
-        self._settle()
         lanes, clocks = self._wave.lanes, self._wave.clocks
         team, member = int(lanes.team[lane]), int(lanes.member[lane])
         first = grains * self.grain
@@ -304,8 +257,8 @@ class Shadow:
             raise race(taken, "over what another has yet to bring, or over an mbarrier")
         known = clocks.seen(team, member)[: lanes.members].copy()
         known[member] = np.iinfo(np.int32).max
-        if (self._latest[grains] > known.min()).any():
-            bad = np.asarray((self._read[grains] > known).any(1))
+        if (self._loads.latest[grains] > known.min()).any():
+            bad = np.asarray((self._loads.when[grains] > known).any(1))
             if bad.any():
                 raise race(bad, "overwrites what another warp may still read")
         wrote, written = self._wrote[grains], self._written[grains]
@@ -331,7 +284,7 @@ class Shadow:
         wave, lanes, width = self._wave, self._wave.lanes, UNIT // self.grain
 
         def fault(bad: Array, text: str, kind: type[KernelFault] = RaceFault) -> KernelFault:
-            byte = int(_grains(units, width)[bad][0]) * self.grain
+            byte = int(grains_of(units, width)[bad][0]) * self.grain
             return self._at(kind, n, lanes_of[:1], byte, f"{what} reads {text}")
 
         if (self.state.view(np.uint64).reshape(-1, 2)[units] != ALL_WRITTEN[8]).any():
@@ -347,7 +300,7 @@ class Shadow:
         if plain.any() and (bad := plain & (written > wave.clocks.common(team, members, proxied=True)[writer])).any():
             raise fault(bad, "what was stored with no fence.proxy.async behind it", ProxyFault)
         if stamped:
-            self._note_loads(units, width, members, wave.clocks.of[team, members, members], None)
+            self._loads.note(units, width, members, wave.clocks.of[team, members, members])
 
     # ---- the end of a CTA -------------------------------------------------------------------------------------------
 
@@ -356,14 +309,13 @@ class Shadow:
         lanes, clocks, memory = self._wave.lanes, self._wave.clocks, self._memory
         if not self.on or lanes.cluster == 1:
             return
-        self._settle()
         numbers = lanes.numbers(s)
         for cta, first in zip(*np.unique(lanes.cta[numbers], return_index=True)):
             team, rank = divmod(int(cta), lanes.cluster)
             own = slice(rank * lanes.warps, (rank + 1) * lanes.warps)
             mine = slice(cta * memory.pitch // self.grain, (cta + 1) * memory.pitch // self.grain)
             seen = clocks.of[team, own, : lanes.members].max(0)
-            late = self._read[mine] > seen
+            late = self._loads.when[mine] > seen
             if self._exchanged is not None:
                 late |= self._exchanged[mine] > seen
             writer = np.clip(self._wrote[mine] >> 8, 0, lanes.members - 1)
@@ -395,10 +347,6 @@ class Shadow:
 
     def _race(self, n: int, s: Selection, bad: Array, at: Array, what: str) -> KernelFault:
         return self._memory.fault(RaceFault, n, s, bad, at % self._memory.pitch, what)
-
-
-def _grains(rows: Array, width: int) -> Array:
-    return rows[:, None] * width + np.arange(width) if width > 1 else rows[:, None]
 
 
 def _distinct(members: Array) -> Array:
