@@ -26,8 +26,8 @@ __all__ = ["FRESH", "KNOWN", "Variation", "check"]
 FRESH = 0x7F  # what bytes hold that nothing wrote
 _ZERO, _NEGATIVE = FRESH, FRESH ^ 0x9A  # and what they differ by in another run
 WORD = 8  # bytes that differ alike
-MOST = 24  # ways to differ
-MEMORY = "[]"  # where a register's value may go, and come back from
+MOST = 8  # ways to differ
+_MEMORY = {"shared", "local", "global"}  # where a register's value may go, and come back from
 
 
 class Variation:
@@ -53,31 +53,34 @@ KNOWN = Variation()  # the first run
 
 def _ways(instructions: Sequence[Instruction], suspects: Collection[int]) -> list[bytes]:
     """The ways in which what these instructions see should differ."""
-    values: dict[bytes, None] = {}
+    ways = dict.fromkeys((bytes([_ZERO] * WORD), bytes([_NEGATIVE] * WORD)))
     for i in _reached(instructions, suspects):
         size = SIZES.get(i.opcode[-1], 0)
-        for operand in i.operands if i.opcode[0] in ("setp", "set") else ():
-            if isinstance(operand, Bits) or (isinstance(operand, Integer) and size):
-                for near in (0, -1, 1):  # on both sides of what numbers are compared with
+        for operand in i.operands if i.opcode[0] == "setp" else ():
+            if isinstance(operand, (Bits, Integer)) and size:
+                for near in (0,) if i.opcode[1] in ("eq", "ne") else (0, -1, 1):  # on both sides of it
                     value = (operand.value + near & (1 << 8 * size) - 1).to_bytes(size, "little")
-                    values[bytes(x ^ FRESH for x in value * (WORD // size))] = None
-    return [bytes([_ZERO] * WORD), bytes([_NEGATIVE] * WORD), *values][:MOST]
+                    ways[bytes(x ^ FRESH for x in value * (WORD // size))] = None
+    return list(ways)[:MOST]
 
 
 def _reached(instructions: Sequence[Instruction], first: Collection[int]) -> Iterator[Instruction]:
     """The instructions that values seen by some come to, by registers and through memory."""
     readers = defaultdict[str, list[int]](list)
     for n, i in enumerate(instructions):
-        for name in read(i) | ({MEMORY} if i.opcode[0] == "ld" else set()):
+        for name in read(i) | _memory(i, "ld"):
             readers[name].append(n)
     seen, waiting = set(first), list(first)
     while waiting:
         i = instructions[waiting.pop()]
         yield i
-        results = written(i) | ({MEMORY} if i.opcode[0] == "st" else set())
-        new = {n for name in results for n in readers[name]} - seen
+        new = {n for name in written(i) | _memory(i, "st") for n in readers[name]} - seen
         seen |= new
         waiting += new
+
+
+def _memory(i: Instruction, opcode: str) -> set[str]:
+    return {x.split("::")[0] for x in i.opcode} & _MEMORY if i.opcode[0] == opcode else set()
 
 
 def check(
