@@ -20,6 +20,7 @@ from .runtime.device import default_device
 from .runtime.locks import new_lock
 from .runtime.streams import is_capturing, stream_pointer
 from .runtime.untraced import untraced
+from .tensor.arrays import described_for
 from .types import DeviceSpec, PlanPreference, UnsupportedError
 
 __all__ = ["CacheInfo", "PlanCache", "call", "plan_cache"]
@@ -202,7 +203,8 @@ def _call_checked(
 ) -> Any:
     """The long way: describe, select (or find the plan), check every operand, run, and remember the call."""
     spec = device_for(device, operands.values())
-    desc = describe()
+    with described_for(spec.host_memory):
+        desc = describe()
     desc.validate()
     plan = plan_cache.plan(kind, desc.canonical(), PlanPreference.of(pref), spec)
     given = {name: x for name, x in operands.items() if x is not None} | dict(values or {})
