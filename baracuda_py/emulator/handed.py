@@ -90,7 +90,7 @@ class Handed:
 
     def __init__(self, wave: Wave) -> None:
         self._wave, self._of = wave, wave.launched.code.fragments
-        self._bundle = wave.lanes.bundle(GROUP)
+        self._bundle = wave.lanes.bundle(GROUP) if wave.launched.grouped else np.zeros(1, np.intp)
         extent = len(self._of.numbers), int(self._bundle[-1]) + 1
         self._touched, self._shape = np.full(extent, NOBODY, np.int32), np.zeros(extent, np.int16)
         self._busy = np.zeros(extent, bool)
