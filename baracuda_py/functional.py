@@ -19,6 +19,7 @@ from .plan.plan import Plan
 from .runtime.device import default_device
 from .runtime.untraced import untraced
 from .tensor import Tensor
+from .tensor.arrays import described_for
 from .types import PlanPreference
 
 __all__ = ["call"]
@@ -105,7 +106,8 @@ def _call_checked(
     ahead of the operands."""
     learn()
     spec = device_for(device, operands.values())
-    desc = describe()
+    with described_for(spec.host_memory):
+        desc = describe()
     desc.validate()
     plan = plan_cache.plan(kind, desc.canonical(), PlanPreference.of(pref), spec)
     given = {name: x for name, x in operands.items() if x is not None} | dict(values or {})

@@ -408,3 +408,16 @@ def test_compile_builds_ptx_and_no_cubin(fresh_cache: Any) -> None:
 def test_an_empty_problem_reaches_the_engine_as_no_steps(engine: Engine) -> None:
     assert unary((0,)).run(x=np.ones(0, F32)).shape == (0,)
     assert engine.programs[0][1] == ()
+
+
+def test_what_is_no_array_is_told_how_to_become_one_for_the_host() -> None:
+    x = np.linspace(-3, 3, 10, dtype=np.float32)
+    for device in ("ptx", "cpu"):
+        with pytest.raises(
+            bp.OperandTypeError, match=r"x: dtype >f4 has its bytes in the other order.*newbyteorder\(\"=\"\)"
+        ):
+            bp.gelu(x.astype(">f4"), device=device)
+        for other in ([1.0] * 10, 1.5, np.float32(2)):
+            with pytest.raises(bp.OperandTypeError, match=r"numpy\.asarray\(") as caught:
+                bp.add(x, other, device=device)
+            assert "cupy.asarray" not in str(caught.value)

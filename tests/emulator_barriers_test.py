@@ -110,7 +110,9 @@ MBARRIERS = {
     "at half a word": (
         "__shared__ u64 b[2]; if (i == 0) init((u64*)((char*)b + 4), 64);", "__shared__ u64 b[2]; if (i == 0) init(b + 1, 64);",
         "no multiple of 8 bytes"),
-    "one arrival too many": (SET.format(63) + "arrive(&b);", SET.format(64) + "arrive(&b);", "more arrivals than the 63"),
+    "one arrival too many while bytes are to come": (
+        SET.format(64) + "if (i == 0) arrive_expecting(&b, 16); arrive(&b);",
+        SET.format(65) + "if (i == 0) arrive_expecting(&b, 16); arrive(&b);", "more arrivals than the 64"),
     "arrivals of more at once": (
         SET.format(5) + "if (i == 0) arrive(&b, 6);", SET.format(5) + "if (i == 0) arrive(&b, 5);", "more arrivals than the 5"),
     "its bytes read": (SET.format(64) + "out[i] = *(volatile int*)&b;", SET.format(64) + "out[i] = 1;",
@@ -137,6 +139,13 @@ def test_mbarriers(name: str, options: Options) -> None:
     fault = caught.value
     assert fault.space == "shared" and fault.byte is not None and fault.cta == 0 and fault.thread is not None
     assert fault.source.startswith("small.cu:") and "at shared memory+" in str(fault)
+
+
+@every_order
+@pytest.mark.parametrize(("count", "parity"), [(64, 0), (63, 0), (32, 1), (1, 1), (16, 1)])
+def test_arrivals_may_end_several_phases(count: int, parity: int, options: Options) -> None:
+    """A thread waits for the last that they end; a phase that has begun again is nobody's."""
+    run(body_of(SET.format(count) + "arrive(&b); __syncthreads(); wait(&b, n);"), options, n=parity)
 
 
 WAITS = {

@@ -238,6 +238,21 @@ def test_parameters_end_and_are_read_only() -> None:
         )
 
 
+def test_variables_of_a_module_that_would_outlast_the_launch() -> None:
+    kernel = small("""
+__device__ int counter = 5;
+extern "C" __global__ void f(int* out, int n) {
+  if (n) counter = n;
+  out[threadIdx.x] = counter + threadIdx.x;
+}
+""")
+    out = np.zeros(32, I32)
+    kernel.run(1, 32, out=out, n=I32(0))
+    assert (out == ints(32) + 5).all()
+    with pytest.raises(bp.UnsupportedError, match=r"small.cu:f stores to counter, which would have to outlast"):
+        kernel.run(1, 32, out=out, n=I32(1))
+
+
 # ---- indices of 32 bits ----------------------------------------------------------------------------------------------
 
 INDEX = """
@@ -276,6 +291,46 @@ def test_numbers_may_wrap_that_are_no_address(entry: str) -> None:
     product = np.arange(32) * pitch
     wanted = x[product & 31] if entry != "counted" else (x + product).astype(I32)
     assert (out == wanted).all()
+
+
+HASH = """
+extern "C" __global__ void f(const int* x, int* out, unsigned seed) {{
+  const unsigned hash = (threadIdx.x + seed) * 2654435761u;
+  out[threadIdx.x] = x[{}];
+}}
+"""
+HASHES = {
+    "hash >> 27": lambda h: h >> 27, "hash & 31": lambda h: h & 31, "hash % 24": lambda h: h % 24,
+    "hash % 7 + 1": lambda h: h % 7 + 1, "__umulhi(hash, 30)": lambda h: h * 30 >> 32,
+    "hash % (seed & 31)": lambda h: h % (70001 & 31), "(hash ^ hash >> 15) * 2246822519u >> 28":
+    lambda h: (h ^ h >> 15) * 2246822519 % (1 << 32) >> 28,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("index", HASHES)
+def test_bits_that_are_meant_do_not_overflow(index: str) -> None:
+    """A hash wraps by design; what is taken out of it are some of its bits."""
+    x, out = ints(32), np.zeros(32, I32)
+    small(HASH.format(index)).run(1, 32, x=x, out=out, seed=np.uint32(70001))
+    hashes = [(i + 70001) * 2654435761 % (1 << 32) for i in range(32)]
+    assert out.tolist() == [HASHES[index](h) for h in hashes]
+
+
+SCALED = """
+extern "C" __global__ void f(const int* x, int* out, int pitch) {{
+  out[threadIdx.x] = x[{}];
+}}
+"""
+
+
+@pytest.mark.parametrize("index", ["(32 * int(threadIdx.x) * pitch) >> 25", "(32 * int(threadIdx.x) * pitch) / 5",
+                                   "31 - 32 * int(threadIdx.x) * pitch", "max(32 * int(threadIdx.x) * pitch, 3)"])  # fmt: skip
+def test_a_number_that_overflowed_is_told_behind_what_keeps_it_one(index: str) -> None:
+    """2^27 times 32 times the thread is 0 in 32 bits."""
+    kernel, x, out = small(SCALED.format(index)), ints(32), np.zeros(32, I32)
+    with pytest.raises(bp.OverflowFault):
+        kernel.run(1, 32, x=x, out=out, pitch=I32(1 << 27))
+    assert kernel.run(1, 1, x=x, out=out, pitch=I32(1 << 27))
 
 
 def test_negative_indices_do_not_overflow() -> None:

@@ -157,3 +157,23 @@ def test_a_trap_is_told_with_its_thread(options: Options) -> None:
     with pytest.raises(bp.TrapFault) as caught:
         run(text, options, n=37)
     assert (caught.value.cta, caught.value.thread, caught.value.source) == (0, 37, text.line("here"))
+
+
+@every_order
+def test_a_choice_of_a_branch_that_there_is_not(options: Options) -> None:
+    kernel = written_in_ptx("""
+.visible .entry f(.param .u64 o, .param .u32 n)
+{
+    .reg .b32 %r<5>; .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [o]; ld.param.u32 %r1, [n]; mov.u32 %r2, %tid.x; and.b32 %r3, %r2, 1; add.u32 %r3, %r3, %r1;
+    ts: .branchtargets A, B;
+    brx.idx %r3, ts;
+A:  mov.u32 %r4, 7; bra C;
+B:  mov.u32 %r4, 9;
+C:  mul.wide.u32 %rd2, %r2, 4; add.s64 %rd1, %rd1, %rd2; st.global.u32 [%rd1], %r4; ret;
+}
+""")
+    assert run(kernel, options).tolist() == [7, 9] * 32
+    with pytest.raises(bp.OutOfBoundsFault, match="a choice of branch 2 of 2") as caught:
+        run(kernel, options, n=1)
+    assert caught.value.thread is not None and caught.value.thread % 2 and "brx" in caught.value.instruction

@@ -318,17 +318,6 @@ def test_extrema_order_zeros_and_miss_nan(name: str, nan: bool, type: str) -> No
 
 
 @pytest.mark.parametrize("type", DTYPES)
-def test_xorsign_takes_the_sign_of_the_product(type: str) -> None:
-    a, b = (x[~np.isnan(floats_of(x, type))] for x in (edges(type), edges(type)))
-    a, b = np.repeat(a, len(b)), np.tile(b, len(a))
-    want = [
-        math.copysign(max(abs(x), abs(y)), math.copysign(1, x) * math.copysign(1, y))
-        for x, y in zip(floats_of(a, type), floats_of(b, type), strict=True)
-    ]
-    same(comparisons.maximum(a, b, type, xorsign_abs=True), want, type)
-
-
-@pytest.mark.parametrize("type", DTYPES)
 def test_signs_are_bits(type: str) -> None:
     a, b = crossed(type, 2, 100)
     width = BITS[type]

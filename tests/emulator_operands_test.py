@@ -13,7 +13,7 @@ import baracuda_py as bp
 from baracuda_py.emulator.options import Options
 from baracuda_py.runtime.steps import Copy, Fill, Ptr
 
-from .small_kernels import run_steps, small
+from .small_kernels import run_steps, small, written_in_ptx
 
 F32 = np.float32
 MOVE = """
@@ -100,6 +100,23 @@ extern "C" __global__ void __cluster_dims__(1, 2, 1) square(int* out) { out[thre
         small(kernel.text, "pairs").run(3, 32, out=out)
     with pytest.raises(bp.UnsupportedError, match=r"clusters of \(1, 2, 1\)"):
         small(kernel.text, "square")
+
+
+def test_a_block_that_is_required_is_the_only_one() -> None:
+    """.reqntid; what it leaves away is 1."""
+    kernel = written_in_ptx("""
+.visible .entry f(.param .u64 o) .reqntid 32, 2
+{
+    .reg .b32 %r<2>; .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [o]; mov.u32 %r1, 1; st.global.u32 [%rd1], %r1; ret;
+}
+""")
+    out = np.zeros(1, np.int32)
+    kernel.run(1, (32, 2), out=out)
+    assert out[0] == 1
+    for block in (64, 32, (2, 32), (32, 2, 2)):
+        with pytest.raises(bp.KernelFault, match=r"blocks of .* threads, of \(32, 2, 1\) alone"):
+            kernel.run(1, block, out=out)
 
 
 def test_gaps_and_odd_addresses() -> None:

@@ -27,6 +27,14 @@ PRODUCT = """
   asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(of_a), "l"(of_b) : "memory");
 """
+WIDER = """
+  float e[4] = {1, 2, 3, 4};
+  asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %6, %7, %8, %9}, %4, %5, 1, 1, 1, 0, 0;"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(of_a), "l"(of_b), "f"(e[0]), "f"(e[1]), "f"(e[2]), "f"(e[3])
+      : "memory");
+"""
+TWICE = """for (int k = 0; k < 4; ++k) asm volatile("add.f32 %0, %0, %0;" : "+f"(d[k]));"""
+SHARED_TWICE = """asm volatile("{ .reg .f32 s; add.f32 s, %0, %0; mov.f32 %0, s; }" : "+f"(d[0]));"""
 LEFT = """
   asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, {%5, %6, %7, %8}, %4, 1, 1, 1, 0;"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(of_b), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
@@ -44,10 +52,22 @@ WAIT = wait(0)
 EARLY = "a wgmma's accumulators read before it is waited for"
 RIGHT = READY + START + FENCE + PRODUCT + COMMIT + WAIT + OUT
 WRONG = {
-    "no fence": (READY + START + PRODUCT + COMMIT + WAIT + OUT, bp.RaceFault, "wgmma with no wgmma.fence"),
-    "no fence since it was waited for": (
-        READY + START + FENCE + PRODUCT + COMMIT + WAIT + PRODUCT + COMMIT + WAIT + OUT, bp.RaceFault,
-        "wgmma with no wgmma.fence"),
+    "no fence": (READY + START + PRODUCT + COMMIT + WAIT + OUT, bp.RaceFault, "wgmma with no wgmma.fence ahead of it"),
+    "no fence since they changed": (
+        READY + START + FENCE + PRODUCT + COMMIT + WAIT + TWICE + PRODUCT + COMMIT + WAIT + OUT, bp.RaceFault,
+        "wgmma with no wgmma.fence since 'add.f32.*accessed its registers"),
+    "no fence since they were stored": (
+        READY + START + FENCE + PRODUCT + COMMIT + WAIT + OUT + PRODUCT + COMMIT + WAIT + OUT, bp.RaceFault,
+        "wgmma with no wgmma.fence since 'cvt.*accessed its registers"),
+    "changed behind the fence": (
+        READY + START + FENCE + PRODUCT + COMMIT + WAIT + FENCE + TWICE + PRODUCT + COMMIT + WAIT + OUT, bp.RaceFault,
+        "wgmma with no wgmma.fence since 'add.f32.*accessed its registers"),
+    "a copy of what changed behind the fence": (
+        READY + START + FENCE + PRODUCT + COMMIT + WAIT + FENCE + SHARED_TWICE + PRODUCT + COMMIT + WAIT + OUT, bp.RaceFault,
+        "wgmma with no wgmma.fence since 'add.f32.*accessed its registers"),
+    "no fence since one of another shape": (
+        READY + START + FENCE + PRODUCT + WIDER + COMMIT + WAIT + OUT, bp.RaceFault,
+        "wgmma with no wgmma.fence since another added to its registers"),
     "no commit": (READY + START + FENCE + PRODUCT + WAIT + OUT, bp.RaceFault, EARLY),
     "no wait": (READY + START + FENCE + PRODUCT + COMMIT + OUT, bp.RaceFault, EARLY),
     "a wait that is too late": (READY + START + FENCE + PRODUCT + COMMIT + OUT + WAIT, bp.RaceFault, EARLY),
@@ -74,6 +94,19 @@ WRONG = {
         "by a part of a warpgroup"),
 }  # fmt: skip
 ALSO_RIGHT = {
+    "no register used since": READY + START + FENCE + PRODUCT + COMMIT + WAIT + PRODUCT + COMMIT + WAIT + OUT,
+    "a fence since they were stored": READY
+    + START
+    + FENCE
+    + PRODUCT
+    + COMMIT
+    + WAIT
+    + OUT
+    + FENCE
+    + PRODUCT
+    + COMMIT
+    + WAIT
+    + OUT,
     "two in a group": READY + START + FENCE + PRODUCT + PRODUCT + COMMIT + WAIT + OUT,
     "two groups": READY + START + FENCE + PRODUCT + COMMIT + PRODUCT + COMMIT + WAIT + OUT,
     "fenced again": READY + START + FENCE + PRODUCT + COMMIT + WAIT + FENCE + PRODUCT + COMMIT + WAIT + OUT,
@@ -114,3 +147,7 @@ def test_a_register_of_the_left_operand_changes_meanwhile(options: Options) -> N
     assert run(body + WAIT + change + OUT + used, options)[1] == 18
     with pytest.raises(bp.RaceFault, match="a register of a wgmma changed while it was on its way"):
         run(body + change + WAIT + OUT + used, options)
+    doubled = 'for (u32& x : r) asm volatile("add.u32 %0, %0, 0;" : "+r"(x));'
+    assert run(body.replace(FENCE, doubled + FENCE) + WAIT + OUT, options)[1] == 18
+    with pytest.raises(bp.RaceFault, match=r"wgmma with no wgmma.fence since 'add.u32.*accessed its registers"):
+        run(body.replace(FENCE, FENCE + doubled) + WAIT + OUT, options)

@@ -147,3 +147,34 @@ def test_the_workspace() -> None:
     with pytest.raises(bp.UninitialisedFault, match=r"reached a result at workspace\+160, which has 256") as caught:
         through(False)
     assert caught.value.thread == 40
+
+
+# ---- what only a comparison sees -------------------------------------------------------------------------------------
+
+KEPT = "__shared__ {} tile[64]; if (i < 40) tile[i] = {}; __syncthreads(); out[i] = {};"
+COMPARED = {
+    "a sign": ("int", "i", "*(volatile int*)(tile + {0}) < 0 ? 1 : 2"),
+    "of a number": ("float", "i", "*(volatile float*)(tile + {0}) < 0 ? 1 : 2"),
+    "of a wide one": ("double", "i", "*(volatile double*)(tile + {0}) < 0 ? 1 : 2"),
+    "with a constant": ("int", "i", "*(volatile int*)(tile + {0}) == 5"),
+    "behind arithmetic of another register": ("int", "i", "(*(volatile int*)(tile + {0}) ^ n) != 77"),
+    "of halves": ("short", "i", "*(volatile short*)(tile + {0}) == -3"),
+    "of a wide constant": ("long long", "i", "*(volatile long long*)(tile + {0}) == 1234567890123ll"),
+    "between": ("int", "i", "*(volatile int*)(tile + {0}) > -7 && *(volatile int*)(tile + {0}) < -3"),
+    "of numbers": ("float", "i", "*(volatile float*)(tile + {0}) == 2.5f"),
+    "truth": ("bool", "true", "*(volatile bool*)(tile + {0}) ? 3 : 4"),
+    "a switch": ("int", "i", "[](int v) {{ return v == 11 ? 1 : v == 12 ? 2 : 0; }}(*(volatile int*)(tile + {0}))"),
+}  # fmt: skip
+
+
+@every_order
+@pytest.mark.parametrize("name", COMPARED)
+@pytest.mark.parametrize("place", ["i", "(i == 43 ? 43 : 0)"])
+def test_what_only_a_comparison_sees(name: str, place: str, options: Options) -> None:
+    """By all threads, or by a single one."""
+    kind, value, seen = COMPARED[name]
+    right, wrong = (KEPT.format(kind, value, seen.format(at)) for at in (f"({place}) % 40", place))
+    out = np.zeros(64, I32)
+    body_of(right).run(1, 64, out=out, n=I32(0), options=options)
+    with pytest.raises(bp.UninitialisedFault, match="reached a result at shared memory"):
+        body_of(wrong).run(1, 64, out=out, n=I32(0), options=options)

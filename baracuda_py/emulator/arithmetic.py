@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from .registers import BITS, Lanes, by_elements, dtype_of, unsupported
+from .registers import BITS, Lanes, dtype_of, unsupported
 
 __all__ = [
     "add_sat",
     "divide",
-    "dp2a",
     "dp4a",
     "funnel",
     "lop3",
-    "mad_hi",
-    "maximum",
-    "minimum",
     "mul_hi",
     "remainder",
-    "sad",
     "shift_left",
     "shift_right",
     "sub_sat",
@@ -50,12 +45,6 @@ def _mul_hi_64(a: Lanes, b: Lanes, type: str) -> Lanes:
     if type == "s64":
         high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
     return high.view(dtype_of(type))
-
-
-def mad_hi(a: Lanes, b: Lanes, c: Lanes, type: str, sat: bool = False) -> Lanes:
-    """mul_hi(a, b) + c (mad.hi); `sat` (s32 only) clamps the sum."""
-    high = mul_hi(a, b, type)
-    return add_sat(high, c, type) if sat else high + c
 
 
 def add_sat(a: Lanes, b: Lanes, type: str) -> Lanes:
@@ -91,20 +80,6 @@ def _where_zero(divisor: Lanes, value: Lanes, otherwise: Lanes) -> Lanes:
     return np.where(zero, value, otherwise) if zero.any() else otherwise
 
 
-def minimum(a: Lanes, b: Lanes, type: str, relu: bool = False) -> Lanes:
-    """min of integers, also u16x2 and s16x2; `relu` (signed) turns what is negative into 0."""
-    return by_elements(lambda x, y, t: _relu(np.minimum(x, y), relu), (a, b), type)
-
-
-def maximum(a: Lanes, b: Lanes, type: str, relu: bool = False) -> Lanes:
-    """max of integers; as minimum."""
-    return by_elements(lambda x, y, t: _relu(np.maximum(x, y), relu), (a, b), type)
-
-
-def _relu(x: Lanes, relu: bool) -> Lanes:
-    return np.maximum(x, x.dtype.type(0)) if relu else x
-
-
 def shift_left(a: Lanes, n: Lanes, bits: int) -> Lanes:
     """shl: amounts of `bits` and more give 0."""
     return np.left_shift(a, np.minimum(n, np.uint32(bits)).astype(a.dtype))
@@ -134,22 +109,9 @@ def lop3(a: Lanes, b: Lanes, c: Lanes, lut: int) -> Lanes:
     return np.bitwise_or.reduce(np.broadcast_arrays(*terms)) if terms else (a & b & c) * np.uint32(0)
 
 
-def sad(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    """c + |a - b|."""
-    return c + (np.maximum(a, b) - np.minimum(a, b))
-
-
 def dp4a(a: Lanes, b: Lanes, c: Lanes, atype: str, btype: str) -> Lanes:
     """c plus the products of the four bytes of `a` and `b`, each read as signed or unsigned."""
     return _dot(_parts(a, atype, 8), _parts(b, btype, 8), c)
-
-
-def dp2a(a: Lanes, b: Lanes, c: Lanes, atype: str, btype: str, mode: str) -> Lanes:
-    """c plus the products of the halves of `a` and the two lower (`mode` "lo") or upper ("hi") bytes of `b`."""
-    if mode not in ("lo", "hi"):
-        raise unsupported("mode of dp2a", mode, ("lo", "hi"))
-    half = slice(0, 2) if mode == "lo" else slice(2, 4)
-    return _dot(_parts(a, atype, 16), _parts(b, btype, 8)[..., half], c)
 
 
 def _parts(x: Lanes, type: str, bits: int) -> Lanes:

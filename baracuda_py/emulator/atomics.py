@@ -49,7 +49,7 @@ class Atomics:
     def _shared(self, n: int, s: Selection, name: str, addresses: Any, given: list[Array], old: Array) -> None:
         shared = self._wave.shared
         at = shared.places(n, s, np.asarray(addresses).astype(np.uint32), old.itemsize, store=True)
-        shared.note_exchange(n, s, at, old.itemsize)
+        shared.shadow.note_exchange(n, s, at, old.itemsize)
         self._each(shared.bytes, at, name, given, old)
 
     def _global(self, n: int, s: Selection, name: str, addresses: Any, given: list[Array], old: Array) -> None:
@@ -71,7 +71,7 @@ class Atomics:
         for warp, offset in set(zip(lanes.warp[s].tolist(), offsets.tolist())):
             team, member = divmod(warp, lanes.members)
             fenced = wave.clocks.published(team, member)
-            wave.launched.grid_order.meet((region, offset), wave.cluster_number(team), fenced)
+            wave.launched.grid_order.meet((region, offset), wave.order.cluster_number(team), fenced)
 
     def _each(self, memory: Array, places: Array, name: str, values: list[Array], old: Array) -> None:
         view = memory[: len(memory) // old.itemsize * old.itemsize].view(old.dtype)

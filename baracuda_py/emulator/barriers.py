@@ -148,7 +148,7 @@ class MBarriers:
         if key not in self._known:
             raise self._wrong("an mbarrier that is not initialised", n, lanes, key)
         self._wave.shared.reach(n, lanes, *(np.full(len(lanes), part) for part in key))
-        self._wave.shared.note_use(n, lanes, *key, stamped=not copied)
+        self._wave.shared.shadow.note_use(n, lanes, *key, stamped=not copied)
         return self._known[key]
 
     def init(self, n: int, s: Selection, addresses: Any, counts: Any) -> None:
@@ -163,28 +163,36 @@ class MBarriers:
             self._known[key] = _MBarrier(
                 int(count[0]), int(count[0]), handed, done, int(self._wave.lanes.member[lanes[0]])
             )
-            self._wave.shared.take(n, lanes, *key)
+            self._wave.shared.shadow.take(n, lanes, *key)
 
     def invalidate(self, n: int, s: Selection, addresses: Any) -> None:
         for lanes, key in self._each(s, addresses):
             self._of(n, lanes, key)
             del self._known[key]
-            self._wave.shared.take(n, lanes, *key, back=True)
+            self._wave.shared.shadow.take(n, lanes, *key, back=True)
 
     def arrive(self, n: int, s: Selection, addresses: Any, counts: Any, expected: Any, relaxed: bool) -> None:
-        """Arrivals, after the bytes that they announce."""
-        wave = self._wave
+        """Arrivals, after the bytes that they announce. Threads arrive at once, or, where these are more than a phase needs, one
+        behind the other, so that they may end several; a thread alone must not arrive more often than is left of its phase."""
         for lanes, key, count, nbytes in self._each(s, addresses, counts, 0 if expected is None else expected):
             barrier = self._of(n, lanes, key)
-            barrier.expected += int(nbytes.sum())
-            barrier.pending -= int(count.sum())
-            if wave.checks and count.any():
-                members = np.unique(wave.lanes.member[lanes])
-                handed = wave.clocks.release(key[0] // wave.lanes.cluster, members, relaxed=relaxed)
-                barrier.handed = np.maximum(barrier.handed, handed)
-            if barrier.pending < 0:
-                raise self._wrong(f"more arrivals than the {barrier.count} that an mbarrier counts", n, lanes, key)
-            self._turn(barrier)
+            at_once = int(count.sum()) <= barrier.pending
+            for part in [slice(None)] if at_once else [slice(j, j + 1) for j in range(len(lanes))]:
+                self._arrive(n, lanes[part], key, barrier, int(count[part].sum()), int(nbytes[part].sum()), relaxed)
+
+    def _arrive(
+        self, n: int, lanes: Array, key: tuple[int, int], barrier: _MBarrier, count: int, nbytes: int, relaxed: bool
+    ) -> None:  # fmt: skip
+        wave = self._wave
+        barrier.expected += nbytes
+        if count > barrier.pending:
+            raise self._wrong(f"more arrivals than the {barrier.count} that an mbarrier counts", n, lanes, key)
+        barrier.pending -= count
+        if wave.checks and count:
+            members = np.unique(wave.lanes.member[lanes])
+            handed = wave.clocks.release(key[0] // wave.lanes.cluster, members, relaxed=relaxed)
+            barrier.handed = np.maximum(barrier.handed, handed)
+        self._turn(barrier)
 
     def fence(self, s: Selection) -> None:
         """Copies may count on what these threads initialised (fence.mbarrier_init, fence.proxy.async)."""

@@ -1,5 +1,5 @@
 """Opcodes on single bits, bit fields and bytes of a register (PTX ISA, Integer Arithmetic Instructions: bfe, bfi, bfind, brev,
-clz, popc, szext, bmsk; Data Movement Instructions: prmt)."""
+clz, popc; Data Movement Instructions: prmt)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 
 from .registers import BITS, Lanes, dtype_of, unsupported
 
-__all__ = ["bfe", "bfi", "bfind", "bmsk", "brev", "clz", "popc", "prmt", "szext"]
+__all__ = ["bfe", "bfi", "bfind", "brev", "clz", "popc", "prmt"]
 
 _BYTE = np.uint32(0xFF)
 _ONE = np.uint64(1)
@@ -66,23 +66,6 @@ def bfi(a: Lanes, b: Lanes, pos: Lanes, length: Lanes, bits: int) -> Lanes:
     mask = (((_ONE << (length & _BYTE).astype("u8")) - _ONE) << at).astype(whole)
     moved = (a.astype("u8") << at).astype(whole)
     return b ^ ((b ^ moved) & mask)
-
-
-def szext(a: Lanes, length: Lanes, type: str, mode: str) -> Lanes:
-    """The low `length` bits of `a`, clamped to 32 or taken modulo 32 (.wrap), extended by zeros or by their sign."""
-    return bfe(a, np.uint32(0), _within(length, mode), type)
-
-
-def bmsk(pos: Lanes, length: Lanes, mode: str) -> Lanes:
-    """`length` ones from bit `pos` on, both clamped to 32 or taken modulo 32 (.wrap)."""
-    ones = (_ONE << _within(length, mode).astype("u8")) - _ONE
-    return (ones << _within(pos, mode).astype("u8")).astype("u4")
-
-
-def _within(n: Lanes, mode: str) -> Lanes:
-    if mode not in ("clamp", "wrap"):
-        raise unsupported("mode", mode, ("clamp", "wrap"))
-    return np.minimum(n, np.uint32(32)) if mode == "clamp" else n & np.uint32(31)
 
 
 # Of the modes that take only the selector's low two bits: the byte of b:a that goes to each byte, for each of their values.

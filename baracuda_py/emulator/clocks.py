@@ -24,6 +24,7 @@ class Clocks:
         self.actors = members + lanes.cluster
         self.of = np.zeros((lanes.teams, members, 3 * self.actors), np.int32)
         self._own = np.arange(members)
+        self._floor: Array | None = None
         self.of[:, self._own, self._own] = 2
         self._fenced = np.zeros_like(self.of)  # what stands behind a fence of each warp
         self._fenced[:, self._own, self._own] = 1
@@ -32,10 +33,29 @@ class Clocks:
     def stamp(self, teams: Array, members: Array) -> Array:
         return self.of[teams, members, members]
 
+    @property
+    def stamps(self) -> Array:
+        """Of every warp of the wave."""
+        return self.of[:, self._own, self._own].ravel()
+
+    @property
+    def floor(self) -> Array:
+        """For each team the time up to which everything is over for all of its warps, as they last learned of one another."""
+        if self._floor is None:
+            seen = self.of[:, :, : self.actors if self.copied.any() else len(self._own)].copy()
+            seen[:, self._own, self._own] -= 1  # a warp's own may be another lane's
+            self._floor = seen.min((1, 2))
+        return self._floor
+
     def seen(self, team: int, member: int, *, proxied: bool = False) -> Array:
         """What is over for a warp, or what of it the asynchronous proxy sees too."""
         first = self.actors if proxied else 0
         return self.of[team, member, first : first + self.actors]
+
+    def common(self, team: int, members: Array, *, proxied: bool = False) -> Array:
+        """What is over for all of some warps."""
+        first = self.actors if proxied else 0
+        return np.asarray(self.of[team, members, first : first + self.actors].min(0))
 
     def published(self, team: int, member: int) -> Array:
         """What of it stands behind a fence of the whole GPU: stamps of the cluster's warps."""
@@ -46,6 +66,7 @@ class Clocks:
         top = np.where(meet[:, :, None], self.of, 0).max(1)
         self.of = np.where(meet[:, :, None], np.maximum(self.of, top[:, None, :]), self.of)
         self.of[:, self._own, self._own] += meet
+        self._floor = None
 
     def nothing(self) -> Array:
         """A vector of a warp that has seen nothing."""
@@ -60,6 +81,7 @@ class Clocks:
 
     def acquire(self, team: int, members: Array, handed: Array) -> None:
         self.of[team, members] = np.maximum(self.of[team, members], handed)
+        self._floor = None
 
     def step(self, teams: Array, members: Array) -> None:
         """The lanes of warps have met: what each did is over for the others."""
@@ -81,4 +103,5 @@ class Clocks:
     def arrive(self, team: int, rank: int) -> int:
         """A copy into a CTA has arrived; its stamp."""
         self.copied[team, rank] += 1
+        self._floor = None
         return int(self.copied[team, rank])

@@ -69,24 +69,21 @@ def compare(a: Lanes, b: Lanes, op: str, type: str, ftz: bool = False) -> Lanes:
     return relations[op](widen(a, type), widen(b, type))
 
 
-def minimum(a: Lanes, b: Lanes, type: str, nan: bool = False, ftz: bool = False, xorsign_abs: bool = False) -> Lanes:
+def minimum(a: Lanes, b: Lanes, type: str, nan: bool = False, ftz: bool = False) -> Lanes:
     """min: -0 is below +0. NaN counts as missing, or with `nan` (.NaN) is the result; a result that is NaN is the canonical
-    one, of f64 any. `xorsign_abs`: the lesser magnitude with the product's sign."""
-    return _extremum(True, a, b, type, nan, ftz, xorsign_abs)
+    one, of f64 any."""
+    return _extremum(True, a, b, type, nan, ftz)
 
 
-def maximum(a: Lanes, b: Lanes, type: str, nan: bool = False, ftz: bool = False, xorsign_abs: bool = False) -> Lanes:
+def maximum(a: Lanes, b: Lanes, type: str, nan: bool = False, ftz: bool = False) -> Lanes:
     """max: as minimum."""
-    return _extremum(False, a, b, type, nan, ftz, xorsign_abs)
+    return _extremum(False, a, b, type, nan, ftz)
 
 
-def _extremum(least: bool, a: Lanes, b: Lanes, type: str, nan: bool, ftz: bool, xorsign_abs: bool) -> Lanes:
+def _extremum(least: bool, a: Lanes, b: Lanes, type: str, nan: bool, ftz: bool) -> Lanes:
     def of_elements(x: Lanes, y: Lanes, kind: str) -> Lanes:
         if ftz:
             x, y = flush(x, kind), flush(y, kind)
-        if xorsign_abs:
-            result = _select(least, absolute(x, kind), absolute(y, kind), kind, nan)
-            return _from_bits(_bits(result) | (_bits(x) ^ _bits(y)) & _SIGNS[kind], kind)
         return _select(least, x, y, kind, nan)
 
     return by_elements(of_elements, (a, b), type)

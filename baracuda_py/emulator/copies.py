@@ -18,7 +18,8 @@ from .boxes import ITEMSIZE, UNIT, Box, box_of, bytes_of
 from .lanes import Array, Selection
 from .maps import map_at
 from .memory import EARLY
-from .shared import COMING, WRITTEN
+from .shadow import COMING
+from .shared import STALE
 
 if TYPE_CHECKING:
     from .machine import Wave
@@ -86,11 +87,11 @@ class Copies:
         for wanted in np.unique(take[take > 0]).tolist():
             mine = np.flatnonzero(take == wanted)
             data[mine, :wanted] = wave.memory.read_bytes(wave, n, numbers[mine], of[mine], wanted, align=size)
-        wave.shared.note_write(n, s, at, size, plainly=False)
-        places = at[:, None] + np.arange(size)
-        wave.shared.bytes[places] = 0xA5
-        if wave.shared.checks:
-            wave.shared.state[places] = COMING
+        shadow = wave.shared.shadow
+        shadow.note_write(n, s, at, size, plainly=False)
+        if shadow.on:
+            shadow.set(at, size, COMING)
+        wave.shared.bytes[at[:, None] + np.arange(size)] = STALE
         self._pending.append(_Pending(numbers, at, data, self._group[numbers]))
 
     def commit(self, s: Selection) -> None:
@@ -110,17 +111,9 @@ class Copies:
         self._pending = still
 
     def _arrive(self, p: _Pending, over: Array) -> None:
-        shared, wave = self._wave.shared, self._wave
-        places = p.at[over][:, None] + np.arange(p.data.shape[1])
-        shared.bytes[places] = p.data[over]
-        if shared.checks:
-            team, member = wave.lanes.team[p.lanes[over]], wave.lanes.member[p.lanes[over]]
-            grains = shared.grains(p.at[over], p.data.shape[1])
-            shared.state[places] = WRITTEN
-            shared.writer[grains] = member[:, None]
-            shared.written[grains] = wave.clocks.stamp(team, member)[:, None]
-            shared.by[grains] = wave.lanes.lane[p.lanes[over]][:, None]
-            shared.plainly[grains] = False
+        shared, at, size = self._wave.shared, p.at[over], p.data.shape[1]
+        shared.bytes[at[:, None] + np.arange(size)] = p.data[over]
+        shared.shadow.note_arrival(p.lanes[over], at, size)
 
     # ---- tensor copies ----------------------------------------------------------------------------------------------
 
@@ -147,14 +140,14 @@ class Copies:
                 raise wave.fault(BarrierFault, "a copy into one CTA that rings an mbarrier of another", n, s, j)
             for cta in ctas:
                 wave.mbarriers.rings(n, int(lane), (cta, int(bell_of[j])))
-                grains = wave.shared.grains_of(units + cta * (wave.shared.pitch // UNIT))
+                grains = wave.shared.shadow.unit_grains(units + cta * (wave.shared.pitch // UNIT))
                 wave.shared.expect(n, int(lane), at + cta * wave.shared.pitch, grains, "a tensor copy", proxied=True)
             land = self._landing(n, int(lane), box, at, units, ctas, int(bell_of[j]), ITEMSIZE[tensor.dtype])
             self._fly(_Flight(n, int(lane), land))
 
     def _refuse_early(self, n: int, s: Selection, verb: str) -> None:
         """What is asked for early is early, whenever it is done."""
-        if self._wave.early(s):
+        if self._wave.order.early(s):
             raise self._wave.fault(RaceFault, EARLY.format(verb), n, s, 0, space="global")
 
     def _bytes_of(self, n: int, s: Selection, j: int, tensor: TensorMap, offset: int) -> tuple[Array, Array]:
@@ -184,7 +177,7 @@ class Copies:
                 team, rank = divmod(cta, lanes.cluster)
                 actor, stamp = lanes.members + rank, wave.clocks.arrive(team, rank)
                 pitch = wave.shared.pitch
-                grains = wave.shared.grains_of(units + cta * (pitch // UNIT))
+                grains = wave.shared.shadow.unit_grains(units + cta * (pitch // UNIT))
                 wave.shared.land(at + cta * pitch, grains, data, actor, stamp)
                 wave.mbarriers.complete(n, lane, (cta, bell), data.size, actor, stamp)
 
@@ -201,7 +194,7 @@ class Copies:
             box = box_of(tensor, address, tuple(int(x[j]) for x in points))
             at, _ = self._bytes_of(n, s, j, tensor, int(offset_of[j]))
             inside = at[box.inside, box.first : box.last] + int(cta_of[j]) * wave.shared.pitch
-            wave.shared.note_async_read(n, np.array([lane]), np.unique(inside // UNIT), "a tensor store")
+            wave.shared.shadow.note_async_read(n, np.array([lane]), np.unique(inside // UNIT), "a tensor store")
             self._stores.append(_Store(n, int(lane), box, inside, wave.shared.bytes[inside], ITEMSIZE[tensor.dtype]))
 
     def commit_bulk(self, s: Selection) -> None:
@@ -260,7 +253,7 @@ class Copies:
         for key in np.unique(np.stack([bell_cta, bell_offset]), axis=1).T:
             mine = (bell_cta == key[0]) & (bell_offset == key[1])
             lane, bell_at = int(numbers[mine][0]), (int(key[0]), int(key[1]))
-            where, grains, sent = places[mine], np.unique(places[mine] // wave.shared.grain), data[mine]
+            where, grains, sent = places[mine], np.unique(places[mine] // wave.shared.shadow.grain), data[mine]
             wave.mbarriers.rings(n, lane, bell_at)
             wave.shared.expect(n, lane, where, grains, "st.async", proxied=False)
             team, rank = divmod(bell_at[0], lanes.cluster)
@@ -286,10 +279,21 @@ class Copies:
             copy.land()
 
     def deliver(self) -> bool:
-        """Lets one copy arrive, any of those on their way; False where there is none."""
+        """Lets one copy arrive, any of those on their way, or one of each cluster, so that these keep in step; False where there
+        is none."""
         if not self._flying:
             return False
-        self._flying.pop(int(self._wave.rng.integers(len(self._flying)))).land()
+        drawn = int(self._wave.rng.integers(len(self._flying)))
+        if self._wave.options.order == "random":
+            self._flying.pop(drawn).land()
+            return True
+        by_team: dict[int, list[_Flight]] = {}
+        for copy in self._flying:
+            by_team.setdefault(int(self._wave.lanes.team[copy.lane]), []).append(copy)
+        arriving = [copies[drawn % len(copies)] for copies in by_team.values()]
+        self._flying = [copy for copy in self._flying if copy not in arriving]
+        for copy in arriving:
+            copy.land()
         return True
 
     def finish(self) -> None:

@@ -22,13 +22,14 @@ from .emit_memory import EMITTERS
 from .generic import PARAMETERS
 from .lanes import Array
 from .maps import EmulatedMap
-from .memory import OTHER, GlobalMemory, Region
+from .memory import GlobalMemory, Region
 from .operands import fill, move, put_back, regions_of, together
 from .options import PATIENCE, Options
 from .parse import parse
 from .report import LaunchReport, Report
 from .syntax import SIZES
 from .translate import Translator
+from .unknown import FRESH, KNOWN, Variation, check
 from .waves import Launched, run_launch
 
 __all__ = ["Program", "translated", "translator"]
@@ -85,7 +86,7 @@ class Program:
         regions, places = regions_of(groups, tensors, written)
         operands = list(regions)
         if workspace:
-            scratch = np.full(workspace, OTHER, np.uint8)
+            scratch = np.full(workspace, FRESH, np.uint8)
             regions.append(Region("workspace", WORKSPACE, scratch, known=False))
         pointers = [places.get(name, 0) for name in self._index]
         report = Report(self._op, self._arch)
@@ -118,7 +119,7 @@ class Program:
             min([4, *(SIZES[i.opcode[-1]] for i in code.instructions if _stores(i.opcode))]) if options.checks else 0
         )
 
-        def once(varied: Collection[int]) -> tuple[Launched, KernelFault | None]:
+        def once(variation: Variation) -> tuple[Launched, KernelFault | None]:
             memory = GlobalMemory(
                 [
                     *regions,
@@ -129,8 +130,8 @@ class Program:
             )
             launched = Launched(
                 code, str(step.kernel), memory, parameters, step.grid, step.block, step.shared_bytes, options,
-                Counters(accesses=accesses and not varied), overlapped=overlapped, constants=places, room=room,
-                varied=varied, deadline=deadline,
+                Counters(accesses=accesses and not variation), overlapped=overlapped, constants=places, room=room,
+                variation=variation, deadline=deadline,
             )  # fmt: skip
             try:
                 run_launch(launched)
@@ -138,9 +139,9 @@ class Program:
                 return launched, fault
             return launched, None
 
-        launched, fault = once(())
+        launched, fault = once(KNOWN)
         if launched.suspects and options.checks:
-            _check_unknown(once, launched.suspects, fault, before)
+            check(lambda variation: once(variation)[1], code.instructions, launched.suspects, fault, before)
         if fault is not None:
             raise fault
         return LaunchReport(str(step.kernel), step.grid, step.block, launched.counters)
@@ -193,30 +194,3 @@ def _constants(code: Translator) -> tuple[list[Region], dict[str, int]]:
         places[variable.name] = CONSTANTS + i * APART
         regions.append(Region(f".{variable.name}", places[variable.name], data, writable=False))
     return regions, places
-
-
-def _check_unknown(once: Any, suspects: Mapping[int, KernelFault], fault: KernelFault | None, before: Any) -> None:
-    """Raises UninitialisedFault where a value that nothing had written, or that lies in a gap of a view, matters: the launch is
-    run again with other bytes there, and must leave the same in all operands, or the same fault. A value that is dropped on the
-    way makes no difference; what it changes in the workspace counts as not written, for the launches behind this one."""
-    first = [r.bytes.copy() for r, _, _ in before]
-
-    def again(varied: Collection[int]) -> tuple[bool, list[Array]]:
-        """Whether it matters, and which bytes of each region come out differently."""
-        for region, data, known in before:
-            region.bytes[:] = data
-            if region.known is not None:
-                region.known[:] = known
-        other = once(varied)[1]
-        changed = [r.bytes != was for (r, _, _), was in zip(before, first)]
-        matters = any(bool(each.any()) for (r, _, _), each in zip(before, changed) if r.known is None)
-        return str(other) != str(fault) or (fault is None and matters), changed
-
-    matters, changed = again(suspects)
-    if matters:
-        alone = (n for n in sorted(suspects) if len(suspects) == 1 or again([n])[0])
-        raise suspects[next(alone, min(suspects))] from fault
-    for (region, _, _), was, each in zip(before, first, changed):
-        region.bytes[:] = was
-        if region.known is not None:
-            region.known &= ~each

@@ -8,7 +8,8 @@ import numpy as np
 
 from ..types.faults import MisalignedFault, OutOfBoundsFault
 from .lanes import Array, Selection
-from .memory import OTHER, fill
+from .memory import fill
+from .unknown import FRESH
 
 if TYPE_CHECKING:
     from .machine import Wave
@@ -21,7 +22,7 @@ class LocalMemory:
 
     def __init__(self, wave: Wave, nbytes: int) -> None:
         self._wave, self._nbytes = wave, nbytes
-        self._bytes = np.full((wave.lanes.count, -(-nbytes // 16) * 16), OTHER, np.uint8)
+        self._bytes = np.full((wave.lanes.count, -(-nbytes // 16) * 16), FRESH, np.uint8)
         self._stored = np.zeros(self._bytes.shape, bool)
 
     def load(self, n: int, s: Selection, a: Any, dtype: str, rows: Any) -> None:
@@ -31,9 +32,9 @@ class LocalMemory:
         if wave.checks and not (known := self._stored[places]).all():
             place: dict[str, Any] = {"space": "local", "extent": self._nbytes}
             wave.suspect(n, s, ~np.all(known, axis=1), index * size, "nothing had written", **place)
-            if n in wave.varied:
+            if n in wave.variation:
                 data = self._bytes[places]
-                fill(rows, s, np.where(known, data, data ^ np.uint8(OTHER)), dtype)
+                fill(rows, s, np.where(known, data, wave.variation.other(data, places[1])), dtype)
                 return
         for j, row in enumerate(rows):
             if row is not None:

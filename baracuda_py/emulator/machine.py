@@ -16,6 +16,7 @@ from ..types.faults import (
     DeadlockFault,
     DivergenceFault,
     KernelFault,
+    OutOfBoundsFault,
     TrapFault,
     UninitialisedFault,
 )
@@ -28,11 +29,11 @@ from .generic import LOCAL, PARAMETERS, SHARED, Generic
 from .lanes import EVERYONE, WARP, Array, Lanes, Selection
 from .local import LocalMemory
 from .matrices import Matrices
-from .memory import OTHER
 from .options import PATIENCE
+from .order import Order
 from .overflow import Overflows
 from .shared import RANK_SHIFT, SharedMemory
-from .touched import MANY, NOBODY, PER_WARP
+from .unknown import FRESH
 from .warps import Warps
 
 if TYPE_CHECKING:
@@ -50,17 +51,15 @@ class Wave:
     def __init__(self, launched: Launched, first: int, ctas: int) -> None:
         self.launched, self.options, self.rng = launched, launched.options, launched.rng
         self.counters, self.memory = launched.counters, launched.memory
-        self.checks, self.suspects, self.varied = launched.options.checks, launched.suspects, launched.varied
+        self.checks, self.suspects, self.variation = launched.options.checks, launched.suspects, launched.variation
         code = launched.code
         self.lanes = lanes = Lanes(first, ctas, launched.grid, launched.block, code.entry.cluster)
-        self.clocks = Clocks(lanes)
+        self.clocks, self.order = Clocks(lanes), Order(self)
         self.shared = SharedMemory(self, launched.shared_bytes, launched.shared_grain)
         self.local, self.generic = LocalMemory(self, code.entry.local_bytes), Generic(self)
         self.barriers, self.mbarriers, self.cluster = NamedBarriers(self), MBarriers(self), ClusterBarrier(self)
         self.copies, self.warps = Copies(self), Warps(self)
         self.matrices, self.atomics, self.overflows = Matrices(self), Atomics(self), Overflows(self)
-        self._waited = np.zeros(lanes.count, bool) if launched.overlapped and self.checks else None
-        self._waits = np.zeros((lanes.teams, lanes.members), np.int32)  # when each warp waited for the launch ahead
         self.alive = lanes.exists.copy()
         self._blocked = np.zeros(lanes.count, bool)
         self._parked = np.zeros(lanes.count, bool)  # where the rest of their warp has yet to come
@@ -113,7 +112,7 @@ class Wave:
                 self.barriers.meet_all()
                 at += 1
             elif end.kind == "exit" and not end.guard:
-                self.shared.let_go(end.number, everyone)
+                self.shared.shadow.let_go(end.number, everyone)
                 return True
             else:
                 self._leave(at, everyone)
@@ -204,8 +203,11 @@ class Wave:
                     self._runs[end.target] += len(gone)
                     self._exit(self.launched.code.blocks[end.target].number, gone)
             case "brx":
-                targets = np.array(end.targets, np.int32)
-                self._pc[s] = targets[np.minimum(self._space[end.index][s], len(targets) - 1)]
+                chosen, targets = self._space[end.index][s], np.array(end.targets, np.int32)
+                if (bad := chosen >= len(targets)).any():
+                    what = f"a choice of branch {int(chosen[bad][0])} of {len(targets)}"
+                    raise self.fault(OutOfBoundsFault, what, end.number, s, int(np.flatnonzero(bad)[0]))
+                self._pc[s] = targets[chosen]
             case "exit":
                 self._pc[s] = at + 1
                 self._exit(end.number, self.lanes.numbers(s) if test is None else self.lanes.numbers(s)[test])
@@ -225,7 +227,7 @@ class Wave:
         self.alive[gone] = False
         if len(gone) and self.lanes.cluster > 1:
             lives = np.any(self.alive.reshape(self.lanes.ctas, -1), axis=1)
-            self.shared.let_go(n, gone[~lives[self.lanes.cta[gone]]])
+            self.shared.shadow.let_go(n, gone[~lives[self.lanes.cta[gone]]])
         self.cluster.look()
         self.barriers.someone_left()
         if self._aligned.any():
@@ -304,48 +306,6 @@ class Wave:
             text = f"a value that nothing had written, of {', '.join(sorted(self.launched.code.unset[n]))}, reached a result"
             self.suspects[n] = self.fault(UninitialisedFault, text, n, s, 0)
 
-    def early(self, s: Selection) -> bool:
-        """Whether a lane has not waited for the launch ahead of an overlapped one, and is not behind another that has."""
-        if self._waited is None or self._waited[s].all():
-            return False
-        late = self.lanes.numbers(s)[~self._waited[s]]
-        team, member = self.lanes.team[late], self.lanes.member[late]
-        waits, members = self._waits[team], np.arange(self.lanes.members)
-        over = self.clocks.of[team, member, : self.lanes.members] >= waits + (members == member[:, None])
-        return not bool(np.all(np.any((waits > 0) & over, axis=1)))
-
-    def cluster_number(self, team: int) -> int:
-        """A cluster counted over the whole launch."""
-        return team + self.lanes.first // self.lanes.cluster
-
-    def actors(self, s: Selection) -> Array:
-        """Lanes counted over the whole launch."""
-        warps = self.lanes.warp[s] + self.lanes.first * self.lanes.warps
-        return (warps * PER_WARP + self.lanes.thread[s] % WARP).astype(np.int32)
-
-    def stamps(self, s: Selection) -> Array:
-        return self.clocks.stamp(self.lanes.team[s], self.lanes.member[s])
-
-    def same_team(self, before: Array, warps: Array) -> Array:
-        """Whether warps of the launch belong to the cluster of those that act now."""
-        members = self.lanes.members
-        return np.asarray((before >= 0) & (before // members == warps // members))
-
-    def unordered(self, s: Selection, actors: Array, stamps: Array) -> Array:
-        """Whether what `actors`, lanes of the launch, did at `stamps` may still be going on for each lane. Those of its own warp
-        are over once they have met."""
-        lanes, mine = self.lanes, self.actors(s)
-        warps, members = actors // PER_WARP, lanes.members
-        same = (actors >= 0) & self.same_team(warps, mine // PER_WARP)
-        own = warps == mine // PER_WARP
-        seen = self.clocks.of[lanes.team[s], lanes.member[s], np.where(same, warps % members, 0)]
-        bad = same & (actors != mine) & (stamps + own > seen) | (actors == MANY)
-        for j in np.flatnonzero((actors > NOBODY) & ~same).tolist():
-            other, member = divmod(int(warps[j]), members)
-            cluster = int(mine[j]) // PER_WARP // members
-            bad[j] = not self.launched.grid_order.knows(cluster, other, member, int(stamps[j]))
-        return np.asarray(bad)
-
     # ---- names of the translated text -------------------------------------------------------------------------------
 
     def _names(self) -> dict[str, Any]:
@@ -354,9 +314,12 @@ class Wave:
             1: np.zeros((code.counts[1], lanes.count), bool), 16: np.zeros((code.counts[16], lanes.count), np.uint16),
             32: np.zeros((code.counts[32], lanes.count), np.uint32), 64: np.zeros((code.counts[64], lanes.count), np.uint64),
         }  # fmt: skip
-        for n in self.varied & code.unset.keys():
-            for width, number in map(code.place, code.unset[n]):
-                stores[width][number].view(np.uint8)[:] = OTHER if width > 1 else True
+        for n, missing in code.unset.items():
+            for width, number in map(code.place, missing):
+                row = stores[width][number].view(np.uint8)
+                row[:] = FRESH if width > 1 else False
+                if n in self.variation:
+                    row[:] = self.variation.other(row, np.arange(len(row))) if width > 1 else True
         names: dict[str, Any] = {
             name: stores[width][number] if not view else stores[width][number].view(f"{view}{width // 8}")
             for (width, number, view), name in code.rows.items()
@@ -372,7 +335,7 @@ class Wave:
             "count": lanes.count_of, "sub": lanes.narrowed, "split": _split, "parameter": self._parameter,
             "wraps": self.overflows.note if self.checks else _ignored,
             "unset": self._unset if self.checks else _ignored,
-            "accumulated": self.matrices.refuse_early if self.checks else _ignored,
+            "used": self.matrices.handed.use if self.checks else _ignored,
         }  # fmt: skip
         memory, shared, copies = self.memory, self.shared, self.copies
         names |= {
@@ -383,7 +346,7 @@ class Wave:
             "cp_async": copies.start, "cp_commit": copies.commit, "cp_wait": lambda n, s, left: copies.wait(s, left),
             "tma_load": copies.load, "tma_store": copies.store, "bulk_commit": copies.commit_bulk,
             "bulk_wait": lambda n, s, left, read: copies.wait_bulk(s, left), "st_async": copies.store_remote,
-            "fence": self._fence, "grid_wait": self._grid_wait, "mapa": _mapa,
+            "fence": self.order.fence, "grid_wait": self.order.wait_for_launch, "mapa": _mapa,
             "mbarrier_init": self.mbarriers.init, "mbarrier_inval": self.mbarriers.invalidate,
             "mbarrier_arrive": self.mbarriers.arrive, "mbarrier_wait": self.mbarriers.wait,
             "cluster_arrive": self.cluster.arrive, "cluster_wait": self.cluster.wait,
@@ -396,26 +359,6 @@ class Wave:
 
     def _parameter(self, offset: int, dtype: str) -> Any:
         return self.launched.parameters[offset : offset + int(dtype[1])].view(dtype)[0]
-
-    def _fence(self, s: Selection, of: str) -> None:
-        if of in ("proxy", "mbarrier_init"):
-            self.mbarriers.fence(s)
-        if self.checks and (of != "cta" or self.lanes.cluster == 1):  # no other CTA learns of that of one
-            for warp in np.unique(self.lanes.warp[s]):
-                team, member = int(self.lanes.team[warp * WARP]), int(self.lanes.member[warp * WARP])
-                if of == "proxy":
-                    self.clocks.fence_proxy(team, member)
-                    continue
-                self.clocks.fence(team, member, widely=of in ("gpu", "gl", "sys"))
-                if of in ("gpu", "gl", "sys"):
-                    self.launched.grid_order.fence(self.cluster_number(team))
-
-    def _grid_wait(self, s: Selection) -> None:
-        if self._waited is not None:
-            self._waited[s] = True
-            self._waits[self.lanes.team[s], self.lanes.member[s]] = self.stamps(s)
-            if self._waited[self.lanes.exists].all():
-                self._waited = None
 
 
 def _ignored(*_arguments: Any) -> None: ...

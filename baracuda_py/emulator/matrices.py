@@ -17,15 +17,14 @@ import numpy as np
 from ..types.faults import DivergenceFault, RaceFault
 from . import tensor_core, warpgroup
 from .boxes import UNIT
+from .handed import GROUP, Handed
 from .lanes import WARP, Array, Selection
-from .named import accumulators
 
 if TYPE_CHECKING:
     from .machine import Wave
 
 __all__ = ["Matrices"]
 
-GROUP = 4 * WARP
 ROW = 16  # bytes of a row of an 8 x 8 matrix of halves
 ITEMSIZE = {"bf16": 2, "f16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
 
@@ -53,7 +52,7 @@ class Matrices:
         self._flying: list[_Product] = []
         self._group = np.zeros(wave.lanes.count, np.int64)
         self._last: dict[tuple[int, int], _Product] = {}  # that into some accumulators of a warpgroup
-        self._handed = np.zeros(wave.lanes.count, bool)  # whose registers no other instruction may touch
+        self.handed = Handed(wave)
 
     # ---- a warp -----------------------------------------------------------------------------------------------------
 
@@ -67,7 +66,7 @@ class Matrices:
         warps, users = self._row_lanes(n, s, len(rows), "ldmatrix")
         chosen = wave.lanes.spread(s, addresses).reshape(-1, WARP)[:, : 8 * len(rows)].ravel()
         at = wave.shared.places(n, users, chosen, ROW, store=False)
-        wave.shared.note_read(n, users, at, ROW)
+        wave.shared.shadow.note_read(n, users, at, ROW)
         self._count(users, at, store=False)
         data = wave.shared.peek(n, at[:, None] + np.arange(ROW)).reshape(len(warps), len(rows), 8, ROW)
         for row, fragment in zip(rows, tensor_core.ldmatrix(data, transposed)):
@@ -78,7 +77,7 @@ class Matrices:
         warps, users = self._row_lanes(n, s, len(rows), "stmatrix")
         chosen = wave.lanes.spread(s, addresses).reshape(-1, WARP)[:, : 8 * len(rows)].ravel()
         at = wave.shared.places(n, users, chosen, ROW, store=True)
-        wave.shared.note_write(n, users, at, ROW)
+        wave.shared.shadow.note_write(n, users, at, ROW)
         self._count(users, at, store=True)
         data = tensor_core.stmatrix(
             [np.ascontiguousarray(row[s]).reshape(len(warps), WARP) for row in rows], transposed
@@ -124,7 +123,7 @@ class Matrices:
     def fence(self, n: int, s: Selection) -> None:
         """The warpgroups' registers are handed over to the products behind this."""
         self._groups(n, s, "wgmma.fence")
-        self._handed[s] = True
+        self.handed.fence(s)
 
     def group_multiply(
         self, n: int, s: Selection, shape: str, kinds: tuple[str, str, str], d: tuple[Array, ...], a: Any, b: Any, scale: Any,
@@ -132,8 +131,8 @@ class Matrices:
     ) -> None:  # fmt: skip
         wave = self._wave
         groups = self._groups(n, s, "wgmma")
-        if wave.checks and not self._handed[s].all():
-            raise wave.fault(RaceFault, "wgmma with no wgmma.fence since its registers were waited for", n, s, 0)
+        if wave.checks:
+            self.handed.multiply(n, s)
         columns, depth = (int(x) for x in re.fullmatch(r"m64n(\d+)k(\d+)", shape).groups())  # type: ignore[union-attr]
         ctas = wave.lanes.cta[groups[:, 0]]
 
@@ -173,7 +172,7 @@ class Matrices:
             if last > shared.size:
                 shared.places(n, lanes[:1], np.uint32(min(last, (1 << 24) - 1)), size, store=False)
             units = units + int(cta) * (shared.pitch // UNIT)
-            shared.note_async_read(n, lanes, units, "wgmma", stamped=False)
+            shared.shadow.note_async_read(n, lanes, units, "wgmma", stamped=False)
             data = shared.peek(n, places + int(cta) * shared.pitch)
             elements[g] = np.ascontiguousarray(data).view(f"u{size}")[..., 0]
             units_of.append(units)
@@ -184,7 +183,6 @@ class Matrices:
 
     def wait(self, n: int, s: Selection, left: int) -> None:
         wave = self._wave
-        self._handed[s] = False
         waits = np.zeros(wave.lanes.count, bool)
         waits[s] = True
         over = [
@@ -198,7 +196,7 @@ class Matrices:
                         RaceFault, "shared memory changed under a wgmma on its way", product.n, product.lanes, 0,
                         space="shared", byte=int(at[changed.any(1)][0]) * UNIT % wave.shared.pitch,
                     )  # fmt: skip
-                wave.shared.note_async_read(product.n, product.lanes, at, "wgmma")
+                wave.shared.shadow.note_async_read(product.n, product.lanes, at, "wgmma")
             for row, was in product.registers:
                 self._unchanged(product, row, was)
         self._deliver([p for p in over if self._last.get((int(p.lanes[0]), id(p.rows[0]))) is p])
@@ -215,18 +213,7 @@ class Matrices:
                 row[lanes] = values
             for product in mine:
                 del self._last[int(product.lanes[0]), id(rows[0])]
-
-    def refuse_early(self, n: int, s: Selection, names: list[str]) -> None:
-        """RaceFault where an instruction reads the accumulators of a product that these lanes have yet to wait for."""
-        if not self._flying:
-            return
-        reads, chosen = set(names), np.zeros(self._wave.lanes.count, bool)
-        chosen[s] = True
-        for product in self._flying:
-            into = accumulators(self._wave.launched.code.instructions[product.n])
-            if reads.intersection(into) and chosen[product.lanes].any():
-                first = int(np.flatnonzero(np.isin(self._wave.lanes.numbers(s), product.lanes))[0])
-                raise self._wave.fault(RaceFault, "a wgmma's accumulators read before it is waited for", n, s, first)
+                self.handed.over(product.n, product.lanes)
 
     def finish(self) -> None:
         """All threads have ended."""

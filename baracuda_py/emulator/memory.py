@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..types import UnsupportedError
 from ..types.faults import KernelFault, MisalignedFault, OutOfBoundsFault, RaceFault, ReadOnlyFault
 from .lanes import Array, Selection
 from .touched import Touched
+from .unknown import Variation
 
 if TYPE_CHECKING:
     from .machine import Wave
 
-__all__ = ["EARLY", "OTHER", "GlobalMemory", "Region", "fill"]
+__all__ = ["EARLY", "GlobalMemory", "Region", "fill"]
 
 _ALIGN = 256  # so that a typed view of a region is aligned as its addresses are
 _SIZES = (1, 2, 4, 8)
 EARLY = "{} before griddepcontrol.wait, while the launch ahead may still run"
-OTHER = 0x7F  # what bytes that nothing wrote differ by in a second run: they are 0 there, and large numbers or NaN in the first
 BESIDE = 1 << 31  # bytes before and behind a region at which an access is still taken for one that misses it
 
 
@@ -68,6 +69,11 @@ class Region:
         return self.name.startswith(".")
 
     @property
+    def variable(self) -> bool:
+        """Whether it is a variable of the kernel's module."""
+        return self.own and self.name != ".parameters"
+
+    @property
     def data(self) -> Array:
         return self.bytes[self.head : self.nbytes]
 
@@ -100,14 +106,14 @@ class Region:
             bad |= ~self.known[offsets[:, None] + np.arange(size)].all(1)
         return bad
 
-    def peek(self, offsets: Array, size: int, *, varied: bool) -> Array:
-        """The bytes of accesses, a row each; in a second run what they may not count on is something else."""
+    def peek(self, variation: Variation, n: int, offsets: Array, size: int) -> Array:
+        """The bytes of accesses, a row each, as instruction `n` sees them."""
         places = offsets[:, None] + np.arange(size)
         data = self.bytes[places]
-        if varied and self.known is not None:
-            data = np.where(self.known[places], data, data ^ np.uint8(OTHER))
-        if varied and self._elements is not None:
-            data = np.where(self._elements.marks[places - self.head], data, data ^ np.uint8(OTHER))
+        if n in variation and self.known is not None:
+            data = np.where(self.known[places], data, variation.other(data, places))
+        if n in variation and self._elements is not None:
+            data = np.where(self._elements.marks[places - self.head], data, variation.other(data, places))
         return np.asarray(data)
 
 
@@ -213,9 +219,12 @@ class GlobalMemory:
                 raise fault(OutOfBoundsFault, bad, f"{verb} of {size} bytes that are no element's")
         if align > 1 and (offsets & (align - 1)).any():
             raise fault(MisalignedFault, offsets & (align - 1) != 0, f"{verb} of {size} bytes at an odd address")
+        if store and region.variable:
+            what = f"{wave.launched.kernel} stores to {region.name[1:]}, which would have to outlast the launch"
+            raise UnsupportedError(f"the emulator has no variables of modules that change: {what}")
         if store and region.keeps and (bad := region.kept(offsets, size)).any():
             raise fault(ReadOnlyFault, bad, f"store of {size} bytes into what is only read")
-        if not region.own and wave.early(s):
+        if not region.own and wave.order.early(s):
             raise fault(RaceFault, offsets >= 0, EARLY.format(verb))
 
     # ---- accesses ---------------------------------------------------------------------------------------------------
@@ -225,8 +234,8 @@ class GlobalMemory:
         for places, region, offsets in self.find(wave, n, s, addresses, size * len(rows), store=False):
             lanes = s if places is None else wave.lanes.numbers(s)[places]
             self.note_read(wave, n, lanes, region, offsets, size * len(rows))
-            if n in wave.varied:
-                fill(rows, lanes, region.peek(offsets, size * len(rows), varied=True), dtype)
+            if n in wave.variation:
+                fill(rows, lanes, region.peek(wave.variation, n, offsets, size * len(rows)), dtype)
                 continue
             index, view = offsets >> (size.bit_length() - 1), region.views[dtype]
             for j, row in enumerate(rows):
@@ -259,7 +268,7 @@ class GlobalMemory:
         for places, region, offsets in self.find(wave, n, s, addresses, size, store=False, align=align):
             lanes = s if places is None else wave.lanes.numbers(s)[places]
             self.note_read(wave, n, lanes, region, offsets, size)
-            data[slice(None) if places is None else places] = region.peek(offsets, size, varied=n in wave.varied)
+            data[slice(None) if places is None else places] = region.peek(wave.variation, n, offsets, size)
             wave.counters.count_global(lanes, region, offsets, size, store=False)
         return data
 
@@ -288,7 +297,7 @@ class GlobalMemory:
         """Of an atomic operation. In a second run it changes what it may not count on before it makes something of it."""
         if region.known is not None and (bad := region.doubtful(offsets, size)).any():
             self._suspect(wave, n, lanes, region, bad, offsets)
-            region.bytes[offsets[:, None] + np.arange(size)] = region.peek(offsets, size, varied=n in wave.varied)
+            region.bytes[offsets[:, None] + np.arange(size)] = region.peek(wave.variation, n, offsets, size)
             region.known[offsets[:, None] + np.arange(size)] = True
         self._note(wave, n, lanes, region, offsets, size, "exchange")
 

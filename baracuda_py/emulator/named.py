@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 from .syntax import Instruction, Memory, Negated, Operand, Pair, Register, Vector
 
-__all__ = ["accumulators", "read", "registers", "written"]
+__all__ = ["read", "registers", "written"]
 
 _NO_RESULT = {"st", "red", "bar", "barrier", "brx", "nanosleep", "stmatrix"}
 
@@ -39,9 +38,3 @@ def read(i: Instruction) -> set[str]:
     operands = i.operands[1:] if written(i) else i.operands
     inner = [x for operand in operands for x in (operand, *(operand.rest if isinstance(operand, Memory) else ()))]
     return {i.guard} - {""} | {name for x in inner for name in registers(x)}
-
-
-@lru_cache(maxsize=4096)
-def accumulators(i: Instruction) -> frozenset[str]:
-    """The registers that a wgmma writes when it is over."""
-    return frozenset(registers(i.operands[0])) if i.opcode[:2] == ("wgmma", "mma_async") else frozenset()

@@ -1,30 +1,34 @@
 """Indices of 32 bits that overflow and then become part of a global address.
 
 A sum or product wraps where it fits neither as signed nor as unsigned numbers, which is what a program may mean by it. What
-wraps is noted for each thread, and is a fault when the thread accesses memory at an address that was made of it; a later
-execution that does not wrap takes the note back.
+wraps is noted for each thread, and is a fault when the thread accesses memory at an address that was made of it as of a number;
+a later execution that does not wrap takes the note back.
+
+An address is made of a number by operations that keep its upper bits, or shift and divide it with its sign. What takes some
+bits out instead means those bits, whatever became of the others: a mask, a logical shift to the right, the upper half of an
+unsigned product, a remainder, also one that is told as the number less a multiple of its quotient. So do hashes.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..types.faults import OverflowFault
 from .lanes import Array, Selection
-from .named import registers
-from .syntax import Instruction, Memory
+from .named import registers, written
+from .syntax import SIZES, Instruction, Memory, Operand
 
 if TYPE_CHECKING:
     from .machine import Wave
 
 __all__ = ["Overflows", "address_slices", "wrapping"]
 
-# What takes the upper bits of an operand along; a mask takes those that are meant, whatever became of the others.
-_CARRIES = {"add", "sub", "mul", "mad", "shl", "mov", "cvt", "cvta", "selp", "or", "min", "max", "neg", "shr", "bfi"}
+_QUOTIENTS = {"shr", "div"}
+_CARRIES = {"add", "sub", "mul", "mad", "shl", "mov", "cvt", "cvta", "selp", "or", "min", "max", "neg"}
 _WRAPS = {"add", "sub", "mul", "mad", "shl"}
 _ACCESSES = {"ld", "st", "atom", "red", "cp"}
 _WORDS = {"u32", "s32", "b32"}
@@ -37,42 +41,63 @@ def wrapping(i: Instruction) -> bool:
 
 def address_slices(instructions: Sequence[Instruction]) -> dict[int, frozenset[int]]:
     """For each global access, the instructions that may wrap and of which its address is made."""
-    writers: dict[str, list[int]] = defaultdict(list)
-    for n, i in enumerate(instructions):
-        if i.operands and i.opcode[0] in _CARRIES:
-            for name in registers(i.operands[0]):
-                writers[name].append(n)
-    known: dict[str, frozenset[int]] = {}
-    slices = {}
+    origins, slices = _Origins(instructions), {}
     for n, i in enumerate(instructions):
         if i.opcode[0] in _ACCESSES and not any(
             part.startswith(("shared", "param", "local")) for part in i.opcode[1:2]
         ):
-            names = [x for o in i.operands if isinstance(o, Memory) for x in registers(o.base)]
-            found = frozenset().union(*(_slice(name, instructions, writers, known) for name in names))
-            if found:
+            names = (x for o in i.operands if isinstance(o, Memory) for x in registers(o.base))
+            if found := frozenset().union(*map(origins.wrapping, names)):
                 slices[n] = found
     return slices
 
 
-def _slice(
-    name: str, instructions: Sequence[Instruction], writers: dict[str, list[int]], known: dict[str, frozenset[int]]
-) -> frozenset[int]:
-    if name in known:
-        return known[name]
-    seen, waiting, found = {name}, [name], set()
-    while waiting:
-        for n in writers.get(waiting.pop(), ()):
-            i = instructions[n]
-            if wrapping(i):
-                found.add(n)
-            for operand in i.operands[1:]:
-                for other in registers(operand):
-                    if other not in seen:
-                        seen.add(other)
-                        waiting.append(other)
-    known[name] = frozenset(found)
-    return known[name]
+def _carries(i: Instruction) -> bool:
+    """Whether the result is a number, the upper bits of the operands with it."""
+    name, kind = i.opcode[0], i.opcode[-1]
+    if name == "cvt":
+        return SIZES.get(i.opcode[-2], 0) >= SIZES.get(kind, 0)
+    return kind[0] == "s" if name in _QUOTIENTS or "hi" in i.opcode else name in _CARRIES
+
+
+class _Origins:
+    """Where what registers hold comes from."""
+
+    def __init__(self, instructions: Sequence[Instruction]) -> None:
+        self._writers = defaultdict[str, list[tuple[int, Instruction]]](list)
+        for n, i in enumerate(instructions):
+            if i.opcode[0] in _CARRIES | _QUOTIENTS:
+                for name in written(i):
+                    self._writers[name].append((n, i))
+        self._known: dict[str, frozenset[int]] = {}
+
+    def wrapping(self, name: str) -> frozenset[int]:
+        """The instructions that may wrap and of which a number is made."""
+        if name not in self._known:
+            passed = self._passed([name], lambda i: self._terms(i) if _carries(i) else ())
+            self._known[name] = frozenset(n for x in passed for n, i in self._writers[x] if _carries(i) and wrapping(i))
+        return self._known[name]
+
+    def _passed(self, names: Iterable[str], terms: Callable[[Instruction], Sequence[Operand]]) -> set[str]:
+        """All registers on the way to these, by those operands of each instruction."""
+        waiting = list(names)
+        seen = set(waiting)
+        while waiting:
+            new = {x for _, i in self._writers[waiting.pop()] for o in terms(i) for x in registers(o)} - seen
+            seen |= new
+            waiting += new
+        return seen
+
+    def _terms(self, i: Instruction) -> Sequence[Operand]:
+        """The operands that make a number: none of a remainder."""
+        terms = i.operands[1:]
+        if i.opcode[0] not in ("sub", "mad"):
+            return terms
+        whole, multiple = (terms[:1], terms[1:]) if i.opcode[0] == "sub" else (terms[2:], terms[:2])
+        (wholes, multiples) = ([x for o in each for x in registers(o)] for each in (whole, multiple))
+        plain = self._passed(multiples, lambda i: i.operands[1:] if _carries(i) else ())
+        by_quotient = self._passed(multiples, lambda i: i.operands[1:]) - plain
+        return () if by_quotient.issuperset(wholes) and wholes else terms
 
 
 class Overflows:

@@ -299,7 +299,8 @@ def _entry(function: Function, parameters: str, directives: str, outside: str, f
         raise UnsupportedError(
             f"{entry.name} asks for clusters of {entry.cluster, *others} CTAs: the emulator knows those along x"
         )
-    entry.threads = prod(limits.get("reqntid") or limits.get("maxntid") or [entry.threads])
+    entry.threads = prod(limits.get("maxntid") or [entry.threads])
+    entry.block = (*limits["reqntid"], 1, 1)[:3] if "reqntid" in limits else ()
     for statement in re.sub(r"\{[^{};]*\}", lambda m: m[0].replace(";", ","), outside).split(";"):
         if variable := _variable(statement):
             entry.place(variable)

@@ -126,6 +126,7 @@ class Entry:
     variables: set[str] = field(default_factory=set)  # with a place
     cluster: int = 1
     threads: int = 1024  # the most that it is compiled for
+    block: tuple[int, ...] = ()  # the only one that it may be launched with
     blocks: list[list[Instruction]] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)  # label -> block
     targets: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of brx.idx

@@ -1,5 +1,5 @@
-"""The matrix opcodes of a warp (PTX ISA, Warp Level Matrix Multiply-Accumulate Instructions: mma, ldmatrix, stmatrix,
-movmatrix). wgmma is in `warpgroup`.
+"""The matrix opcodes of a warp (PTX ISA, Warp Level Matrix Multiply-Accumulate Instructions: mma, ldmatrix, stmatrix).
+wgmma is in `warpgroup`.
 
 A register of a warp's lanes is a row [warps, 32]. Multiplicands of mma are uint32 patterns, of f64 float64; accumulators are
 float32 (f32), float64 (f64), int32 (s32), or uint32 patterns of two (f16).
@@ -15,7 +15,7 @@ from .fragments import accumulators, left, of_accumulators, right
 from .products import multiply
 from .registers import Lanes, unsupported
 
-__all__ = ["ldmatrix", "mma", "movmatrix", "stmatrix"]
+__all__ = ["ldmatrix", "mma", "stmatrix"]
 
 _BYTES = ("m8n8k16", "m16n8k16", "m16n8k32")
 _NIBBLES = ("m8n8k32", "m16n8k32", "m16n8k64")
@@ -71,8 +71,3 @@ def stmatrix(registers: Sequence[Lanes], transposed: bool) -> Lanes:
     if not transposed:
         return words
     return np.ascontiguousarray(words.view("u2").swapaxes(2, 3)).view("u4")
-
-
-def movmatrix(register: Lanes) -> Lanes:
-    """movmatrix.m8n8.trans.b16: the transpose of an 8 x 8 matrix that a warp holds."""
-    return ldmatrix(stmatrix([register], False), True)[0]

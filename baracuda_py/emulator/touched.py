@@ -53,7 +53,7 @@ class Touched:
     ) -> tuple[Array, str] | None:  # fmt: skip
         """Notes accesses; which of them nothing orders with another's, and what that did. One of a value that is `there` already
         disturbs nobody."""
-        actors, stamps = wave.actors(lanes), wave.stamps(lanes)
+        actors, stamps = wave.order.actors(lanes), wave.order.stamps(lanes)
         last = self._last.setdefault(verb, _Last(self._grains))
         for step in range(0, max(size, self._grain), self._grain):
             at = (offsets + step) // self._grain
@@ -77,12 +77,12 @@ class Touched:
         who = last.who[at]
         if (who == NOBODY).all():
             return np.zeros(len(at), bool)
-        bad = wave.unordered(lanes, who, last.when[at])
+        bad = wave.order.unordered(lanes, who, last.when[at])
         if last.crowd:
             numbers = wave.lanes.numbers(lanes)
             for j in np.flatnonzero(last.crowded[at] & ~bad).tolist():
                 others = np.array(list(last.crowd[int(at[j])].values()))
-                bad[j] = wave.unordered(np.repeat(numbers[j], len(others)), others[:, 0], others[:, 1]).any()
+                bad[j] = wave.order.unordered(np.repeat(numbers[j], len(others)), others[:, 0], others[:, 1]).any()
         return bad
 
     @staticmethod
@@ -90,9 +90,9 @@ class Touched:
         """Accesses that need no order among themselves."""
         before, was = last.who[at], last.when[at]
         present = before != NOBODY
-        near = present & wave.same_team(before // PER_WARP, actors // PER_WARP)
+        near = present & wave.order.same_team(before // PER_WARP, actors // PER_WARP)
         mine = before // PER_WARP == actors // PER_WARP
-        if (kept := near & ~mine & wave.unordered(lanes, before, was)).any():
+        if (kept := near & ~mine & wave.order.unordered(lanes, before, was)).any():
             last.join(at[kept], before[kept], was[kept])
         shared = near & mine & (was == stamps) & (before != actors)
         last.who[at] = np.where(
@@ -103,7 +103,7 @@ class Touched:
         if not (lost := (now != actors) & (now != MANY) & ~shared).any():
             return
         winner = now // PER_WARP
-        same, near = winner == actors // PER_WARP, wave.same_team(winner, actors // PER_WARP)
+        same, near = winner == actors // PER_WARP, wave.order.same_team(winner, actors // PER_WARP)
         last.who[at[lost & same]] = (winner * PER_WARP + SEVERAL)[lost & same]
         if (others := lost & ~same & near).any():
             last.join(at[others], actors[others], stamps[others])

@@ -16,8 +16,9 @@ import numpy as np
 from ..types import UnsupportedError
 from .blocks import MASKED, WARPGROUPS, WARPS
 from .grammar import known
+from .handed import Fragments
 from .lanes import EVERYONE, SPECIALS, WARP
-from .named import accumulators, read, written
+from .named import read, written
 from .overflow import address_slices
 from .syntax import (
     SIZES,
@@ -104,7 +105,8 @@ class Translator:
         self.unset = {
             n: missing for n, item in enumerate(every) if (missing := read(item) - ever)
         }  # that nothing ever writes
-        self._accumulators = {name for item in every for name in accumulators(item)}
+        self.fragments = Fragments(every)
+        self._used = False  # the block's registers of wgmma up to here, in one note
         self.blocks: list[Block] = []
         self.spans: list[range] = []  # the instructions of each block
         self.number = -1
@@ -120,6 +122,7 @@ class Translator:
     def _block(self, block: Sequence[Instruction], emitters: dict[str, Emitter]) -> list[str]:
         lines: list[str] = []
         end = Block("next")
+        self._used = False
         for item in block:
             self.number = len(self.instructions)
             self.instructions.append(item)
@@ -144,7 +147,7 @@ class Translator:
         emitter = emitters.get(item.opcode[0])
         if emitter is None:
             raise Unread
-        lines = [*self._watch(item), *self._await(item), *self._know(item), *emitter(self, item)]
+        lines = [*self._watch(item), *self._use(item), *self._know(item), *emitter(self, item)]
         if not item.guard or not lines:
             return lines
         test = f"{self.row(item.guard)}[s]"
@@ -162,12 +165,13 @@ class Translator:
         """Notes what reads a register that nothing writes; ends of blocks, whose guards are predicates, are passed over."""
         return [f"unset({self.number}, s)"] if self.number in self.unset else []
 
-    def _await(self, item: Instruction) -> list[str]:
-        """Holds that no wgmma is on its way into what an instruction reads."""
-        if not self._accumulators or item.opcode[0] == "wgmma":
+    def _use(self, item: Instruction) -> list[str]:
+        """Notes what is done with registers of wgmma, ahead of the first of some instructions that all lanes execute."""
+        if not self.fragments.concerns(item):
             return []
-        early = self._accumulators & read(item)
-        return [f"accumulated({self.number}, s, {sorted(early)!r})"] if early else []
+        number = self.fragments.use(self.number, item, go_on=self._used and not item.guard)
+        self._used = not item.guard
+        return [] if number is None else [f"used({number}, s)"]
 
     def _end(self, item: Instruction) -> Block | None:
         op, number = item.opcode, self.number

@@ -96,7 +96,6 @@ def accumulate(
     scale_a: int,
     scale_b: int,
     types: tuple[str, str, str],
-    satfinite: bool = False,
 ) -> list[Lanes]:
     """wgmma.mma_async: the new rows of D, for the patterns of A [warpgroups, 64, K] and B [warpgroups, N, K], and D's, A's and
     B's types. Where `scale_d` [warpgroups] is false the old D counts as 0, whatever it holds; `scale_a` and `scale_b` are 1
@@ -112,6 +111,6 @@ def accumulate(
     old = np.where(np.reshape(scale_d, (-1, 1, 1)), old, old.dtype.type(0))
     if scale_a * scale_b < 0:
         a = a ^ dtype_of(of_a).type(1 << BITS[of_a] - 1)
-    product = multiply(a, b, old, types, satfinite)
+    product = multiply(a, b, old, types)
     new = of_accumulators(product.reshape(groups * 4, 16, -1), to)
     return [x.reshape(groups, 128) for x in new]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from math import prod
 
 import numpy as np
@@ -18,6 +18,7 @@ from .memory import GlobalMemory
 from .options import Options
 from .syntax import SIZES
 from .translate import Translator
+from .unknown import KNOWN, Variation
 
 __all__ = ["Launched", "run_launch"]
 
@@ -28,16 +29,16 @@ SHARED_BYTES = 8 << 20
 
 class Launched:
     """What the waves of one launch have in common. `suspects` has a fault for each instruction that reads what nothing
-    wrote, to be raised if that matters; those in `varied` get other bytes there than in a first run."""
+    wrote, to be raised if that matters; in a further run some of them see other values there."""
 
     def __init__(
         self, code: Translator, kernel: str, memory: GlobalMemory, parameters: Array, grid: tuple[int, int, int],
         block: tuple[int, int, int], dynamic_bytes: int, options: Options, counters: Counters, *, overlapped: bool,
-        constants: dict[str, int], room: int, varied: Collection[int] = (), deadline: float = 0.0,
+        constants: dict[str, int], room: int, variation: Variation = KNOWN, deadline: float = 0.0,
     ) -> None:  # fmt: skip
         self.code, self.kernel, self.memory, self.parameters = code, kernel, memory, parameters
         self.grid, self.block, self.options, self.counters = grid, block, options, counters
-        self.overlapped, self.constants, self.varied = overlapped, constants, frozenset(varied)
+        self.overlapped, self.constants, self.variation = overlapped, constants, variation
         self.suspects: dict[int, KernelFault] = {}
         self.grid_order = Grid()
         self.deadline = deadline  # of time.perf_counter; 0 for none
@@ -56,6 +57,7 @@ class Launched:
         entry, threads = self.code.entry, prod(self.block)
         for given, what in (
             (not 0 < threads <= entry.threads, f"blocks of {threads} threads, of {entry.threads} at most"),
+            (entry.block not in ((), self.block), f"blocks of {self.block} threads, of {entry.block} alone"),
             (self.block[2] > 64, f"blocks of {self.block} threads"),
             (min(self.grid) < 1 or max(self.grid[1:]) >= 1 << 16 or self.grid[0] >= 1 << 31, f"a grid of {self.grid}"),
             (self.grid[0] % entry.cluster, f"a grid of {self.grid} in clusters of {entry.cluster}"),

@@ -6,7 +6,9 @@ Nothing is copied or cast, and nothing but a BaracudaError is raised.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,20 @@ from . import dlpack, pytorch
 from .axes import as_ints, c_strides
 from .operand import HOST_ORDINAL, NO_MEMORY, Tensor, how_to_copy
 
-__all__ = ["intake", "ordinal_of"]
+__all__ = ["described_for", "intake", "ordinal_of"]
+
+
+_hosted: ContextVar[bool] = ContextVar("hosted", default=False)
+
+
+@contextmanager
+def described_for(host: bool) -> Iterator[None]:
+    """While operands are described for a plan that takes the host's memory, or a device's."""
+    token = _hosted.set(host)
+    try:
+        yield
+    finally:
+        _hosted.reset(token)
 
 
 def _framework(x: Any) -> str:
@@ -59,7 +74,7 @@ def intake(x: Any, *, what: str, stream: int | None = None, host: bool = False) 
     raise OperandTypeError(
         f"{what}: expected an array (CuPy, PyTorch, JAX, or any object with __dlpack__ or __cuda_array_interface__), "
         f"got {type(x).__name__}",
-        _how_to_wrap(x, host),
+        _how_to_wrap(x, host or _hosted.get()),
     )
 
 
@@ -120,7 +135,9 @@ def _how_to_wrap(x: Any, host: bool) -> str:
     package = "numpy" if host else "cupy"
     if isinstance(x, (bool, int, float, complex, np.generic)):
         return f"wrap it with {package}.asarray({shown(x)}, x.dtype), x being the other operand: a bare one would be 64 bits wide"
-    return f"wrap it with {package}.asarray(...)" + ("" if host else ', or numpy.asarray(...) for device="cpu"')
+    return f"wrap it with {package}.asarray(...)" + (
+        "" if host else ', or numpy.asarray(...) for device="cpu" or "ptx"'
+    )
 
 
 def _element_strides(byte_strides: tuple[int, ...], itemsize: int, what: str) -> tuple[int, ...]:
@@ -150,6 +167,10 @@ def _refuse_mask(what: str) -> None:
 def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Tensor:
     if isinstance(x, np.ma.MaskedArray):
         _refuse_mask(what)
+    if not x.dtype.isnative:
+        raise OperandTypeError(
+            f"{what}: dtype {x.dtype.str} has its bytes in the other order", '.astype(x.dtype.newbyteorder("="))'
+        )
     element = _kind(x.dtype, what)
     strides = _element_strides(x.strides, x.itemsize, what)
     pointer = int(x.__array_interface__["data"][0]) if x.dtype.kind != "V" else x.ctypes.data

@@ -1,0 +1,160 @@
+"""Registers that wgmma has to do with: handed over to it by wgmma.fence, and its own until a wait hands them back.
+
+PTX ISA, Asynchronous Warpgroup-level Matrix Instructions: wgmma.fence. Between an access of a thread to a register and a product
+that adds to it, or takes A from it, there must be a fence, and one ahead of a warpgroup's first product; accumulators go from
+product to product of the same shape without one. Copies of registers and constants are no accesses: a compiler puts them where
+it likes, behind a fence too, and ptxas takes them away. What is copied counts as accessed where its source was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..types.faults import RaceFault
+from .lanes import WARP, Array, Selection
+from .named import read, registers, written
+from .syntax import Instruction, Vector
+
+if TYPE_CHECKING:
+    from .machine import Wave
+
+__all__ = ["GROUP", "Fragments", "Handed"]
+
+GROUP = 4 * WARP
+NOBODY = -1
+
+
+class Fragments:
+    """The registers of an entry that products add to or take A from, and those that are copied into them, by number; and what
+    its instructions do with them."""
+
+    def __init__(self, instructions: Sequence[Instruction]) -> None:
+        self._copies = {n: i for n, i in enumerate(instructions) if i.opcode[0] == "mov" and len(i.operands) == 2}
+        products = {n: i for n, i in enumerate(instructions) if i.opcode[:2] == ("wgmma", "mma_async")}
+        self.sums = {n: tuple(registers(i.operands[0])) for n, i in products.items()}
+        self.multiplicands = {
+            n: tuple(registers(i.operands[1])) if isinstance(i.operands[1], Vector) else () for n, i in products.items()
+        }
+        self.shapes = {n: i.opcode[4] for n, i in products.items()}
+        names = {x for each in (self.sums, self.multiplicands) for of in each.values() for x in of}
+        grows = bool(names)
+        while grows:
+            sources = {x for i in self._copies.values() if names & written(i) for x in read(i)}
+            grows = not sources <= names
+            names |= sources
+        self.numbers = {name: k for k, name in enumerate(sorted(names))}
+        self.uses: list[Uses] = []
+
+    def concerns(self, i: Instruction) -> bool:
+        return (
+            i.opcode[0] != "wgmma" and bool(self.numbers) and not self.numbers.keys().isdisjoint(read(i) | written(i))
+        )
+
+    def use(self, n: int, i: Instruction, *, go_on: bool) -> int | None:
+        """Notes what an instruction does, with what those ahead of it did where it is to `go_on` there; the number of the uses
+        if they begin here."""
+        begins = not go_on or not self.uses
+        if begins:
+            self.uses.append(Uses())
+        self.uses[-1].add(self.numbers, n, i, copies=n in self._copies)
+        return len(self.uses) - 1 if begins else None
+
+
+class Uses:
+    """What instructions that follow one another do with registers, by number: which they read, and steps of many each, of which
+    one takes registers from others, or from nothing that matters, or accesses them."""
+
+    def __init__(self) -> None:
+        self.reads: dict[int, int] = {}  # and the instruction that is the first to
+        self.steps: list[tuple[bool, dict[int, int]]] = []  # (copies, of register -> its source, or who accesses it)
+
+    def add(self, numbers: dict[str, int], n: int, i: Instruction, *, copies: bool) -> None:
+        for name in read(i) & numbers.keys():
+            self.reads.setdefault(numbers[name], n)
+        if copies:
+            (source,) = [numbers.get(x, NOBODY) for x in read(i) - {i.guard}] or [NOBODY]
+            made = {numbers[x]: source for x in written(i) & numbers.keys()}
+        else:
+            made = {numbers[x]: n for x in (read(i) | written(i)) & numbers.keys()}
+        if not self.steps or self.steps[-1][0] != copies or (copies and self.steps[-1][1].keys() & made.values()):
+            self.steps.append((copies, {}))
+        self.steps[-1][1].update(made)
+
+
+class Handed:
+    """Of a wave's warpgroups: who accessed each register since their last fence, which products have it, and of which shape the
+    last was that added to it."""
+
+    def __init__(self, wave: Wave) -> None:
+        self._wave, self._of = wave, wave.launched.code.fragments
+        self._bundle = wave.lanes.bundle(GROUP) if wave.launched.grouped else np.zeros(1, np.intp)
+        extent = len(self._of.numbers), int(self._bundle[-1]) + 1
+        self._touched, self._shape = np.full(extent, NOBODY, np.int32), np.zeros(extent, np.int16)
+        self._busy = np.zeros(extent, bool)
+        self._fenced = np.zeros(extent[1], bool)
+        self._shapes = {shape: 1 + k for k, shape in enumerate(sorted(set(self._of.shapes.values())))}
+        self._uses = [
+            (_columns(u.reads), [(copies, *_columns(made)) for copies, made in u.steps]) for u in self._of.uses
+        ]
+        self._named = {
+            n: tuple(
+                np.array([self._of.numbers[x] for x in names], np.intp) for names in (d, self._of.multiplicands[n])
+            )
+            for n, d in self._of.sums.items()
+        }
+
+    def _groups(self, s: Selection) -> Array:
+        here = np.zeros(self._fenced.shape, bool)
+        here[self._bundle[s]] = True
+        return np.flatnonzero(here)
+
+    def fence(self, s: Selection) -> None:
+        groups = self._groups(s)
+        self._touched[:, groups], self._shape[:, groups], self._fenced[groups] = NOBODY, 0, True
+
+    def use(self, k: int, s: Selection) -> None:
+        """RaceFault where instructions read what a product has, which these threads have yet to wait for."""
+        groups = self._groups(s)
+        (reads, readers), steps = self._uses[k]
+        if (busy := self._busy[reads[:, None], groups]).any():
+            at, group = (int(x[0]) for x in np.nonzero(busy))
+            first = int(np.flatnonzero(self._bundle[s] == groups[group])[0])
+            text = "a wgmma's accumulators read before it is waited for"
+            raise self._wave.fault(RaceFault, text, int(readers[at]), s, first)
+        for copies, to, of in steps:
+            into, source, nothing = (to[:, None], groups), (of[:, None], groups), of[:, None] == NOBODY
+            if copies:
+                self._touched[into] = np.where(nothing, NOBODY, self._touched[source])
+                self._shape[into] = np.where(nothing, 0, self._shape[source])
+            else:
+                self._touched[into] = of[:, None]
+
+    def multiply(self, n: int, s: Selection) -> None:
+        """A product begins; RaceFault where its registers have not been handed over."""
+        groups, shape = self._groups(s), self._shapes[self._of.shapes[n]]
+        sums, multiplicands = self._named[n]
+        if not self._fenced[groups].all():
+            raise self._wave.fault(RaceFault, "wgmma with no wgmma.fence ahead of it", n, s, 0)
+        for at in ((sums[:, None], groups), (multiplicands[:, None], groups)):
+            if (touched := self._touched[at]).max(initial=NOBODY) >= 0:
+                item = self._wave.launched.code.instructions[int(touched.max())]
+                what = f"wgmma with no wgmma.fence since {item.text!r} ({item.source}) accessed its registers"
+                raise self._wave.fault(RaceFault, what, n, s, 0)
+        before = self._shape[sums[:, None], groups]
+        if ((before != 0) & (before != shape)).any() or self._shape[multiplicands[:, None], groups].any():
+            what = (
+                "wgmma with no wgmma.fence since another added to its registers, of another shape or for it to multiply"
+            )
+            raise self._wave.fault(RaceFault, what, n, s, 0)
+        self._shape[sums[:, None], groups], self._busy[sums[:, None], groups] = shape, True
+
+    def over(self, n: int, lanes: Array) -> None:
+        """Products have been waited for."""
+        self._busy[self._named[n][0][:, None], self._groups(lanes)] = False
+
+
+def _columns(of: dict[int, int]) -> tuple[Array, Array]:
+    return np.array([*of], np.intp), np.array([*of.values()], np.int32)

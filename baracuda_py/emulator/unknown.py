@@ -1,0 +1,116 @@
+"""Values that nothing wrote: whether they matter is found out by further runs, in which they are something else.
+
+In a first run such bytes are 0x7F, which makes large numbers. In the others they are 0, so that what was true is false; 0x9A,
+which makes negative ones; and what a comparison that they come to compares with, by places in turn. A value that is dropped on
+the way changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..types.faults import KernelFault
+from .lanes import Array
+from .named import read, written
+from .syntax import SIZES, Bits, Instruction, Integer
+
+if TYPE_CHECKING:
+    from .memory import Region
+
+__all__ = ["FRESH", "KNOWN", "Variation", "check"]
+
+FRESH = 0x7F  # what bytes hold that nothing wrote
+_ZERO, _NEGATIVE = FRESH, FRESH ^ 0x9A  # and what they differ by in another run
+WORD = 8  # bytes that differ alike
+MOST = 8  # ways to differ
+_MEMORY = {"shared", "local", "global"}  # where a register's value may go, and come back from
+
+
+class Variation:
+    """A run in which some instructions, and those alone, see other values where nothing was written."""
+
+    def __init__(self, instructions: Collection[int] = (), ways: Sequence[bytes] = (), turn: int = 0) -> None:
+        self._instructions = frozenset(instructions)
+        self._differences = np.roll(np.frombuffer(b"".join(ways), np.uint8), -WORD * turn)
+
+    def __contains__(self, n: int) -> bool:
+        return n in self._instructions
+
+    def __bool__(self) -> bool:
+        return bool(self._instructions)
+
+    def other(self, data: Array, places: Array) -> Array:
+        """Bytes as they are in this run, of all that nothing wrote."""
+        return np.asarray(data ^ self._differences[places % len(self._differences)])
+
+
+KNOWN = Variation()  # the first run
+
+
+def _ways(instructions: Sequence[Instruction], suspects: Collection[int]) -> list[bytes]:
+    """The ways in which what these instructions see should differ."""
+    ways = dict.fromkeys((bytes([_ZERO] * WORD), bytes([_NEGATIVE] * WORD)))
+    for i in _reached(instructions, suspects):
+        size = SIZES.get(i.opcode[-1], 0)
+        for operand in i.operands if i.opcode[0] == "setp" else ():
+            if isinstance(operand, (Bits, Integer)) and size:
+                for near in (0,) if i.opcode[1] in ("eq", "ne") else (0, -1, 1):  # on both sides of it
+                    value = (operand.value + near & (1 << 8 * size) - 1).to_bytes(size, "little")
+                    ways[bytes(x ^ FRESH for x in value * (WORD // size))] = None
+    return list(ways)[:MOST]
+
+
+def _reached(instructions: Sequence[Instruction], first: Collection[int]) -> Iterator[Instruction]:
+    """The instructions that values seen by some come to, by registers and through memory."""
+    readers = defaultdict[str, list[int]](list)
+    for n, i in enumerate(instructions):
+        for name in read(i) | _memory(i, "ld"):
+            readers[name].append(n)
+    seen, waiting = set(first), list(first)
+    while waiting:
+        i = instructions[waiting.pop()]
+        yield i
+        new = {n for name in written(i) | _memory(i, "st") for n in readers[name]} - seen
+        seen |= new
+        waiting += new
+
+
+def _memory(i: Instruction, opcode: str) -> set[str]:
+    return {x.split("::")[0] for x in i.opcode} & _MEMORY if i.opcode[0] == opcode else set()
+
+
+def check(
+    again: Callable[[Variation], KernelFault | None], instructions: Sequence[Instruction], suspects: Mapping[int, KernelFault],
+    fault: KernelFault | None, before: Sequence[tuple[Region, Array, Array | None]],
+) -> None:  # fmt: skip
+    """Raises what is suspected of an instruction where it matters what it saw: another run must leave the same in all operands,
+    or the same fault. What differs in the workspace counts as not written, for the launches behind this one. `before` holds the
+    bytes of each region ahead of the launch, and which of them were known."""
+    first = [region.bytes.copy() for region, _, _ in before]
+
+    def matters(seen_by: Collection[int], ways: Sequence[bytes], turn: int) -> bool:
+        for region, data, known in before:
+            region.bytes[:] = data
+            if region.known is not None:
+                region.known[:] = known
+        other = again(Variation(seen_by, ways, turn))
+        changed = [region.bytes != was for (region, _, _), was in zip(before, first)]
+        for unsure, each in zip(doubts, changed):
+            unsure |= each
+        operands = (each for (region, _, _), each in zip(before, changed) if region.known is None)
+        return str(other) != str(fault) or (fault is None and any(bool(each.any()) for each in operands))
+
+    doubts = [np.zeros(len(was), bool) for was in first]
+    ways = _ways(instructions, suspects)
+    for turn in range(len(ways)):
+        if matters(suspects, ways, turn):
+            alone = (n for n in sorted(suspects) if len(suspects) == 1 or matters([n], ways, turn))
+            raise suspects[next(alone, min(suspects))] from fault
+    for (region, _, _), was, each in zip(before, first, doubts):
+        region.bytes[:] = was
+        if region.known is not None:
+            region.known &= ~each
