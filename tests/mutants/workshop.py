@@ -45,6 +45,7 @@ NEAR = {
     "call": ("short_path", "torch_calls", "plan", "runtime", "overlap", "foreign", "cache", "buffer"),
     "runtime": (
         "runtime", "cache", "ptx_cache", "device", "short_path", "overlap", "compile", "ledger", "generated", "cublas",
+        "definitions", "reach",
     ),
     "tensor": ("tensor", "foreign", "buffer", "shared_bytes", "axes", "phase", "align", "short_path"),
     "reference": ("types", "elementwise", "matmul", "write_slice", "kv_append", "contiguize", "registry"),
