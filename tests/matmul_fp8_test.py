@@ -206,3 +206,19 @@ def test_elsewhere_it_is_refused_with_the_reason() -> None:
     with pytest.raises(bp.UnsupportedError) as caught:
         bp.MatmulPlan.select(described(512, "fp8"), device="sm_80")
     readable(caught.value, "matmul", "sm_90a")
+
+
+@pytest.mark.parametrize("math", ["fp8", "fp8_fast"])
+def test_scales_by_blocks_are_served_by_kernels_that_compile(math: str) -> None:
+    """Each block has a scale of its own, so that sums of slabs are added up in f32 however products are to be summed."""
+    rows = -(-1024 // 4) * 4
+    desc = bp.MatmulDescriptor(
+        (1024, 4096), (4096, 4096), "fp8_e4m3", "fp8_e4m3", b_strides=(1, 4096), math=math, scale_a_shape=(1024, 32),
+        scale_b_shape=(32, 32), scale_a_strides=(1, rows), scale_a_element="f32", scale_b_element="f32",
+    )  # fmt: skip
+    plan = bp.MatmulPlan.select(desc, device=H200)
+    assert "BlockScaled" in str(plan.compile().kernels)
+    assert (
+        plan.precision_guarantee.bound
+        == bp.MatmulPlan.select(replace(desc, math="fp8"), device=H200).precision_guarantee.bound
+    )

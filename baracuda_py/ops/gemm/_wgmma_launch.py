@@ -37,8 +37,8 @@ def product_text(n: int, a: ElementKind, b: ElementKind, a_transposed: bool, b_t
 
 
 def promoted(desc: Any) -> bool:
-    """Whether the sums of each slab are added up in f32."""
-    return bool(desc.precision is MathPrecision.FP8)
+    """Whether the sums of each slab are added up in f32: where that is asked for, and where a slab has scales of its own."""
+    return bool(desc.precision is MathPrecision.FP8 or desc.gemm.blocked)
 
 
 def _sums(gemm: Gemm, desc: Any, tile: Tile) -> tuple[str, Struct]:
