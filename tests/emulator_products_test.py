@@ -147,6 +147,10 @@ def test_a_register_of_the_left_operand_changes_meanwhile(options: Options) -> N
     assert run(body + WAIT + change + OUT + used, options)[1] == 18
     with pytest.raises(bp.RaceFault, match="a register of a wgmma changed while it was on its way"):
         run(body + change + WAIT + OUT + used, options)
+    halves = 'asm volatile("{{ .reg .b16 a, b; mov.b32 {{a, b}}, %0;{} mov.b32 %0, {{b, a}}; }}" : "+r"(r[1]));'
+    assert run(body.replace(FENCE, FENCE + halves.format("")) + WAIT + OUT, options)[1] == 18
+    with pytest.raises(bp.RaceFault, match=r"wgmma with no wgmma.fence since 'add.u16.*accessed its registers"):
+        run(body.replace(FENCE, FENCE + halves.format(" add.u16 a, a, 0;")) + WAIT + OUT, options)
     doubled = 'for (u32& x : r) asm volatile("add.u32 %0, %0, 0;" : "+r"(x));'
     assert run(body.replace(FENCE, doubled + FENCE) + WAIT + OUT, options)[1] == 18
     with pytest.raises(bp.RaceFault, match=r"wgmma with no wgmma.fence since 'add.u32.*accessed its registers"):

@@ -8,7 +8,7 @@ it likes, behind a fence too, and ptxas takes them away. What is copied counts a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,23 +65,30 @@ class Fragments:
 
 class Uses:
     """What instructions that follow one another do with registers, by number: which they read, and steps of many each, of which
-    one takes registers from others, or from nothing that matters, or accesses them."""
+    one copies registers from others, or from nothing that matters, or accesses them."""
 
     def __init__(self) -> None:
         self.reads: dict[int, int] = {}  # and the instruction that is the first to
-        self.steps: list[tuple[bool, dict[int, int]]] = []  # (copies, of register -> its source, or who accesses it)
+        self.steps: list[
+            tuple[bool, list[tuple[int, int]]]
+        ] = []  # (copies, registers with a source or who accesses them)
 
     def add(self, numbers: dict[str, int], n: int, i: Instruction, *, copies: bool) -> None:
         for name in read(i) & numbers.keys():
             self.reads.setdefault(numbers[name], n)
-        if copies:
-            (source,) = [numbers.get(x, NOBODY) for x in read(i) - {i.guard}] or [NOBODY]
-            made = {numbers[x]: source for x in written(i) & numbers.keys()}
-        else:
-            made = {numbers[x]: n for x in (read(i) | written(i)) & numbers.keys()}
-        if not self.steps or self.steps[-1][0] != copies or (copies and self.steps[-1][1].keys() & made.values()):
-            self.steps.append((copies, {}))
-        self.steps[-1][1].update(made)
+        sources = [numbers.get(x, NOBODY) for x in read(i) - {i.guard}] or [NOBODY] if copies else [n]
+        named = written(i) if copies else read(i) | written(i)
+        made = [(numbers[x], source) for x in named & numbers.keys() for source in sources]
+        if (
+            not self.steps
+            or self.steps[-1][0] != copies
+            or (copies and self._made() & {x for pair in made for x in pair})
+        ):
+            self.steps.append((copies, []))
+        self.steps[-1][1].extend(made)
+
+    def _made(self) -> set[int]:
+        return {to for to, _ in self.steps[-1][1]}
 
 
 class Handed:
@@ -97,7 +104,7 @@ class Handed:
         self._fenced = np.zeros(extent[1], bool)
         self._shapes = {shape: 1 + k for k, shape in enumerate(sorted(set(self._of.shapes.values())))}
         self._uses = [
-            (_columns(u.reads), [(copies, *_columns(made)) for copies, made in u.steps]) for u in self._of.uses
+            (_columns(u.reads.items()), [(copies, *_columns(made)) for copies, made in u.steps]) for u in self._of.uses
         ]
         self._named = {
             n: tuple(
@@ -125,12 +132,14 @@ class Handed:
             text = "a wgmma's accumulators read before it is waited for"
             raise self._wave.fault(RaceFault, text, int(readers[at]), s, first)
         for copies, to, of in steps:
-            into, source, nothing = (to[:, None], groups), (of[:, None], groups), of[:, None] == NOBODY
-            if copies:
-                self._touched[into] = np.where(nothing, NOBODY, self._touched[source])
-                self._shape[into] = np.where(nothing, 0, self._shape[source])
-            else:
+            into, source = (to[:, None], groups), (of[:, None], groups)
+            if not copies:
                 self._touched[into] = of[:, None]
+                continue
+            for plane, least in ((self._touched, NOBODY), (self._shape, 0)):
+                held = np.where(of[:, None] == NOBODY, least, plane[source])
+                plane[into] = least
+                np.maximum.at(plane, into, held)  # a register may be put together of several
 
     def multiply(self, n: int, s: Selection) -> None:
         """A product begins; RaceFault where its registers have not been handed over."""
@@ -156,5 +165,6 @@ class Handed:
         self._busy[self._named[n][0][:, None], self._groups(lanes)] = False
 
 
-def _columns(of: dict[int, int]) -> tuple[Array, Array]:
-    return np.array([*of], np.intp), np.array([*of.values()], np.int32)
+def _columns(pairs: Iterable[tuple[int, int]]) -> tuple[Array, Array]:
+    to, of = np.array(list(pairs), np.int32).reshape(-1, 2).T
+    return to, of
