@@ -131,6 +131,15 @@ def test_torch_s_work_is_waited_for_on_another_stream(gpus: Gpus) -> None:
         assert gpus.events[-1] == "launch on 0:99" and "record on 57" in gpus.events and "99 waits" in gpus.events
 
 
+def test_cupy_s_work_is_waited_for_on_torch_s_stream(gpus: Gpus) -> None:
+    x, y = on(torch.ones(64)), gpus.array(np.ones(64, np.float32))
+    for out in (None, on(torch.zeros(64))):
+        for _ in range(2):
+            gpus.events.clear()
+            assert type(bp.add(x, y, out=out)) is OnGpu
+            assert gpus.events == ["record on 7", "57 waits", "launch on 0:57"]
+
+
 def test_an_output_for_a_named_stream_is_allocated_in_its_order(gpus: Gpus) -> None:
     x = on(torch.ones(64))
     for _ in range(2):

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..tensor import GpuBuffer, Tensor
 
-__all__ = ["NO_TORCH", "array_type", "byte_strides", "is_read", "learn", "read"]
+__all__ = ["NO_TORCH", "array_type", "byte_strides", "is_cupy_s", "is_read", "learn", "read"]
 
 NO_TORCH = -1
 
@@ -38,6 +38,11 @@ def learn() -> None:
     if hasattr(torch, "compiler"):  # not while torch is being imported
         _Frameworks.torch = torch.Tensor, torch.nn.Parameter
         _Frameworks.tracing = torch.compiler.is_dynamo_compiling
+
+
+def is_cupy_s(x: Any) -> bool:
+    """Whether CuPy's current stream is where work on `x` is queued."""
+    return type(x) is array_type() or (type(x) is GpuBuffer and x.__baracuda_tensor__().framework == "cupy")
 
 
 def is_read(x: Any) -> bool:

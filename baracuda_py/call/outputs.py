@@ -1,4 +1,7 @@
-"""Fresh outputs of a layout in the caller's kind: torch tensors from torch's allocator, JAX's arrays, else CuPy's or NumPy's."""
+"""Fresh outputs of a layout in the caller's kind: torch tensors from torch's allocator, JAX's arrays, else CuPy's or NumPy's.
+
+A bound plan writes to its outputs again and again, which JAX's arrays do not allow: there it is CuPy's that JAX's callers get.
+"""
 
 from __future__ import annotations
 

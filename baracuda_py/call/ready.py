@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..runtime.streams import foreign_stream, is_capturing, stream_pointer
 from ..tensor.pytorch import is_tensor
 from ..types import UnsupportedError
-from .key import NO_TORCH
+from .key import NO_TORCH, is_cupy_s
 from .outputs import Output
 from .recipe import Recipe
 
@@ -23,7 +23,7 @@ MISSED: Any = object()  # the long way must look at this call
 class Ready:
     """A plan, its validated recipe, and what makes the outputs that a call of this key leaves out."""
 
-    __slots__ = ("_made", "_on_torch", "_op", "_result", "plan", "recipe", "taken", "used")
+    __slots__ = ("_made", "_mixed", "_on_torch", "_op", "_result", "plan", "recipe", "taken", "used")
 
     def __init__(self, plan: Plan[Any], recipe: Recipe, given: Mapping[str, Any], made: Mapping[str, Output]) -> None:
         """`given` are the operands of such a call; the outputs in `made` are not among them."""
@@ -33,6 +33,7 @@ class Ready:
         places = {operand.name: i for i, operand in enumerate(plan.operands)}
         self._made = tuple((places[name], name, output) for name, output in made.items())
         written = [given.get(o.name) for o in plan.operands if o.written]
+        self._mixed = any(map(is_cupy_s, given.values()))
         # A call whose result is torch's belongs in torch's stream.
         self._on_torch = any(is_tensor(x) for x in written) or any(o.of_torch for o in made.values())
 
@@ -48,7 +49,9 @@ class Ready:
             of_torch = foreign_stream("torch", ordinal)
             if handle is None:
                 handle = of_torch if self._on_torch else recipe.current_stream()
-            if handle != of_torch:  # one stream must wait for the other
+                if self._mixed and handle != recipe.current_stream():  # one stream must wait for the other
+                    return MISSED
+            if handle != of_torch:
                 return MISSED
         if not self._made:
             recipe.fire(pointers, values, 0, handle)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..runtime.device import default_device, spec_of
 from ..runtime.driver import device_count, require_gpu
-from ..runtime.streams import foreign_stream, is_capturing, stream_pointer
+from ..runtime.streams import fence, foreign_stream, is_capturing, stream_pointer
 from ..runtime.untraced import untraced
 from ..tensor import Tensor, intake, ordinal_of, overlaps
 from ..types import (
@@ -23,7 +23,7 @@ from ..types import (
     WorkspaceTooSmallError,
 )
 from .allocate import take_workspace
-from .key import array_type
+from .key import array_type, is_cupy_s
 from .outputs import Output, kind_of, output
 from .recipe import Recipe, framework_stream, written_stream
 from .validate import check_operands
@@ -82,6 +82,10 @@ def resolve(plan: Plan[Any], given: Mapping[str, Any], workspace: Any, stream: A
         capturing = is_capturing(handle)
         if capturing:
             _check_foreign(plan, given, handle)
+        elif stream is None and any(is_cupy_s(x) for x in given.values()):
+            fence(
+                cupy.cuda.get_current_stream(), handle
+            )  # on the stream of another framework CuPy's work is a stranger's
         tensors = take(plan, given, handle)
         check_operands(desc, plan._canonical, tensors, plan.device)
         if capturing:

@@ -292,8 +292,9 @@ class Plan(Generic[D]):
     def run(self, *, workspace: Any = None, stream: Any = None, **operands: Any) -> Any:
         """Validates and launches on a stream; returns the output(s). Asynchronous, never synchronises.
 
-        Outputs that are not given are allocated from CuPy's pool. The stream is `stream`; else, where a written operand
-        belongs to another framework, that framework's current stream; else CuPy's current stream.
+        Outputs that are not given are made in the kind of the first array: torch tensors by torch's allocator, JAX arrays, else
+        CuPy arrays from CuPy's pool. The stream is `stream`; else, where what is written belongs to another framework, that
+        framework's current stream; else CuPy's current stream.
 
         A plan of the host (the reference back end, or emulated kernels) is done when it returns: it takes no notice of
         `stream` and `workspace`, and gives NumPy arrays. An emulated one raises a KernelFault where a kernel does what it must
