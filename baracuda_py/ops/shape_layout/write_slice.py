@@ -17,9 +17,11 @@ from ...tensor import Tensor
 from ...tensor.axes import alignment_of
 from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
 from .._function import Asked, function_of
-from ._copy import BYTES_OR_NIBBLES, COPY_CANDIDATES, CopyProblem, WholeDest
+from ._candidates import COPY_CANDIDATES
+from ._copy import WholeDest
 from ._dynamic import DynamicStart
 from ._ranges import Ranges, check_ranges, pairs_of, shape_of, window_of
+from ._walks import BYTES_OR_NIBBLES, CopyProblem
 
 __all__ = ["WriteSliceDescriptor", "WriteSlicePlan", "write_slice"]
 
