@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 import baracuda_py as bp
-from baracuda_py.plan import Op, Plan, tune
+from baracuda_py.plan import Op, Plan
+from baracuda_py.plan.about import tune
 from baracuda_py.reference.rounding import round_to
 from baracuda_py.runtime.compiler import compile_kernels
 from baracuda_py.runtime.steps import Launch
@@ -231,7 +232,7 @@ def warm(plans: Sequence[Plan[Any]]) -> None:
     """Compiles the kernels of many plans at once: those of one file share a program."""
     by_arch: dict[str, list[Any]] = {}
     for plan in plans:
-        by_arch.setdefault(plan.device.arch, []).extend(s.kernel for s in plan._steps if isinstance(s, Launch))
+        by_arch.setdefault(plan.device.arch, []).extend(s.kernel for s in plan.selection.steps if isinstance(s, Launch))
     for arch, kernels in by_arch.items():
         compile_kernels(kernels, arch)
 
@@ -248,7 +249,7 @@ def run(problem: Problem) -> None:
     first = problem.images()
     problem.check_images(first)
     returned = result if isinstance(result, tuple) else (result,)
-    for name, array in zip((n for n in problem.written if n in plan._written), returned):
+    for name, array in zip((n for n in problem.written if n in plan.selection.written), returned):
         assert array is problem.operands[name], f"run returns something else than {name}"
     problem.reset()
     bound = plan.bind(**problem.operands, **problem.values)
@@ -269,7 +270,7 @@ def _function(problem: Problem) -> None:
     outs = [o for o in problem.desc.operands if o.role == "out" and o.name not in problem._given]
     if not outs:
         problem.check_images(problem.images())
-    elif len(problem.plan._written) == 1:
+    elif len(problem.plan.selection.written) == 1:
         problem.check_result(fresh)
     known = _parameters(problem.op.function)
     if all(o.name in known for o in outs) and outs:
