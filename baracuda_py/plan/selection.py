@@ -166,7 +166,9 @@ class Selection:
     @cached_property
     def guarantee(self) -> PrecisionGuarantee:
         """What the results are worth; ``guarantee.of(name)`` what one of them is."""
-        return self.candidate.guarantee(self.canonical, self.device, self.config).for_outputs(self.written)
+        return self.candidate.guarantee(self.canonical, self.device, self.config).for_outputs(
+            [operand.name for operand in self.operands if operand.written]
+        )
 
     def measured(self, desc: Any = None, output: str | None = None) -> dict[str, Callable[..., Any]]:
         """The measures that the bound of `output` (by default the first) names, as functions of the read operands by name;

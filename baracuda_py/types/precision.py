@@ -271,7 +271,7 @@ class PrecisionGuarantee:
 
     def __str__(self) -> str:
         if self.parts:
-            return " | ".join(f"{name}: {part}" for name, part in self.parts)
+            return "\n".join(f"{name}: {part}" for name, part in self.parts)
         flags = [
             name
             for name, on in (

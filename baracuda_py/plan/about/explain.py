@@ -169,7 +169,7 @@ def _facts(selection: Selection) -> list[tuple[str, str]]:
         ("kernel", str(selection.sku)),
         ("device", str(selection.device)),
         ("operands", operands),
-        ("guarantee", str(selection.guarantee)),
+        *(("guarantee", said) for said in str(selection.guarantee).splitlines()),
         ("predicted", f"{bytes_text(cost.bytes)} in {time_text(cost.seconds)}, limited by {cost.limit}"),
         ("workspace", bytes_text(selection.workspace_size)),
         ("graph", "capture-safe" if selection.capture_safe else "not capturable"),
