@@ -88,7 +88,7 @@ class Executable:
         return tuple(runner.prepare(pointers, values, scratch) for runner in self._runners)
 
 
-class _Arguments:
+class Arguments:
     """A kernel's arguments: one buffer of values, and the array of their addresses that the driver reads.
 
     `encoder` makes the bytes of a tensor map for an address: the driver's, unless something else reads them.
@@ -174,7 +174,7 @@ class _LaunchRunner:
         plain = partial(driver.launchKernel, function, *step.grid, *step.block, step.shared_bytes)
         self._launcher = partial(overlapped_launch, function, step) if overlapped else lambda: plain
         self._launch: Callable[[int, int, int], Any] = self._launcher()
-        self._arguments = _Arguments(step.args, index)
+        self._arguments = Arguments(step.args, index)
         self._lock = new_lock()  # the driver copies the arguments before launchKernel returns
 
     def run(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
@@ -187,13 +187,13 @@ class _LaunchRunner:
                 raise driver_error(error, f"launching {self._step.kernel}") from None
 
     def prepare(self, pointers: Pointers, values: Values, scratch: int) -> Callable[[int], None]:
-        own = _Arguments(self._step.args, self._index)
+        own = Arguments(self._step.args, self._index)
         own.patch(pointers, values, scratch)
 
         launcher = self._launcher()
 
         def fire(
-            stream: int, launch: Callable[..., Any] = launcher, table: int = own.address, _keep: _Arguments = own
+            stream: int, launch: Callable[..., Any] = launcher, table: int = own.address, _keep: Arguments = own
         ) -> None:
             launch(stream, table, 0)
 
