@@ -254,6 +254,9 @@ class UnaryDescriptor(_UnaryDescriptor):
     ) -> None: ...
 
 class WriteSliceDescriptor(_WriteSliceDescriptor):
+    source_strides: tuple[int, ...] | None
+    dest_align: int | None
+    source_align: int | None
     def __init__(
         self,
         dest_shape: Sequence[int],

@@ -102,14 +102,14 @@ class Descriptor:
         """How an operand lies; InvalidProblemError where its strides have another number of axes than its shape."""
         made = self._layouts.get(name)
         if made is None:
-            made = self._layouts[name] = self._laid_out(self.slot_of[name])
+            made = self._layouts[name] = self.laid_out(self.slot_of[name])
         return made
 
     @cached_property
     def _layouts(self) -> dict[str, Layout]:
         return {}
 
-    def _laid_out(self, slot: Slot) -> Layout:
+    def laid_out(self, slot: Slot) -> Layout:
         name, shape = slot.name, getattr(self, slot.shape)
         element = getattr(self, slot.element) if isinstance(slot.element, str) else slot.element
         if element is None:
@@ -122,7 +122,7 @@ class Descriptor:
                 f"{self.op}: {name}_strides {strides} has {len(strides)} axes and {name} has {len(shape)}",
                 "give one stride an axis",
             )
-        align = self._align(name) if slot.aligned else max(1, element.bits // 8)
+        align = self.align_of(name) if slot.aligned else max(1, element.bits // 8)
         return Layout(
             shape, resolved_strides(shape, strides, element), element, align, getattr(self, f"{name}_phase", 0)
         )
@@ -236,7 +236,7 @@ class Descriptor:
 
     # ---- fields, as users give them -------------------------------------------------------------------------------
 
-    def _align(self, name: str, displacement: int = 0) -> int:
+    def align_of(self, name: str, displacement: int = 0) -> int:
         """The alignment of an operand's first touched element, as `<name>_align` says it (more than 16 counts as 16). Left
         open, the operand's own address is taken for aligned to 16 and the element for `displacement` bytes on."""
         align = getattr(self, f"{name}_align")

@@ -12,7 +12,8 @@ from ...plan.registry import Op, register
 from ...reference import shape_layout as oracle
 from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import function_of
-from ._copy import BYTES_OR_NIBBLES, COPY_CANDIDATES, CopyProblem
+from ._candidates import COPY_CANDIDATES
+from ._walks import BYTES_OR_NIBBLES, CopyProblem
 
 __all__ = ["ContiguizeDescriptor", "ContiguizePlan", "contiguize"]
 
