@@ -108,11 +108,18 @@ def _gathered(
     further = ""
     if values:
         numbers = (f"{v!r}: _scalar({v}, '{name}: {v}')" for v in values)
-        lines += [f"values = {{{', '.join(numbers)}}}"]
+        usual = {v: signature.parameters[v].default for v in values}
+        checked = descriptor.check_values(name, usual, {})
+        usually = ", ".join(f"{v!r}: {v}" for v in values)
+        lines += [
+            f"if {' and '.join(f'{v} is _{v}_' for v in values)}:  # by far the usual call",
+            f"    values, checked = {{{usually}}}, {checked!r}",
+            "else:",
+            f"    values = {{{', '.join(numbers)}}}",
+            f"    checked = _check({name!r}, values, operands)",
+        ]
         further = "values=values, "
-        if descriptor.check_values.__func__ is not Descriptor.check_values.__func__:  # type: ignore[attr-defined]
-            lines += [f"checked = _check({name!r}, values, operands)"]
-            key.append("checked")
+        key.append("checked")
     known = inspect.signature(descriptor.of).parameters
     described = [f"{p}={p}" for p in (*(s.name for s in slots), *options) if p in known]
     described += [f"{p}={one!r}" for p, one in fixed.items()]

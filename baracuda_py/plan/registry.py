@@ -7,10 +7,12 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..types import UnsupportedError
-from .plan import Plan
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 __all__ = ["Op", "all_ops", "find", "get_op", "list_ops", "register"]
 
@@ -66,8 +68,9 @@ def register(op: Op) -> Op:
 
 def all_ops() -> dict[str, Op]:
     """Every op by name, all families imported: by category and module, whichever was imported first, then as registered."""
-    from .. import ops
-
+    ops = importlib.import_module(
+        f"{__package__.partition('.')[0]}.ops"
+    )  # found as its modules are: nothing here names one
     for module in pkgutil.walk_packages(ops.__path__, ops.__name__ + "."):
         importlib.import_module(module.name)
     return dict(sorted(_OPS.items(), key=lambda item: (item[1].plan.category.value, item[1].function.__module__)))

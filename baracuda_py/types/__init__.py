@@ -29,7 +29,7 @@ from .faults import (
     TrapFault,
     UninitialisedFault,
 )
-from .precision import Bound, Componentwise, Exact, PrecisionGuarantee, Term, Ulp, ulp_of
+from .precision import Bound, ByOutput, Componentwise, Exact, PrecisionGuarantee, Term, Ulp, ulp_of
 from .sku import KernelSku, PlanPreference
 from .vocabulary import (
     Activation,
@@ -53,6 +53,7 @@ __all__ = [
     "BinaryKind",
     "Bound",
     "BufferTooSmallError",
+    "ByOutput",
     "CompileError",
     "Componentwise",
     "DeadlockFault",
