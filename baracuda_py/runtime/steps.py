@@ -39,7 +39,6 @@ class Kernel:
     file: str
     entry: str
     prelude: str = ""
-    heavy: bool = False
 
     def __str__(self) -> str:
         return f"{self.file}:{self.entry}"
