@@ -17,6 +17,7 @@ from ..types import (
     PrecisionGuarantee,
 )
 from .descriptor import Descriptor
+from .lowering import Sub, lowered
 
 __all__ = ["OK", "Candidate", "Change", "Cost", "Feasibility", "Reference", "natural", "no", "steps_of"]
 
@@ -156,13 +157,13 @@ class Candidate(Generic[D]):
         """What its results are worth: one for all outputs, or ``PrecisionGuarantee.by_output(...)`` where they differ."""
         raise NotImplementedError
 
-    def lower(self, desc: D, device: DeviceSpec, config: Config) -> tuple[Step, ...]:
+    def lower(self, desc: D, device: DeviceSpec, config: Config) -> tuple[Step | Sub, ...]:
         raise NotImplementedError
 
 
 def steps_of(candidate: Candidate[D], desc: D, device: DeviceSpec, config: Config) -> tuple[Step, ...]:
     """What a candidate lowers the canonical `desc` to; no steps where nothing is written, whatever the candidate."""
-    return () if desc.empty else candidate.lower(desc, device, config)
+    return () if desc.empty else lowered(candidate.lower(desc, device, config))
 
 
 def exact_movement(element: ElementKind) -> PrecisionGuarantee:
