@@ -38,8 +38,8 @@ from ..types import (
 )
 from .candidate import OK, Candidate, Cost, Feasibility, Reference, steps_of
 from .descriptor import Descriptor, Operand
-from .select import Assessment, assess, checked, choose
-from .tuned import apply
+from .select import Assessment, assess, checked
+from .tuned import recommended
 
 if TYPE_CHECKING:
     from ..emulator.launch import Program
@@ -143,9 +143,7 @@ class Plan(Generic[D]):
         pref = PlanPreference.of(pref)
         spec = spec_of(device)
         canonical = checked(desc)
-        answers = assess(cls._all_candidates(), canonical, pref, spec)
-        measured = apply(cls, canonical, pref, spec, answers)
-        chosen, provenance = measured or (choose(answers, canonical, pref, spec), "model")
+        chosen, provenance = recommended(cls, cls._all_candidates(), canonical, pref, spec)
         log.debug("%s on %s: %s, by %s", desc.op, spec, chosen.candidate.variant, provenance)
         return cls._make(desc, pref, spec, chosen, provenance)
 
