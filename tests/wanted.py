@@ -319,8 +319,10 @@ want(
 )
 want("gemv-f64", "matmul", mm(5, 72, 300, f64), "gemv")
 # ---- mma.sync
-want("tc-async-split-batch", "matmul", mm(40, 72, 1024, bf16, batch=(2,)), "tc_async", ("64x64x128B*s*",))
-want("tc-async-split-uneven", "matmul", mm(40, 72, 1100, bf16), "tc_async", ("64x64x128B*s*",))
+want(
+    "tc-async-split-batch", "matmul", mm(40, 72, 1024, bf16, batch=(2,)), "tc_async", ("64x64 k_bytes=128 *split_k=*",)
+)
+want("tc-async-split-uneven", "matmul", mm(40, 72, 1100, bf16), "tc_async", ("64x64 k_bytes=128 *split_k=*",))
 want(
     "tc-async-inside-by-rows",
     "matmul",
@@ -338,11 +340,11 @@ want(
 want(
     "tc-async-bands", "matmul", mm(150, 130, 100, bf16), "tc_async", ("64x64 k_bytes=64 warp=32x32 stages=5",), small(4)
 )
-want("tc-bands", "matmul", mm(150, 130, 100, bf16), "tc", ("64x64x64B*",), small(4))
+want("tc-bands", "matmul", mm(150, 130, 100, bf16), "tc", ("64x64 k_bytes=64 *",), small(4))
 want("tc-128", "matmul", mm(136, 130, 100, bf16, a="C", b="C"), "tc", ("128x128*",))
 for arch in ("sm_80", "sm_100a"):
     want(f"f64-{arch}", "matmul", mm(70, 66, 90, f64), "tc_async", ("64x64 k_bytes=128 *",), f"ptx:{arch}")
-    want(f"tf32-{arch}", "matmul", mm(70, 66, 90, f32, math="tf32"), "tc_async", ("64x64x64B*",), f"ptx:{arch}")
+    want(f"tf32-{arch}", "matmul", mm(70, 66, 90, f32, math="tf32"), "tc_async", ("64x64 k_bytes=64 *",), f"ptx:{arch}")
 want(
     "tf32-m-major",
     "matmul",
@@ -381,7 +383,7 @@ many(
     mm(72, 72, 2200, bf16),
     ("64x64 split_k=4", "64x32 split_k=2 ctas_per_sm=3", "128x64 split_k=4", "128x128 split_k=8"),
 )
-many("tail", mm(392, 72, 1040, bf16), ("*+k*",), small(2))
+many("tail", mm(392, 72, 1040, bf16), ("*split_last_wave=*",), small(2))
 many("tail-turns", mm(392, 264, 1040, bf16), ("128x128 split_last_wave=* ping_pong",), small(5))
 many(
     "columns",

@@ -108,13 +108,14 @@ class Menu:
         ]
         self.tiles = [tile for tile, _ in found]
         self.transposed = np.array([tile.transposed for tile in self.tiles])
-        self.at_once = np.array([clusters_at_once(device, tile) for tile in self.tiles], float)
+        at_once = np.array([clusters_at_once(device, tile) for tile in self.tiles], float)
+        self.at_once = np.maximum(at_once, 1.0)  # of a GPU with fewer SMs than the cluster has CTAs none
         clustered = np.array([tile.cluster > 1 for tile in self.tiles])
         # A cluster's CTAs each have rows of their own, and bring columns of B.
         self.more_than_m = np.where(clustered, [tile.bm for tile in self.tiles], -1)
         self.more_than_n = np.where(clustered, [tile.bn // tile.cluster for tile in self.tiles], -1)
         split = np.array([tile.split_k > 1 for tile in self.tiles])
-        self.most_tiles = np.where(split, self.at_once, np.inf)  # K is split only where tiles are few
+        self.most_tiles = np.where(split, at_once, np.inf)  # K is split only where tiles are few
         self.clusters = np.array([tile.cluster for tile in self.tiles], float)
         self.rates = Rates(*np.array([Rates.of(tile, traits) for tile, traits in found], float).T)
         # The last wave's: [parts][tile], with room for no tile where there is no such tile.
