@@ -24,7 +24,7 @@ DEVICES = [
 PREFERENCES = [PlanPreference()] * 5 + [
     PlanPreference(batch_invariant=True), PlanPreference(backend="bespoke"), PlanPreference(max_workspace_bytes=0),  # type: ignore[arg-type]
 ]  # fmt: skip
-CANDIDATES = bp.MatmulPlan._all_candidates()
+CANDIDATES = bp.MatmulPlan.all_candidates()
 
 
 def lying(lead: tuple[int, ...], rows: int, cols: int, *, columns: bool) -> tuple[int, ...]:
