@@ -59,7 +59,6 @@ from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
 from .types import RaceFault as RaceFault
 from .types import ReadOnlyFault as ReadOnlyFault
-from .types import ShapeLayoutKind as ShapeLayoutKind
 from .types import Term as Term
 from .types import TrapFault as TrapFault
 from .types import Ulp as Ulp

@@ -40,7 +40,6 @@ from .vocabulary import (
     LayoutSku,
     MathPrecision,
     OpCategory,
-    ShapeLayoutKind,
     UnaryKind,
 )
 
@@ -82,7 +81,6 @@ __all__ = [
     "ProxyFault",
     "RaceFault",
     "ReadOnlyFault",
-    "ShapeLayoutKind",
     "Term",
     "TrapFault",
     "Ulp",

@@ -18,7 +18,6 @@ __all__ = [
     "LayoutSku",
     "MathPrecision",
     "OpCategory",
-    "ShapeLayoutKind",
     "UnaryKind",
 ]
 
@@ -73,12 +72,6 @@ class OpCategory(_Named):
     GEMM = enum.auto()
     ATTENTION = enum.auto()
     QUANTIZATION = enum.auto()
-
-
-class ShapeLayoutKind(_Named):
-    WRITE_SLICE = enum.auto()
-    CONTIGUIZE = enum.auto()
-    KV_APPEND = enum.auto()
 
 
 class UnaryKind(_Named):
