@@ -111,12 +111,13 @@ def test_a_winner_that_does_not_serve_is_void(monkeypatch: pytest.MonkeyPatch) -
     tuned.record(second(), "tuned 2026-01-01")
     canonical = DESC.canonical()
     candidates = bp.MatmulPlan._all_candidates()
-    found = tuned.apply(bp.MatmulPlan, candidates, canonical, ANY, H200)
+    key = tuned._key(bp.MatmulPlan, canonical, ANY)
+    found = tuned._recorded(key, candidates, canonical, ANY, H200)
     assert found is not None and (found[0].candidate.variant, str(found[0].config)) == (
         second().sku.variant, second().sku.config,
     )  # fmt: skip
     monkeypatch.setattr(tuned, "serves", lambda *_question: False)
-    assert tuned.apply(bp.MatmulPlan, candidates, canonical, ANY, H200) is None
+    assert tuned._recorded(key, candidates, canonical, ANY, H200) is None
 
 
 # ---- files -------------------------------------------------------------------------------------------------------------

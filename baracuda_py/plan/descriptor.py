@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -16,7 +17,7 @@ from ..types import ElementKind, InvalidProblemError, OperandTypeError
 from ..types.errors import shown
 from ..types.vocabulary import unknown
 
-__all__ = ["Descriptor", "Layout", "Operand", "integers", "scalar"]
+__all__ = ["Descriptor", "Layout", "Operand", "ProblemKey", "integers", "scalar"]
 
 RANK = 64  # axes, as many as NumPy's arrays have
 T = TypeVar("T")
@@ -48,6 +49,15 @@ class Layout(NamedTuple):
     def natural(self) -> int:
         """Bytes of an element: the alignment that an access of one needs."""
         return max(1, self.element.bits // 8)
+
+
+class ProblemKey(NamedTuple):
+    """What measured winners of a problem are kept under: a text that a later version spells alike, and the extent called
+    `axis`, left out of the text, whose neighbours may share winners; 0 where there is none."""
+
+    text: str
+    extent: int = 0
+    axis: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,6 +121,11 @@ class Descriptor:
         """Whether nothing is written, so that nothing is launched."""
         written = [o.name for o in self.operands if o.written and not o.optional]
         return all(0 in self.layout(name).shape for name in written)
+
+    def problem_key(self) -> ProblemKey:
+        """The key of a canonical problem. Fields at their default are not spelled, so that a new one voids nothing."""
+        used = {f.name: value for f in fields(self) if (value := _plain(getattr(self, f.name))) != _plain(f.default)}
+        return ProblemKey(json.dumps(used, sort_keys=True))
 
     # -- validity ---------------------------------------------------------------------------------------------------
 

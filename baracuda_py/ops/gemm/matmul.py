@@ -9,7 +9,7 @@ from math import inf
 from typing import Any, ClassVar, Self
 
 from ... import functional, samples
-from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides, scalar
+from ...plan.descriptor import Descriptor, Layout, Operand, ProblemKey, resolved_strides, scalar
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import gemm as oracle
@@ -28,6 +28,7 @@ from ...types import (
     PrecisionGuarantee,
 )
 from ._candidates import CANDIDATES
+from ._key import problem_key
 from ._problem import ADDENDS, Gemm, gemm_of
 from ._scales import SCALES, Scaling, check_scales, scaling_of
 
@@ -337,6 +338,9 @@ class MatmulDescriptor(Descriptor):
             layout = self.layout(operand.name)
             filled |= {f"{operand.name}_{f}": getattr(layout, f) for f in ("element", "strides", "align")}
         return replace(self, **filled)
+
+    def problem_key(self) -> ProblemKey:
+        return problem_key(self)
 
     def at(self, given: Any) -> MatmulDescriptor:
         moved = any(v in given for v in self.values)
