@@ -337,7 +337,7 @@ WAVES = (((), 1060, 4168, 1040), ((3,), 700, 3001, 1040), ((), 2060, 2040, 4112)
 def test_every_last_wave_that_splits_k(kind: ElementKind) -> None:
     """Alone and in a batch, with odd edges and odd numbers of tile rows; 2, 4 and 8 parts."""
     taken = [tails(kind, shape, {}) for shape in WAVES]
-    parts = {re.sub(r".*\+k(\d).*", r"\1", plan.sku.config) for _, plans in taken for plan in plans}
+    parts = {re.sub(r".*split_last_wave=(\d).*", r"\1", plan.sku.config) for _, plans in taken for plan in plans}
     assert parts == {"2", "4", "8"}
     serve(taken)
 

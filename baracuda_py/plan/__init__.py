@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .candidate import Candidate, Cost, Feasibility
     from .descriptor import Descriptor, Layout, Operand
+    from .grammar import glossary
     from .plan import LaunchConfig, Plan
     from .registry import Op, all_ops, find, get_op, list_ops, register
 
 __all__ = [
     "Candidate", "Cost", "Descriptor", "Feasibility", "LaunchConfig", "Layout", "Op", "Operand", "Plan", "all_ops", "find",
-    "get_op", "list_ops", "register",
+    "get_op", "glossary", "list_ops", "register",
 ]  # fmt: skip
 _PLACES = {
     "candidate": ("Candidate", "Cost", "Feasibility"), "descriptor": ("Descriptor", "Layout", "Operand"),
+    "grammar": ("glossary",),
     "plan": ("LaunchConfig", "Plan"), "registry": ("Op", "all_ops", "find", "get_op", "list_ops", "register"),
 }  # fmt: skip
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Winner", "code_digest", "entry", "key_of", "recommended", "record", "shipped_path", "source_digest"]
 
 Winner = dict[str, str]
+Places = tuple[Path, Path | None]  # the folder of this machine's own winners, and the shipped table
 FIELDS = ("variant", "config", "sources", "provenance")
 SHIPPED = Path(__file__).resolve().parent.parent / "tuned"
 GRACE = 1.05  # as much as autotune asks of a challenger
@@ -99,8 +100,13 @@ def code_digest(steps: Sequence[Step]) -> str:
 
 def own_folder(device: DeviceSpec) -> Path:
     """The folder of what was tuned on such a device: one file a winner, named by its key."""
+    return cache_dir() / "tuned" / _own_name(device)
+
+
+@lru_cache(maxsize=64)
+def _own_name(device: DeviceSpec) -> str:
     name = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")
-    return cache_dir() / "tuned" / f"{name}-{device.arch}-{device.sms}sm-{_version()}"
+    return f"{name}-{device.arch}-{device.sms}sm-{_version()}"
 
 
 @lru_cache(maxsize=64)
@@ -164,24 +170,28 @@ def _extents(path: Path, _stamp: tuple[int, int]) -> dict[str, tuple[int, ...]]:
     return {structure: tuple(extents) for structure, extents in found.items()}
 
 
-def _winners(key: str, op: str, device: DeviceSpec) -> Iterator[Winner]:
+def _places(op: str, device: DeviceSpec) -> Places:
+    return own_folder(device), shipped_path(device, op)
+
+
+def _winners(key: str, places: Places) -> Iterator[Winner]:
     """What is recorded under a key, this machine's own winner first."""
-    for path, shipped in ((own_folder(device) / f"{key}.json", False), (shipped_path(device, op), True)):
+    for path, shipped in ((places[0] / f"{key}.json", False), (places[1], True)):
         if path is not None and any(stamp := _stamp(path)):
             winner = _read(path, stamp, shipped=shipped).get(key)
             if winner is not None:
                 yield winner
 
 
-def _neighbours(key: Key, op: str, device: DeviceSpec) -> Iterator[Winner]:
+def _neighbours(key: Key, places: Places) -> Iterator[Winner]:
     """What is recorded for other extents of the key's range, this machine's own winners first, then the nearest."""
     low, high = key.range
-    for path in (own_folder(device), shipped_path(device, op)):
+    for path in places:
         if path is None or not any(stamp := _stamp(path)):
             continue
         within = [e for e in _extents(path, stamp).get(key.structure, ()) if low <= e <= high and e != key.extent]
         for extent in sorted(within, key=lambda e: abs(math.log(e / key.extent))):
-            yield from _winners(str(key._replace(extent=extent)), op, device)
+            yield from _winners(str(key._replace(extent=extent)), places)
 
 
 def recommended(
@@ -191,18 +201,19 @@ def recommended(
     what a neighbour's winner corrects it to."""
     if device.is_host:
         return best(candidates, desc, pref, device), "model"
-    key = _key(kind, desc, pref)
-    if measured := _recorded(key, candidates, desc, pref, device):
+    key, places = _key(kind, desc, pref), _places(desc.op, device.chip)
+    if measured := _recorded(key, places, candidates, desc, pref, device):
         return measured
     predicted = best(candidates, desc, pref, device)
-    return (_corrected(key, predicted, candidates, desc, pref, device) if key.extent else None) or (predicted, "model")
+    neighbours = _neighbours(key, places) if key.extent else iter(())
+    return _corrected(key, neighbours, predicted, candidates, desc, pref, device) or (predicted, "model")
 
 
 def _recorded(
-    key: Key, candidates: Sequence[Candidate[Any]], desc: Any, pref: PlanPreference, device: DeviceSpec
+    key: Key, places: Places, candidates: Sequence[Candidate[Any]], desc: Any, pref: PlanPreference, device: DeviceSpec
 ) -> tuple[Assessment, str] | None:
     """The winner of this very problem, if there is one that is still admissible and launches what was measured."""
-    for winner in _winners(str(key), desc.op, device.chip):
+    for winner in _winners(str(key), places):
         found = _admissible(winner, candidates, desc, pref, device)
         if found and source_digest(found.candidate, found.config, desc, device) == winner["sources"]:
             return found, winner["provenance"]
@@ -211,6 +222,7 @@ def _recorded(
 
 def _corrected(
     key: Key,
+    neighbours: Iterator[Winner],
     predicted: Assessment,
     candidates: Sequence[Candidate[Any]],
     desc: Any,
@@ -224,10 +236,10 @@ def _corrected(
     `slower` times `GRACE` that of the choice, and where its kernels are made of the code that was measured. How they are
     launched differs with the extent, so that it is not compared.
     """
-    least = _seconds(predicted, desc, device)
-    for winner in _neighbours(key, desc.op, device.chip):
+    for winner in neighbours:
         found = _admissible(winner, candidates, desc, pref, device)
-        if not found or _seconds(found, desc, device) > least * _slower(winner) * GRACE:
+        most = _seconds(predicted, desc, device) * _slower(winner) * GRACE
+        if not found or _seconds(found, desc, device) > most:
             continue
         if _code_of(key, found, desc, device) == winner.get("code"):
             low, high = key.range
