@@ -77,8 +77,8 @@ def spread(desc: Any, everything: bool, variant: str = "wgmma") -> list[Plan[Any
     if everything:
         return plans
     names = [str(plan.sku.config) for plan in plans]
-    tails = [name for name in names if "+k" in name][:6]
-    splits = [name for name in names if "k" in name.partition("+")[0]][:8]
+    tails = [name for name in names if "split_last_wave" in name][:6]
+    splits = [name for name in names if "split_k" in name][:8]
     return [plan for plan, name in zip(plans, names) if name in FAMILIES or name in (*tails, *splits)]
 
 
@@ -134,7 +134,7 @@ def test_scales_by_blocks_that_are_powers_of_two(shape: tuple[int, int, int], ev
     arrays = {"a": laid(a, "r"), "b": laid(b, "c"), **scales}
     desc = bp.MatmulDescriptor.of(**arrays, out_dtype="f32")
     every = admissible(bp.MatmulPlan, desc, PlanPreference(variant="wgmma"), spec_of(None))
-    split = [plan for plan in every if "k" in str(plan.sku.config)]
+    split = [plan for plan in every if "split" in str(plan.sku.config)]
     run_all([*spread(desc, everything), *split], arrays, wanted, bp.F32)
 
 

@@ -308,8 +308,8 @@ def test_every_tile_with_scales_by_blocks() -> None:
     problems = [with_block_scales(*shape, "f32") for shape in shapes] + [with_block_scales((), 136, 264, 2048, "bf16")]
     problems += [with_block_scales((2, 3), 70, 136, 640, "f32", lead) for lead in ((), (2, 1))]
     taken = [(x, admissible(bp.MatmulPlan, x.desc, PlanPreference(variant="wgmma"), spec_of(None))) for x in problems]
-    marks = {mark for _, plans in taken for plan in plans for mark in re.findall(r"\+?[ck]\d", plan.sku.config)}
-    assert marks >= {"c2", "k2", "k4", "k8", "+k8"}
+    marks = {mark for _, plans in taken for plan in plans for mark in plan.sku.config.split()}
+    assert marks >= {"cluster=2", "split_k=2", "split_k=4", "split_k=8", "split_last_wave=8"}
     serve(taken)
 
 
@@ -325,7 +325,7 @@ def tails(
         given |= {"bias": values(rng, (n,), bp.F32, 1.0), "residual": values(rng, (*batch, m, n), bp.F32, 1.0)}
     problem = Problem(get_op("matmul"), Sample(f"{kind} {m}x{n}x{k} {options}", given, options), "cuda")
     found = admissible(bp.MatmulPlan, problem.desc, PlanPreference(variant="wgmma"), spec_of(None))
-    return problem, [plan for plan in found if "+k" in plan.sku.config]
+    return problem, [plan for plan in found if "split_last_wave" in plan.sku.config]
 
 
 WAVES = (((), 1060, 4168, 1040), ((3,), 700, 3001, 1040), ((), 2060, 2040, 4112))
