@@ -162,9 +162,7 @@ def plans_of(kind: str, k: int, variant: str) -> list[tuple[Any, int]]:
     """Plans for a product of 64 x 64 by a variant, and into how many parts each splits K."""
     desc = bp.MatmulDescriptor((64, k), (k, 64), kind, kind)  # type: ignore[arg-type]
     plans = tune.admissible(bp.MatmulPlan, desc, PlanPreference(variant=variant), DeviceSpec.named("h200"))
-    return [
-        (plan, getattr(plan.selection.config, "splits", getattr(plan.selection.config, "split", 1))) for plan in plans
-    ]
+    return [(plan, getattr(plan.selection.config, "split_k", 1)) for plan in plans]
 
 
 def worst_of(guarantee: Any) -> float:

@@ -114,12 +114,13 @@ def test_a_winner_that_does_not_serve_is_void(monkeypatch: pytest.MonkeyPatch) -
     tuned.record(second().selection, "tuned 2026-01-01")
     canonical = DESC.canonical()
     candidates = bp.MatmulPlan.all_candidates()
-    found = tuned.apply(bp.MatmulPlan, candidates, canonical, ANY, H200)
+    key, places = tuned._key(bp.MatmulPlan, canonical, ANY), tuned._places("matmul", H200)
+    found = tuned._recorded(key, places, candidates, canonical, ANY, H200)
     assert found is not None and (found[0].candidate.variant, str(found[0].config)) == (
         second().sku.variant, second().sku.config,
     )  # fmt: skip
     monkeypatch.setattr(tuned, "serves", lambda *_question: False)
-    assert tuned.apply(bp.MatmulPlan, candidates, canonical, ANY, H200) is None
+    assert tuned._recorded(key, places, candidates, canonical, ANY, H200) is None
 
 
 # ---- files -------------------------------------------------------------------------------------------------------------
@@ -228,3 +229,58 @@ def test_what_is_equal_says_so() -> None:
     }
     assert said[slowest.candidate.variant, str(slowest.config)] == "would serve, equal, later in order"
     assert list(said.values()).count("chosen: the least predicted time") == 1
+
+
+# ---- neighbours --------------------------------------------------------------------------------------------------------
+
+
+def products(m: int) -> Any:
+    return bp.MatmulDescriptor((m, 640), (640, 768), "bf16", "bf16")  # type: ignore[arg-type]
+
+
+def test_a_winner_corrects_the_model_for_its_neighbours_and_for_no_others() -> None:
+    tuned.record(second().selection, "tuned 2026-01-01")
+    found = {m: bp.MatmulPlan.select(products(m), device=H200) for m in (256, 480, 511, 512, 513)}
+    near = "tuned 2026-01-01, for M 257..512"
+    assert [p.provenance for p in found.values()] == ["model", near, near, "tuned 2026-01-01", "model"]
+    assert found[480].sku.config == found[511].sku.config == second().sku.config
+    assert bp.MatmulPlan.select(replace(products(500), activation="relu"), device=H200).provenance == "model"
+
+
+@pytest.mark.parametrize(
+    ("changed", "stands"),
+    [
+        ({}, True),
+        ({"slower": "0.5"}, False),
+        ({"slower": "nonsense"}, False),
+        ({"code": "other"}, False),
+        ({"variant": "tc"}, False),
+    ],
+)
+def test_a_neighbour_s_winner_must_be_as_near_the_model_s_best_as_where_it_was_measured(
+    changed: dict[str, str], stands: bool
+) -> None:
+    key, won = tuned.entry(second().selection, "tuned 2026-01-01")
+    assert float(won["slower"]) >= 1.0
+    own_file().parent.mkdir(parents=True, exist_ok=True)
+    own_file().write_text(json.dumps({key: won | changed}))
+    tuned._extents.cache_clear()  # folders of one moment look alike
+    plan = bp.MatmulPlan.select(products(511), device=H200)
+    assert ("for M" in plan.provenance) == stands
+    if stands:
+        best = admissible(bp.MatmulPlan, products(511), ANY, H200)[0]
+        assert plan.cost.seconds <= best.cost.seconds * float(won["slower"]) * tuned.GRACE
+
+
+def test_keys_say_what_counts_and_nothing_else() -> None:
+    def key(m: int = 512, **fields: Any) -> Any:
+        return replace(products(m), **fields).canonical().problem_key()
+
+    assert key() == key(out_element="bf16") == key(a_strides=(640, 1)) and key().extent == 512
+    assert key(300).text == key().text and key(300).extent == 300
+    assert key(300, a_strides=(1, 300)).text == key(a_strides=(1, 512)).text != key().text
+    others = [
+        {"activation": "relu"}, {"bias_shape": (768,), "bias_element": "bf16"}, {"a_align": 8}, {"out_element": "f32"},
+        {"a_strides": (648, 1)}, {"b_strides": (1, 640)}, {"name": "matmul_tc_bf16"},
+    ]  # fmt: skip
+    assert len({key(**fields).text for fields in others} | {key().text}) == len(others) + 1

@@ -164,7 +164,7 @@ class Candidate(Generic[D]):
 
     def floor(self, desc: D, device: DeviceSpec) -> float:
         """Seconds that none of its configurations is predicted to beat, told without asking them: `select` leaves out a
-        candidate whose floor is above what another was found to take."""
+        candidate whose floor is above what another was found to take. Infinite where it has none at all."""
         return 0.0
 
     def ranked(self, desc: D, device: DeviceSpec) -> Iterator[tuple[Config, float]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from ..tensor import Tensor, intake
 from ..tensor.axes import INT64, alignment_of, c_strides, span
@@ -14,9 +15,28 @@ from ..types import ElementKind, InvalidProblemError
 from .fields import Conversion, choice, integer, integers, kind, plain, scalar
 from .slot import Layout, Operand, Slot, described
 
-__all__ = ["Descriptor", "Layout", "Operand", "Slot", "described", "integers", "resolved_strides", "scalar"]
+__all__ = [
+    "Descriptor",
+    "Layout",
+    "Operand",
+    "ProblemKey",
+    "Slot",
+    "described",
+    "integers",
+    "resolved_strides",
+    "scalar",
+]
 
 RANK = 64  # axes, as many as NumPy's arrays have
+
+
+class ProblemKey(NamedTuple):
+    """What measured winners of a problem are kept under: a text that a later version spells alike, and the extent called
+    `axis`, left out of the text, whose neighbours may share winners; 0 where there is none."""
+
+    text: str
+    extent: int = 0
+    axis: str = ""
 
 
 @dataclass(frozen=True)
@@ -201,6 +221,11 @@ class Descriptor:
     def resolve(self, given: Mapping[str, Any]) -> tuple[tuple[int, ...], Mapping[str, Any]]:
         """The short form of `at`: each operand's displacement in bytes, and the scalars steps ask for with Run(...)."""
         return self.displacements(), self.scalars(given)
+
+    def problem_key(self) -> ProblemKey:
+        """The key of a canonical problem. Fields at their default are not spelled, so that a new one voids nothing."""
+        used = {f.name: value for f in fields(self) if (value := plain(getattr(self, f.name))) != plain(f.default)}
+        return ProblemKey(json.dumps(used, sort_keys=True))
 
     # ---- validity -------------------------------------------------------------------------------------------------
 

@@ -91,7 +91,10 @@ def _kinds(kind: type[Any]) -> Iterator[type[Any]]:
 
 
 def glossary() -> str:
-    """Every term that a configuration of a loaded op may be spelled with, a line each, as its field explains it."""
+    """Every term that an op's configurations may be spelled with, a line each, as its field explains it."""
+    from .registry import all_ops  # families know this module
+
+    all_ops()  # loads them
     said: dict[str, list[str]] = {}
     for kind in _kinds(Config):
         for f in _spelled(kind):

@@ -42,7 +42,9 @@ class KernelSku:
 class PlanPreference:
     """What the caller insists on. A preference that no candidate can honour is an UnsupportedError.
 
-    A candidate whose result depends on scheduling is admitted only with ``deterministic=False``.
+    A candidate whose result depends on scheduling is admitted only with ``deterministic=False``. A variant's configurations,
+    which it ranks itself, are spelled as ``128x256 cluster=2 ping_pong``: extents of a tile, ``name=value``, flags that are set.
+    ``print(baracuda_py.plan.glossary())`` explains each term.
     """
 
     backend: BackendKind | None = None

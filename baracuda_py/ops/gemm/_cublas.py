@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -135,6 +136,8 @@ class Cublas(Candidate[Any]):
         return Cost(gemm.nbytes, gemm.flops, device.overhead + _LATENCY + times[limit], limit)
 
     def floor(self, desc: Any, device: DeviceSpec) -> float:
+        if "cublas" not in device.libraries:
+            return math.inf
         gemm = desc.gemm
         compute = gemm.flops / (_rate(device, desc.precision) * _COMPUTE_SHARE)
         return float(device.overhead + _LATENCY + max(compute, gemm.nbytes / device.bandwidth))

@@ -19,6 +19,7 @@ side need none: up to K = 65536 the bound for any operands shows that 128 of K a
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from ...types import Activation, Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
@@ -66,15 +67,32 @@ def guarantee_of(
     `batch_invariant`: that neither tile nor split depends on M or the batch. `in_order`: that the steps of a sum follow K;
     partial sums of lanes that share K out may be far larger than those in its order, so that there is no probable bound.
     """
+    out, k = desc.layout("out").element, desc.a_shape[-1]
+    return _guarantee(math, out, desc.activation, k, additions, each, splits, batch_invariant, in_order)
+
+
+@lru_cache(maxsize=256)
+def _guarantee(
+    math: MathPrecision,
+    out: ElementKind,
+    activation: Activation,
+    k: int,
+    additions: float,
+    each: float,
+    splits: int,
+    batch_invariant: bool,
+    in_order: bool,
+) -> PrecisionGuarantee:
+    """Products of any M and N that are summed alike have one guarantee."""
     accumulator = ElementKind.F64 if math is MathPrecision.F64 else ElementKind.F32
-    out, unit = desc.layout("out").element, accumulator.unit_roundoff
+    unit = accumulator.unit_roundoff
     rounding = 2 * _TF32_TRUNCATION / unit if math is MathPrecision.TF32 else 0.0  # of the operands
     last = splits + 1
     rest = [Term(_EPILOGUE, accumulator, "abs_epilogue")]
-    if desc.activation is Activation.GELU and out in _GELU_TAIL:
+    if activation is Activation.GELU and out in _GELU_TAIL:
         rest.append(Term(_GELU_TAIL[out], accumulator, "gelu_tail"))
     # Products may be cut at the last place of subnormal numbers; partial sums are added exactly there, so splits do not count.
-    rest.append(Term(each * desc.a_shape[-1] + _EPILOGUE, accumulator, "underflow"))
+    rest.append(Term(each * k + _EPILOGUE, accumulator, "underflow"))
     if rounding:
         rest.append(Term(rounding, accumulator, "subnormal_operands"))
     rest += [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
@@ -89,6 +107,6 @@ def guarantee_of(
     root = _ROOT * sums + _ROOT_OF_TF32 * rounding + (_ROOT_OF_EIGHTS / unit if math in _EIGHTS else 0.0)
     seen = [Term(sums + rounding, accumulator, "partial_sums"), Term(root, accumulator, "root_products")]
     if each == TRUNCATED:
-        seen.append(Term(each * additions / max(1, desc.a_shape[-1]), accumulator, "like_signs"))
+        seen.append(Term(each * additions / max(1, k), accumulator, "like_signs"))
     probable = Componentwise((*seen, *rest), _PROBABLE, outside)
     return PrecisionGuarantee(math, accumulator, True, True, batch_invariant, False, bound, probable)

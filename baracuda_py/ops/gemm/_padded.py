@@ -7,6 +7,7 @@ lowering serves the problem so described. A broadcast batch axis is copied once.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -90,7 +91,9 @@ class WgmmaPadded(Tabled):
         return padded(desc).gemm.nbytes + _copied(desc), padded(desc).gemm.flops
 
     def floor(self, desc: Any, device: DeviceSpec) -> float:
-        return floor_of(desc.gemm, device)
+        if not duplicates(desc):
+            return math.inf
+        return floor_of(desc.gemm, device) + overlapped_overhead(device) + LATENCY
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Padded) -> PrecisionGuarantee:
         return self._product.guarantee(padded(desc), device, config)

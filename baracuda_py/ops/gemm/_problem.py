@@ -35,9 +35,9 @@ class Matrix:
     batch: tuple[int, ...]
     align: int
 
-    @property
+    @cached_property
     def mT(self) -> Matrix:
-        return replace(self, row=self.col, col=self.row)
+        return Matrix(self.operand, self.element, self.col, self.row, self.batch, self.align)
 
     @property
     def itemsize(self) -> int:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from ... import samples
-from ...plan.descriptor import Descriptor, Slot, described
+from ...plan.descriptor import Descriptor, ProblemKey, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...reference import gemm as oracle
@@ -15,6 +15,7 @@ from ...types import Activation, ElementKind, EpilogueKind, LayoutSku, MathPreci
 from .._function import function_of
 from ._candidates import CANDIDATES
 from ._elements import EIGHTS, MATH, NAMED, asked_output, check_elements, output_element
+from ._key import problem_key
 from ._problem import ADDENDS, Gemm, as_matrices, gemm_of
 from ._scales import SCALES, Scaling, check_scales, scaling_of
 from ._shapes import check_addend, product_shape
@@ -149,6 +150,9 @@ class MatmulDescriptor(Descriptor):
         """The normalised product."""
         layouts = as_matrices({operand.name: self.layout(operand.name) for operand in self.operands})
         return gemm_of(layouts, blocked=self.scaling is Scaling.BLOCKS)
+
+    def problem_key(self) -> ProblemKey:
+        return problem_key(self)
 
 
 def _probes() -> Iterator[dict[str, Any]]:

@@ -64,7 +64,10 @@ class Explanation:
         cells = self._cells()
         widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]) - 1)]
         lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths)) + "  " + row[-1] for row in cells]
-        return "\n".join([self.title, *(line.rstrip() for line in lines)])
+        terms = (
+            ["terms of configurations: print(baracuda_py.plan.glossary())"] if any(r.config for r in self.rows) else []
+        )
+        return "\n".join([self.title, *(line.rstrip() for line in lines), *terms])
 
     def _repr_html_(self) -> str:
         head, *body = self._cells()

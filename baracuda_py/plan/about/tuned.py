@@ -12,14 +12,18 @@ import hashlib
 import importlib.metadata
 import json
 import logging
+import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...runtime.cache import cache_dir
 from ...runtime.files import read_trusted, write_atomic
+from ...runtime.sources import source_of
+from ...runtime.steps import Launch, Step
 from ...types import DeviceSpec, PlanPreference, known_devices
 from ..candidate import OK, steps_of
 from ..select import Assessment, best, serves
@@ -30,11 +34,15 @@ if TYPE_CHECKING:
     from ..family import Family
     from ..selection import Selection
 
-__all__ = ["Winner", "apply", "entry", "key_of", "recommended", "record", "shipped_path", "source_digest"]
+__all__ = ["Winner", "code_digest", "entry", "key_of", "recommended", "record", "shipped_path", "source_digest"]
 
 Winner = dict[str, str]
+Places = tuple[Path, Path | None]  # the folder of this machine's own winners, and the shipped table
 FIELDS = ("variant", "config", "sources", "provenance")
 SHIPPED = Path(__file__).resolve().parents[2] / "tuned"
+GRACE = 1.05  # as much as autotune asks of a challenger
+MOST_CODES = 1024
+_codes: dict[tuple[Any, ...], str] = {}
 MOST_BYTES = 8 << 20  # of a table, or of one winner
 log = logging.getLogger("baracuda_py")
 
@@ -47,9 +55,33 @@ def _version() -> str:
         return "checkout"
 
 
-def key_of(kind: type[Family[Any]], desc: Any, pref: Any) -> str:
-    text = json.dumps([kind.__qualname__, desc.to_dict(), repr(pref)], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
+class Key(NamedTuple):
+    """Under what a problem's winner is kept: a digest of its structure, of the preference and the family, and its extent."""
+
+    structure: str
+    extent: int
+    axis: str
+
+    def __str__(self) -> str:
+        return f"{self.structure}-{self.extent}" if self.extent else self.structure
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Extents from one power of two to the next, this one among them: neighbours, of which one may speak for another."""
+        most = 1 << (self.extent - 1).bit_length()
+        return most // 2 + 1, most
+
+
+def _key(kind: type[Family[Any]], desc: Any, pref: PlanPreference) -> Key:
+    problem = desc.problem_key()
+    asked = [f"{f.name}={x}" for f in fields(pref) if (x := getattr(pref, f.name)) != f.default]
+    text = "\n".join((kind.__qualname__, problem.text, *asked))
+    return Key(hashlib.sha256(text.encode()).hexdigest()[:24], problem.extent, problem.axis)
+
+
+def key_of(kind: type[Family[Any]], desc: Any, pref: PlanPreference) -> str:
+    """The key of a canonical problem in a table, and the name of its own file."""
+    return str(_key(kind, desc, pref))
 
 
 def source_digest(candidate: Candidate[Any], config: Any, desc: Any, device: DeviceSpec) -> str:
@@ -57,22 +89,41 @@ def source_digest(candidate: Candidate[Any], config: Any, desc: Any, device: Dev
     return lowered_digest(steps_of(candidate, desc, device, config))
 
 
+def code_digest(steps: Sequence[Step]) -> str:
+    """32 hex digits over what the steps' kernels are made of, whatever they are launched with."""
+    kernels = [step.kernel for step in steps if isinstance(step, Launch)]
+    made = sorted({f"{kernel.file} {source_of(kernel).digest(kernel.entry)}" for kernel in kernels})
+    return hashlib.sha256("\n".join(made).encode()).hexdigest()[:32]
+
+
 # ---- where winners are -------------------------------------------------------------------------------------------------
 
 
 def own_folder(device: DeviceSpec) -> Path:
     """The folder of what was tuned on such a device: one file a winner, named by its key."""
+    return cache_dir() / "tuned" / _own_name(device)
+
+
+@lru_cache(maxsize=64)
+def _own_name(device: DeviceSpec) -> str:
     name = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")
-    return cache_dir() / "tuned" / f"{name}-{device.arch}-{device.sms}sm-{_version()}"
+    return f"{name}-{device.arch}-{device.sms}sm-{_version()}"
+
+
+@lru_cache(maxsize=64)
+def _shipped_folder(device: DeviceSpec) -> str:
+    """The name of the folder for such a device, empty where there is none."""
+    for name in known_devices():
+        spec = DeviceSpec.named(name)
+        if (spec.name, spec.arch, spec.sms) == (device.name, device.arch, device.sms):
+            return name
+    return ""
 
 
 def shipped_path(device: DeviceSpec, op: str) -> Path | None:
     """An op's table that the package has a place for: only on a GPU with shipped figures, whole and not a slice of one."""
-    for name in known_devices():
-        spec = DeviceSpec.named(name)
-        if (spec.name, spec.arch, spec.sms) == (device.name, device.arch, device.sms):
-            return SHIPPED / name / f"{op}.json"
-    return None
+    name = _shipped_folder(device)
+    return SHIPPED / name / f"{op}.json" if name else None
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------------
@@ -107,37 +158,130 @@ def _is_winner(record: Any) -> bool:
     return all(isinstance(value, str) and value.isprintable() for value in values)
 
 
-def _winners(key: str, op: str, device: DeviceSpec) -> Iterator[Winner]:
+@lru_cache(maxsize=64)
+def _extents(path: Path, _stamp: tuple[int, int]) -> dict[str, tuple[int, ...]]:
+    """Of which extents a table, or a folder of winners' files, holds winners, by structure."""
+    shipped = path.suffix == ".json"
+    names = _read(path, _stamp, shipped=True) if shipped else [file.stem for file in path.glob("*-*.json")]
+    found: dict[str, list[int]] = {}
+    for name in names:
+        structure, _, extent = name.partition("-")
+        if extent.isdecimal():
+            found.setdefault(structure, []).append(int(extent))
+    return {structure: tuple(extents) for structure, extents in found.items()}
+
+
+def _places(op: str, device: DeviceSpec) -> Places:
+    return own_folder(device), shipped_path(device, op)
+
+
+def _winners(key: str, places: Places) -> Iterator[Winner]:
     """What is recorded under a key, this machine's own winner first."""
-    for path, shipped in ((own_folder(device) / f"{key}.json", False), (shipped_path(device, op), True)):
+    for path, shipped in ((places[0] / f"{key}.json", False), (places[1], True)):
         if path is not None and any(stamp := _stamp(path)):
             winner = _read(path, stamp, shipped=shipped).get(key)
             if winner is not None:
                 yield winner
 
 
+def _neighbours(key: Key, places: Places) -> Iterator[Winner]:
+    """What is recorded for other extents of the key's range, this machine's own winners first, then the nearest."""
+    low, high = key.range
+    for path in places:
+        if path is None or not any(stamp := _stamp(path)):
+            continue
+        within = [e for e in _extents(path, stamp).get(key.structure, ()) if low <= e <= high and e != key.extent]
+        for extent in sorted(within, key=lambda e: abs(math.log(e / key.extent))):
+            yield from _winners(str(key._replace(extent=extent)), places)
+
+
 def recommended(
     kind: type[Family[Any]], candidates: Sequence[Candidate[Any]], desc: Any, pref: PlanPreference, device: DeviceSpec
 ) -> tuple[Assessment, str]:
-    """What `select` chooses, and by what: the recorded winner where there is one that still stands, else the model's best."""
-    measured = None if device.is_host else apply(kind, candidates, desc, pref, device)
-    return measured or (best(candidates, desc, pref, device), "model")
+    """What `select` chooses, and by what: the recorded winner where there is one that still stands, else the model's best or
+    what a neighbour's winner corrects it to."""
+    if device.is_host:
+        return best(candidates, desc, pref, device), "model"
+    key, places = _key(kind, desc, pref), _places(desc.op, device.chip)
+    if measured := _recorded(key, places, candidates, desc, pref, device):
+        return measured
+    predicted = best(candidates, desc, pref, device)
+    neighbours = _neighbours(key, places) if key.extent else iter(())
+    return _corrected(key, neighbours, predicted, candidates, desc, pref, device) or (predicted, "model")
 
 
-def apply(
-    kind: type[Family[Any]], candidates: Sequence[Candidate[Any]], desc: Any, pref: PlanPreference, device: DeviceSpec
+def _recorded(
+    key: Key, places: Places, candidates: Sequence[Candidate[Any]], desc: Any, pref: PlanPreference, device: DeviceSpec
 ) -> tuple[Assessment, str] | None:
-    """The recorded winner and its provenance, if there is one that is still admissible and launches what was measured."""
-    for winner in _winners(key_of(kind, desc, pref), desc.op, device.chip):
-        for candidate in candidates:
-            if candidate.variant != winner["variant"] or not candidate.supports(desc, device):
-                continue
-            for config in candidate.configs(desc, device):
-                if str(config) != winner["config"] or not serves(candidate, desc, pref, device, config):
-                    continue
-                if source_digest(candidate, config, desc, device) == winner["sources"]:
-                    return Assessment(candidate, config, OK), winner["provenance"]
+    """The winner of this very problem, if there is one that is still admissible and launches what was measured."""
+    for winner in _winners(str(key), places):
+        found = _admissible(winner, candidates, desc, pref, device)
+        if found and source_digest(found.candidate, found.config, desc, device) == winner["sources"]:
+            return found, winner["provenance"]
     return None
+
+
+def _corrected(
+    key: Key,
+    neighbours: Iterator[Winner],
+    predicted: Assessment,
+    candidates: Sequence[Candidate[Any]],
+    desc: Any,
+    pref: PlanPreference,
+    device: DeviceSpec,
+) -> tuple[Assessment, str] | None:
+    """A neighbour's winner in the place of the model's choice.
+
+    Where it was measured, the model predicted the winner to take `slower` times what its own choice would, and was wrong. It is
+    taken to be wrong by as much for extents nearby, and no more: the winner is chosen where its prediction is at most
+    `slower` times `GRACE` that of the choice, and where its kernels are made of the code that was measured. How they are
+    launched differs with the extent, so that it is not compared.
+    """
+    for winner in neighbours:
+        found = _admissible(winner, candidates, desc, pref, device)
+        most = _seconds(predicted, desc, device) * _slower(winner) * GRACE
+        if not found or _seconds(found, desc, device) > most:
+            continue
+        if _code_of(key, found, desc, device) == winner.get("code"):
+            low, high = key.range
+            return found, f"{winner['provenance']}, for {key.axis} {low}..{high}"
+    return None
+
+
+def _admissible(
+    winner: Winner, candidates: Sequence[Candidate[Any]], desc: Any, pref: PlanPreference, device: DeviceSpec
+) -> Assessment | None:
+    """The winner's candidate and configuration, where they may serve the problem."""
+    for candidate in candidates:
+        if candidate.variant != winner["variant"] or not candidate.supports(desc, device):
+            continue
+        for config in candidate.configs(desc, device):
+            if str(config) == winner["config"] and serves(candidate, desc, pref, device, config):
+                return Assessment(candidate, config, OK)
+    return None
+
+
+def _code_of(key: Key, found: Assessment, desc: Any, device: DeviceSpec) -> str:
+    """`code_digest` of what a configuration launches for problems of this structure, remembered: lowering takes longer than all
+    else that is asked of a neighbour."""
+    known = key.structure, found.candidate.variant, found.config, device
+    if known not in _codes:
+        if len(_codes) >= MOST_CODES:
+            _codes.clear()
+        _codes[known] = code_digest(steps_of(found.candidate, desc, device, found.config))
+    return _codes[known]
+
+
+def _seconds(answer: Assessment, desc: Any, device: DeviceSpec) -> float:
+    return answer.candidate.cost(desc, device, answer.config).seconds
+
+
+def _slower(winner: Winner) -> float:
+    """How many times the model's choice the winner was predicted to take; 0, which admits nothing, where it is not said."""
+    try:
+        return float(winner.get("slower", 0.0))
+    except ValueError:
+        return 0.0
 
 
 # ---- writing -----------------------------------------------------------------------------------------------------------
@@ -146,12 +290,19 @@ def apply(
 def entry(winner: Selection, provenance: str) -> tuple[str, Winner]:
     """What a table holds for the problem and preference of `winner`, and under which key."""
     candidate, config, desc = winner.candidate, winner.config, winner.canonical
-    return key_of(winner.family, desc, winner.pref), {
+    device, pref = winner.device, winner.pref
+    steps = steps_of(candidate, desc, device, config)
+    key = _key(winner.family, desc, pref)
+    entry = {
         "variant": candidate.variant,
         "config": str(config),
-        "sources": source_digest(candidate, config, desc, winner.device),
+        "sources": lowered_digest(steps),
         "provenance": provenance,
     }
+    if key.extent:
+        chosen = _seconds(best(winner.family.all_candidates(), desc, pref, device), desc, device)
+        entry |= {"slower": f"{winner.cost.seconds / chosen:.4f}", "code": code_digest(steps)}
+    return str(key), entry
 
 
 def record(winner: Selection, provenance: str) -> None:
