@@ -22,7 +22,8 @@ class Op:
     """One public name.
 
     `samples` yields host problems (baracuda_py.samples.Sample) for tests, benches and `verify`; `fixed` are descriptor
-    fields that the name fixes (``{"kind": ...}``).
+    fields that the name fixes (``{"kind": ...}``); `arguments` the operand that each argument of the function is, where it is
+    called otherwise.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Op:
     elements: tuple[Any, ...] = ()
     backward: str | None = None
     peers: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, str] = field(default_factory=dict)
     heavy: bool = False
 
     def describe(self, **fields: Any) -> Any:

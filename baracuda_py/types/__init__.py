@@ -29,19 +29,18 @@ from .faults import (
     TrapFault,
     UninitialisedFault,
 )
+from .kinds import BinaryKind, TernaryKind, UnaryKind
 from .precision import Bound, Componentwise, Exact, PrecisionGuarantee, Term, Ulp, ulp_of
 from .sku import KernelSku, PlanPreference
 from .vocabulary import (
     Activation,
     ArchSku,
     BackendKind,
-    BinaryKind,
     EpilogueKind,
     LayoutSku,
     MathPrecision,
     OpCategory,
     ShapeLayoutKind,
-    UnaryKind,
 )
 
 __all__ = [
@@ -83,6 +82,7 @@ __all__ = [
     "ReadOnlyFault",
     "ShapeLayoutKind",
     "Term",
+    "TernaryKind",
     "TrapFault",
     "Ulp",
     "UnaryKind",
