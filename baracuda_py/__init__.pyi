@@ -14,6 +14,7 @@ from .ops.elementwise.binary import BinaryPlan as _BinaryPlan
 from .types import Bound as Bound
 from .call.bound import BoundPlan as BoundPlan
 from .types import BufferTooSmallError as BufferTooSmallError
+from .types import ByOutput as ByOutput
 from .types import CompileError as CompileError
 from .types import Componentwise as Componentwise
 from .ops.shape_layout.contiguize import ContiguizeDescriptor as _ContiguizeDescriptor
@@ -125,6 +126,9 @@ class BinaryDescriptor(_BinaryDescriptor):
     ) -> None: ...
 
 class ContiguizeDescriptor(_ContiguizeDescriptor):
+    x_strides: tuple[int, ...] | None
+    x_align: int | None
+    out_align: int | None
     def __init__(
         self,
         shape: Sequence[int],
@@ -136,6 +140,14 @@ class ContiguizeDescriptor(_ContiguizeDescriptor):
     ) -> None: ...
 
 class KvAppendDescriptor(_KvAppendDescriptor):
+    k_cache_strides: tuple[int, ...] | None
+    v_cache_strides: tuple[int, ...] | None
+    k_strides: tuple[int, ...] | None
+    v_strides: tuple[int, ...] | None
+    k_cache_align: int | None
+    v_cache_align: int | None
+    k_align: int | None
+    v_align: int | None
     def __init__(
         self,
         cache_shape: Sequence[int],
@@ -154,6 +166,32 @@ class KvAppendDescriptor(_KvAppendDescriptor):
     ) -> None: ...
 
 class MatmulDescriptor(_MatmulDescriptor):
+    c_shape: tuple[int, ...] | None
+    bias_shape: tuple[int, ...] | None
+    residual_shape: tuple[int, ...] | None
+    scale_a_shape: tuple[int, ...] | None
+    scale_b_shape: tuple[int, ...] | None
+    c_element: ElementKind | None
+    bias_element: ElementKind | None
+    residual_element: ElementKind | None
+    scale_a_element: ElementKind | None
+    scale_b_element: ElementKind | None
+    a_strides: tuple[int, ...] | None
+    b_strides: tuple[int, ...] | None
+    c_strides: tuple[int, ...] | None
+    bias_strides: tuple[int, ...] | None
+    residual_strides: tuple[int, ...] | None
+    scale_a_strides: tuple[int, ...] | None
+    scale_b_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    a_align: int | None
+    b_align: int | None
+    c_align: int | None
+    bias_align: int | None
+    residual_align: int | None
+    scale_a_align: int | None
+    scale_b_align: int | None
+    out_align: int | None
     def __init__(
         self,
         a_shape: Sequence[int],
@@ -243,6 +281,9 @@ class UnaryDescriptor(_UnaryDescriptor):
     ) -> None: ...
 
 class WriteSliceDescriptor(_WriteSliceDescriptor):
+    source_strides: tuple[int, ...] | None
+    dest_align: int | None
+    source_align: int | None
     def __init__(
         self,
         dest_shape: Sequence[int],

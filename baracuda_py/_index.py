@@ -12,6 +12,7 @@ NAMES = {
     "Bound": "types:Bound",
     "BoundPlan": "call.bound:BoundPlan",
     "BufferTooSmallError": "types:BufferTooSmallError",
+    "ByOutput": "types:ByOutput",
     "CompileError": "types:CompileError",
     "Componentwise": "types:Componentwise",
     "ContiguizeDescriptor": "ops.shape_layout.contiguize:ContiguizeDescriptor",

@@ -15,10 +15,11 @@ import pytest
 from baracuda_py.ops import _launch
 from baracuda_py.ops.elementwise import _candidates as _map
 from baracuda_py.ops.gemm import _tma, _wgmma_launch, matmul
-from baracuda_py.ops.shape_layout import _copy
-from baracuda_py.plan import all_ops, digest, get_op, tuned
-from baracuda_py.plan import ledger as read
-from baracuda_py.plan.digest import lowered_digest
+from baracuda_py.ops.shape_layout import _runs
+from baracuda_py.plan import all_ops, get_op
+from baracuda_py.plan.about import digest, tuned
+from baracuda_py.plan.about import ledger as read
+from baracuda_py.plan.about.digest import lowered_digest
 from baracuda_py.runtime import definitions, sources
 from baracuda_py.runtime.steps import Call, Launch
 from baracuda_py.types import DeviceSpec
@@ -137,7 +138,7 @@ BROKEN = {
     "a last CTA that is missing": ("add", _map, "grid_of", _one_cta_less),
     "a stage less": ("matmul", _wgmma_launch, "ring_of", _one_stage_less),
     "a packed divisor": ("write_slice", _launch, "_divisor", _wrong_divisor),
-    "chunks that a run may touch": ("write_slice", _copy, "_chunks_per_run", _no_slack),
+    "chunks that a run may touch": ("write_slice", _runs, "_chunks_per_run", _no_slack),
     "a flag of every tensor map": ("matmul", digest, "FLAGS", ("INTERLEAVE_NONE", "L2_PROMOTION_L2_256B")),
 }  # fmt: skip
 
@@ -179,7 +180,8 @@ def test_digests_tell_every_configuration_apart() -> None:
 
 
 def test_a_digest_is_the_same_in_every_process() -> None:
-    code = "from baracuda_py.plan import get_op, ledger; print(ledger.op_digest(get_op('contiguize')))"
+    imports = "from baracuda_py.plan import get_op; from baracuda_py.plan.about import ledger"
+    code = f"{imports}; print(ledger.op_digest(get_op('contiguize')))"
     for seed in ("1", "2"):
         env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
         found = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)

@@ -69,7 +69,7 @@ def test_a_number_s_value_makes_no_plan_and_no_kernel() -> None:
         assert bp.clamp(x, number / 10, device="cpu")[0] == max(1, np.float32(number / 10))
     assert bp.plan_cache.info().plans == 2
     one, other = (bp.BinaryPlan.select(bp.BinaryDescriptor.of("add", x, n), device="h200") for n in (1.0, 2.0))
-    assert one._steps == other._steps and one.desc.canonical() == other.desc.canonical()
+    assert one.selection.steps == other.selection.steps and one.desc.canonical() == other.desc.canonical()
 
 
 def test_a_call_with_a_number_is_kept_and_its_value_is_an_argument(monkeypatch: pytest.MonkeyPatch) -> None:

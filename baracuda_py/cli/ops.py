@@ -70,7 +70,7 @@ def describe(op: Op, spec: Any) -> dict[str, Any]:
 def verified(op: Op) -> str:
     """The GPU on which the op's present kernels passed the device tests; empty where there is none."""
     try:
-        from ..plan.ledger import verified_on  # type: ignore[import-not-found, import-untyped, unused-ignore]
+        from ..plan.about.ledger import verified_on  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
         return ""
     return str(verified_on(op))

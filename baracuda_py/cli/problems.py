@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ..plan.about.verify import placed
 from ..plan.descriptor import Descriptor, Layout
 from ..plan.plan import Plan
 from ..plan.registry import Op, get_op
-from ..plan.verify import placed
 from ..samples.sample import values
 from ..tensor import GpuBuffer, intake
 from ..tensor.axes import span
@@ -41,7 +41,7 @@ def resolve_ops(names: Sequence[str], default: Sequence[str] | None = None) -> l
 
 def sample_descriptors(op: Op) -> Iterator[Descriptor]:
     """The descriptors of the op's samples, those that do not describe left out."""
-    accepted = inspect.signature(op.plan.descriptor.of).parameters  # type: ignore[attr-defined]
+    accepted = inspect.signature(op.plan.descriptor.of).parameters
     for sample in op.samples(op.fixed):
         given = {**sample.operands, **sample.options}
         try:

@@ -12,8 +12,6 @@ from ..types import (
     BaracudaError,
     DeviceSpec,
     ElementKind,
-    Exact,
-    MathPrecision,
     MisalignedOperandError,
     PlanPreference,
     PrecisionGuarantee,
@@ -155,6 +153,7 @@ class Candidate(Generic[D]):
         raise NotImplementedError
 
     def guarantee(self, desc: D, device: DeviceSpec, config: Config) -> PrecisionGuarantee:
+        """What its results are worth: one for all outputs, or ``PrecisionGuarantee.by_output(...)`` where they differ."""
         raise NotImplementedError
 
     def lower(self, desc: D, device: DeviceSpec, config: Config) -> tuple[Step, ...]:
@@ -168,7 +167,7 @@ def steps_of(candidate: Candidate[D], desc: D, device: DeviceSpec, config: Confi
 
 def exact_movement(element: ElementKind) -> PrecisionGuarantee:
     """What a kernel that only moves bytes guarantees."""
-    return PrecisionGuarantee(MathPrecision.EXACT, element, True, True, True, False, Exact())
+    return PrecisionGuarantee.exact(element)
 
 
 class Reference(Candidate[Descriptor]):

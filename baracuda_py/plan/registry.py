@@ -7,10 +7,12 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..types import UnsupportedError
-from .plan import Plan
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 __all__ = ["Op", "all_ops", "find", "get_op", "list_ops", "register"]
 
@@ -43,11 +45,11 @@ class Op:
 
     def of(self, **operands: Any) -> Any:
         """The op's descriptor read off arrays."""
-        return self.plan.descriptor.of(**{**self.fixed, **operands})  # type: ignore[attr-defined]
+        return self.plan.descriptor.of(**{**self.fixed, **operands})
 
     def of_sample(self, operands: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
         """The descriptor of a sample's arrays and options, of which some may be the function's alone."""
-        known = inspect.signature(self.plan.descriptor.of).parameters  # type: ignore[attr-defined]
+        known = inspect.signature(self.plan.descriptor.of).parameters
         return self.of(**{k: v for k, v in {**operands, **options}.items() if k in known})
 
     @property
@@ -68,8 +70,9 @@ def register(op: Op) -> Op:
 
 def all_ops() -> dict[str, Op]:
     """Every op by name, all families imported: by category and module, whichever was imported first, then as registered."""
-    from .. import ops
-
+    ops = importlib.import_module(
+        f"{__package__.partition('.')[0]}.ops"
+    )  # found as its modules are: nothing here names one
     for module in pkgutil.walk_packages(ops.__path__, ops.__name__ + "."):
         importlib.import_module(module.name)
     return dict(sorted(_OPS.items(), key=lambda item: (item[1].plan.category.value, item[1].function.__module__)))

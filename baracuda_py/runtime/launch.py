@@ -88,7 +88,7 @@ class Executable:
         return tuple(runner.prepare(pointers, values, scratch) for runner in self._runners)
 
 
-class _Arguments:
+class Arguments:
     """A kernel's arguments: one buffer of values, and the array of their addresses that the driver reads.
 
     `encoder` makes the bytes of a tensor map for an address: the driver's, unless something else reads them.
@@ -117,7 +117,10 @@ class _Arguments:
         self._plain: list[tuple[int, int]] = []
         self._pointers: list[tuple[int, int, int]] = []
         self._scratch: list[tuple[int, int]] = []
-        self._values: list[tuple[memoryview, str, Any]] = []
+        self._values: list[tuple[int, memoryview, str, Any]] = []
+        self._packed: list[
+            Any
+        ] = []  # the run-time values that the buffer holds: most calls give the very same objects again
         self._maps: list[tuple[memoryview, Any, int, int]] = []
         for arg, offset in places:
             if isinstance(arg, Ptr) and not arg.offset:
@@ -132,7 +135,9 @@ class _Arguments:
                 self._maps.append((view, encoder(arg), operand, arg.of.offset))
             elif isinstance(arg, Run):
                 dtype = np.dtype(arg.dtype)
-                self._values.append((memoryview(buffer.data)[offset : offset + dtype.itemsize], arg.name, dtype.type))
+                view = memoryview(buffer.data)[offset : offset + dtype.itemsize]
+                self._values.append((len(self._values), view, arg.name, dtype.type))
+                self._packed.append(None)
             else:
                 data = arg.data if isinstance(arg, Packed) else arg.tobytes()
                 buffer[offset : offset + len(data)] = np.frombuffer(data, dtype=np.uint8)
@@ -147,8 +152,12 @@ class _Arguments:
             words[word] = scratch + offset
         for view, encoder, operand, offset in self._maps:
             view[:] = encoder.at((scratch if operand < 0 else pointers[operand]) + offset)
-        for view, name, scalar in self._values:
-            view[:] = scalar(values[name]).tobytes()
+        packed = self._packed
+        for i, view, name, scalar in self._values:
+            value = values[name]
+            if value is not packed[i]:
+                view[:] = scalar(value).tobytes()
+                packed[i] = value
 
 
 def _address_of(array: np.ndarray[Any, Any]) -> int:
@@ -174,7 +183,7 @@ class _LaunchRunner:
         plain = partial(driver.launchKernel, function, *step.grid, *step.block, step.shared_bytes)
         self._launcher = partial(overlapped_launch, function, step) if overlapped else lambda: plain
         self._launch: Callable[[int, int, int], Any] = self._launcher()
-        self._arguments = _Arguments(step.args, index)
+        self._arguments = Arguments(step.args, index)
         self._lock = new_lock()  # the driver copies the arguments before launchKernel returns
 
     def run(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
@@ -187,13 +196,13 @@ class _LaunchRunner:
                 raise driver_error(error, f"launching {self._step.kernel}") from None
 
     def prepare(self, pointers: Pointers, values: Values, scratch: int) -> Callable[[int], None]:
-        own = _Arguments(self._step.args, self._index)
+        own = Arguments(self._step.args, self._index)
         own.patch(pointers, values, scratch)
 
         launcher = self._launcher()
 
         def fire(
-            stream: int, launch: Callable[..., Any] = launcher, table: int = own.address, _keep: _Arguments = own
+            stream: int, launch: Callable[..., Any] = launcher, table: int = own.address, _keep: Arguments = own
         ) -> None:
             launch(stream, table, 0)
 

@@ -30,7 +30,7 @@ from .faults import (
     UninitialisedFault,
 )
 from .kinds import BinaryKind, TernaryKind, UnaryKind
-from .precision import Bound, Componentwise, Exact, PrecisionGuarantee, Term, Ulp, ulp_of
+from .precision import Bound, ByOutput, Componentwise, Exact, PrecisionGuarantee, Term, Ulp, ulp_of
 from .sku import KernelSku, PlanPreference
 from .vocabulary import (
     Activation,
@@ -52,6 +52,7 @@ __all__ = [
     "BinaryKind",
     "Bound",
     "BufferTooSmallError",
+    "ByOutput",
     "CompileError",
     "Componentwise",
     "DeadlockFault",

@@ -14,12 +14,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..runtime.libraries import FILES
-from ..runtime.sources import kernels_dir, source_of
-from ..runtime.steps import Kernel, Launch, Step
-from ..types import BaracudaError, DeviceSpec
+from ...runtime.libraries import FILES
+from ...runtime.sources import kernels_dir, source_of
+from ...runtime.steps import Kernel, Launch, Step
+from ...types import BaracudaError, DeviceSpec
+from ..registry import Op, get_op
 from .digest import lowered_digest
-from .registry import Op, get_op
 
 __all__ = ["lowered", "op_digest", "records_dir", "verified_on"]
 
