@@ -60,6 +60,9 @@ from .types import ProxyFault as ProxyFault
 from .types import RaceFault as RaceFault
 from .types import ReadOnlyFault as ReadOnlyFault
 from .types import Term as Term
+from .ops.elementwise.ternary import TernaryDescriptor as _TernaryDescriptor
+from .types import TernaryKind as TernaryKind
+from .ops.elementwise.ternary import TernaryPlan as _TernaryPlan
 from .types import TrapFault as TrapFault
 from .types import Ulp as Ulp
 from .ops.elementwise.unary import UnaryDescriptor as _UnaryDescriptor
@@ -107,8 +110,8 @@ class BinaryDescriptor(_BinaryDescriptor):
     def __init__(
         self,
         kind: BinaryKind | str,
-        x1_shape: Sequence[int],
-        x2_shape: Sequence[int],
+        x1_shape: Sequence[int] | None,
+        x2_shape: Sequence[int] | None,
         x1_element: ElementLike,
         x2_element: ElementLike,
         out_element: ElementLike | None = ...,
@@ -118,6 +121,7 @@ class BinaryDescriptor(_BinaryDescriptor):
         x1_align: int | None = ...,
         x2_align: int | None = ...,
         out_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
     ) -> None: ...
 
 class ContiguizeDescriptor(_ContiguizeDescriptor):
@@ -239,6 +243,28 @@ class PlanPreference(_PlanPreference):
         max_workspace_bytes: int | None = ...,
     ) -> None: ...
 
+class TernaryDescriptor(_TernaryDescriptor):
+    def __init__(
+        self,
+        kind: TernaryKind | str,
+        x1_shape: Sequence[int],
+        x2_shape: Sequence[int] | None,
+        x3_shape: Sequence[int] | None,
+        x1_element: ElementLike,
+        x2_element: ElementLike | None,
+        x3_element: ElementLike | None,
+        out_element: ElementLike | None = ...,
+        x1_strides: Sequence[int] | None = ...,
+        x2_strides: Sequence[int] | None = ...,
+        x3_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        x1_align: int | None = ...,
+        x2_align: int | None = ...,
+        x3_align: int | None = ...,
+        out_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
 class UnaryDescriptor(_UnaryDescriptor):
     def __init__(
         self,
@@ -250,6 +276,7 @@ class UnaryDescriptor(_UnaryDescriptor):
         out_strides: Sequence[int] | None = ...,
         x_align: int | None = ...,
         out_align: int | None = ...,
+        numbers: tuple[float, ...] | None = ...,
     ) -> None: ...
 
 class WriteSliceDescriptor(_WriteSliceDescriptor):
@@ -281,6 +308,9 @@ class KvAppendPlan(_KvAppendPlan):
 class MatmulPlan(_MatmulPlan):
     desc: MatmulDescriptor
 
+class TernaryPlan(_TernaryPlan):
+    desc: TernaryDescriptor
+
 class UnaryPlan(_UnaryPlan):
     desc: UnaryDescriptor
 
@@ -311,6 +341,27 @@ def pow(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanP
 def copysign(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """|x1| with the sign of x2."""
 
+def equal(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x1 == x2, elementwise; NaN equals nothing."""
+
+def not_equal(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x1 != x2, elementwise; NaN differs from all."""
+
+def less(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x1 < x2, elementwise; false for NaN."""
+
+def less_equal(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x1 <= x2, elementwise; false for NaN."""
+
+def greater(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x1 > x2, elementwise; false for NaN."""
+
+def greater_equal(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x1 >= x2, elementwise; false for NaN."""
+
+def silu_mul(x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x / (1 + exp(-x)) * y, rounded once: the gate of SwiGLU."""
+
 def matmul(a: Any, b: Any, /, *, bias: Any = None, activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, c: Any = None, residual: Any = None, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The matrix product residual + f(alpha a @ b + beta c + bias), with NumPy's rules for vectors and batches."""
 
@@ -334,6 +385,15 @@ def kv_append(k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, *, lay
 
 def write_slice(dest: Any, source: Any, ranges: Sequence[Any], *, dynamic_axis: int | None = None, start: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Writes `source` into the window `ranges` of `dest`, in place, and returns `dest`."""
+
+def where(condition: Any, x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x where the condition holds, y elsewhere, bit by bit."""
+
+def clamp(x: Any, /, min: Any = None, max: Any = None, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x, no lower than min and no higher than max, which wins where min is above it; a NaN among them is the result."""
+
+def cast(x: Any, /, dtype: ElementLike, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x in another dtype: floats to nearest even, beyond float8_e4m3fn's range NaN; floats to integers toward zero, to the end of the range beyond it and NaN to 0; integers to integers wrap; to bool, whether it is not 0."""
 
 def neg(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The negative, elementwise (NumPy's ``negative``)."""

@@ -198,9 +198,9 @@ def test_verify_alone_runs_the_op_s_samples(op: str, monkeypatch: pytest.MonkeyP
 
 def test_verify_alone_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = bp.UnaryPlan.select(bp.UnaryDescriptor("exp", (4,), "f32"), device="cpu")  # type: ignore[arg-type]
-    right: Callable[..., Any] = oracle.unary
+    right: Callable[..., Any] = oracle.evaluate
     answers = iter([0.0, 1e-3] * 500)  # the second answer, that of the run, is off
-    monkeypatch.setattr(oracle, "unary", lambda desc, **arrays: right(desc, **arrays) * (1 + next(answers)))
+    monkeypatch.setattr(oracle, "evaluate", lambda desc, arrays: right(desc, arrays) * (1 + next(answers)))
     with pytest.raises(AssertionError, match=r"exp, sample .*: \d+ of \d+ elements break"):
         plan.verify()
 

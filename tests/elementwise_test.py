@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import baracuda_py as bp
+from baracuda_py.ops.elementwise._row import ROWS
 from baracuda_py.plan import all_ops, get_op
 from baracuda_py.samples.sample import adversarial
 from baracuda_py.types import ElementKind, Exact, MathPrecision, PrecisionGuarantee
@@ -19,8 +20,10 @@ from .arena import Slot, host
 from .gauntlet import readable
 
 OPS = all_ops()
-UNARY = [n for n, op in OPS.items() if op.plan is bp.UnaryPlan]
+UNARY = [n for n, op in OPS.items() if op.plan is bp.UnaryPlan and ROWS[n].result != "given"]
 BINARY = [n for n, op in OPS.items() if op.plan is bp.BinaryPlan]
+ARITHMETIC = [n for n in BINARY if ROWS[n].result != "bool"]
+COMPARISONS = [n for n in BINARY if ROWS[n].result == "bool"]
 COVERS = ()
 FLOATS = (bp.F16, bp.BF16, bp.F32, bp.F64)
 INTEGERS = tuple(k for k in ElementKind if k.is_integer and not k.packed)
@@ -48,7 +51,7 @@ def test_integers_are_exact_and_the_same_everywhere(op: str) -> None:
         assert get_op(op).plan.select(desc, device="h200").precision_guarantee == most
 
 
-@pytest.mark.parametrize("op", [*UNARY, *BINARY])
+@pytest.mark.parametrize("op", [*UNARY, *ARITHMETIC])
 def test_sixteen_bits_are_promised_no_more_than_f32_and_a_rounding(op: str) -> None:
     """A result is rounded to 16 bits after it is as far off as one of f32 may be."""
     bounds: dict[ElementKind, Any] = {}
@@ -66,9 +69,9 @@ def test_sixteen_bits_are_promised_no_more_than_f32_and_a_rounding(op: str) -> N
 
 @pytest.mark.parametrize("op", BINARY)
 def test_result_types_of_two_arrays_are_numpy_s(op: str) -> None:
-    function, ufunc = getattr(bp, op), numpy_of(op)
-    for a in (*FLOATS, *INTEGERS):
-        for b in (*FLOATS, *INTEGERS):
+    function, ufunc, domain = getattr(bp, op), numpy_of(op) or np.add, ROWS[op].domain
+    for a in domain:
+        for b in domain:
             x1, x2 = np.ones(3, a.dtype), np.ones(3, b.dtype)
             got = function(x1, x2, device="cpu")
             assert got.dtype == ufunc(x1, x2).dtype, f"{a} and {b} give {got.dtype}"
@@ -84,8 +87,15 @@ def test_result_types_of_one_array_are_numpy_s(op: str) -> None:
         assert getattr(bp, op)(x, device="cpu").dtype == wanted
 
 
-@pytest.mark.parametrize("op", [*UNARY, *BINARY])
-@pytest.mark.parametrize("kind", [bp.BOOL, bp.FP8_E4M3, bp.FP8_E5M2, bp.COMPLEX64, bp.COMPLEX128], ids=str)
+REFUSED = [
+    (kind, op)
+    for kind in (bp.BOOL, bp.FP8_E4M3, bp.FP8_E5M2, bp.COMPLEX64, bp.COMPLEX128)
+    for op in (*UNARY, *BINARY)
+    if kind not in ROWS[op].domain
+]
+
+
+@pytest.mark.parametrize(("kind", "op"), REFUSED, ids=[f"{kind}-{op}" for kind, op in REFUSED])
 def test_kinds_that_are_not_taken_are_refused(backend: str, op: str, kind: ElementKind) -> None:
     x = Slot(np.ones(4, kind.dtype), backend)
     count = len(OPS[op].plan.descriptor.signature_operands) - 1
@@ -215,17 +225,7 @@ def test_an_output_that_partly_overlaps_is_refused(backend: str) -> None:
 
 # ---- values ----------------------------------------------------------------------------------------------------------
 
-MPMATH: dict[str, Any] = {
-    "exp": mpmath.exp,
-    "log": mpmath.log,
-    "tanh": mpmath.tanh,
-    "sqrt": mpmath.sqrt,
-    "rsqrt": lambda x: 1 / mpmath.sqrt(x),
-    "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
-    "erf": mpmath.erf,
-    "gelu": lambda x: x * mpmath.ncdf(x),
-    "silu": lambda x: x / (1 + mpmath.exp(-x)),
-}
+MPMATH = {n: compile(ROWS[n].check, n, "eval") for n in UNARY if "mpmath" in ROWS[n].check}
 
 
 @pytest.mark.parametrize("op", MPMATH)
@@ -249,7 +249,7 @@ def test_values_against_mpmath(backend: str, op: str, kind: ElementKind) -> None
     digits = kind.digits
     with mpmath.workdps(40):
         for value, result in zip(x.tolist(), got.tolist()):
-            exact = MPMATH[op](mpmath.mpf(value))
+            exact = eval(MPMATH[op], {"mpmath": mpmath, "x": mpmath.mpf(value)})
             exponent = max(
                 int(mpmath.floor(mpmath.log(abs(exact), 2))) + 1 if exact else -5000, -125 if digits == 24 else -1021
             )
@@ -263,20 +263,16 @@ def test_values_against_mpmath(backend: str, op: str, kind: ElementKind) -> None
 @pytest.mark.parametrize("op", UNARY)
 def test_corners_are_numpy_s(backend: str, op: str) -> None:
     """Zeros with their signs, infinities, NaN; the reference for names that NumPy lacks is a limit, written out."""
-    limits = {
-        "sigmoid": [0.5, 0.5, 1, 0, np.nan], "gelu": [0, -0.0, np.inf, -0.0, np.nan], "silu": [0, -0.0, np.inf, -0.0, np.nan],
-        "relu": [0, 0, np.inf, 0, np.nan], "erf": [0, -0.0, 1, -1, np.nan], "rsqrt": [np.inf, -np.inf, 0, np.nan, np.nan],
-    }  # fmt: skip
     x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan], np.float32)
     with np.errstate(all="ignore"):
-        wanted = np.array(limits[op], np.float32) if op in limits else numpy_of(op)(x)
+        wanted = np.array(ROWS[op].limits, np.float32) if ROWS[op].limits else numpy_of(op)(x)
     got = host(getattr(bp, op)(Slot(x, backend).operand, device=device_of(backend)))
     np.testing.assert_array_equal(got, wanted)
     signed = ~np.isnan(wanted) & (wanted == 0) & (op != "relu")
     assert np.array_equal(np.signbit(got[signed]), np.signbit(wanted[signed]))
 
 
-@pytest.mark.parametrize("op", ["add", "subtract", "multiply", "maximum", "minimum", "divide"])
+@pytest.mark.parametrize("op", ["add", "subtract", "multiply", "maximum", "minimum", "divide", *COMPARISONS])
 @pytest.mark.parametrize("kind", [bp.F32, bp.F64, bp.I32, bp.U8, bp.I8, bp.U64, bp.I64], ids=str)
 def test_corner_pairs_are_numpy_s_bits(backend: str, op: str, kind: ElementKind) -> None:
     corners = adversarial(kind)

@@ -206,12 +206,13 @@ class Problem:
         }
         positional, keyword = [], {}
         for parameter in _parameters(self.op.function).values():
-            if parameter.name not in given:
+            name = self.op.arguments.get(parameter.name, parameter.name)
+            if name not in given:
                 continue
             if parameter.kind is parameter.POSITIONAL_ONLY:
-                positional.append(given[parameter.name])
+                positional.append(given[name])
             else:
-                keyword[parameter.name] = given[parameter.name]
+                keyword[parameter.name] = given[name]
         return self.op.function(*positional, **keyword)
 
 

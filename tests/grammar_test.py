@@ -29,7 +29,7 @@ def configs() -> list[Config]:
     found = []
     for desc in PROBLEMS:
         for device in ("h200", "sm_80"):
-            candidates = bp.MatmulPlan._all_candidates()
+            candidates = bp.MatmulPlan.all_candidates()
             answers = assess(candidates, desc.canonical(), PlanPreference(), DeviceSpec.named(device))
             found += [a.config for a in answers if isinstance(a.config, Config)]
     return found

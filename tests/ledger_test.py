@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from baracuda_py.ops import _launch
-from baracuda_py.ops.elementwise import _map
+from baracuda_py.ops.elementwise import _candidates as _map
 from baracuda_py.ops.gemm import _tma, _wgmma_launch, matmul
 from baracuda_py.ops.shape_layout import _runs
 from baracuda_py.plan import all_ops, get_op

@@ -290,5 +290,7 @@ def signature(cls: type[Plan[Any]], method: str) -> inspect.Signature:
         inspect.Parameter(o.name, keyword, default=None if o.optional or o.role == "out" else inspect.Parameter.empty)
         for o in example
     ]
-    parameters += [inspect.Parameter(n, keyword, default=None) for n in (*cls.descriptor.values, *extra)]
+    names = {o.name for o in example}  # an operand may be a run-time value in some problems
+    values = (n for n in cls.descriptor.values if n not in names)
+    parameters += [inspect.Parameter(n, keyword, default=None) for n in (*values, *extra)]
     return inspect.Signature(parameters)

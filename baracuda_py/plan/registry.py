@@ -35,8 +35,8 @@ class Op:
     """One public name.
 
     `samples` yields host problems (baracuda_py.samples.Sample) for tests, benches and `verify`; `fixed` are descriptor
-    fields that the name fixes (``{"kind": ...}``). `gradient` says which op gives its gradients, and `peers` what it is
-    called elsewhere.
+    fields that the name fixes (``{"kind": ...}``). `gradient` says which op gives its gradients, `peers` what it is called
+    elsewhere, and `arguments` the operand that each argument of the function is, where it is called otherwise.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Op:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     gradient: Gradient | None = None
     peers: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, str] = field(default_factory=dict)
 
     def describe(self, **fields: Any) -> Any:
         """The op's descriptor with its fixed fields put in."""

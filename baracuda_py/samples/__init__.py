@@ -3,9 +3,12 @@
 A sample's operands are NumPy arrays whose strides are part of the problem. Packed kinds come as a `Packed`.
 """
 
-from .elementwise import binary, unary
+from .elementwise import binary, cast, gated, ternary, unary
 from .gemm import matmul
 from .sample import Packed, Sample, strided_like
 from .shape_layout import contiguize, kv_append, write_slice
 
-__all__ = ["Packed", "Sample", "binary", "contiguize", "kv_append", "matmul", "strided_like", "unary", "write_slice"]
+__all__ = [
+    "Packed", "Sample", "binary", "cast", "contiguize", "gated", "kv_append", "matmul", "strided_like", "ternary", "unary",
+    "write_slice",
+]  # fmt: skip

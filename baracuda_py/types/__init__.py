@@ -29,18 +29,17 @@ from .faults import (
     TrapFault,
     UninitialisedFault,
 )
+from .kinds import BinaryKind, TernaryKind, UnaryKind
 from .precision import Bound, ByOutput, Componentwise, Exact, PrecisionGuarantee, Term, Ulp, ulp_of
 from .sku import KernelSku, PlanPreference
 from .vocabulary import (
     Activation,
     ArchSku,
     BackendKind,
-    BinaryKind,
     EpilogueKind,
     LayoutSku,
     MathPrecision,
     OpCategory,
-    UnaryKind,
 )
 
 __all__ = [
@@ -82,6 +81,7 @@ __all__ = [
     "RaceFault",
     "ReadOnlyFault",
     "Term",
+    "TernaryKind",
     "TrapFault",
     "Ulp",
     "UnaryKind",

@@ -250,7 +250,8 @@ class PrecisionGuarantee:
             return
         # A long double reference (for f64 results) is kept as it is: narrowing it would cost the half ulp in question.
         wide = np.asarray(reference, dtype=np.longdouble if reference.dtype == np.longdouble else np.float64)
-        found = got.astype(wide.dtype)
+        with np.errstate(invalid="ignore"):  # a signalling NaN is one
+            found = got.astype(wide.dtype)
         _check_bound(self.bound, found, wide, output, operands or {}, measures or {})
         if self.probable:
             try:

@@ -13,12 +13,11 @@ __all__ = [
     "Activation",
     "ArchSku",
     "BackendKind",
-    "BinaryKind",
     "EpilogueKind",
     "LayoutSku",
     "MathPrecision",
+    "Named",
     "OpCategory",
-    "UnaryKind",
 ]
 
 
@@ -29,7 +28,7 @@ def unknown(name: Any, known: Sequence[str], what: str) -> InvalidProblemError:
     return InvalidProblemError(f"{what}={shown(name)} is not known", f"{hint}one of {', '.join(known)}")
 
 
-class _Named(enum.Enum):
+class Named(enum.Enum):
     """An enum whose values are the members' lower-case names."""
 
     @staticmethod
@@ -51,7 +50,7 @@ class _Named(enum.Enum):
         return str(self.value)
 
 
-class MathPrecision(_Named):
+class MathPrecision(Named):
     """What a kernel multiplies and accumulates in, as against how elements are stored."""
 
     F16 = enum.auto()
@@ -65,44 +64,17 @@ class MathPrecision(_Named):
     EXACT = enum.auto()
 
 
-class OpCategory(_Named):
+class OpCategory(Named):
     SHAPE_LAYOUT = enum.auto()
     UNARY_ELEMENTWISE = enum.auto()
     BINARY_ELEMENTWISE = enum.auto()
+    TERNARY_ELEMENTWISE = enum.auto()
     GEMM = enum.auto()
     ATTENTION = enum.auto()
     QUANTIZATION = enum.auto()
 
 
-class UnaryKind(_Named):
-    NEG = enum.auto()
-    ABS = enum.auto()
-    SIGN = enum.auto()
-    SQUARE = enum.auto()
-    SQRT = enum.auto()
-    RSQRT = enum.auto()
-    EXP = enum.auto()
-    LOG = enum.auto()
-    TANH = enum.auto()
-    SIGMOID = enum.auto()
-    ERF = enum.auto()
-    RELU = enum.auto()
-    GELU = enum.auto()
-    SILU = enum.auto()
-
-
-class BinaryKind(_Named):
-    ADD = enum.auto()
-    SUBTRACT = enum.auto()
-    MULTIPLY = enum.auto()
-    DIVIDE = enum.auto()
-    MAXIMUM = enum.auto()
-    MINIMUM = enum.auto()
-    POW = enum.auto()
-    COPYSIGN = enum.auto()
-
-
-class BackendKind(_Named):
+class BackendKind(Named):
     BESPOKE = enum.auto()
     MEMCPY = enum.auto()
     CUBLAS = enum.auto()
@@ -117,7 +89,7 @@ class BackendKind(_Named):
     REFERENCE = enum.auto()
 
 
-class ArchSku(_Named):
+class ArchSku(Named):
     """A tier of GPUs that share kernels: sm_86 and sm_87 belong to SM80, sm_103 to SM100A."""
 
     SM80 = enum.auto()
@@ -128,7 +100,7 @@ class ArchSku(_Named):
     HOST = enum.auto()
 
 
-class LayoutSku(_Named):
+class LayoutSku(Named):
     """Row (R) or column (C) order of A, B and the result."""
 
     RRR = enum.auto()
@@ -137,7 +109,7 @@ class LayoutSku(_Named):
     CCR = enum.auto()
 
 
-class Activation(_Named):
+class Activation(Named):
     """The function a matmul applies on its way out. GELU is exact (erf), GELU_TANH its tanh approximation."""
 
     IDENTITY = enum.auto()
@@ -147,7 +119,7 @@ class Activation(_Named):
     SILU = enum.auto()
 
 
-class EpilogueKind(_Named):
+class EpilogueKind(Named):
     IDENTITY = enum.auto()
     RELU = enum.auto()
     GELU = enum.auto()

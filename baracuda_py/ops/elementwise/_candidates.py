@@ -1,0 +1,237 @@
+"""The two ways to launch kernels/elementwise/map.cu: along operands that are dense in one order, and along any strides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
+from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run, Step, Struct
+from ...tensor.axes import c_strides
+from ...types import BackendKind, DeviceSpec, ElementKind, PrecisionGuarantee
+from .._launch import grid_of, index_scalar, index_type, pack_dims
+from ._descriptor import MapDescriptor
+from ._promotion import computed, guarantee_of
+
+__all__ = ["CANDIDATES"]
+
+
+@dataclass(frozen=True)
+class MapConfig:
+    """Elements an access, accesses an operand in flight per thread, and threads a CTA."""
+
+    vector: int
+    unroll: int
+    threads: int
+
+    def __str__(self) -> str:
+        return f"v{self.vector}u{self.unroll}t{self.threads}"
+
+
+class _Map(Candidate[MapDescriptor]):
+    backend = BackendKind.BESPOKE
+
+    def guarantee(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> PrecisionGuarantee:
+        return guarantee_of(desc.row, desc.layout("out").element, desc.moved)
+
+    def _bytes(self, desc: MapDescriptor) -> int:
+        layouts = [desc.layout(n) for n in ("out", *desc.arrays)]
+        return sum(lay.element.nbytes(math.prod(lay.shape)) for lay in layouts)
+
+    def _cost(self, desc: MapDescriptor, device: DeviceSpec, efficiency: float, extra: float) -> Cost:
+        count = math.prod(desc.layout("out").shape)
+        spent = (_instructions(desc) + extra) * count
+        return Cost.streaming(device, self._bytes(desc), flops=count, instructions=spent, efficiency=efficiency)
+
+    def _kernel(self, desc: MapDescriptor, entry: str, config: MapConfig, extra: str, index: str) -> Kernel:
+        row = desc.row
+        kinds = tuple(desc.kind_of(name) for name in desc.inputs)
+        types = computed(row, desc.kind_of("out"), kinds, desc.masks, desc.moved)
+        stored = [t if n in desc.arrays else f"Value<{t}>" for n, t in zip(desc.inputs, types.inputs)]
+        stored += [f"Value<{types.type}>" for _ in row.params]
+        letters = ("x",) if len(desc.inputs) == 1 else ("a", "b", "c")
+        arguments = ", ".join(f"C {name}" for name in (*letters[: len(desc.inputs)], *row.params))
+        headers = [row.header, "value.cuh" if "Value<" in "".join(stored) else ""]
+        included = "".join(f'#include "{header}"\n' for header in headers if header)
+        functor = (
+            f"{included}struct Op {{  // {row.name}\n  template <int digits, class C> static __device__ __forceinline__ C "
+            f"apply({arguments}) {{ return C({self._expression(desc)}); }}\n}};"
+        )
+        shape = f"{config.vector}, {config.unroll}, {config.threads}"
+        operands = ", ".join((types.out, *stored))
+        name = f"map_{entry}<Op, {types.type}, {types.digits}, {shape}, {extra}{index}, {operands}>"
+        return Kernel("elementwise/map.cu", name, functor)
+
+    @staticmethod
+    def _expression(desc: MapDescriptor) -> str:
+        """The row's expression; a cast's names the types that it is between."""
+        if desc.row.result != "given":
+            return desc.row.cuda
+        return desc.row.cuda.format(of=_named(desc.kinds[0]), to=_named(desc.kind_of("out")))
+
+
+def _named(kind: ElementKind) -> str:
+    """The C++ type of a kind's values, the 8-bit floats' too (kernels/include/math/cast.cuh)."""
+    return {ElementKind.FP8_E4M3: "e4m3", ElementKind.FP8_E5M2: "e5m2", ElementKind.BOOL: "bool"}.get(kind, kind.cuda)
+
+
+def _argument(desc: MapDescriptor, name: str) -> Arg:
+    """What a kernel gets for an input or a param: an address, or a number's eight bytes in the place of one."""
+    if name in desc.arrays:
+        return Ptr(name)
+    kind = desc.kind_of(name)
+    if name not in desc.numbered:  # absent
+        number = desc.stands_in(name)
+        return np.float64(number) if kind.is_float else Struct((number, Packed(bytes(8 - number.itemsize), 1)))
+    if kind.is_float:  # rounded to its kind by the kernel
+        return Run(name, "float64")
+    spare = Packed(bytes(8 - kind.dtype.itemsize), 1)
+    return Struct((Run(name, kind.dtype.name), spare)) if kind.bits < 64 else Run(name, kind.dtype.name)
+
+
+def _align_in_elements(desc: MapDescriptor, name: str) -> int:
+    layout = desc.layout(name)
+    return max(1, layout.align // layout.natural)  # an empty operand may lie anywhere
+
+
+def _widest(desc: MapDescriptor) -> int:
+    """Elements in 16 bytes of the widest operand."""
+    return max(1, 16 // max(desc.layout(n).element.dtype.itemsize for n in ("out", *desc.arrays)))
+
+
+# On an H200 one access a thread in CTAs of 128 streams fastest; for many 16-bit results from this many instructions an
+# element on, a second access hides the arithmetic's latency.
+HEAVY = 14.0
+LARGE = 1 << 24
+
+
+def _unrolls(desc: MapDescriptor, vector: int) -> tuple[int, ...]:
+    """Accesses a thread worth trying: f64 functions spill at 2, and bytes come 16 an access as it is."""
+    return (1,) if desc.layout("out").element is ElementKind.F64 or vector > 8 else (1, 2)
+
+
+def _instructions(desc: MapDescriptor) -> float:
+    return desc.row.instructions[desc.layout("out").element.bits <= 16]
+
+
+class Contiguous(_Map):
+    """All operands dense in one order: a flat stream of 16-byte accesses."""
+
+    variant = "contiguous"
+    launches = ("elementwise/map.cu:map_contiguous",)
+
+    def supports(self, desc: MapDescriptor, device: DeviceSpec) -> Feasibility:
+        shape, strides = desc.problem()
+        if len(shape) > 1 or any(s not in ((), (1,)) for s in strides):
+            return no("the operands are not dense in one common order", *_dense(desc))
+        return OK
+
+    def configs(self, desc: MapDescriptor, device: DeviceSpec) -> Iterable[MapConfig]:
+        vector = min(_widest(desc), *(_align_in_elements(desc, n) for n in ("out", *desc.arrays)))
+        return [MapConfig(vector, unroll, threads) for threads in (128, 256) for unroll in _unrolls(desc, vector)]
+
+    def cost(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> Cost:
+        full = config.vector / _widest(desc)
+        out = desc.layout("out")
+        narrow, large = out.element in (ElementKind.F16, ElementKind.BF16), math.prod(out.shape) >= LARGE
+        unroll = 2 if narrow and large and _instructions(desc) >= HEAVY else 1
+        rank = 1.0 if (config.unroll, config.threads) == (unroll, 128) else 0.97
+        return self._cost(desc, device, rank * max(0.3, full), 3.0 / config.vector)
+
+    def lower(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> tuple[Step, ...]:
+        count = math.prod(desc.layout("out").shape)
+        index = index_type(count)
+        kernel = self._kernel(desc, "contiguous", config, "", index)
+        numbers = (_argument(desc, name) for name in (*desc.inputs, *desc.row.params))
+        args: tuple[Arg, ...] = (index_scalar(count, index), Ptr("out"), *numbers)
+        grid = grid_of(count, config.threads * config.vector * config.unroll)
+        return (Launch(kernel, grid, (config.threads, 1, 1), args),)
+
+
+def _dense(desc: MapDescriptor) -> tuple[str, Change]:
+    """What makes all operands dense in C order: in words, and the fields that change."""
+    shape = desc.layout("out").shape
+    said: list[str] = []
+    changed: dict[str, Any] = {}
+    for name in ("out", *desc.arrays):
+        x = desc.layout(name)
+        if x.shape != shape:
+            said.append(f"pass contiguize(cupy.broadcast_to({name}, {shape})) for {name}")
+            changed |= {f"{name}_shape": shape, f"{name}_strides": c_strides(shape)}
+        elif x.strides != c_strides(shape):
+            said.append("pass out in C order" if name == "out" else f"contiguize {name}")
+            changed |= {f"{name}_strides": c_strides(shape)}
+    return " and ".join(said), Change(changed)
+
+
+class Strided(_Map):
+    """Any strides, 0 to broadcast: axes collapsed, the widest access the innermost one allows."""
+
+    variant = "strided"
+    launches = ("elementwise/map.cu:map_strided",)
+
+    def supports(self, desc: MapDescriptor, device: DeviceSpec) -> Feasibility:
+        return OK
+
+    def configs(self, desc: MapDescriptor, device: DeviceSpec) -> Iterable[MapConfig]:
+        shape, strides = desc.problem()
+        names = ("out", *desc.arrays)
+        vector = _widest(desc)
+        while vector > 1 and not self._vector_fits(desc, names, shape, strides, vector):
+            vector //= 2
+        return [MapConfig(vector, unroll, 256) for unroll in _unrolls(desc, vector)]
+
+    @staticmethod
+    def _vector_fits(
+        desc: MapDescriptor, names: Sequence[str], shape: Sequence[int], strides: Sequence[Sequence[int]], vector: int
+    ) -> bool:
+        if not shape or shape[-1] % vector:
+            return False
+        for name, steps in zip(names, strides):
+            splat = steps[-1] == 0 and name != "out"
+            if steps[-1] != 1 and not splat:
+                return False
+            if not splat and (_align_in_elements(desc, name) < vector or any(s % vector for s in steps[:-1])):
+                return False
+        return True
+
+    def cost(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> Cost:
+        shape, strides = desc.problem()
+        tidy = all(s[-1:] in ((), (0,), (1,)) for s in strides)
+        efficiency = (
+            (0.9 if config.unroll == 1 else 0.88) * max(0.35, config.vector / _widest(desc)) * (1.0 if tidy else 0.4)
+        )
+        return self._cost(desc, device, efficiency, (8.0 + 12.0 * len(shape)) / config.vector)
+
+    def lower(self, desc: MapDescriptor, device: DeviceSpec, config: MapConfig) -> tuple[Step, ...]:
+        shape, strides = desc.problem()
+        walked = dict(zip(("out", *desc.arrays), strides))
+        vectors = math.prod(shape) // config.vector
+        index = index_type(vectors)
+        extents = [*shape[:-1], shape[-1] // config.vector] if shape else []
+        names = ("out", *desc.inputs, *desc.row.params)
+        packed = [_in_bytes(desc, name, walked.get(name, (0,) * len(shape)), config.vector) for name in names]
+        mask = 0
+        for place, name in enumerate(desc.inputs):  # the inputs of which a vector is one element
+            mask |= (config.vector > 1 and tuple(walked.get(name, ()))[-1:] == (0,)) << place
+        kernel = self._kernel(desc, "strided", config, f"{len(extents)}, {mask}, ", index)
+        args: tuple[Arg, ...] = (
+            index_scalar(vectors, index),
+            pack_dims(extents, packed, index),
+            Ptr("out"),
+            *(_argument(desc, name) for name in names[1:]),
+        )
+        return (Launch(kernel, grid_of(vectors, config.threads * config.unroll), (config.threads, 1, 1), args),)
+
+
+def _in_bytes(desc: MapDescriptor, name: str, steps: Sequence[int], vector: int) -> list[int]:
+    """The strides of an operand in bytes, from vector to vector along the innermost axis; of a number they count for nothing."""
+    size = desc.kind_of(name).dtype.itemsize
+    return [*(s * size for s in steps[:-1]), steps[-1] * size * vector] if steps else []
+
+
+CANDIDATES: tuple[Candidate[Any], ...] = (Contiguous(), Strided())

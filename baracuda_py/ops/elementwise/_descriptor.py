@@ -1,0 +1,358 @@
+"""Elementwise problems: inputs that are arrays or run-time numbers, and an output of the shape to which the arrays broadcast."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides
+from ...tensor import intake
+from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse
+from ...types import ElementKind, InvalidProblemError, OperandTypeError
+from ._promotion import WEAK, check_output, common_kind, lowest, number, result_kind, weak_kind
+from ._row import ROWS, Row
+
+__all__ = ["MapDescriptor", "names_params"]
+
+Ints = tuple[int, ...]
+_NO_NUMBERS: Mapping[str, Any] = {"numbers": None}
+_JSON = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+class MapDescriptor(Descriptor):
+    """Base of the elementwise descriptors.
+
+    An input whose shape is None is a number of the kind that its element says, given at run time under its name; one whose
+    element is None as well is absent. `numbers` are those numbers and the row's params, in that order; a kernel takes them as
+    arguments, so that `canonical` leaves them out.
+    """
+
+    inputs: ClassVar[tuple[str, ...]] = ()
+    kind: Any
+    out_element: ElementKind | None
+    out_strides: Ints | None
+    out_align: int | None
+    numbers: tuple[float, ...] | None
+
+    def _prepare(self, kinds: Any) -> None:
+        """Every field in its own type."""
+        self._names_op(kinds, "kind")
+        for name, argument in zip(self.inputs, self.row.arguments):
+            shape, element = self._names(name)
+            if getattr(self, shape) is not None or len(self.inputs) == 1:
+                self._ints(shape)
+            if getattr(self, element) is not None or argument not in self.row.absent:
+                self._kind(element)
+            self._ints(f"{name}_strides")
+            self._int(f"{name}_align")
+        self._kind("out_element")
+        self._ints("out_strides")
+        self._int("out_align")
+        if self.numbers is not None:
+            object.__setattr__(self, "numbers", self._as_numbers(self.numbers))
+
+    def _as_numbers(self, given: Any) -> tuple[Any, ...]:
+        """The numbers as they are stored: as many as there are, of their kinds."""
+        if not isinstance(given, (tuple, list)) or len(given) != len(self.numbered):
+            raise InvalidProblemError(
+                f"{self.op}: numbers={given!r:.80} are not the {len(self.numbered)} numbers that this problem takes",
+                f"give a tuple of {', '.join(self.numbered) or 'none'}",
+            )
+        given = [_JSON.get(x, x) if isinstance(x, str) else x for x in given]
+        return tuple(number(x, self.kind_of(name), f"{self.op}: {name}") for name, x in zip(self.numbered, given))
+
+    # ---- inputs ---------------------------------------------------------------------------------------------------
+
+    def _names(self, name: str) -> tuple[str, str]:
+        """The fields of an input's shape and element."""
+        return f"{name}_shape", f"{name}_element"
+
+    def _shape(self, name: str) -> Ints | None:
+        return getattr(self, self._names(name)[0])  # type: ignore[no-any-return]
+
+    def _element(self, name: str) -> ElementKind | None:
+        return getattr(self, self._names(name)[1])  # type: ignore[no-any-return]
+
+    @property
+    def row(self) -> Row:
+        return ROWS[self.kind.value]
+
+    @property
+    def op(self) -> str:
+        return self.row.name
+
+    @cached_property
+    def arrays(self) -> tuple[str, ...]:
+        """The inputs that are arrays."""
+        return tuple(name for name in self.inputs if self._shape(name) is not None)
+
+    @cached_property
+    def numbered(self) -> tuple[str, ...]:
+        """What is given as a number at run time: inputs, then the row's params."""
+        numbers = (n for n in self.inputs if self._shape(n) is None and self._element(n) is not None)
+        return (*numbers, *self.row.params)
+
+    @cached_property
+    def masks(self) -> tuple[bool, ...]:
+        return tuple(argument in self.row.mask for argument in self.row.arguments)
+
+    @cached_property
+    def kinds(self) -> tuple[ElementKind, ...]:
+        """The kinds of the inputs that are there, masks left out."""
+        held = (self._element(name) for name, mask in zip(self.inputs, self.masks) if not mask)
+        return tuple(kind for kind in held if kind is not None)
+
+    def kind_of(self, name: str) -> ElementKind:
+        """The kind of an input, of a param, or of the output."""
+        if name in self.row.params:
+            kind = self.kind_of("out")
+            return kind if kind is ElementKind.F64 or not kind.is_float else ElementKind.F32
+        return (self._element(name) or self.kinds[0]) if name in self.inputs else self.out_element or self._result()
+
+    @property
+    def common(self) -> ElementKind:
+        """The kind in which the inputs are compared."""
+        return common_kind(self.row, *self.kinds)
+
+    def stands_in(self, name: str) -> Any:
+        """The number that stands for an input that was left out."""
+        argument = self.row.arguments[self.inputs.index(name)]
+        return lowest(self.kind_of(name), highest=self.row.absent[argument] == "highest")
+
+    @cached_property
+    def moved(self) -> bool:
+        """Whether kernels only move bits: what they mean is not asked."""
+        if self.row.result == "given":
+            return True
+        return (
+            self.row.moves and all(n in self.arrays for n in self.inputs) and {self.kind_of("out")} == set(self.kinds)
+        )
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return (Operand("out", "out"), *(Operand(name) for name in self.arrays))
+
+    # ---- layouts --------------------------------------------------------------------------------------------------
+
+    def _result(self) -> ElementKind:
+        if self.row.result != "given":
+            return result_kind(self.row, *self.kinds)
+        if self.out_element is None:
+            raise InvalidProblemError(f"{self.op}: out_element is missing", "say what to cast to: out_element='f32'")
+        for kind in (*self.kinds, self.out_element):
+            if kind not in self.row.domain:
+                raise OperandTypeError(
+                    f"{self.op}: {kind} is not supported", "cast it to or from a kind of whole bytes"
+                )
+        return self.out_element
+
+    @cached_property
+    def out_shape(self) -> Ints:
+        shapes = [self._shape(name) or () for name in self.arrays]
+        try:
+            return broadcast_shapes(*shapes)
+        except ValueError:
+            said = " and ".join(f"{name} of shape {shape}" for name, shape in zip(self.arrays, shapes))
+            raise InvalidProblemError(
+                f"{self.op}: {said} do not broadcast", "make each pair of extents equal, or one of them 1"
+            ) from None
+
+    def layout(self, name: str) -> Layout:
+        if name != "out":
+            shape, kind = self._shape(name) or (), self.kind_of(name)
+            return self._checked(name, shape, getattr(self, f"{name}_strides"), kind)
+        shape = self.out_shape
+        strides = self.out_strides if self.out_strides is not None else _dense_like(shape, self._order(shape))
+        return self._checked("out", shape, strides, self.kind_of("out"))
+
+    def _order(self, shape: Ints) -> Ints:
+        """The strides whose axis order a fresh output takes: the first input that has the whole shape."""
+        for name in self.arrays:
+            layout = self.layout(name)
+            if layout.shape == shape:
+                return layout.strides
+        return tuple(range(len(shape), 0, -1))
+
+    def _checked(self, name: str, shape: Ints, strides: Ints | None, kind: ElementKind) -> Layout:
+        """An operand's layout, refusing strides whose rank is not the shape's."""
+        if strides is not None and len(strides) != len(shape):
+            raise InvalidProblemError(
+                f"{self.op}: {name}_strides {strides} has {len(strides)} axes and {name} has {len(shape)}",
+                "give one stride an axis",
+            )
+        align = getattr(self, f"{name}_align")
+        return Layout(shape, resolved_strides(shape, strides, kind), kind, 16 if align is None else min(16, align))
+
+    def problem(self) -> tuple[Ints, list[Ints]]:
+        """The collapsed shape, and the strides of `out` and each array in it."""
+        out = self.layout("out")
+        strides = [out.strides]
+        for name in self.arrays:
+            layout = self.layout(name)
+            strides.append(broadcast_strides(layout.shape, layout.strides, out.shape))
+        return collapse(out.shape, strides)  # type: ignore[return-value]
+
+    # ---- validity and the canonical form --------------------------------------------------------------------------
+
+    def check(self) -> None:
+        shapes = [self._shape(name) or () for name in self.arrays]
+        if not shapes:
+            raise InvalidProblemError(
+                f"{self.op}: {' and '.join(self.inputs)} are numbers, and one must be an array",
+                "pass cupy.asarray(...)",
+            )
+        if any(n < 0 for shape in shapes for n in shape):
+            said = " or ".join(map(str, shapes))
+            raise InvalidProblemError(f"{self.op}: shape {said} has a negative extent", "give extents of 0 or more")
+        for name, argument, mask in zip(self.inputs, self.row.arguments, self.masks):
+            if mask and (name not in self.arrays or self._element(name) is not ElementKind.BOOL):
+                raise OperandTypeError(
+                    f"{self.op}: {argument} ({name}) must be an array of bool, got {self._element(name) or 'none'}",
+                    "compare it first: not_equal(..., 0)",
+                )
+            if self._element(name) is None and (name in self.arrays or argument not in self.row.absent):
+                raise InvalidProblemError(f"{self.op}: {name}_element is missing", f"give {name}_element='f32'")
+        check_output(self.op, self._result(), self.out_element)
+        for name in ("out", *self.arrays):
+            self.layout(name)
+
+    def canonical(self) -> Self:
+        out = self.layout("out")
+        laid: dict[str, Any] = dict.fromkeys(f"{n}_{f}" for n in self.inputs for f in ("strides", "align"))
+        for name in self.arrays:
+            layout = self.layout(name)
+            laid |= {f"{name}_strides": layout.strides, f"{name}_align": layout.align}
+        laid |= {"out_element": out.element, "out_strides": out.strides, "out_align": out.align}
+        return replace(self, **laid, **_NO_NUMBERS)
+
+    def in_place(self, written: str, read: str) -> bool:
+        return True
+
+    # ---- run-time numbers -----------------------------------------------------------------------------------------
+
+    def at(self, given: Mapping[str, Any]) -> Self:
+        operands = (*self.arrays, "out")
+        for name in given:
+            if name in self.values and name not in self.numbered and name not in operands:
+                raise InvalidProblemError(f"{self.op}: there is no operand {name!r}", f"it takes {', '.join(operands)}")
+        if not self.numbered:
+            return self
+        held = self._held()
+        values = [held[name] if given.get(name) is None else given[name] for name in self.numbered]
+        for value in values:
+            if isinstance(value, _Missing):
+                raise value.error
+        put: dict[str, Any] = {"numbers": tuple(values)}
+        return replace(self, **put)
+
+    def resolve(self, given: Mapping[str, Any]) -> tuple[Ints, Mapping[str, Any]]:
+        values = self._held()
+        for name in self.numbered:
+            if given.get(name) is not None:
+                values[name] = number(given[name], self.kind_of(name), f"{self.op}: {name}")
+        return self.displacements(), values
+
+    def _held(self) -> dict[str, Any]:
+        """Each run-time number: as the descriptor has it, or its default, or what complains when it is used."""
+        if self.numbers is not None:
+            return dict(zip(self.numbered, self.numbers))
+        return {n: self.row.params[n] if n in self.row.params else _Missing(self.op, n) for n in self.numbered}
+
+    def to_dict(self) -> dict[str, Any]:
+        said = super().to_dict()
+        if self.numbers is None:
+            del said["numbers"]
+        return said
+
+    # ---- from arrays ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def _of(
+        cls, kinds: Any, kind: Any, given: Mapping[str, Any], out: Any, params: Mapping[str, Any], dtype: Any = None
+    ) -> Self:
+        """The descriptor of arrays as they lie, and of numbers among them."""
+        kind = kinds.of(kind, f"{cls.__name__}: kind")
+        row = ROWS[kind.value]
+        for name in params:
+            if name not in row.params:
+                known = ", ".join(row.params) or "arrays only"
+                raise InvalidProblemError(f"{kind}: there is no parameter {name!r}", f"it takes {known}")
+        weak = {name: x for name, x in given.items() if type(x) in WEAK}
+        optional = {n for n, argument in zip(cls.inputs, row.arguments) if given[n] is None and argument in row.absent}
+        held = {n: intake(x, what=f"{kind}: {n}") for n, x in given.items() if n not in weak and n not in optional}
+        to = None if out is None else intake(out, what=f"{kind}: out")
+        fields: dict[str, Any] = {}
+        if to is not None:
+            fields = {"out_element": to.element, "out_strides": to.strides, "out_align": to.align}
+        if dtype is not None:
+            check_output(kind.value, ElementKind.of(dtype), fields.get("out_element"))
+            fields["out_element"] = ElementKind.of(dtype)
+        data = {name for name, argument in zip(cls.inputs, row.arguments) if argument not in row.mask}
+        among = [t.element for name, t in held.items() if name in data]
+        types = [type(x) for name, x in weak.items() if name in data]
+        for name in cls.inputs:
+            tensor = held.get(name)
+            if tensor is not None:
+                fields |= {f"{name}_shape": tensor.shape, f"{name}_element": tensor.element}
+                fields |= {f"{name}_strides": tensor.strides, f"{name}_align": tensor.align}
+                continue
+            counts_as = weak_kind(row, types, among) if name in weak and held else None
+            if counts_as and row.result == "bool":  # what is out of range compares all the same
+                counts_as = _wide_enough(counts_as, weak[name])
+            fields |= {f"{name}_shape": None, f"{name}_element": counts_as}
+        if not held:
+            raise InvalidProblemError(
+                f"{kind}: {' and '.join(row.arguments)} are numbers, and one must be an array", "pass cupy.asarray(...)"
+            )
+        numbers = [weak[name] for name in cls.inputs if name in weak]
+        numbers += [row.params[name] if params.get(name) is None else params[name] for name in row.params]
+        made: Any = cls
+        return made(kind, **cls._renamed(fields), numbers=tuple(numbers) or None)  # type: ignore[no-any-return]
+
+    @classmethod
+    def _renamed(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """The fields by their own names, where an input's shape and element are called otherwise."""
+        return fields
+
+
+def names_params(family: type[MapDescriptor]) -> None:
+    """Has the signature of the family's `of` name the params of its rows."""
+    made: Any = family.of.__func__  # type: ignore[attr-defined]
+    told = inspect.signature(made)
+    known = [p for p in told.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    known += [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY) for n in family.values if n not in family.inputs]
+    made.__signature__ = told.replace(parameters=known)
+
+
+def _dense_like(shape: Ints, like: Ints) -> Ints:
+    """Dense strides in the axis order of `like` (widest first; CuPy's order="K")."""
+    order = sorted(range(len(shape)), key=lambda a: (-abs(like[a]), a))
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return tuple(strides)
+
+
+def _wide_enough(kind: ElementKind, value: Any) -> ElementKind:
+    if not kind.is_integer or np.iinfo(kind.dtype).min <= value <= np.iinfo(kind.dtype).max:
+        return kind
+    return ElementKind.I64 if value < 1 << 63 else ElementKind.U64
+
+
+class _Missing:
+    """A run-time number that nobody gave: a typed error where it is put into a kernel's arguments."""
+
+    def __init__(self, op: str, name: str) -> None:
+        self.error = InvalidProblemError(f"{op}: {name} is missing", f"pass {name}=..., a number")
+
+    def _raise(self) -> Any:
+        raise self.error
+
+    __float__ = __int__ = __index__ = __bool__ = _raise

@@ -1,0 +1,130 @@
+"""From rows to plans and public functions: what the unary, the binary and the ternary family have in common."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from ... import functional
+from ...plan.plan import Plan
+from ...plan.registry import Op, register
+from ...reference import elementwise as oracle
+from ...types import ElementKind, PrecisionGuarantee
+from ._candidates import CANDIDATES
+from ._promotion import WEAK, common_kind, guarantee_of
+from ._row import ROWS, Row
+
+__all__ = ["MapPlan", "call_with_numbers", "publish", "signature_of"]
+
+
+class MapPlan:
+    """What the plans of elementwise functions share."""
+
+    candidates = CANDIDATES
+
+    @classmethod
+    def reference(cls, desc: Any, **arrays: Any) -> Any:
+        return oracle.evaluate(desc, arrays)
+
+    @classmethod
+    def reference_guarantee(cls, desc: Any) -> PrecisionGuarantee:
+        return oracle.guarantee(guarantee_of(desc.row, desc.layout("out").element, desc.moved))
+
+    @classmethod
+    def sku_elements(cls, desc: Any) -> tuple[ElementKind, ElementKind | None]:
+        out = desc.layout("out").element
+        of = out if desc.row.result in ("same", "float") else common_kind(desc.row, *desc.kinds)
+        return of, None if of is out else out
+
+
+def publish(
+    row: Row, plan: type[Plan[Any]], function: Callable[..., Any], samples: Callable[..., Any], module: str
+) -> Callable[..., Any]:
+    """Registers an op for `row`, and gives its function under the row's name, signature and documentation, as of `module`."""
+    ROWS[row.name] = row
+    function.__name__ = function.__qualname__ = row.name
+    function.__doc__ = documentation(row)
+    function.__module__ = module
+    function.__signature__ = signature_of(row)  # type: ignore[attr-defined]
+    family: Any = plan.descriptor
+    arguments = {a: n for a, n in zip(row.arguments, family.inputs) if a != n}
+    peers = {"cupy": row.name, "torch": row.name} | dict(row.peers)
+    problems = partial(samples, kinds=row.domain, params=row.params)
+    register(Op(row.name, plan, function, problems, {"kind": row.name}, peers=peers, arguments=arguments))
+    return function
+
+
+def signature_of(row: Row) -> inspect.Signature:
+    """Inputs by position (those that may be absent by name as well), params, then what every function takes."""
+    kinds = inspect.Parameter
+    parameters = [
+        kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=None, annotation=Any)
+        if name in row.absent
+        else kinds(name, kinds.POSITIONAL_ONLY, annotation=Any)
+        for name in row.arguments
+    ]
+    parameters += [kinds(n, kinds.POSITIONAL_OR_KEYWORD, default=d, annotation="float") for n, d in row.params.items()]
+    if row.result == "given":
+        parameters.append(kinds("dtype", kinds.POSITIONAL_OR_KEYWORD, annotation="ElementLike"))
+    annotations = {"out": Any, "stream": Any, "pref": "PlanPreference | None", "device": Any}
+    parameters += [kinds(n, kinds.KEYWORD_ONLY, default=None, annotation=a) for n, a in annotations.items()]
+    return inspect.Signature(parameters, return_annotation=Any)
+
+
+def call_with_numbers(
+    plan: type[Plan[Any]],
+    row: Row,
+    inputs: Mapping[str, Any],
+    out: Any,
+    params: Mapping[str, Any] | None = None,
+    **how: Any,
+) -> Any:
+    """A call with numbers, or nothing, in the place of arrays: the key holds their types, and their values travel as arguments
+    of the kernel."""
+    family: Any = plan.descriptor
+    values = {name: x for name, x in inputs.items() if type(x) in WEAK}
+    operands = {"out": out} | {n: x for n, x in inputs.items() if n not in values and x is not None}
+    types = tuple(type(x) if x is None or type(x) in WEAK else "array" for x in inputs.values())
+    describe = partial(family.of, row.name, **inputs, **(params or {}), out=out)
+    if params:
+        values.update(params)
+    try:
+        return functional.call(plan, operands, describe, options=(row.name, types), values=values, **how)
+    except OverflowError:  # the kernel that such a call got before is for numbers of a narrower kind
+        kinds = describe().kinds
+        return functional.call(plan, operands, describe, options=(row.name, types, kinds), values=values, **how)
+
+
+def documentation(row: Row) -> str:
+    """The docstring of a row's function."""
+    several = len(row.arguments) > 1
+    data = [name for name in row.arguments if name not in row.mask]
+    kinds = _said(row)
+    lines = [row.doc, ""]
+    lines += [f"{', '.join(row.mask)}: an array of bool."] if row.mask else []
+    lines.append(
+        f"{', '.join(data)}: arrays whose shapes broadcast, any strides ({kinds}), or Python numbers beside an array: those are\n"
+        "weak, and take the type of the arrays."
+        if several
+        else f"{data[0]}: an array of any shape and strides ({kinds})."
+    )
+    lines += [f"{name}: a number given at run time, {default} by default." for name, default in row.params.items()]
+    shape, inputs = ("the broadcast shape", "an input") if several else (f"{data[0]}'s shape", data[0])
+    lines.append(
+        f"out: an array of {shape} and {'NumPy' + chr(39) + 's result type' if row.result != 'given' else 'dtype'}, "
+        f"{inputs} itself included; allocated in the axis order of the first full input if not given."
+    )
+    raises = "InvalidProblemError where the shapes do not broadcast or a number is out of range, " if several else ""
+    lines.append(
+        f"Returns out. Raises {raises}OperandTypeError for a dtype that is not\ntaken, OverlapError where out partly overlaps "
+        f"{inputs}."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _said(row: Row) -> str:
+    integers = any(kind.is_integer for kind in row.domain)
+    floats = ", ".join(str(kind) for kind in row.domain if kind.is_float)
+    return f"{floats}{'; integers as NumPy takes them' if integers else ''}"

@@ -1,0 +1,159 @@
+"""Types: which element results have, which type a kernel computes in, and what a Python number counts as among arrays.
+
+Results are of NumPy's types. A Python number is weak, as in NEP 50: it takes the type of the arrays, an int that they cannot hold
+is refused, and a float among integers makes the result f64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...plan.descriptor import scalar
+from ...types import ElementKind, Exact, InvalidProblemError, MathPrecision, OperandTypeError, PrecisionGuarantee, Ulp
+from ._row import FLOATS, INTEGERS, NUMBERS, Row
+
+__all__ = [
+    "WEAK", "Computed", "check_output", "common_kind", "computed", "guarantee_of", "lowest", "number", "result_kind", "weak_kind",
+]  # fmt: skip
+
+WEAK = frozenset((bool, int, float))  # types of weak numbers; NumPy's own numbers have a type to keep
+
+
+@lru_cache(maxsize=1024)
+def result_kind(row: Row, *kinds: ElementKind) -> ElementKind:
+    """The element that NumPy gives for inputs of these kinds (masks left out); OperandTypeError where the row does not take
+    them."""
+    for kind in kinds:
+        if kind not in row.domain:
+            raise OperandTypeError(f"{row.name}: {kind} is not supported", _instead(row, kind))
+    if row.result == "bool":
+        common_kind(row, *kinds)  # refuses those that have none
+        return ElementKind.BOOL
+    if row.result == "float":
+        if len(kinds) == 1 and kinds[0] in FLOATS:
+            return kinds[0]
+        rule = np.exp if len(kinds) == 1 else row.oracle if isinstance(row.oracle, np.ufunc) else np.true_divide
+        with np.errstate(all="ignore"):
+            return ElementKind.of(rule(*(np.ones(1, kind.dtype) for kind in kinds)).dtype)
+    return common_kind(row, *kinds)
+
+
+def _instead(row: Row, kind: ElementKind) -> str:
+    integers = any(k in row.domain for k in INTEGERS)
+    return "cast it to an integer or floating type" if integers and not kind.packed else "cast it to f32"
+
+
+@lru_cache(maxsize=1024)
+def common_kind(row: Row, *kinds: ElementKind) -> ElementKind:
+    """The kind to which NumPy converts inputs of these kinds."""
+    if len(set(kinds)) == 1:
+        return kinds[0]
+    for kind in kinds:
+        if kind not in NUMBERS and kind is not ElementKind.BOOL:
+            raise OperandTypeError(
+                f"{row.name}: {' and '.join(map(str, kinds))} have no common type", f"cast them to one, such as {kind}"
+            )
+    total: Any = np.ones(1, kinds[0].dtype)
+    for kind in kinds[1:]:
+        total = np.add(total, np.ones(1, kind.dtype))
+    return ElementKind.of(total.dtype)
+
+
+def weak_kind(row: Row, weak: Sequence[type], kinds: Sequence[ElementKind]) -> ElementKind:
+    """What weak numbers of those types are converted to among arrays of `kinds`."""
+    if not kinds:
+        return ElementKind.F64 if float in weak else ElementKind.I64 if int in weak else ElementKind.BOOL
+    common = common_kind(row, *kinds)
+    if float in weak and not common.is_float:
+        return ElementKind.F64
+    if int in weak and common is ElementKind.BOOL:
+        return ElementKind.I64
+    return result_kind(row, common, common) if row.result == "float" else common
+
+
+def number(value: Any, kind: ElementKind, what: str) -> Any:
+    """A run-time number as one of `kind`: a float, an int within its range or a bool."""
+    if kind.is_float:
+        return scalar(int(value) if type(value) is bool else value, what)
+    if kind is ElementKind.BOOL and type(value) is bool:
+        return value
+    if not isinstance(value, (int, np.integer)) or kind is ElementKind.BOOL:
+        raise OperandTypeError(
+            f"{what} is a number of kind {kind} here, got {type(value).__name__}", "pass one, or arrays"
+        )
+    info, value = np.iinfo(kind.dtype), int(value)
+    if not info.min <= value <= info.max:
+        raise InvalidProblemError(
+            f"{what}={value if abs(value) < 1 << 70 else 'an integer'} is outside {kind}, which holds {info.min} to {info.max}",
+            "pass a float, or an array of a wider type",
+        )
+    return value
+
+
+def lowest(kind: ElementKind, *, highest: bool = False) -> Any:
+    """The number that no other is below (above), of that kind."""
+    if kind.is_float:
+        return kind.dtype.type(np.inf if highest else -np.inf)
+    return kind.dtype.type(np.iinfo(kind.dtype).max if highest else np.iinfo(kind.dtype).min)
+
+
+def check_output(op: str, result: ElementKind, out: ElementKind | None) -> None:
+    """Refuses an output element other than NumPy's result type: no silent cast."""
+    if out is not None and out is not result:
+        raise OperandTypeError(f"{op}: the result is {result} and out holds {out}", f"pass an out of {result}")
+
+
+class Computed(NamedTuple):
+    """The C++ types of a kernel: `type` in which it computes, for a result of `digits`, with operands stored as `out` and
+    `inputs`."""
+
+    type: str
+    digits: int
+    out: str
+    inputs: tuple[str, ...]
+
+
+_WORDS = {8: "u8", 16: "u16", 32: "u32", 64: "u64"}
+
+
+@lru_cache(maxsize=1024)
+def computed(
+    row: Row, out: ElementKind, inputs: tuple[ElementKind, ...], masks: tuple[bool, ...], words: bool
+) -> Computed:
+    """The types for inputs of these kinds, of which some are masks; `words`: they are moved, whatever they mean."""
+    data = [kind for kind, mask in zip(inputs, masks) if not mask]
+    if words:
+        moved = tuple("bool" if mask else _WORDS[kind.bits] for kind, mask in zip(inputs, masks))
+        wide = _WORDS[max(kind.bits for kind in (out, *data))]
+        return Computed(wide, 24, _WORDS[out.bits], moved)
+    kind = out
+    if row.result == "bool":
+        kind = common_kind(row, *data)
+        if {ElementKind.U64} < set(data) and kind.is_float and all(k.is_integer for k in data):
+            return Computed("math::Wide", 24, "bool", tuple(map(_number, inputs)))  # neither 64-bit type holds both
+    computes = "double" if kind is ElementKind.F64 else "float" if kind.is_float else _number(kind)
+    return Computed(computes, kind.digits or 24, _number(out), tuple(map(_number, inputs)))
+
+
+def _number(kind: ElementKind) -> str:
+    return "bool" if kind is ElementKind.BOOL else kind.number
+
+
+def guarantee_of(row: Row, out: ElementKind, words: bool = False) -> PrecisionGuarantee:
+    """Half an ulp for the final rounding and what the computation adds; exact for integers and for what is moved."""
+    if not out.is_float or (words and row.moves):
+        return PrecisionGuarantee(MathPrecision.EXACT, out, True, True, True, False, Exact())
+    wide = out is ElementKind.F64
+    accumulator = ElementKind.F64 if wide else ElementKind.F32
+    if out.digits < 24:
+        ulps = 0.5 + row.ulps.short + (row.ulps.f32 + 0.5) * 2.0 ** (out.digits - 24)
+    else:
+        ulps = row.ulps.f64 if wide else row.ulps.f32
+    absolute = row.ulps.flushed * (2.0**-896 if wide else 1.0)
+    math_precision = MathPrecision.F64 if wide else MathPrecision.F32
+    bound = Ulp(max(ulps, 0.5), absolute)
+    return PrecisionGuarantee(math_precision, accumulator, True, True, True, absolute > 0.0, bound)

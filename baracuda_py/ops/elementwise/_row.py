@@ -1,0 +1,78 @@
+"""What one elementwise op says of itself: a row of the tables from which its function, kernels, types, bound and tests follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...types import ElementKind
+
+__all__ = ["BYTES", "FLOATS", "INTEGERS", "NUMBERS", "ROUNDED", "ROWS", "Row", "Ulps"]
+
+FLOATS = (ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64)
+INTEGERS = tuple(k for k in ElementKind if k.is_integer and not k.packed)
+NUMBERS = (*FLOATS, *INTEGERS)
+BYTES = tuple(k for k in ElementKind if 8 <= k.bits <= 64)  # what fits a register or two, whatever it means
+
+
+class Ulps(NamedTuple):
+    """The error of the computation in f32 and in f64, before the rounding to the result's own type. `short` is what a shorter
+    formula adds to a 16-bit result; `flushed` what results below the normal range may be off by besides."""
+
+    f32: float = 0.0
+    f64: float = 0.0
+    short: float = 0.0
+    flushed: float = 0.0
+
+
+EXACT = Ulps()
+ROUNDED = Ulps(0.5, 0.5)  # IEEE 754's own operations
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One elementwise op.
+
+    `cuda` is an expression of type C in the inputs, called x where there is one and a, b, c where there are more, and in the
+    `params` by name; `digits` is the result's significand. `header` is the file under kernels/include of the functions in it.
+
+    `arguments` are what the public function calls the inputs; each is an array, or a number wherever another is an array, or
+    may be left out where `absent` has the number that then stands for it (``"lowest"``, ``"highest"``). `params` are run-time
+    numbers with their defaults.
+
+    `domain` lists the kinds taken. The `result` is of NumPy's type: ``"same"`` (that of the inputs together), ``"float"``
+    (integers become floats), ``"bool"``, or ``"given"`` by the caller. `mask` inputs hold bools and have no part in it. Where
+    `moves` is true the result is one of the inputs, bit by bit.
+
+    `oracle` computes it on NumPy arrays. `check` is the same by other means: an expression in the arguments and params, of one
+    element at a time, as Python numbers, or as mpmath's where it says ``mpmath``, with `bits` those of an integer result;
+    `limits` are results at 0, -0, inf, -inf and nan, for functions that NumPy does not have. `instructions` are those an
+    element, in f32 and for 16-bit results.
+    """
+
+    name: str
+    cuda: str
+    oracle: Callable[..., Any]
+    check: str
+    doc: str
+    ulps: Ulps = EXACT
+    result: str = "same"
+    header: str = ""
+    arguments: tuple[str, ...] = ("x",)
+    params: Mapping[str, float] = field(default_factory=dict)
+    domain: tuple[ElementKind, ...] = NUMBERS
+    mask: tuple[str, ...] = ()
+    absent: Mapping[str, str] = field(default_factory=dict)
+    moves: bool = False
+    limits: tuple[float, ...] = ()
+    instructions: tuple[float, float] = (1, 1)
+    peers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rounded(self) -> bool:
+        """Whether the computation itself is rounded correctly, as IEEE 754 has it."""
+        return max(self.ulps.f32, self.ulps.f64) <= 0.5
+
+
+ROWS: dict[str, Row] = {}  # every row that an op is registered for, by name

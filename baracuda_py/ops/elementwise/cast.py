@@ -1,0 +1,42 @@
+"""The cast from any kind of whole bytes to any other: a unary op whose result's kind is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import functional, samples
+from ...reference import elementwise as oracle
+from ...types import ElementKind, ElementLike, PlanPreference
+from ._family import publish
+from ._row import BYTES, Row
+from .unary import UnaryDescriptor, UnaryPlan
+
+__all__ = ["cast"]
+
+CAST = Row(
+    "cast", "math::cast_bits<{of}, {to}>(x)", oracle.cast, "",
+    "x in another dtype: floats to nearest even, beyond float8_e4m3fn's range NaN; floats to integers toward zero, to the end of "
+    "the range beyond it and NaN to 0; integers to integers wrap; to bool, whether it is not 0.",
+    result="given", header="math/cast.cuh", domain=tuple(kind for kind in BYTES if not kind.is_complex), instructions=(4, 6),
+    peers={"cupy": "", "torch": ""},
+)  # fmt: skip
+
+
+def cast(
+    x: Any,
+    /,
+    dtype: ElementLike,
+    *,
+    out: Any = None,
+    stream: Any = None,
+    pref: PlanPreference | None = None,
+    device: Any = None,
+) -> Any:
+    kind = ElementKind.of(dtype)
+    return functional.call(
+        UnaryPlan, {"out": out, "x": x}, lambda: UnaryDescriptor.of("cast", x, out, kind), options=("cast", kind),
+        stream=stream, pref=pref, device=device,
+    )  # fmt: skip
+
+
+publish(CAST, UnaryPlan, cast, samples.cast, __name__)

@@ -1,0 +1,25 @@
+"""Gated activations: one input through an activation, times the other. A row of the table is an op of the binary family."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ... import samples
+from ...reference import elementwise as oracle
+from ._family import publish
+from ._row import FLOATS, Row, Ulps
+from .binary import BinaryPlan, function_of
+
+__all__: list[str] = []
+
+Gated = partial(Row, arguments=("x", "y"), domain=FLOATS)
+
+TABLE = (
+    Gated("silu_mul", "math::silu_mul<digits>(a, b)", oracle.silu_mul, "x / (1 + mpmath.exp(-x)) * y",
+          "x / (1 + exp(-x)) * y, rounded once: the gate of SwiGLU.", Ulps(20, 12, 0.06), instructions=(50, 8),
+          header="math/silu_mul.cuh"),
+)  # fmt: skip
+
+for _row in TABLE:
+    globals()[_row.name] = publish(_row, BinaryPlan, function_of(_row), samples.gated, __name__)
+    __all__ += [_row.name]

@@ -1,0 +1,128 @@
+"""Ternary elementwise functions: out = f(x1, x2, x3) with NumPy's broadcasting. A row of the table is an op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from ... import functional, samples
+from ...plan.descriptor import Operand
+from ...plan.plan import Plan
+from ...reference import elementwise as oracle
+from ...types import ElementKind, OpCategory, PlanPreference, TernaryKind
+from ._descriptor import MapDescriptor
+from ._family import MapPlan, call_with_numbers, publish
+from ._promotion import WEAK
+from ._row import BYTES, Row
+
+__all__ = ["TernaryDescriptor", "TernaryPlan"]
+
+TABLE = (
+    Row("where", "a != C(0) ? b : c", oracle.where, "x if condition else y",
+        "x where the condition holds, y elsewhere, bit by bit.", arguments=("condition", "x", "y"), mask=("condition",),
+        domain=BYTES, moves=True),
+    Row("clamp", "math::minimum(math::maximum(a, b), c)", oracle.clamp, "sorted((x, min, max))[1] if min <= max else max",
+        "x, no lower than min and no higher than max, which wins where min is above it; a NaN among them is the result.",
+        header="math/extrema.cuh", arguments=("x", "min", "max"), absent={"min": "lowest", "max": "highest"},
+        peers={"cupy": "clip"}),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TernaryDescriptor(MapDescriptor):
+    """`kind` on three arrays that broadcast. One or two may be numbers (their shape is None, and `numbers` holds them) or be left
+    out where the op allows it (their element is None as well). `out_element` defaults to NumPy's result type."""
+
+    kind: TernaryKind
+    x1_shape: tuple[int, ...]
+    x2_shape: tuple[int, ...] | None
+    x3_shape: tuple[int, ...] | None
+    x1_element: ElementKind
+    x2_element: ElementKind | None
+    x3_element: ElementKind | None
+    out_element: ElementKind | None = None
+    x1_strides: tuple[int, ...] | None = None
+    x2_strides: tuple[int, ...] | None = None
+    x3_strides: tuple[int, ...] | None = None
+    out_strides: tuple[int, ...] | None = None
+    x1_align: int | None = None
+    x2_align: int | None = None
+    x3_align: int | None = None
+    out_align: int | None = None
+    numbers: tuple[float, ...] | None = None
+
+    inputs: ClassVar[tuple[str, ...]] = ("x1", "x2", "x3")
+    signature_operands: ClassVar[tuple[Operand, ...]] = (
+        Operand("x1"), Operand("x2", optional=True), Operand("x3", optional=True), Operand("out", "out"),
+    )  # fmt: skip
+    values: ClassVar[tuple[str, ...]] = ("x1", "x2", "x3")
+
+    def __post_init__(self) -> None:
+        self._prepare(TernaryKind)
+
+    @classmethod
+    def of(cls, kind: TernaryKind | str, x1: Any, x2: Any = None, x3: Any = None, out: Any = None) -> Self:
+        """The descriptor of arrays as they lie, and of Python numbers beside them."""
+        return cls._of(TernaryKind, kind, {"x1": x1, "x2": x2, "x3": x3}, out, {})
+
+
+class TernaryPlan(MapPlan, Plan[TernaryDescriptor]):
+    """A ternary elementwise function: operands `x1`, `x2`, `x3` and `out`."""
+
+    descriptor = TernaryDescriptor
+    category = OpCategory.TERNARY_ELEMENTWISE
+    probes = (
+        *(
+            {**dict.fromkeys(("x1_shape", "x2_shape", "x3_shape"), shape), "x1_element": mask or e, "x2_element": e,
+             "x3_element": e}
+            for mask in ("bool", "")
+            for e in ("f32", "bf16", "f64", "u8")
+            for shape in ((3, 1030),)
+        ),
+        *(
+            {"x1_shape": (7, 64), "x2_shape": x2, "x3_shape": x3, "x1_element": a, "x2_element": b, "x3_element": c}
+            for x2, x3, a, b, c in (((64,), (7, 1), "bool", "f16", "f32"), (None, None, "f16", "f16", None),
+                                    ((7, 64), None, "bool", "i32", "i32"))
+        ),
+    )  # fmt: skip
+
+
+def _function(row: Row) -> Callable[..., Any]:
+    def function(
+        x1: Any,
+        x2: Any,
+        x3: Any,
+        /,
+        *,
+        out: Any = None,
+        stream: Any = None,
+        pref: PlanPreference | None = None,
+        device: Any = None,
+    ) -> Any:
+        inputs = {"x1": x1, "x2": x2, "x3": x3}
+        if any(x is None or type(x) in WEAK for x in (x1, x2, x3)):
+            return call_with_numbers(TernaryPlan, row, inputs, out, stream=stream, pref=pref, device=device)
+        return functional.call(
+            TernaryPlan, {"out": out, **inputs}, lambda: TernaryDescriptor.of(row.name, x1, x2, x3, out),
+            options=row.name, stream=stream, pref=pref, device=device,
+        )  # fmt: skip
+
+    return function
+
+
+def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of two bounds that may be named or left out."""
+
+    def bounded(x: Any, /, min: Any = None, max: Any = None, **how: Any) -> Any:
+        return function(x, min, max, **how)
+
+    return bounded
+
+
+for _row in TABLE:
+    _made = _function(_row)
+    globals()[_row.name] = publish(
+        _row, TernaryPlan, _bounded(_made) if _row.absent else _made, samples.ternary, __name__
+    )
+    __all__ += [_row.name]
