@@ -4,11 +4,11 @@ A sample's operands are NumPy arrays whose strides are part of the problem. Pack
 """
 
 from .elementwise import binary, cast, gated, ternary, unary
-from .gemm import matmul
+from .gemm import matmul, matmul_backward
 from .sample import Packed, Sample, strided_like
 from .shape_layout import contiguize, kv_append, write_slice
 
 __all__ = [
-    "Packed", "Sample", "binary", "cast", "contiguize", "gated", "kv_append", "matmul", "strided_like", "ternary", "unary",
-    "write_slice",
+    "Packed", "Sample", "binary", "cast", "contiguize", "gated", "kv_append", "matmul", "matmul_backward", "strided_like",
+    "ternary", "unary", "write_slice",
 ]  # fmt: skip
