@@ -7,6 +7,7 @@ and `explain` raise nothing. ``--all`` runs more cases.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import pickle
 import random
 import traceback
@@ -15,7 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from decimal import Decimal
 from fractions import Fraction
-from itertools import count
+from functools import cache
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +26,11 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.call import key
-from baracuda_py.plan import Plan, get_op, list_ops
+from baracuda_py.plan import Op, Plan, get_op, list_ops
 from baracuda_py.tensor.axes import span
 from baracuda_py.types import BaracudaError, PlanPreference
+
+from .gauntlet import Problem
 
 CASES, MANY = 6000, 60000
 PACKAGE = Path(bp.__file__).parent
@@ -144,15 +148,26 @@ def _matmul(rng: random.Random) -> dict[str, Any]:
     return given
 
 
-FAMILIES: dict[str, tuple[type[Plan[Any]], Callable[[random.Random], dict[str, Any]]]] = {
-    "unary": (bp.UnaryPlan, _unary), "binary": (bp.BinaryPlan, _binary), "contiguize": (bp.ContiguizePlan, _contiguize),
-    "write_slice": (bp.WriteSlicePlan, _write_slice), "kv_append": (bp.KvAppendPlan, _kv_append),
-    "matmul": (bp.MatmulPlan, _matmul),
+def _of_samples(kind: type[Plan[Any]]) -> Callable[[random.Random], dict[str, Any]]:
+    """Fields of the family's samples, where it has no generator above."""
+
+    @cache
+    def known() -> list[dict[str, Any]]:
+        ops = [op for op in map(get_op, list_ops()) if op.plan is kind]
+        some = [(op, sample) for op in ops for sample in islice(op.samples(op.fixed), 3, 3 + 60 // len(ops))]
+        return [Problem(op, sample, "cpu").desc.to_dict() for op, sample in some]
+
+    return lambda rng: dict(rng.choice(known()))
+
+
+OWN = {
+    bp.UnaryPlan: _unary, bp.BinaryPlan: _binary, bp.ContiguizePlan: _contiguize, bp.WriteSlicePlan: _write_slice,
+    bp.KvAppendPlan: _kv_append, bp.MatmulPlan: _matmul,
 }  # fmt: skip
-
-
-def test_every_family_is_fuzzed() -> None:
-    assert {get_op(name).plan for name in list_ops()} == {plan for plan, _ in FAMILIES.values()}
+KINDS_OF_PLANS = dict.fromkeys(get_op(name).plan for name in list_ops())
+FAMILIES: dict[str, tuple[type[Plan[Any]], Callable[[random.Random], dict[str, Any]]]] = {
+    kind.__name__.removesuffix("Plan"): (kind, OWN.get(kind) or _of_samples(kind)) for kind in KINDS_OF_PLANS
+}
 
 
 class Outcome:
@@ -396,37 +411,44 @@ def test_operands(family: str, everything: bool) -> None:
     assert outcome.counts["taken"] >= 10
 
 
+def _required(op: Op) -> list[str]:
+    """The arguments that the op's function cannot do without."""
+    parameters = inspect.signature(op.function).parameters.values()
+    return [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is p.empty]
+
+
 def test_functions(everything: bool) -> None:
     """Public functions called with anything."""
     rng, outcome = random.Random(3), Outcome()
     ops = list_ops()
-    arity = {"write_slice": 2, "kv_append": 5, "contiguize": 1}
     for _ in range((MANY if everything else CASES) // 4):
         op = get_op(rng.choice(ops))
-        given = arity.get(op.name) or (1 if op.plan is bp.UnaryPlan else 2)
-        operands: dict[str, Any] = {}
         same = rng.choice(("f", "f", "d", "e", "bfloat16", "i"))
-        for i in range(given):
-            operands[str(i)] = _array(rng, (4, 4), same) if rng.random() < 0.7 else _operand(rng)
+        operands: dict[str, Any] = {}
+        for name in _required(op):
+            if name == "ranges":
+                operands[name] = rng.choice(([(0, 4), (0, 4)], [slice(None), slice(1, 3)], weird(rng)))
+            elif name == "dtype":
+                operands[name] = rng.choice(("f32", "bfloat16", weird(rng)))
+            else:
+                operands[name] = _array(rng, (4, 4), same) if rng.random() < 0.7 else _operand(rng)
         options: dict[str, Any] = {"device": rng.choice(DEVICES) if rng.random() < 0.2 else "cpu"}
         if rng.random() < 0.2:
             options["pref"] = _preference(rng, outcome)
         if rng.random() < 0.1:
             options["stream"] = weird(rng)
-        if op.name == "write_slice":
-            operands["ranges"] = rng.choice(([(0, 4), (0, 4)], [slice(None), slice(1, 3)], weird(rng)))
-        elif op.name != "kv_append" and rng.random() < 0.4:
-            operands["out"] = options["out"] = _array(rng, (4, 4), same) if rng.random() < 0.7 else _operand(rng)
-        if op.plan is bp.MatmulPlan:
-            options |= {
-                n: weird(rng) for n in ("alpha", "activation", "out_dtype", "math", "bias") if rng.random() < 0.1
-            }
-        images, done = Images(operands), False
+        keywords = [p.name for p in inspect.signature(op.function).parameters.values() if p.default is None]
+        if "out" in keywords and rng.random() < 0.4:
+            options["out"] = _array(rng, (4, 4), same) if rng.random() < 0.7 else _operand(rng)
+        if rng.random() < 0.3:
+            options.setdefault(rng.choice([n for n in keywords if n not in ("out", "device")]), weird(rng))
+        images, done = Images(operands | ({"out": options["out"]} if "out" in options else {})), False
         with outcome.typed(f"bp.{op.name}"), np.errstate(all="ignore"):
-            op.function(*(x for name, x in operands.items() if name != "out"), **options)
+            op.function(*operands.values(), **options)
             done = True
         outcome.counts["taken"] += done
-        images.check(op.name, ("out", *({"write_slice": "0", "kv_append": "01"}.get(op.name, ""))) if done else ())
+        written = [o.name for o in op.plan.descriptor.signature_operands if o.role == "inout"]
+        images.check(op.name, ("out", *written) if done else ())
     outcome.check(refused=50)
     assert outcome.counts["taken"] >= 20
 

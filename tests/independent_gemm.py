@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import mpmath
 import numpy as np
+import pytest
 
 from .gauntlet import Problem
 
-__all__ = ["ACTIVATIONS", "Terms", "check_matmul", "exact", "places", "terms_at"]
+__all__ = ["ACTIVATIONS", "Terms", "check_gradients", "check_matmul", "exact", "places", "terms_at"]
 
 Array = np.ndarray[Any, Any]
 Index = tuple[int, ...]
@@ -162,6 +163,25 @@ def check_matmul(problem: Problem) -> None:
             if desc.activation.value not in ("identity", "relu"):
                 allowed += FUNCTION * abs(wanted)
             assert off <= allowed, f"oracle {got!r}, exact {mpmath.nstr(wanted, 25)} at {at}"
+
+
+def check_gradients(problem: Problem) -> None:
+    """Those of torch's autograd in float64, within the rounding of the sums on either side."""
+    torch = pytest.importorskip("torch")
+    host = {name: np.asarray(problem.slots[name].host(), np.float64) for name in ("grad", "a", "b")}
+    grad, a, b = (torch.from_numpy(x) for x in host.values())
+
+    def gradients(grad: Any, a: Any, b: Any) -> list[Any]:
+        a, b = a.clone().requires_grad_(), b.clone().requires_grad_()
+        torch.matmul(a, b).backward(grad)
+        return [a.grad.numpy(), b.grad.numpy()]
+
+    terms = grad.numel()  # more than any element has
+    for name, wanted, size in zip(("grad_a", "grad_b"), gradients(grad, a, b), gradients(grad.abs(), a.abs(), b.abs())):
+        got = np.asarray(problem.wide[name], np.float64)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
+        plain = np.isfinite(size)
+        assert (np.abs(got - wanted)[plain] <= (2 * terms + 2) * 2.0**-53 * size[plain]).all(), name
 
 
 def _mpf(x: Any) -> Any:

@@ -15,6 +15,7 @@ from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides
 from ...tensor import intake
 from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
+from ...types.errors import shown
 from ._promotion import WEAK, check_output, common_kind, lowest, number, result_kind, weak_kind
 from ._row import ROWS, Row
 
@@ -61,7 +62,7 @@ class MapDescriptor(Descriptor):
         """The numbers as they are stored: as many as there are, of their kinds."""
         if not isinstance(given, (tuple, list)) or len(given) != len(self.numbered):
             raise InvalidProblemError(
-                f"{self.op}: numbers={given!r:.80} are not the {len(self.numbered)} numbers that this problem takes",
+                f"{self.op}: numbers={shown(given)} are not the {len(self.numbered)} numbers that this problem takes",
                 f"give a tuple of {', '.join(self.numbered) or 'none'}",
             )
         given = [_JSON.get(x, x) if isinstance(x, str) else x for x in given]
