@@ -111,6 +111,15 @@ def _binary(rng: random.Random) -> dict[str, Any]:
             "x2_element": element, "x1_strides": _strides(rng, len(shape)), "x2_align": _aligned(rng)}  # fmt: skip
 
 
+def _ternary(rng: random.Random) -> dict[str, Any]:
+    shape, kind = _shape(rng, rng.randrange(4)), rng.choice(list(bp.TernaryKind))
+    others = [rng.choice((shape, shape[1:], None)) for _ in range(2)]
+    element = rng.choice(KINDS[:8])
+    return {"kind": kind, "x1_shape": shape, "x2_shape": others[0], "x3_shape": others[1],
+            "x1_element": "bool" if kind is bp.TernaryKind.WHERE else element, "x2_element": element, "x3_element": element,
+            "x2_strides": _strides(rng, len(shape)), "x3_align": _aligned(rng)}  # fmt: skip
+
+
 def _contiguize(rng: random.Random) -> dict[str, Any]:
     shape = _shape(rng, rng.randrange(5))
     return {
@@ -147,7 +156,7 @@ def _matmul(rng: random.Random) -> dict[str, Any]:
 FAMILIES: dict[str, tuple[type[Plan[Any]], Callable[[random.Random], dict[str, Any]]]] = {
     "unary": (bp.UnaryPlan, _unary), "binary": (bp.BinaryPlan, _binary), "contiguize": (bp.ContiguizePlan, _contiguize),
     "write_slice": (bp.WriteSlicePlan, _write_slice), "kv_append": (bp.KvAppendPlan, _kv_append),
-    "matmul": (bp.MatmulPlan, _matmul),
+    "matmul": (bp.MatmulPlan, _matmul), "ternary": (bp.TernaryPlan, _ternary),
 }  # fmt: skip
 
 
@@ -400,7 +409,7 @@ def test_functions(everything: bool) -> None:
     """Public functions called with anything."""
     rng, outcome = random.Random(3), Outcome()
     ops = list_ops()
-    arity = {"write_slice": 2, "kv_append": 5, "contiguize": 1}
+    arity = {"write_slice": 2, "kv_append": 5, "contiguize": 1, "where": 3, "clamp": 3}
     for _ in range((MANY if everything else CASES) // 4):
         op = get_op(rng.choice(ops))
         given = arity.get(op.name) or (1 if op.plan is bp.UnaryPlan else 2)
@@ -417,6 +426,10 @@ def test_functions(everything: bool) -> None:
             operands["ranges"] = rng.choice(([(0, 4), (0, 4)], [slice(None), slice(1, 3)], weird(rng)))
         elif op.name != "kv_append" and rng.random() < 0.4:
             operands["out"] = options["out"] = _array(rng, (4, 4), same) if rng.random() < 0.7 else _operand(rng)
+        if op.name == "where" and rng.random() < 0.7:
+            operands["0"] = np.ones((4, 4), bool)
+        if op.name == "cast":
+            options["dtype"] = rng.choice((*KINDS, weird(rng)))
         if op.plan is bp.MatmulPlan:
             options |= {
                 n: weird(rng) for n in ("alpha", "activation", "out_dtype", "math", "bias") if rng.random() < 0.1
