@@ -7,6 +7,8 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
+from baracuda_py.ops.elementwise import binary, unary
+
 from .floor import Floor
 from .harness import OURS
 from .operands import Kit, itemsize
@@ -22,10 +24,8 @@ LARGE = (16384, 8192)
 MEMCPY = Target(1.01, against="memcpy")
 """Memcpy speed: a paired median repeats within a hundredth."""
 
-UNARY = (
-    "neg", "abs", "sign", "square", "sqrt", "rsqrt", "exp", "log", "tanh", "sigmoid", "erf", "relu", "gelu", "silu",
-)  # fmt: skip
-BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "pow", "copysign")
+UNARY = tuple(row.name for row in unary.TABLE if not row.params)
+BINARY = tuple(row.name for row in binary.TABLE)
 POSITIVE = {"sqrt", "rsqrt", "log", "pow"}
 ELEMENTWISE_TARGETS = {"add": Target(1.03), "gelu": Target(1.08)}
 SWEPT = {

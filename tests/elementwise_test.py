@@ -249,7 +249,7 @@ def test_values_against_mpmath(backend: str, op: str, kind: ElementKind) -> None
     digits = kind.digits
     with mpmath.workdps(40):
         for value, result in zip(x.tolist(), got.tolist()):
-            exact = eval(MPMATH[op], {"mpmath": mpmath, "x": mpmath.mpf(value)})
+            exact = eval(MPMATH[op], {"mpmath": mpmath, "x": mpmath.mpf(value), **ROWS[op].params})
             exponent = max(
                 int(mpmath.floor(mpmath.log(abs(exact), 2))) + 1 if exact else -5000, -125 if digits == 24 else -1021
             )

@@ -115,6 +115,15 @@ def _binary(rng: random.Random) -> dict[str, Any]:
             "x2_element": element, "x1_strides": _strides(rng, len(shape)), "x2_align": _aligned(rng)}  # fmt: skip
 
 
+def _ternary(rng: random.Random) -> dict[str, Any]:
+    shape, kind = _shape(rng, rng.randrange(4)), rng.choice(list(bp.TernaryKind))
+    others = [rng.choice((shape, shape[1:], None)) for _ in range(2)]
+    element = rng.choice(KINDS[:8])
+    return {"kind": kind, "x1_shape": shape, "x2_shape": others[0], "x3_shape": others[1],
+            "x1_element": "bool" if kind is bp.TernaryKind.WHERE else element, "x2_element": element, "x3_element": element,
+            "x2_strides": _strides(rng, len(shape)), "x3_align": _aligned(rng)}  # fmt: skip
+
+
 def _contiguize(rng: random.Random) -> dict[str, Any]:
     shape = _shape(rng, rng.randrange(5))
     return {
@@ -162,7 +171,7 @@ def _of_samples(kind: type[Plan[Any]]) -> Callable[[random.Random], dict[str, An
 
 OWN = {
     bp.UnaryPlan: _unary, bp.BinaryPlan: _binary, bp.ContiguizePlan: _contiguize, bp.WriteSlicePlan: _write_slice,
-    bp.KvAppendPlan: _kv_append, bp.MatmulPlan: _matmul,
+    bp.KvAppendPlan: _kv_append, bp.MatmulPlan: _matmul, bp.TernaryPlan: _ternary,
 }  # fmt: skip
 KINDS_OF_PLANS = dict.fromkeys(get_op(name).plan for name in list_ops())
 FAMILIES: dict[str, tuple[type[Plan[Any]], Callable[[random.Random], dict[str, Any]]]] = {

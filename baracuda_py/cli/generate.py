@@ -158,11 +158,29 @@ def kinds_text() -> str:
     return "\n".join([*lines, ""])
 
 
+def readme_text(text: str) -> str:
+    """A README with its row of elementwise ops as the tables have it."""
+    families: dict[str, list[str]] = {}
+    for op in all_ops().values():
+        place = op.function.__module__
+        if place.startswith(f"{ops.__name__}.elementwise."):
+            families.setdefault(place, []).append(op.name)
+    links = (
+        f"[{len(names)} {place.rpartition('.')[2]}]({place.replace('.', '/')}.py)" for place, names in families.items()
+    )
+    names = sorted(name for group in families.values() for name in group)
+    row = f"| {', '.join(links)} | {', '.join(f'`{name}`' for name in names)}: NumPy's broadcasting and result types |"
+    return re.sub(r"^\| \[\d+ \w+\]\(baracuda_py/ops/elementwise/.*$", lambda _: row, text, flags=re.MULTILINE)
+
+
 def write(check: bool = False) -> list[str]:
     """Writes the files, or (check) returns the names of those that are stale."""
     found = names()
     stale = []
     texts = {"types/kinds.py": kinds_text(), "_index.py": index_text(found), "__init__.pyi": stub_text(found)}
+    readme = PACKAGE.parent / "README.md"
+    if readme.is_file():  # in a checkout
+        texts["../README.md"] = readme_text(readme.read_text(encoding="utf-8"))
     for file, text in texts.items():
         path = PACKAGE / file
         if not path.exists() or path.read_text() != text:

@@ -101,7 +101,8 @@ def required_fields(op: Op) -> dict[str, Any]:
             return {
                 f.name: getattr(desc, f.name)
                 for f in fields(desc)
-                if f.default is MISSING and f.default_factory is MISSING and f.name not in op.fixed
+                if f.name in getattr(desc, "needed", ())
+                or (f.default is MISSING and f.default_factory is MISSING and f.name not in op.fixed)
             }
     return {}
 
@@ -109,7 +110,8 @@ def required_fields(op: Op) -> dict[str, Any]:
 def kinds_of(op: Op, device: DeviceSpec) -> dict[ElementKind, Plan[Any]]:
     """Every kind the op takes on `device`, with the plan for its example problem in that kind."""
     example = required_fields(op)
-    main = next((v for v in example.values() if isinstance(v, ElementKind)), None)
+    held = [v for v in example.values() if isinstance(v, ElementKind)]
+    main = max(held, key=held.count, default=None)  # not a mask's
     plans = {}
     for kind in ElementKind if main is not None else ():
         changed = {name: kind if value is main else value for name, value in example.items()}

@@ -17,7 +17,7 @@ from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
 from ...types.errors import shown
 from ._promotion import WEAK, check_output, common_kind, lowest, number, result_kind, weak_kind
-from ._row import ROWS, Row
+from ._row import NUMBERS, ROWS, Row
 
 __all__ = ["MapDescriptor", "names_params"]
 
@@ -139,6 +139,11 @@ class MapDescriptor(Descriptor):
     def operands(self) -> tuple[Operand, ...]:
         return (Operand("out", "out"), *(Operand(name) for name in self.arrays))
 
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Fields that must be given although they have a default in other problems of the family."""
+        return ("out_element",) if self.row.result == "given" else ()
+
     # ---- layouts --------------------------------------------------------------------------------------------------
 
     def _result(self) -> ElementKind:
@@ -220,6 +225,12 @@ class MapDescriptor(Descriptor):
             if self._element(name) is None and (name in self.arrays or argument not in self.row.absent):
                 raise InvalidProblemError(f"{self.op}: {name}_element is missing", f"give {name}_element='f32'")
         check_output(self.op, self._result(), self.out_element)
+        for kind in () if self.moved else (*self.kinds, self.kind_of("out")):
+            if kind not in NUMBERS and kind is not ElementKind.BOOL:
+                raise OperandTypeError(
+                    f"{self.op}: {kind} is only moved, bit by bit, beside another array of {kind}",
+                    f"pass arrays of {kind}",
+                )
         for name in ("out", *self.arrays):
             self.layout(name)
 
