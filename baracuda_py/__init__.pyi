@@ -121,6 +121,9 @@ class BinaryDescriptor(_BinaryDescriptor):
     ) -> None: ...
 
 class ContiguizeDescriptor(_ContiguizeDescriptor):
+    x_strides: tuple[int, ...] | None
+    x_align: int | None
+    out_align: int | None
     def __init__(
         self,
         shape: Sequence[int],
@@ -132,6 +135,14 @@ class ContiguizeDescriptor(_ContiguizeDescriptor):
     ) -> None: ...
 
 class KvAppendDescriptor(_KvAppendDescriptor):
+    k_cache_strides: tuple[int, ...] | None
+    v_cache_strides: tuple[int, ...] | None
+    k_strides: tuple[int, ...] | None
+    v_strides: tuple[int, ...] | None
+    k_cache_align: int | None
+    v_cache_align: int | None
+    k_align: int | None
+    v_align: int | None
     def __init__(
         self,
         cache_shape: Sequence[int],

@@ -216,7 +216,7 @@ def test_bin_is_refused_and_a_fresh_packed_output_is_a_buffer(backend: str) -> N
 
 
 def test_a_descriptor_that_makes_no_sense_is_refused() -> None:
-    for fields, says in (({"shape": (2, -1)}, "negative extent"), ({"shape": (2, 3), "x_strides": (1,)}, "rank 2")):
+    for fields, says in (({"shape": (2, -1)}, "negative extent"), ({"shape": (2, 3), "x_strides": (1,)}, "x has 2")):
         with pytest.raises(bp.InvalidProblemError, match=says):
             bp.ContiguizePlan.select(bp.ContiguizeDescriptor(element="f32", **fields), device="sm_90a")
     with pytest.raises(bp.InvalidProblemError, match="not a sequence of integers"):

@@ -114,8 +114,10 @@ def _plan_lines(plan: type[Plan[Any]]) -> list[str]:
 
 
 def _constructor_lines(public: Any) -> list[str]:
-    """A dataclass whose constructor says what each field takes."""
-    lines = [f"class {public.__name__}(_{public.__name__}):", "    def __init__(", "        self,"]
+    """A dataclass whose constructor says what each field takes; fields that a descriptor has from its table are declared."""
+    lines = [f"class {public.__name__}(_{public.__name__}):"]
+    lines += [f"    {f.name}: {f.type}" for f in fields(public) if f.name in getattr(public, "put_in", ())]
+    lines += ["    def __init__(", "        self,"]
     for f in fields(public):
         default = "" if f.default is MISSING and f.default_factory is MISSING else " = ..."
         lines.append(f"        {f.name}: {_taken(str(f.type))}{default},")

@@ -41,7 +41,7 @@ def resolve_ops(names: Sequence[str], default: Sequence[str] | None = None) -> l
 
 def sample_descriptors(op: Op) -> Iterator[Descriptor]:
     """The descriptors of the op's samples, those that do not describe left out."""
-    accepted = inspect.signature(op.plan.descriptor.of).parameters  # type: ignore[attr-defined]
+    accepted = inspect.signature(op.plan.descriptor.of).parameters
     for sample in op.samples(op.fixed):
         given = {**sample.operands, **sample.options}
         try:

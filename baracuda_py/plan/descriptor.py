@@ -2,97 +2,129 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
-import numpy as np
+from ..tensor import Tensor, intake
+from ..tensor.axes import INT64, alignment_of, c_strides, span
+from ..types import ElementKind, InvalidProblemError
+from .fields import Conversion, choice, integer, integers, kind, plain, scalar
+from .slot import Layout, Operand, Slot, described
 
-from ..tensor import Tensor
-from ..tensor.axes import INT64, alignment_of, as_ints, c_strides, index_of, span
-from ..types import ElementKind, InvalidProblemError, OperandTypeError
-from ..types.errors import shown
-from ..types.vocabulary import unknown
-
-__all__ = ["Descriptor", "Layout", "Operand", "integers", "scalar"]
+__all__ = ["Descriptor", "Layout", "Operand", "Slot", "described", "integers", "resolved_strides", "scalar"]
 
 RANK = 64  # axes, as many as NumPy's arrays have
-T = TypeVar("T")
-
-
-class Operand(NamedTuple):
-    """One operand of an op. `role` is ``"in"``, ``"out"`` (may be allocated) or ``"inout"`` (written in place)."""
-
-    name: str
-    role: str = "in"
-    optional: bool = False
-
-    @property
-    def written(self) -> bool:
-        return self.role != "in"
-
-
-class Layout(NamedTuple):
-    """How an operand must lie in memory. Strides count elements; `align` and `phase` are those of the first element touched,
-    and `phase` is its place in its byte."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    element: ElementKind
-    align: int = 16
-    phase: int = 0
-
-    @property
-    def natural(self) -> int:
-        """Bytes of an element: the alignment that an access of one needs."""
-        return max(1, self.element.bits // 8)
 
 
 @dataclass(frozen=True)
 class Descriptor:
     """Base of every descriptor.
 
-    A subclass is a frozen dataclass. It names its op, lists its operands and run-time values, gives each operand's
-    layout, and says what `canonical` makes neutral. At construction `__post_init__` gives every field its own type, by the
-    helpers below: lists and NumPy ints become tuples of ints, names members. Whether the problem makes sense is asked by
-    `select`, through `validate`.
+    A subclass is made by `described` from a table of its operands. It says its op's `name`, which of its fields are run-time
+    `values` (floats that no kernel is chosen by), the fields that no operand has, and in `check` what else must hold. At
+    construction every field is given its own type: lists and NumPy ints become tuples of ints, names members. Whether the
+    problem makes sense is asked by `select`, through `validate`.
     """
 
     values: ClassVar[tuple[str, ...]] = ()
+    slots: ClassVar[tuple[Slot, ...]] = ()
+    slot_of: ClassVar[Mapping[str, Slot]] = {}
+    put_in: ClassVar[tuple[str, ...]] = ()  # the fields that come from the table
     signature_operands: ClassVar[tuple[Operand, ...]] = ()  # all that a problem of the family may have
+    conversions: ClassVar[tuple[tuple[str, Conversion, bool], ...]] = ()
 
-    # -- what a family says -----------------------------------------------------------------------------------------
+    def __post_init__(self) -> None:
+        for name, made, optional in self.conversions:
+            value = getattr(self, name)
+            if value is not None or not optional:
+                object.__setattr__(self, name, made(value, f"{self.op}: {name}"))
+
+    # ---- from arrays ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def of(cls, *arrays: Any, **given: Any) -> Self:
+        """The descriptor of arrays as they lie. `described` makes it, with the operands for parameters."""
+        raise NotImplementedError
+
+    @classmethod
+    def taken(cls, op: str, operands: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The operands as Tensors; InvalidProblemError where one is missing that every problem has."""
+        for name, role, optional in cls.signature_operands:
+            if role != "out" and not optional and operands.get(name) is None:
+                raise InvalidProblemError(f"{op}: operand {name!r} is missing", f"pass {name}=...")
+        return {name: intake(x, what=f"{op}: {name}") for name, x in operands.items() if x is not None}
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, Tensor], **options: Any) -> Self:
+        """The descriptor of operands as they lie; a field that several share is the first one's. `options` are other fields,
+        or come before what would be read."""
+        known = cls.__dataclass_fields__
+        given = dict(options)
+        for name, tensor in tensors.items():
+            for field, value in cls.slot_of[name].read(tensor):
+                if field in known:
+                    given.setdefault(field, value)
+        desc = cls(**given)
+        for name, tensor in tensors.items():
+            slot = cls.slot_of[name]
+            if slot.strided and len(getattr(desc, slot.shape)) != len(tensor.shape):
+                raise InvalidProblemError(
+                    f"{desc.op}: {name} must have shape {getattr(desc, slot.shape)}, got {tensor.shape}",
+                    "pass an array of that shape",
+                )
+        return desc
+
+    # ---- operands -------------------------------------------------------------------------------------------------
 
     @property
     def op(self) -> str:
         """The op's public name, for errors and the sku."""
-        raise NotImplementedError
+        return str(getattr(self, "name", type(self).__name__))
 
-    @property
+    @cached_property
     def operands(self) -> tuple[Operand, ...]:
-        raise NotImplementedError
+        """The operands of this very problem, in the order in which plans know them."""
+        return tuple(s.operand for s in self.slots if not s.optional or getattr(self, s.presence) is not None)
 
     def layout(self, name: str) -> Layout:
-        raise NotImplementedError
+        """How an operand lies; InvalidProblemError where its strides have another number of axes than its shape."""
+        made = self._layouts.get(name)
+        if made is None:
+            made = self._layouts[name] = self._laid_out(self.slot_of[name])
+        return made
 
-    def check(self) -> None:
-        """Raises InvalidProblemError or OperandTypeError where the family cannot make sense of the problem; its integers fit
-        64 bits, and no shape has more than `RANK` axes."""
-        raise NotImplementedError
+    @cached_property
+    def _layouts(self) -> dict[str, Layout]:
+        return {}
 
-    def canonical(self) -> Self:
-        """The same problem with defaults filled in and every run-time value neutral."""
-        return self
+    def _laid_out(self, slot: Slot) -> Layout:
+        name, shape = slot.name, getattr(self, slot.shape)
+        element = getattr(self, slot.element) if isinstance(slot.element, str) else slot.element
+        if element is None:
+            element = self.default_element(name)
+        strides = getattr(self, f"{name}_strides") if slot.strided else None
+        if strides is None:
+            strides = self.default_strides(name, shape, element)
+        elif len(strides) != len(shape):
+            raise InvalidProblemError(
+                f"{self.op}: {name}_strides {strides} has {len(strides)} axes and {name} has {len(shape)}",
+                "give one stride an axis",
+            )
+        align = self._align(name) if slot.aligned else max(1, element.bits // 8)
+        return Layout(
+            shape, resolved_strides(shape, strides, element), element, align, getattr(self, f"{name}_phase", 0)
+        )
 
-    def at(self, given: Mapping[str, Any]) -> Self:
-        """The same problem with the run-time values of `given` put in; raises where they are out of range."""
-        return self
+    def default_element(self, name: str) -> ElementKind:
+        """The kind of an operand of which none was given."""
+        return self.layout(self.slots[0].name).element
 
-    def resolve(self, given: Mapping[str, Any]) -> tuple[tuple[int, ...], Mapping[str, Any]]:
-        """The short form of `at`: each operand's displacement in bytes, and the scalars steps ask for with Run(...)."""
-        return self.displacements(), {}
+    def default_strides(self, name: str, shape: tuple[int, ...], element: ElementKind) -> tuple[int, ...]:
+        """The strides of an operand of which none were given: C order."""
+        return c_strides(shape, element)
 
     def displacements(self) -> tuple[int, ...]:
         """Bytes from each operand's first element to the first one touched."""
@@ -112,7 +144,58 @@ class Descriptor:
         written = [o.name for o in self.operands if o.written and not o.optional]
         return all(0 in self.layout(name).shape for name in written)
 
-    # -- validity ---------------------------------------------------------------------------------------------------
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all operands, each counted once: what a kernel that streams them moves at least."""
+        layouts = [self.layout(operand.name) for operand in self.operands if not operand.optional]
+        return sum(x.element.nbytes(math.prod(x.shape)) for x in layouts)
+
+    # ---- canonical form and run-time values -----------------------------------------------------------------------
+
+    def canonical(self) -> Self:
+        """The same problem with defaults filled in and every run-time value neutral."""
+        return replace(self, **self._filled, **self.neutral())
+
+    @property
+    def _filled(self) -> dict[str, Any]:
+        known = type(self).__dataclass_fields__
+        filled: dict[str, Any] = {}
+        for operand in self.operands:
+            layout = self.layout(operand.name)
+            filled |= {f"{operand.name}_{what}": getattr(layout, what) for what in ("element", "strides", "align")}
+        return {name: value for name, value in filled.items() if name in known}
+
+    def neutral(self) -> dict[str, Any]:
+        """Fields that `canonical` sets, but for those of the table: run-time values, by their defaults."""
+        known = type(self).__dataclass_fields__
+        return {name: known[name].default for name in self.values if name in known}
+
+    @classmethod
+    def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> Any:
+        """Raises where run-time values cannot be, whatever the operands are like. Gives what of them decides whether other
+        checks pass, as a part of a call's key."""
+        return None
+
+    def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
+        """The run-time values of a call, those of the descriptor where `given` has none; raises where they are out of range."""
+        known = type(self).__dataclass_fields__
+        return {
+            v: scalar(given.get(v, getattr(self, v)), f"{self.op}: {v}") for v in self.values if v in known
+        }  # fmt: skip
+
+    def at(self, given: Mapping[str, Any]) -> Self:
+        """The same problem with the run-time values of `given` put in; raises where they are out of range."""
+        return replace(self, **self.scalars(given)) if any(v in given for v in self.values) else self
+
+    def resolve(self, given: Mapping[str, Any]) -> tuple[tuple[int, ...], Mapping[str, Any]]:
+        """The short form of `at`: each operand's displacement in bytes, and the scalars steps ask for with Run(...)."""
+        return self.displacements(), self.scalars(given)
+
+    # ---- validity -------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises InvalidProblemError or OperandTypeError where the family cannot make sense of the problem; its integers fit
+        64 bits, no shape has more than `RANK` axes or a negative extent, and operands hold kinds that are taken."""
 
     def validate(self) -> None:
         """Raises InvalidProblemError or OperandTypeError where the problem makes no sense, or no memory could hold it."""
@@ -125,6 +208,14 @@ class Descriptor:
                 )
             if isinstance(value, tuple) and len(value) > RANK:
                 raise InvalidProblemError(f"{self.op}: {field.name} has {len(value)} axes", f"give {RANK} at most")
+            if field.name.endswith("shape") and self.slots and value is not None and any(n < 0 for n in value):
+                raise InvalidProblemError(
+                    f"{self.op}: {field.name} {value} has a negative extent", "give extents of 0 or more"
+                )
+        for slot in self.slots:
+            element = getattr(self, slot.element) if isinstance(slot.element, str) else slot.element
+            if element is not None:
+                slot.check(self.op, element)
         self.check()
         for operand in self.operands:
             layout = self.layout(operand.name)
@@ -136,7 +227,7 @@ class Descriptor:
                     "give what fits in memory",
                 )
 
-    # -- fields, as users give them -----------------------------------------------------------------------------------
+    # ---- fields, as users give them -------------------------------------------------------------------------------
 
     def _align(self, name: str, displacement: int = 0) -> int:
         """The alignment of an operand's first touched element, as `<name>_align` says it (more than 16 counts as 16). Left
@@ -145,6 +236,14 @@ class Descriptor:
         if align is None:
             return alignment_of(displacement)
         return min(16, int(align))
+
+    def _names_op(self, known: Any, field: str) -> None:
+        """The field that names the op, first of all: until it is known, errors speak of the class."""
+        object.__setattr__(self, field, choice(known)(getattr(self, field), f"{type(self).__name__}: {field}"))
+
+    def _member(self, known: Any, *names: str) -> None:
+        """Members of an enumeration (a class with `of`), or names out of several."""
+        self._each(names, choice(known))
 
     def _ints(self, *names: str) -> None:
         """Shapes and strides."""
@@ -156,19 +255,11 @@ class Descriptor:
 
     def _kind(self, *names: str) -> None:
         """Element kinds."""
-        self._each(names, lambda value, _what: ElementKind.of(value))
+        self._each(names, kind)
 
     def _scalar(self, *names: str) -> None:
-        """Run-time values. There is one NaN, so that a descriptor with it equals its copy."""
-        self._each(names, lambda value, what: number if (number := scalar(value, what)) == number else math.nan)
-
-    def _member(self, known: Any, *names: str) -> None:
-        """Members of an enumeration (a class with `of`), or names out of several."""
-        self._each(names, _choice(known))
-
-    def _names_op(self, known: Any, field: str) -> None:
-        """The field that names the op, first of all: until it is known, errors speak of the class."""
-        object.__setattr__(self, field, _choice(known)(getattr(self, field), f"{type(self).__name__}: {field}"))
+        """Run-time values."""
+        self._each(names, scalar)
 
     def _each(self, names: Sequence[str], made: Callable[[Any, str], Any]) -> None:
         """Puts ``made(value, what it is)`` in the place of each field; None stays where it is the default."""
@@ -179,66 +270,7 @@ class Descriptor:
 
     def to_dict(self) -> dict[str, Any]:
         """Fields as JSON types; numbers that JSON lacks as ``"nan"``, ``"inf"`` and ``"-inf"``."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
-
-
-def integer(value: Any, what: str) -> int:
-    """`index_of` with errors that name what the value is."""
-    return _told(index_of, value, what, "an integer", "an int")
-
-
-def integers(values: Any, what: str) -> tuple[int, ...]:
-    """A tuple of Python ints from a tuple, a list or a NumPy array of them: what has an order and an end."""
-    return _told(as_ints, values, what, "a sequence of integers", "a tuple of ints")
-
-
-def _told(made: Callable[[Any], T], value: Any, what: str, wanted: str, hint: str) -> T:
-    try:
-        return made(value)
-    except OverflowError:
-        raise InvalidProblemError(
-            f"{what}={shown(value)} reaches beyond 64 bits", f"give {hint} of memory's size"
-        ) from None
-    except Exception:  # whatever a stranger's __index__ or __len__ raises
-        raise InvalidProblemError(f"{what}={shown(value)} is not {wanted}", f"give {hint}") from None
-
-
-def scalar(value: Any, what: str) -> float:
-    """A float, the one NaN for any, so that a descriptor equals itself. Arrays are refused: reading one that lies on the
-    device would wait for it."""
-    if type(value) is float:
-        return math.nan if value != value else value
-    name = what.split()[-1]
-    if not isinstance(value, (float, int, np.floating, np.integer)):
-        raise OperandTypeError(f"{what} must be a number, got {type(value).__name__}", f"{name}=float(...)")
-    try:
-        return scalar(float(value), what)
-    except OverflowError:
-        bits = int(value).bit_length()
-        raise InvalidProblemError(
-            f"{what} is an integer of {bits} bits, beyond any float", f"{name}=math.inf"
-        ) from None
-
-
-def _choice(known: Any) -> Callable[[Any, str], Any]:
-    """What takes a value to a member of an enumeration, or to one of several names."""
-
-    def one_of(value: Any, what: str) -> str:
-        if not isinstance(value, str) or value not in known:
-            raise unknown(value, known, what)
-        return str(value)
-
-    return one_of if isinstance(known, tuple) else known.of
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, (tuple, list)):
-        return [_plain(v) for v in value]
-    if isinstance(value, np.integer):
-        return int(value)
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
 
 def resolved_strides(shape: tuple[int, ...], strides: tuple[int, ...] | None, element: ElementKind) -> tuple[int, ...]:

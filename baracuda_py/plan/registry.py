@@ -41,11 +41,11 @@ class Op:
 
     def of(self, **operands: Any) -> Any:
         """The op's descriptor read off arrays."""
-        return self.plan.descriptor.of(**{**self.fixed, **operands})  # type: ignore[attr-defined]
+        return self.plan.descriptor.of(**{**self.fixed, **operands})
 
     def of_sample(self, operands: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
         """The descriptor of a sample's arrays and options, of which some may be the function's alone."""
-        known = inspect.signature(self.plan.descriptor.of).parameters  # type: ignore[attr-defined]
+        known = inspect.signature(self.plan.descriptor.of).parameters
         return self.of(**{k: v for k, v in {**operands, **options}.items() if k in known})
 
     @property

@@ -20,8 +20,9 @@ from ...tensor.axes import alignment_of, collapse
 from ...types import BackendKind, DeviceSpec, ElementKind, PrecisionGuarantee
 from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, pack_dims
 
-__all__ = ["COPY_CANDIDATES", "CopyProblem", "HasCopy", "WholeDest"]
+__all__ = ["BYTES_OR_NIBBLES", "COPY_CANDIDATES", "CopyProblem", "HasCopy", "WholeDest"]
 
+BYTES_OR_NIBBLES = tuple(kind for kind in ElementKind if kind is not ElementKind.BIN)  # bits cannot be written apart
 CHUNK = 16
 SECTOR, LINE = 32, 128  # bytes that memory and L2 exchange, and that share a tag
 SHORT_RUN = 2048  # bytes

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from ... import functional, samples
 from ...plan.candidate import exact_movement
-from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides
+from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import shape_layout as oracle
-from ...tensor import intake
-from ...tensor.axes import c_strides
-from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PlanPreference, PrecisionGuarantee
-from ._copy import COPY_CANDIDATES, CopyProblem
+from ...types import ElementKind, InvalidProblemError, OpCategory, PlanPreference, PrecisionGuarantee
+from ._copy import BYTES_OR_NIBBLES, COPY_CANDIDATES, CopyProblem
 
 __all__ = ["ContiguizeDescriptor", "ContiguizePlan", "contiguize"]
 
 
-@dataclass(frozen=True)
+@described(
+    Slot("out", "out", takes=BYTES_OR_NIBBLES, strided=False), Slot("x", takes=BYTES_OR_NIBBLES), last=("x_phase",)
+)  # fmt: skip
 class ContiguizeDescriptor(Descriptor):
     """A view of `shape` with any strides (zero and negative included), to be copied in C order.
 
@@ -28,60 +27,17 @@ class ContiguizeDescriptor(Descriptor):
 
     shape: tuple[int, ...]
     element: ElementKind
-    x_strides: tuple[int, ...] | None = None
-    x_align: int | None = None
-    out_align: int | None = None
     x_phase: int = 0
 
-    signature_operands: ClassVar[tuple[Operand, ...]] = (Operand("x"), Operand("out", "out"))
+    name = "contiguize"
     covers_dest: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        self._ints("shape", "x_strides")
-        self._kind("element")
-        self._int("x_align", "out_align", "x_phase")
-
-    @classmethod
-    def of(cls, x: Any, out: Any = None) -> Self:
-        """The descriptor of arrays as they lie."""
-        tx = intake(x, what="contiguize: x")
-        align = None if out is None else intake(out, what="contiguize: out").align
-        return cls(tx.shape, tx.element, tx.strides, tx.align, align, tx.phase)
-
-    @property
-    def op(self) -> str:
-        return "contiguize"
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        return (Operand("out", "out"), Operand("x"))
-
-    def layout(self, name: str) -> Layout:
-        if name == "out":
-            return Layout(self.shape, c_strides(self.shape, self.element), self.element, self._align(name))
-        strides = resolved_strides(self.shape, self.x_strides, self.element)
-        return Layout(self.shape, strides, self.element, self._align(name), self.x_phase)
-
     def check(self) -> None:
-        if self.element is ElementKind.BIN:
-            raise OperandTypeError("contiguize: bin is not supported", "view the bytes as u8")
-        if any(n < 0 for n in self.shape):
-            raise InvalidProblemError(
-                f"contiguize: shape {self.shape} has a negative extent", "give extents of 0 or more"
-            )
-        if self.x_strides is not None and len(self.x_strides) != len(self.shape):
-            raise InvalidProblemError(
-                f"contiguize: x_strides {self.x_strides} for a shape of rank {len(self.shape)}", "one stride an axis"
-            )
         if self.x_phase not in range(self.element.per_byte):
             raise InvalidProblemError(
                 f"contiguize: x_phase={self.x_phase}: a byte holds {self.element.per_byte} {self.element}",
                 "give the element of its first byte at which x starts, from 0",
             )
-
-    def canonical(self) -> ContiguizeDescriptor:
-        x, out = self.layout("x"), self.layout("out")
-        return replace(self, x_strides=x.strides, x_align=x.align, out_align=out.align)
 
     def copy(self) -> CopyProblem:
         out, x = self.layout("out"), self.layout("x")

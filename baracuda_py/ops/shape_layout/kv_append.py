@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
 from ... import functional, samples
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement
-from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides
+from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import shape_layout as oracle
 from ...runtime.steps import Kernel, Launch, Ptr, Step
-from ...tensor import intake
 from ...types import (
     DeviceSpec,
     ElementKind,
     InvalidProblemError,
     OpCategory,
-    OperandTypeError,
     PlanPreference,
     PrecisionGuarantee,
 )
@@ -29,10 +26,18 @@ from .._launch import append_shape, divisor, grid_of, index_scalar, index_type, 
 
 __all__ = ["KvAppendDescriptor", "KvAppendPlan", "kv_append"]
 
+BYTES = tuple(kind for kind in ElementKind if not kind.packed)
 LAYOUTS = {"BHSD": 2, "BSHD": 1}  # where the token axis is
 
 
-@dataclass(frozen=True)
+@described(
+    Slot("k_cache", "inout", takes=BYTES, shape="cache_shape"),
+    Slot("v_cache", "inout", takes=BYTES, shape="cache_shape"),
+    Slot("k", takes=BYTES, shape="new_shape"),
+    Slot("v", takes=BYTES, shape="new_shape"),
+    Slot("positions", takes=(ElementKind.I32, ElementKind.I64), shape="sequences", strided=False, aligned=False),
+    Slot("status", "out", element=ElementKind.I32, shape="sequences", strided=False, aligned=False),
+)
 class KvAppendDescriptor(Descriptor):
     """Caches of `cache_shape` ([B, H, S, D] or [B, S, H, D]) and `tokens` new tokens for every sequence, in the same layout."""
 
@@ -41,24 +46,11 @@ class KvAppendDescriptor(Descriptor):
     element: ElementKind
     cache_layout: str = "BHSD"
     positions_element: ElementKind = ElementKind.I64
-    k_cache_strides: tuple[int, ...] | None = None
-    v_cache_strides: tuple[int, ...] | None = None
-    k_strides: tuple[int, ...] | None = None
-    v_strides: tuple[int, ...] | None = None
-    k_cache_align: int | None = None
-    v_cache_align: int | None = None
-    k_align: int | None = None
-    v_align: int | None = None
 
-    signature_operands: ClassVar[tuple[Operand, ...]] = (
-        Operand("k_cache", "inout"), Operand("v_cache", "inout"),
-        Operand("k"), Operand("v"), Operand("positions"), Operand("status", "out"),
-    )  # fmt: skip
+    name = "kv_append"
 
     def __post_init__(self) -> None:
-        self._ints("cache_shape", "k_cache_strides", "v_cache_strides", "k_strides", "v_strides")
-        self._kind("element", "positions_element")
-        self._int("tokens", "k_cache_align", "v_cache_align", "k_align", "v_align")
+        super().__post_init__()
         if isinstance(self.cache_layout, str):
             object.__setattr__(self, "cache_layout", self.cache_layout.upper())
         self._member(tuple(LAYOUTS), "cache_layout")
@@ -67,23 +59,12 @@ class KvAppendDescriptor(Descriptor):
     def of(cls, k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, layout: str = "BHSD") -> Self:
         """The descriptor of arrays as they lie."""
         named = {"k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "positions": positions}
-        t = {name: intake(x, what=f"kv_append: {name}") for name, x in named.items()}
-        axis = LAYOUTS.get(str(layout).upper(), 2)
-        if len(t["k"].shape) != 4:
-            raise InvalidProblemError(f"kv_append: k has rank {len(t['k'].shape)}", f"pass k of shape {layout}")
-        return cls(
-            t["k_cache"].shape, t["k"].shape[axis], t["k_cache"].element, layout, t["positions"].element,
-            t["k_cache"].strides, t["v_cache"].strides, t["k"].strides, t["v"].strides,
-            t["k_cache"].align, t["v_cache"].align, t["k"].align, t["v"].align,
-        )  # fmt: skip
-
-    @property
-    def op(self) -> str:
-        return "kv_append"
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        return self.signature_operands
+        tensors = cls.taken(cls.name, named)
+        new = tensors["k"].shape
+        if len(new) != 4:
+            raise InvalidProblemError(f"kv_append: k has rank {len(new)}", f"pass k of shape {layout}")
+        tokens = new[LAYOUTS.get(str(layout).upper(), 2)]
+        return cls.of_tensors(tensors, tokens=tokens, cache_layout=layout)
 
     @property
     def token_axis(self) -> int:
@@ -92,45 +73,23 @@ class KvAppendDescriptor(Descriptor):
     @property
     def new_shape(self) -> tuple[int, ...]:
         shape = list(self.cache_shape)
-        shape[self.token_axis] = self.tokens
+        shape[self.token_axis : self.token_axis + 1] = [self.tokens]
         return tuple(shape)
 
-    def layout(self, name: str) -> Layout:
-        if name in ("positions", "status"):
-            kind = self.positions_element if name == "positions" else ElementKind.I32
-            return Layout((self.cache_shape[0],), (1,), kind, kind.bits // 8)
-        shape = self.cache_shape if name.endswith("cache") else self.new_shape
-        strides = resolved_strides(shape, getattr(self, f"{name}_strides"), self.element)
-        return Layout(shape, strides, self.element, self._align(name))
+    @property
+    def sequences(self) -> tuple[int, ...]:
+        return self.cache_shape[:1]
 
     def check(self) -> None:
-        if len(self.cache_shape) != 4 or any(n < 0 for n in self.cache_shape):
+        if len(self.cache_shape) != 4:
             raise InvalidProblemError(
                 f"kv_append: caches of shape {self.cache_shape}", f"pass rank-4 caches, {self.cache_layout}"
-            )
-        if self.element.packed:
-            raise OperandTypeError(f"kv_append: {self.element} is packed", "view the packed bytes as u8")
-        if self.positions_element not in (ElementKind.I32, ElementKind.I64):
-            raise OperandTypeError(
-                f"kv_append: positions must hold i32 or i64, got {self.positions_element}", "cast them to int64"
             )
         if not 0 <= self.tokens <= self.cache_shape[self.token_axis]:
             raise InvalidProblemError(
                 f"kv_append: {self.tokens} tokens do not fit a cache of {self.cache_shape[self.token_axis]}",
                 "append fewer, or allocate a longer cache",
             )
-        for name in ("k_cache", "v_cache", "k", "v"):
-            strides = getattr(self, f"{name}_strides")
-            if strides is not None and len(strides) != 4:
-                raise InvalidProblemError(
-                    f"kv_append: {name} has {len(strides)} axes", f"pass it as {self.cache_layout}"
-                )
-
-    def canonical(self) -> KvAppendDescriptor:
-        filled: dict[str, Any] = {}
-        for name in ("k_cache", "v_cache", "k", "v"):
-            filled[f"{name}_strides"], filled[f"{name}_align"] = self.layout(name).strides, self.layout(name).align
-        return replace(self, **filled)
 
 
 class PerSequence(Candidate[KvAppendDescriptor]):

@@ -1,0 +1,98 @@
+"""Fields as users give them: lists and NumPy ints become tuples of ints, names members, numbers floats; and fields as JSON."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from ..tensor.axes import as_ints, index_of
+from ..types import ElementKind, InvalidProblemError, OperandTypeError
+from ..types.errors import shown
+from ..types.vocabulary import unknown
+
+__all__ = ["Conversion", "choice", "conversion", "integer", "integers", "kind", "plain", "scalar"]
+
+T = TypeVar("T")
+Conversion: TypeAlias = Callable[[Any, str], Any]  # of a value and what it is, for errors
+
+
+def conversion(annotation: str, known: Mapping[str, Any], *, value: bool = False) -> Conversion | None:
+    """What takes a field of that annotation (names as in the namespace `known`), a run-time `value` where it is one; None
+    where the descriptor sees to it itself."""
+    stored = annotation.removesuffix(" | None")
+    if value:
+        return scalar
+    by_name: dict[str, Conversion] = {"tuple[int, ...]": integers, "int": integer, "ElementKind": kind}
+    if stored in by_name:
+        return by_name[stored]
+    member = known.get(stored)
+    return choice(member) if isinstance(member, enum.EnumMeta) else None
+
+
+def integer(value: Any, what: str) -> int:
+    """`index_of` with errors that name what the value is."""
+    return _told(index_of, value, what, "an integer", "an int")
+
+
+def integers(values: Any, what: str) -> tuple[int, ...]:
+    """A tuple of Python ints from a tuple, a list or a NumPy array of them: what has an order and an end."""
+    return _told(as_ints, values, what, "a sequence of integers", "a tuple of ints")
+
+
+def _told(made: Callable[[Any], T], value: Any, what: str, wanted: str, hint: str) -> T:
+    try:
+        return made(value)
+    except OverflowError:
+        raise InvalidProblemError(
+            f"{what}={shown(value)} reaches beyond 64 bits", f"give {hint} of memory's size"
+        ) from None
+    except Exception:  # whatever a stranger's __index__ or __len__ raises
+        raise InvalidProblemError(f"{what}={shown(value)} is not {wanted}", f"give {hint}") from None
+
+
+def kind(value: Any, _what: str) -> ElementKind:
+    """An element kind from its name, or from a dtype or its name."""
+    return ElementKind.of(value)
+
+
+def scalar(value: Any, what: str) -> float:
+    """A float, the one NaN for any, so that a descriptor equals itself. Arrays are refused: reading one that lies on the
+    device would wait for it."""
+    if type(value) is float:
+        return math.nan if value != value else value
+    name = what.split()[-1]
+    if not isinstance(value, (float, int, np.floating, np.integer)):
+        raise OperandTypeError(f"{what} must be a number, got {type(value).__name__}", f"{name}=float(...)")
+    try:
+        return scalar(float(value), what)
+    except OverflowError:
+        bits = int(value).bit_length()
+        raise InvalidProblemError(
+            f"{what} is an integer of {bits} bits, beyond any float", f"{name}=math.inf"
+        ) from None
+
+
+def choice(known: Any) -> Conversion:
+    """What takes a value to a member of an enumeration (a class with `of`), or to one of several names."""
+
+    def one_of(value: Any, what: str) -> str:
+        if not isinstance(value, str) or value not in known:
+            raise unknown(value, known, what)
+        return str(value)
+
+    return one_of if isinstance(known, tuple) else known.of
+
+
+def plain(value: Any) -> Any:
+    """A field as JSON types; numbers that JSON lacks as ``"nan"``, ``"inf"`` and ``"-inf"``."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, (tuple, list)):
+        return [plain(v) for v in value]
+    if isinstance(value, np.integer):
+        return int(value)
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

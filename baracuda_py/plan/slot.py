@@ -1,0 +1,193 @@
+"""A descriptor's operands as a table: a slot says what one operand is called, holds and has the shape of.
+
+``@described(Slot(...), ...)`` makes a descriptor of a class that says what is peculiar to it. The fields that say how operands
+lie are put in by the table: ``<operand>_strides`` (elements; C order where None) and ``<operand>_align`` (bytes), and of an
+optional operand its ``<operand>_shape`` and ``<operand>_element``. Inputs come first, then outputs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, MISSING, dataclass, fields, replace
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
+
+from ..types import ElementKind, OperandTypeError
+from .fields import Conversion, conversion
+
+__all__ = ["Layout", "Operand", "Slot", "described"]
+
+C = TypeVar("C")
+
+
+class Operand(NamedTuple):
+    """One operand of an op. `role` is ``"in"``, ``"out"`` (may be allocated) or ``"inout"`` (written in place)."""
+
+    name: str
+    role: str = "in"
+    optional: bool = False
+
+    @property
+    def written(self) -> bool:
+        return self.role != "in"
+
+
+class Layout(NamedTuple):
+    """How an operand must lie in memory. Strides count elements; `align` and `phase` are those of the first element touched,
+    and `phase` is its place in its byte."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    element: ElementKind
+    align: int = 16
+    phase: int = 0
+
+    @property
+    def natural(self) -> int:
+        """Bytes of an element: the alignment that an access of one needs."""
+        return max(1, self.element.bits // 8)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One operand of a descriptor.
+
+    `role` as in Operand. An `optional` operand is absent from a problem where its ``<name>_shape`` is None, or, where it has
+    the shape of something else, its ``<name>_element``. `takes` are the kinds it may hold; any where none are given.
+    `shape` names the descriptor's field or property that holds its shape: by default ``<name>_shape`` where there is one, else
+    ``shape``. `element` likewise, or a kind that it always holds. An operand that is not `strided` lies in C order, one that is
+    not `aligned` on a multiple of its element: neither has a field for it.
+    """
+
+    name: str
+    role: str = "in"
+    _: KW_ONLY
+    optional: bool = False
+    takes: tuple[ElementKind, ...] = ()
+    shape: str = ""
+    element: str | ElementKind = ""
+    strided: bool = True
+    aligned: bool = True
+
+    @property
+    def operand(self) -> Operand:
+        """As `Plan.run` knows it: what a problem has is not optional there."""
+        return Operand(self.name, self.role)
+
+    @property
+    def presence(self) -> str:
+        """The field that is None where a problem lacks the operand."""
+        return f"{self.name}_{'shape' if self.shape == f'{self.name}_shape' else 'element'}"
+
+    def on(self, cls: type) -> Slot:
+        """The slot with the names of `cls`' fields and properties filled in."""
+        own = {what: f"{self.name}_{what}" for what in ("shape", "element")}
+        has = {what for what, name in own.items() if self.optional or _has(cls, name)}
+        shape = self.shape or (own["shape"] if "shape" in has else "shape")
+        return replace(self, shape=shape, element=self.element or (own["element"] if "element" in has else "element"))
+
+    def read(self, tensor: Any) -> Iterator[tuple[str, Any]]:
+        """The fields that an array fills."""
+        yield self.shape, tensor.shape
+        if isinstance(self.element, str):
+            yield self.element, tensor.element
+        for what in ("strides", "align", "phase"):
+            yield f"{self.name}_{what}", getattr(tensor, what)
+
+    def check(self, op: str, kind: ElementKind) -> None:
+        """Raises OperandTypeError for a kind that is not taken."""
+        if not self.takes or kind in self.takes:
+            return
+        in_bytes = kind.packed and ElementKind.U8 in self.takes
+        *others, final = map(str, self.takes)
+        if len(others) > 3:
+            fix = "view the bytes as u8" if in_bytes else "cast it to a kind that is"
+            raise OperandTypeError(f"{op}: {self.name}: {kind} is not supported", fix)
+        named = f"{', '.join(others)} or {final}" if others else final
+        raise OperandTypeError(f"{op}: {self.name} must hold {named}, got {kind}", f"cast it to {named}")
+
+
+def _has(cls: type, name: str) -> bool:
+    return hasattr(cls, name) or any(name in inspect.get_annotations(base) for base in cls.__mro__)
+
+
+@dataclass_transform(frozen_default=True)
+def described(*slots: Slot, last: tuple[str, ...] = ()) -> Callable[[type[C]], type[C]]:
+    """Makes a class a descriptor of the operands `slots`, in the order in which a plan knows them.
+
+    The class gets the fields of the table behind its own, but for those named in `last`, and becomes a frozen dataclass.
+    """
+
+    def made(cls: type[C]) -> type[C]:
+        table = tuple(slot.on(cls) for slot in slots)
+        ordered = sorted(table, key=lambda slot: slot.role == "out")
+        own = inspect.get_annotations(cls)
+        given = {name: kind for name, kind in _fields_of(ordered) if not _has(cls, name)}
+        for name in given:
+            setattr(cls, name, None)
+        tail = {name: own.pop(name) for name in last}
+        cls.__annotations__ = {**own, **given, **tail}
+        known: Any = cls
+        known.slots, known.slot_of, known.put_in = table, {slot.name: slot for slot in table}, tuple(given)
+        known.signature_operands = tuple(slot.operand._replace(optional=slot.optional) for slot in ordered)
+        made = dataclass(frozen=True)(cls)
+        known.conversions = tuple(_conversions(made, getattr(cls, "values", ())))
+        if "of" not in cls.__dict__:
+            known.of = classmethod(_reader(known, ordered))
+        return made
+
+    return made
+
+
+def _fields_of(slots: list[Slot]) -> Iterator[tuple[str, str]]:
+    """The fields that the table puts in, each with its annotation; all of them are None by default."""
+    integers, kind, count = "tuple[int, ...] | None", "ElementKind | None", "int | None"
+    optional = [slot for slot in slots if slot.optional]
+    yield from ((slot.shape, integers) for slot in optional if slot.shape == f"{slot.name}_shape")
+    yield from ((slot.element, kind) for slot in optional if isinstance(slot.element, str))
+    yield from ((f"{slot.name}_strides", integers) for slot in slots if slot.strided)
+    yield from ((f"{slot.name}_align", count) for slot in slots if slot.aligned)
+
+
+def _conversions(cls: Any, values: tuple[str, ...]) -> Iterator[tuple[str, Conversion, bool]]:
+    """What each field is taken by, and whether it may be None."""
+    for field in fields(cls):
+        made = conversion(str(field.type), vars(sys.modules[cls.__module__]), value=field.name in values)
+        if made is not None:
+            yield field.name, made, field.default is None
+
+
+def _reader(cls: Any, slots: list[Slot]) -> Callable[..., Any]:
+    """`of`: operands as arguments in the order of fields, then by name every field that is not read off them."""
+    read = {name for slot in slots for name, _ in slot.read(_Nothing)}
+    word = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter("cls", word)]
+    for slot in slots:
+        needed = slot.role != "out" and not slot.optional
+        parameters.append(inspect.Parameter(slot.name, word, default=inspect.Parameter.empty if needed else None))
+    parameters.sort(key=lambda parameter: parameter.default is None)
+    parameters += [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+        )
+        for field in fields(cls)
+        if field.name not in read
+    ]
+    signature = inspect.Signature(parameters)
+
+    def of(cls: Any, *arrays: Any, **given: Any) -> Any:
+        bound = signature.bind(cls, *arrays, **given).arguments
+        operands: Mapping[str, Any] = {slot.name: bound.get(slot.name) for slot in slots}
+        options = {name: x for name, x in bound.items() if name != "cls" and name not in operands}
+        return cls.of_tensors(cls.taken(str(options.get("name", getattr(cls, "name", ""))), operands), **options)
+
+    of.__doc__ = "The descriptor of arrays as they lie."
+    of.__signature__ = signature  # type: ignore[attr-defined]
+    return of
+
+
+class _Nothing:
+    shape = element = strides = align = phase = None
