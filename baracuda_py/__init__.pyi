@@ -45,6 +45,8 @@ from .ops.gemm.backward import MatmulGradients as MatmulGradients
 from .ops.gemm.matmul import MatmulPlan as _MatmulPlan
 from .types import MisalignedFault as MisalignedFault
 from .types import MisalignedOperandError as MisalignedOperandError
+from .ops.norm.forward import NormDescriptor as _NormDescriptor
+from .ops.norm.forward import NormPlan as _NormPlan
 from .plan import Op as Op
 from .types import OpCategory as OpCategory
 from .plan import Operand as Operand
@@ -201,6 +203,60 @@ class MatmulDescriptor(_MatmulDescriptor):
         name: str = ...,
     ) -> None: ...
 
+class NormDescriptor(_NormDescriptor):
+    residual_element: ElementKind | None
+    weight_element: ElementKind | None
+    bias_element: ElementKind | None
+    residual_out_element: ElementKind | None
+    mean_element: ElementKind | None
+    rstd_element: ElementKind | None
+    x_strides: tuple[int, ...] | None
+    residual_strides: tuple[int, ...] | None
+    weight_strides: tuple[int, ...] | None
+    bias_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    residual_out_strides: tuple[int, ...] | None
+    mean_strides: tuple[int, ...] | None
+    rstd_strides: tuple[int, ...] | None
+    x_align: int | None
+    residual_align: int | None
+    weight_align: int | None
+    bias_align: int | None
+    out_align: int | None
+    residual_out_align: int | None
+    mean_align: int | None
+    rstd_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        normalized_shape: Sequence[int] | None = ...,
+        eps: float = ...,
+        name: str = ...,
+        residual_element: ElementLike | None = ...,
+        weight_element: ElementLike | None = ...,
+        bias_element: ElementLike | None = ...,
+        residual_out_element: ElementLike | None = ...,
+        mean_element: ElementLike | None = ...,
+        rstd_element: ElementLike | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        residual_strides: Sequence[int] | None = ...,
+        weight_strides: Sequence[int] | None = ...,
+        bias_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        residual_out_strides: Sequence[int] | None = ...,
+        mean_strides: Sequence[int] | None = ...,
+        rstd_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        residual_align: int | None = ...,
+        weight_align: int | None = ...,
+        bias_align: int | None = ...,
+        out_align: int | None = ...,
+        residual_out_align: int | None = ...,
+        mean_align: int | None = ...,
+        rstd_align: int | None = ...,
+    ) -> None: ...
+
 class PlanPreference(_PlanPreference):
     def __init__(
         self,
@@ -252,6 +308,9 @@ class KvAppendPlan(_KvAppendPlan):
 class MatmulPlan(_MatmulPlan):
     desc: MatmulDescriptor
 
+class NormPlan(_NormPlan):
+    desc: NormDescriptor
+
 class UnaryPlan(_UnaryPlan):
     desc: UnaryDescriptor
 
@@ -296,6 +355,12 @@ def matmul_tc_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activati
 
 def matmul_tc_bf16_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, c: Any = None, residual: Any = None, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The matrix product of bf16 operands by variant `tc_async`, in f32."""
+
+def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-05, residual: Any = None, normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Root mean square norm: h / sqrt(mean(h**2) + eps) * weight along the last axes, h = x + residual."""
+
+def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, residual: Any = None, normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None, mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Layer norm: (h - mean(h)) / sqrt(var(h) + eps) * weight + bias along the last axes, h = x + residual."""
 
 def contiguize(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """A C-ordered copy of `x`, whatever its strides; always a copy."""

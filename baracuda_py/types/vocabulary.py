@@ -73,6 +73,10 @@ class OpCategory(_Named):
     GEMM = enum.auto()
     ATTENTION = enum.auto()
     QUANTIZATION = enum.auto()
+    NORM = enum.auto()
+    SOFTMAX = enum.auto()
+    REDUCE = enum.auto()
+    SCAN = enum.auto()
 
 
 class ShapeLayoutKind(_Named):

@@ -5,6 +5,7 @@
 // the mean square of deviations are two passes over the row, so that a large mean costs no accuracy. WITH names the operands that
 // there are. Shared memory: a value a warp. Bound: memory bandwidth.
 #include "math/sqrt.cuh"
+#include "rows/correct_sum.cuh"
 #include "rows/group.cuh"
 #include "rows/place.cuh"
 #include "rows/row.cuh"
@@ -40,7 +41,7 @@ norm(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, 
       C r[V];
       loaded.residual.widen(r);
 #pragma unroll
-      for (int v = 0; v < V; ++v) h[v] += r[v];
+      for (int v = 0; v < V; ++v) h[v] = rows::sum_for<T>(h[v], r[v]);
       loaded.x.round(h);
       loaded.x.store(places.template at<SUM>(residual_out, at, column));
       loaded.x.widen(h);

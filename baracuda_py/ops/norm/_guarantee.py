@@ -1,0 +1,51 @@
+"""Error bounds of the norms, an output each.
+
+u is the unit roundoff of what is computed in, and d the most additions that a term goes through (`RowConfig.depth`): a sum so made
+errs by at most d u sum|terms| (N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., section 4.2). With m and q
+the mean and the mean square deviation, r = 1 / sqrt(q + eps) and n = (h - m) r:
+
+- m errs by (d + 1) u a, a = mean|h|; not at all where the norm is not centred.
+- q errs by (d + 4) u relatively, two roundings a deviation, one a square, one for the division, and by the square of m's error.
+- r errs by half of that and by 4 u: eps' addition, and rsqrt, which is good to 2 ulp (CUDA C++ Programming Guide, "Mathematical
+  Functions").
+- n weight + bias errs by r |weight| times m's error, |n weight| times r's, and four roundings more; then comes the result's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...types import Componentwise, ElementKind, PrecisionGuarantee, Term, Ulp
+from .._rows import RowConfig, computed_in
+
+__all__ = ["SOURCE", "forward_bounds", "promise"]
+
+SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 4.2"
+
+
+def forward_bounds(desc: Any, config: RowConfig) -> dict[str, Componentwise | Ulp]:
+    """The bound of each written operand."""
+    unit = computed_in(desc.element).element
+    d = config.depth(desc.length)
+    u = unit.unit_roundoff
+    of_q, rounded = (d + 4) / 2 + 4, Term(1.0, desc.element, "abs_result")
+    own = (rounded, Term(1.0, desc.element, "smallest_normal"))
+    terms = [Term(of_q + 4, unit, "scaled")]
+    of_rstd = [Term(of_q, unit, "abs_result")]
+    if desc.centered:
+        square = (d + 1) ** 2 * u / 2
+        terms += [Term(d + 1.0, unit, "mean_scaled"), Term(square, unit, "mean_squared_scaled")]
+        of_rstd += [Term(square, unit, "rstd_mean_squared")]
+    bounds: dict[str, Componentwise | Ulp] = {
+        "out": Componentwise((*terms, *own), SOURCE, "overflowing"),
+        "residual_out": Ulp(0.5),
+        "mean": Componentwise((Term(d + 1.0, unit, "mean_magnitude"),), SOURCE),
+        "rstd": Componentwise(tuple(of_rstd), SOURCE, "overflowing"),
+    }
+    return {operand.name: bounds[operand.name] for operand in desc.operands if operand.written}
+
+
+def promise(element: ElementKind, bound: Componentwise | Ulp, *, batch_invariant: bool = True) -> PrecisionGuarantee:
+    """What a row kernel promises: sums in a fixed order, which a row's length and alignment decide."""
+    computed = computed_in(element)
+    return PrecisionGuarantee(computed.math, computed.element, True, True, batch_invariant, False, bound)
