@@ -45,6 +45,8 @@ from .ops.gemm.backward import MatmulGradients as MatmulGradients
 from .ops.gemm.matmul import MatmulPlan as _MatmulPlan
 from .types import MisalignedFault as MisalignedFault
 from .types import MisalignedOperandError as MisalignedOperandError
+from .ops.norm.backward import NormBackwardDescriptor as _NormBackwardDescriptor
+from .ops.norm.backward import NormBackwardPlan as _NormBackwardPlan
 from .ops.norm.forward import NormDescriptor as _NormDescriptor
 from .ops.norm.forward import NormPlan as _NormPlan
 from .plan import Op as Op
@@ -203,6 +205,52 @@ class MatmulDescriptor(_MatmulDescriptor):
         name: str = ...,
     ) -> None: ...
 
+class NormBackwardDescriptor(_NormBackwardDescriptor):
+    weight_element: ElementKind | None
+    mean_element: ElementKind | None
+    grad_weight_element: ElementKind | None
+    grad_bias_element: ElementKind | None
+    grad_strides: tuple[int, ...] | None
+    x_strides: tuple[int, ...] | None
+    weight_strides: tuple[int, ...] | None
+    mean_strides: tuple[int, ...] | None
+    rstd_strides: tuple[int, ...] | None
+    grad_x_strides: tuple[int, ...] | None
+    grad_align: int | None
+    x_align: int | None
+    weight_align: int | None
+    mean_align: int | None
+    rstd_align: int | None
+    grad_x_align: int | None
+    grad_weight_align: int | None
+    grad_bias_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        normalized_shape: Sequence[int] | None = ...,
+        name: str = ...,
+        rstd_element: ElementLike | None = ...,
+        weight_element: ElementLike | None = ...,
+        mean_element: ElementLike | None = ...,
+        grad_weight_element: ElementLike | None = ...,
+        grad_bias_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        weight_strides: Sequence[int] | None = ...,
+        mean_strides: Sequence[int] | None = ...,
+        rstd_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        weight_align: int | None = ...,
+        mean_align: int | None = ...,
+        rstd_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        grad_weight_align: int | None = ...,
+        grad_bias_align: int | None = ...,
+    ) -> None: ...
+
 class NormDescriptor(_NormDescriptor):
     residual_element: ElementKind | None
     weight_element: ElementKind | None
@@ -308,6 +356,9 @@ class KvAppendPlan(_KvAppendPlan):
 class MatmulPlan(_MatmulPlan):
     desc: MatmulDescriptor
 
+class NormBackwardPlan(_NormBackwardPlan):
+    desc: NormBackwardDescriptor
+
 class NormPlan(_NormPlan):
     desc: NormDescriptor
 
@@ -355,6 +406,12 @@ def matmul_tc_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activati
 
 def matmul_tc_bf16_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, c: Any = None, residual: Any = None, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The matrix product of bf16 operands by variant `tc_async`, in f32."""
+
+def rms_norm_backward(grad: Any, x: Any, weight: Any, rstd: Any, *, normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of `rms_norm` with respect to x (or the residual, which has the same) and weight."""
+
+def layer_norm_backward(grad: Any, x: Any, weight: Any, mean: Any, rstd: Any, *, normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, grad_bias: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of `layer_norm` with respect to x, weight and bias."""
 
 def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-05, residual: Any = None, normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Root mean square norm: h / sqrt(mean(h**2) + eps) * weight along the last axes, h = x + residual."""

@@ -188,14 +188,15 @@ class RowConfig:
         return f"vector={self.vector} items={self.items} lanes={self.lanes} rows={self.rows} {kept}"
 
 
-def row_configs(length: int, vector: int, element: ElementKind, inputs: int = 1) -> Iterator[RowConfig]:
-    """How a row of `length` may be shared out, the best known first. `inputs` are the operands that a thread holds at once.
+def row_configs(length: int, vector: int, element: ElementKind, inputs: int = 1, *, shallow: bool = False) -> Iterator[RowConfig]:
+    """How a row of `length` may be shared out, the best known first. `inputs` are the operands that a thread holds at once;
+    `shallow` halves how many vectors it may hold.
 
     Up to a warp's worth of vectors a thread has one. Longer rows take warps until a thread holds `deep` vectors, 64 bytes or so
     an operand: enough bytes under way, few enough registers. What does not fit 1,024 threads is streamed by as many.
     """
     access = vector * element.bits // 8
-    deep = {16: 4, 8: 8}.get(access, 16)
+    deep = {16: 4, 8: 8}.get(access, 16) >> shallow
     vectors = max(1, -(-length // vector))
     least = min(WARP, share(vectors))
     lanes = max(least, share(-(-vectors // deep)))

@@ -11,7 +11,7 @@ import numpy as np
 from ..types import ElementKind, PrecisionGuarantee, Ulp
 from .rounding import round_to
 
-__all__ = ["MEASURES", "guarantee", "norm"]
+__all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "guarantee", "norm"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -54,6 +54,31 @@ def norm(desc: Any, x: Array, residual: Array | None = None, weight: Array | Non
             "residual_out": h,
             "mean": mean.reshape(desc.row_shape) if desc.centered else mean,
             "rstd": rstd.reshape(desc.row_shape),
+        }
+    return tuple(results[operand.name] for operand in desc.operands if operand.written)
+
+
+def _terms(desc: Any, grad: Array, x: Array, weight: Array | None, mean: Array | None, rstd: Array) -> tuple[Array, ...]:
+    """grad, n, g = grad weight and rstd, wide."""
+    column = (*desc.row_shape, *(1,) * desc.rank)
+    r = _wide(desc, rstd).reshape(column)
+    n = (_wide(desc, x) - (0 if mean is None else _wide(desc, mean).reshape(column))) * r
+    raw = _wide(desc, grad)
+    return raw, n, raw if weight is None else raw * _wide(desc, weight), r
+
+
+def backward(
+    desc: Any, grad: Array, x: Array, weight: Array | None = None, mean: Array | None = None, *, rstd: Array
+) -> Any:
+    """Every written operand, in order."""
+    with np.errstate(all="ignore"):
+        raw, n, g, r = _terms(desc, grad, x, weight, mean, rstd)
+        plain = _mean(desc, g) if desc.centered else 0
+        rows = tuple(range(len(desc.row_shape)))
+        results = {
+            "grad_x": r * (g - plain - n * _mean(desc, g * n)),
+            "grad_weight": np.asarray((raw * n).sum(axis=rows)),
+            "grad_bias": np.asarray(raw.sum(axis=rows)),
         }
     return tuple(results[operand.name] for operand in desc.operands if operand.written)
 
@@ -110,10 +135,38 @@ def _smallest_normal(desc: Any, **_: Array) -> Array:
     return np.asarray(float(ml_dtypes.finfo(desc.element.dtype).smallest_normal))
 
 
+def _backward_measure(of: Callable[..., Array]) -> Callable[..., Array]:
+    """A measure of grad, n, g and rstd, in terms of the operands."""
+
+    def measured(
+        desc: Any, grad: Array, x: Array, weight: Array | None = None, mean: Array | None = None, *, rstd: Array, **_: Array
+    ) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(of(desc, *_terms(desc, grad, x, weight, mean, rstd)), np.float64)
+
+    return measured
+
+
+def _over_rows(desc: Any, terms: Array) -> Array:
+    return np.asarray(np.abs(terms).sum(axis=tuple(range(len(desc.row_shape)))))
+
+
+BACKWARD_MEASURES: dict[str, Callable[..., Array]] = {
+    "g_scaled": _backward_measure(lambda desc, raw, n, g, r: np.abs(g) * r),
+    "plain_scaled": _backward_measure(lambda desc, raw, n, g, r: _mean(desc, np.abs(g)) * r + 0 * n),
+    "along_scaled": _backward_measure(lambda desc, raw, n, g, r: np.abs(n) * r * _mean(desc, np.abs(g * n))),
+    "weight_terms": _backward_measure(lambda desc, raw, n, g, r: _over_rows(desc, raw * n)),
+    "bias_terms": _backward_measure(lambda desc, raw, n, g, r: _over_rows(desc, raw)),
+    "smallest_normal": _smallest_normal,
+}
+
 MEASURES: dict[str, Callable[..., Array]] = {
     "scaled": _measure(_scaled),
     "mean_scaled": _measure(_mean_scaled),
     "mean_squared_scaled": _measure(_mean_squared_scaled),
+    "mean_magnitude": _measure(lambda desc, h, mean, rstd, scale: _mean(desc, np.abs(h)).reshape(desc.row_shape)),
+    "rstd_mean_squared": _measure(lambda desc, h, mean, rstd, scale: (_mean(desc, np.abs(h)) ** 2 * rstd**3).reshape(desc.row_shape)),
     "overflowing": _measure(_overflowing),
+    "row_overflowing": _measure(lambda desc, *of: _overflowing(desc, *of).any(axis=_axes(desc))),
     "smallest_normal": _smallest_normal,
 }

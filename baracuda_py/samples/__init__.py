@@ -5,8 +5,8 @@ A sample's operands are NumPy arrays whose strides are part of the problem. Pack
 
 from .elementwise import binary, unary
 from .gemm import matmul
-from .norm import norm
+from .norm import norm, norm_backward
 from .sample import Packed, Sample, strided_like
 from .shape_layout import contiguize, kv_append, write_slice
 
-__all__ = ["Packed", "Sample", "binary", "contiguize", "kv_append", "matmul", "norm", "strided_like", "unary", "write_slice"]
+__all__ = ["Packed", "Sample", "binary", "contiguize", "kv_append", "matmul", "norm", "norm_backward", "strided_like", "unary", "write_slice"]

@@ -4,9 +4,10 @@
 //
 // norm_backward: persistent CTAs, each a stripe of rows: blockIdx.x, blockIdx.x + gridDim.x, ... The next row is loaded while this
 // one is worked on. Resident rows add their part of grad_weight and grad_bias to the thread's own slots in shared memory, whose
-// sums leave as one row of `partial`, [stripes][WEIGHT + BIAS][length]; rows/columns.cuh's kernel adds the stripes up, in order.
+// sums leave as one row of `partial`, [stripes][WEIGHT + BIAS][length]; sum_stripes adds these up, in order.
 // Streamed rows leave these to norm_weight_backward, which goes down columns: 2 reads more.
 // Shared memory: THREADS ITEMS V values, twice with a bias. Bound: memory bandwidth.
+#include "overlap.cuh"
 #include "rows/group.cuh"
 #include "rows/place.cuh"
 #include "rows/row.cuh"
@@ -17,7 +18,7 @@ enum Operand { GRAD_X, GRAD, X, MEAN, RSTD, SCALE, OPERANDS };
 template <class C> struct Two { C plain, normal; };
 
 template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CENTERED, int WITH>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, THREADS < 512 ? 512 / THREADS : 1)
 norm_backward(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* grad_x, C* partial, const T* grad, const T* x,
               const C* mean_in, const C* rstd_in, const W* weight) {
   using Pack = rows::Pack<T, V>;
@@ -154,19 +155,20 @@ norm_weight_backward(I count, I length, I stripe, rows::Places<I, R, RC, OPERAND
   }
 }
 
-// The stripes' sums added up in order of the stripes: WARPS of them side by side, 32 columns a CTA.
+// The stripes' sums added up in order of the stripes, WARPS of them side by side, 32 columns a CTA; blockIdx.y is the part.
 template <class C, class W, int WARPS, class I>
-__global__ void __launch_bounds__(WARPS * 32) sum_stripes(u32 stripes, I length, i64 step, const C* partial, W* out) {
+__global__ void __launch_bounds__(WARPS * 32) sum_stripes(u32 stripes, I length, const C* partial, W* first, W* second) {
   __shared__ C sums[WARPS][32];
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const I column = I(blockIdx.x) * 32 + lane;
+  overlap::wait();
   C sum = 0;
   if (column < length)
 #pragma unroll 8
-    for (u32 s = warp; s < stripes; s += WARPS) sum += partial[i64(s) * step + column];
+    for (u32 s = warp; s < stripes; s += WARPS) sum += partial[(i64(s) * gridDim.y + blockIdx.y) * length + column];
   sums[warp][lane] = sum;
   __syncthreads();
   if (warp != 0 || column >= length) return;
   for (int w = 1; w < WARPS; ++w) sum += sums[w][lane];
-  out[column] = convert<W>(sum);
+  (blockIdx.y == 0 ? first : second)[column] = convert<W>(sum);
 }

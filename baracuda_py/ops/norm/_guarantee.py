@@ -18,7 +18,7 @@ from typing import Any
 from ...types import Componentwise, ElementKind, PrecisionGuarantee, Term, Ulp
 from .._rows import RowConfig, computed_in
 
-__all__ = ["SOURCE", "forward_bounds", "promise"]
+__all__ = ["SOURCE", "backward_bounds", "forward_bounds", "promise"]
 
 SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 4.2"
 
@@ -40,9 +40,32 @@ def forward_bounds(desc: Any, config: RowConfig) -> dict[str, Componentwise | Ul
         "out": Componentwise((*terms, *own), SOURCE, "overflowing"),
         "residual_out": Ulp(0.5),
         "mean": Componentwise((Term(d + 1.0, unit, "mean_magnitude"),), SOURCE),
-        "rstd": Componentwise(tuple(of_rstd), SOURCE, "overflowing"),
+        "rstd": Componentwise(tuple(of_rstd), SOURCE, "row_overflowing"),
     }
     return {operand.name: bounds[operand.name] for operand in desc.operands if operand.written}
+
+
+def backward_bounds(desc: Any, config: RowConfig, down: int) -> dict[str, Componentwise]:
+    """The bound of each written operand; a term of a sum over rows goes through at most `down` additions.
+
+    mean and rstd count as exact: they are operands. n takes 2 roundings, g = grad weight one, a product of them one more; the
+    last line, rstd (g - mean(g) - n mean(g n)), 4.
+    """
+    unit = computed_in(desc.element).element
+    d = config.depth(desc.length)
+    along = [Term(5.0, unit, "g_scaled"), Term(d + 12.0, unit, "along_scaled")]
+    along += [Term(d + 7.0, unit, "plain_scaled")] if desc.centered else []
+    kinds = {"grad_x": desc.element, "grad_weight": desc.weight_element, "grad_bias": desc.grad_bias_element}
+    terms = {
+        "grad_x": along,
+        "grad_weight": [Term(down + 4.0, unit, "weight_terms")],
+        "grad_bias": [Term(down + 1.0, unit, "bias_terms")],
+    }
+    return {
+        name: Componentwise((*terms[name], Term(1.0, kind, "abs_result"), Term(1.0, kind, "smallest_normal")), SOURCE)
+        for name, kind in kinds.items()
+        if kind is not None
+    }
 
 
 def promise(element: ElementKind, bound: Componentwise | Ulp, *, batch_invariant: bool = True) -> PrecisionGuarantee:

@@ -84,6 +84,11 @@ class Normed(Descriptor):
         missing = (0,) * (extra - len(layout.shape))
         return (*layout.strides, *missing) if name in ("mean", "rstd") else (*missing, *layout.strides)
 
+    def _set(self, field: str, value: ElementKind) -> None:
+        """Gives a field its default."""
+        if getattr(self, field) is None:
+            object.__setattr__(self, field, value)
+
     def holds(self, name: str, wanted: ElementKind) -> None:
         """Raises OperandTypeError where an operand there is holds something else."""
         held = getattr(self, f"{name}_element")
@@ -128,10 +133,6 @@ class NormDescriptor(Normed):
             self._set("rstd_element", computed_in(self.element).element)
             if self.centered:
                 self._set("mean_element", computed_in(self.element).element)
-
-    def _set(self, field: str, value: ElementKind) -> None:
-        if getattr(self, field) is None:
-            object.__setattr__(self, field, value)
 
     def check(self) -> None:
         super().check()
@@ -230,7 +231,7 @@ def _call(name: str, operands: dict[str, Any], eps: float, normalized_shape: Seq
 
     def describe() -> NormDescriptor:
         options: dict[str, Any] = {} if axes is None else {"normalized_shape": axes}
-        desc: NormDescriptor = NormDescriptor.of(**{n: x for n, x in operands.items() if x is not None}, name=name, eps=eps, **options)
+        desc = NormDescriptor.of_tensors(NormDescriptor.taken(name, operands), name=name, eps=eps, **options)
         return replace(desc, rstd_element=computed_in(desc.element).element) if stats and desc.rstd_element is None else desc
 
     return functional.call(NormPlan, given, describe, options=(name, axes, stats), values={"eps": eps}, **how)
