@@ -14,6 +14,7 @@ from .ops.elementwise.binary import BinaryPlan as _BinaryPlan
 from .types import Bound as Bound
 from .call.bound import BoundPlan as BoundPlan
 from .types import BufferTooSmallError as BufferTooSmallError
+from .types import ByOutput as ByOutput
 from .types import CompileError as CompileError
 from .types import Componentwise as Componentwise
 from .ops.shape_layout.contiguize import ContiguizeDescriptor as _ContiguizeDescriptor
@@ -62,7 +63,6 @@ from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
 from .types import RaceFault as RaceFault
 from .types import ReadOnlyFault as ReadOnlyFault
-from .types import ShapeLayoutKind as ShapeLayoutKind
 from .types import Term as Term
 from .types import TrapFault as TrapFault
 from .types import Ulp as Ulp

@@ -11,11 +11,13 @@ from typing import Any
 
 from .call.cache import plan_cache
 from .call.foreign import operands_as_read, taken_in
+from .call.host import run_on_host
+from .call.intake import device_for
 from .call.key import learn, read
 from .call.ready import MISSED, Ready
-from .call.resolve import device_for, resolve
+from .call.resolve import resolve
 from .plan.descriptor import Descriptor
-from .plan.plan import Plan
+from .plan.family import Family
 from .runtime.device import default_device
 from .runtime.untraced import untraced
 from .tensor import Tensor
@@ -29,7 +31,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 def call(
-    plan: type[Plan[Any]],
+    plan: type[Family[Any]],
     operands: Mapping[str, Any],
     describe: Callable[[], Descriptor],
     *,
@@ -67,7 +69,7 @@ def call(
 
 @untraced
 def _call_taken_in(
-    kind: type[Plan[Any]],
+    kind: type[Family[Any]],
     key: list[Any],
     operands: Mapping[str, Any],
     values: Mapping[str, Any],
@@ -92,7 +94,7 @@ def _call_taken_in(
 
 @untraced
 def _call_checked(
-    kind: type[Plan[Any]],
+    kind: type[Family[Any]],
     head: list[Any],
     operands: Mapping[str, Any],
     describe: Callable[[], Descriptor],
@@ -109,16 +111,17 @@ def _call_checked(
     with described_for(spec.host_memory):
         desc = describe()
     desc.validate()
-    plan = plan_cache.plan(kind, desc.canonical(), PlanPreference.of(pref), spec)
+    selection = plan_cache.selection(kind, desc.canonical(), PlanPreference.of(pref), spec)
     given = {name: x for name, x in operands.items() if x is not None} | dict(values or {})
     if spec.host_memory:
-        return plan.run(stream=stream, **given)
-    ready = resolve(plan, given, None, stream)
-    result = plan.result(ready.fire())
+        return run_on_host(selection, given)
+    ready = resolve(selection, given, None, stream)
+    result = selection.result(ready.fire())
     seen, key = operands_as_read(operands, ready.tensors), list(head)
     if read(seen.values(), shifts, key, []) is not None and _hashes(key):
         strange = any(type(x) is Tensor for x in seen.values())
-        plan_cache.keep(tuple(key), Ready(plan, ready.recipe, operands, ready.made), tuple(head) if strange else None)
+        kept = Ready(selection, ready.recipe, operands, ready.made)
+        plan_cache.keep(tuple(key), kept, tuple(head) if strange else None)
     return result
 
 

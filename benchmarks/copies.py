@@ -195,7 +195,7 @@ def _label(plan: Any) -> str:
 def plans_of(case: Case, patterns: Sequence[str], device: Any) -> list[Any]:
     """What `select` takes, and the others whose ``variant:config`` one of `patterns` matches. No memory is needed."""
     import baracuda_py as bp
-    from baracuda_py.plan.tune import admissible
+    from baracuda_py.plan.about.tune import admissible
     from baracuda_py.types import ElementKind
 
     element = ElementKind.of(dtype_of(case.dtype))

@@ -114,7 +114,7 @@ def predicted(records: Iterable[Record], device: Any) -> list[Record]:
     """The same times, with what the present costs predict for each candidate and what `select` now takes; candidates that
     are on no menu any more are put aside as "withdrawn"."""
     from baracuda_py import MatmulPlan
-    from baracuda_py.plan.tune import admissible
+    from baracuda_py.plan.about.tune import admissible
 
     products = {shape.name: shape.product for shape in (*SHAPES, *ROWS)}
     again = []
@@ -149,8 +149,8 @@ def table_entries(records: Iterable[Record], device: Any, provenance: str = "shi
     A winner whose kernels' source has changed since the sweep is left out: what was timed is gone.
     """
     from baracuda_py import MatmulPlan
-    from baracuda_py.plan.tune import admissible
-    from baracuda_py.plan.tuned import entry
+    from baracuda_py.plan.about.tune import admissible
+    from baracuda_py.plan.about.tuned import entry
 
     products = {shape.name: shape.product for shape in (*SHAPES, *ROWS)}
     entries = {}
@@ -166,7 +166,7 @@ def table_entries(records: Iterable[Record], device: Any, provenance: str = "shi
             if held is not None and held["us"] <= MARGIN * winner["us"]:
                 continue
             for plan in plans:
-                key, won = entry(plan, provenance)
+                key, won = entry(plan.selection, provenance)
                 if _same(won, winner) and won["sources"] == winner["sources"]:
                     entries[key] = won
     return entries
@@ -176,7 +176,7 @@ def update_table(path: Path, records: Sequence[Record], device: Any) -> tuple[in
     """Writes the winners of a sweep into the table at `path`, in the place of what it held for the same problems; entries of
     other problems stay. Returns how many were written and how many the table now holds."""
     from baracuda_py import MatmulPlan
-    from baracuda_py.plan.tuned import key_of
+    from baracuda_py.plan.about.tuned import key_of
 
     products = {shape.name: shape.product for shape in (*SHAPES, *ROWS)}
     swept = {

@@ -44,7 +44,7 @@ LOG_WIDTH = 160
 def rivals(shape: Shape, device: Any, per_variant: int = PER_VARIANT) -> tuple[list[Any], Any]:
     """The plans to be timed, the best predicted first, and the one that `select` takes, which is among them."""
     import baracuda_py as bp
-    from baracuda_py.plan.tune import admissible
+    from baracuda_py.plan.about.tune import admissible
 
     desc = shape.product.descriptor()
     plans = admissible(bp.MatmulPlan, desc, bp.PlanPreference(), device, per_variant=per_variant)
@@ -60,7 +60,7 @@ def compile_plans(plans: Sequence[Any], progress: Progress) -> None:
     from baracuda_py.runtime.steps import Launch
     from baracuda_py.types import CompileError
 
-    kernels = {s.kernel: plan.device.arch for plan in plans for s in plan._steps if isinstance(s, Launch)}
+    kernels = {s.kernel: plan.device.arch for plan in plans for s in plan.selection.steps if isinstance(s, Launch)}
 
     def build(kernel: Any, arch: str) -> None:
         try:
@@ -80,7 +80,7 @@ def measured(bench: Bench, shape: Shape, plans: Sequence[Any], passes: int = PAS
     Of work that draws the card's full power the figure is cuBLAS's median times the median ratio to cuBLAS (without it, the
     plan predicted best) in turns with it.
     """
-    from baracuda_py.plan.tuned import entry
+    from baracuda_py.plan.about.tuned import entry
 
     product = shape.product
     count = rotation(product.read + product.written, COLD_BYTES, MOST_SETS)
@@ -115,7 +115,7 @@ def measured(bench: Bench, shape: Shape, plans: Sequence[Any], passes: int = PAS
             "variant": plan.sku.variant,
             "config": plan.sku.config,
             "backend": str(plan.sku.backend),
-            "sources": entry(plan, "")[1]["sources"],
+            "sources": entry(plan.selection, "")[1]["sources"],
             "predicted_us": plan.cost.seconds * 1e6,
             "us": figures[i],
         }
@@ -212,7 +212,7 @@ def _predict_again(path: Path, gpu: str) -> None:
 
 
 def _write_table(path: Path, gpu: str, console: Console) -> None:
-    from baracuda_py.plan.tuned import shipped_path
+    from baracuda_py.plan.about.tuned import shipped_path
     from baracuda_py.runtime.libraries import FILES
     from baracuda_py.types import DeviceSpec
 

@@ -43,7 +43,7 @@ def refused(seed: int, count: int) -> Iterator[tuple[Any, Any, PlanPreference, D
     for plan, desc in random_problems(rng, count):
         pref, device = preferences(rng, plan), DEVICES[rng.integers(len(DEVICES))]
         canonical = desc.canonical()
-        answers = assess(plan._all_candidates(), canonical, pref, device)
+        answers = assess(plan.all_candidates(), canonical, pref, device)
         serving = {a.candidate.variant for a in answers if a.feasibility}
         chosen = choose(answers, canonical, pref, device).candidate.variant if serving else ""
         for variant in dict.fromkeys(a.candidate.variant for a in answers):
@@ -53,7 +53,7 @@ def refused(seed: int, count: int) -> Iterator[tuple[Any, Any, PlanPreference, D
 
 def serves(plan: Any, variant: str, desc: Any, pref: PlanPreference, device: DeviceSpec) -> bool:
     desc.validate()
-    candidates = [c for c in plan._all_candidates() if c.variant == variant]
+    candidates = [c for c in plan.all_candidates() if c.variant == variant]
     return any(a.feasibility for a in assess(candidates, desc.canonical(), pref, device))
 
 

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.plan import Plan, all_ops, get_op, tune
+from baracuda_py.call.caller import Caller
+from baracuda_py.plan import Selection, all_ops, get_op
+from baracuda_py.plan.about import tune
 from baracuda_py.reference import elementwise as oracle
 from baracuda_py.types import DeviceSpec, PlanPreference
 
@@ -22,7 +24,7 @@ from .simulated import Gpus, simulated
 H200 = DeviceSpec.named("h200")
 DESC = bp.MatmulDescriptor((8192, 4096), (4096, 14336), "bf16", "bf16")  # type: ignore[arg-type]
 pytestmark = pytest.mark.usefixtures("fresh_cache")
-Clock = dict[Plan[Any], float]
+Clock = dict[Selection, float]
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Seconds by plan; what is not listed takes what is predicted. Every plan that is timed is noted here."""
     times: Clock = {}
 
-    def profile(plan: Plan[Any], _operands: Any, repeats: int) -> float:
+    def profile(plan: Selection, _operands: Any, repeats: int) -> float:
         assert repeats > 0
         times.setdefault(plan, plan.cost.seconds)
         if times[plan] < 0:
@@ -42,8 +44,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return times
 
 
-def admissible(desc: Any = DESC, pref: PlanPreference | None = None) -> list[Plan[Any]]:
-    return tune.admissible(bp.MatmulPlan, desc, pref or PlanPreference(), H200)
+def admissible(desc: Any = DESC, pref: PlanPreference | None = None) -> list[Selection]:
+    return [plan.selection for plan in tune.admissible(bp.MatmulPlan, desc, pref or PlanPreference(), H200)]
 
 
 # ---- which rivals ------------------------------------------------------------------------------------------------------
@@ -54,15 +56,15 @@ def test_a_rival_promises_no_less_and_may_promise_more(rows: int) -> None:
     """Terms are compared one by one: what is tighter is timed, what is looser is not."""
     desc = replace(DESC, a_shape=(rows, 4096))
     plans = admissible(desc)
-    plan = bp.MatmulPlan.select(desc, device=H200)
+    plan = bp.MatmulPlan.select(desc, device=H200).selection
     rivals = tune.rivals(plan, None)
 
-    def coefficients(p: Plan[Any]) -> dict[Any, float]:
-        return {(t.unit, t.measure): t.coefficient for t in p.precision_guarantee.bound.terms}  # type: ignore[union-attr]
+    def coefficients(p: Selection) -> dict[Any, float]:
+        return {(t.unit, t.measure): t.coefficient for t in p.guarantee.bound.terms}  # type: ignore[union-attr]
 
     held = coefficients(plan)
     for rival in plans:
-        flags = rival.precision_guarantee.batch_invariant >= plan.precision_guarantee.batch_invariant
+        flags = rival.guarantee.batch_invariant >= plan.guarantee.batch_invariant
         fits = flags and all(c <= held[k] for k, c in coefficients(rival).items())
         assert (rival in rivals) is fits, rival.sku
     assert plan in rivals
@@ -74,7 +76,7 @@ def test_a_rival_promises_no_less_and_may_promise_more(rows: int) -> None:
 def test_the_best_predicted_are_timed_and_as_many_as_asked(clock: Clock) -> None:
     plan = bp.MatmulPlan.select(DESC, device=H200)
     plan.autotune()
-    every = tune.rivals(plan, None)
+    every = tune.rivals(plan.selection, None)
     assert list(clock) == every[:6]
     clock.clear()
     plan.autotune(top=2)
@@ -88,9 +90,9 @@ def test_the_best_predicted_are_timed_and_as_many_as_asked(clock: Clock) -> None
 
 
 def test_a_plan_outside_the_best_is_timed_too(clock: Clock) -> None:
-    held = tune.rivals(bp.MatmulPlan.select(DESC, device=H200), None)[-1]
-    assert held.autotune(top=3).sku == tune.rivals(held, 1)[0].sku
-    assert next(iter(clock)) == held and set(clock) == {held, *tune.rivals(held, 3)}
+    held = bp.MatmulPlan(tune.rivals(bp.MatmulPlan.select(DESC, device=H200).selection, None)[-1])
+    assert held.autotune(top=3).sku == tune.rivals(held.selection, 1)[0].sku
+    assert next(iter(clock)) == held.selection and set(clock) == {held.selection, *tune.rivals(held.selection, 3)}
 
 
 # ---- the winner --------------------------------------------------------------------------------------------------------
@@ -98,33 +100,33 @@ def test_a_plan_outside_the_best_is_timed_too(clock: Clock) -> None:
 
 def test_the_fastest_is_returned_and_selected_from_then_on(clock: Clock) -> None:
     plan = bp.MatmulPlan.select(DESC, device=H200)
-    winner = tune.rivals(plan, None)[4]
+    winner = tune.rivals(plan.selection, None)[4]
     clock[winner] = plan.cost.seconds / 2
     tuned = plan.autotune()
-    assert tuned == winner and tuned.provenance.startswith("tuned 20") and winner.provenance == "model"
+    assert tuned.selection == winner and tuned.provenance.startswith("tuned 20") and winner.provenance == "model"
     again = bp.MatmulPlan.select(DESC, device=H200)
     assert (again.sku, again.provenance) == (tuned.sku, tuned.provenance)
 
 
 def test_five_percent_displace_a_plan_and_no_less(clock: Clock) -> None:
     plan = bp.MatmulPlan.select(DESC, device=H200)
-    clock |= dict.fromkeys(tune.rivals(plan, 6), 1.0)
-    clock[tune.rivals(plan, 6)[3]] = 0.951
+    clock |= dict.fromkeys(tune.rivals(plan.selection, 6), 1.0)
+    clock[tune.rivals(plan.selection, 6)[3]] = 0.951
     assert plan.autotune() == plan
-    clock[tune.rivals(plan, 6)[3]] = 0.949
-    assert plan.autotune() == tune.rivals(plan, 6)[3]
+    clock[tune.rivals(plan.selection, 6)[3]] = 0.949
+    assert plan.autotune().selection == tune.rivals(plan.selection, 6)[3]
 
 
 def test_a_rival_that_does_not_run_is_logged_and_what_is_wrong_with_the_operands_raised(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = bp.MatmulPlan.select(DESC, device=H200)
-    rival = tune.rivals(plan, 6)[1]
+    rival = tune.rivals(plan.selection, 6)[1]
     clock[rival] = -1
     with caplog.at_level(logging.WARNING, logger="baracuda_py"):
         assert plan.autotune() == plan
     assert [str(rival.sku) in r.getMessage() for r in caplog.records] == [True]
-    clock[plan] = -1
+    clock[plan.selection] = -1
     with pytest.raises(bp.CompileError, match="it does not compile"):
         plan.autotune()
 
@@ -188,8 +190,8 @@ def test_no_median_of_nothing(repeats: Any, monkeypatch: pytest.MonkeyPatch) -> 
 def test_verify_alone_runs_the_op_s_samples(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = get_op(op).plan.select(Problem(get_op(op), samples_of(get_op(op), count=2)[1], "cpu").desc, device="cpu")
     ran: list[Any] = []
-    run = type(plan).run
-    monkeypatch.setattr(type(plan), "run", lambda self, **given: (ran.append(self.desc), run(self, **given))[1])
+    run = Caller.__call__
+    monkeypatch.setattr(Caller, "__call__", lambda self, *given: (ran.append(given), run(self, *given))[1])
     plan.verify()
     assert len(ran) >= 8
 

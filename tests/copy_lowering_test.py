@@ -16,7 +16,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.ops.shape_layout._copy import COPY_CANDIDATES, CopyProblem
-from baracuda_py.plan.tune import admissible
+from baracuda_py.plan.about.tune import admissible
 from baracuda_py.runtime.steps import Copy, Copy2D, Launch, Ptr
 from baracuda_py.types import DeviceSpec, PlanPreference
 
@@ -208,7 +208,7 @@ def check(desc: Any, variants: set[str]) -> None:
         wanted = dest.bytes.copy()
         wanted[dest.places] = source.bytes[source.places]
         try:
-            for step in plan._steps:
+            for step in plan.selection.steps:
                 walked(step, dest, source)
             assert (dest.written <= 1).all(), "a byte is written twice"
             assert np.array_equal(dest.bytes, wanted), "the window is not the source"
@@ -368,10 +368,10 @@ def test_long_rows_are_copied_in_chunks_and_transposes_in_blocks() -> None:
 def test_a_pitch_beyond_32_bits_takes_wide_gaps() -> None:
     desc = bp.WriteSliceDescriptor((2, 2**31 + 64), ((0, 2), (1, 9)), "u8")
     plan = bp.WriteSlicePlan.select(desc, bp.PlanPreference(variant="short_runs"), device="h200")
-    assert plan._steps[0].kernel.entry.startswith("copy_slots<u64")
+    assert plan.selection.steps[0].kernel.entry.startswith("copy_slots<u64")
     near = bp.WriteSliceDescriptor((2, 2**31 - 2**16), ((0, 2), (1, 9)), "u8")
     plan = bp.WriteSlicePlan.select(near, bp.PlanPreference(variant="short_runs"), device="h200")
-    assert plan._steps[0].kernel.entry.startswith("copy_slots<u32")
+    assert plan.selection.steps[0].kernel.entry.startswith("copy_slots<u32")
 
 
 def test_slots_beyond_a_launch_are_parted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,12 +382,12 @@ def test_slots_beyond_a_launch_are_parted(monkeypatch: pytest.MonkeyPatch) -> No
         check(desc, variants)
         kind = bp.WriteSlicePlan if desc.op == "write_slice" else bp.ContiguizePlan
         plan = kind.select(desc, bp.PlanPreference(variant="short_runs"), device="h200")  # type: ignore[attr-defined]
-        assert len(plan._steps) == 2
+        assert len(plan.selection.steps) == 2
     monkeypatch.undo()
     huge = bp.WriteSliceDescriptor((2**26, 64), ((0, 2**26), (1, 64)), "u8")
     plan = bp.WriteSlicePlan.select(huge, bp.PlanPreference(variant="short_runs"), device="h200")
-    assert len(plan._steps) == 4
-    assert all("copy_slots<u32" in step.kernel.entry for step in plan._steps)
+    assert len(plan.selection.steps) == 4
+    assert all("copy_slots<u32" in step.kernel.entry for step in plan.selection.steps)
     beyond = bp.WriteSliceDescriptor((2**44, 8), ((0, 2**44), (0, 5)), "u8")  # steps by the ten thousand, for no memory
     with pytest.raises(bp.UnsupportedError, match=r"short_runs: it takes \d{5} launches, and it makes 1024 at most"):
         bp.WriteSlicePlan.select(beyond, bp.PlanPreference(variant="short_runs"), device="h200")
@@ -401,7 +401,7 @@ def test_an_empty_window_launches_nothing_whoever_is_preferred(variant: str) -> 
         bp.WriteSliceDescriptor((8, 64), ((0, 8), (5, 5)), "s4"),
     ):
         for plan in admissible(bp.WriteSlicePlan, desc, bp.PlanPreference(variant=variant), H200):  # type: ignore[type-abstract]
-            assert plan._steps == ()
+            assert plan.selection.steps == ()
 
 
 @pytest.mark.parametrize("align", [1, 2])

@@ -212,4 +212,4 @@ def test_too_many_axes() -> None:
 def test_no_tokens_for_very_many_sequences(shape: tuple[int, ...]) -> None:
     """More sequences than 32 bits count, though nothing is copied."""
     plan = select(append(cache_shape=shape, tokens=0, element="u8"))
-    assert plan._steps and repr(plan)
+    assert plan.selection.steps and repr(plan)

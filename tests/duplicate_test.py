@@ -217,7 +217,7 @@ def test_scales_by_blocks_are_copied_unless_rows_lie_side_by_side(name: str) -> 
     desc = bp.MatmulDescriptor.of(**{x: Slot(v, "cpu").operand for x, v in operands.items()})
     plan = bp.MatmulPlan.select(desc, device=H200)
     assert plan.sku.variant == ("wgmma_padded" if wanted else "wgmma")
-    *copying, product = plan._steps
+    *copying, product = plan.selection.steps
     assert len(copying) == -(-len(wanted) // 2)
     (scales,) = (x for x in product.args if isinstance(x, Struct) and isinstance(x.fields[0], TensorMap))
     assert isinstance(scales.fields[0].of, Scratch if "scale_a" in "".join(wanted) else Ptr)

@@ -53,7 +53,7 @@ def test_the_plan_is_the_gpu_s(name: str) -> None:
         real, plan = make(device=name), make(device=f"ptx:{name}")
         assert plan != real and hash(plan) != hash(real) and plan.device.chip == real.device
         assert (plan.sku, str(plan.sku), plan.cost) == (real.sku, str(real.sku), real.cost)
-        assert plan._steps == real._steps and plan.launch_config == real.launch_config
+        assert plan.selection.steps == real.selection.steps and plan.launch_config == real.launch_config
         assert plan.precision_guarantee == real.precision_guarantee and plan.provenance == real.provenance
         assert not plan.capture_safe and real.capture_safe
 
@@ -66,7 +66,9 @@ def test_ptx_is_sm_90a_and_another_plan_than_the_gpu_s_and_the_oracle_s() -> Non
 def test_a_measured_winner_counts_for_the_emulated_gpu_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The very kernel that the GPU would run is the one to look at."""
     asked = []
-    monkeypatch.setattr("baracuda_py.plan.tuned._winners", lambda _key, _op, device: asked.append(device) or iter(()))
+    monkeypatch.setattr(
+        "baracuda_py.plan.about.tuned._winners", lambda _key, _op, device: asked.append(device) or iter(())
+    )
     product("ptx:h200")
     assert asked == [DeviceSpec.named("h200")]
 
@@ -113,9 +115,14 @@ def test_a_run_hands_over_footprints_values_and_scratch_and_gives_numpy_back(eng
     plan, x = unary(), np.arange(64, dtype=F32)
     out = plan.run(x=x)
     assert type(out) is np.ndarray and out.dtype == F32 and (out == 7).all() and (x == np.arange(64)).all()
-    assert engine.programs == [("neg", plan._steps, plan._names, "sm_90a")]
+    assert engine.programs == [("neg", plan.selection.steps, plan.selection.names, "sm_90a")]
     (ran,) = engine.ran
-    assert tuple(ran.tensors) == plan._names and ran.written == {"out"} and ran.values == {} and ran.workspace == 0
+    assert (
+        tuple(ran.tensors) == plan.selection.names
+        and ran.written == {"out"}
+        and ran.values == {}
+        and ran.workspace == 0
+    )
     assert ran.tensors["x"].pointer == x.ctypes.data and ran.tensors["out"].pointer == out.ctypes.data
     assert ran.options == Options()
 
@@ -400,7 +407,7 @@ def test_compile_builds_ptx_and_no_cubin(fresh_cache: Any) -> None:
     plan = unary()
     assert plan.compile() is plan
     assert sorted(p.suffix for p in fresh_cache.iterdir()) == [".json", ".ptx"]
-    (kernel,) = (s.kernel for s in plan._steps if isinstance(s, Launch))
+    (kernel,) = (s.kernel for s in plan.selection.steps if isinstance(s, Launch))
     assert compiler.compile_ptx(kernel, "sm_90a", lines=True) == next(fresh_cache.glob("*.ptx")).read_text()
     assert "sm_90a" in plan.kernels[0].ptx and ".loc" not in plan.kernels[0].ptx
 

@@ -10,7 +10,8 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.call.host import prepare
-from baracuda_py.plan import all_ops, get_op, tune
+from baracuda_py.plan import all_ops, get_op
+from baracuda_py.plan.about import tune
 from baracuda_py.runtime.device import spec_of
 from baracuda_py.types import PlanPreference, UnsupportedError
 

@@ -14,7 +14,8 @@ import baracuda_py as bp
 from baracuda_py.emulator.launch import Program, translator
 from baracuda_py.emulator.options import Options
 from baracuda_py.emulator.translate import Translator
-from baracuda_py.plan import get_op, tune
+from baracuda_py.plan import get_op
+from baracuda_py.plan.about import tune
 from baracuda_py.runtime import compiler
 from baracuda_py.runtime.sources import source_of
 from baracuda_py.runtime.steps import Kernel
@@ -55,9 +56,19 @@ def run(problem: Problem, plan: Any, old: str = "", new: str = "") -> None:
     """Runs a plan with its kernels edited, and checks the result."""
     problem.reset()
     given, desc = problem.operands | problem.values, plan.desc.at(problem.operands)
-    feet = {n: desc.footprint(n, intake(given[n], what=n, host=True)) for n in plan._names if given.get(n) is not None}
+    feet = {
+        n: desc.footprint(n, intake(given[n], what=n, host=True))
+        for n in plan.selection.names
+        if given.get(n) is not None
+    }
     written = {o.name for o in desc.operands if o.written}
-    program = Program(problem.op.name, plan._steps, plan._names, plan.device.arch, *([edited(old, new)] if old else []))
+    program = Program(
+        problem.op.name,
+        plan.selection.steps,
+        plan.selection.names,
+        plan.device.arch,
+        *([edited(old, new)] if old else []),
+    )
     try:
         program.run(feet, written, desc.resolve(problem.values)[1], plan.workspace_size, Options())
     except bp.KernelFault:

@@ -13,7 +13,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.plan import Plan
-from baracuda_py.plan.tune import admissible
+from baracuda_py.plan.about.tune import admissible
 from baracuda_py.reference.gemm import TF32_INFINITE
 from baracuda_py.reference.rounding import round_to
 from baracuda_py.runtime.device import spec_of

@@ -238,14 +238,16 @@ def test_descriptors(family: str, everything: bool) -> None:
         pref = _preference(rng, outcome)
         with outcome.typed(f"{desc!r}"):
             plan = kind.select(desc, pref, device=device)
-            plan._steps  # noqa: B018
+            plan.selection.steps  # noqa: B018
         if plan is not None:
             outcome.counts["taken"] += 1
             _said(plan, outcome, rng)
-            operands = {n: _operand(rng) for n in plan._names if rng.random() < 0.9}
+            operands = {n: _operand(rng) for n in plan.selection.names if rng.random() < 0.9}
             with outcome.typed("can_implement", never=True):
                 bool(
-                    plan.can_implement(**operands, **{n: weird(rng) for n in type(desc).values if n not in plan._names})
+                    plan.can_implement(
+                        **operands, **{n: weird(rng) for n in type(desc).values if n not in plan.selection.names}
+                    )
                 )
     outcome.check(refused=20)
     assert outcome.counts["taken"] >= 10
@@ -353,7 +355,7 @@ def _laid(rng: random.Random, layout: Any) -> Any:
 
 def _good(rng: random.Random, plan: Plan[Any]) -> dict[str, Any]:
     """Operands that the plan takes, most of the time."""
-    layouts = {o.name: plan._canonical.layout(o.name) for o in plan.operands}
+    layouts = {o.name: plan.selection.canonical.layout(o.name) for o in plan.operands}
     return {
         n: _laid(rng, x) if rng.random() < 0.9 else _array(rng, x.shape, x.element.dtype) for n, x in layouts.items()
     }

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 import baracuda_py as bp
-from baracuda_py.plan import Op, Plan, tune
+from baracuda_py.plan import Op, Plan
+from baracuda_py.plan.about import tune
 from baracuda_py.reference.rounding import round_to
 from baracuda_py.runtime.compiler import compile_kernels
 from baracuda_py.runtime.steps import Launch
@@ -132,9 +133,13 @@ class Problem:
         return dict(zip(self.written, results if isinstance(results, tuple) else (results,)))
 
     @cached_property
-    def measures(self) -> dict[str, Callable[..., Array]]:
-        """The plan's measures of operands, each taken once of the same contents: many plans are held to one problem."""
-        return {name: _once(measure) for name, measure in self.plan.measured().items()}
+    def measures(self) -> dict[str, dict[str, Callable[..., Array]]]:
+        """For each written operand the plan's measures, each taken once of the same contents: many plans are held to one
+        problem."""
+        return {
+            output: {name: _once(measure) for name, measure in self.plan.measured(output=output).items()}
+            for output in self.written
+        }
 
     def reset(self) -> None:
         for slot in self.slots.values():
@@ -147,14 +152,14 @@ class Problem:
 
     def check_images(self, images: Mapping[str, Array], plan: Plan[Any] | None = None) -> None:
         """Inputs unchanged, outputs within the guarantee (exactly, for what only moves), every other byte as it was."""
-        guarantee = (plan or self.plan).precision_guarantee
+        promised = (plan or self.plan).precision_guarantee
         canonical = self.desc.canonical()
         for name, slot in self.slots.items():
             if name not in self.written:
                 assert np.array_equal(images[name], slot.initial), f"{name} is an input and was changed"
                 continue
             element = canonical.layout(name).element
-            wide = self.wide[name]
+            wide, guarantee = self.wide[name], promised.of(name)
             exact = isinstance(guarantee.bound, bp.Exact) or not (element.is_float or element.is_complex)
             if exact:
                 wanted = slot.expected(round_to(wide, element))
@@ -168,29 +173,28 @@ class Problem:
                 np.asarray(wide).reshape(slot.shape),
                 inputs,
                 output=element,
-                measures=self.measures,
+                measures=self.measures[name],
             )
 
     def check_unchanged(self) -> None:
         for name, image in self.images().items():
             assert np.array_equal(image, self.slots[name].initial), f"{name} was changed"
 
-    def check_result(self, result: Any) -> None:
-        """An array that the op allocated itself."""
-        plan, name = self.plan, self.written[0]
+    def check_result(self, name: str, result: Any) -> None:
+        """An array that the op allocated itself, for the output of that name."""
+        guarantee = self.plan.precision_guarantee.of(name)
         array = host(result)
         layout = self.desc.canonical().layout(name)
-        assert array.dtype == layout.element.dtype, f"the result is {array.dtype}, not {layout.element.dtype}"
-        assert array.shape == layout.shape, f"the result's shape is {array.shape}, not {layout.shape}"
-        if isinstance(plan.precision_guarantee.bound, bp.Exact) or not layout.element.is_float:
+        assert array.dtype == layout.element.dtype, f"{name} is {array.dtype}, not {layout.element.dtype}"
+        assert array.shape == layout.shape, f"{name}'s shape is {array.shape}, not {layout.shape}"
+        if isinstance(guarantee.bound, bp.Exact) or not layout.element.is_float:
             wanted = np.asarray(round_to(self.wide[name], layout.element)).reshape(array.shape)
             same = np.array_equal(as_bytes(np.ascontiguousarray(array)), as_bytes(np.ascontiguousarray(wanted)))
-            assert same, "the allocated result differs from the oracle"
+            assert same, f"{name}, which was allocated, differs from the oracle"
             return
         inputs = {n: s.host() for n, s in self.slots.items() if n not in self.written}
-        plan.precision_guarantee.check(
-            array, np.asarray(self.wide[name]).reshape(array.shape), inputs, measures=self.plan.measured()
-        )
+        wide, measures = np.asarray(self.wide[name]).reshape(array.shape), self.measures[name]
+        guarantee.check(array, wide, inputs, output=layout.element, measures=measures)
 
     def call_function(self, **extra: Any) -> Any:
         """The public function on this sample, its arguments by position where they have no name to give."""
@@ -231,7 +235,7 @@ def warm(plans: Sequence[Plan[Any]]) -> None:
     """Compiles the kernels of many plans at once: those of one file share a program."""
     by_arch: dict[str, list[Any]] = {}
     for plan in plans:
-        by_arch.setdefault(plan.device.arch, []).extend(s.kernel for s in plan._steps if isinstance(s, Launch))
+        by_arch.setdefault(plan.device.arch, []).extend(s.kernel for s in plan.selection.steps if isinstance(s, Launch))
     for arch, kernels in by_arch.items():
         compile_kernels(kernels, arch)
 
@@ -248,17 +252,17 @@ def run(problem: Problem) -> None:
     first = problem.images()
     problem.check_images(first)
     returned = result if isinstance(result, tuple) else (result,)
-    for name, array in zip((n for n in problem.written if n in plan._written), returned):
+    for name, array in zip((n for n in problem.written if n in plan.selection.written), returned):
         assert array is problem.operands[name], f"run returns something else than {name}"
     problem.reset()
     bound = plan.bind(**problem.operands, **problem.values)
     problem.check_unchanged()
     bound()
     second = problem.images()
-    if plan.precision_guarantee.deterministic:
-        for name in problem.written:
+    for name in problem.written:
+        if plan.precision_guarantee.of(name).deterministic:
             assert np.array_equal(first[name], second[name]), f"{name} differs between run and bound"
-    else:
+    if not plan.precision_guarantee.deterministic:
         problem.check_images(second)
     problem.reset()
     _function(problem)
@@ -269,8 +273,11 @@ def _function(problem: Problem) -> None:
     outs = [o for o in problem.desc.operands if o.role == "out" and o.name not in problem._given]
     if not outs:
         problem.check_images(problem.images())
-    elif len(problem.plan._written) == 1:
-        problem.check_result(fresh)
+    else:
+        made = fresh if isinstance(fresh, tuple) else (fresh,)
+        for name, result in zip(problem.plan.selection.written, made, strict=True):
+            if name not in problem._given:
+                problem.check_result(name, result)
     known = _parameters(problem.op.function)
     if all(o.name in known for o in outs) and outs:
         problem.reset()

@@ -9,7 +9,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.ops.gemm._gemv import Gemv
-from baracuda_py.plan.tune import admissible
+from baracuda_py.plan.about.tune import admissible
 from baracuda_py.runtime.steps import Launch
 from baracuda_py.types import DeviceSpec
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.plan.ledger import records_dir
-from baracuda_py.plan.tune import admissible
+from baracuda_py.plan.about.ledger import records_dir
+from baracuda_py.plan.about.tune import admissible
 from baracuda_py.runtime import compiler, definitions, sources, toolchain
 from baracuda_py.runtime.compiler import compile_kernels, compile_ptx
 from baracuda_py.runtime.sources import kernels_dir
@@ -70,7 +70,7 @@ def _log() -> str:
 def _kernel() -> Kernel:
     desc, variant = overlap_test.OVERLAPPING["gemv across"]
     plan = bp.MatmulPlan.select(desc, bp.PlanPreference(variant=variant), device="h200")
-    return next(s.kernel for s in plan._steps if isinstance(s, Launch))
+    return next(s.kernel for s in plan.selection.steps if isinstance(s, Launch))
 
 
 @lru_cache(maxsize=1)

@@ -32,7 +32,7 @@ class Executed:
 
         if FOLDER not in os.environ:
             return
-        for step in plan._steps:
+        for step in plan.selection.steps:
             if isinstance(step, Launch):
                 for instruction in translated(step.kernel, plan.device.arch).instructions:
                     self.counts[instruction.source] += 0

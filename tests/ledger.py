@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from baracuda_py.plan.ledger import op_digest, verified_on
+from baracuda_py.plan.about.ledger import op_digest, verified_on
 from baracuda_py.plan.registry import all_ops
 from baracuda_py.runtime.device import spec_of
 from baracuda_py.runtime.toolchain import nvrtc_version

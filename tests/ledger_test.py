@@ -16,9 +16,10 @@ from baracuda_py.ops import _launch
 from baracuda_py.ops.elementwise import _map
 from baracuda_py.ops.gemm import _tma, _wgmma_launch, matmul
 from baracuda_py.ops.shape_layout import _copy
-from baracuda_py.plan import all_ops, digest, get_op, tuned
-from baracuda_py.plan import ledger as read
-from baracuda_py.plan.digest import lowered_digest
+from baracuda_py.plan import all_ops, get_op
+from baracuda_py.plan.about import digest, tuned
+from baracuda_py.plan.about import ledger as read
+from baracuda_py.plan.about.digest import lowered_digest
 from baracuda_py.runtime import definitions, sources
 from baracuda_py.runtime.steps import Call, Launch
 from baracuda_py.types import DeviceSpec
@@ -179,7 +180,8 @@ def test_digests_tell_every_configuration_apart() -> None:
 
 
 def test_a_digest_is_the_same_in_every_process() -> None:
-    code = "from baracuda_py.plan import get_op, ledger; print(ledger.op_digest(get_op('contiguize')))"
+    imports = "from baracuda_py.plan import get_op; from baracuda_py.plan.about import ledger"
+    code = f"{imports}; print(ledger.op_digest(get_op('contiguize')))"
     for seed in ("1", "2"):
         env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
         found = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)

@@ -14,8 +14,9 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.call.cache import plan_cache
 from baracuda_py.plan import Plan, get_op
+from baracuda_py.plan.about.tune import admissible
 from baracuda_py.plan.select import assess
-from baracuda_py.plan.tune import admissible
+from baracuda_py.plan.selection import Selection
 from baracuda_py.runtime.device import spec_of
 from baracuda_py.samples import Sample
 from baracuda_py.samples.gemm import EXTENTS
@@ -51,7 +52,7 @@ def best_of_each(desc: Any) -> list[Plan[Any]]:
         if answer.feasibility and answer.cost and (held is None or answer.cost.seconds < held.cost.seconds):
             best[answer.candidate.variant] = answer
     assert best, f"no variant serves {desc}"
-    return [bp.MatmulPlan._make(desc, ANY, device, answer, "model") for answer in best.values()]
+    return [bp.MatmulPlan(Selection.of(bp.MatmulPlan, desc, ANY, device, answer)) for answer in best.values()]
 
 
 # ---- repeats ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.ops.gemm._guarantee import ROUNDED, TRUNCATED, guarantee_of
 from baracuda_py.ops.gemm.matmul import NAMED
-from baracuda_py.plan import get_op, tune
+from baracuda_py.plan import get_op
+from baracuda_py.plan.about import tune
 from baracuda_py.reference.rounding import round_to
 from baracuda_py.samples import Sample
 from baracuda_py.types import DeviceSpec, ElementKind, MathPrecision, PlanPreference
@@ -161,7 +162,9 @@ def plans_of(kind: str, k: int, variant: str) -> list[tuple[Any, int]]:
     """Plans for a product of 64 x 64 by a variant, and into how many parts each splits K."""
     desc = bp.MatmulDescriptor((64, k), (k, 64), kind, kind)  # type: ignore[arg-type]
     plans = tune.admissible(bp.MatmulPlan, desc, PlanPreference(variant=variant), DeviceSpec.named("h200"))
-    return [(plan, getattr(plan._config, "splits", getattr(plan._config, "split", 1))) for plan in plans]
+    return [
+        (plan, getattr(plan.selection.config, "splits", getattr(plan.selection.config, "split", 1))) for plan in plans
+    ]
 
 
 def worst_of(guarantee: Any) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.plan.tune import admissible
+from baracuda_py.plan.about.tune import admissible
 from baracuda_py.runtime.steps import Launch
 from baracuda_py.types import ElementKind, PlanPreference
 
@@ -70,7 +70,7 @@ def test_every_candidate_reads_addends_and_writes_results_as_what_they_are(kind:
             plans = admissible(bp.MatmulPlan, desc, ANY, H200)
             assert plans
             for plan in plans:
-                last = [step for step in plan._steps if isinstance(step, Launch)][-1]
+                last = [step for step in plan.selection.steps if isinstance(step, Launch)][-1]
                 place = ("out", *ADDENDS).index(name)
                 assert NUMBERS[operands_of(last.kernel.entry)[place]] == other.dtype.name, str(plan.sku)
                 served += 1

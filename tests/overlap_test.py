@@ -53,7 +53,7 @@ def accesses(ptx: str) -> list[str]:
 def test_no_kernel_touches_memory_before_the_one_ahead_of_it_is_over(what: str) -> None:
     desc, variant = OVERLAPPING[what]
     plan = bp.MatmulPlan.select(desc, bp.PlanPreference(variant=variant), device=H200)
-    launches = [step for step in plan._steps if isinstance(step, Launch)]
+    launches = [step for step in plan.selection.steps if isinstance(step, Launch)]
     assert len(launches) == (2 if what in ("a split one", "copies and a product") else 1)
     assert all(step.overlapped for step in launches)
     for step in launches:

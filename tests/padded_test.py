@@ -10,7 +10,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.plan import Plan, get_op
-from baracuda_py.plan.tune import admissible
+from baracuda_py.plan.about.tune import admissible
 from baracuda_py.runtime.device import spec_of
 from baracuda_py.runtime.steps import Launch, Ptr, Scratch, Struct, TensorMap
 from baracuda_py.samples import Sample
@@ -53,7 +53,7 @@ def test_every_launch_of_a_product_reads_the_copies() -> None:
     """The last wave's as well, where it is one of its own."""
     counts = set()
     for plan in admissible(bp.MatmulPlan, described(8192, 8191, 8200), PADDED, H200):
-        copy, *products = (step for step in plan._steps if isinstance(step, Launch))
+        copy, *products = (step for step in plan.selection.steps if isinstance(step, Launch))
         regions = {
             (x.of.offset, x.of.nbytes)
             for x in products[0].args
@@ -94,7 +94,7 @@ def test_small_products_are_not_worth_a_copy() -> None:
 def test_the_product_waits_for_its_copies_and_the_next_copy_for_the_product() -> None:
     """Every launch may begin early and waits for the one before it, so that the scratch can be used again at once."""
     plan = bp.MatmulPlan.select(described(777, 1333, 2049), device=H200)
-    copy, product = plan._steps
+    copy, product = plan.selection.steps
     assert isinstance(copy, Launch) and isinstance(product, Launch)
     assert copy.overlapped and product.overlapped
     regions = [x.of for x in product.args if isinstance(x, TensorMap) and isinstance(x.of, Scratch)]
@@ -163,7 +163,7 @@ def test_one_family_promises_batch_invariance(kind: str, math: Any) -> None:
 def test_a_saved_plan_is_the_same_plan() -> None:
     plan = bp.MatmulPlan.select(described(777, 1333, 2049), device=H200)
     again = bp.MatmulPlan.from_json(plan.to_json())
-    assert again == plan and again.sku == plan.sku and again._steps == plan._steps
+    assert again == plan and again.sku == plan.sku and again.selection.steps == plan.selection.steps
 
 
 # ---- on the device ---------------------------------------------------------------------------------------------------

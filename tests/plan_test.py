@@ -65,7 +65,7 @@ def test_a_plan_explains_itself_and_its_repr_never_raises(op: str) -> None:
             assert markup.count("<table>") == markup.count("</table>") == 1
             table = plan.explain()
             assert sum(row.chosen for row in table) == 1
-            assert {row.variant for row in table} == {c.variant for c in plan._all_candidates()}
+            assert {row.variant for row in table} == {c.variant for c in plan.all_candidates()}
             for row in table:
                 assert row.admitted or row.reason, f"{row.variant} is rejected without a reason"
                 assert row.admitted == (row.microseconds is not None) or not row.admitted
@@ -139,7 +139,7 @@ def test_plans_hash_compare_pickle_and_go_through_json(op: str) -> None:
                 assert hash(again) == hash(plan)
                 assert again.sku == plan.sku
                 assert again.provenance == plan.provenance
-                assert again._steps == plan._steps or device == "cpu"
+                assert again.selection.steps == plan.selection.steps or device == "cpu"
             seen[plan] = str(plan.sku)
         assert pickle.loads(pickle.dumps(desc)) == desc
         assert desc.canonical() == desc.canonical().canonical()
@@ -206,7 +206,7 @@ def test_an_impossible_preference_lists_every_candidate_and_its_reason() -> None
     ):  # type: ignore[arg-type]
         with pytest.raises(bp.UnsupportedError) as caught:
             bp.WriteSlicePlan.select(desc, pref, device="h200")
-        for candidate in bp.WriteSlicePlan._all_candidates():
+        for candidate in bp.WriteSlicePlan.all_candidates():
             assert candidate.variant in str(caught.value).partition("preference. ")[2]
     with pytest.raises(bp.UnsupportedError, match="no variant is called 'fast': choose among whole_dest"):
         bp.WriteSlicePlan.select(desc, PlanPreference(variant="fast"), device="h200")
@@ -370,15 +370,15 @@ def test_a_cache_drops_the_plan_least_recently_used() -> None:
     def desc(n: int) -> Any:
         return bp.UnaryDescriptor("exp", (n,), "f32").canonical()  # type: ignore[arg-type]
 
-    first = cache.plan(bp.UnaryPlan, desc(1), None, device)
+    first = cache.selection(bp.UnaryPlan, desc(1), None, device)
     for n in (2, 3):
-        cache.plan(bp.UnaryPlan, desc(n), None, device)
-    assert cache.plan(bp.UnaryPlan, desc(1), None, device) is first
-    cache.plan(bp.UnaryPlan, desc(4), None, device)
+        cache.selection(bp.UnaryPlan, desc(n), None, device)
+    assert cache.selection(bp.UnaryPlan, desc(1), None, device) is first
+    cache.selection(bp.UnaryPlan, desc(4), None, device)
     assert cache.info().plans == 3
-    assert cache.plan(bp.UnaryPlan, desc(1), None, device) is first
+    assert cache.selection(bp.UnaryPlan, desc(1), None, device) is first
     before = cache.info().misses
-    cache.plan(bp.UnaryPlan, desc(2), None, device)
+    cache.selection(bp.UnaryPlan, desc(2), None, device)
     assert cache.info().misses == before + 1
     cache.clear()
     assert cache.info()[:4] == (0, 0, 0, 0)
@@ -392,7 +392,7 @@ def test_a_plan_is_of_the_device_that_it_was_asked_for() -> None:
     desc = bp.MatmulDescriptor((512, 4096), (4096, 512), "bf16", "bf16").canonical()
     for _ in range(2):
         for device in (whole, part):
-            assert cache.plan(bp.MatmulPlan, desc, None, device).device == device
+            assert cache.selection(bp.MatmulPlan, desc, None, device).device == device
     assert cache.info().plans == 2
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.plan import all_ops, ledger
+from baracuda_py.plan import all_ops
+from baracuda_py.plan.about import ledger
 from baracuda_py.runtime import definitions, sources
 from baracuda_py.runtime.compiler import _build_ptx
 from baracuda_py.runtime.sources import kernels_dir

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from baracuda_py.plan.ledger import records_dir
+from baracuda_py.plan.about.ledger import records_dir
 
 __all__ = ["put", "read", "records_dir", "spelled"]
 

@@ -161,4 +161,4 @@ def test_every_sample_selects_or_is_refused(op: str, device: str) -> None:
     """Selection and lowering on a device that is only named: no empty extent, no corner breaks a cost model."""
     for problem in problems(get_op(op), "cpu", everything=True):
         with named(problem.sample.label), contextlib.suppress(UnsupportedError):
-            get_op(op).plan.select(problem.desc, device=device)._steps  # noqa: B018
+            get_op(op).plan.select(problem.desc, device=device).selection.steps  # noqa: B018

@@ -16,8 +16,8 @@ from typing import Any
 
 import baracuda_py as bp
 from baracuda_py.plan import Op, all_ops, get_op
+from baracuda_py.plan.about.tune import admissible
 from baracuda_py.plan.select import assess
-from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.compiler import Compiled, compile_kernels
 from baracuda_py.runtime.sources import source_of
 from baracuda_py.runtime.steps import Kernel, Launch
@@ -131,7 +131,7 @@ def wgmma_s(kind: str, batch: tuple[int, ...]) -> list[Kernel]:
     plain = bp.MatmulDescriptor((*batch, m, k), (*batch, k, n), element, element, b_strides=strides, out_element="bf16")
     desc = in_blocks(m, n, k, batch) if blocks else plain
     plans = admissible(bp.MatmulPlan, desc, PlanPreference(variant="wgmma"), DeviceSpec.named("h200"))
-    steps = {plan.sku.config: plan._steps for plan in plans if batch or "+k" in plan.sku.config}
+    steps = {plan.sku.config: plan.selection.steps for plan in plans if batch or "+k" in plan.sku.config}
     assert sum("+k" in config for config in steps) > 4
     return list(dict.fromkeys(step.kernel for each in steps.values() for step in each if isinstance(step, Launch)))
 
@@ -143,7 +143,7 @@ def gemv_s(arch: str) -> list[Kernel]:
     for kind, tokens, n in itertools.product(("bf16", "f32", "f64"), (2, 4, 8), (4096, 4098, 4095)):
         desc = bp.MatmulDescriptor((tokens, 4096), (4096, n), kind, kind, a_strides=(1, tokens))
         for plan in admissible(bp.MatmulPlan, desc, PlanPreference(variant="gemv"), DeviceSpec.named(arch)):
-            found |= {s.kernel: None for s in plan._steps if isinstance(s, Launch)}
+            found |= {s.kernel: None for s in plan.selection.steps if isinstance(s, Launch)}
     assert len(found) > 50
     return list(found)
 

@@ -25,7 +25,7 @@ import baracuda_py as bp
 from baracuda_py.cli import env
 from baracuda_py.runtime import cache, compiler, driver, inspect, sources, toolchain
 from baracuda_py.runtime.compiler import compile_kernels, compile_ptx, entry_key, parse_log
-from baracuda_py.runtime.launch import _Arguments
+from baracuda_py.runtime.launch import Arguments
 from baracuda_py.runtime.steps import Copy, Fill, Kernel, Launch, Packed, Ptr, Run, Scratch, workspace_size
 
 from .gauntlet import readable
@@ -569,7 +569,7 @@ def test_arguments_are_aligned_and_patched() -> None:
         Run("alpha", "float32"),
         Ptr("a"),
     )
-    packed = _Arguments(args, {"a": 0, "b": 1})
+    packed = Arguments(args, {"a": 0, "b": 1})
     packed.patch([0x1000, 0x2000], {"alpha": 1.5}, 0x9000)
     table = packed.table.tolist()
     base = table[0]

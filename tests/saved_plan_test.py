@@ -145,7 +145,7 @@ def tampered(rng: random.Random, text: str, other: str) -> str:
 def served(plan: Plan[Any]) -> bool:
     """Whether `select` could have made this plan: its problem is valid, its candidate serves it, and it lowers."""
     canonical = checked(plan.desc)
-    (candidate,) = (c for c in plan._all_candidates() if c.variant == plan.sku.variant)
+    (candidate,) = (c for c in plan.all_candidates() if c.variant == plan.sku.variant)
     answers = assess([candidate], canonical, plan.pref, plan.device, only=plan.sku.config)
     steps_of(candidate, canonical, plan.device, answers[0].config)
     return bool(answers[0].feasibility)

@@ -12,8 +12,8 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.ops.gemm._candidates import CANDIDATES
-from baracuda_py.plan import tuned
-from baracuda_py.plan.tune import admissible
+from baracuda_py.plan.about import tuned
+from baracuda_py.plan.about.tune import admissible
 from baracuda_py.types import DeviceSpec
 from benchmarks.products import Product
 from benchmarks.results import DIRECTORY, Record, write_line
@@ -134,7 +134,7 @@ def sweep_record(slowest_first: bool) -> tuple[Record, list[Any]]:
     timed = [
         {
             "variant": p.sku.variant, "config": p.sku.config, "backend": "bespoke", "predicted_us": p.cost.seconds * 1e6,
-            "us": 100.0 - 10 * i if slowest_first else 100.0 + 10 * i, "sources": tuned.entry(p, "")[1]["sources"],
+            "us": 100.0 - 10 * i if slowest_first else 100.0 + 10 * i, "sources": tuned.entry(p.selection, "")[1]["sources"],
         }
         for i, p in enumerate(plans)
     ]  # fmt: skip

@@ -16,7 +16,7 @@ from baracuda_py.call.cache import plan_cache
 from baracuda_py.plan.registry import get_op
 from baracuda_py.runtime import launch, tensormap
 from baracuda_py.runtime.compiler import Compiled, Resources
-from baracuda_py.runtime.launch import _Arguments
+from baracuda_py.runtime.launch import Arguments
 from baracuda_py.runtime.steps import Packed, Ptr, Struct, TensorMap
 from baracuda_py.runtime.tensormap import MapEncoder
 from baracuda_py.tensor import arrays, dlpack, intake, pytorch
@@ -249,7 +249,7 @@ def test_the_operands_decide_the_device(gpus: Gpus) -> None:
         assert out.data.device_id == ordinal
         assert gpus.events == [f"launch on {ordinal}:{gpus.streams[ordinal]}"]
         assert gpus.current == 0
-    arches = {entry.recipe.ordinal: entry.plan.device.arch for entry in plan_cache.calls.values()}
+    arches = {entry.recipe.ordinal: entry.selection.device.arch for entry in plan_cache.calls.values()}
     assert arches == {0: "sm_89", 1: "sm_90a"}
 
 
@@ -270,7 +270,7 @@ def test_calls_on_two_devices_share_no_recipe(gpus: Gpus) -> None:
             x, out = operands[ordinal]
             bp.neg(x, out=out, device=device)
         assert [event.split()[2].partition(":")[0] for event in gpus.work] == ["1", "2", "1", "2"]
-    assert len({entry.plan for entry in plan_cache.calls.values()}) == 1
+    assert len({entry.selection for entry in plan_cache.calls.values()}) == 1
 
 
 def test_operands_on_two_devices_are_refused(gpus: Gpus) -> None:
@@ -289,7 +289,7 @@ def test_options_are_part_of_a_call_s_key(gpus: Gpus) -> None:
     x, out = gpus.array(np.ones(64, F32)), gpus.array(np.ones(64, F32))
     for name in ("neg", "square", "neg", "square"):
         getattr(bp, name)(x, out=out)
-    ops = sorted(entry.plan.desc.op for entry in plan_cache.calls.values())
+    ops = sorted(entry.selection.desc.op for entry in plan_cache.calls.values())
     assert ops == ["neg", "square"]
 
 
@@ -318,7 +318,7 @@ def test_what_a_kernel_was_chosen_for_is_part_of_a_call_s_key(gpus: Gpus, door: 
             with pytest.raises(bp.MisalignedOperandError):
                 run(x)
     if door == "function":
-        assert sorted(e.plan.desc.x_align for e in plan_cache.calls.values()) == [4, 8, 16]
+        assert sorted(e.selection.desc.x_align for e in plan_cache.calls.values()) == [4, 8, 16]
 
 
 @pytest.mark.parametrize("name", ["alpha", "beta"])
@@ -364,7 +364,7 @@ def test_where_a_dynamic_window_lies_along_other_axes_is_part_of_a_call_s_key(gp
     )
     for row in (0, 1, 0):
         bp.write_slice(dest, source, [(0, 1), (row, row + 1), (0, 8)], dynamic_axis=0, start=start)
-    assert sorted(e.plan.desc.ranges[1] for e in plan_cache.calls.values()) == [(0, 1), (1, 2)]
+    assert sorted(e.selection.desc.ranges[1] for e in plan_cache.calls.values()) == [(0, 1), (1, 2)]
 
 
 def test_which_addend_it_is_and_how_products_are_formed_are_part_of_a_call_s_key(gpus: Gpus) -> None:
@@ -372,7 +372,9 @@ def test_which_addend_it_is_and_how_products_are_formed_are_part_of_a_call_s_key
     for given in ({"c": x}, {"bias": x}, {"residual": x}, {"math": "tf32"}, {}):
         for _ in range(2):
             bp.matmul(a, b, out=out, **given)
-    described = {(tuple(o.name for o in e.plan.operands)[3:], e.plan.desc.precision) for e in plan_cache.calls.values()}
+    described = {
+        (tuple(o.name for o in e.selection.operands)[3:], e.selection.desc.precision) for e in plan_cache.calls.values()
+    }
     f32, tf32 = bp.MathPrecision.F32, bp.MathPrecision.TF32
     assert described == {(("c",), f32), (("bias",), f32), (("residual",), f32), ((), tf32), ((), f32)}
 
@@ -572,7 +574,7 @@ def test_structs_are_padded_as_c_pads_them() -> None:
     """{u32, u64, u8} begins on 8 bytes and is 24 long; what follows begins behind its padding."""
     fields = (np.uint32(1), np.uint64(2), np.uint8(3))
     args = (np.uint8(9), Struct((*fields, Packed(b"\x04", 1))), Struct((Ptr("x"), np.uint16(5))), np.uint8(6))
-    packed = _Arguments(args, {"x": 0})
+    packed = Arguments(args, {"x": 0})
     packed.patch([0x1000], {}, 0)
     table = packed.table.tolist()
 

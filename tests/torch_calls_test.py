@@ -217,7 +217,7 @@ def test_an_address_is_part_of_the_key(gpus: Gpus, long_way: list[Any]) -> None:
     for first in (0, 1, 0, 1):
         bp.neg(on(whole[first : first + 64]), out=out)
     assert len(long_way) == 2
-    assert sorted(ready.plan.desc.x_align for ready in plan_cache.calls.values()) == [4, 16]
+    assert sorted(ready.selection.desc.x_align for ready in plan_cache.calls.values()) == [4, 16]
     assert len(gpus.work) == 4
 
 
@@ -248,5 +248,5 @@ def test_strides_are_part_of_the_key(gpus: Gpus, long_way: list[Any]) -> None:
         bp.neg(x, out=out)
         bp.neg(on(x.t()), out=out)
     assert len(long_way) == 2
-    assert sorted(ready.plan.desc.x_strides for ready in plan_cache.calls.values()) == [(1, 8), (8, 1)]
+    assert sorted(ready.selection.desc.x_strides for ready in plan_cache.calls.values()) == [(1, 8), (8, 1)]
     assert len(gpus.work) == 4

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.plan import tuned
+from baracuda_py.plan.about import tuned
+from baracuda_py.plan.about.tune import admissible
 from baracuda_py.plan.select import Assessment, assess
-from baracuda_py.plan.tune import admissible
 from baracuda_py.runtime.sources import Source
 from baracuda_py.types import DeviceSpec, PlanPreference
 
@@ -44,7 +44,7 @@ def own_file(device: DeviceSpec = H200) -> Path:
 
 def test_a_winner_is_selected_from_then_on() -> None:
     assert select().provenance == "model"
-    tuned.record(second(), "tuned 2026-01-01")
+    tuned.record(second().selection, "tuned 2026-01-01")
     assert (select().provenance, select().sku) == ("tuned 2026-01-01", second().sku)
     other = bp.MatmulPlan.select(DESC, PlanPreference(deterministic=False), device=H200)
     assert other.provenance == "model", "another preference is another problem"
@@ -62,7 +62,7 @@ def slices() -> list[DeviceSpec]:
 def test_a_winner_counts_on_the_device_it_was_measured_on_alone() -> None:
     assert len({tuned.own_folder(d) for d in slices()}) == len(slices())
     for device in slices():
-        tuned.record(second(device), "tuned 2026-01-01")
+        tuned.record(second(device).selection, "tuned 2026-01-01")
         assert [d for d in slices() if select(d).provenance != "model"] == [device]
         own_file(device).unlink()
 
@@ -71,7 +71,7 @@ def ship(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table for the H200 that holds one winner."""
     monkeypatch.setattr(tuned, "SHIPPED", folder)
     (folder / "h200").mkdir()
-    (folder / "h200" / "matmul.json").write_text(json.dumps(dict([tuned.entry(second(), "shipped")])))
+    (folder / "h200" / "matmul.json").write_text(json.dumps(dict([tuned.entry(second().selection, "shipped")])))
 
 
 def test_a_shipped_table_is_that_of_the_whole_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,24 +93,27 @@ def test_a_shipped_table_is_that_of_the_whole_gpu(tmp_path: Path, monkeypatch: p
 
 
 def test_a_winner_whose_kernels_have_changed_is_void() -> None:
-    key, won = tuned.entry(second(), "tuned 2026-01-01")
-    tuned.record(second(), "tuned 2026-01-01")
+    key, won = tuned.entry(second().selection, "tuned 2026-01-01")
+    tuned.record(second().selection, "tuned 2026-01-01")
     own_file().write_text(json.dumps({key: won | {"sources": won["sources"][::-1]}}))
     assert select().provenance == "model"
 
 
 def test_what_was_measured_is_named_by_the_code_of_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = second()
-    before = tuned.source_digest(plan._candidate, plan._config, plan._canonical, plan.device)
+    before = tuned.source_digest(plan.selection.candidate, plan.selection.config, plan.selection.canonical, plan.device)
     monkeypatch.setattr(Source, "digest", lambda _source, entry: f"other code {entry}")
-    assert tuned.source_digest(plan._candidate, plan._config, plan._canonical, plan.device) != before
+    assert (
+        tuned.source_digest(plan.selection.candidate, plan.selection.config, plan.selection.canonical, plan.device)
+        != before
+    )
 
 
 def test_a_winner_that_does_not_serve_is_void() -> None:
     """The very record is there, and its candidate answers no."""
-    tuned.record(second(), "tuned 2026-01-01")
+    tuned.record(second().selection, "tuned 2026-01-01")
     canonical = DESC.canonical()
-    answers = assess(bp.MatmulPlan._all_candidates(), canonical, ANY, H200)
+    answers = assess(bp.MatmulPlan.all_candidates(), canonical, ANY, H200)
     found = tuned.apply(bp.MatmulPlan, canonical, ANY, H200, answers)
     assert found is not None and (found[0].candidate.variant, str(found[0].config)) == (
         second().sku.variant, second().sku.config,
@@ -152,7 +155,7 @@ def test_no_table_breaks_select(
 
 def test_a_record_that_is_none_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "table.json"
-    key, won = tuned.entry(second(), "shipped")
+    key, won = tuned.entry(second().selection, "shipped")
     path.write_text(json.dumps({"a": 3, key: won, "b": {}}))
     monkeypatch.setattr(tuned, "shipped_path", lambda _device, _op: path)
     assert select().sku == second().sku
@@ -161,10 +164,10 @@ def test_a_record_that_is_none_costs_no_other(tmp_path: Path, monkeypatch: pytes
 def test_a_winner_that_cannot_be_read_or_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("BARACUDA_CACHE_DIR", str(tmp_path / "file" / "below"))
-    tuned.record(second(), "tuned 2026-01-01")
+    tuned.record(second().selection, "tuned 2026-01-01")
     assert select().provenance == "model"
     long = replace(H200, name="x" * 128)
-    tuned.record(second(long), "tuned 2026-01-01")
+    tuned.record(second(long).selection, "tuned 2026-01-01")
     assert select(long).provenance == "model"
 
 
@@ -175,7 +178,7 @@ def _tune(folder: str, first: int, barrier: Any) -> None:
     barrier.wait()
     for n in range(first, first + 6):
         desc = bp.UnaryDescriptor("exp", (64 * (n + 1),), "f32")  # type: ignore[arg-type]
-        tuned.record(bp.UnaryPlan.select(desc, device=H200), f"tuned by {n}")
+        tuned.record(bp.UnaryPlan.select(desc, device=H200).selection, f"tuned by {n}")
 
 
 def test_processes_that_tune_at_once_lose_no_winner(fresh_cache: Path) -> None:
@@ -204,7 +207,7 @@ def test_what_was_measured_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     best = admissible(bp.MatmulPlan, DESC, ANY, H200)[0]
     ship(tmp_path, monkeypatch)
     assert reasons(select())[second().sku.variant, second().sku.config] == "chosen: measured fastest (shipped table)"
-    tuned.record(second(), "tuned 2026-01-01")
+    tuned.record(second().selection, "tuned 2026-01-01")
     plan = select()
     assert reasons(plan)[plan.sku.variant, plan.sku.config] == "chosen: measured fastest (tuned 2026-01-01)"
     assert reasons(plan)[best.sku.variant, best.sku.config] == "would serve, predicted faster"
@@ -212,15 +215,17 @@ def test_what_was_measured_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_what_is_equal_says_so() -> None:
     plan = bp.MatmulPlan.select(DESC, device=H200)
-    answers = assess(plan._all_candidates(), plan._canonical, plan.pref, plan.device)
+    answers = assess(plan.all_candidates(), plan.selection.canonical, plan.pref, plan.device)
     slowest = max((a for a in answers if a.cost), key=lambda a: a.cost.seconds if a.cost else 0.0)
     assert slowest.cost is not None and slowest.feasibility
 
     def tie(answer: Assessment) -> Assessment:
         return replace(answer, cost=replace(slowest.cost, seconds=plan.cost.seconds)) if answer is slowest else answer
 
-    from baracuda_py.plan.explain import Explanation
+    from baracuda_py.plan.about.explain import Explanation
 
-    said = {(r.variant, r.config): r.reason for r in Explanation.of(plan, list(map(tie, answers)), configs=True)}
+    said = {
+        (r.variant, r.config): r.reason for r in Explanation.of(plan.selection, list(map(tie, answers)), configs=True)
+    }
     assert said[slowest.candidate.variant, str(slowest.config)] == "would serve, equal, later in order"
     assert list(said.values()).count("chosen: the least predicted time") == 1

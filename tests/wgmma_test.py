@@ -18,7 +18,7 @@ from baracuda_py.ops.gemm._wgmma import Wgmma
 from baracuda_py.ops.gemm._wgmma_launch import launches
 from baracuda_py.ops.gemm._wgmma_tile import Tile
 from baracuda_py.plan import get_op
-from baracuda_py.plan.tune import admissible
+from baracuda_py.plan.about.tune import admissible
 from baracuda_py.runtime.device import spec_of
 from baracuda_py.runtime.steps import Launch, Packed, Struct, TensorMap
 from baracuda_py.samples import Sample

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..plan.selection import Selection
 from ..runtime.driver import driver_error, require_gpu
 from ..runtime.streams import stream_pointer
 from ..tensor import HOST_ORDINAL
 from .host import prepare
 from .resolve import resolve
-
-if TYPE_CHECKING:
-    from ..plan.plan import Plan
 
 __all__ = ["BoundPlan"]
 
@@ -45,31 +43,36 @@ class BoundPlan:
         "_device",
         "_given",
         "_only",
-        "_ordinal",
         "_refused",
         "_scratch",
         "_stream_of",
-        "plan",
+        "ordinal",
         "result",
+        "selection",
     )
 
-    def __init__(self, plan: Plan[Any], given: dict[str, Any], workspace: Any) -> None:
+    def __init__(self, selection: Selection, given: dict[str, Any], workspace: Any) -> None:
         self._stream_of, self._device = _host_stream, _host_ordinal
         self._refused: tuple[type[Exception], ...] = ()
-        if not plan.device.host_memory:
+        if not selection.device.host_memory:
             cuda = require_gpu("bind").cuda
             self._stream_of, self._device = cuda.get_current_stream, cuda.runtime.getDevice
             self._refused = cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
-        self.plan = plan
+        self.selection = selection
         self._given: dict[str, Any] = {"workspace": workspace}
         self._calls: Calls = ()
         self.update(**given)
+
+    @property
+    def plan(self) -> Any:
+        """The plan that is bound."""
+        return self.selection.family(self.selection)
 
     def update(self, **given: Any) -> BoundPlan:
         """Binds other operands or run-time values; those not named stay."""
         merged = {**self._given, **given}
         workspace = merged.pop("workspace", None)
-        self._ordinal, self._calls, self.result, whole, self._scratch = _prepared(self.plan, merged, workspace)
+        self.ordinal, self._calls, self.result, whole, self._scratch = _prepared(self.selection, merged, workspace)
         self._only = self._calls[0] if len(self._calls) == 1 else None
         # An output that was allocated is bound from now on, so that a graph keeps writing to the same place.
         self._given = {**whole, "workspace": workspace}
@@ -77,8 +80,8 @@ class BoundPlan:
 
     def __call__(self, stream: Any = None) -> Any:
         """Launches; returns the output(s). Checks nothing."""
-        if self._device() != self._ordinal:
-            with require_gpu("bind").cuda.Device(self._ordinal):
+        if self._device() != self.ordinal:
+            with require_gpu("bind").cuda.Device(self.ordinal):
                 return self(stream)
         pointer = self._stream_of().ptr if stream is None else stream_pointer(stream)
         try:
@@ -88,19 +91,21 @@ class BoundPlan:
             for call in self._calls:
                 call(pointer)
         except self._refused as error:
-            raise driver_error(error, f"{self.plan.desc.op}, bound") from None
+            raise driver_error(error, f"{self.selection.desc.op}, bound") from None
         return self.result
 
     def __repr__(self) -> str:
-        return f"<bound {self.plan.sku}>"
+        return f"<bound {self.selection.sku}>"
 
 
-def _prepared(plan: Plan[Any], given: dict[str, Any], workspace: Any) -> tuple[int, Calls, Any, dict[str, Any], Any]:
+def _prepared(
+    selection: Selection, given: dict[str, Any], workspace: Any
+) -> tuple[int, Calls, Any, dict[str, Any], Any]:
     """The operands' device, calls that take only the stream, the result they write, and what must stay alive: operands and
     scratch."""
-    if plan.device.host_memory:
-        call, whole = prepare(plan, given)
-        return HOST_ORDINAL, (call,), plan.result(whole), whole, None
-    ready = resolve(plan, given, workspace, None)
+    if selection.device.host_memory:
+        call, whole = prepare(selection, given)
+        return HOST_ORDINAL, (call,), selection.result(whole), whole, None
+    ready = resolve(selection, given, workspace, None)
     calls = ready.recipe.executable.prepare(ready.pointers, ready.values, ready.scratch_pointer)
-    return ready.recipe.ordinal, calls, plan.result(ready.given), ready.given, (ready.scratch, ready.keep)
+    return ready.recipe.ordinal, calls, selection.result(ready.given), ready.given, (ready.scratch, ready.keep)

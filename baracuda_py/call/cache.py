@@ -6,13 +6,14 @@ import itertools
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..plan.selection import Selection, selected
 from ..runtime.locks import new_lock
 from ..types import DeviceSpec, PlanPreference
 from .ready import Ready
 
 if TYPE_CHECKING:
     from ..plan.descriptor import Descriptor
-    from ..plan.plan import Plan
+    from ..plan.family import Family
 
 __all__ = ["CacheInfo", "PlanCache", "plan_cache"]
 
@@ -33,7 +34,7 @@ class PlanCache:
     def __init__(self, limit: int = 4096) -> None:
         self._limit = limit
         self._lock = new_lock()
-        self._plans: OrderedDict[Any, Plan[Any]] = OrderedDict()
+        self._plans: OrderedDict[Any, Selection] = OrderedDict()
         self.calls: dict[Any, Ready] = {}
         self.of_strangers: set[Any] = set()  # beginnings of keys under which calls with operands of handshakes are kept
         self.clock = itertools.count(1)  # next() is atomic, so a hit takes no lock
@@ -52,10 +53,10 @@ class PlanCache:
             self.of_strangers.clear()
             self.clock, self._misses, self._looks = itertools.count(1), 0, 0
 
-    def plan(
-        self, kind: type[Plan[Any]], desc: Descriptor, pref: PlanPreference | None, device: DeviceSpec
-    ) -> Plan[Any]:
-        """The plan for a canonical descriptor, selected the first time."""
+    def selection(
+        self, kind: type[Family[Any]], desc: Descriptor, pref: PlanPreference | None, device: DeviceSpec
+    ) -> Selection:
+        """What serves a canonical descriptor, selected the first time."""
         key = (kind, desc, pref, device)
         with self._lock:
             held = self._plans.get(key)
@@ -63,13 +64,13 @@ class PlanCache:
                 self._plans.move_to_end(key)
                 next(self.clock)
                 return held
-        plan = kind.select(desc, pref, device=device)
+        selection = selected(kind, desc, pref, device)
         with self._lock:
             self._misses += 1
-            plan = self._plans.setdefault(key, plan)
+            selection = self._plans.setdefault(key, selection)
             while len(self._plans) > self._limit:
                 self._plans.popitem(last=False)
-        return plan
+        return selection
 
     def keep(self, key: Any, ready: Ready, beginning: Any = None) -> None:
         """Keeps a call; `beginning` is that of its key, where an operand was taken in by a handshake."""

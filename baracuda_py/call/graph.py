@@ -26,17 +26,17 @@ class Graph:
                 raise InvalidProblemError(
                     f"Graph: expected bound plans, got {type(bound).__name__}", "pass plan.bind(...)"
                 )
-            if bound.plan.device.host_memory:
+            sku, device = bound.selection.sku, bound.selection.device
+            if device.host_memory:
                 raise UnsupportedError(
-                    f"Graph: {bound.plan.sku} is bound to the host's memory, on {bound.plan.device}, and a CUDA graph holds "
-                    "what a GPU executes",
+                    f"Graph: {sku} is bound to the host's memory, on {device}, and a CUDA graph holds what a GPU executes",
                     "call the bound plan itself, or select it for a GPU",
                 )
-            if not bound.plan.capture_safe:
-                raise UnsupportedError(f"Graph: {bound.plan.sku} cannot be captured", "run it outside the graph")
+            if not bound.selection.capture_safe:
+                raise UnsupportedError(f"Graph: {sku} cannot be captured", "run it outside the graph")
         self._cupy = require_gpu("Graph")
         self.bounds = bounds
-        self._ordinal = bounds[0]._ordinal if bounds else int(self._cupy.cuda.runtime.getDevice())
+        self._ordinal = bounds[0].ordinal if bounds else int(self._cupy.cuda.runtime.getDevice())
         with self._cupy.cuda.Device(self._ordinal):
             self._stream = self._cupy.cuda.Stream(non_blocking=True)
         self._graph = self._capture()
@@ -50,7 +50,7 @@ class Graph:
 
     def _capture(self) -> Any:
         for bound in self.bounds:
-            self._check_device(bound._ordinal)
+            self._check_device(bound.ordinal)
         with self._cupy.cuda.Device(self._ordinal), self._stream:
             self._stream.begin_capture()
             try:
@@ -88,4 +88,4 @@ class Graph:
             raise DriverError(f"Graph.update: the CUDA driver answered {code.name}", int(code), code.name)
 
     def __repr__(self) -> str:
-        return f"<bp.Graph of {', '.join(str(b.plan.sku) for b in self.bounds)}>"
+        return f"<bp.Graph of {', '.join(str(b.selection.sku) for b in self.bounds)}>"

@@ -3,42 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ..plan.selection import Selection
 from ..reference.rounding import round_to
 from ..runtime.untraced import untraced
 from ..tensor import HOST_ORDINAL, Tensor, intake
+from .intake import refuse_unknown, take
 from .outputs import kind_of
-from .resolve import outputs_of, refuse_unknown, take
+from .resolve import outputs_of
 from .validate import check_operands
 
-if TYPE_CHECKING:
-    from ..plan.plan import Plan
+__all__ = ["prepare", "run_on_host"]
 
-__all__ = ["prepare", "run_reference"]
+
+def run_on_host(selection: Selection, operands: Mapping[str, Any]) -> Any:
+    """The result of a call, which is done when this returns."""
+    call, whole = prepare(selection, operands)
+    call(0)
+    return selection.result(whole)
 
 
 @untraced
 def prepare(
-    plan: Plan[Any], given: Mapping[str, Any], *, accesses: bool = False
+    selection: Selection, given: Mapping[str, Any], *, accesses: bool = False
 ) -> tuple[Callable[[int], Any], dict[str, Any]]:
     """Validated host operands as a call that ignores its stream, and the operands with the outputs allocated.
 
     The call gives the emulator's report, with memory transactions where `accesses` are counted; None where the oracle answers.
     """
-    refuse_unknown(plan, given)
-    desc = plan.desc.at(given)
-    tensors = take(plan, given, None)
-    check_operands(desc, plan._canonical, tensors, plan.device)
-    made = outputs_of(plan, kind_of(given.get(name) for name in plan._names), tensors, HOST_ORDINAL)
+    refuse_unknown(selection, given)
+    desc = selection.desc.at(given)
+    tensors = take(selection, given, None)
+    check_operands(desc, selection.canonical, tensors, selection.device)
+    made = outputs_of(selection, kind_of(given.get(name) for name in selection.names), tensors, HOST_ORDINAL)
     given = dict(given) | {name: one.make(0) for name, one in made.items()}
-    held = {n: tensors[n] or intake(given[n], what=n) for n in plan._names if given.get(n) is not None}
-    return _emulated(plan, desc, held, accesses) if plan.device.emulated else _computed(plan, desc, held), given
+    held = {n: tensors[n] or intake(given[n], what=n) for n in selection.names if given.get(n) is not None}
+    return _emulated(selection, desc, held, accesses) if selection.device.emulated else _computed(
+        selection, desc, held
+    ), given
 
 
-def _emulated(plan: Plan[Any], desc: Any, held: Mapping[str, Tensor], accesses: bool) -> Callable[[int], Any]:
+def _emulated(selection: Selection, desc: Any, held: Mapping[str, Tensor], accesses: bool) -> Callable[[int], Any]:
     """The plan's own kernels on what they touch of each operand; how they are run is asked at the call."""
     from ..emulator.options import current_options
 
@@ -48,15 +56,15 @@ def _emulated(plan: Plan[Any], desc: Any, held: Mapping[str, Tensor], accesses: 
 
     @untraced
     def call(_stream: int) -> Any:
-        return plan._program.run(
-            feet, written, values, plan.workspace_size, current_options(), accesses=accesses, flops=plan.cost.flops,
-            nbytes=plan.cost.bytes,
+        return selection.program.run(
+            feet, written, values, selection.workspace_size, current_options(), accesses=accesses, flops=selection.cost.flops,
+            nbytes=selection.cost.bytes,
         )  # fmt: skip
 
     return call
 
 
-def _computed(plan: Plan[Any], desc: Any, held: Mapping[str, Tensor]) -> Callable[[int], None]:
+def _computed(selection: Selection, desc: Any, held: Mapping[str, Tensor]) -> Callable[[int], None]:
     """The oracle's answer, put into the written operands."""
     apart = {n: t.source for n, t in held.items() if t.element.packed and not t.source.plain}
     # A NumPy view of whatever was passed, on the same memory, which the view keeps alive.
@@ -64,7 +72,7 @@ def _computed(plan: Plan[Any], desc: Any, held: Mapping[str, Tensor]) -> Callabl
 
     def call(_stream: int) -> None:
         rows = {n: x.to_host() for n, x in apart.items()}
-        run_reference(plan, desc, {n: rows[n] if n in rows else fixed[n] for n in held})
+        _run_reference(selection, desc, {n: rows[n] if n in rows else fixed[n] for n in held})
         for operand in desc.operands:
             if operand.written and operand.name in rows:
                 apart[operand.name].put_rows(rows[operand.name])
@@ -73,11 +81,11 @@ def _computed(plan: Plan[Any], desc: Any, held: Mapping[str, Tensor]) -> Callabl
 
 
 @untraced
-def run_reference(plan: Plan[Any], desc: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
+def _run_reference(selection: Selection, desc: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
     """Computes every written operand with the oracle, then writes them."""
     written = [o.name for o in desc.operands if o.written and o.name in arrays]
     inputs = {o.name: arrays[o.name] for o in desc.operands if o.role != "out" and o.name in arrays}
-    results = plan.reference(desc, **inputs)
+    results = selection.family.reference(desc, **inputs)
     results = results if isinstance(results, tuple) else (results,)
     for name, wide in zip(written, results):
         layout = desc.layout(name)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..plan.selection import Selection
 from ..runtime.streams import foreign_stream, is_capturing, stream_pointer
 from ..tensor.pytorch import is_tensor
 from ..types import UnsupportedError
@@ -12,27 +13,26 @@ from .key import NO_TORCH, is_cupy_s
 from .outputs import Output
 from .recipe import Recipe
 
-if TYPE_CHECKING:
-    from ..plan.plan import Plan
-
 __all__ = ["MISSED", "Ready"]
 
 MISSED: Any = object()  # the long way must look at this call
 
 
 class Ready:
-    """A plan, its validated recipe, and what makes the outputs that a call of this key leaves out."""
+    """A selection, its validated recipe, and what makes the outputs that a call of this key leaves out."""
 
-    __slots__ = ("_made", "_mixed", "_on_torch", "_op", "_result", "plan", "recipe", "taken", "used")
+    __slots__ = ("_made", "_mixed", "_on_torch", "_op", "_result", "recipe", "selection", "taken", "used")
 
-    def __init__(self, plan: Plan[Any], recipe: Recipe, given: Mapping[str, Any], made: Mapping[str, Output]) -> None:
+    def __init__(
+        self, selection: Selection, recipe: Recipe, given: Mapping[str, Any], made: Mapping[str, Output]
+    ) -> None:
         """`given` are the operands of such a call; the outputs in `made` are not among them."""
-        self.plan, self.recipe, self.used = plan, recipe, 0
+        self.selection, self.recipe, self.used = selection, recipe, 0
         self.taken = sum(x is not None for x in given.values())
-        self._op, self._result = plan.desc.op, plan.result
-        places = {operand.name: i for i, operand in enumerate(plan.operands)}
+        self._op, self._result = selection.desc.op, selection.result
+        places = {operand.name: i for i, operand in enumerate(selection.operands)}
         self._made = tuple((places[name], name, output) for name, output in made.items())
-        written = [given.get(o.name) for o in plan.operands if o.written]
+        written = [given.get(o.name) for o in selection.operands if o.written]
         self._mixed = any(map(is_cupy_s, given.values()))
         # A call whose result is torch's belongs in torch's stream.
         self._on_torch = any(is_tensor(x) for x in written) or any(o.of_torch for o in made.values())

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..runtime.device import default_device, spec_of
+from ..plan.selection import Selection
 from ..runtime.driver import device_count, require_gpu
 from ..runtime.streams import fence, foreign_stream, is_capturing, stream_pointer
 from ..runtime.untraced import untraced
 from ..tensor import Tensor, intake, ordinal_of, overlaps
 from ..types import (
     DeviceMismatchError,
-    DeviceSpec,
-    InvalidProblemError,
     MisalignedOperandError,
     OperandTypeError,
     OverlapError,
@@ -23,15 +21,13 @@ from ..types import (
     WorkspaceTooSmallError,
 )
 from .allocate import take_workspace
+from .intake import refuse_unknown, take
 from .key import array_type, is_cupy_s
 from .outputs import Output, kind_of, output
 from .recipe import Recipe, framework_stream, written_stream
 from .validate import check_operands
 
-if TYPE_CHECKING:
-    from ..plan.plan import Plan
-
-__all__ = ["Resolved", "device_for", "outputs_of", "refuse_unknown", "resolve", "take"]
+__all__ = ["Resolved", "outputs_of", "resolve"]
 
 SCRATCH_ALIGN = 16  # bytes: what kernels take vectors of, and TMA a tensor's address
 
@@ -61,10 +57,10 @@ class Resolved(NamedTuple):
 
 
 @untraced
-def resolve(plan: Plan[Any], given: Mapping[str, Any], workspace: Any, stream: Any) -> Resolved:
+def resolve(selection: Selection, given: Mapping[str, Any], workspace: Any, stream: Any) -> Resolved:
     """Validates, allocates and loads; launches nothing."""
-    refuse_unknown(plan, given)
-    desc = plan.desc.at(given)
+    refuse_unknown(selection, given)
+    desc = selection.desc.at(given)
     cupy = require_gpu(desc.op)
     ordinal = ordinal_of(given.values())
     if ordinal is None:
@@ -75,69 +71,43 @@ def resolve(plan: Plan[Any], given: Mapping[str, Any], workspace: Any, stream: A
             "copy it to one of them",
         )
     with cupy.cuda.Device(ordinal):  # streams, events and memory are a device's own
-        kind = kind_of(given.get(name) for name in plan._names)
+        kind = kind_of(given.get(name) for name in selection.names)
         handle = _stream_of(desc, given, kind, ordinal) if stream is None else stream_pointer(stream)
         if handle is None:
             handle = int(cupy.cuda.get_current_stream().ptr)
         capturing = is_capturing(handle)
         if capturing:
-            _check_foreign(plan, given, handle)
+            _check_foreign(selection, given, handle)
         elif stream is None and any(is_cupy_s(x) for x in given.values()):
             fence(
                 cupy.cuda.get_current_stream(), handle
             )  # on the stream of another framework CuPy's work is a stranger's
-        tensors = take(plan, given, handle)
-        check_operands(desc, plan._canonical, tensors, plan.device)
+        tensors = take(selection, given, handle)
+        check_operands(desc, selection.canonical, tensors, selection.device)
         if capturing:
-            _check_capture(plan, tensors, ordinal, workspace)
-        made = outputs_of(plan, kind, tensors, ordinal)
+            _check_capture(selection, tensors, ordinal, workspace)
+        made = outputs_of(selection, kind, tensors, ordinal)
         whole = dict(given) | {name: one.make(handle) for name, one in made.items()}
         tensors |= {name: intake(whole[name], what=name) for name in made}
-        executable = plan._executable(ordinal)
+        executable = selection.executable(ordinal)
         taken = {n: t for n, t in tensors.items() if t is not None}
-        scratch = _scratch(plan, workspace, handle, ordinal, taken)
+        scratch = _scratch(selection, workspace, handle, ordinal, taken)
     feet = {n: desc.footprint(n, t) for n, t in taken.items()}
     given_tensors = {n: t for n, t in taken.items() if n not in made}
-    recipe = Recipe(desc, executable, ordinal, given_tensors, feet, plan.workspace_size)
-    pointers = [feet[n].pointer if n in feet else 0 for n in plan._names]
+    recipe = Recipe(desc, executable, ordinal, given_tensors, feet, selection.workspace_size)
+    pointers = [feet[n].pointer if n in feet else 0 for n in selection.names]
     keep = tuple(t.keep for t in taken.values())
     return Resolved(recipe, pointers, desc.resolve(given)[1], whole, made, taken, scratch, handle, keep)
 
 
-def device_for(device: Any, operands: Iterable[Any]) -> DeviceSpec:
-    """The DeviceSpec that `device` means; where nothing says (None, outside ``with bp.device(...)``), that of the CUDA device
-    on which the operands lie."""
-    if device is None and default_device() is None and device_count():
-        device = ordinal_of(operands)
-    return spec_of(device)
-
-
-def refuse_unknown(plan: Plan[Any], given: Mapping[str, Any]) -> None:
-    """Raises InvalidProblemError for a name that is neither an operand nor a run-time value."""
-    for name in given:
-        if name not in plan._names and name not in plan._values:
-            known = ", ".join(dict.fromkeys((*plan._names, *plan._values)))
-            raise InvalidProblemError(f"{plan.desc.op}: there is no operand {name!r}", f"it takes {known}")
-
-
-def take(plan: Plan[Any], given: Mapping[str, Any], stream: int | None) -> dict[str, Tensor | None]:
-    """Every operand as a Tensor, None for an optional or allocated one that was not given."""
-    tensors: dict[str, Tensor | None] = {}
-    for name, role, optional in plan.desc.operands:
-        x = given.get(name)
-        if x is None and role != "out" and not optional:
-            raise InvalidProblemError(f"{plan.desc.op}: operand {name!r} is missing", f"pass {name}=...")
-        what = f"{plan.desc.op}: {name}"
-        tensors[name] = None if x is None else intake(x, what=what, stream=stream, host=plan.device.host_memory)
-    return tensors
-
-
-def outputs_of(plan: Plan[Any], kind: str, tensors: Mapping[str, Tensor | None], ordinal: int) -> dict[str, Output]:
+def outputs_of(
+    selection: Selection, kind: str, tensors: Mapping[str, Tensor | None], ordinal: int
+) -> dict[str, Output]:
     """What makes each output that was not given, in the caller's kind."""
     absent = [
-        name for name, role, optional in plan.desc.operands if role == "out" and not optional and tensors[name] is None
+        name for name, role, optional in selection.operands if role == "out" and not optional and tensors[name] is None
     ]
-    return {name: output(kind, plan._canonical.layout(name), ordinal) for name in absent}
+    return {name: output(kind, selection.canonical.layout(name), ordinal) for name in absent}
 
 
 def _stream_of(desc: Any, given: Mapping[str, Any], kind: str, ordinal: int) -> int | None:
@@ -148,68 +118,70 @@ def _stream_of(desc: Any, given: Mapping[str, Any], kind: str, ordinal: int) -> 
     return written_stream(desc, given)
 
 
-def _scratch(plan: Plan[Any], workspace: Any, stream: int, ordinal: int, taken: Mapping[str, Tensor]) -> Any:
-    needed = plan.workspace_size
+def _scratch(selection: Selection, workspace: Any, stream: int, ordinal: int, taken: Mapping[str, Tensor]) -> Any:
+    needed = selection.workspace_size
     if not needed:
         return None
     if workspace is None:
-        return take_workspace(plan.desc.op, needed, stream)
+        return take_workspace(selection.desc.op, needed, stream)
     kind: Any = array_type()
     if kind is None or not isinstance(workspace, kind) or not workspace.flags.c_contiguous:
         raise OperandTypeError(
-            f"{plan.desc.op}: workspace must be a C-contiguous CuPy array, got {type(workspace).__name__}",
+            f"{selection.desc.op}: workspace must be a C-contiguous CuPy array, got {type(workspace).__name__}",
             "pass cupy.empty(plan.workspace_size, 'u1')",
         )
-    space = intake(workspace, what=f"{plan.desc.op}: workspace")
+    space = intake(workspace, what=f"{selection.desc.op}: workspace")
     if space.ordinal != ordinal:
         raise DeviceMismatchError(
-            f"{plan.desc.op}: workspace is on CUDA device {space.ordinal} and the operands are on device {ordinal}",
+            f"{selection.desc.op}: workspace is on CUDA device {space.ordinal} and the operands are on device {ordinal}",
             f"allocate it on device {ordinal}",
         )
     for name, tensor in taken.items():
         if overlaps(space, tensor):
             raise OverlapError(
-                f"{plan.desc.op}: workspace shares memory with {name}", "pass an array of its own as workspace"
+                f"{selection.desc.op}: workspace shares memory with {name}", "pass an array of its own as workspace"
             )
     got = int(workspace.nbytes)
     if got < needed:
         raise WorkspaceTooSmallError(
-            f"{plan.desc.op}: workspace holds {got} bytes and the plan needs {needed}",
+            f"{selection.desc.op}: workspace holds {got} bytes and the plan needs {needed}",
             needed,
             got,
             "pass plan.workspace_size bytes",
         )
     if int(workspace.data.ptr) % SCRATCH_ALIGN:
         raise MisalignedOperandError(
-            f"{plan.desc.op}: workspace does not begin on a multiple of {SCRATCH_ALIGN} bytes",
+            f"{selection.desc.op}: workspace does not begin on a multiple of {SCRATCH_ALIGN} bytes",
             "pass a whole array: CuPy's lie on multiples of 512",
         )
     return workspace.data
 
 
-def _check_capture(plan: Plan[Any], tensors: Mapping[str, Tensor | None], ordinal: int, workspace: Any) -> None:
+def _check_capture(selection: Selection, tensors: Mapping[str, Tensor | None], ordinal: int, workspace: Any) -> None:
     """Refuses, before anything is launched, what a CUDA graph that is being captured cannot hold."""
-    op = plan.desc.op
-    if not plan.capture_safe:
-        raise UnsupportedError(f"{op}: {plan.sku} cannot be captured in a CUDA graph", "run it outside the capture")
-    for name, role, optional in plan.desc.operands:
+    op = selection.desc.op
+    if not selection.capture_safe:
+        raise UnsupportedError(
+            f"{op}: {selection.sku} cannot be captured in a CUDA graph", "run it outside the capture"
+        )
+    for name, role, optional in selection.operands:
         if role == "out" and tensors[name] is None and not optional:
             raise UnsupportedError(f"{op}: a capture allocates nothing, and {name} was not passed", f"pass {name}=...")
-    if plan.workspace_size and workspace is None:
+    if selection.workspace_size and workspace is None:
         raise UnsupportedError(f"{op}: a capture allocates nothing, and workspace was not passed", "pass workspace=...")
-    if ordinal not in plan._executables:
+    if not selection.is_loaded(ordinal):
         raise UnsupportedError(
-            f"{op}: a capture loads nothing, and {plan.sku} is not loaded", "call plan.load() or bind before it"
+            f"{op}: a capture loads nothing, and {selection.sku} is not loaded", "call plan.load() or bind before it"
         )
 
 
-def _check_foreign(plan: Plan[Any], given: Mapping[str, Any], stream: int) -> None:
+def _check_foreign(selection: Selection, given: Mapping[str, Any], stream: int) -> None:
     """A capture cannot wait for a stream outside it: foreign operands must come from the capturing stream itself."""
-    for name in plan._names:
+    for name in selection.names:
         x = given.get(name)
         own = x is None or type(x) is array_type() or hasattr(x, "__baracuda_tensor__") or isinstance(x, np.ndarray)
         if not own and framework_stream(x) != stream:
             raise UnsupportedError(
-                f"{plan.desc.op}: a graph is being captured, and {name} belongs to {type(x).__module__} on another stream",
+                f"{selection.desc.op}: a graph is being captured, and {name} belongs to {type(x).__module__} on another stream",
                 "capture on that framework's stream, or pass a CuPy array",
             )

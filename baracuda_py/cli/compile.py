@@ -80,7 +80,6 @@ def _arches(given: argparse.Namespace) -> list[str]:
 
 def kernels_of(op: Op, arch: str, limit: int) -> list[Kernel]:
     """The kernels that the op's samples lower to, at most `limit`: each variant first, then other kinds."""
-    from ..runtime.steps import Launch
     from ..types import BaracudaError
     from .problems import element_of, sample_descriptors
 
@@ -92,8 +91,8 @@ def kernels_of(op: Op, arch: str, limit: int) -> list[Kernel]:
             plan = op.plan.select(desc, device=arch)
         except BaracudaError:
             continue  # a sample this arch does not serve
-        for step in plan._steps:
-            if isinstance(step, Launch) and step.kernel not in ranked:
+        for step in plan.selection.launches:
+            if step.kernel not in ranked:
                 variant = plan.sku.variant
                 group = variant, element_of(desc)
                 repeats[group] = repeats.get(group, -1) + 1

@@ -63,14 +63,14 @@ def describe(op: Op, spec: Any) -> dict[str, Any]:
         "bounds": {kind.value: str(plan.precision_guarantee.bound) for kind, plan in plans.items()},
         "verified_on": verified(op),
         "peers": dict(op.peers),
-        "backward": op.backward,
+        "backward": op.gradient.op if op.gradient else None,
     }
 
 
 def verified(op: Op) -> str:
     """The GPU on which the op's present kernels passed the device tests; empty where there is none."""
     try:
-        from ..plan.ledger import verified_on  # type: ignore[import-not-found, import-untyped, unused-ignore]
+        from ..plan.about.ledger import verified_on  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
         return ""
     return str(verified_on(op))

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ..plan.about.verify import placed
 from ..plan.descriptor import Descriptor, Layout
 from ..plan.plan import Plan
 from ..plan.registry import Op, get_op
-from ..plan.verify import placed
 from ..samples.sample import values
 from ..tensor import GpuBuffer, intake
 from ..tensor.axes import span

@@ -111,7 +111,7 @@ def _checked(plan: Plan[Any], seed: int, note: str) -> tuple[Any, str]:
     """Runs `plan` on random operands, and shows it when they and its kernels are there; the emulator's report (None
     elsewhere), and what there is to say. AssertionError where the result breaks the guarantee."""
     from ..call.host import prepare
-    from ..plan.verify import placed, verify
+    from ..plan.about.verify import placed, verify
     from ..runtime.device import Device, current_ordinal
     from .problems import random_operands
     from .terminal import time_text
@@ -132,7 +132,7 @@ def _checked(plan: Plan[Any], seed: int, note: str) -> tuple[Any, str]:
         nonlocal report, seconds
         start = time.perf_counter()
         if host:
-            call, whole = prepare(plan, whole, accesses=True)
+            call, whole = prepare(plan.selection, whole, accesses=True)
             report = call(0)
             result = plan.result(whole)
         else:
@@ -141,7 +141,7 @@ def _checked(plan: Plan[Any], seed: int, note: str) -> tuple[Any, str]:
         seconds = time.perf_counter() - start
         return result
 
-    verify(plan, operands, timed)
+    verify(plan.selection, operands, timed)
     ready = "" if plan.device.is_host else f", after {time_text(loaded - began)} to make its kernels ready"
     return (
         report,
@@ -166,10 +166,9 @@ def _refuse_large(plan: Plan[Any]) -> None:
 def _texts(plan: Plan[Any]) -> dict[str, list[str]]:
     """The lines of every file that the plan's kernels are made of, by the names that PTX knows them by."""
     from ..runtime.sources import source_of
-    from ..runtime.steps import Launch
 
     texts: dict[str, str] = {}
-    for kernel in (step.kernel for step in plan._steps if isinstance(step, Launch)):
+    for kernel in (launch.kernel for launch in plan.selection.launches):
         source = source_of(kernel)
         texts |= {kernel.file: source.text, "prelude": kernel.prelude}
         texts |= {f"include/{name}": text for name, text in source.headers.items()}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.compiler import compile_ptx
-from ..runtime.launch import _Arguments
+from ..runtime.launch import Arguments
 from ..runtime.overlap import can_overlap
 from ..runtime.steps import Call, Copy, Copy2D, Fill, Kernel, Launch, Ptr, Scratch, Step
 from ..tensor import Tensor
@@ -107,7 +107,7 @@ class Program:
         accesses: bool, began: float,
     ) -> LaunchReport:  # fmt: skip
         code = self._kernels[step.kernel]
-        arguments = _Arguments(step.args, self._index, EmulatedMap)
+        arguments = Arguments(step.args, self._index, EmulatedMap)
         arguments.patch(pointers, values, WORKSPACE)
         parameters = _parameters(arguments, code)
         held, places = _constants(code)
@@ -172,7 +172,7 @@ def _stores(opcode: tuple[str, ...]) -> bool:
     return opcode[0] in ("st", "atom", "red") and "shared" not in opcode[1] and opcode[-1] in SIZES
 
 
-def _parameters(arguments: _Arguments, code: Translator) -> Array:
+def _parameters(arguments: Arguments, code: Translator) -> Array:
     """The kernel's parameter space, from the array of addresses that a driver would read."""
     entry = code.entry
     buffer = np.zeros(entry.parameter_bytes + 16, np.uint8)

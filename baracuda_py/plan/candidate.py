@@ -12,13 +12,12 @@ from ..types import (
     BaracudaError,
     DeviceSpec,
     ElementKind,
-    Exact,
-    MathPrecision,
     MisalignedOperandError,
     PlanPreference,
     PrecisionGuarantee,
 )
 from .descriptor import Descriptor
+from .lowering import Sub, lowered
 
 __all__ = ["OK", "Candidate", "Change", "Cost", "Feasibility", "Reference", "natural", "no", "steps_of"]
 
@@ -155,20 +154,21 @@ class Candidate(Generic[D]):
         raise NotImplementedError
 
     def guarantee(self, desc: D, device: DeviceSpec, config: Config) -> PrecisionGuarantee:
+        """What its results are worth: one for all outputs, or ``PrecisionGuarantee.by_output(...)`` where they differ."""
         raise NotImplementedError
 
-    def lower(self, desc: D, device: DeviceSpec, config: Config) -> tuple[Step, ...]:
+    def lower(self, desc: D, device: DeviceSpec, config: Config) -> tuple[Step | Sub, ...]:
         raise NotImplementedError
 
 
 def steps_of(candidate: Candidate[D], desc: D, device: DeviceSpec, config: Config) -> tuple[Step, ...]:
     """What a candidate lowers the canonical `desc` to; no steps where nothing is written, whatever the candidate."""
-    return () if desc.empty else candidate.lower(desc, device, config)
+    return () if desc.empty else lowered(candidate.lower(desc, device, config))
 
 
 def exact_movement(element: ElementKind) -> PrecisionGuarantee:
     """What a kernel that only moves bytes guarantees."""
-    return PrecisionGuarantee(MathPrecision.EXACT, element, True, True, True, False, Exact())
+    return PrecisionGuarantee.exact(element)
 
 
 class Reference(Candidate[Descriptor]):

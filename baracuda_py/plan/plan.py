@@ -1,117 +1,58 @@
-"""Plan: select, can_implement, run. A family subclasses it with a descriptor, its candidates and a reference."""
+"""Plan: select, can_implement, run: the public face of a selection. A family subclasses it (see `Family`)."""
 
 from __future__ import annotations
 
 import inspect
-import logging
-from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError
-from functools import cache, cached_property, partial
-from operator import itemgetter
+from functools import cached_property
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..call.bound import BoundPlan
-from ..call.host import prepare, run_reference
-from ..call.key import learn, read
-from ..call.ready import MISSED, Ready
-from ..call.resolve import refuse_unknown, resolve, take
-from ..call.validate import check_operands
+from ..call.caller import Caller
+from ..call.intake import feasible
 from ..runtime.compiler import compile_kernels, compile_ptx
-from ..runtime.device import check_arch, spec_of
 from ..runtime.driver import require_gpu
 from ..runtime.inspect import KernelView
-from ..runtime.launch import Executable
-from ..runtime.steps import Call, Launch, Step, workspace_size
-from ..types import (
-    BaracudaError,
-    DeviceSpec,
-    ElementKind,
-    EpilogueKind,
-    InvalidProblemError,
-    KernelSku,
-    LayoutSku,
-    OpCategory,
-    PlanPreference,
-    PrecisionGuarantee,
-)
-from .candidate import OK, Candidate, Cost, Feasibility, Reference, steps_of
+from ..types import DeviceSpec, InvalidProblemError, KernelSku, PlanPreference, PrecisionGuarantee
+from .candidate import Cost, Feasibility
 from .descriptor import Descriptor, Operand
-from .select import Assessment, assess, checked, choose
-from .tuned import apply
+from .family import Family
+from .select import assess
+from .selection import LaunchConfig, Selection, selected
 
 if TYPE_CHECKING:
-    from ..emulator.launch import Program
-    from .explain import Explanation
+    from .about.explain import Explanation
 
 __all__ = ["LaunchConfig", "Plan"]
 
 D = TypeVar("D", bound=Descriptor)
-log = logging.getLogger("baracuda_py")
-READY = 256  # operand layouts that a plan remembers
 
 
-class LaunchConfig(NamedTuple):
-    """How one kernel is launched; `shared_memory_bytes` is the dynamic part, a CTA."""
-
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared_memory_bytes: int
-
-
-class Plan(Generic[D]):
+class Plan(Family[D]):
     """A selected kernel for one problem on one kind of device.
 
     Immutable, data-free and thread-safe; equal and hashable by (type, descriptor, preference, device, variant, config).
     It owns no device memory and no stream. Setting an attribute raises dataclasses.FrozenInstanceError.
     """
 
+    selection: Selection  # what was chosen, with all that follows from it: the rest shows it
     desc: Any
     pref: PlanPreference
     device: DeviceSpec
     provenance: str
-    _candidate: Candidate[Any]
-    _config: Any
-    _values: tuple[str, ...]
-    _on_host: bool
-    _ready: dict[Any, Ready]
-    _executables: dict[int, Executable]
 
-    descriptor: ClassVar[type[Descriptor]]
-    category: ClassVar[OpCategory]
-    candidates: ClassVar[tuple[Candidate[Any], ...]] = ()
-    measures: ClassVar[Mapping[str, Callable[..., Any]]] = {}
-    # Fields of small problems, some for every candidate: what they lower to names the present version of the family's host
-    # code (ledger.py). Fields that the op's name fixes are left out.
-    probes: ClassVar[tuple[Mapping[str, Any], ...]] = ()
+    def __init__(self, selection: Selection) -> None:
+        self.__dict__.update(
+            selection=selection, desc=selection.desc, pref=selection.pref, device=selection.device,
+            provenance=selection.provenance,
+        )  # fmt: skip
 
-    # ---- what a family adds ---------------------------------------------------------------------------------------
-
-    @classmethod
-    def reference(cls, desc: Any, **arrays: Any) -> Any:
-        """The oracle: what each written operand must hold, in `operands` order, wide."""
-        raise NotImplementedError
-
-    @classmethod
-    def reference_guarantee(cls, desc: Any) -> PrecisionGuarantee:
-        """What the NumPy backend promises."""
-        raise NotImplementedError
-
-    @classmethod
-    def sku_elements(cls, desc: Any) -> tuple[ElementKind, ElementKind | None]:
-        """The element the sku shows, and the output's where it differs."""
-        return desc.layout(desc.operands[0].name).element, None
-
-    @classmethod
-    def sku_traits(cls, desc: Any) -> tuple[LayoutSku | None, EpilogueKind | None]:
-        """The layout and the epilogue that the sku shows, where the family has them."""
-        return None, None
-
-    def measured(self, desc: Any = None) -> dict[str, Callable[..., Any]]:
-        """The measures that the guarantee's bound names, as functions of the read operands by name; `desc` has run-time
-        values other than this plan's."""
-        return {name: partial(measure, desc or self.desc) for name, measure in self.measures.items()}
+    def measured(self, desc: Any = None, output: str | None = None) -> dict[str, Callable[..., Any]]:
+        """The measures that the bound of `output` (by default the first) names, as functions of the read operands by name;
+        `desc` has run-time values other than this plan's."""
+        return self.selection.measured(desc, output)
 
     # ---- selection ------------------------------------------------------------------------------------------------
 
@@ -135,37 +76,7 @@ class Plan(Generic[D]):
         Raises InvalidProblemError for a problem that makes no sense, and UnsupportedError, with every candidate's reason,
         where nothing serves it.
         """
-        if not isinstance(desc, cls.descriptor):
-            raise InvalidProblemError(
-                f"{cls.__name__}.select: expected a {cls.descriptor.__name__}, got {type(desc).__name__}",
-                f"{cls.__name__}.select({cls.descriptor.__name__}(...))",
-            )
-        pref = PlanPreference.of(pref)
-        spec = spec_of(device)
-        canonical = checked(desc)
-        answers = assess(cls._all_candidates(), canonical, pref, spec)
-        measured = apply(cls, canonical, pref, spec, answers)
-        chosen, provenance = measured or (choose(answers, canonical, pref, spec), "model")
-        log.debug("%s on %s: %s, by %s", desc.op, spec, chosen.candidate.variant, provenance)
-        return cls._make(desc, pref, spec, chosen, provenance)
-
-    @classmethod
-    def _all_candidates(cls) -> tuple[Candidate[Any], ...]:
-        return (*cls.candidates, Reference(run_reference, cls.reference_guarantee))
-
-    @classmethod
-    def _make(cls, desc: Any, pref: PlanPreference, spec: DeviceSpec, chosen: Assessment, provenance: str) -> Self:
-        plan = cls.__new__(cls)
-        plan.__dict__.update(
-            desc=desc, pref=pref, device=spec, provenance=provenance, _candidate=chosen.candidate, _config=chosen.config,
-            _values=type(desc).values, _on_host=spec.host_memory, _ready={}, _executables={},
-        )  # fmt: skip
-        return plan
-
-    def _known_as(self, provenance: str) -> Self:
-        """The same plan, chosen by something else."""
-        chosen = Assessment(self._candidate, self._config, OK)
-        return self._make(self.desc, self.pref, self.device, chosen, provenance)
+        return cls(selected(cls, desc, pref, device))
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise FrozenInstanceError(f"{type(self).__name__}.{name} cannot be set: plans are values, select another one")
@@ -179,94 +90,80 @@ class Plan(Generic[D]):
     def __deepcopy__(self, memo: Any) -> Self:
         return self
 
-    def _identity(self) -> tuple[Any, ...]:
-        return type(self), self.desc, self.pref, self.device, self._candidate.variant, str(self._config)
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Plan) and self._identity() == other._identity()
+        return isinstance(other, Plan) and self.selection == other.selection
 
     def __hash__(self) -> int:
-        return hash(self._identity())
+        return hash(self.selection)
 
     # ---- what it says of itself -----------------------------------------------------------------------------------
 
-    @cached_property
-    def _canonical(self) -> Any:
-        return self.desc.canonical()
-
-    @cached_property
-    def _steps(self) -> tuple[Step, ...]:
-        return steps_of(self._candidate, self._canonical, self.device, self._config)
-
-    @cached_property
+    @property
     def precision_guarantee(self) -> PrecisionGuarantee:
-        """What the result is worth, computed from the chosen candidate."""
-        return self._candidate.guarantee(self._canonical, self.device, self._config)
+        """What the result is worth, computed from the chosen candidate; of several results, ``.of(name)`` says it of one."""
+        return self.selection.guarantee
 
-    @cached_property
+    @property
     def sku(self) -> KernelSku:
         """Which kernel this is."""
-        element, aux = self.sku_elements(self._canonical)
-        return KernelSku(
-            self.category, self.desc.op, element, self.device.tier, self._candidate.backend, self._candidate.variant,
-            str(self._config), self.device.arch, self.precision_guarantee, aux, *self.sku_traits(self._canonical),
-        )  # fmt: skip
+        return self.selection.sku
 
-    @cached_property
+    @property
     def cost(self) -> Cost:
         """Predicted bytes, FLOPs and seconds."""
-        return self._candidate.cost(self._canonical, self.device, self._config)
+        return self.selection.cost
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         """What `run` takes by name, in the order of `plan.desc.operands`."""
-        return self.desc.operands  # type: ignore[no-any-return]
+        return self.selection.operands
 
     @property
     def kernels(self) -> tuple[KernelView, ...]:
         """The kernels launched, each with source, PTX, SASS and resources."""
-        return tuple(KernelView(s, self.device.arch) for s in self._steps if isinstance(s, Launch))
+        return self.selection.kernels
 
     @property
     def launch_config(self) -> tuple[LaunchConfig, ...]:
         """Grid, block and dynamic shared memory, one a kernel."""
-        return tuple(LaunchConfig(s.grid, s.block, s.shared_bytes) for s in self._steps if isinstance(s, Launch))
+        return self.selection.launch_config
 
     @property
     def shared_memory_bytes(self) -> int:
         """The most dynamic shared memory that a CTA of this plan takes."""
-        return max((s.shared_bytes for s in self._steps if isinstance(s, Launch)), default=0)
+        return max((launch.shared_bytes for launch in self.selection.launches), default=0)
 
-    @cached_property
+    @property
     def workspace_size(self) -> int:
         """Bytes of scratch that `run` takes from `workspace=` or from CuPy's pool."""
-        return workspace_size(self._steps)
+        return self.selection.workspace_size
 
     @property
     def capture_safe(self) -> bool:
         """Whether a CUDA graph can hold it: computed from the steps."""
-        return not self.device.host_memory and all(s.capturable for s in self._steps if isinstance(s, Call))
+        return self.selection.capture_safe
 
     @property
     def deterministic(self) -> bool:
-        return not any(isinstance(s, Launch) and s.float_atomics for s in self._steps)
+        """Whether nothing is added in an order that scheduling decides: computed from the steps."""
+        return self.selection.deterministic
 
     def explain(self, *, configs: bool = False) -> Explanation:
         """Every candidate, chosen or rejected, with its reason, the fix, and predicted bytes, FLOPs and time."""
-        from .explain import Explanation
+        from .about.explain import Explanation
 
-        answers = assess(self._all_candidates(), self._canonical, self.pref, self.device)
-        return Explanation.of(self, answers, configs=configs)
+        answers = assess(self.all_candidates(), self.selection.canonical, self.pref, self.device)
+        return Explanation.of(self.selection, answers, configs=configs)
 
     def __repr__(self) -> str:
-        from .explain import summary
+        from .about.explain import summary
 
-        return summary(self)
+        return summary(self.selection)
 
     def _repr_html_(self) -> str:
-        from .explain import summary_html
+        from .about.explain import summary_html
 
-        return summary_html(self)
+        return summary_html(self.selection)
 
     # ---- running --------------------------------------------------------------------------------------------------
 
@@ -282,12 +179,7 @@ class Plan(Generic[D]):
                 f"{family}.can_implement is asked of a selected plan, and was called on the class: {type(asked).__name__}",
                 f"plan = {family}.select(desc, device=...), which raises where nothing serves; then plan.can_implement(...)",
             )
-        try:
-            refuse_unknown(self, operands)
-            check_operands(self.desc.at(operands), self._canonical, take(self, operands, None), self.device)
-        except BaracudaError as error:
-            return Feasibility.of(error)
-        return OK
+        return feasible(self.selection, operands)
 
     def run(self, *, workspace: Any = None, stream: Any = None, **operands: Any) -> Any:
         """Validates and launches on a stream; returns the output(s). Asynchronous, never synchronises.
@@ -300,35 +192,15 @@ class Plan(Generic[D]):
         `stream` and `workspace`, and gives NumPy arrays. An emulated one raises a KernelFault where a kernel does what it must
         not; then no operand is written.
         """
-        if self._on_host:
-            call, whole = prepare(self, operands)
-            call(0)
-            return self.result(whole)
-        moved = 0
-        shifts, values = self._unmoved
-        if len(operands) != len(self._names):  # there may be run-time values among them
-            for name in self._values:
-                moved += name in operands
-            if moved:
-                shifts, values = self.desc.resolve(operands)
-        key: list[Any] = []
-        pointers: list[int] = []
-        ordinal = read(map(operands.get, self._names), shifts, key, pointers)
-        if ordinal is not None and workspace is None:
-            ready = self._ready.get(tuple(key))
-            if ready is not None and ready.taken == len(operands) - moved:  # so that no operand has another name
-                result = ready.launch(operands, pointers, values, stream, ordinal)
-                if result is not MISSED:
-                    return result
-        return self._run_checked(operands, workspace, stream)
+        return self._call(operands, workspace, stream)
 
     def bind(self, *, workspace: Any = None, **operands: Any) -> BoundPlan:
         """Compiles, loads, validates and packs once; ``bound()`` then only launches."""
-        return BoundPlan(self, operands, workspace)
+        return BoundPlan(self.selection, operands, workspace)
 
     def compile(self, *, force: bool = False) -> Self:
         """Builds the cubins (no GPU needed), or the PTX of an emulated plan, from the cache unless `force`."""
-        kernels = [s.kernel for s in self._steps if isinstance(s, Launch)]
+        kernels = [launch.kernel for launch in self.selection.launches]
         if self.device.emulated:
             for kernel in kernels:
                 compile_ptx(kernel, self.device.arch, lines=True, force=force)
@@ -340,9 +212,9 @@ class Plan(Generic[D]):
         """Compiles and loads the kernels on the current device, so that a later `run` may be captured; an emulated plan's are
         translated."""
         if self.device.emulated:
-            self._program  # noqa: B018  # made now, and kept
+            self.selection.program  # noqa: B018  # made now, and kept
             return self
-        self._executable(int(require_gpu("load").cuda.runtime.getDevice()))
+        self.selection.executable(int(require_gpu("load").cuda.runtime.getDevice()))
         return self
 
     def autotune(self, *, top: int | None = 6, **operands: Any) -> Self:
@@ -351,19 +223,18 @@ class Plan(Generic[D]):
 
         UnsupportedError for a plan of the host, which is not timed, and without a GPU.
         """
-        from .tune import autotune
+        from .about.tune import autotune
 
-        tuned: Self = autotune(self, operands, top)
-        return tuned
+        return type(self)(autotune(self.selection, operands, top))
 
     def verify(self, **operands: Any) -> None:
         """Runs on copies of the operands and checks the result against the oracle and the guarantee (AssertionError).
 
         Without operands, on those of the op's samples that this variant serves.
         """
-        from .verify import verify, verify_samples
+        from .about.verify import verify, verify_samples
 
-        verify(self, operands) if operands else verify_samples(self)
+        verify(self.selection, operands) if operands else verify_samples(self.selection)
 
     def profile(self, *, repeats: int = 50, **operands: Any) -> Any:
         """Seconds a launch takes in a CUDA graph on these operands, the median of `repeats`; written ones on copies.
@@ -371,67 +242,26 @@ class Plan(Generic[D]):
         An emulated plan has no such time: it runs once and gives the emulator's report, counts of instructions, memory
         transactions and barriers. UnsupportedError for a plan of the reference back end, and without a GPU.
         """
-        from .tune import profile
+        from .about.tune import profile
 
-        return profile(self, operands, repeats)
-
-    # ---- the way from operands to a launch ------------------------------------------------------------------------
-
-    def _run_checked(self, operands: dict[str, Any], workspace: Any, stream: Any) -> Any:
-        learn()
-        ready = resolve(self, operands, workspace, stream)
-        result = self.result(ready.fire())
-        given = {name: operands.get(name) for name in self._names}
-        key: list[Any] = []
-        if read(given.values(), self.desc.resolve(operands)[0], key, []) is not None:
-            while len(self._ready) >= READY:
-                self._ready.pop(next(iter(self._ready)), None)
-            self._ready[tuple(key)] = Ready(self, ready.recipe, given, ready.made)
-        return result
+        return profile(self.selection, operands, repeats)
 
     @cached_property
-    def _unmoved(self) -> tuple[tuple[int, ...], Mapping[str, Any]]:
-        """Displacements and launch values where the call gives no run-time values."""
-        return self.desc.resolve({})  # type: ignore[no-any-return]
+    def _call(self) -> Caller:
+        return Caller(self.selection)
 
-    @cached_property
-    def _names(self) -> tuple[str, ...]:
-        return tuple(operand.name for operand in self.desc.operands)
-
-    def _executable(self, ordinal: int) -> Executable:
-        executable = self._executables.get(ordinal)
-        if executable is None:
-            check_arch(self.desc.op, self.device, ordinal)
-            executable = self._executables[ordinal] = Executable(self._steps, self._names, self.device.arch, ordinal)
-        return executable
-
-    @cached_property
-    def _program(self) -> Program:
-        """The emulator's counterpart of an executable."""
-        from ..emulator.launch import Program
-
-        return Program(self.desc.op, self._steps, self._names, self.device.arch)
-
-    @cached_property
-    def _written(self) -> tuple[str, ...]:
-        return tuple(o.name for o in self.desc.operands if o.written and not o.optional)
-
-    @cached_property
+    @property
     def result(self) -> Callable[[Mapping[str, Any]], Any]:
         """What takes the operands of a call to its result: the written one bare, several as a named tuple."""
-        names = self._written
-        if len(names) == 1:
-            return itemgetter(names[0])
-        made = result_type(type(self).__name__, names)
-        return lambda given: made(*[given[name] for name in names])
+        return self.selection.result
 
     # ---- as a value -----------------------------------------------------------------------------------------------
 
     def to_json(self) -> str:
         """The plan as JSON: type, descriptor, preference, device, variant and configuration."""
-        from .serialize import plan_to_json
+        from .about.serialize import to_json
 
-        return plan_to_json(self)
+        return to_json(self.selection)
 
     @staticmethod
     def from_json(text: str) -> Plan[Any]:
@@ -441,18 +271,13 @@ class Plan(Generic[D]):
         that makes no sense; UnsupportedError, naming what `select` would choose, where another version saved something that
         this one does not know, or the variant no longer serves.
         """
-        from .serialize import plan_from_json
+        from .about.serialize import from_json
 
-        return plan_from_json(text)
+        selection = from_json(text)
+        return selection.family(selection)  # type: ignore[return-value]  # families are Plan classes
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Plan.from_json, (self.to_json(),)
-
-
-@cache
-def result_type(family: str, names: tuple[str, ...]) -> Any:
-    """The named tuple that a family's plans give, one class for all of them."""
-    return namedtuple(f"{family}Result", names)
 
 
 def signature(cls: type[Plan[Any]], method: str) -> inspect.Signature:

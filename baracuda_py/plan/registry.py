@@ -7,14 +7,27 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..types import UnsupportedError
-from .plan import Plan
 
-__all__ = ["Op", "all_ops", "find", "get_op", "list_ops", "register"]
+if TYPE_CHECKING:
+    from .plan import Plan
+
+__all__ = ["Gradient", "Op", "all_ops", "find", "get_op", "list_ops", "register"]
 
 Samples: TypeAlias = Callable[..., Iterator[Any]]
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The op that computes another's gradients: `grad` is its operand for the gradient of the result, `saves` are operands of
+    the forward call that it takes under the same names, and `gives` says which output is the gradient of which operand."""
+
+    op: str
+    saves: tuple[str, ...]
+    gives: Mapping[str, str]
+    grad: str = "grad"
 
 
 @dataclass(frozen=True)
@@ -22,7 +35,8 @@ class Op:
     """One public name.
 
     `samples` yields host problems (baracuda_py.samples.Sample) for tests, benches and `verify`; `fixed` are descriptor
-    fields that the name fixes (``{"kind": ...}``).
+    fields that the name fixes (``{"kind": ...}``). `gradient` says which op gives its gradients, and `peers` what it is
+    called elsewhere.
     """
 
     name: str
@@ -30,10 +44,8 @@ class Op:
     function: Callable[..., Any]
     samples: Samples
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    elements: tuple[Any, ...] = ()
-    backward: str | None = None
+    gradient: Gradient | None = None
     peers: Mapping[str, str] = field(default_factory=dict)
-    heavy: bool = False
 
     def describe(self, **fields: Any) -> Any:
         """The op's descriptor with its fixed fields put in."""
@@ -66,8 +78,9 @@ def register(op: Op) -> Op:
 
 def all_ops() -> dict[str, Op]:
     """Every op by name, all families imported: by category and module, whichever was imported first, then as registered."""
-    from .. import ops
-
+    ops = importlib.import_module(
+        f"{__package__.partition('.')[0]}.ops"
+    )  # found as its modules are: nothing here names one
     for module in pkgutil.walk_packages(ops.__path__, ops.__name__ + "."):
         importlib.import_module(module.name)
     return dict(sorted(_OPS.items(), key=lambda item: (item[1].plan.category.value, item[1].function.__module__)))

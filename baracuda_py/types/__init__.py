@@ -29,7 +29,7 @@ from .faults import (
     TrapFault,
     UninitialisedFault,
 )
-from .precision import Bound, Componentwise, Exact, PrecisionGuarantee, Term, Ulp, ulp_of
+from .precision import Bound, ByOutput, Componentwise, Exact, PrecisionGuarantee, Term, Ulp, ulp_of
 from .sku import KernelSku, PlanPreference
 from .vocabulary import (
     Activation,
@@ -40,7 +40,6 @@ from .vocabulary import (
     LayoutSku,
     MathPrecision,
     OpCategory,
-    ShapeLayoutKind,
     UnaryKind,
 )
 
@@ -53,6 +52,7 @@ __all__ = [
     "BinaryKind",
     "Bound",
     "BufferTooSmallError",
+    "ByOutput",
     "CompileError",
     "Componentwise",
     "DeadlockFault",
@@ -81,7 +81,6 @@ __all__ = [
     "ProxyFault",
     "RaceFault",
     "ReadOnlyFault",
-    "ShapeLayoutKind",
     "Term",
     "TrapFault",
     "Ulp",

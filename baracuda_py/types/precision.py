@@ -6,16 +6,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from .elements import ElementKind
+from .errors import InvalidProblemError
 from .vocabulary import MathPrecision
 
-__all__ = ["Bound", "Componentwise", "Exact", "PrecisionGuarantee", "Term", "Ulp", "ulp_of"]
+__all__ = ["Bound", "ByOutput", "Componentwise", "Exact", "PrecisionGuarantee", "Term", "Ulp", "ulp_of"]
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Measures: TypeAlias = Mapping[str, Callable[..., Array]]
@@ -85,7 +86,26 @@ class Componentwise:
         return "|error| <= " + " + ".join(map(str, self.terms)) + limits
 
 
-Bound: TypeAlias = Exact | Ulp | Componentwise
+@dataclass(frozen=True)
+class ByOutput:
+    """Bounds that differ from output to output: (name, bound) of each."""
+
+    bounds: tuple[tuple[str, Exact | Ulp | Componentwise], ...]
+
+    def allowed(self, wide: Array, output: ElementKind, operands: Mapping[str, Array], measures: Measures) -> Any:
+        raise _which([name for name, _ in self.bounds])
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}: {bound}" for name, bound in self.bounds)
+
+
+Bound: TypeAlias = Exact | Ulp | Componentwise | ByOutput
+
+
+def _which(names: Sequence[str]) -> InvalidProblemError:
+    return InvalidProblemError(
+        "precision_guarantee: its outputs differ in what they are worth", f"ask .of(name) of one: {', '.join(names)}"
+    )
 
 
 def _as_tight(bound: Bound, other: Bound) -> bool:
@@ -129,6 +149,7 @@ class PrecisionGuarantee:
     `deterministic`: the same plan on the same operands gives the same bits at every call.
     `bit_stable_on_same_hardware`: also in another process, at other addresses of the same alignment.
     `batch_invariant`: a row's result does not depend on what else is in the batch.
+    `outputs` names what it is of, as far as that is known; where outputs differ, `parts` has that of each, which `of` gives.
     `bound` is for any operands, but of elements that it leaves outside; `probable`, where there is one, for those without a
     pattern, so tight that missing work shows.
     """
@@ -141,9 +162,61 @@ class PrecisionGuarantee:
     flushes_subnormals: bool
     bound: Bound
     probable: Componentwise | None = field(default=None, compare=False)
+    parts: tuple[tuple[str, PrecisionGuarantee], ...] = field(default=(), repr=False)
+    outputs: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    @staticmethod
+    def exact(element: ElementKind) -> PrecisionGuarantee:
+        """That of a kernel which only moves bytes, or whose every result is the right one."""
+        return PrecisionGuarantee(MathPrecision.EXACT, element, True, True, True, False, Exact())
+
+    @staticmethod
+    def fixed_order(
+        math: MathPrecision, accumulator: ElementKind, bound: Bound, *, batch_invariant: bool = True
+    ) -> PrecisionGuarantee:
+        """That of a kernel which adds in an order that only the problem decides: the same bits at every call."""
+        return PrecisionGuarantee(math, accumulator, True, True, batch_invariant, False, bound)
+
+    @staticmethod
+    def by_output(**parts: PrecisionGuarantee) -> PrecisionGuarantee:
+        """That of several outputs, each with its own: every flag says what all of them promise together.
+
+        Math and accumulator are those of the first output that is computed, not moved.
+        """
+        each = list(parts.values())
+        told = next((part for part in each if part.math_precision is not MathPrecision.EXACT), each[0])
+        return PrecisionGuarantee(
+            told.math_precision,
+            told.accumulator,
+            all(part.deterministic for part in each),
+            all(part.bit_stable_on_same_hardware for part in each),
+            all(part.batch_invariant for part in each),
+            any(part.flushes_subnormals for part in each),
+            ByOutput(tuple((name, part.bound) for name, part in parts.items())),  # type: ignore[misc]
+            parts=tuple(parts.items()),
+            outputs=tuple(parts),
+        )
+
+    def for_outputs(self, names: Sequence[str]) -> PrecisionGuarantee:
+        """The same, of outputs of these names. ValueError where it is of others: the candidate that gave it is wrong."""
+        own = [name for name, _ in self.parts]
+        if own and set(own) != set(names):
+            raise ValueError(f"a guarantee of the outputs {', '.join(own)}, where there are {', '.join(names)}")
+        return replace(self, outputs=tuple(names))
+
+    def of(self, output: str) -> PrecisionGuarantee:
+        """What one output is worth; InvalidProblemError, naming those there are, where there is none of that name."""
+        if self.outputs and output not in self.outputs:
+            raise InvalidProblemError(
+                f"precision_guarantee: there is no output {output!r}", f"ask of one of {', '.join(self.outputs)}"
+            )
+        return dict(self.parts).get(output, self)
 
     def at_least(self, other: PrecisionGuarantee) -> bool:
-        """Whether this promises everything that `other` does for any operands: `probable` is not compared."""
+        """Whether this promises everything that `other` does for any operands, of each output: `probable` is not compared."""
+        if self.parts or other.parts:
+            names = dict.fromkeys(name for name, _ in (*self.parts, *other.parts))
+            return all(dict(self.parts).get(n, self).at_least(dict(other.parts).get(n, other)) for n in names)
         flags = ("deterministic", "bit_stable_on_same_hardware", "batch_invariant")
         return (
             all(getattr(self, flag) or not getattr(other, flag) for flag in flags)
@@ -164,8 +237,11 @@ class PrecisionGuarantee:
 
         `reference` is the wide (float64) exact result. NaN matches NaN and an infinity itself, nothing else does; an
         infinity also stands for a finite value that overflows `output` within the bound. Where the bound is not finite, it
-        says nothing, and only the exact result will do.
+        says nothing, and only the exact result will do. Where outputs differ, ask ``.of(name)`` for one to check with:
+        InvalidProblemError otherwise.
         """
+        if self.parts:
+            raise _which([name for name, _ in self.parts])
         output = output or ElementKind.of(got.dtype)
         if got.shape != reference.shape:
             raise AssertionError(f"shape {got.shape} is not the reference's {reference.shape}")
@@ -194,6 +270,8 @@ class PrecisionGuarantee:
             raise AssertionError(f"{wrong} of {same[0].size} bytes differ from the exact result")
 
     def __str__(self) -> str:
+        if self.parts:
+            return "\n".join(f"{name}: {part}" for name, part in self.parts)
         flags = [
             name
             for name, on in (

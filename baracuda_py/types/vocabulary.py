@@ -18,7 +18,6 @@ __all__ = [
     "LayoutSku",
     "MathPrecision",
     "OpCategory",
-    "ShapeLayoutKind",
     "UnaryKind",
 ]
 
@@ -77,12 +76,6 @@ class OpCategory(_Named):
     SOFTMAX = enum.auto()
     REDUCE = enum.auto()
     SCAN = enum.auto()
-
-
-class ShapeLayoutKind(_Named):
-    WRITE_SLICE = enum.auto()
-    CONTIGUIZE = enum.auto()
-    KV_APPEND = enum.auto()
 
 
 class UnaryKind(_Named):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...call.resolve import device_for
+from ...call.intake import device_for
 from ...call.validate import common_device
 from ...runtime.streams import current_stream, stream_pointer
 from ...tensor import GpuBuffer, Tensor, intake

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 from ... import functional, samples
 from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides, scalar
 from ...plan.plan import Plan
-from ...plan.registry import Op, register
+from ...plan.registry import Gradient, Op, register
 from ...reference import gemm as oracle
 from ...tensor import intake
 from ...tensor.axes import broadcast_shapes
@@ -521,9 +521,9 @@ lines are on multiples of 16 bytes, and else copied ahead of the product.
 Returns out, [..., M, N]. Raises InvalidProblemError where shapes do not agree or beta has no c, OperandTypeError for a
 dtype that is not taken, OverlapError where out shares memory with an operand in another way.
 """
-_BACKWARD = "matmul_backward"
+_GRADIENT = Gradient("matmul_backward", saves=("a", "b"), gives={"a": "grad_a", "b": "grad_b"})
 _PEERS = {"cupy": "matmul", "torch": "matmul"}
-register(Op("matmul", MatmulPlan, matmul, samples.matmul, {"name": "matmul"}, backward=_BACKWARD, peers=_PEERS))
+register(Op("matmul", MatmulPlan, matmul, samples.matmul, {"name": "matmul"}, gradient=_GRADIENT, peers=_PEERS))
 _STAGING = {"tc": "staged through shared memory", "tc_async": "brought in by a cp.async pipeline"}
 
 
@@ -534,7 +534,7 @@ def _named(name: str, element: ElementKind, variant: str) -> Callable[..., Any]:
 
 As `matmul`, with the kernel fixed: tensor-core code for sm_80 and later, operands {_STAGING[variant]}. Any M, N and K.
 """
-    register(Op(name, MatmulPlan, function, samples.matmul, {"name": name}, backward=_BACKWARD, peers=_PEERS))
+    register(Op(name, MatmulPlan, function, samples.matmul, {"name": name}, gradient=_GRADIENT, peers=_PEERS))
     return function
 
 

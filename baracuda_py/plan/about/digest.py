@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.sources import source_of
-from ..runtime.steps import Kernel, Step, TensorMap
-from ..runtime.tensormap import FLAGS
+from ...runtime.sources import source_of
+from ...runtime.steps import Kernel, Step, TensorMap
+from ...runtime.tensormap import FLAGS
 
 __all__ = ["lowered_digest"]
 

@@ -13,14 +13,15 @@ from collections.abc import Callable
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..types import ArchSku, BaracudaError, DeviceSpec, InvalidProblemError, PlanPreference, UnsupportedError
-from .select import assess, checked
+from ...types import ArchSku, BaracudaError, DeviceSpec, InvalidProblemError, PlanPreference, UnsupportedError
+from ..family import Family
+from ..select import assess, checked
+from ..selection import Selection, selected
 
 if TYPE_CHECKING:
-    from .descriptor import Descriptor
-    from .plan import Plan
+    from ..descriptor import Descriptor
 
-__all__ = ["plan_from_json", "plan_to_json"]
+__all__ = ["from_json", "to_json"]
 
 T = TypeVar("T")
 _OPS = re.compile(r"(baracuda_py\.ops(?:\.\w+)+):(\w+)", re.ASCII)
@@ -60,21 +61,21 @@ def _unreadable(reason: str) -> InvalidProblemError:
     return InvalidProblemError(f"Plan.from_json: this is no saved plan: {reason:.200}", "pass what plan.to_json() gave")
 
 
-def plan_to_json(plan: Plan[Any]) -> str:
-    kind = type(plan)
+def to_json(plan: Selection) -> str:
+    kind = plan.family
     data = {
         "plan": f"{kind.__module__}:{kind.__qualname__}",
         "descriptor": plan.desc.to_dict(),
         "preference": {k: getattr(v, "value", v) for k, v in asdict(plan.pref).items()},
         "device": _device_to_dict(plan.device),
-        "variant": plan.sku.variant,
-        "config": plan.sku.config,
+        "variant": plan.candidate.variant,
+        "config": str(plan.config),
         "provenance": plan.provenance,
     }
     return json.dumps(data, allow_nan=False)
 
 
-def plan_from_json(text: str) -> Plan[Any]:
+def from_json(text: str) -> Selection:
     reader = _Reader()
     saved = _Saved(**reader.take(_Saved, _parsed(text), "plan"))
     for name in ("plan", "variant", "config", "provenance"):
@@ -91,10 +92,10 @@ def plan_from_json(text: str) -> Plan[Any]:
             f"{desc.op}: the saved plan says {', '.join(reader.unknown)!s:.200}, of which this version knows nothing",
             _alternative(kind, desc, pref, device),
         )
-    candidates = [c for c in kind._all_candidates() if c.variant == saved.variant]
+    candidates = [c for c in kind.all_candidates() if c.variant == saved.variant]
     for answer in assess(candidates, canonical, pref, device, only=saved.config):
         if answer.feasibility and str(answer.config) == saved.config:
-            return kind._make(desc, pref, device, answer, saved.provenance)
+            return Selection.of(kind, desc, pref, device, answer, saved.provenance)
     raise UnsupportedError(
         f"{desc.op}: variant {saved.variant!r:.80} [{saved.config:.80}] of the saved plan does not serve it",
         _alternative(kind, desc, pref, device),
@@ -110,16 +111,14 @@ def _parsed(text: str) -> Any:
         raise _unreadable(f"it is not JSON ({error})") from None
 
 
-def _family(name: str) -> type[Plan[Any]]:
+def _family(name: str) -> type[Family[Any]]:
     """The Plan class of that name, which only a family of ops of this library has."""
-    from .plan import Plan
-
     found = _OPS.fullmatch(name)
     try:
         kind = getattr(importlib.import_module(found[1]), found[2], None) if found else None
     except ImportError:
         kind = None
-    if not isinstance(kind, type) or not issubclass(kind, Plan) or f"{kind.__module__}:{kind.__qualname__}" != name:
+    if not isinstance(kind, type) or not issubclass(kind, Family) or f"{kind.__module__}:{kind.__qualname__}" != name:
         raise UnsupportedError(f"{name!r:.80} is not a plan of this library", "save it again with this version")
     return kind
 
@@ -134,7 +133,7 @@ def _understood(read: Callable[[], T]) -> T:
         raise _unreadable(f"{type(error).__name__}: {error}") from error
 
 
-def _described(kind: type[Plan[Any]], data: dict[str, Any]) -> tuple[Descriptor, Descriptor]:
+def _described(kind: type[Family[Any]], data: dict[str, Any]) -> tuple[Descriptor, Descriptor]:
     """The descriptor and its canonical form. What it would be saved as again must be `data`, to the type of each number."""
     values = {n: float(v) for n, v in data.items() if n in kind.descriptor.values and v in ("nan", "inf", "-inf")}
     desc = kind.descriptor(**data | values)
@@ -148,7 +147,7 @@ def _described(kind: type[Plan[Any]], data: dict[str, Any]) -> tuple[Descriptor,
 
 def _alternative(kind: Any, desc: Any, pref: PlanPreference, device: DeviceSpec) -> str:
     try:
-        return f"select now chooses {kind.select(desc, pref, device=device).sku}"
+        return f"select now chooses {selected(kind, desc, pref, device).sku}"
     except BaracudaError as error:
         return f"select finds nothing either ({error})"
 

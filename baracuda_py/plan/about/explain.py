@@ -5,14 +5,12 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..types.units import bytes_text, time_text
-from .candidate import Feasibility
-from .select import Assessment, advised
-
-if TYPE_CHECKING:
-    from .plan import Plan
+from ...types.units import bytes_text, time_text
+from ..candidate import Feasibility
+from ..select import Assessment, advised
+from ..selection import Selection
 
 __all__ = ["Explanation", "Row", "summary", "summary_html"]
 
@@ -43,14 +41,14 @@ class Explanation:
     rows: tuple[Row, ...]
 
     @staticmethod
-    def of(plan: Plan[Any], answers: Sequence[Assessment], *, configs: bool = False) -> Explanation:
-        answers = _advised(plan, answers)
-        chosen = next(i for i, a in enumerate(answers) if _names(a) == (plan.sku.variant, plan.sku.config))
-        rows = [_row(a, i == chosen, _why(plan, answers, i, chosen)) for i, a in enumerate(answers)]
+    def of(selection: Selection, answers: Sequence[Assessment], *, configs: bool = False) -> Explanation:
+        answers = _advised(selection, answers)
+        chosen = next(i for i, a in enumerate(answers) if _names(a) == (selection.sku.variant, selection.sku.config))
+        rows = [_row(a, i == chosen, _why(selection, answers, i, chosen)) for i, a in enumerate(answers)]
         if not configs:
             rows = _best_of_each(rows)
         rows.sort(key=_rank)
-        return Explanation(f"{plan.desc.op} on {plan.device}", tuple(rows))
+        return Explanation(f"{selection.desc.op} on {selection.device}", tuple(rows))
 
     def __iter__(self) -> Any:
         return iter(self.rows)
@@ -73,13 +71,15 @@ class Explanation:
         return f"<p>{html.escape(self.title)}</p>" + _table(head, body)
 
 
-def _advised(plan: Plan[Any], answers: Sequence[Assessment]) -> list[Assessment]:
+def _advised(selection: Selection, answers: Sequence[Assessment]) -> list[Assessment]:
     """The answers, refusals with what was found to admit the candidate, or else with the variant that serves."""
     found: dict[tuple[str, str], Feasibility] = {}
     for a in answers:
         key = a.candidate.variant, a.feasibility.reason
         if not a.feasibility and key not in found:
-            found[key] = advised(a, plan._canonical, plan.pref, plan.device, instead=plan.sku.variant)
+            found[key] = advised(
+                a, selection.canonical, selection.pref, selection.device, instead=selection.sku.variant
+            )
     return [
         replace(a, feasibility=found.get((a.candidate.variant, a.feasibility.reason), a.feasibility)) for a in answers
     ]
@@ -89,15 +89,15 @@ def _names(answer: Assessment) -> tuple[str, str]:
     return answer.candidate.variant, str(answer.config)
 
 
-def _why(plan: Plan[Any], answers: Sequence[Assessment], index: int, chosen: int) -> str:
+def _why(selection: Selection, answers: Sequence[Assessment], index: int, chosen: int) -> str:
     """Why an answer was chosen, or not. Ties go to the earlier; a measured winner need not be the best predicted."""
     answer = answers[index]
     if not answer.feasibility:
         return answer.feasibility.reason
     seconds, held = _seconds(answer), _seconds(answers[chosen])
     if index == chosen:
-        if plan.provenance != "model":
-            source = "shipped table" if plan.provenance == "shipped" else plan.provenance
+        if selection.provenance != "model":
+            source = "shipped table" if selection.provenance == "shipped" else selection.provenance
             return f"chosen: measured fastest ({source})"
         least = held == min(_seconds(a) for a in answers if a.feasibility)
         return "chosen: the least predicted time" if least else "chosen: asked for when it was planned"
@@ -158,40 +158,40 @@ def _row_cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _facts(plan: Plan[Any]) -> list[tuple[str, str]]:
-    cost = plan.cost
+def _facts(selection: Selection) -> list[tuple[str, str]]:
+    cost = selection.cost
     operands = ", ".join(
         f"{o.name}{'?' if o.optional else ''}: {layout.element}{list(layout.shape)}"
-        for o in plan.operands
-        for layout in (plan._canonical.layout(o.name),)
+        for o in selection.operands
+        for layout in (selection.canonical.layout(o.name),)
     )
     facts = [
-        ("kernel", str(plan.sku)),
-        ("device", str(plan.device)),
+        ("kernel", str(selection.sku)),
+        ("device", str(selection.device)),
         ("operands", operands),
-        ("guarantee", str(plan.precision_guarantee)),
+        *(("guarantee", said) for said in str(selection.guarantee).splitlines()),
         ("predicted", f"{bytes_text(cost.bytes)} in {time_text(cost.seconds)}, limited by {cost.limit}"),
-        ("workspace", bytes_text(plan.workspace_size)),
-        ("graph", "capture-safe" if plan.capture_safe else "not capturable"),
-        ("chosen by", plan.provenance),
+        ("workspace", bytes_text(selection.workspace_size)),
+        ("graph", "capture-safe" if selection.capture_safe else "not capturable"),
+        ("chosen by", selection.provenance),
     ]
-    for config in plan.launch_config:
+    for config in selection.launch_config:
         facts.append(
             ("launch", f"grid {config.grid}, block {config.block}, {bytes_text(config.shared_memory_bytes)} shared")
         )
     return facts
 
 
-def summary(plan: Plan[Any]) -> str:
+def summary(selection: Selection) -> str:
     """The block that a REPL shows for a plan."""
-    facts = _facts(plan)
+    facts = _facts(selection)
     width = max(len(name) for name, _ in facts)
-    return "\n".join([type(plan).__name__, *(f"  {name.ljust(width)}  {text}" for name, text in facts)])
+    return "\n".join([selection.family.__name__, *(f"  {name.ljust(width)}  {text}" for name, text in facts)])
 
 
-def summary_html(plan: Plan[Any]) -> str:
+def summary_html(selection: Selection) -> str:
     """The same block as a table."""
-    return f"<p><b>{html.escape(type(plan).__name__)}</b></p>" + _table(None, _facts(plan))
+    return f"<p><b>{html.escape(selection.family.__name__)}</b></p>" + _table(None, _facts(selection))
 
 
 def _table(head: Sequence[str] | None, body: Sequence[Sequence[str]]) -> str:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..samples import Packed
-from ..tensor import GpuBuffer
-from ..types import UnsupportedError
+from ...call.caller import Caller
+from ...call.intake import feasible
+from ...samples import Packed
+from ...tensor import GpuBuffer
+from ...types import UnsupportedError
+from ..registry import get_op
+from ..selection import Selection, selected
 from .tune import copy_of
-
-if TYPE_CHECKING:
-    from .plan import Plan
 
 __all__ = ["placed", "verify", "verify_samples"]
 
@@ -25,39 +26,36 @@ def _host(x: Any) -> np.ndarray[Any, Any]:
     return x if isinstance(x, np.ndarray) else np.asarray(x.get() if hasattr(x, "get") else x)
 
 
-def verify(plan: Plan[Any], operands: Mapping[str, Any], run: Callable[[dict[str, Any]], Any] | None = None) -> None:
-    """Raises AssertionError where a written operand differs from the oracle by more than the guarantee allows. `run` stands in
+def verify(plan: Selection, operands: Mapping[str, Any], run: Callable[[dict[str, Any]], Any] | None = None) -> None:
+    """Raises AssertionError where a written operand differs from the oracle by more than its guarantee allows. `run` stands in
     for ``plan.run(**operands)``."""
-    plan.can_implement(**operands).raise_on_error()
+    feasible(plan, operands).raise_on_error()
     desc = plan.desc.at(operands)
     written = [o for o in plan.operands if o.written]
     given = {n: x for n, x in operands.items() if x is not None}
     inputs = {o.name: np.array(_host(given[o.name])) for o in plan.operands if o.role != "out" and o.name in given}
-    wide = plan.reference(desc, **inputs)
+    wide = plan.family.reference(desc, **inputs)
     copies = {o.name: copy_of(given[o.name]) for o in written if o.name in given}
     whole = {**given, **copies}
-    result = plan.run(**whole) if run is None else run(whole)
+    result = Caller(plan)(whole, None, None) if run is None else run(whole)
     results = result if isinstance(result, tuple) else (result,)
-    for operand, got, expected in zip(
-        [o for o in written if not o.optional], results, wide if isinstance(wide, tuple) else (wide,)
-    ):
-        element = plan._canonical.layout(operand.name).element
-        plan.precision_guarantee.check(
-            _host(got), np.asarray(expected), inputs, output=element, measures=plan.measured(desc)
-        )
+    for name, got, expected in zip(plan.written, results, wide if isinstance(wide, tuple) else (wide,)):
+        element, measures = plan.canonical.layout(name).element, plan.measured(desc, name)
+        try:
+            plan.guarantee.of(name).check(_host(got), np.asarray(expected), inputs, output=element, measures=measures)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}" if len(plan.written) > 1 else str(error)) from None
 
 
-def verify_samples(plan: Plan[Any]) -> None:
+def verify_samples(plan: Selection) -> None:
     """`verify` on every sample of the plan's op that its variant serves, at the sample's own shapes and types."""
-    from .registry import get_op
-
     op, served = get_op(plan.desc.op), 0
-    pref = replace(plan.pref, variant=plan.sku.variant)
+    pref = replace(plan.pref, variant=plan.candidate.variant)
     for sample in op.samples(op.fixed):
         arrays = {name: placed(x, plan.device.host_memory) for name, x in sample.operands.items()}
         desc = op.of_sample(arrays, sample.options)
         try:
-            of_sample = type(plan).select(desc, pref, device=plan.device)
+            of_sample = selected(plan.family, desc, pref, plan.device)
         except UnsupportedError:
             continue
         values = {name: sample.options[name] for name in desc.values if name in sample.options}
@@ -68,7 +66,7 @@ def verify_samples(plan: Plan[Any]) -> None:
         served += 1
     if not served:
         raise UnsupportedError(
-            f"{op.name}: verify has no sample that variant {plan.sku.variant!r} serves",
+            f"{op.name}: verify has no sample that variant {plan.candidate.variant!r} serves",
             "pass operands: plan.verify(...)",
         )
 

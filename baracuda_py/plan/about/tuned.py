@@ -18,22 +18,23 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..runtime.cache import cache_dir
-from ..runtime.files import read_trusted, write_atomic
-from ..types import DeviceSpec, known_devices
-from .candidate import steps_of
+from ...runtime.cache import cache_dir
+from ...runtime.files import read_trusted, write_atomic
+from ...types import DeviceSpec, known_devices
+from ..candidate import steps_of
 from .digest import lowered_digest
 
 if TYPE_CHECKING:
-    from .candidate import Candidate
-    from .plan import Plan
-    from .select import Assessment
+    from ..candidate import Candidate
+    from ..family import Family
+    from ..select import Assessment
+    from ..selection import Selection
 
 __all__ = ["Winner", "apply", "entry", "key_of", "record", "shipped_path", "source_digest"]
 
 Winner = dict[str, str]
 FIELDS = ("variant", "config", "sources", "provenance")
-SHIPPED = Path(__file__).resolve().parent.parent / "tuned"
+SHIPPED = Path(__file__).resolve().parents[2] / "tuned"
 MOST_BYTES = 8 << 20  # of a table, or of one winner
 log = logging.getLogger("baracuda_py")
 
@@ -46,7 +47,7 @@ def _version() -> str:
         return "checkout"
 
 
-def key_of(kind: type[Plan[Any]], desc: Any, pref: Any) -> str:
+def key_of(kind: type[Family[Any]], desc: Any, pref: Any) -> str:
     text = json.dumps([kind.__qualname__, desc.to_dict(), repr(pref)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
@@ -116,7 +117,7 @@ def _winners(key: str, op: str, device: DeviceSpec) -> Iterator[Winner]:
 
 
 def apply(
-    kind: type[Plan[Any]], desc: Any, pref: Any, device: DeviceSpec, answers: Sequence[Assessment]
+    kind: type[Family[Any]], desc: Any, pref: Any, device: DeviceSpec, answers: Sequence[Assessment]
 ) -> tuple[Assessment, str] | None:
     """The recorded winner among admissible `answers` and its provenance, if there is one and it still stands."""
     if device.is_host:
@@ -134,10 +135,10 @@ def apply(
 # ---- writing -----------------------------------------------------------------------------------------------------------
 
 
-def entry(winner: Plan[Any], provenance: str) -> tuple[str, Winner]:
+def entry(winner: Selection, provenance: str) -> tuple[str, Winner]:
     """What a table holds for the problem and preference of `winner`, and under which key."""
-    candidate, config, desc = winner._candidate, winner._config, winner._canonical
-    return key_of(type(winner), desc, winner.pref), {
+    candidate, config, desc = winner.candidate, winner.config, winner.canonical
+    return key_of(winner.family, desc, winner.pref), {
         "variant": candidate.variant,
         "config": str(config),
         "sources": source_digest(candidate, config, desc, winner.device),
@@ -145,7 +146,7 @@ def entry(winner: Plan[Any], provenance: str) -> tuple[str, Winner]:
     }
 
 
-def record(winner: Plan[Any], provenance: str) -> None:
+def record(winner: Selection, provenance: str) -> None:
     """Puts a winner into the cache directory; a folder that cannot be written is no error, and is logged."""
     key, won = entry(winner, provenance)
     path = own_folder(winner.device) / f"{key}.json"

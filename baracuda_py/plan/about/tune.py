@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..call.allocate import BYTES_IN_CUPY
-from ..call.host import prepare
-from ..runtime.driver import require_gpu
-from ..tensor import GpuBuffer, intake
-from ..types import BaracudaError, DeviceSpec, InvalidProblemError, PlanPreference, UnsupportedError
-from ..types.units import time_text
-from .select import assess
+from ...call.allocate import BYTES_IN_CUPY
+from ...call.bound import BoundPlan
+from ...call.host import prepare
+from ...runtime.driver import require_gpu
+from ...tensor import GpuBuffer, intake
+from ...types import BaracudaError, DeviceSpec, InvalidProblemError, PlanPreference, UnsupportedError
+from ...types.units import time_text
+from ..select import assess
+from ..selection import Selection
 from .tuned import record
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from ..family import Family
+    from ..plan import Plan
 
 __all__ = ["admissible", "autotune", "copy_of", "profile"]
 
@@ -57,13 +60,13 @@ def copy_of(x: Any, *, to_gpu: bool = False) -> Any:
     return fresh if bare == dtype else GpuBuffer.view(fresh, taken.element)
 
 
-def _spared(plan: Plan[Any], operands: Mapping[str, Any]) -> dict[str, Any]:
+def _spared(plan: Selection, operands: Mapping[str, Any]) -> dict[str, Any]:
     """The operands, those that are written as copies."""
     written = {o.name for o in plan.operands if o.written}
     return {n: copy_of(x) if n in written and x is not None else x for n, x in operands.items()}
 
 
-def profile(plan: Plan[Any], operands: Mapping[str, Any], repeats: int = 50) -> Any:
+def profile(plan: Selection, operands: Mapping[str, Any], repeats: int = 50) -> Any:
     """Seconds a launch in a CUDA graph of 16, caches as such repetition leaves them; of an emulated plan what one run did."""
     if plan.device.emulated:
         call, _ = prepare(plan, _spared(plan, operands), accesses=True)
@@ -71,7 +74,7 @@ def profile(plan: Plan[Any], operands: Mapping[str, Any], repeats: int = 50) -> 
     cupy = _gpu_of(plan, "profile")
     if type(repeats) is not int or repeats < 1:
         raise InvalidProblemError(f"{plan.desc.op}: profile(repeats={repeats!r:.40})", "give an int of 1 or more")
-    bound = plan.bind(**_spared(plan, operands))
+    bound = BoundPlan(plan, _spared(plan, operands), None)
     stream = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.get_current_stream().synchronize()
     with stream:
@@ -96,25 +99,30 @@ def admissible(
 ) -> list[Plan[Any]]:
     """A plan for every candidate and configuration that may serve, the least predicted time first; with `per_variant`, only
     so many of each variant."""
-    answers = [a for a in assess(kind._all_candidates(), desc.canonical(), pref, device) if a.feasibility]
+    return [kind(selection) for selection in _admitted(kind, desc, pref, device, per_variant)]
+
+
+def _admitted(
+    kind: type[Family[Any]], desc: Any, pref: PlanPreference, device: DeviceSpec, per_variant: int | None = None
+) -> list[Selection]:
+    answers = [a for a in assess(kind.all_candidates(), desc.canonical(), pref, device) if a.feasibility]
     answers.sort(key=lambda a: a.cost.seconds if a.cost else 0.0)
     kept: Counter[str] = Counter()
-    plans = []
+    admitted = []
     for answer in answers:
         kept[answer.candidate.variant] += 1
         if per_variant is None or kept[answer.candidate.variant] <= per_variant:
-            plans.append(kind._make(desc, pref, device, answer, "model"))
-    return plans
+            admitted.append(Selection.of(kind, desc, pref, device, answer))
+    return admitted
 
 
-def rivals(plan: Plan[Any], top: int | None) -> list[Plan[Any]]:
-    """The `top` best predicted plans for the same problem (None: all) that promise at least what `plan` does."""
-    promised = plan.precision_guarantee
-    every = admissible(type(plan), plan.desc, plan.pref, plan.device)
-    return [rival for rival in every if rival.precision_guarantee.at_least(promised)][:top]
+def rivals(plan: Selection, top: int | None) -> list[Selection]:
+    """The `top` best predicted plans for the same problem (None: all) that promise at least what `plan` does, of each output."""
+    every = _admitted(plan.family, plan.desc, plan.pref, plan.device)
+    return [rival for rival in every if rival.guarantee.at_least(plan.guarantee)][:top]
 
 
-def autotune(plan: Plan[Any], operands: Mapping[str, Any], top: int | None) -> Any:
+def autotune(plan: Selection, operands: Mapping[str, Any], top: int | None) -> Selection:
     """The fastest of `plan` and its rivals; the winner is remembered for `select`."""
     _gpu_of(plan, "autotune")
     if top is not None and (type(top) is not int or top < 1):
@@ -130,13 +138,13 @@ def autotune(plan: Plan[Any], operands: Mapping[str, Any], top: int | None) -> A
     best = min(times, key=lambda rival: times[rival])
     if times[best] > MARGIN * times[plan]:
         best = plan
-    tuned = best._known_as(f"tuned {datetime.date.today().isoformat()}")
+    tuned = best.known_as(f"tuned {datetime.date.today().isoformat()}")
     log.info("autotune: %s, %s", tuned.sku, time_text(times[best]))
     record(tuned, tuned.provenance)
     return tuned
 
 
-def _gpu_of(plan: Plan[Any], what: str) -> Any:
+def _gpu_of(plan: Selection, what: str) -> Any:
     """CuPy, for timing `plan`; UnsupportedError where there is nothing to time it on."""
     if plan.device.host_memory:
         raise UnsupportedError(
@@ -146,7 +154,7 @@ def _gpu_of(plan: Plan[Any], what: str) -> Any:
     return require_gpu(what)
 
 
-def _tracked(plans: Sequence[Plan[Any]]) -> Iterator[Plan[Any]]:
+def _tracked(plans: Sequence[Selection]) -> Iterator[Selection]:
     """The plans in turn, with a progress bar on a terminal's stderr."""
     from rich.console import Console
     from rich.progress import Progress

@@ -1,0 +1,185 @@
+"""How the package hangs together: imports point one way, no module reaches into another, none is long, a call walks straight."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+
+from .simulated import Gpus, simulated
+from .structure import Module, circles, modules_of, private_uses
+
+PACKAGE = Path(bp.__file__).resolve().parent
+LINES = 400
+# Lists that may only shrink: what is in them was there when the rule was made.
+LONG = {"ops.shape_layout._copy", "ops.gemm.matmul", "ops.shape_layout.write_slice"}
+REACHED_INTO = {"ops.elementwise._map desc._align"}
+# From the bottom up: a module imports none of a layer above its own. What uses a plan to run it stands above `call`.
+LAYERS = (
+    ("types",),
+    ("reference", "samples"),
+    ("runtime",),
+    ("tensor",),
+    ("emulator",),
+    ("plan",),
+    ("call",),
+    ("plan.plan", "plan.about.tune", "plan.about.verify"),
+    ("functional",),
+    ("ops",),
+    ("interop", "cli", "__main__", ""),
+)
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, Module]:
+    return modules_of(PACKAGE)
+
+
+def short(name: str) -> str:
+    return name.removeprefix("baracuda_py").removeprefix(".")
+
+
+def layer(name: str) -> int:
+    """The place of a module by the longest entry of `LAYERS` that begins its name."""
+    found = [
+        (len(entry), place)
+        for place, entries in enumerate(LAYERS)
+        for entry in entries
+        if entry == short(name) or (entry and short(name).startswith(entry + "."))
+    ]
+    return max(found)[1] if found else len(LAYERS) - 1
+
+
+def test_no_modules_import_one_another(modules: dict[str, Module]) -> None:
+    assert circles(modules) == []
+
+
+def test_no_module_uses_what_is_private_to_another(modules: dict[str, Module]) -> None:
+    found = [use for use in private_uses(modules) if _known(use) not in REACHED_INTO]
+    assert found == []
+
+
+def _known(use: str) -> str:
+    where, _, what = short(use).partition(" ")
+    return f"{where.partition(':')[0]} {what}"
+
+
+def test_imports_point_down(modules: dict[str, Module]) -> None:
+    up = {f"{name} -> {to}" for name, module in modules.items() for to, _ in module.imported if layer(to) > layer(name)}
+    assert up == set()
+
+
+def test_no_module_is_long(modules: dict[str, Module]) -> None:
+    long = {short(name) for name, module in modules.items() if len(module.text.splitlines()) > LINES}
+    assert long <= LONG
+
+
+# ---- the checks themselves ---------------------------------------------------------------------------------------------
+
+PLANTED = {
+    "__init__.py": "",
+    "low.py": "_hidden = 1\n\nclass Thing:\n    def __init__(self):\n        self._part = 1\n        self.whole = 2\n",
+    "left.py": "def f():\n    from .right import g\n    return g\n",
+    "right.py": "from . import left\n\ndef g():\n    return left.f\n",
+    "typed.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .user import use\n",
+    "user.py": "from . import typed\nfrom .low import Thing, _hidden\n\ndef use(x: Thing):\n    return x._part, x.whole\n",
+    "own.py": "class Own:\n    _mine = 1\n    def f(self, other):\n        return other._mine, self._mine\n",
+    "room/__init__.py": "",
+    "room/_inner.py": "x = 1\n",
+    "room/door.py": "from ._inner import x\n",
+    "window.py": "from .room import _inner\n",
+}
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> dict[str, Module]:
+    for name, text in PLANTED.items():
+        path = tmp_path / "tree" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return modules_of(tmp_path / "tree")
+
+
+def test_circles_are_found_inside_functions_and_not_among_types(planted: dict[str, Module]) -> None:
+    assert circles(planted) == [["tree.left", "tree.right"]]
+
+
+def test_private_uses_are_found(planted: dict[str, Module]) -> None:
+    assert sorted(private_uses(planted)) == [
+        "tree.user: _hidden of tree.low", "tree.user:5 x._part", "tree.window: the module tree.room._inner",
+    ]  # fmt: skip
+
+
+# ---- the walk of a call ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
+    yield from simulated(monkeypatch, "h200")
+
+
+class Walk:
+    """Which modules of the package a call goes through. `stays` are they in turn; `entered` says how often each module of the
+    rooms that carry a call is called from another of them, what it asks of operands, descriptors and devices left out."""
+
+    CARRY = ("baracuda_py.call.", "baracuda_py.functional", "baracuda_py.plan.plan")
+
+    def __init__(self) -> None:
+        self.stays: list[str] = []
+        self.entered: Counter[str] = Counter()
+
+    def _step(self, frame: Any, event: str, _arg: Any) -> None:
+        name = frame.f_globals.get("__name__", "")
+        if event != "call" or not name.startswith("baracuda_py."):
+            return
+        if not self.stays or self.stays[-1] != name:
+            self.stays.append(name)
+        if name.startswith(self.CARRY):
+            before = frame.f_back
+            while before is not None and not before.f_globals.get("__name__", "").startswith(self.CARRY):
+                before = before.f_back
+            self.entered[short(name)] += before is None or before.f_globals["__name__"] != name
+
+    def __enter__(self) -> Walk:
+        sys.setprofile(self._step)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        sys.setprofile(None)
+
+
+def walks(gpus: Gpus) -> dict[str, Walk]:
+    a, b, out = (gpus.array(np.ones((64, 64), np.float32)) for _ in range(3))
+    desc = bp.MatmulDescriptor.of(a, b, out=out)
+    plan = bp.MatmulPlan.select(desc)
+    calls = {"function": lambda: bp.matmul(a, b, out=out), "run": lambda: plan.run(a=a, b=b, out=out)}
+    found = {}
+    for name, call in calls.items():
+        for way in ("checked", "hit"):
+            with Walk() as found[f"{name}, {way}"]:
+                call()
+    return found
+
+
+def test_a_call_that_was_made_before_goes_straight_to_the_launch(gpus: Gpus) -> None:
+    for name, walk in walks(gpus).items():
+        if "hit" in name:
+            assert max(Counter(walk.stays).values()) <= 2 and len(walk.stays) <= 9, walk.stays
+            assert walk.stays[-1] == "baracuda_py.runtime.launch"
+    assert gpus.work
+
+
+def test_a_new_call_does_not_wander(gpus: Gpus) -> None:
+    """Each module is entered for what it does first, in the middle and last: made, checked and launched. How an array lies is
+    asked of `call.key` by them all."""
+    for name, walk in walks(gpus).items():
+        if "checked" in name:
+            del walk.entered["call.key"]
+            assert "call.resolve" in walk.entered and max(walk.entered.values()) <= 3, walk.entered
