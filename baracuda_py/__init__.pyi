@@ -407,10 +407,10 @@ def matmul_tc_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activati
 def matmul_tc_bf16_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, c: Any = None, residual: Any = None, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The matrix product of bf16 operands by variant `tc_async`, in f32."""
 
-def rms_norm_backward(grad: Any, x: Any, weight: Any, rstd: Any, *, normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+def rms_norm_backward(grad: Any, x: Any, weight: Any = None, rstd: Any = None, *, normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The gradients of `rms_norm` with respect to x (or the residual, which has the same) and weight."""
 
-def layer_norm_backward(grad: Any, x: Any, weight: Any, mean: Any, rstd: Any, *, normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, grad_bias: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+def layer_norm_backward(grad: Any, x: Any, weight: Any = None, mean: Any = None, rstd: Any = None, *, normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, grad_bias: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The gradients of `layer_norm` with respect to x, weight and bias."""
 
 def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-05, residual: Any = None, normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:

@@ -85,7 +85,8 @@ def backward(
 
 def guarantee(kernel: PrecisionGuarantee) -> PrecisionGuarantee:
     """What the oracle itself promises: one rounding."""
-    return replace(kernel, bound=Ulp(1.0))
+    exactly = {name: replace(part, bound=Ulp(1.0)) for name, part in kernel.parts}
+    return PrecisionGuarantee.by_output(**exactly)
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------

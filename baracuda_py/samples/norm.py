@@ -10,7 +10,7 @@ import numpy as np
 from ..types import ElementKind
 from .sample import Sample, adversarial, layouts, values
 
-__all__ = ["norm", "norm_backward", "norm_backward_weighted"]
+__all__ = ["norm", "norm_backward"]
 
 FLOATS = (ElementKind.BF16, ElementKind.F32, ElementKind.F16, ElementKind.F64)
 SHAPES = ((1, 1), (3, 5), (2, 130), (5, 1024), (0, 8), (3, 0), (2, 3, 72), (1, 4104), (7, 33))
@@ -42,39 +42,38 @@ def norm(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
     yield scaled(values(rng, (5, 264), ElementKind.BF16), ElementKind.F32)
     for element in (ElementKind.F32, ElementKind.F64):
         yield scaled(values(rng, (3, 500), element) + element.dtype.type(1000), element, eps=0.0)
+    for element, shape in ((ElementKind.BF16, (5, 72)), (ElementKind.F16, (3, 4104)), (ElementKind.F32, (2, 33000))):
+        x, residual = values(rng, shape, element), values(rng, shape, element) * element.dtype.type(3)
+        rstd = np.zeros(shape[:-1], np.float32)
+        statistics = {"mean": rstd.copy(), "rstd": rstd} if centered else {"rstd": rstd}
+        weight = values(rng, shape[-1:], element)
+        operands = {"x": x, "residual": residual, "weight": weight, "residual_out": np.zeros_like(x), **statistics}
+        yield Sample(f"{element}{list(shape)} residual and statistics", operands)
     yield Sample("bf16 streamed", {"x": values(rng, (2, 40000), ElementKind.BF16)})
     yield Sample("f32 odd rows, streamed", {"x": values(rng, (2, 20001), ElementKind.F32)})
     yield Sample("f32 broadcast rows", {"x": np.broadcast_to(values(rng, (1, 40), ElementKind.F32), (5, 40))})
 
 
 def norm_backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
-    """As `norm`, without a weight, so that there is one output; the statistics are some, not x's own."""
-    yield from _gradients(fixed, seed, full, weighted=False)
-
-
-def norm_backward_weighted(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
-    """With a weight: sums over rows, many and few."""
-    yield from _gradients(fixed, seed, full, weighted=True)
-
-
-def _gradients(fixed: Any, seed: int, full: bool, *, weighted: bool) -> Iterator[Sample]:
+    """As `norm`, many rows and few among them; the statistics are some, not x's own."""
     rng = np.random.default_rng(seed)
     centered = dict(fixed or {}).get("name") == "layer_norm_backward"
 
-    def sample(shape: tuple[int, ...], element: ElementKind, of: ElementKind | None = None, view: str = "C") -> Sample:
+    def sample(shape: tuple[int, ...], element: ElementKind, weighted: bool | ElementKind = True, view: str = "C") -> Sample:
         computed = ElementKind.F64 if element is ElementKind.F64 else ElementKind.F32
         x, grad = (layouts(values(rng, shape, element))[view] for _ in range(2))
         operands = {"grad": grad, "x": x}
         if weighted:
-            operands["weight"] = values(rng, shape[-1:], of or element)
+            operands["weight"] = values(rng, shape[-1:], element if weighted is True else weighted)
         if centered:
             operands["mean"] = values(rng, shape[:-1], computed)
         operands["rstd"] = np.abs(values(rng, shape[:-1], computed)) + computed.dtype.type(0.1)
-        return Sample(f"{element}{list(shape)} {view} {of if weighted else 'plain'}", operands)
+        return Sample(f"{element}{list(shape)} {view} {'weighted' if weighted else 'plain'}", operands)
 
     for element in FLOATS:
         for shape in SHAPES if full or element is ElementKind.BF16 else SHAPES[2:4]:
             yield sample(shape, element)
+        yield sample((7, 136), element, weighted=False)
         for view in ("padded", "stepped", "reversed", "F"):
             yield sample((6, 40), element, view=view)
     yield sample((700, 40), ElementKind.BF16)

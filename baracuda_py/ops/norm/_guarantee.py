@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...types import Componentwise, ElementKind, PrecisionGuarantee, Term, Ulp
+from ...types import Componentwise, PrecisionGuarantee, Term, Ulp
 from .._rows import RowConfig, computed_in
 
-__all__ = ["SOURCE", "backward_bounds", "forward_bounds", "promise"]
+__all__ = ["backward", "forward"]
 
 SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 4.2"
 
 
-def forward_bounds(desc: Any, config: RowConfig) -> dict[str, Componentwise | Ulp]:
-    """The bound of each written operand."""
+def forward(desc: Any, config: RowConfig) -> PrecisionGuarantee:
+    """What a norm promises of each output."""
     unit = computed_in(desc.element).element
     d = config.depth(desc.length)
     u = unit.unit_roundoff
@@ -42,11 +42,11 @@ def forward_bounds(desc: Any, config: RowConfig) -> dict[str, Componentwise | Ul
         "mean": Componentwise((Term(d + 1.0, unit, "mean_magnitude"),), SOURCE),
         "rstd": Componentwise(tuple(of_rstd), SOURCE, "row_overflowing"),
     }
-    return {operand.name: bounds[operand.name] for operand in desc.operands if operand.written}
+    return PrecisionGuarantee.by_output(**{o.name: _promise(desc, bounds[o.name]) for o in desc.operands if o.written})
 
 
-def backward_bounds(desc: Any, config: RowConfig, down: int) -> dict[str, Componentwise]:
-    """The bound of each written operand; a term of a sum over rows goes through at most `down` additions.
+def backward(desc: Any, config: RowConfig, down: int) -> PrecisionGuarantee:
+    """What a gradient promises of each output; a term of a sum over rows goes through at most `down` additions.
 
     mean and rstd count as exact: they are operands. n takes 2 roundings, g = grad weight one, a product of them one more; the
     last line, rstd (g - mean(g) - n mean(g n)), 4.
@@ -61,14 +61,15 @@ def backward_bounds(desc: Any, config: RowConfig, down: int) -> dict[str, Compon
         "grad_weight": [Term(down + 4.0, unit, "weight_terms")],
         "grad_bias": [Term(down + 1.0, unit, "bias_terms")],
     }
-    return {
-        name: Componentwise((*terms[name], Term(1.0, kind, "abs_result"), Term(1.0, kind, "smallest_normal")), SOURCE)
-        for name, kind in kinds.items()
-        if kind is not None
-    }
+    promised = {}
+    for name, kind in kinds.items():
+        if kind is not None:
+            own = (Term(1.0, kind, "abs_result"), Term(1.0, kind, "smallest_normal"))
+            promised[name] = _promise(desc, Componentwise((*terms[name], *own), SOURCE), batch_invariant=name == "grad_x")
+    return PrecisionGuarantee.by_output(**promised)
 
 
-def promise(element: ElementKind, bound: Componentwise | Ulp, *, batch_invariant: bool = True) -> PrecisionGuarantee:
-    """What a row kernel promises: sums in a fixed order, which a row's length and alignment decide."""
-    computed = computed_in(element)
-    return PrecisionGuarantee(computed.math, computed.element, True, True, batch_invariant, False, bound)
+def _promise(desc: Any, bound: Componentwise | Ulp, *, batch_invariant: bool = True) -> PrecisionGuarantee:
+    """A row's length and alignment decide the order of its sums."""
+    computed = computed_in(desc.element)
+    return PrecisionGuarantee.fixed_order(computed.math, computed.element, bound, batch_invariant=batch_invariant)

@@ -17,7 +17,7 @@ from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Scratch, Step
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PlanPreference, PrecisionGuarantee
 from .._launch import grid_of, index_scalar
 from .._rows import FLOATS, RowConfig, Rows, computed_in, row_configs, row_cost
-from ._guarantee import backward_bounds, promise
+from . import _guarantee
 from .forward import TABLE, Normed
 
 __all__ = ["NormBackwardDescriptor", "NormBackwardPlan", "layer_norm_backward", "rms_norm_backward"]
@@ -98,7 +98,7 @@ class RowsNormBackward(Candidate[NormBackwardDescriptor]):
                 yield config
 
     def guarantee(self, desc: NormBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
-        return promise(desc.element, backward_bounds(desc, config, _down(desc, device, config))["grad_x"])
+        return _guarantee.backward(desc, config, _down(desc, device, config))
 
     def cost(self, desc: NormBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
         rows = _problem(desc)
@@ -187,7 +187,7 @@ class NormBackwardPlan(Plan[NormBackwardDescriptor]):
 
     @classmethod
     def reference_guarantee(cls, desc: NormBackwardDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(promise(desc.element, backward_bounds(desc, RowConfig(1, 1, 1, True), 1)["grad_x"]))
+        return oracle.guarantee(_guarantee.backward(desc, RowConfig(1, 1, 1, True), 1))
 
 
 def _call(name: str, operands: dict[str, Any], normalized_shape: Sequence[int] | None, **how: Any) -> Any:
@@ -203,7 +203,7 @@ def _call(name: str, operands: dict[str, Any], normalized_shape: Sequence[int] |
 
 
 def rms_norm_backward(
-    grad: Any, x: Any, weight: Any, rstd: Any, *, normalized_shape: Sequence[int] | None = None, grad_x: Any = None,
+    grad: Any, x: Any, weight: Any = None, rstd: Any = None, *, normalized_shape: Sequence[int] | None = None, grad_x: Any = None,
     grad_weight: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None,
 ) -> Any:  # fmt: skip
     """The gradients of `rms_norm` with respect to x (or the residual, which has the same) and weight.
@@ -218,7 +218,7 @@ def rms_norm_backward(
 
 
 def layer_norm_backward(
-    grad: Any, x: Any, weight: Any, mean: Any, rstd: Any, *, normalized_shape: Sequence[int] | None = None, grad_x: Any = None,
+    grad: Any, x: Any, weight: Any = None, mean: Any = None, rstd: Any = None, *, normalized_shape: Sequence[int] | None = None, grad_x: Any = None,
     grad_weight: Any = None, grad_bias: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None,
 ) -> Any:  # fmt: skip
     """The gradients of `layer_norm` with respect to x, weight and bias.

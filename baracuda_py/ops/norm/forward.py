@@ -11,13 +11,13 @@ from ... import functional, samples
 from ...plan.candidate import OK, Candidate, Cost, Feasibility
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
-from ...plan.registry import Op, register
+from ...plan.registry import Gradient, Op, register
 from ...reference import norm as oracle
 from ...runtime.steps import Kernel, Launch, Run, Step
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PlanPreference, PrecisionGuarantee
 from .._launch import index_scalar
 from .._rows import FLOATS, RowConfig, Rows, computed_in, row_configs, row_cost, rows_of
-from ._guarantee import forward_bounds, promise
+from . import _guarantee
 
 __all__ = ["NormDescriptor", "NormPlan", "layer_norm", "rms_norm"]
 
@@ -172,7 +172,7 @@ class RowsNorm(Candidate[NormDescriptor]):
         return row_configs(desc.length, _problem(desc).vector(desc.element), desc.element, inputs)
 
     def guarantee(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
-        return promise(desc.element, forward_bounds(desc, config)["out"])
+        return _guarantee.forward(desc, config)
 
     def cost(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
         return row_cost(device, _problem(desc), desc.nbytes, config, desc.element, instructions=8.0)
@@ -218,7 +218,7 @@ class NormPlan(Plan[NormDescriptor]):
 
     @classmethod
     def reference_guarantee(cls, desc: NormDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(promise(desc.element, forward_bounds(desc, RowConfig(1, 1, 1, True))["out"]))
+        return oracle.guarantee(_guarantee.forward(desc, RowConfig(1, 1, 1, True)))
 
 
 def _call(name: str, operands: dict[str, Any], eps: float, normalized_shape: Sequence[int] | None, stats: bool, **how: Any) -> Any:
@@ -271,5 +271,10 @@ def layer_norm(
     return _call("layer_norm", operands, eps, normalized_shape, stats, stream=stream, pref=pref, device=device)
 
 
-for _name, _function in (("rms_norm", rms_norm), ("layer_norm", layer_norm)):
-    register(Op(_name, NormPlan, _function, samples.norm, {"name": _name}, backward=f"{_name}_backward", peers={"torch": _name}))
+for _name, _function, _parts in (
+    ("rms_norm", rms_norm, ("weight",)), ("layer_norm", layer_norm, ("weight", "bias")),
+):  # fmt: skip
+    _gives = {part: f"grad_{part}" for part in ("x", *_parts)}
+    _saves = ("x", "weight", *(("mean",) if TABLE[_name].centered else ()), "rstd")
+    _gradient = Gradient(f"{_name}_backward", _saves, _gives)
+    register(Op(_name, NormPlan, _function, samples.norm, {"name": _name}, _gradient, {"torch": _name}))
