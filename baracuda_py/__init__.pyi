@@ -165,6 +165,32 @@ class KvAppendDescriptor(_KvAppendDescriptor):
     ) -> None: ...
 
 class MatmulDescriptor(_MatmulDescriptor):
+    c_shape: tuple[int, ...] | None
+    bias_shape: tuple[int, ...] | None
+    residual_shape: tuple[int, ...] | None
+    scale_a_shape: tuple[int, ...] | None
+    scale_b_shape: tuple[int, ...] | None
+    c_element: ElementKind | None
+    bias_element: ElementKind | None
+    residual_element: ElementKind | None
+    scale_a_element: ElementKind | None
+    scale_b_element: ElementKind | None
+    a_strides: tuple[int, ...] | None
+    b_strides: tuple[int, ...] | None
+    c_strides: tuple[int, ...] | None
+    bias_strides: tuple[int, ...] | None
+    residual_strides: tuple[int, ...] | None
+    scale_a_strides: tuple[int, ...] | None
+    scale_b_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    a_align: int | None
+    b_align: int | None
+    c_align: int | None
+    bias_align: int | None
+    residual_align: int | None
+    scale_a_align: int | None
+    scale_b_align: int | None
+    out_align: int | None
     def __init__(
         self,
         a_shape: Sequence[int],
@@ -331,6 +357,9 @@ class UnaryDescriptor(_UnaryDescriptor):
     ) -> None: ...
 
 class WriteSliceDescriptor(_WriteSliceDescriptor):
+    source_strides: tuple[int, ...] | None
+    dest_align: int | None
+    source_align: int | None
     def __init__(
         self,
         dest_shape: Sequence[int],

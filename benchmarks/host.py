@@ -22,6 +22,7 @@ from .target import Target
 __all__ = ["HOST_ROWS", "HostRow", "call_cost"]
 
 CALLS_A_BATCH = 200
+CUPY = "the same with CuPy operands"
 Measured = dict[str, Any]
 
 
@@ -31,18 +32,13 @@ class HostRow:
 
     name: str
     measure: Callable[[Kit, int], Measured]
-    target: Target | None = None
+    targets: tuple[Target, ...] = ()
     group: str = "host"
 
     @property
     def key(self) -> str:
         """What ``--rows`` matches and what the row is called in results."""
         return f"{self.group}/{self.name}"
-
-    @property
-    def targets(self) -> tuple[Target, ...]:
-        """What is asked."""
-        return () if self.target is None else (self.target,)
 
 
 # ---- calls ---------------------------------------------------------------------------------------------------
@@ -138,6 +134,59 @@ def _add(kit: Kit) -> dict[str, Call]:
     return calls
 
 
+def _pair(kit: Kit) -> tuple[Any, Any]:
+    return kit.normal((16, 128), "float32"), kit.normal((16, 128), "float32")
+
+
+def _torch_add(kit: Kit) -> dict[str, Call]:
+    import baracuda_py as bp
+
+    a, b = _pair(kit)
+    x, y = kit.as_torch(a), kit.as_torch(b)
+    return {OURS: lambda: bp.add(x, y), CUPY: lambda: bp.add(a, b), "torch": lambda: x + y}
+
+
+def _jax_add(kit: Kit) -> dict[str, Call]:
+    import jax
+
+    import baracuda_py as bp
+
+    a, b = _pair(kit)
+    x, y = jax.dlpack.from_dlpack(a), jax.dlpack.from_dlpack(b)
+    return {OURS: lambda: bp.add(x, y), CUPY: lambda: bp.add(a, b), "jax": lambda: x + y}
+
+
+def _squares(kit: Kit) -> tuple[Any, Any]:
+    return kit.normal((128, 128), "float32"), kit.normal((128, 128), "float32")
+
+
+def _matmul(kit: Kit) -> dict[str, Call]:
+    import baracuda_py as bp
+
+    a, b = _squares(kit)
+    return {OURS: lambda: bp.matmul(a, b), "cupy": lambda: a @ b}
+
+
+def _torch_matmul(kit: Kit) -> dict[str, Call]:
+    import baracuda_py as bp
+
+    a, b = _squares(kit)
+    x, y = kit.as_torch(a), kit.as_torch(b)
+    return {OURS: lambda: bp.matmul(x, y), CUPY: lambda: bp.matmul(a, b), "torch": lambda: x @ y}
+
+
+def _kv_append(kit: Kit) -> dict[str, Call]:
+    import cupy
+
+    import baracuda_py as bp
+
+    caches = [kit.empty((2, 4, 64, 64), "float16") for _ in range(2)]
+    tokens = [kit.normal((2, 4, 1, 64), "float16") for _ in range(2)]
+    at = cupy.zeros(2, "int64")
+    x, y, k, v, p = (kit.as_torch(a) for a in (*caches, *tokens, at))
+    return {OURS: lambda: bp.kv_append(x, y, k, v, p), CUPY: lambda: bp.kv_append(*caches, *tokens, at)}
+
+
 # ---- start-up ------------------------------------------------------------------------------------------------
 
 _IMPORTS = """
@@ -208,12 +257,19 @@ def _first_call(*, warm: bool) -> Callable[[Kit, int], Measured]:
 
 
 HOST_ROWS: tuple[HostRow, ...] = (
-    HostRow("bound(), one kernel", _calls(_bound_kernel), Target(1.00, against="cupy RawKernel")),
-    HostRow("bound(), one memcpy", _calls(_bound_memcpy), Target(0.3, "excess", "memcpyAsync")),
-    HostRow("plan.run", _calls(_plan_run), Target(6, "absolute")),
-    HostRow("bp.write_slice", _calls(_write_slice), Target(8, "absolute")),
-    HostRow("bp.add", _calls(_add), Target(1.3, against="cupy")),
-    HostRow("import baracuda_py after cupy", _import_time, Target(150_000, "absolute")),
-    HostRow("first call, empty cache", _first_call(warm=False), Target(600_000, "absolute")),
-    HostRow("first call, warm cache", _first_call(warm=True), Target(30_000, "absolute")),
+    HostRow("bound(), one kernel", _calls(_bound_kernel), (Target(1.00, against="cupy RawKernel"),)),
+    HostRow("bound(), one memcpy", _calls(_bound_memcpy), (Target(0.3, "excess", "memcpyAsync"),)),
+    HostRow("plan.run", _calls(_plan_run), (Target(6, "absolute"),)),
+    HostRow("bp.write_slice", _calls(_write_slice), (Target(8, "absolute"),)),
+    HostRow("bp.add", _calls(_add), (Target(1.3, against="cupy"),)),
+    HostRow("bp.add, torch operands", _calls(_torch_add), (Target(2.0, against="torch"), Target(1.5, "excess", CUPY))),
+    HostRow("bp.matmul", _calls(_matmul)),
+    HostRow(
+        "bp.matmul, torch operands", _calls(_torch_matmul), (Target(1.0, against="torch"), Target(1.5, "excess", CUPY))
+    ),
+    HostRow("bp.kv_append, three outputs", _calls(_kv_append)),
+    HostRow("bp.add, JAX operands", _calls(_jax_add)),
+    HostRow("import baracuda_py after cupy", _import_time, (Target(150_000, "absolute"),)),
+    HostRow("first call, empty cache", _first_call(warm=False), (Target(600_000, "absolute"),)),
+    HostRow("first call, warm cache", _first_call(warm=True), (Target(30_000, "absolute"),)),
 )

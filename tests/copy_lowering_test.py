@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.ops.shape_layout._copy import COPY_CANDIDATES, CopyProblem
+from baracuda_py.ops.shape_layout._candidates import COPY_CANDIDATES
+from baracuda_py.ops.shape_layout._walks import CopyProblem
 from baracuda_py.plan.about.tune import admissible
 from baracuda_py.runtime.steps import Copy, Copy2D, Launch, Ptr
 from baracuda_py.types import DeviceSpec, PlanPreference
@@ -377,7 +378,7 @@ def test_a_pitch_beyond_32_bits_takes_wide_gaps() -> None:
 def test_slots_beyond_a_launch_are_parted(monkeypatch: pytest.MonkeyPatch) -> None:
     """By rows, so that 32 bits number them."""
     variants: set[str] = set()
-    monkeypatch.setattr("baracuda_py.ops.shape_layout._copy.MOST_INDICES", 150)
+    monkeypatch.setattr("baracuda_py.ops.shape_layout._slots.MOST_INDICES", 150)
     for desc in (CASES[1], bp.ContiguizeDescriptor((5, 4, 9), "f16", x_strides=(-90, 20, 1))):
         check(desc, variants)
         kind = bp.WriteSlicePlan if desc.op == "write_slice" else bp.ContiguizePlan

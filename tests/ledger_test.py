@@ -15,7 +15,7 @@ import pytest
 from baracuda_py.ops import _launch
 from baracuda_py.ops.elementwise import _map
 from baracuda_py.ops.gemm import _tma, _wgmma_launch, matmul
-from baracuda_py.ops.shape_layout import _copy
+from baracuda_py.ops.shape_layout import _runs
 from baracuda_py.plan import all_ops, get_op
 from baracuda_py.plan.about import digest, tuned
 from baracuda_py.plan.about import ledger as read
@@ -138,7 +138,7 @@ BROKEN = {
     "a last CTA that is missing": ("add", _map, "grid_of", _one_cta_less),
     "a stage less": ("matmul", _wgmma_launch, "ring_of", _one_stage_less),
     "a packed divisor": ("write_slice", _launch, "_divisor", _wrong_divisor),
-    "chunks that a run may touch": ("write_slice", _copy, "_chunks_per_run", _no_slack),
+    "chunks that a run may touch": ("write_slice", _runs, "_chunks_per_run", _no_slack),
     "a flag of every tensor map": ("matmul", digest, "FLAGS", ("INTERLEAVE_NONE", "L2_PROMOTION_L2_256B")),
 }  # fmt: skip
 

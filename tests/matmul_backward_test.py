@@ -254,5 +254,5 @@ def test_torch_s_autograd_agrees(dtype: str) -> None:
         x.double().abs().flatten(0, 1).mT @ grad.double().abs().flatten(0, 1),
     )
     for mine, theirs, size, k in zip(got, (xd.grad, wd.grad), sizes, (130, 6 * 31)):
-        off = np.abs(mine.get() - theirs.cpu().numpy()) - 2 * (k + 2) * 2.0**-24 * size.cpu().numpy()
+        off = np.abs(mine.cpu().numpy() - theirs.cpu().numpy()) - 2 * (k + 2) * 2.0**-24 * size.cpu().numpy()
         assert off.max() <= 0, f"{off.max()} beyond the bound of a sum of {k} truncated products"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,9 @@ class OnGpu(torch.Tensor):  # type: ignore[misc, name-defined, unused-ignore]
 
     ordinal = 0
     is_cuda, is_cpu = True, False
+
+    def get_device(self) -> int:
+        return self.ordinal
 
     @property
     def device(self) -> Any:
@@ -58,7 +61,8 @@ class Streams:
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
     """Two H200, with a torch that has its tensors on them."""
     for simulated_gpus in simulated(monkeypatch, "h200", "h200"):
-        stand_in = SimpleNamespace(**{n: x for n, x in vars(torch).items() if isinstance(x, torch.dtype)})
+        stand_in: Any = ModuleType("torch")
+        vars(stand_in).update({n: x for n, x in vars(torch).items() if isinstance(x, torch.dtype)})
         stand_in.Tensor, stand_in.strided, stand_in.compiler, stand_in.dtype = (
             OnGpu,
             torch.strided,

@@ -73,15 +73,14 @@ def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], 
             if _Frameworks.tracing() or not x.is_cuda:
                 return None
             try:
-                address, device = x.data_ptr(), x.device
-                lies = x.shape, x.stride(), x.dtype, device, x.layout, x.requires_grad, x.is_neg(), x.is_conj()
-            except RuntimeError:  # a nested tensor, or one that torch.func has wrapped
+                address, ordinal = x.data_ptr(), x.get_device()
+                lies = x.shape, x.stride(), x.dtype, ordinal, x.requires_grad, x.is_neg(), x.is_conj()
+            except RuntimeError:  # sparse and nested tensors have no strides, what torch.func has wrapped no address
                 return None
             if shifts is not None:
                 address += shifts[len(pointers)]
             key += lies
             key.append(address & 15)
-            ordinal = device.index
         elif kind is GpuBuffer or kind is Tensor:  # the latter of a stranger that was taken in
             tensor = x if kind is Tensor else x.__baracuda_tensor__()
             if tensor.element.packed or tensor.on_host or (kind is GpuBuffer and tensor.framework != "cupy"):

@@ -15,7 +15,6 @@ import numpy as np
 from ..plan.descriptor import Layout
 from ..runtime.streams import foreign_stream, made_current
 from ..tensor import GpuBuffer
-from ..tensor.axes import c_strides
 from ..tensor.pytorch import dtype_of, is_tensor
 from .allocate import allocate, allocator
 
@@ -62,11 +61,8 @@ class _TorchOutput(Output):
     def __init__(self, layout: Layout, ordinal: int, dtype: Any) -> None:
         self.layout, self.ordinal = layout, ordinal
         torch = sys.modules["torch"]
-        device = torch.device("cpu" if ordinal < 0 else f"cuda:{ordinal}")
-        if layout.strides == c_strides(layout.shape):
-            self._make = lambda: torch.empty(layout.shape, dtype=dtype, device=device)
-        else:
-            self._make = lambda: torch.empty_strided(layout.shape, layout.strides, dtype=dtype, device=device)
+        empty, device = torch.empty_strided, torch.device("cpu" if ordinal < 0 else f"cuda:{ordinal}")
+        self._make = lambda: empty(layout.shape, layout.strides, dtype=dtype, device=device)
 
     def make(self, stream: int, current: int | None = None) -> Any:
         if self.ordinal < 0 or stream == foreign_stream("torch", self.ordinal):

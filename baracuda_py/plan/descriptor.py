@@ -87,20 +87,29 @@ class Descriptor:
     @cached_property
     def operands(self) -> tuple[Operand, ...]:
         """The operands of this very problem, in the order in which plans know them."""
-        return tuple(s.operand for s in self.slots if not s.optional or getattr(self, s.presence) is not None)
+        return tuple(slot.operand for slot in self.slots if self.has(slot.name))
+
+    def has(self, name: str) -> bool:
+        """Whether the problem has that operand."""
+        slot = self.slot_of[name]
+        return not slot.optional or getattr(self, slot.presence) is not None
+
+    def shape_of(self, name: str) -> tuple[int, ...] | None:
+        """An operand's shape; None where the problem lacks the operand."""
+        return getattr(self, self.slot_of[name].shape) if self.has(name) else None
 
     def layout(self, name: str) -> Layout:
         """How an operand lies; InvalidProblemError where its strides have another number of axes than its shape."""
         made = self._layouts.get(name)
         if made is None:
-            made = self._layouts[name] = self._laid_out(self.slot_of[name])
+            made = self._layouts[name] = self.laid_out(self.slot_of[name])
         return made
 
     @cached_property
     def _layouts(self) -> dict[str, Layout]:
         return {}
 
-    def _laid_out(self, slot: Slot) -> Layout:
+    def laid_out(self, slot: Slot) -> Layout:
         name, shape = slot.name, getattr(self, slot.shape)
         element = getattr(self, slot.element) if isinstance(slot.element, str) else slot.element
         if element is None:
@@ -113,7 +122,7 @@ class Descriptor:
                 f"{self.op}: {name}_strides {strides} has {len(strides)} axes and {name} has {len(shape)}",
                 "give one stride an axis",
             )
-        align = self._align(name) if slot.aligned else max(1, element.bits // 8)
+        align = self.align_of(name) if slot.aligned else max(1, element.bits // 8)
         return Layout(
             shape, resolved_strides(shape, strides, element), element, align, getattr(self, f"{name}_phase", 0)
         )
@@ -178,10 +187,8 @@ class Descriptor:
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
         """The run-time values of a call, those of the descriptor where `given` has none; raises where they are out of range."""
-        known = type(self).__dataclass_fields__
-        return {
-            v: scalar(given.get(v, getattr(self, v)), f"{self.op}: {v}") for v in self.values if v in known
-        }  # fmt: skip
+        own = (v for v in self.values if v in type(self).__dataclass_fields__)
+        return {v: scalar(given.get(v, getattr(self, v)), f"{self.op}: {v}") for v in own}
 
     def at(self, given: Mapping[str, Any]) -> Self:
         """The same problem with the run-time values of `given` put in; raises where they are out of range."""
@@ -229,7 +236,7 @@ class Descriptor:
 
     # ---- fields, as users give them -------------------------------------------------------------------------------
 
-    def _align(self, name: str, displacement: int = 0) -> int:
+    def align_of(self, name: str, displacement: int = 0) -> int:
         """The alignment of an operand's first touched element, as `<name>_align` says it (more than 16 counts as 16). Left
         open, the operand's own address is taken for aligned to 16 and the element for `displacement` bytes on."""
         align = getattr(self, f"{name}_align")
@@ -256,10 +263,6 @@ class Descriptor:
     def _kind(self, *names: str) -> None:
         """Element kinds."""
         self._each(names, kind)
-
-    def _scalar(self, *names: str) -> None:
-        """Run-time values."""
-        self._each(names, scalar)
 
     def _each(self, names: Sequence[str], made: Callable[[Any, str], Any]) -> None:
         """Puts ``made(value, what it is)`` in the place of each field; None stays where it is the default."""

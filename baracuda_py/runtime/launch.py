@@ -132,7 +132,10 @@ class Arguments:
         self._plain: list[tuple[int, int]] = []
         self._pointers: list[tuple[int, int, int]] = []
         self._scratch: list[tuple[int, int]] = []
-        self._values: list[tuple[memoryview, str, Any]] = []
+        self._values: list[tuple[int, memoryview, str, Any]] = []
+        self._packed: list[
+            Any
+        ] = []  # the run-time values that the buffer holds: most calls give the very same objects again
         self._maps: list[tuple[memoryview, Any, int, int]] = []
         for arg, offset in places:
             if isinstance(arg, Ptr) and not arg.offset:
@@ -147,7 +150,9 @@ class Arguments:
                 self._maps.append((view, encoder(arg), operand, arg.of.offset))
             elif isinstance(arg, Run):
                 dtype = np.dtype(arg.dtype)
-                self._values.append((memoryview(buffer.data)[offset : offset + dtype.itemsize], arg.name, dtype.type))
+                view = memoryview(buffer.data)[offset : offset + dtype.itemsize]
+                self._values.append((len(self._values), view, arg.name, dtype.type))
+                self._packed.append(None)
             else:
                 data = arg.data if isinstance(arg, Packed) else arg.tobytes()
                 buffer[offset : offset + len(data)] = np.frombuffer(data, dtype=np.uint8)
@@ -162,8 +167,12 @@ class Arguments:
             words[word] = scratch + offset
         for view, encoder, operand, offset in self._maps:
             view[:] = encoder.at((scratch if operand < 0 else pointers[operand]) + offset)
-        for view, name, scalar in self._values:
-            view[:] = scalar(values[name]).tobytes()
+        packed = self._packed
+        for i, view, name, scalar in self._values:
+            value = values[name]
+            if value is not packed[i]:
+                view[:] = scalar(value).tobytes()
+                packed[i] = value
 
 
 def _address_of(array: np.ndarray[Any, Any]) -> int:

@@ -352,4 +352,4 @@ def checked_layout(
             f"{desc.op}: {name}_strides {strides} has {len(strides)} axes and {name} has {len(shape)}",
             "give one stride an axis",
         )
-    return Layout(shape, resolved_strides(shape, strides, kind), kind, desc._align(name))
+    return Layout(shape, resolved_strides(shape, strides, kind), kind, desc.align_of(name))

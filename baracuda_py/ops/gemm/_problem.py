@@ -16,7 +16,7 @@ from ...tensor.axes import broadcast_strides, merge_axes
 from ...types import ElementKind
 from ._scales import BLOCK, SCALES
 
-__all__ = ["BATCH_RANK", "Gemm", "Matrix", "gemm_of"]
+__all__ = ["ADDENDS", "BATCH_RANK", "Gemm", "Matrix", "as_matrices", "gemm_of"]
 
 BATCH_RANK = 3
 ADDENDS = ("c", "bias", "residual")
@@ -96,6 +96,32 @@ class Gemm:
             addends={name: x.mT for name, x in self.addends.items()}, transposed=not self.transposed,
             scales={_OTHER[name]: x.mT for name, x in self.scales.items()},
         )  # fmt: skip
+
+
+def as_matrices(layouts: Mapping[str, Layout]) -> dict[str, Layout]:
+    """The operands of a product as NumPy has it, each of rank 2 or more: a vector A is one row, a vector B one column."""
+    row, column = len(layouts["a"].shape) == 1, len(layouts["b"].shape) == 1
+    made = dict(layouts)
+    if row:
+        made["a"] = _with_axis(made["a"], 0)
+    if column:
+        made["b"] = _with_axis(made["b"], 1)
+    for name in ("out", *ADDENDS):
+        if name in made and column and made[name].shape:
+            made[name] = _with_axis(made[name], len(made[name].shape))
+        if name in made and row and made[name].shape:
+            made[name] = _with_axis(made[name], len(made[name].shape) - 1)
+    if not layouts["out"].shape:
+        made["out"] = layouts["out"]._replace(shape=(1, 1), strides=(1, 1))
+    return made
+
+
+def _with_axis(layout: Layout, axis: int) -> Layout:
+    """A unit axis put in."""
+    shape, strides = list(layout.shape), list(layout.strides)
+    shape.insert(axis, 1)
+    strides.insert(axis, 1)
+    return layout._replace(shape=tuple(shape), strides=tuple(strides))
 
 
 def _matrix(name: str, layout: Layout, batch: tuple[int, ...]) -> Matrix:

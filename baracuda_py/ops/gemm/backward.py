@@ -18,6 +18,7 @@ from ...runtime.streams import current_stream, stream_pointer
 from ...tensor import GpuBuffer, Tensor, intake
 from ...tensor.axes import merge_axes
 from ...types import ElementKind, InvalidProblemError, OperandTypeError, PlanPreference, UnsupportedError
+from ._elements import check_elements
 from .matmul import MatmulDescriptor, matmul
 
 __all__ = ["MatmulGradients", "matmul_backward"]
@@ -75,7 +76,7 @@ def matmul_backward(
 
 def _check(a: Any, b: Any, tensors: Mapping[str, Tensor], out_dtype: Any) -> MatmulDescriptor:
     desc = MatmulDescriptor.of(a, b, out_dtype=out_dtype, name=OP)
-    desc.check_elements()
+    check_elements(desc)
     grad = tensors["grad"]
     if grad.shape != desc.shape:
         raise InvalidProblemError(

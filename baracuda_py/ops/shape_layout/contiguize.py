@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ... import functional, samples
+from ... import samples
 from ...plan.candidate import exact_movement
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import shape_layout as oracle
-from ...types import ElementKind, InvalidProblemError, OpCategory, PlanPreference, PrecisionGuarantee
-from ._copy import BYTES_OR_NIBBLES, COPY_CANDIDATES, CopyProblem
+from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
+from .._function import function_of
+from ._candidates import COPY_CANDIDATES
+from ._walks import BYTES_OR_NIBBLES, CopyProblem
 
 __all__ = ["ContiguizeDescriptor", "ContiguizePlan", "contiguize"]
 
@@ -71,22 +73,13 @@ class ContiguizePlan(Plan[ContiguizeDescriptor]):
         return exact_movement(desc.element)
 
 
-def contiguize(
-    x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None
-) -> Any:
+@function_of(ContiguizePlan)
+def contiguize(x: Any, /) -> Any:
     """A C-ordered copy of `x`, whatever its strides; always a copy.
 
     x: any array of any kind but BIN; zero (broadcast) and negative strides included. out: a C-ordered array of x's shape
     and kind, allocated if not given (packed kinds need it). Returns out. Raises OverlapError where out shares memory with x.
     """
-    return functional.call(
-        ContiguizePlan,
-        {"out": out, "x": x},
-        lambda: ContiguizeDescriptor.of(x, out),
-        stream=stream,
-        pref=pref,
-        device=device,
-    )
 
 
 register(

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ... import functional, samples
+from ... import samples
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
@@ -19,9 +19,9 @@ from ...types import (
     ElementKind,
     InvalidProblemError,
     OpCategory,
-    PlanPreference,
     PrecisionGuarantee,
 )
+from .._function import function_of
 from .._launch import append_shape, divisor, grid_of, index_scalar, index_type, pack_dims, words_of
 
 __all__ = ["KvAppendDescriptor", "KvAppendPlan", "kv_append"]
@@ -175,10 +175,10 @@ class KvAppendPlan(Plan[KvAppendDescriptor]):
         return exact_movement(desc.element)
 
 
+@function_of(KvAppendPlan)
 def kv_append(
-    k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, *, layout: str = "BHSD", status: Any = None,
-    stream: Any = None, pref: PlanPreference | None = None, device: Any = None,
-) -> Any:  # fmt: skip
+    k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, *, layout: str = "BHSD", status: Any = None
+) -> Any:
     """Writes `k` and `v` into the caches at each sequence's position; returns (k_cache, v_cache, status).
 
     k_cache, v_cache: [B, H, S, D] or [B, S, H, D] (`layout`), written in place, any byte-wide kind. k, v: the same layout with
@@ -186,11 +186,6 @@ def kv_append(
     status: device int32 [B], 0 where the tokens were written, 1 (and nothing written) where they would not fit; allocated if
     not given.
     """
-    operands = {"k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "positions": positions, "status": status}
-    return functional.call(
-        KvAppendPlan, operands, lambda: KvAppendDescriptor.of(k_cache, v_cache, k, v, positions, layout), options=layout,
-        stream=stream, pref=pref, device=device,
-    )  # fmt: skip
 
 
 register(Op("kv_append", KvAppendPlan, kv_append, samples.kv_append))
