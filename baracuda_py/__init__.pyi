@@ -63,6 +63,10 @@ from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
 from .types import RaceFault as RaceFault
 from .types import ReadOnlyFault as ReadOnlyFault
+from .ops.softmax.backward import SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor
+from .ops.softmax.backward import SoftmaxBackwardPlan as _SoftmaxBackwardPlan
+from .ops.softmax.forward import SoftmaxDescriptor as _SoftmaxDescriptor
+from .ops.softmax.forward import SoftmaxPlan as _SoftmaxPlan
 from .types import Term as Term
 from .types import TrapFault as TrapFault
 from .types import Ulp as Ulp
@@ -343,6 +347,44 @@ class PlanPreference(_PlanPreference):
         max_workspace_bytes: int | None = ...,
     ) -> None: ...
 
+class SoftmaxBackwardDescriptor(_SoftmaxBackwardDescriptor):
+    grad_strides: tuple[int, ...] | None
+    y_strides: tuple[int, ...] | None
+    grad_x_strides: tuple[int, ...] | None
+    grad_align: int | None
+    y_align: int | None
+    grad_x_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        axis: int = ...,
+        name: str = ...,
+        grad_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x_align: int | None = ...,
+    ) -> None: ...
+
+class SoftmaxDescriptor(_SoftmaxDescriptor):
+    x_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    x_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        axis: int = ...,
+        name: str = ...,
+        x_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
 class UnaryDescriptor(_UnaryDescriptor):
     def __init__(
         self,
@@ -390,6 +432,12 @@ class NormBackwardPlan(_NormBackwardPlan):
 
 class NormPlan(_NormPlan):
     desc: NormDescriptor
+
+class SoftmaxBackwardPlan(_SoftmaxBackwardPlan):
+    desc: SoftmaxBackwardDescriptor
+
+class SoftmaxPlan(_SoftmaxPlan):
+    desc: SoftmaxDescriptor
 
 class UnaryPlan(_UnaryPlan):
     desc: UnaryDescriptor
@@ -456,6 +504,18 @@ def kv_append(k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, *, lay
 
 def write_slice(dest: Any, source: Any, ranges: Sequence[Any], *, dynamic_axis: int | None = None, start: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Writes `source` into the window `ranges` of `dest`, in place, and returns `dest`."""
+
+def softmax_backward(grad: Any, y: Any, /, axis: int = -1, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of `softmax` with respect to x: y * (grad - sum(grad * y)) along an axis."""
+
+def log_softmax_backward(grad: Any, y: Any, /, axis: int = -1, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of `log_softmax` with respect to x: grad - exp(y) * sum(grad) along an axis."""
+
+def softmax(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """exp(x) / sum(exp(x)) along an axis, as if in exact arithmetic."""
+
+def log_softmax(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x - log(sum(exp(x))) along an axis, as if in exact arithmetic."""
 
 def neg(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The negative, elementwise (NumPy's ``negative``)."""

@@ -8,5 +8,9 @@ from .gemm import matmul
 from .norm import norm, norm_backward
 from .sample import Packed, Sample, strided_like
 from .shape_layout import contiguize, kv_append, write_slice
+from .softmax import softmax, softmax_backward
 
-__all__ = ["Packed", "Sample", "binary", "contiguize", "kv_append", "matmul", "norm", "norm_backward", "strided_like", "unary", "write_slice"]
+__all__ = [
+    "Packed", "Sample", "binary", "contiguize", "kv_append", "matmul", "norm", "norm_backward", "softmax", "softmax_backward",
+    "strided_like", "unary", "write_slice",
+]  # fmt: skip
