@@ -63,6 +63,8 @@ from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
 from .types import RaceFault as RaceFault
 from .types import ReadOnlyFault as ReadOnlyFault
+from .ops.reduce.reduce import ReduceDescriptor as _ReduceDescriptor
+from .ops.reduce.reduce import ReducePlan as _ReducePlan
 from .ops.softmax.backward import SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor
 from .ops.softmax.backward import SoftmaxBackwardPlan as _SoftmaxBackwardPlan
 from .ops.softmax.forward import SoftmaxDescriptor as _SoftmaxDescriptor
@@ -347,6 +349,26 @@ class PlanPreference(_PlanPreference):
         max_workspace_bytes: int | None = ...,
     ) -> None: ...
 
+class ReduceDescriptor(_ReduceDescriptor):
+    x_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    x_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        axes: Sequence[int] | None = ...,
+        keepdims: int = ...,
+        correction: int = ...,
+        name: str = ...,
+        out_element: ElementLike | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
 class SoftmaxBackwardDescriptor(_SoftmaxBackwardDescriptor):
     grad_strides: tuple[int, ...] | None
     y_strides: tuple[int, ...] | None
@@ -433,6 +455,9 @@ class NormBackwardPlan(_NormBackwardPlan):
 class NormPlan(_NormPlan):
     desc: NormDescriptor
 
+class ReducePlan(_ReducePlan):
+    desc: ReduceDescriptor
+
 class SoftmaxBackwardPlan(_SoftmaxBackwardPlan):
     desc: SoftmaxBackwardDescriptor
 
@@ -495,6 +520,27 @@ def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-05, residual: Any = 
 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, residual: Any = None, normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None, mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Layer norm: (h - mean(h)) / sqrt(var(h) + eps) * weight + bias along the last axes, h = x + residual."""
+
+def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The sum; integers add up in 64 bits and wrap, as in NumPy."""
+
+def mean(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The arithmetic mean; NaN of nothing."""
+
+def max(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The largest; a NaN is the result."""
+
+def min(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The smallest; a NaN is the result."""
+
+def argmax(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The place of the first largest (i64), a NaN being the largest; one axis, or all in C order."""
+
+def var(x: Any, /, axis: Any = None, *, correction: int = 0, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The mean square deviation from the mean, of n - correction; NaN of nothing."""
+
+def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """log(sum(exp(x))) without overflow; -inf of nothing."""
 
 def contiguize(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """A C-ordered copy of `x`, whatever its strides; always a copy."""

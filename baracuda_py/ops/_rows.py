@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ..plan.candidate import Cost
 from ..plan.descriptor import Descriptor, Layout
 from ..runtime.steps import Arg, Packed, Ptr
-from ..tensor.axes import collapse
+from ..tensor.axes import collapse, merge_axes
 from ..types import DeviceSpec, ElementKind, InvalidProblemError, MathPrecision
 from ._launch import grid_of, index_type, pack_dims
 
@@ -100,21 +100,22 @@ class Rows:
     def column_rank(self) -> int:
         return 0 if self.dense else len(self.columns)
 
-    def vector(self, element: ElementKind) -> int:
-        """The widest vector of columns that every operand can be accessed by, 16 bytes of `element` at most."""
+    def vector(self, element: ElementKind, *, whole: bool = True) -> int:
+        """The widest vector of columns that every operand can be accessed by, 16 bytes of `element` at most. Rows consist of
+        `whole` vectors, or else the kernel sees to what they have beyond."""
         vector = WORD * 8 // element.bits if self.dense else 1
-        while vector > 1 and not all(self._fits(walk, vector) for walk in self.walks.values() if walk.along):
+        while vector > 1 and not all(self._fits(walk, vector, whole) for walk in self.walks.values() if walk.along):
             vector //= 2
         return vector
 
-    def _fits(self, walk: Walk, vector: int) -> bool:
+    def _fits(self, walk: Walk, vector: int, whole: bool) -> bool:
         access = min(WORD, vector * walk.size)
-        steps = (self.length * walk.size, *(s * walk.size for s in walk.rows), walk.layout.align)
-        return self.length % vector == 0 and all(step % access == 0 for step in steps)
+        steps = (*(s * walk.size for s in walk.rows), walk.layout.align)
+        return not (whole and self.length % vector) and all(step % access == 0 for step in steps)
 
-    def places(self) -> Packed:
+    def places(self, index: str = "") -> Packed:
         """rows::Places for the operands in order."""
-        index = self.index
+        index = index or self.index
         rows = pack_dims(self.rows, [[s * w.size for s in w.rows] for w in self.walks.values()], index)
         columns: Sequence[int] = () if self.dense else self.columns
         steps = [[s * w.size for s in w.columns] if columns else () for w in self.walks.values()]
@@ -136,13 +137,16 @@ def rows_of(
     along: Sequence[int],
     names: Mapping[str, Sequence[int] | None],
     per_row: Sequence[str] = (),
+    *,
+    ordered: bool = False,
 ) -> Rows:
     """The rows of `shape` along some axes. `names` are the kernel's operands in order, each with its strides in elements over
-    all axes of `shape`, or None where the problem lacks it; those `per_row` have one value a row."""
+    all axes of `shape`, or None where the problem lacks it; those `per_row` have one value a row.
+    Columns are counted in C order where `ordered`, else in the order of memory."""
     across = [a for a in range(len(shape)) if a not in along]
     given = [tuple(s) if s is not None else (0,) * len(shape) for s in names.values()]
     rows, row_steps = collapse([shape[a] for a in across], [[s[a] for a in across] for s in given])
-    columns, column_steps = collapse([shape[a] for a in along], [[s[a] for a in along] for s in given])
+    columns, column_steps = (merge_axes if ordered else collapse)([shape[a] for a in along], [[s[a] for a in along] for s in given])
     walks = {
         name: Walk(_ABSENT if strides is None else desc.layout(name), r, c, strides is not None and name not in per_row)
         for (name, strides), r, c in zip(names.items(), row_steps, column_steps)

@@ -6,11 +6,12 @@ A sample's operands are NumPy arrays whose strides are part of the problem. Pack
 from .elementwise import binary, unary
 from .gemm import matmul
 from .norm import norm, norm_backward
+from .reduce import reduce
 from .sample import Packed, Sample, strided_like
 from .shape_layout import contiguize, kv_append, write_slice
 from .softmax import softmax, softmax_backward
 
 __all__ = [
-    "Packed", "Sample", "binary", "contiguize", "kv_append", "matmul", "norm", "norm_backward", "softmax", "softmax_backward",
+    "Packed", "Sample", "binary", "contiguize", "kv_append", "matmul", "norm", "norm_backward", "reduce", "softmax", "softmax_backward",
     "strided_like", "unary", "write_slice",
 ]  # fmt: skip
