@@ -534,7 +534,7 @@ def min(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None,
     """The smallest; a NaN is the result."""
 
 def argmax(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
-    """The place of the first largest (i64), a NaN being the largest; one axis, or all in C order."""
+    """The place of the first largest (i64), NaN the largest; one axis, or all in C order."""
 
 def var(x: Any, /, axis: Any = None, *, correction: int = 0, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The mean square deviation from the mean, of n - correction; NaN of nothing."""

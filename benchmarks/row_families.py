@@ -66,7 +66,9 @@ def _norm_backward(op: str, shape: tuple[int, ...], dtype: str) -> Row:
     def theirs(torch: Any, grad: Any, x: Any, weight: Any, *statistics: Any) -> Any:
         if centered:
             mean, rstd = (s[:, None] for s in statistics)
-            return torch.ops.aten.native_layer_norm_backward(grad, x, list(columns), mean, rstd, weight, weight, [True] * 3)
+            return torch.ops.aten.native_layer_norm_backward(
+                grad, x, list(columns), mean, rstd, weight, weight, [True] * 3
+            )
         n = x.float() * statistics[0][:, None]
         g = grad.float() * weight.float()
         grad_x = (g - n * (g * n).mean(-1, keepdim=True)) * statistics[0][:, None]
@@ -82,7 +84,9 @@ def _norm_backward(op: str, shape: tuple[int, ...], dtype: str) -> Row:
         if centered:
             made["grad_bias"] = kit.empty(columns, dtype)
         ours = getattr(bp, op)
-        return _calls(kit, op, lambda: ours(grad, x, weight, *statistics, **made), theirs, (grad, x, weight, *statistics))
+        return _calls(
+            kit, op, lambda: ours(grad, x, weight, *statistics, **made), theirs, (grad, x, weight, *statistics)
+        )
 
     nbytes = prod(shape) * itemsize(dtype)
     return Row("norm", _name(op, shape, dtype), op, shape, dtype, 2 * nbytes, nbytes, make, Target(1.12))
@@ -110,7 +114,12 @@ def _softmax_backward(op: str, shape: tuple[int, ...], dtype: str) -> Row:
     def make(kit: Kit) -> Calls:
         import baracuda_py as bp
 
-        grad, y, grad_x, ours = kit.normal(shape, dtype), kit.normal(shape, dtype), kit.empty(shape, dtype), getattr(bp, op)
+        grad, y, grad_x, ours = (
+            kit.normal(shape, dtype),
+            kit.normal(shape, dtype),
+            kit.empty(shape, dtype),
+            getattr(bp, op),
+        )
         return _calls(kit, op, lambda: ours(grad, y, grad_x=grad_x), theirs, (grad, y))
 
     nbytes = prod(shape) * itemsize(dtype)

@@ -68,7 +68,8 @@ def function_of(
 def _whole(descriptor: type[Descriptor], own: inspect.Signature) -> inspect.Signature:
     """The signature with the operand `out`, where there is one, and what every function takes."""
     shell = ({"out": "Any"} if "out" in descriptor.slot_of else {}) | _SHELL
-    added = [inspect.Parameter(name, _BY_NAME, default=None, annotation=kind) for name, kind in shell.items()]
+    new = {name: kind for name, kind in shell.items() if name not in own.parameters}
+    added = [inspect.Parameter(name, _BY_NAME, default=None, annotation=kind) for name, kind in new.items()]
     return own.replace(parameters=[*own.parameters.values(), *added])
 
 

@@ -19,7 +19,18 @@ from ..tensor.axes import collapse, merge_axes
 from ..types import DeviceSpec, ElementKind, InvalidProblemError, MathPrecision
 from ._launch import grid_of, index_type, pack_dims
 
-__all__ = ["FLOATS", "RowConfig", "Rows", "Walk", "axes_of", "computed_in", "row_configs", "row_cost", "rows_of", "share"]
+__all__ = [
+    "FLOATS",
+    "RowConfig",
+    "Rows",
+    "Walk",
+    "axes_of",
+    "computed_in",
+    "row_configs",
+    "row_cost",
+    "rows_of",
+    "share",
+]
 
 FLOATS = (ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64)
 WORD = 16  # bytes of the widest access
@@ -146,7 +157,9 @@ def rows_of(
     across = [a for a in range(len(shape)) if a not in along]
     given = [tuple(s) if s is not None else (0,) * len(shape) for s in names.values()]
     rows, row_steps = collapse([shape[a] for a in across], [[s[a] for a in across] for s in given])
-    columns, column_steps = (merge_axes if ordered else collapse)([shape[a] for a in along], [[s[a] for a in along] for s in given])
+    columns, column_steps = (merge_axes if ordered else collapse)(
+        [shape[a] for a in along], [[s[a] for a in along] for s in given]
+    )
     walks = {
         name: Walk(_ABSENT if strides is None else desc.layout(name), r, c, strides is not None and name not in per_row)
         for (name, strides), r, c in zip(names.items(), row_steps, column_steps)
@@ -192,7 +205,9 @@ class RowConfig:
         return f"vector={self.vector} items={self.items} lanes={self.lanes} rows={self.rows} {kept}"
 
 
-def row_configs(length: int, vector: int, element: ElementKind, inputs: int = 1, *, shallow: bool = False) -> Iterator[RowConfig]:
+def row_configs(
+    length: int, vector: int, element: ElementKind, inputs: int = 1, *, shallow: bool = False
+) -> Iterator[RowConfig]:
     """How a row of `length` may be shared out, the best known first. `inputs` are the operands that a thread holds at once;
     `shallow` halves how many vectors it may hold.
 

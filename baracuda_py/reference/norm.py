@@ -33,16 +33,20 @@ def _added(desc: Any, x: Array, residual: Array | None) -> Array:
     """h: the sum that is normalised, as it is stored."""
     if residual is None:
         return _wide(desc, x)
-    return _wide(desc, round_to(np.asarray(x).astype(np.float64) + np.asarray(residual).astype(np.float64), desc.element))
+    return _wide(
+        desc, round_to(np.asarray(x).astype(np.float64) + np.asarray(residual).astype(np.float64), desc.element)
+    )
 
 
 def _statistics(desc: Any, h: Array) -> tuple[Array, Array]:
-    mean = _mean(desc, h) if desc.centered else np.zeros_like(h[..., :0].sum(axis=-1, keepdims=True)) * 0
+    mean = _mean(desc, h) if desc.centered else np.zeros((), h.dtype)
     deviation = h - mean if desc.centered else h
     return mean, np.asarray(1 / np.sqrt(_mean(desc, deviation * deviation) + h.dtype.type(desc.eps)))
 
 
-def norm(desc: Any, x: Array, residual: Array | None = None, weight: Array | None = None, bias: Array | None = None) -> Any:
+def norm(
+    desc: Any, x: Array, residual: Array | None = None, weight: Array | None = None, bias: Array | None = None
+) -> Any:
     """Every written operand, in order."""
     with np.errstate(all="ignore"):
         h = _added(desc, x, residual)
@@ -58,7 +62,9 @@ def norm(desc: Any, x: Array, residual: Array | None = None, weight: Array | Non
     return tuple(results[operand.name] for operand in desc.operands if operand.written)
 
 
-def _terms(desc: Any, grad: Array, x: Array, weight: Array | None, mean: Array | None, rstd: Array) -> tuple[Array, ...]:
+def _terms(
+    desc: Any, grad: Array, x: Array, weight: Array | None, mean: Array | None, rstd: Array
+) -> tuple[Array, ...]:
     """grad, n, g = grad weight and rstd, wide."""
     column = (*desc.row_shape, *(1,) * desc.rank)
     r = _wide(desc, rstd).reshape(column)
@@ -110,17 +116,17 @@ def _measure(of: Callable[..., Array]) -> Callable[..., Array]:
 
 def _scaled(desc: Any, h: Array, mean: Array, rstd: Array, scale: Array) -> Array:
     """|n weight|."""
-    return np.abs(h - mean if desc.centered else h) * rstd * scale
+    return np.asarray(np.abs(h - mean if desc.centered else h) * rstd * scale)
 
 
 def _mean_scaled(desc: Any, h: Array, mean: Array, rstd: Array, scale: Array) -> Array:  # noqa: ARG001
     """mean|h| rstd |weight|."""
-    return _mean(desc, np.abs(h)) * rstd * scale + 0 * h
+    return np.asarray(_mean(desc, np.abs(h)) * rstd * scale + 0 * h
 
 
 def _mean_squared_scaled(desc: Any, h: Array, mean: Array, rstd: Array, scale: Array) -> Array:
     """(mean|h| rstd)**2 |n weight|."""
-    return (_mean(desc, np.abs(h)) * rstd) ** 2 * _scaled(desc, h, mean, rstd, scale)
+    return np.asarray((_mean(desc, np.abs(h)) * rstd) ** 2 * _scaled(desc, h, mean, rstd, scale))
 
 
 def _overflowing(desc: Any, h: Array, mean: Array, rstd: Array, scale: Array) -> Array:  # noqa: ARG001
@@ -140,7 +146,14 @@ def _backward_measure(of: Callable[..., Array]) -> Callable[..., Array]:
     """A measure of grad, n, g and rstd, in terms of the operands."""
 
     def measured(
-        desc: Any, grad: Array, x: Array, weight: Array | None = None, mean: Array | None = None, *, rstd: Array, **_: Array
+        desc: Any,
+        grad: Array,
+        x: Array,
+        weight: Array | None = None,
+        mean: Array | None = None,
+        *,
+        rstd: Array,
+        **_: Array,
     ) -> Array:
         with np.errstate(all="ignore"):
             return np.asarray(of(desc, *_terms(desc, grad, x, weight, mean, rstd)), np.float64)
@@ -166,8 +179,10 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "mean_scaled": _measure(_mean_scaled),
     "mean_squared_scaled": _measure(_mean_squared_scaled),
     "mean_magnitude": _measure(lambda desc, h, mean, rstd, scale: _mean(desc, np.abs(h)).reshape(desc.row_shape)),
-    "rstd_mean_squared": _measure(lambda desc, h, mean, rstd, scale: (_mean(desc, np.abs(h)) ** 2 * rstd**3).reshape(desc.row_shape)),
+    "rstd_mean_squared": _measure(
+        lambda desc, h, mean, rstd, scale: (_mean(desc, np.abs(h)) ** 2 * rstd**3).reshape(desc.row_shape)
+    ),
     "overflowing": _measure(_overflowing),
-    "row_overflowing": _measure(lambda desc, *of: _overflowing(desc, *of).any(axis=_axes(desc))),
+    "row_overflowing": _measure(lambda desc, *of: np.asarray(_overflowing(desc, *of).any(axis=_axes(desc)))),
     "smallest_normal": _smallest_normal,
 }

@@ -21,8 +21,8 @@ def _rows(desc: Any, x: Array) -> Array:
     kept = [a for a in range(x.ndim) if a not in desc.along]
     rows = x.transpose([*kept, *desc.along]).reshape([x.shape[a] for a in kept] + [desc.extent])
     if not desc.element.is_float:
-        return rows.astype(np.uint64 if x.dtype.kind == "u" else np.int64)
-    return rows.astype(np.longdouble if desc.element is ElementKind.F64 else np.float64)
+        return np.asarray(rows.astype(np.uint64 if x.dtype.kind == "u" else np.int64))
+    return np.asarray(rows.astype(np.longdouble if desc.element is ElementKind.F64 else np.float64))
 
 
 def _shift(rows: Array) -> tuple[Array, Array, Array]:
@@ -34,9 +34,9 @@ def _shift(rows: Array) -> tuple[Array, Array, Array]:
 
 def _argmax(rows: Array) -> Array:
     if rows.dtype.kind != "f":
-        return np.argmax(rows, axis=-1)
+        return np.asarray(np.argmax(rows, axis=-1))
     nan = np.isnan(rows)
-    return np.where(nan.any(axis=-1), np.argmax(nan, axis=-1), np.argmax(np.where(nan, -np.inf, rows), axis=-1))
+    return np.asarray(np.where(nan.any(axis=-1), np.argmax(nan, axis=-1), np.argmax(np.where(nan, -np.inf, rows), axis=-1)))
 
 
 def _var(desc: Any, rows: Array) -> Array:
@@ -47,7 +47,7 @@ def _var(desc: Any, rows: Array) -> Array:
 
 def _logsumexp(rows: Array) -> Array:
     most, _, total = _shift(rows)
-    return most + np.log(total)
+    return np.asarray(most + np.log(total))
 
 
 _OPS: dict[str, Callable[[Any, Array], Array]] = {
@@ -87,7 +87,7 @@ def _conditioned(desc: Any, rows: Array) -> Array:
     """v sqrt(1 + m**2 / v), with the correction's count."""
     var = _var(desc, rows)
     mean = rows.mean(axis=-1) if desc.extent else np.zeros(rows.shape[:-1])
-    return np.sqrt(var * var + mean * mean * var)
+    return np.asarray(np.sqrt(var * var + mean * mean * var))
 
 
 def _expected_shift(desc: Any, rows: Array) -> Array:  # noqa: ARG001

@@ -12,6 +12,6 @@ from .shape_layout import contiguize, kv_append, write_slice
 from .softmax import softmax, softmax_backward
 
 __all__ = [
-    "Packed", "Sample", "binary", "contiguize", "kv_append", "matmul", "norm", "norm_backward", "reduce", "softmax", "softmax_backward",
-    "strided_like", "unary", "write_slice",
+    "Packed", "Sample", "binary", "contiguize", "kv_append", "matmul", "norm", "norm_backward", "reduce", "softmax",
+    "softmax_backward", "strided_like", "unary", "write_slice",
 ]  # fmt: skip

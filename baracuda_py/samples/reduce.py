@@ -32,7 +32,12 @@ def reduce(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
             options = {"axis": axis, "keepdims": True}
             yield Sample(f"{element} axes {axis}", {"x": values(rng, (6, 17, 40), element)}, options)
         corners = adversarial(element)
-        rows = [corners, corners[::-1], np.full(len(corners), corners[-2]), np.where(np.isfinite(corners.astype(float)), corners, 0)]
+        rows = [
+            corners,
+            corners[::-1],
+            np.full(len(corners), corners[-2]),
+            np.where(np.isfinite(corners.astype(float)), corners, 0),
+        ]
         yield Sample(f"{element} corners", {"x": np.stack(rows).astype(element.dtype)}, {"axis": 1})
         for view_name, view in layouts(values(rng, (6, 40), element)).items():
             yield Sample(f"{element} {view_name}", {"x": view}, {"axis": int(view_name in ("padded", "stepped"))})

@@ -27,8 +27,12 @@ def softmax(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample
         rows = [finite, np.where(np.isnan(finite), 0, finite)[::-1], -np.abs(finite)]
         yield Sample(f"{element} corners", {"x": np.stack(rows)})
         rows = [np.full(len(corners), x, element.dtype) for x in (-np.inf, np.inf, np.nan)]
-        rows += [np.where(np.arange(len(corners)) % 3 == 0, np.asarray(-np.inf, element.dtype), row) for row in rows[1:]]
-        rows += [np.where(np.arange(len(corners)) % 3 == 0, np.asarray(-np.inf, element.dtype), np.ones(1, element.dtype))]
+        rows += [
+            np.where(np.arange(len(corners)) % 3 == 0, np.asarray(-np.inf, element.dtype), row) for row in rows[1:]
+        ]
+        rows += [
+            np.where(np.arange(len(corners)) % 3 == 0, np.asarray(-np.inf, element.dtype), np.ones(1, element.dtype))
+        ]
         yield Sample(f"{element} infinities", {"x": np.stack(rows)})
         for axis in range(3):
             yield Sample(f"{element} axis {axis}", {"x": values(rng, (6, 67, 40), element)}, {"axis": axis})

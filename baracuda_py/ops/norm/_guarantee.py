@@ -1,8 +1,8 @@
 """Error bounds of the norms, an output each.
 
-u is the unit roundoff of what is computed in, and d the most additions that a term goes through (`RowConfig.depth`): a sum so made
-errs by at most d u sum|terms| (N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., section 4.2). With m and q
-the mean and the mean square deviation, r = 1 / sqrt(q + eps) and n = (h - m) r:
+u is the unit roundoff of what is computed in, and d the most additions that a term goes through (`RowConfig.depth`): a sum so
+made errs by at most d u sum|terms| (N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., section 4.2). With m
+and q the mean and the mean square deviation, r = 1 / sqrt(q + eps) and n = (h - m) r:
 
 - m errs by (d + 1) u a, a = mean|h|; not at all where the norm is not centred.
 - q errs by (d + 4) u relatively, two roundings a deviation, one a square, one for the division, and by the square of m's error.
@@ -55,7 +55,7 @@ def backward(desc: Any, config: RowConfig, down: int) -> PrecisionGuarantee:
     d = config.depth(desc.length)
     along = [Term(5.0, unit, "g_scaled"), Term(d + 12.0, unit, "along_scaled")]
     along += [Term(d + 7.0, unit, "plain_scaled")] if desc.centered else []
-    kinds = {"grad_x": desc.element, "grad_weight": desc.weight_element, "grad_bias": desc.grad_bias_element}
+    kinds = {"grad_x": desc.element, "grad_weight": desc.kind("weight"), "grad_bias": desc.kind("grad_bias")}
     terms = {
         "grad_x": along,
         "grad_weight": [Term(down + 4.0, unit, "weight_terms")],
@@ -65,7 +65,9 @@ def backward(desc: Any, config: RowConfig, down: int) -> PrecisionGuarantee:
     for name, kind in kinds.items():
         if kind is not None:
             own = (Term(1.0, kind, "abs_result"), Term(1.0, kind, "smallest_normal"))
-            promised[name] = _promise(desc, Componentwise((*terms[name], *own), SOURCE), batch_invariant=name == "grad_x")
+            promised[name] = _promise(
+                desc, Componentwise((*terms[name], *own), SOURCE), batch_invariant=name == "grad_x"
+            )
     return PrecisionGuarantee.by_output(**promised)
 
 

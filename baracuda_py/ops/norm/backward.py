@@ -7,18 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from ... import functional, samples
+from ... import samples
 from ...plan.candidate import OK, Candidate, Cost, Feasibility
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import norm as oracle
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Scratch, Step
-from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PlanPreference, PrecisionGuarantee
+from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
+from .._function import Asked, function_of
 from .._launch import grid_of, index_scalar
 from .._rows import FLOATS, RowConfig, Rows, computed_in, row_configs, row_cost
 from . import _guarantee
-from .forward import TABLE, Normed
+from ._problem import TABLE, Normed
 
 __all__ = ["NormBackwardDescriptor", "NormBackwardPlan", "layer_norm_backward", "rms_norm_backward"]
 
@@ -46,21 +47,25 @@ class NormBackwardDescriptor(Normed):
     def __post_init__(self) -> None:
         self._names_op(tuple(f"{name}_backward" for name in TABLE), "name")
         super().__post_init__()
-        self._set("rstd_element", computed_in(self.element).element)
-        if self.weight_element is not None:
-            self._set("grad_weight_element", self.weight_element)
+        self.has_also("rstd", computed_in(self.element).element)
+        weight = self.kind("weight")
+        if weight is not None:
+            self.has_also("grad_weight", weight)
             if self.centered:
-                self._set("grad_bias_element", self.weight_element)
+                self.has_also("grad_bias", weight)
 
     def check(self) -> None:
         super().check()
-        self.holds("rstd", computed_in(self.element).element)
-        self.holds("mean", computed_in(self.element).element)
-        if self.weight_element not in (None, self.element, computed_in(self.element).element):
+        computed, weight = computed_in(self.element).element, self.kind("weight")
+        for name in ("mean", "rstd"):
+            self.holds(name, computed)
+        if weight not in (None, self.element, computed):
             self.holds("weight", self.element)
-        self.holds("grad_weight", self.weight_element or self.element)
-        self.holds("grad_bias", self.weight_element or self.element)
-        if (self.mean_element is None) is self.centered:
+        for name, there in (("grad_weight", weight is not None), ("grad_bias", self.centered)):
+            self.holds(name, weight or self.element)
+            if self.kind(name) is not None and not there:
+                raise InvalidProblemError(f"{self.op}: there is no {name}", "leave it out")
+        if (self.kind("mean") is None) is self.centered:
             fix = "pass the forward op's mean" if self.centered else "leave it out"
             raise InvalidProblemError(f"{self.op}: {'there is no' if self.centered else 'it takes no'} mean", fix)
 
@@ -71,7 +76,7 @@ class NormBackwardDescriptor(Normed):
     @property
     def flags(self) -> int:
         """The kernels' WITH."""
-        return (self.weight_element is not None) + 2 * (self.grad_bias_element is not None)
+        return self.has("grad_weight") + 2 * self.has("grad_bias")
 
 
 KERNEL = "norm/backward.cu"
@@ -91,7 +96,7 @@ class RowsNormBackward(Candidate[NormBackwardDescriptor]):
         return OK
 
     def configs(self, desc: NormBackwardDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
-        wide = (desc.weight_element or desc.element).bits > desc.element.bits
+        wide = (desc.kind("weight") or desc.element).bits > desc.element.bits
         vector = _problem(desc).vector(desc.element)
         for config in row_configs(desc.length, vector, desc.element, 2, shallow=wide):
             if _shared(desc, config) + 1024 <= device.shared_bytes:
@@ -108,10 +113,14 @@ class RowsNormBackward(Candidate[NormBackwardDescriptor]):
     def lower(self, desc: NormBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
         rows, computed = _problem(desc), computed_in(desc.element)
         stripes, parts = _stripes(desc, device, config), desc.flags.bit_count()
-        weight = (desc.weight_element or desc.grad_bias_element or desc.element).number
+        weight = (desc.kind("weight") or desc.kind("grad_bias") or desc.element).number
         centered, index = str(desc.centered).lower(), rows.index
         count, length = index_scalar(rows.count, index), index_scalar(rows.length, index)
-        partial: Arg = Scratch(0, max(1, stripes * parts * rows.length) * computed.element.bits // 8) if parts else Packed(bytes(8))
+        partial: Arg = (
+            Scratch(0, max(1, stripes * parts * rows.length) * computed.element.bits // 8)
+            if parts
+            else Packed(bytes(8))
+        )
         grad_x, *read = rows.pointers()
         entry = (
             f"norm_backward<{desc.element.number}, {weight}, {computed.cuda}, {config.template}, {rows.template}, {centered}, "
@@ -133,7 +142,7 @@ class RowsNormBackward(Candidate[NormBackwardDescriptor]):
             steps.insert(0, Launch(Kernel(KERNEL, entry), (grid_columns, stripes, 1), (32 * DOWN, 1, 1), args))
         if parts:
             entry = f"sum_stripes<{computed.cuda}, {weight}, {ADDERS}, {index}>"
-            outs = [Ptr(n) for n in ("grad_weight", "grad_bias") if getattr(desc, f"{n}_element") is not None]
+            outs = [Ptr(n) for n in ("grad_weight", "grad_bias") if desc.has(n)]
             args = (np.uint32(stripes), length, partial, outs[0], outs[-1])
             grid_sums = (grid_of(rows.length, 32)[0], parts, 1)
             steps.append(Launch(Kernel(KERNEL, entry), grid_sums, (32 * ADDERS, 1, 1), args, overlapped=True))
@@ -176,7 +185,11 @@ class NormBackwardPlan(Plan[NormBackwardDescriptor]):
     candidates = (RowsNormBackward(),)
     measures = oracle.BACKWARD_MEASURES
     probes = (
-        *({"shape": (300, n), "element": e, "weight_element": e} for e in ("f32", "bf16", "f64") for n in (100, 4096, 50257)),
+        *(
+            {"shape": (300, n), "element": e, "weight_element": e}
+            for e in ("f32", "bf16", "f64")
+            for n in (100, 4096, 50257)
+        ),
         {"shape": (40, 8192), "element": "f16", "weight_element": "f32"},
         {"shape": (6, 40), "element": "f32", "x_strides": (1, 6)},
     )
@@ -190,45 +203,51 @@ class NormBackwardPlan(Plan[NormBackwardDescriptor]):
         return oracle.guarantee(_guarantee.backward(desc, RowConfig(1, 1, 1, True), 1))
 
 
-def _call(name: str, operands: dict[str, Any], normalized_shape: Sequence[int] | None, **how: Any) -> Any:
+def _asked(name: str, operands: dict[str, Any], normalized_shape: Sequence[int] | None) -> Asked:
+    """What a gradient's function asks for."""
     axes = None if normalized_shape is None else tuple(normalized_shape)
-    made = ("grad_x",) if operands["weight"] is None else ("grad_x", "grad_weight", *(("grad_bias",) if "mean" in operands else ()))
-    given = {n: x for n, x in operands.items() if x is not None or n in made or n in ("grad", "x", "rstd")}
+    made = {"grad_x", "grad", "x", "rstd"} | ({"grad_weight", "grad_bias"} if operands["weight"] is not None else set())
+    given = {n: x for n, x in operands.items() if x is not None or n in made}
 
     def describe() -> NormBackwardDescriptor:
         options: dict[str, Any] = {} if axes is None else {"normalized_shape": axes}
-        return NormBackwardDescriptor.of_tensors(NormBackwardDescriptor.taken(name, operands), name=name, **options)
+        return NormBackwardDescriptor.of_tensors(NormBackwardDescriptor.taken(name, given), name=name, **options)
 
-    return functional.call(NormBackwardPlan, given, describe, options=(name, axes), **how)
+    return given, describe, (name, axes, tuple(given)), None, None
 
 
+@function_of(NormBackwardPlan)
 def rms_norm_backward(
     grad: Any, x: Any, weight: Any = None, rstd: Any = None, *, normalized_shape: Sequence[int] | None = None, grad_x: Any = None,
-    grad_weight: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None,
-) -> Any:  # fmt: skip
+    grad_weight: Any = None,
+) -> Asked:  # fmt: skip
     """The gradients of `rms_norm` with respect to x (or the residual, which has the same) and weight.
 
-    grad, x: [..., *normalized_shape], of one dtype (f16, bf16, f32, f64), any strides; x is what was normalised, with a residual the
-    forward op's `residual_out`. weight: [*normalized_shape] or None. rstd: [...], f32 (f64 for f64), of the forward op.
-    Returns the named tuple (grad_x, grad_weight), or grad_x alone where weight is None; each is allocated if not given, and grad_x
-    may be grad or x. Sums over rows go in a fixed order, which the number of rows and of SMs decides.
+    grad, x: [..., *normalized_shape], of one dtype (f16, bf16, f32, f64), any strides; x is what was normalised, with a
+    residual the forward op's `residual_out`. weight: [*normalized_shape] or None. rstd: [...], f32 (f64 for f64), of the
+    forward op.
+    Returns the named tuple (grad_x, grad_weight), or grad_x alone where weight is None; each is allocated if not given, and
+    grad_x may be grad or x. Sums over rows go in a fixed order, which the number of rows and of SMs decides.
     """
     operands = {"grad_x": grad_x, "grad_weight": grad_weight, "grad": grad, "x": x, "weight": weight, "rstd": rstd}
-    return _call("rms_norm_backward", operands, normalized_shape, stream=stream, pref=pref, device=device)
+    return _asked("rms_norm_backward", operands, normalized_shape)
 
 
+@function_of(NormBackwardPlan)
 def layer_norm_backward(
-    grad: Any, x: Any, weight: Any = None, mean: Any = None, rstd: Any = None, *, normalized_shape: Sequence[int] | None = None, grad_x: Any = None,
-    grad_weight: Any = None, grad_bias: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None,
-) -> Any:  # fmt: skip
+    grad: Any, x: Any, weight: Any = None, mean: Any = None, rstd: Any = None, *, normalized_shape: Sequence[int] | None = None,
+    grad_x: Any = None, grad_weight: Any = None, grad_bias: Any = None,
+) -> Asked:  # fmt: skip
     """The gradients of `layer_norm` with respect to x, weight and bias.
 
-    As `rms_norm_backward`. mean: like rstd. Returns the named tuple (grad_x, grad_weight, grad_bias), or grad_x alone where weight is
-    None and no grad_bias is given.
+    As `rms_norm_backward`. mean: like rstd. Returns the named tuple (grad_x, grad_weight, grad_bias), or grad_x alone where
+    weight is None and no grad_bias is given.
     """
-    operands = {"grad_x": grad_x, "grad_weight": grad_weight, "grad_bias": grad_bias, "grad": grad, "x": x, "weight": weight,
-                "mean": mean, "rstd": rstd}  # fmt: skip
-    return _call("layer_norm_backward", operands, normalized_shape, stream=stream, pref=pref, device=device)
+    operands = {
+        "grad_x": grad_x, "grad_weight": grad_weight, "grad_bias": grad_bias, "grad": grad, "x": x, "weight": weight, "mean":
+        mean, "rstd": rstd,
+    }  # fmt: skip
+    return _asked("layer_norm_backward", operands, normalized_shape)
 
 
 for _name, _function in (("rms_norm_backward", rms_norm_backward), ("layer_norm_backward", layer_norm_backward)):

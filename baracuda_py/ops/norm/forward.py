@@ -4,100 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ... import functional, samples
+from ... import samples
 from ...plan.candidate import OK, Candidate, Cost, Feasibility
-from ...plan.descriptor import Descriptor, Slot, described
+from ...plan.descriptor import Slot, described, scalar
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...reference import norm as oracle
 from ...runtime.steps import Kernel, Launch, Run, Step
-from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PlanPreference, PrecisionGuarantee
+from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
+from .._function import Asked, function_of
 from .._launch import index_scalar
-from .._rows import FLOATS, RowConfig, Rows, computed_in, row_configs, row_cost, rows_of
+from .._rows import FLOATS, RowConfig, Rows, computed_in, row_configs, row_cost
 from . import _guarantee
+from ._problem import TABLE, Normed
 
 __all__ = ["NormDescriptor", "NormPlan", "layer_norm", "rms_norm"]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One norm: whether the mean is taken away, and what it says of itself."""
-
-    name: str
-    centered: bool
-    formula: str
-
-
-TABLE = {row.name: row for row in (
-    Row("rms_norm", False, "x / sqrt(mean(x**2) + eps) * weight"),
-    Row("layer_norm", True, "(x - mean(x)) / sqrt(var(x) + eps) * weight + bias"),
-)}  # fmt: skip
-
-
-class Normed(Descriptor):
-    """What forward and backward have in common: rows are what lies along the last axes, those of `normalized_shape`."""
-
-    shape: tuple[int, ...]
-    element: ElementKind
-    normalized_shape: tuple[int, ...] | None
-    name: str
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.normalized_shape is None:
-            object.__setattr__(self, "normalized_shape", self.shape[-1:])
-
-    @property
-    def centered(self) -> bool:
-        return TABLE[self.name.removesuffix("_backward")].centered
-
-    @property
-    def rank(self) -> int:
-        """Axes that lie along a row."""
-        return len(self.normalized_shape or ())
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return self.shape[: len(self.shape) - self.rank]
-
-    @property
-    def length(self) -> int:
-        return math.prod(self.normalized_shape or ())
-
-    def check(self) -> None:
-        if not self.rank or self.shape[-self.rank :] != self.normalized_shape:
-            raise InvalidProblemError(
-                f"{self.op}: normalized_shape {self.normalized_shape} is not how x's shape {self.shape} ends",
-                "give the extents of x's last axes, at least one",
-            )
-
-    def spread(self, name: str) -> tuple[int, ...] | None:
-        """An operand's strides over all axes of x; None where it is absent."""
-        if name not in {operand.name for operand in self.operands}:
-            return None
-        layout, extra = self.layout(name), len(self.shape)
-        if len(layout.shape) == extra:
-            return layout.strides
-        missing = (0,) * (extra - len(layout.shape))
-        return (*layout.strides, *missing) if name in ("mean", "rstd") else (*missing, *layout.strides)
-
-    def _set(self, field: str, value: ElementKind) -> None:
-        """Gives a field its default."""
-        if getattr(self, field) is None:
-            object.__setattr__(self, field, value)
-
-    def holds(self, name: str, wanted: ElementKind) -> None:
-        """Raises OperandTypeError where an operand there is holds something else."""
-        held = getattr(self, f"{name}_element")
-        if held not in (None, wanted):
-            raise OperandTypeError(f"{self.op}: {name} must hold {wanted}, got {held}", f"cast it to {wanted}")
-
-    def rows(self, *names: str) -> Rows:
-        along = range(len(self.shape) - self.rank, len(self.shape))
-        return rows_of(self, self.shape, along, {name: self.spread(name) for name in names}, ("mean", "rstd"))
 
 
 @described(
@@ -127,23 +50,27 @@ class NormDescriptor(Normed):
     def __post_init__(self) -> None:
         self._names_op(tuple(TABLE), "name")
         super().__post_init__()
-        if self.residual_element is not None:
-            self._set("residual_out_element", self.residual_element)
-        if self.rstd_element is not None or self.mean_element is not None:
-            self._set("rstd_element", computed_in(self.element).element)
+        computed = computed_in(self.element).element
+        if self.kind("residual") is not None:
+            self.has_also("residual_out", self.element)
+        if self.kind("rstd") is not None or self.kind("mean") is not None:
+            self.has_also("rstd", computed)
             if self.centered:
-                self._set("mean_element", computed_in(self.element).element)
+                self.has_also("mean", computed)
 
     def check(self) -> None:
         super().check()
         computed = computed_in(self.element).element
-        for name, wanted in (("residual", self.element), ("residual_out", self.element), ("mean", computed), ("rstd", computed)):
-            self.holds(name, wanted)
-        if self.weight_element not in (None, self.element, computed):
+        for name in ("residual", "residual_out"):
+            self.holds(name, self.element)
+        for name in ("mean", "rstd"):
+            self.holds(name, computed)
+        if self.kind("weight") not in (None, self.element, computed):
             self.holds("weight", self.element)
-        self.holds("bias", self.weight_element or self.element)
-        for name, needed in (("mean", self.centered), ("bias", self.centered), ("residual_out", self.residual_element is not None)):
-            if not needed and getattr(self, f"{name}_element") is not None:
+        self.holds("bias", self.kind("weight") or self.element)
+        added = self.kind("residual") is not None
+        for name, needed in (("mean", self.centered), ("bias", self.centered), ("residual_out", added)):
+            if not needed and self.kind(name) is not None:
                 fix = "pass residual too" if name == "residual_out" else "leave it out, or call layer_norm"
                 raise InvalidProblemError(f"{self.op}: there is no {name}", fix)
 
@@ -151,10 +78,14 @@ class NormDescriptor(Normed):
         """What is written may be x or the residual itself: a thread writes columns that it alone has read."""
         return written in ("out", "residual_out") and read in ("x", "residual")
 
+    @classmethod
+    def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> None:
+        if not 0 <= values["eps"] < math.inf:
+            raise InvalidProblemError(f"{op}: eps={values['eps']}", "give a small number, 0 or more")
+
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
         values = super().scalars(given)
-        if not 0 <= values["eps"] < math.inf:
-            raise InvalidProblemError(f"{self.op}: eps={values['eps']}", "give a small number, 0 or more")
+        self.check_values(self.op, values, {})
         return values
 
 
@@ -168,7 +99,7 @@ class RowsNorm(Candidate[NormDescriptor]):
         return OK
 
     def configs(self, desc: NormDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
-        inputs = 1 + (desc.residual_element is not None)
+        inputs = 1 + desc.has("residual")
         return row_configs(desc.length, _problem(desc).vector(desc.element), desc.element, inputs)
 
     def guarantee(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
@@ -179,14 +110,13 @@ class RowsNorm(Candidate[NormDescriptor]):
 
     def lower(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
         rows, computed = _problem(desc), computed_in(desc.element)
-        has = {operand.name for operand in desc.operands}
-        flags = sum(bit for bit, name in ((1, "weight"), (2, "bias"), (4, "residual"), (8, "rstd")) if name in has)
-        weight = (desc.weight_element or desc.bias_element or desc.element).number
+        flags = sum(1 << i for i, name in enumerate(("weight", "bias", "residual", "rstd")) if desc.has(name))
+        weight = (desc.kind("weight") or desc.kind("bias") or desc.element).number
         types = f"{desc.element.number}, {weight}, {computed.cuda}"
         entry = f"norm<{types}, {config.template}, {rows.template}, {str(desc.centered).lower()}, {flags}>"
         args = (
-            index_scalar(rows.count, rows.index), index_scalar(rows.length, rows.index), Run("eps", computed.numpy), rows.places(),
-            *rows.pointers(),
+            index_scalar(rows.count, rows.index), index_scalar(rows.length, rows.index), Run("eps", computed.numpy),
+            rows.places(), *rows.pointers(),
         )  # fmt: skip
         return (Launch(Kernel("norm/forward.cu", entry), config.grid(rows.count), (config.threads, 1, 1), args),)
 
@@ -207,8 +137,18 @@ class NormPlan(Plan[NormDescriptor]):
     candidates = (RowsNorm(),)
     measures = oracle.MEASURES
     probes = (
-        *({"shape": (3, n), "element": e, "weight_element": e} for e in ("f32", "bf16", "f64") for n in (100, 4096, 50257)),
-        {"shape": (4, 8192), "element": "f16", "weight_element": "f32", "residual_element": "f16", "rstd_element": "f32"},
+        *(
+            {"shape": (3, n), "element": e, "weight_element": e}
+            for e in ("f32", "bf16", "f64")
+            for n in (100, 4096, 50257)
+        ),
+        {
+            "shape": (4, 8192),
+            "element": "f16",
+            "weight_element": "f32",
+            "residual_element": "f16",
+            "rstd_element": "f32",
+        },
         {"shape": (6, 40), "element": "f32", "x_strides": (1, 6)},
     )
 
@@ -221,54 +161,63 @@ class NormPlan(Plan[NormDescriptor]):
         return oracle.guarantee(_guarantee.forward(desc, RowConfig(1, 1, 1, True)))
 
 
-def _call(name: str, operands: dict[str, Any], eps: float, normalized_shape: Sequence[int] | None, stats: bool, **how: Any) -> Any:
-    """Runs a norm; `stats` asks for those outputs of statistics that are not given."""
+def _asked(
+    name: str, operands: dict[str, Any], eps: float, normalized_shape: Sequence[int] | None, stats: bool
+) -> Asked:
+    """What a norm's function asks for; `stats`: also those outputs of statistics that are not given."""
     axes = None if normalized_shape is None else tuple(normalized_shape)
-    asked = ("rstd", "mean")[: 1 + TABLE[name].centered] if stats else ()
-    if operands["residual"] is not None:
-        asked = (*asked, "residual_out")
-    given = {n: x for n, x in operands.items() if x is not None or n in asked or n in ("out", "x")}
+    added = operands["residual"] is not None
+    made = {"out", "x"} | ({"rstd", "mean"} if stats else set()) | ({"residual_out"} if added else set())
+    held = {n: x for n, x in operands.items() if x is not None}
+    values = {"eps": scalar(eps, f"{name}: eps")}
+    NormDescriptor.check_values(name, values, {})
 
     def describe() -> NormDescriptor:
         options: dict[str, Any] = {} if axes is None else {"normalized_shape": axes}
-        desc = NormDescriptor.of_tensors(NormDescriptor.taken(name, operands), name=name, eps=eps, **options)
-        return replace(desc, rstd_element=computed_in(desc.element).element) if stats and desc.rstd_element is None else desc
+        tensors = NormDescriptor.taken(name, held)
+        if stats and "rstd" not in held:
+            options["rstd_element"] = computed_in(tensors["x"].element).element
+        return NormDescriptor.of_tensors(tensors, name=name, eps=eps, **options)
 
-    return functional.call(NormPlan, given, describe, options=(name, axes, stats), values={"eps": eps}, **how)
+    given = {n: x for n, x in operands.items() if x is not None or n in made}
+    return given, describe, (name, axes, tuple(given)), values, None
 
 
+@function_of(NormPlan)
 def rms_norm(
     x: Any, weight: Any = None, *, eps: float = 1e-5, residual: Any = None, normalized_shape: Sequence[int] | None = None,
     stats: bool = False, out: Any = None, residual_out: Any = None, rstd: Any = None,
-    stream: Any = None, pref: PlanPreference | None = None, device: Any = None,
-) -> Any:  # fmt: skip
+) -> Asked:  # fmt: skip
     """Root mean square norm: h / sqrt(mean(h**2) + eps) * weight along the last axes, h = x + residual.
 
-    x: [..., *normalized_shape], f16, bf16, f32 or f64, any strides. weight: [*normalized_shape], of x's dtype or f32; without one,
-    `normalized_shape` says how many axes a row has, by default the last. eps: 0 or more, a run-time value.
+    x: [..., *normalized_shape], f16, bf16, f32 or f64, any strides. weight: [*normalized_shape], of x's dtype or f32; without
+    one, `normalized_shape` says how many axes a row has, by default the last. eps: 0 or more, a run-time value.
     residual: like x. Then h = x + residual, rounded to x's dtype, is the output `residual_out`, which may be residual itself.
     stats: whether rstd = 1 / sqrt(mean(h**2) + eps) is an output: [...], f32 (f64 for f64), as `rms_norm_backward` takes it.
     Returns out, or the named tuple (out, residual_out, rstd) of those that there are. out, residual_out and rstd are allocated if
     not given; the first two may be x or residual. Computed in f32 (f64 for f64) and rounded once.
     """
     operands = {"out": out, "residual_out": residual_out, "rstd": rstd, "x": x, "residual": residual, "weight": weight}
-    return _call("rms_norm", operands, eps, normalized_shape, stats, stream=stream, pref=pref, device=device)
+    return _asked("rms_norm", operands, eps, normalized_shape, stats)
 
 
+@function_of(NormPlan)
 def layer_norm(
     x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, residual: Any = None,
     normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None,
-    mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None,
-) -> Any:  # fmt: skip
+    mean: Any = None, rstd: Any = None,
+) -> Asked:  # fmt: skip
     """Layer norm: (h - mean(h)) / sqrt(var(h) + eps) * weight + bias along the last axes, h = x + residual.
 
     As `rms_norm`. bias: like weight. stats: whether mean and rstd = 1 / sqrt(var(h) + eps) are outputs, each [...], f32 (f64 for
     f64), as `layer_norm_backward` takes them. The variance is the mean square deviation from the mean, in a pass of its own.
     Returns out, or the named tuple (out, residual_out, mean, rstd) of those that there are.
     """
-    operands = {"out": out, "residual_out": residual_out, "mean": mean, "rstd": rstd, "x": x, "residual": residual,
-                "weight": weight, "bias": bias}  # fmt: skip
-    return _call("layer_norm", operands, eps, normalized_shape, stats, stream=stream, pref=pref, device=device)
+    operands = {
+        "out": out, "residual_out": residual_out, "mean": mean, "rstd": rstd, "x": x, "residual": residual, "weight": weight,
+        "bias": bias,
+    }  # fmt: skip
+    return _asked("layer_norm", operands, eps, normalized_shape, stats)
 
 
 for _name, _function, _parts in (

@@ -1,5 +1,5 @@
-"""The kernels that reduce: along rows of terms, and down columns of results. What is long goes in chunks, whose states come together
-in a second launch; the reduced extent alone says how many, so that no result depends on how many there are.
+"""The kernels that reduce: along rows of terms, and down columns of results. What is long goes in chunks, whose states come
+together in a second launch; the reduced extent alone says how many, so that no result depends on how many there are.
 """
 
 from __future__ import annotations
@@ -140,7 +140,15 @@ class ColumnsReduce(Candidate[ReduceDescriptor]):
             f"{len(rows.rows)}, {len(extents)}, {index}, {str(chunks > 1).lower()}>"
         )
         counts = (index_scalar(n, index) for n in (rows.count, rows.length, desc.extent, ROWS_DOWN, chunks))
-        args = (*counts, np.int32(desc.correction), rows.places(index), pack_dims(extents, [steps], index), Ptr("out"), partial, Ptr("x"))
+        args = (
+            *counts,
+            np.int32(desc.correction),
+            rows.places(index),
+            pack_dims(extents, [steps], index),
+            Ptr("out"),
+            partial,
+            Ptr("x"),
+        )
         grid = rows.count * -(-rows.length // (32 * config.vector)) * chunks
         first = Launch(Kernel(FILE, entry), (grid, 1, 1), (32 * config.warps, 1, 1), args)
         if chunks == 1:
@@ -160,8 +168,8 @@ def _joins(chunks: int) -> int:
 
 
 def _columns(desc: ReduceDescriptor) -> tuple[Rows, tuple[int, ...], tuple[int, ...]] | None:
-    """Kept axes as rows and, as columns, the innermost of them; the axes of terms and x's steps along them in bytes. None where that
-    innermost axis does not lie side by side in out and x."""
+    """Kept axes as rows and, as columns, the innermost of them; the axes of terms and x's steps along them in bytes. None
+    where that innermost axis does not lie side by side in out and x."""
     shape, x, out = desc.shape, desc.layout("x"), desc.spread()
     kept = [a for a in range(len(shape)) if a not in desc.along]
     extents, (x_steps, out_steps) = collapse([shape[a] for a in kept], [[s[a] for a in kept] for s in (x.strides, out)])

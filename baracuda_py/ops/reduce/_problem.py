@@ -18,8 +18,8 @@ INTEGERS = tuple(kind for kind in ElementKind if kind.is_integer and not kind.pa
 
 @dataclass(frozen=True)
 class Row:
-    """One reduction: the reducer of kernels/include/rows/reducers.cuh ({c} and {out} are types), whether it takes integers and has
-    a result without terms, bytes of a state beside {c}'s size, and instructions an element."""
+    """One reduction: the reducer of kernels/include/rows/reducers.cuh ({c} and {out} are types), whether it takes integers and
+    has a result without terms, bytes of a state beside {c}'s size, and instructions an element."""
 
     name: str
     reducer: str
@@ -35,12 +35,12 @@ TABLE = {row.name: row for row in (
     Row("mean", "Sum<{c}, {out}, true>", "The arithmetic mean; NaN of nothing."),
     Row("max", "Extremum<{c}, {out}, true>", "The largest; a NaN is the result.", integers=True, empty=False),
     Row("min", "Extremum<{c}, {out}, false>", "The smallest; a NaN is the result.", integers=True, empty=False),
-    Row("argmax", "ArgMax<{c}, {out}>", "The place of the first largest (i64), a NaN being the largest; one axis, or all in C order.",
+    Row("argmax", "ArgMax<{c}, {out}>", "The place of the first largest (i64), NaN the largest; one axis, or all in C order.",
         integers=True, empty=False, state=lambda c: 16, instructions=5.0),
     Row("var", "Variance<{c}, {out}>", "The mean square deviation from the mean, of n - correction; NaN of nothing.",
         state=lambda c: 3 * c, instructions=6.0),
-    Row("logsumexp", "LogSumExp<{c}, {out}, {digits}>", "log(sum(exp(x))) without overflow; -inf of nothing.", state=lambda c: 2 * c,
-        instructions=8.0),
+    Row("logsumexp", "LogSumExp<{c}, {out}, {digits}>", "log(sum(exp(x))) without overflow; -inf of nothing.",
+        state=lambda c: 2 * c, instructions=8.0),
 )}  # fmt: skip
 
 
@@ -103,9 +103,13 @@ class ReduceDescriptor(Descriptor):
             raise OperandTypeError(f"{self.op}: {self.element} is not supported", "cast it to f32")
         if self.out_element not in (None, self.default_element("out")):
             wanted = self.default_element("out")
-            raise OperandTypeError(f"{self.op}: out must hold {wanted}, got {self.out_element}", f"pass an out of {wanted}")
+            raise OperandTypeError(
+                f"{self.op}: out must hold {wanted}, got {self.out_element}", f"pass an out of {wanted}"
+            )
         if self.name == "argmax" and len(self.along) not in (1, len(self.shape)):
-            raise InvalidProblemError(f"{self.op}: axis={self.axes} are several axes, not all", "give one axis, or None")
+            raise InvalidProblemError(
+                f"{self.op}: axis={self.axes} are several axes, not all", "give one axis, or None"
+            )
         if not self.extent and not self.row.empty:
             raise InvalidProblemError(
                 f"{self.op}: shape {self.shape} has nothing along axis {self.along}", "reduce over at least one element"
@@ -114,7 +118,10 @@ class ReduceDescriptor(Descriptor):
     def spread(self) -> tuple[int, ...]:
         """out's strides over all axes of x, 0 along those that are gone."""
         strides = iter(self.layout("out").strides)
-        return tuple((next(strides) * 0 if self.keepdims else 0) if a in self.along else next(strides) for a in range(len(self.shape)))
+        return tuple(
+            (next(strides) * 0 if self.keepdims else 0) if a in self.along else next(strides)
+            for a in range(len(self.shape))
+        )
 
     def rows(self) -> Rows:
         names = {"out": self.spread(), "x": self.layout("x").strides}

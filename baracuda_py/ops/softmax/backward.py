@@ -19,7 +19,7 @@ from .._rows import FLOATS, RowConfig, row_configs, row_cost
 from . import _guarantee
 from .forward import TABLE, AlongAxis
 
-__all__ = ["SoftmaxBackwardDescriptor", "SoftmaxBackwardPlan", "log_softmax_backward", "softmax_backward"]
+__all__ = ["SoftmaxBackwardDescriptor", "SoftmaxBackwardPlan"]
 
 
 @described(Slot("grad_x", "out", takes=FLOATS), Slot("grad", takes=FLOATS), Slot("y", takes=FLOATS))
@@ -57,7 +57,12 @@ class RowsSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
     def lower(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
         rows = desc.rows()
         entry = f"softmax_backward<{desc.template}, {config.template}, {rows.template}>"
-        args = (index_scalar(rows.count, rows.index), index_scalar(rows.length, rows.index), rows.places(), *rows.pointers())
+        args = (
+            index_scalar(rows.count, rows.index),
+            index_scalar(rows.length, rows.index),
+            rows.places(),
+            *rows.pointers(),
+        )
         return (Launch(Kernel("softmax/backward.cu", entry), config.grid(rows.count), (config.threads, 1, 1), args),)
 
 
@@ -87,12 +92,16 @@ def _along(grad: Any, y: Any, /, axis: int = -1, *, grad_x: Any = None) -> Any: 
 
 _DOC = """The gradient of `{name}` with respect to x: {formula} along an axis.
 
-grad, y: the gradient of the result and the result, of one shape and dtype (f16, bf16, f32, f64), any strides. axis: of the forward op.
+grad, y: the gradient of the result and the result, of one shape and dtype (f16, bf16, f32, f64), any strides. axis: of the
+forward op.
 grad_x: like y, grad or y itself included; allocated in C order if not given. Returns grad_x.
 """
 
 for _name, _formula in (("softmax", "y * (grad - sum(grad * y))"), ("log_softmax", "grad - exp(y) * sum(grad)")):
     _called = f"{_name}_backward"
-    _made = function_of(SoftmaxBackwardPlan, called=_called, doc=_DOC.format(name=_name, formula=_formula), name=_called)(_along)
+    _made = function_of(
+        SoftmaxBackwardPlan, called=_called, doc=_DOC.format(name=_name, formula=_formula), name=_called
+    )(_along)
     globals()[_called] = _made
+    __all__ += [_called]
     register(Op(_called, SoftmaxBackwardPlan, _made, samples.softmax_backward, {"name": _called}))

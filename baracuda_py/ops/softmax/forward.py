@@ -22,7 +22,7 @@ from .._launch import index_scalar
 from .._rows import FLOATS, RowConfig, Rows, Walk, axes_of, computed_in, row_configs, row_cost, rows_of, share
 from . import _guarantee
 
-__all__ = ["SoftmaxDescriptor", "SoftmaxPlan", "log_softmax", "softmax"]
+__all__ = ["SoftmaxDescriptor", "SoftmaxPlan"]
 
 TABLE = {"softmax": "exp(x) / sum(exp(x))", "log_softmax": "x - log(sum(exp(x)))"}  # op: what it computes
 
@@ -103,7 +103,12 @@ class RowsSoftmax(Candidate[SoftmaxDescriptor]):
     def lower(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
         rows = desc.rows()
         entry = f"softmax_rows<{desc.template}, {config.template}, {rows.template}>"
-        args = (index_scalar(rows.count, rows.index), index_scalar(rows.length, rows.index), rows.places(), *rows.pointers())
+        args = (
+            index_scalar(rows.count, rows.index),
+            index_scalar(rows.length, rows.index),
+            rows.places(),
+            *rows.pointers(),
+        )
         return (Launch(Kernel("softmax/forward.cu", entry), config.grid(rows.count), (config.threads, 1, 1), args),)
 
 
@@ -207,11 +212,13 @@ def _along(x: Any, /, axis: int = -1) -> Any: ...
 _DOC = """{formula} along an axis, as if in exact arithmetic.
 
 x: an array of any shape and strides (f16, bf16, f32, f64). axis: counted from the end if negative.
-out: an array of x's shape and dtype, x itself included; allocated in C order if not given. Computed in f32 (f64 for f64) and rounded
-once. A row that holds NaN or +inf, or -inf alone, is NaN. Returns out. Raises InvalidProblemError for an axis that there is not.
+out: an array of x's shape and dtype, x itself included; allocated in C order if not given. Computed in f32 (f64 for f64) and
+rounded once. A row that holds NaN or +inf, or -inf alone, is NaN.
+Returns out. Raises InvalidProblemError for an axis that there is not.
 """
 
 for _name, _formula in TABLE.items():
     globals()[_name] = function_of(SoftmaxPlan, called=_name, doc=_DOC.format(formula=_formula), name=_name)(_along)
+    __all__ += [_name]
     _gradient = Gradient(f"{_name}_backward", ("out",), {"x": "grad_x"})
     register(Op(_name, SoftmaxPlan, globals()[_name], samples.softmax, {"name": _name}, _gradient, {"torch": _name}))
