@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -161,6 +161,16 @@ class Candidate(Generic[D]):
 
     def cost(self, desc: D, device: DeviceSpec, config: Config) -> Cost:
         raise NotImplementedError
+
+    def floor(self, desc: D, device: DeviceSpec) -> float:
+        """Seconds that none of its configurations is predicted to beat, told without asking them: `select` leaves out a
+        candidate whose floor is above what another was found to take."""
+        return 0.0
+
+    def ranked(self, desc: D, device: DeviceSpec) -> Iterator[tuple[Config, float]]:
+        """Its configurations with their predicted seconds, the least first, ties in the order of `configs`."""
+        priced = [(config, self.cost(desc, device, config).seconds) for config in self.configs(desc, device)]
+        return iter(sorted(priced, key=lambda pair: pair[1]))
 
     def guarantee(self, desc: D, device: DeviceSpec, config: Config) -> PrecisionGuarantee:
         """What its results are worth: one for all outputs, or ``PrecisionGuarantee.by_output(...)`` where they differ."""
