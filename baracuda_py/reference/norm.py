@@ -121,7 +121,7 @@ def _scaled(desc: Any, h: Array, mean: Array, rstd: Array, scale: Array) -> Arra
 
 def _mean_scaled(desc: Any, h: Array, mean: Array, rstd: Array, scale: Array) -> Array:  # noqa: ARG001
     """mean|h| rstd |weight|."""
-    return np.asarray(_mean(desc, np.abs(h)) * rstd * scale + 0 * h
+    return np.asarray(_mean(desc, np.abs(h)) * rstd * scale + 0 * h)
 
 
 def _mean_squared_scaled(desc: Any, h: Array, mean: Array, rstd: Array, scale: Array) -> Array:
