@@ -30,7 +30,7 @@ Asked: TypeAlias = tuple[
     Mapping[str, Any], Callable[[], Descriptor], Any, Mapping[str, Any] | None, Sequence[int] | None
 ]
 
-_WORD, _BY_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY
 _SHELL = {"stream": "Any", "pref": "PlanPreference | None", "device": "Any"}
 
 
@@ -43,10 +43,10 @@ def function_of(
     """
 
     def made(template: Callable[..., Any]) -> Callable[..., Any]:
-        name = called or template.__name__
-        signature = _whole(plan.descriptor, inspect.signature(template))
-        gathers = signature.return_annotation == "Asked"
-        lines = _forwarded(signature) if gathers else _gathered(plan.descriptor, name, signature, fixed)
+        name, own = called or template.__name__, inspect.signature(template)
+        gathers = own.return_annotation == "Asked"
+        signature = _whole(own, out="out" in plan.descriptor.slot_of and not gathers)
+        lines = _forwarded(own) if gathers else _gathered(plan.descriptor, name, signature, fixed)
         defaults = {f"_{p.name}_": p.default for p in signature.parameters.values()}
         known = {
             "_plan": plan, "_of": plan.descriptor.of, "_call": functional.call, "_scalar": scalar,
@@ -65,11 +65,12 @@ def function_of(
     return made
 
 
-def _whole(descriptor: type[Descriptor], own: inspect.Signature) -> inspect.Signature:
-    """The signature with the operand `out`, where there is one, and what every function takes."""
-    shell = ({"out": "Any"} if "out" in descriptor.slot_of else {}) | _SHELL
-    new = {name: kind for name, kind in shell.items() if name not in own.parameters}
-    added = [inspect.Parameter(name, _BY_NAME, default=None, annotation=kind) for name, kind in new.items()]
+def _whole(own: inspect.Signature, *, out: bool) -> inspect.Signature:
+    """The signature with what every function takes, and with the operand `out` where it is to be put in."""
+    shell = {
+        name: kind for name, kind in (({"out": "Any"} if out else {}) | _SHELL).items() if name not in own.parameters
+    }
+    added = [inspect.Parameter(name, _BY_NAME, default=None, annotation=kind) for name, kind in shell.items()]
     return own.replace(parameters=[*own.parameters.values(), *added])
 
 
@@ -133,10 +134,9 @@ def _gathered(
     return lines
 
 
-def _forwarded(signature: inspect.Signature) -> list[str]:
-    """The body of a function that gathers its arguments itself."""
-    own = [p for p in signature.parameters.values() if p.name not in _SHELL]
-    passed = ", ".join(p.name if p.kind is not _BY_NAME else f"{p.name}={p.name}" for p in own)
+def _forwarded(own: inspect.Signature) -> list[str]:
+    """The body of a function that gathers its arguments itself, `out` included where it has one."""
+    passed = ", ".join(f"{p.name}={p.name}" if p.kind is _BY_NAME else p.name for p in own.parameters.values())
     return [
         f"operands, describe, options, values, shifts = _body({passed})",
         "return _call(_plan, operands, describe, options=options, values=values, shifts=shifts, stream=stream, pref=pref, "
