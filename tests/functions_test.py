@@ -105,6 +105,18 @@ def test_a_body_may_gather_its_arguments_itself(calls: Calls) -> None:
     assert seen["device"] == "cpu" and inspect.signature(made).return_annotation == "Any"
 
 
+def test_a_body_that_gathers_may_have_an_out_of_its_own(calls: Calls) -> None:
+    def copied(x: Any, /, *, out: Any = None) -> _function.Asked:
+        """A body."""
+        return {"out": out, "x": x}, lambda: x, (), None, None
+
+    copied.__annotations__["return"] = "Asked"
+    made = function_of(bp.ContiguizePlan)(copied)
+    assert list(inspect.signature(made).parameters) == ["x", "out", "stream", "pref", "device"]
+    made(1, out=2)
+    assert calls.seen[0]["operands"] == {"out": 2, "x": 1}
+
+
 def test_a_traceback_shows_the_line() -> None:
     with pytest.raises(bp.OperandTypeError) as caught:
         bp.contiguize(object(), device="cpu")

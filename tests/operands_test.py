@@ -168,3 +168,11 @@ def test_kinds_in_bytes_are_offered_for_packed_ones() -> None:
     every = tuple(kind for kind in ElementKind if not kind.packed)
     with pytest.raises(bp.OperandTypeError, match="op: x: s4 is not supported: view the bytes as u8"):
         Slot("x", takes=every).check("op", bp.S4)
+
+
+def test_an_optional_operand_needs_a_field_that_says_whether_it_is_there() -> None:
+    class Silent(Descriptor):
+        shape: tuple[int, ...]
+
+    with pytest.raises(TypeError, match="Silent: no field would say whether mask is there"):
+        described(Slot("mask", optional=True, shape="shape", element=bp.BOOL))(Silent)

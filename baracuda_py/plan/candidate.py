@@ -208,22 +208,10 @@ class Reference(Candidate[Descriptor]):
         )
 
     def cost(self, desc: Descriptor, device: DeviceSpec, config: Config) -> Cost:
-        nbytes = sum(lay.element.nbytes(_count(lay.shape)) for lay in map(desc.layout, _names(desc)))
-        return Cost.streaming(device, nbytes)
+        return Cost.streaming(device, desc.nbytes)
 
     def guarantee(self, desc: Descriptor, device: DeviceSpec, config: Config) -> PrecisionGuarantee:
         return self._guarantee(desc)
 
     def lower(self, desc: Descriptor, device: DeviceSpec, config: Config) -> tuple[Step, ...]:
         return (Call("reference", self._run),)
-
-
-def _names(desc: Descriptor) -> list[str]:
-    return [operand.name for operand in desc.operands if not operand.optional]
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for extent in shape:
-        count *= extent
-    return count

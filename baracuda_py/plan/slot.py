@@ -85,6 +85,8 @@ class Slot:
         own = {what: f"{self.name}_{what}" for what in ("shape", "element")}
         has = {what for what, name in own.items() if self.optional or _has(cls, name)}
         shape = self.shape or (own["shape"] if "shape" in has else "shape")
+        if self.optional and isinstance(self.element, ElementKind) and shape != own["shape"]:
+            raise TypeError(f"{cls.__name__}: no field would say whether {self.name} is there: leave its element open")
         return replace(self, shape=shape, element=self.element or (own["element"] if "element" in has else "element"))
 
     def read(self, tensor: Any) -> Iterator[tuple[str, Any]]:

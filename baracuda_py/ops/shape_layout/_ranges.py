@@ -76,8 +76,10 @@ def check_ranges(ranges: Ranges, shape: tuple[int, ...]) -> None:
 def window_of(dest: Any, ranges: Sequence[Any]) -> tuple[int, tuple[int, ...], Any]:
     """The byte shift of a window, its starts and its extents; what is unusual is left to the descriptor."""
     try:
-        shift, starts, extents = 0, [], []
-        for (a, b), n, stride in zip(ranges, dest.shape, byte_strides(dest), strict=True):
+        shape, strides, shift, starts, extents = dest.shape, byte_strides(dest), 0, [], []
+        if not len(ranges) == len(shape) == len(strides):
+            raise ValueError
+        for (a, b), n, stride in zip(ranges, shape, strides):
             if type(a) is not int or type(b) is not int or not 0 <= a <= b <= n:
                 break
             shift += a * stride
