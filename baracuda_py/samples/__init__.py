@@ -4,7 +4,7 @@ A sample's operands are NumPy arrays whose strides are part of the problem. Pack
 """
 
 from .elementwise import binary, unary
-from .gemm import matmul
+from .gemm import matmul, matmul_backward
 from .norm import norm, norm_backward
 from .reduce import reduce
 from .sample import Packed, Sample, strided_like
@@ -12,6 +12,19 @@ from .shape_layout import contiguize, kv_append, write_slice
 from .softmax import softmax, softmax_backward
 
 __all__ = [
-    "Packed", "Sample", "binary", "contiguize", "kv_append", "matmul", "norm", "norm_backward", "reduce", "softmax",
-    "softmax_backward", "strided_like", "unary", "write_slice",
-]  # fmt: skip
+    "Packed",
+    "Sample",
+    "binary",
+    "contiguize",
+    "kv_append",
+    "matmul",
+    "matmul_backward",
+    "norm",
+    "norm_backward",
+    "reduce",
+    "softmax",
+    "softmax_backward",
+    "strided_like",
+    "unary",
+    "write_slice",
+]
