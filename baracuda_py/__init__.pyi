@@ -48,6 +48,10 @@ from .ops.gemm.backward import MatmulGradients as MatmulGradients
 from .ops.gemm.matmul import MatmulPlan as _MatmulPlan
 from .types import MisalignedFault as MisalignedFault
 from .types import MisalignedOperandError as MisalignedOperandError
+from .ops.norm.backward import NormBackwardDescriptor as _NormBackwardDescriptor
+from .ops.norm.backward import NormBackwardPlan as _NormBackwardPlan
+from .ops.norm.forward import NormDescriptor as _NormDescriptor
+from .ops.norm.forward import NormPlan as _NormPlan
 from .plan import Op as Op
 from .types import OpCategory as OpCategory
 from .plan import Operand as Operand
@@ -61,6 +65,12 @@ from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
 from .types import RaceFault as RaceFault
 from .types import ReadOnlyFault as ReadOnlyFault
+from .ops.reduce.reduce import ReduceDescriptor as _ReduceDescriptor
+from .ops.reduce.reduce import ReducePlan as _ReducePlan
+from .ops.softmax.backward import SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor
+from .ops.softmax.backward import SoftmaxBackwardPlan as _SoftmaxBackwardPlan
+from .ops.softmax.forward import SoftmaxDescriptor as _SoftmaxDescriptor
+from .ops.softmax.forward import SoftmaxPlan as _SoftmaxPlan
 from .types import Term as Term
 from .ops.elementwise.ternary import TernaryDescriptor as _TernaryDescriptor
 from .types import TernaryKind as TernaryKind
@@ -260,6 +270,106 @@ class MatmulDescriptor(_MatmulDescriptor):
         name: str = ...,
     ) -> None: ...
 
+class NormBackwardDescriptor(_NormBackwardDescriptor):
+    weight_element: ElementKind | None
+    mean_element: ElementKind | None
+    grad_weight_element: ElementKind | None
+    grad_bias_element: ElementKind | None
+    grad_strides: tuple[int, ...] | None
+    x_strides: tuple[int, ...] | None
+    weight_strides: tuple[int, ...] | None
+    mean_strides: tuple[int, ...] | None
+    rstd_strides: tuple[int, ...] | None
+    grad_x_strides: tuple[int, ...] | None
+    grad_align: int | None
+    x_align: int | None
+    weight_align: int | None
+    mean_align: int | None
+    rstd_align: int | None
+    grad_x_align: int | None
+    grad_weight_align: int | None
+    grad_bias_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        normalized_shape: Sequence[int] | None = ...,
+        name: str = ...,
+        rstd_element: ElementLike | None = ...,
+        weight_element: ElementLike | None = ...,
+        mean_element: ElementLike | None = ...,
+        grad_weight_element: ElementLike | None = ...,
+        grad_bias_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        weight_strides: Sequence[int] | None = ...,
+        mean_strides: Sequence[int] | None = ...,
+        rstd_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        x_align: int | None = ...,
+        weight_align: int | None = ...,
+        mean_align: int | None = ...,
+        rstd_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        grad_weight_align: int | None = ...,
+        grad_bias_align: int | None = ...,
+    ) -> None: ...
+
+class NormDescriptor(_NormDescriptor):
+    residual_element: ElementKind | None
+    weight_element: ElementKind | None
+    bias_element: ElementKind | None
+    residual_out_element: ElementKind | None
+    mean_element: ElementKind | None
+    rstd_element: ElementKind | None
+    x_strides: tuple[int, ...] | None
+    residual_strides: tuple[int, ...] | None
+    weight_strides: tuple[int, ...] | None
+    bias_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    residual_out_strides: tuple[int, ...] | None
+    mean_strides: tuple[int, ...] | None
+    rstd_strides: tuple[int, ...] | None
+    x_align: int | None
+    residual_align: int | None
+    weight_align: int | None
+    bias_align: int | None
+    out_align: int | None
+    residual_out_align: int | None
+    mean_align: int | None
+    rstd_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        normalized_shape: Sequence[int] | None = ...,
+        eps: float = ...,
+        name: str = ...,
+        residual_element: ElementLike | None = ...,
+        weight_element: ElementLike | None = ...,
+        bias_element: ElementLike | None = ...,
+        residual_out_element: ElementLike | None = ...,
+        mean_element: ElementLike | None = ...,
+        rstd_element: ElementLike | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        residual_strides: Sequence[int] | None = ...,
+        weight_strides: Sequence[int] | None = ...,
+        bias_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        residual_out_strides: Sequence[int] | None = ...,
+        mean_strides: Sequence[int] | None = ...,
+        rstd_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        residual_align: int | None = ...,
+        weight_align: int | None = ...,
+        bias_align: int | None = ...,
+        out_align: int | None = ...,
+        residual_out_align: int | None = ...,
+        mean_align: int | None = ...,
+        rstd_align: int | None = ...,
+    ) -> None: ...
+
 class PlanPreference(_PlanPreference):
     def __init__(
         self,
@@ -270,6 +380,64 @@ class PlanPreference(_PlanPreference):
         bit_stable: bool = ...,
         batch_invariant: bool = ...,
         max_workspace_bytes: int | None = ...,
+    ) -> None: ...
+
+class ReduceDescriptor(_ReduceDescriptor):
+    x_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    x_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        axes: Sequence[int] | None = ...,
+        keepdims: int = ...,
+        correction: int = ...,
+        name: str = ...,
+        out_element: ElementLike | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
+class SoftmaxBackwardDescriptor(_SoftmaxBackwardDescriptor):
+    grad_strides: tuple[int, ...] | None
+    y_strides: tuple[int, ...] | None
+    grad_x_strides: tuple[int, ...] | None
+    grad_align: int | None
+    y_align: int | None
+    grad_x_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        axis: int = ...,
+        name: str = ...,
+        grad_strides: Sequence[int] | None = ...,
+        y_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        y_align: int | None = ...,
+        grad_x_align: int | None = ...,
+    ) -> None: ...
+
+class SoftmaxDescriptor(_SoftmaxDescriptor):
+    x_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    x_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        axis: int = ...,
+        name: str = ...,
+        x_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        out_align: int | None = ...,
     ) -> None: ...
 
 class TernaryDescriptor(_TernaryDescriptor):
@@ -339,6 +507,21 @@ class MatmulBackwardPlan(_MatmulBackwardPlan):
 
 class MatmulPlan(_MatmulPlan):
     desc: MatmulDescriptor
+
+class NormBackwardPlan(_NormBackwardPlan):
+    desc: NormBackwardDescriptor
+
+class NormPlan(_NormPlan):
+    desc: NormDescriptor
+
+class ReducePlan(_ReducePlan):
+    desc: ReduceDescriptor
+
+class SoftmaxBackwardPlan(_SoftmaxBackwardPlan):
+    desc: SoftmaxBackwardDescriptor
+
+class SoftmaxPlan(_SoftmaxPlan):
+    desc: SoftmaxDescriptor
 
 class TernaryPlan(_TernaryPlan):
     desc: TernaryDescriptor
@@ -412,6 +595,39 @@ def matmul_tc_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activati
 def matmul_tc_bf16_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, c: Any = None, residual: Any = None, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The matrix product of bf16 operands by variant `tc_async`, in f32."""
 
+def rms_norm_backward(grad: Any, x: Any, weight: Any = None, rstd: Any = None, *, normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of `rms_norm` with respect to x (or the residual, which has the same) and weight."""
+
+def layer_norm_backward(grad: Any, x: Any, weight: Any = None, mean: Any = None, rstd: Any = None, *, normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, grad_bias: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of `layer_norm` with respect to x, weight and bias."""
+
+def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-05, residual: Any = None, normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Root mean square norm: h / sqrt(mean(h**2) + eps) * weight along the last axes, h = x + residual."""
+
+def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, residual: Any = None, normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None, mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Layer norm: (h - mean(h)) / sqrt(var(h) + eps) * weight + bias along the last axes, h = x + residual."""
+
+def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The sum; integers add up in 64 bits and wrap, as in NumPy."""
+
+def mean(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The arithmetic mean; NaN of nothing."""
+
+def max(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The largest; a NaN is the result."""
+
+def min(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The smallest; a NaN is the result."""
+
+def argmax(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The place of the first largest (i64), NaN the largest; one axis, or all in C order."""
+
+def var(x: Any, /, axis: Any = None, *, correction: int = 0, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The mean square deviation from the mean, of n - correction; NaN of nothing."""
+
+def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """log(sum(exp(x))) without overflow; -inf of nothing."""
+
 def contiguize(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """A C-ordered copy of `x`, whatever its strides; always a copy."""
 
@@ -420,6 +636,18 @@ def kv_append(k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, *, lay
 
 def write_slice(dest: Any, source: Any, ranges: Sequence[Any], *, dynamic_axis: int | None = None, start: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Writes `source` into the window `ranges` of `dest`, in place, and returns `dest`."""
+
+def softmax_backward(grad: Any, y: Any, /, axis: int = -1, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of `softmax` with respect to x: y * (grad - sum(grad * y)) along an axis."""
+
+def log_softmax_backward(grad: Any, y: Any, /, axis: int = -1, *, grad_x: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradient of `log_softmax` with respect to x: grad - exp(y) * sum(grad) along an axis."""
+
+def softmax(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """exp(x) / sum(exp(x)) along an axis, as if in exact arithmetic."""
+
+def log_softmax(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x - log(sum(exp(x))) along an axis, as if in exact arithmetic."""
 
 def where(condition: Any, x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x where the condition holds, y elsewhere, bit by bit."""

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py import functional, samples
+from baracuda_py import functional
 from baracuda_py.call import allocate, recipe, resolve
 from baracuda_py.call.cache import plan_cache
 from baracuda_py.call.caller import Caller
@@ -28,6 +28,7 @@ from baracuda_py.runtime import cublas, libraries, streams
 from baracuda_py.runtime.launch import Executable
 from baracuda_py.runtime.steps import WORKSPACE, Call, workspace_size
 from baracuda_py.runtime.toolchain import install_hint
+from baracuda_py.samples import gemm as samples
 from baracuda_py.types import DeviceSpec, DriverError, ElementKind, PlanPreference
 
 BARE = DeviceSpec.named("h200")

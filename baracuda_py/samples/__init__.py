@@ -1,14 +1,8 @@
 """Problems for every op: seeded host arrays of awkward shapes, strides and values, shared by tests, benches, verify and demo.
 
-A sample's operands are NumPy arrays whose strides are part of the problem. Packed kinds come as a `Packed`.
+A sample's operands are NumPy arrays whose strides are part of the problem. Packed kinds come as a `Packed`. A module a category.
 """
 
-from .elementwise import binary, cast, gated, ternary, unary
-from .gemm import matmul, matmul_backward
 from .sample import Packed, Sample, strided_like
-from .shape_layout import contiguize, kv_append, write_slice
 
-__all__ = [
-    "Packed", "Sample", "binary", "cast", "contiguize", "gated", "kv_append", "matmul", "matmul_backward", "strided_like",
-    "ternary", "unary", "write_slice",
-]  # fmt: skip
+__all__ = ["Packed", "Sample", "strided_like"]

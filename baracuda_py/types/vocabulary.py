@@ -72,6 +72,10 @@ class OpCategory(Named):
     GEMM = enum.auto()
     ATTENTION = enum.auto()
     QUANTIZATION = enum.auto()
+    NORM = enum.auto()
+    SOFTMAX = enum.auto()
+    REDUCE = enum.auto()
+    SCAN = enum.auto()
 
 
 class BackendKind(Named):

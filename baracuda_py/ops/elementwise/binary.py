@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ... import functional, samples
+from ... import functional
 from ...plan.descriptor import Operand
 from ...plan.plan import Plan
 from ...reference import elementwise as oracle
+from ...samples import elementwise as samples
 from ...types import BinaryKind, ElementKind, OpCategory, PlanPreference
 from ._descriptor import MapDescriptor
 from ._family import MapPlan, call_with_numbers, publish

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import functional, samples
+from ... import functional
 from ...reference import elementwise as oracle
+from ...samples import elementwise as samples
 from ...types import ElementKind, ElementLike, PlanPreference
 from ._family import publish
 from ._row import BYTES, Row

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from ... import samples
+from ...samples import elementwise as samples
 from ...types import ElementKind
 from ._family import publish
 from ._row import NUMBERS, Row

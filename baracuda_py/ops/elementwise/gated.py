@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from ... import samples
 from ...reference import elementwise as oracle
+from ...samples import elementwise as samples
 from ._family import publish
 from ._row import FLOATS, Row, Ulps
 from .binary import BinaryPlan, function_of

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from ... import functional, samples
+from ... import functional
 from ...plan.descriptor import Operand
 from ...plan.plan import Plan
 from ...reference import elementwise as oracle
+from ...samples import elementwise as samples
 from ...types import ElementKind, OpCategory, PlanPreference, TernaryKind
 from ._descriptor import MapDescriptor
 from ._family import MapPlan, call_with_numbers, publish

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from ... import functional, samples
+from ... import functional
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import gemm as oracle
+from ...samples import gemm as samples
 from ...types import ElementKind, MathPrecision, OpCategory, OperandTypeError, PlanPreference, PrecisionGuarantee
 from ._elements import check_elements
 from ._gradients import Product, products

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Self
 
-from ... import samples
 from ...plan.descriptor import Descriptor, ProblemKey, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...reference import gemm as oracle
+from ...samples import gemm as samples
 from ...types import Activation, ElementKind, EpilogueKind, LayoutSku, MathPrecision, OpCategory, PrecisionGuarantee
 from .._function import function_of
 from ._candidates import CANDIDATES

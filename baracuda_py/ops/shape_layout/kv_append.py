@@ -7,13 +7,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from ... import samples
 from ...plan.candidate import Candidate, Cost, exact_movement
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import shape_layout as oracle
 from ...runtime.steps import Kernel, Launch, Ptr, Step
+from ...samples import shape_layout as samples
 from ...types import (
     DeviceSpec,
     ElementKind,

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
 
-from ... import samples
 from ...plan.candidate import exact_movement
 from ...plan.descriptor import Descriptor, Layout, Operand, Slot, described, integers, resolved_strides
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import shape_layout as oracle
+from ...samples import shape_layout as samples
 from ...tensor import Tensor
 from ...tensor.axes import alignment_of
 from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee

@@ -1,0 +1,249 @@
+"""Row families: problems as rows and columns, how many threads share a row, and what kernels/include/rows takes.
+
+A row kernel sees `count` rows of `length` columns. Rows are found by the axes that do not run along them, columns by those that
+do, each collapsed, with strides of every operand (0 where it does not vary). How a row is shared out follows from its length, its
+alignment and the element alone: a row's result does not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..plan.candidate import Cost
+from ..plan.descriptor import Descriptor, Layout
+from ..runtime.steps import Arg, Packed, Ptr
+from ..tensor.axes import collapse, merge_axes
+from ..types import DeviceSpec, ElementKind, InvalidProblemError, MathPrecision
+from ._launch import grid_of, index_type, pack_dims
+
+__all__ = [
+    "FLOATS",
+    "RowConfig",
+    "Rows",
+    "Walk",
+    "axes_of",
+    "computed_in",
+    "row_configs",
+    "row_cost",
+    "rows_of",
+    "share",
+]
+
+FLOATS = (ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64)
+WORD = 16  # bytes of the widest access
+CTA = 128  # threads, where rows are shared by a warp or less
+WARP, MOST_LANES = 32, 1024
+
+
+class Computed(NamedTuple):
+    """What a row of some element is computed in."""
+
+    cuda: str
+    numpy: str
+    element: ElementKind
+    math: MathPrecision
+
+
+def computed_in(element: ElementKind) -> Computed:
+    """f32, and f64 for f64."""
+    if element is ElementKind.F64:
+        return Computed("double", "float64", ElementKind.F64, MathPrecision.F64)
+    return Computed("float", "float32", ElementKind.F32, MathPrecision.F32)
+
+
+def axes_of(op: str, axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """Axes counted from the front, in order; all of them for None. InvalidProblemError for one that there is not, or twice."""
+    given = tuple(range(rank)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+    for a in given:
+        if not -max(rank, 1) <= a < max(rank, 1):
+            raise InvalidProblemError(f"{op}: axis {a} is out of range for {rank} axes", f"give {-rank} to {rank - 1}")
+    axes = tuple(sorted(a % max(rank, 1) for a in given)) if rank else ()
+    if len(set(axes)) < len(axes):
+        raise InvalidProblemError(f"{op}: axis={axis} names an axis twice", "name each once")
+    return axes
+
+
+class Walk(NamedTuple):
+    """How one operand goes along rows and columns, in elements."""
+
+    layout: Layout
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    along: bool  # whether it is accessed by columns: it is there, and has not one value a row
+
+    @property
+    def size(self) -> int:
+        return self.layout.element.bits // 8
+
+
+_ABSENT = Layout((), (), ElementKind.U8)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A collapsed row problem; operands by name, in the order of the kernel's own."""
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    walks: Mapping[str, Walk]
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.rows)
+
+    @property
+    def length(self) -> int:
+        return math.prod(self.columns)
+
+    @property
+    def index(self) -> str:
+        return index_type(self.count * self.length)
+
+    @property
+    def dense(self) -> bool:
+        """Whether every operand's columns lie side by side."""
+        return all(walk.columns in ((), (1,)) for walk in self.walks.values() if walk.along)
+
+    @property
+    def column_rank(self) -> int:
+        return 0 if self.dense else len(self.columns)
+
+    def vector(self, element: ElementKind, *, whole: bool = True) -> int:
+        """The widest vector of columns that every operand can be accessed by, 16 bytes of `element` at most. Rows consist of
+        `whole` vectors, or else the kernel sees to what they have beyond."""
+        vector = WORD * 8 // element.bits if self.dense else 1
+        while vector > 1 and not all(self._fits(walk, vector, whole) for walk in self.walks.values() if walk.along):
+            vector //= 2
+        return vector
+
+    def _fits(self, walk: Walk, vector: int, whole: bool) -> bool:
+        access = min(WORD, vector * walk.size)
+        steps = (*(s * walk.size for s in walk.rows), walk.layout.align)
+        return not (whole and self.length % vector) and all(step % access == 0 for step in steps)
+
+    def places(self, index: str = "") -> Packed:
+        """rows::Places for the operands in order."""
+        index = index or self.index
+        rows = pack_dims(self.rows, [[s * w.size for s in w.rows] for w in self.walks.values()], index)
+        columns: Sequence[int] = () if self.dense else self.columns
+        steps = [[s * w.size for s in w.columns] if columns else () for w in self.walks.values()]
+        return Packed(rows.data + pack_dims(columns, steps, index).data, 8)
+
+    def pointers(self) -> tuple[Arg, ...]:
+        """The operands' addresses in order, null for what the problem lacks."""
+        return tuple(Packed(bytes(8)) if walk.layout is _ABSENT else Ptr(name) for name, walk in self.walks.items())
+
+    @property
+    def template(self) -> str:
+        """Ranks and index type, as kernels take them."""
+        return f"{len(self.rows)}, {self.column_rank}, {self.index}"
+
+
+def rows_of(
+    desc: Descriptor,
+    shape: Sequence[int],
+    along: Sequence[int],
+    names: Mapping[str, Sequence[int] | None],
+    per_row: Sequence[str] = (),
+    *,
+    ordered: bool = False,
+) -> Rows:
+    """The rows of `shape` along some axes. `names` are the kernel's operands in order, each with its strides in elements over
+    all axes of `shape`, or None where the problem lacks it; those `per_row` have one value a row.
+    Columns are counted in C order where `ordered`, else in the order of memory."""
+    across = [a for a in range(len(shape)) if a not in along]
+    given = [tuple(s) if s is not None else (0,) * len(shape) for s in names.values()]
+    rows, row_steps = collapse([shape[a] for a in across], [[s[a] for a in across] for s in given])
+    columns, column_steps = (merge_axes if ordered else collapse)(
+        [shape[a] for a in along], [[s[a] for a in along] for s in given]
+    )
+    walks = {
+        name: Walk(_ABSENT if strides is None else desc.layout(name), r, c, strides is not None and name not in per_row)
+        for (name, strides), r, c in zip(names.items(), row_steps, column_steps)
+    }
+    return Rows(rows, columns, walks)
+
+
+@dataclass(frozen=True)
+class RowConfig:
+    """`lanes` threads share a row, a CTA takes `rows` of them; a thread holds `items` vectors of `vector` columns at a time: all
+    that it has of the row where that is `resident`."""
+
+    vector: int
+    items: int
+    lanes: int
+    resident: bool
+
+    @property
+    def rows(self) -> int:
+        return CTA // self.lanes if self.lanes <= WARP else 1
+
+    @property
+    def threads(self) -> int:
+        return self.lanes * self.rows
+
+    @property
+    def template(self) -> str:
+        """As kernels take them: V, ITEMS, LANES, THREADS, RESIDENT."""
+        return f"{self.vector}, {self.items}, {self.lanes}, {self.threads}, {str(self.resident).lower()}"
+
+    def depth(self, length: int) -> int:
+        """Additions that a term of a row's sum goes through at most: a thread's own, then those of lanes and of warps."""
+        own = self.items * self.vector
+        passes = 1 if self.resident else -(-length // (own * self.lanes))
+        return own * passes + int(math.log2(min(self.lanes, WARP))) + max(self.lanes // WARP - 1, 0)
+
+    def grid(self, count: int) -> tuple[int, int, int]:
+        """CTAs for so many rows."""
+        return grid_of(count, self.rows)
+
+    def __str__(self) -> str:
+        kept = "resident" if self.resident else "streamed"
+        return f"vector={self.vector} items={self.items} lanes={self.lanes} rows={self.rows} {kept}"
+
+
+def row_configs(
+    length: int, vector: int, element: ElementKind, inputs: int = 1, *, shallow: bool = False
+) -> Iterator[RowConfig]:
+    """How a row of `length` may be shared out, the best known first. `inputs` are the operands that a thread holds at once;
+    `shallow` halves how many vectors it may hold.
+
+    Up to a warp's worth of vectors a thread has one. Longer rows take warps until a thread holds `deep` vectors, 64 bytes or so
+    an operand: enough bytes under way, few enough registers. What does not fit 1,024 threads is streamed by as many.
+    """
+    access = vector * element.bits // 8
+    deep = {16: 4, 8: 8}.get(access, 16) >> shallow
+    vectors = max(1, -(-length // vector))
+    least = min(WARP, share(vectors))
+    lanes = max(least, share(-(-vectors // deep)))
+    most = MOST_LANES if inputs == 1 else MOST_LANES // 2
+    wide = MOST_LANES if element is not ElementKind.F64 else MOST_LANES // 2
+    if lanes <= min(most, wide):
+        yield RowConfig(vector, -(-vectors // lanes), lanes, True)
+        for more in (2 * lanes, 4 * lanes):  # fewer vectors a thread
+            if lanes >= WARP and more <= min(most, wide) and vectors >= more:
+                yield RowConfig(vector, -(-vectors // more), more, True)
+    if lanes > WARP or lanes > min(most, wide):
+        yield RowConfig(vector, deep, min(most, wide), False)
+
+
+RESIDENT, STREAMED, STEPPED = 0.97, 0.85, 0.3  # of a copy's bandwidth
+
+
+def row_cost(
+    device: DeviceSpec, rows: Rows, nbytes: int, config: RowConfig, element: ElementKind, *, instructions: float
+) -> Cost:
+    """What a pass over rows takes, at so many instructions an element. Configurations are ranked in the order in which
+    `row_configs` gives them: fewer vectors a thread come behind."""
+    efficiency = (RESIDENT - 0.01 / config.items if config.resident else STREAMED) if rows.dense else STEPPED
+    full = config.vector * element.bits / (8 * WORD)
+    spent = (instructions + 4.0 / config.vector) * rows.count * rows.length
+    return Cost.streaming(device, nbytes, flops=int(spent), instructions=spent, efficiency=efficiency * max(0.6, full))
+
+
+def share(n: int) -> int:
+    """The next power of two."""
+    return 1 << max(0, n - 1).bit_length()

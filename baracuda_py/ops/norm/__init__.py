@@ -1,0 +1,1 @@
+"""Norms along rows, and their gradients."""

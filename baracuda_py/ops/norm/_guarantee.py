@@ -1,0 +1,77 @@
+"""Error bounds of the norms, an output each.
+
+u is the unit roundoff of what is computed in, and d the most additions that a term goes through (`RowConfig.depth`): a sum so
+made errs by at most d u sum|terms| (N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., section 4.2). With m
+and q the mean and the mean square deviation, r = 1 / sqrt(q + eps) and n = (h - m) r:
+
+- m errs by (d + 1) u a, a = mean|h|; not at all where the norm is not centred.
+- q errs by (d + 4) u relatively, two roundings a deviation, one a square, one for the division, and by the square of m's error.
+- r errs by half of that and by 4 u: eps' addition, and rsqrt, which is good to 2 ulp (CUDA C++ Programming Guide, "Mathematical
+  Functions").
+- n weight + bias errs by r |weight| times m's error, |n weight| times r's, and four roundings more; then comes the result's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...types import Componentwise, PrecisionGuarantee, Term, Ulp
+from .._rows import RowConfig, computed_in
+
+__all__ = ["backward", "forward"]
+
+SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 4.2"
+
+
+def forward(desc: Any, config: RowConfig) -> PrecisionGuarantee:
+    """What a norm promises of each output."""
+    unit = computed_in(desc.element).element
+    d = config.depth(desc.length)
+    u = unit.unit_roundoff
+    of_q, rounded = (d + 4) / 2 + 4, Term(1.0, desc.element, "abs_result")
+    own = (rounded, Term(1.0, desc.element, "smallest_normal"))
+    terms = [Term(of_q + 4, unit, "scaled")]
+    of_rstd = [Term(of_q, unit, "abs_result")]
+    if desc.centered:
+        square = (d + 1) ** 2 * u / 2
+        terms += [Term(d + 1.0, unit, "mean_scaled"), Term(square, unit, "mean_squared_scaled")]
+        of_rstd += [Term(square, unit, "rstd_mean_squared")]
+    bounds: dict[str, Componentwise | Ulp] = {
+        "out": Componentwise((*terms, *own), SOURCE, "overflowing"),
+        "residual_out": Ulp(0.5),
+        "mean": Componentwise((Term(d + 1.0, unit, "mean_magnitude"),), SOURCE),
+        "rstd": Componentwise(tuple(of_rstd), SOURCE, "row_overflowing"),
+    }
+    return PrecisionGuarantee.by_output(**{o.name: _promise(desc, bounds[o.name]) for o in desc.operands if o.written})
+
+
+def backward(desc: Any, config: RowConfig, down: int) -> PrecisionGuarantee:
+    """What a gradient promises of each output; a term of a sum over rows goes through at most `down` additions.
+
+    mean and rstd count as exact: they are operands. n takes 2 roundings, g = grad weight one, a product of them one more; the
+    last line, rstd (g - mean(g) - n mean(g n)), 4.
+    """
+    unit = computed_in(desc.element).element
+    d = config.depth(desc.length)
+    along = [Term(5.0, unit, "g_scaled"), Term(d + 12.0, unit, "along_scaled")]
+    along += [Term(d + 7.0, unit, "plain_scaled")] if desc.centered else []
+    kinds = {"grad_x": desc.element, "grad_weight": desc.kind("weight"), "grad_bias": desc.kind("grad_bias")}
+    terms = {
+        "grad_x": along,
+        "grad_weight": [Term(down + 4.0, unit, "weight_terms")],
+        "grad_bias": [Term(down + 1.0, unit, "bias_terms")],
+    }
+    promised = {}
+    for name, kind in kinds.items():
+        if kind is not None:
+            own = (Term(1.0, kind, "abs_result"), Term(1.0, kind, "smallest_normal"))
+            promised[name] = _promise(
+                desc, Componentwise((*terms[name], *own), SOURCE), batch_invariant=name == "grad_x"
+            )
+    return PrecisionGuarantee.by_output(**promised)
+
+
+def _promise(desc: Any, bound: Componentwise | Ulp, *, batch_invariant: bool = True) -> PrecisionGuarantee:
+    """A row's length and alignment decide the order of its sums."""
+    computed = computed_in(desc.element)
+    return PrecisionGuarantee.fixed_order(computed.math, computed.element, bound, batch_invariant=batch_invariant)

@@ -1,0 +1,229 @@
+"""rms_norm and layer_norm, with a residual added first where one is given. A row of the table is an op."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from ...plan.candidate import OK, Candidate, Cost, Feasibility
+from ...plan.descriptor import Slot, described, scalar
+from ...plan.plan import Plan
+from ...plan.registry import Gradient, Op, register
+from ...reference import norm as oracle
+from ...runtime.steps import Kernel, Launch, Run, Step
+from ...samples import norm as samples
+from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
+from .._function import Asked, function_of
+from .._launch import index_scalar
+from .._rows import FLOATS, RowConfig, Rows, computed_in, row_configs, row_cost
+from . import _guarantee
+from ._problem import TABLE, Normed
+
+__all__ = ["NormDescriptor", "NormPlan", "layer_norm", "rms_norm"]
+
+
+@described(
+    Slot("out", "out", takes=FLOATS),
+    Slot("residual_out", "out", optional=True, takes=FLOATS, shape="shape"),
+    Slot("mean", "out", optional=True, shape="row_shape"),
+    Slot("rstd", "out", optional=True, shape="row_shape"),
+    Slot("x", takes=FLOATS),
+    Slot("residual", optional=True, takes=FLOATS, shape="shape"),
+    Slot("weight", optional=True, takes=FLOATS, shape="normalized_shape"),
+    Slot("bias", optional=True, takes=FLOATS, shape="normalized_shape"),
+)
+class NormDescriptor(Normed):
+    """`name` of an x of `shape` along its last axes, `normalized_shape` (by default the last one).
+
+    `residual_element` says that a residual is added first, whose sum with x is the output `residual_out`; `rstd_element` (and
+    `mean_element`, of layer_norm) that the statistics are outputs too.
+    """
+
+    shape: tuple[int, ...]
+    element: ElementKind
+    normalized_shape: tuple[int, ...] | None = None
+    eps: float = 1e-5
+    name: str = "rms_norm"
+    values: ClassVar[tuple[str, ...]] = ("eps",)
+
+    def __post_init__(self) -> None:
+        self._names_op(tuple(TABLE), "name")
+        super().__post_init__()
+        computed = computed_in(self.element).element
+        if self.kind("residual") is not None:
+            self.has_also("residual_out", self.element)
+        if self.kind("rstd") is not None or self.kind("mean") is not None:
+            self.has_also("rstd", computed)
+            if self.centered:
+                self.has_also("mean", computed)
+
+    def check(self) -> None:
+        super().check()
+        computed = computed_in(self.element).element
+        for name in ("residual", "residual_out"):
+            self.holds(name, self.element)
+        for name in ("mean", "rstd"):
+            self.holds(name, computed)
+        if self.kind("weight") not in (None, self.element, computed):
+            self.holds("weight", self.element)
+        self.holds("bias", self.kind("weight") or self.element)
+        added = self.kind("residual") is not None
+        for name, needed in (("mean", self.centered), ("bias", self.centered), ("residual_out", added)):
+            if not needed and self.kind(name) is not None:
+                fix = "pass residual too" if name == "residual_out" else "leave it out, or call layer_norm"
+                raise InvalidProblemError(f"{self.op}: there is no {name}", fix)
+
+    def in_place(self, written: str, read: str) -> bool:
+        """What is written may be x or the residual itself: a thread writes columns that it alone has read."""
+        return written in ("out", "residual_out") and read in ("x", "residual")
+
+    @classmethod
+    def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> None:
+        if not 0 <= values["eps"] < math.inf:
+            raise InvalidProblemError(f"{op}: eps={values['eps']}", "give a small number, 0 or more")
+
+    def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
+        values = super().scalars(given)
+        self.check_values(self.op, values, {})
+        return values
+
+
+class RowsNorm(Candidate[NormDescriptor]):
+    """A group of threads a row, which stays in registers where it fits and is streamed where it does not."""
+
+    variant = "rows"
+    launches = ("norm/forward.cu:norm",)
+
+    def supports(self, desc: NormDescriptor, device: DeviceSpec) -> Feasibility:
+        return OK
+
+    def configs(self, desc: NormDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
+        inputs = 1 + desc.has("residual")
+        return row_configs(desc.length, _problem(desc).vector(desc.element), desc.element, inputs)
+
+    def guarantee(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
+        return _guarantee.forward(desc, config)
+
+    def cost(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
+        return row_cost(device, _problem(desc), desc.nbytes, config, desc.element, instructions=8.0)
+
+    def lower(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        rows, computed = _problem(desc), computed_in(desc.element)
+        flags = sum(1 << i for i, name in enumerate(("weight", "bias", "residual", "rstd")) if desc.has(name))
+        weight = (desc.kind("weight") or desc.kind("bias") or desc.element).number
+        types = f"{desc.element.number}, {weight}, {computed.cuda}"
+        entry = f"norm<{types}, {config.template}, {rows.template}, {str(desc.centered).lower()}, {flags}>"
+        args = (
+            index_scalar(rows.count, rows.index), index_scalar(rows.length, rows.index), Run("eps", computed.numpy),
+            rows.places(), *rows.pointers(),
+        )  # fmt: skip
+        return (Launch(Kernel("norm/forward.cu", entry), config.grid(rows.count), (config.threads, 1, 1), args),)
+
+
+OPERANDS = ("out", "residual_out", "mean", "rstd", "x", "residual", "weight", "bias")  # as the kernel takes them
+
+
+def _problem(desc: NormDescriptor) -> Rows:
+    return desc.rows(*OPERANDS)
+
+
+class NormPlan(Plan[NormDescriptor]):
+    """A norm along rows: operands `x`, `out`, and as the problem has them `weight`, `bias`, `residual`, `residual_out`, `mean`,
+    `rstd`."""
+
+    descriptor = NormDescriptor
+    category = OpCategory.NORM
+    candidates = (RowsNorm(),)
+    measures = oracle.MEASURES
+    probes = (
+        *(
+            {"shape": (3, n), "element": e, "weight_element": e}
+            for e in ("f32", "bf16", "f64")
+            for n in (100, 4096, 50257)
+        ),
+        {
+            "shape": (4, 8192),
+            "element": "f16",
+            "weight_element": "f32",
+            "residual_element": "f16",
+            "rstd_element": "f32",
+        },
+        {"shape": (6, 40), "element": "f32", "x_strides": (1, 6)},
+    )
+
+    @classmethod
+    def reference(cls, desc: NormDescriptor, **arrays: Any) -> Any:
+        return oracle.norm(desc, **arrays)
+
+    @classmethod
+    def reference_guarantee(cls, desc: NormDescriptor) -> PrecisionGuarantee:
+        return oracle.guarantee(_guarantee.forward(desc, RowConfig(1, 1, 1, True)))
+
+
+def _asked(
+    name: str, operands: dict[str, Any], eps: float, normalized_shape: Sequence[int] | None, stats: bool
+) -> Asked:
+    """What a norm's function asks for; `stats`: also those outputs of statistics that are not given."""
+    axes = None if normalized_shape is None else tuple(normalized_shape)
+    added = operands["residual"] is not None
+    made = {"out", "x"} | ({"rstd", "mean"} if stats else set()) | ({"residual_out"} if added else set())
+    held = {n: x for n, x in operands.items() if x is not None}
+    values = {"eps": scalar(eps, f"{name}: eps")}
+    NormDescriptor.check_values(name, values, {})
+
+    def describe() -> NormDescriptor:
+        options: dict[str, Any] = {} if axes is None else {"normalized_shape": axes}
+        tensors = NormDescriptor.taken(name, held)
+        if stats and "rstd" not in held:
+            options["rstd_element"] = computed_in(tensors["x"].element).element
+        return NormDescriptor.of_tensors(tensors, name=name, eps=eps, **options)
+
+    given = {n: x for n, x in operands.items() if x is not None or n in made}
+    return given, describe, (name, axes, tuple(given)), values, None
+
+
+@function_of(NormPlan)
+def rms_norm(
+    x: Any, weight: Any = None, *, eps: float = 1e-5, residual: Any = None, normalized_shape: Sequence[int] | None = None,
+    stats: bool = False, out: Any = None, residual_out: Any = None, rstd: Any = None,
+) -> Asked:  # fmt: skip
+    """Root mean square norm: h / sqrt(mean(h**2) + eps) * weight along the last axes, h = x + residual.
+
+    x: [..., *normalized_shape], f16, bf16, f32 or f64, any strides. weight: [*normalized_shape], of x's dtype or f32; without
+    one, `normalized_shape` says how many axes a row has, by default the last. eps: 0 or more, a run-time value.
+    residual: like x. Then h = x + residual, rounded to x's dtype, is the output `residual_out`, which may be residual itself.
+    stats: whether rstd = 1 / sqrt(mean(h**2) + eps) is an output: [...], f32 (f64 for f64), as `rms_norm_backward` takes it.
+    Returns out, or the named tuple (out, residual_out, rstd) of those that there are. out, residual_out and rstd are allocated if
+    not given; the first two may be x or residual. Computed in f32 (f64 for f64) and rounded once.
+    """
+    operands = {"out": out, "residual_out": residual_out, "rstd": rstd, "x": x, "residual": residual, "weight": weight}
+    return _asked("rms_norm", operands, eps, normalized_shape, stats)
+
+
+@function_of(NormPlan)
+def layer_norm(
+    x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, residual: Any = None,
+    normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None,
+    mean: Any = None, rstd: Any = None,
+) -> Asked:  # fmt: skip
+    """Layer norm: (h - mean(h)) / sqrt(var(h) + eps) * weight + bias along the last axes, h = x + residual.
+
+    As `rms_norm`. bias: like weight. stats: whether mean and rstd = 1 / sqrt(var(h) + eps) are outputs, each [...], f32 (f64 for
+    f64), as `layer_norm_backward` takes them. The variance is the mean square deviation from the mean, in a pass of its own.
+    Returns out, or the named tuple (out, residual_out, mean, rstd) of those that there are.
+    """
+    operands = {
+        "out": out, "residual_out": residual_out, "mean": mean, "rstd": rstd, "x": x, "residual": residual, "weight": weight,
+        "bias": bias,
+    }  # fmt: skip
+    return _asked("layer_norm", operands, eps, normalized_shape, stats)
+
+
+for _name, _function, _parts in (
+    ("rms_norm", rms_norm, ("weight",)), ("layer_norm", layer_norm, ("weight", "bias")),
+):  # fmt: skip
+    _gives = {part: f"grad_{part}" for part in ("x", *_parts)}
+    _saves = ("x", "weight", *(("mean",) if TABLE[_name].centered else ()), "rstd")
+    _gradient = Gradient(f"{_name}_backward", _saves, _gives)
+    register(Op(_name, NormPlan, _function, samples.norm, {"name": _name}, _gradient, {"torch": _name}))

@@ -1,0 +1,187 @@
+"""The kernels that reduce: along rows of terms, and down columns of results. What is long goes in chunks, whose states come
+together in a second launch; the reduced extent alone says how many, so that no result depends on how many there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Scratch, Step
+from ...tensor.axes import collapse
+from ...types import DeviceSpec, PrecisionGuarantee
+from .._launch import grid_of, index_scalar, pack_dims
+from .._rows import RowConfig, Rows, Walk, row_configs, row_cost, rows_of, share
+from . import _guarantee
+from ._problem import ReduceDescriptor
+
+__all__ = ["CANDIDATES"]
+
+FILE = "reduce/reduce.cu"
+CHUNK, ROWS_DOWN = 1 << 15, 512  # terms: more along a row, or down columns, are several CTAs' work
+LANES, JOINERS = 256, 256
+
+
+def _join(desc: ReduceDescriptor, chunks: int, results: int, partial: Arg, kept: tuple[Any, Any], index: str) -> Step:
+    """Puts the chunks' states together; `kept` are the collapsed kept axes and out's steps in bytes."""
+    outs = 32 if results >= 32 else 1
+    extents, steps = kept
+    args = (index_scalar(results, index), np.uint32(chunks), np.int64(desc.extent), np.int32(desc.correction),
+            pack_dims(extents, [steps], index), Ptr("out"), partial)  # fmt: skip
+    entry = f"join_chunks<{desc.reducer}, {JOINERS}, {outs}, {len(extents)}, {index}>"
+    return Launch(Kernel(FILE, entry), grid_of(results, outs), (JOINERS, 1, 1), args, overlapped=True)
+
+
+def _scratch(desc: ReduceDescriptor, chunks: int, results: int) -> Arg:
+    return Scratch(0, chunks * results * desc.state) if chunks > 1 else Packed(bytes(8))
+
+
+class RowsReduce(Candidate[ReduceDescriptor]):
+    """A group of threads a row of terms; long rows in chunks, a CTA each."""
+
+    variant = "rows"
+    launches = (f"{FILE}:reduce_rows", f"{FILE}:join_chunks")
+
+    def supports(self, desc: ReduceDescriptor, device: DeviceSpec) -> Feasibility:
+        return OK
+
+    def configs(self, desc: ReduceDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
+        vector = desc.rows().vector(desc.element, whole=False)
+        chosen = next(iter(row_configs(min(desc.extent, CHUNK), vector, desc.element, shallow=desc.element.bits == 8)))
+        if desc.extent <= CHUNK and chosen.resident and chosen.lanes <= LANES:
+            yield chosen
+        else:
+            yield RowConfig(vector, min(chosen.items, 16 // vector or 2), LANES, False)
+
+    def guarantee(self, desc: ReduceDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
+        chunks = _chunks(desc.extent, CHUNK)
+        depth = config.depth(min(desc.extent, CHUNK)) + config.vector  # what is beyond whole vectors
+        return _guarantee.promised(desc, depth + (_joins(chunks) if chunks > 1 else 0))
+
+    def cost(self, desc: ReduceDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
+        return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=desc.row.instructions)
+
+    def lower(self, desc: ReduceDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        rows, chunks = desc.rows(), _chunks(desc.extent, CHUNK)
+        index, partial = rows.index, _scratch(desc, chunks, rows.count)
+        entry = (
+            f"reduce_rows<{desc.reducer}, {desc.element.number}, {desc.computed}, {config.template}, {rows.template}, "
+            f"{str(chunks > 1).lower()}>"
+        )
+        counts = (index_scalar(n, index) for n in (rows.count, desc.extent, CHUNK, chunks))
+        args = (*counts, np.int32(desc.correction), rows.places(), Ptr("out"), partial, Ptr("x"))
+        grid = (config.grid(rows.count)[0] * chunks, 1, 1)
+        first = Launch(Kernel(FILE, entry), grid, (config.threads, 1, 1), args)
+        if chunks == 1:
+            return (first,)
+        size = desc.layout("out").element.bits // 8
+        kept = rows.rows, [s * size for s in rows.walks["out"].rows]
+        return first, _join(desc, chunks, rows.count, partial, kept, index)
+
+
+@dataclass(frozen=True)
+class ColumnConfig:
+    """`warps` of a CTA go down the terms side by side, a thread `vector` neighbouring results."""
+
+    vector: int
+    warps: int
+
+    def __str__(self) -> str:
+        return f"vector={self.vector} warps={self.warps}"
+
+
+class ColumnsReduce(Candidate[ReduceDescriptor]):
+    """Results lie along the innermost axis: threads take neighbours of them and go down the terms, many in chunks."""
+
+    variant = "columns"
+    launches = (f"{FILE}:reduce_columns", f"{FILE}:join_chunks")
+
+    def supports(self, desc: ReduceDescriptor, device: DeviceSpec) -> Feasibility:
+        if _columns(desc) is None:
+            return no("no axis that is kept lies side by side in out and in x")
+        return OK
+
+    def configs(self, desc: ReduceDescriptor, device: DeviceSpec) -> Iterable[ColumnConfig]:
+        found = _columns(desc)
+        if found is not None:
+            rows, _, steps = found
+            size, vector = desc.element.bits // 8, min(8, rows.vector(desc.element))
+            while vector > 1 and any(step % (vector * size) for step in steps):
+                vector //= 2
+            while vector > 1 and vector * desc.state > 64:
+                vector //= 2  # states in shared memory
+            yield ColumnConfig(vector, min(8, share(max(1, desc.extent // 4))))
+
+    def guarantee(self, desc: ReduceDescriptor, device: DeviceSpec, config: ColumnConfig) -> PrecisionGuarantee:
+        chunks = _chunks(desc.extent, ROWS_DOWN)
+        depth = -(-min(desc.extent, ROWS_DOWN) // config.warps) + config.warps
+        return _guarantee.promised(desc, depth + (_joins(chunks) if chunks > 1 else 0))
+
+    def cost(self, desc: ReduceDescriptor, device: DeviceSpec, config: ColumnConfig) -> Cost:
+        size = desc.element.bits // 8
+        spent = (desc.row.instructions + 2) * math.prod(desc.shape)
+        efficiency = 0.95 * min(1.0, 0.4 + config.vector * size / 16)
+        return Cost.streaming(device, desc.nbytes, flops=int(spent), instructions=spent, efficiency=efficiency)
+
+    def lower(self, desc: ReduceDescriptor, device: DeviceSpec, config: ColumnConfig) -> tuple[Step, ...]:
+        found = _columns(desc)
+        assert found is not None
+        rows, extents, steps = found
+        index, chunks = rows.index if math.prod(desc.shape) < 1 << 31 else "u64", _chunks(desc.extent, ROWS_DOWN)
+        results = rows.count * rows.length
+        partial = _scratch(desc, chunks, results)
+        entry = (
+            f"reduce_columns<{desc.reducer}, {desc.element.number}, {desc.computed}, {config.vector}, {config.warps}, "
+            f"{len(rows.rows)}, {len(extents)}, {index}, {str(chunks > 1).lower()}>"
+        )
+        counts = (index_scalar(n, index) for n in (rows.count, rows.length, desc.extent, ROWS_DOWN, chunks))
+        args = (
+            *counts,
+            np.int32(desc.correction),
+            rows.places(index),
+            pack_dims(extents, [steps], index),
+            Ptr("out"),
+            partial,
+            Ptr("x"),
+        )
+        grid = rows.count * -(-rows.length // (32 * config.vector)) * chunks
+        first = Launch(Kernel(FILE, entry), (grid, 1, 1), (32 * config.warps, 1, 1), args)
+        if chunks == 1:
+            return (first,)
+        size = desc.layout("out").element.bits // 8
+        kept = (*rows.rows, rows.length), [s * size for s in (*rows.walks["out"].rows, 1)]
+        return first, _join(desc, chunks, results, partial, kept, index)
+
+
+def _chunks(extent: int, chunk: int) -> int:
+    return max(1, -(-extent // chunk))
+
+
+def _joins(chunks: int) -> int:
+    """Joins that a chunk's state goes through at most, along the chunks and among threads."""
+    return -(-chunks // 8) + 16
+
+
+def _columns(desc: ReduceDescriptor) -> tuple[Rows, tuple[int, ...], tuple[int, ...]] | None:
+    """Kept axes as rows and, as columns, the innermost of them; the axes of terms and x's steps along them in bytes. None
+    where that innermost axis does not lie side by side in out and x."""
+    shape, x, out = desc.shape, desc.layout("x"), desc.spread()
+    kept = [a for a in range(len(shape)) if a not in desc.along]
+    extents, (x_steps, out_steps) = collapse([shape[a] for a in kept], [[s[a] for a in kept] for s in (x.strides, out)])
+    if not extents or x_steps[-1] != 1 or out_steps[-1] != 1:
+        return None
+    walks = {
+        "out": Walk(desc.layout("out"), out_steps[:-1], (1,), False),
+        "x": Walk(x, x_steps[:-1], (1,), True),
+    }
+    terms = rows_of(desc, shape, desc.along, {"x": x.strides}, ordered=desc.name == "argmax")
+    size = desc.element.bits // 8
+    return Rows(extents[:-1], extents[-1:], walks), terms.columns, tuple(s * size for s in terms.walks["x"].columns)
+
+
+CANDIDATES: tuple[Candidate[Any], ...] = (RowsReduce(), ColumnsReduce())

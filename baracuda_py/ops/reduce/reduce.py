@@ -1,0 +1,66 @@
+"""Reductions: sum, mean, max, min, argmax, var and logsumexp over any set of axes. A row of the table is an op."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...plan.plan import Plan
+from ...plan.registry import Op, register
+from ...reference import reduce as oracle
+from ...samples import reduce as samples
+from ...types import OpCategory, PrecisionGuarantee
+from .._function import function_of
+from . import _guarantee
+from ._candidates import CANDIDATES
+from ._problem import TABLE, ReduceDescriptor
+
+__all__ = ["ReduceDescriptor", "ReducePlan"]
+
+
+class ReducePlan(Plan[ReduceDescriptor]):
+    """A reduction: operands `x` and `out`."""
+
+    descriptor = ReduceDescriptor
+    category = OpCategory.REDUCE
+    candidates = CANDIDATES
+    measures = oracle.MEASURES
+    probes = (
+        *({"shape": (3, n), "element": e, "axes": (1,)} for e in ("f32", "bf16", "f64") for n in (100, 4096, 100_000)),
+        *({"shape": (n, 300), "element": e, "axes": (0,)} for e in ("f32", "bf16") for n in (100, 4096)),
+        {"shape": (5, 7, 40), "element": "f16", "axes": (0, 2)},
+    )
+
+    @classmethod
+    def reference(cls, desc: ReduceDescriptor, **arrays: Any) -> Any:
+        return oracle.reduce(desc, **arrays)
+
+    @classmethod
+    def reference_guarantee(cls, desc: ReduceDescriptor) -> PrecisionGuarantee:
+        return oracle.guarantee(_guarantee.promised(desc, 1))
+
+
+def _plain(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any: ...
+
+
+def _with_correction(x: Any, /, axis: Any = None, *, correction: int = 0, keepdims: bool = False) -> Any: ...
+
+
+_DOC = """{doc}
+
+x: an array of any shape and strides, {kinds}. axis: an axis or several, counted from the end if negative; None for all.
+keepdims: whether those stay as extents of 1. out: an array of the result's shape and dtype, allocated in C order if not given.
+Computed in f32 (f64 for f64) and rounded once; the order of terms is fixed, and no result depends on how many there are.
+Returns out. Raises InvalidProblemError for an axis that there is not or that is named twice{empty}.
+"""
+
+for _row in TABLE.values():
+    _kinds = "f16, bf16, f32, f64 or integers" if _row.integers else "f16, bf16, f32 or f64"
+    _empty = "" if _row.empty else ", and where there is nothing to reduce"
+    _doc = _DOC.format(doc=_row.doc, kinds=_kinds, empty=_empty)
+    _template = _with_correction if _row.name == "var" else _plain
+    globals()[_row.name] = function_of(ReducePlan, called=_row.name, doc=_doc, name=_row.name)(_template)
+    register(
+        Op(_row.name, ReducePlan, globals()[_row.name], samples.reduce, {"name": _row.name},
+           peers={"torch": {"max": "amax", "min": "amin"}.get(_row.name, _row.name)})
+    )  # fmt: skip
+    __all__ += [_row.name]

@@ -1,0 +1,1 @@
+"""Softmax and its kin along an axis, and their gradients."""

@@ -1,0 +1,107 @@
+"""The gradients of softmax and log_softmax, from their results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...plan.candidate import OK, Candidate, Cost, Feasibility
+from ...plan.descriptor import Slot, described
+from ...plan.plan import Plan
+from ...plan.registry import Op, register
+from ...reference import softmax as oracle
+from ...runtime.steps import Kernel, Launch, Step
+from ...samples import softmax as samples
+from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
+from .._function import function_of
+from .._launch import index_scalar
+from .._rows import FLOATS, RowConfig, row_configs, row_cost
+from . import _guarantee
+from .forward import TABLE, AlongAxis
+
+__all__ = ["SoftmaxBackwardDescriptor", "SoftmaxBackwardPlan"]
+
+
+@described(Slot("grad_x", "out", takes=FLOATS), Slot("grad", takes=FLOATS), Slot("y", takes=FLOATS))
+class SoftmaxBackwardDescriptor(AlongAxis):
+    """The gradient of `name` without its ``_backward``, along `axis`."""
+
+    shape: tuple[int, ...]
+    element: ElementKind
+    axis: int = -1
+    name: str = "softmax_backward"
+
+    def __post_init__(self) -> None:
+        self._names_op(tuple(f"{name}_backward" for name in TABLE), "name")
+        super().__post_init__()
+
+
+class RowsSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
+    """A group of threads a row, which stays in registers where it fits and is streamed where it does not."""
+
+    variant = "rows"
+    launches = ("softmax/backward.cu:softmax_backward",)
+
+    def supports(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Feasibility:
+        return OK
+
+    def configs(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
+        return row_configs(desc.extent, desc.rows().vector(desc.element), desc.element, 2)
+
+    def guarantee(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
+        return _guarantee.backward(desc.element, log=desc.log, depth=config.depth(desc.extent))
+
+    def cost(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
+        return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=10.0)
+
+    def lower(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        rows = desc.rows()
+        entry = f"softmax_backward<{desc.template}, {config.template}, {rows.template}>"
+        args = (
+            index_scalar(rows.count, rows.index),
+            index_scalar(rows.length, rows.index),
+            rows.places(),
+            *rows.pointers(),
+        )
+        return (Launch(Kernel("softmax/backward.cu", entry), config.grid(rows.count), (config.threads, 1, 1), args),)
+
+
+class SoftmaxBackwardPlan(Plan[SoftmaxBackwardDescriptor]):
+    """The gradient of softmax along an axis: operands `grad`, `y` and `grad_x`."""
+
+    descriptor = SoftmaxBackwardDescriptor
+    category = OpCategory.SOFTMAX
+    candidates = (RowsSoftmaxBackward(),)
+    measures = oracle.BACKWARD_MEASURES
+    probes = (
+        *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 4096, 50257)),
+        {"shape": (6, 40), "element": "f32", "y_strides": (1, 6)},
+    )
+
+    @classmethod
+    def reference(cls, desc: SoftmaxBackwardDescriptor, **arrays: Any) -> Any:
+        return oracle.backward(desc, **arrays)
+
+    @classmethod
+    def reference_guarantee(cls, desc: SoftmaxBackwardDescriptor) -> PrecisionGuarantee:
+        return oracle.guarantee(_guarantee.backward(desc.element, log=desc.log, depth=1))
+
+
+def _along(grad: Any, y: Any, /, axis: int = -1, *, grad_x: Any = None) -> Any: ...
+
+
+_DOC = """The gradient of `{name}` with respect to x: {formula} along an axis.
+
+grad, y: the gradient of the result and the result, of one shape and dtype (f16, bf16, f32, f64), any strides. axis: of the
+forward op.
+grad_x: like y, grad or y itself included; allocated in C order if not given. Returns grad_x.
+"""
+
+for _name, _formula in (("softmax", "y * (grad - sum(grad * y))"), ("log_softmax", "grad - exp(y) * sum(grad)")):
+    _called = f"{_name}_backward"
+    _made = function_of(
+        SoftmaxBackwardPlan, called=_called, doc=_DOC.format(name=_name, formula=_formula), name=_called
+    )(_along)
+    globals()[_called] = _made
+    __all__ += [_called]
+    register(Op(_called, SoftmaxBackwardPlan, _made, samples.softmax_backward, {"name": _called}))

@@ -1,0 +1,224 @@
+"""softmax and log_softmax along any axis. A row of the table is an op."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.descriptor import Descriptor, Slot, described
+from ...plan.plan import Plan
+from ...plan.registry import Gradient, Op, register
+from ...reference import softmax as oracle
+from ...runtime.steps import Kernel, Launch, Step
+from ...samples import softmax as samples
+from ...tensor.axes import collapse
+from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
+from .._function import function_of
+from .._launch import index_scalar
+from .._rows import FLOATS, RowConfig, Rows, Walk, axes_of, computed_in, row_configs, row_cost, rows_of, share
+from . import _guarantee
+
+__all__ = ["SoftmaxDescriptor", "SoftmaxPlan"]
+
+TABLE = {"softmax": "exp(x) / sum(exp(x))", "log_softmax": "x - log(sum(exp(x)))"}  # op: what it computes
+
+
+class AlongAxis(Descriptor):
+    """What forward and backward have in common: rows lie along `axis`."""
+
+    shape: tuple[int, ...]
+    element: ElementKind
+    axis: int
+    name: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if -len(self.shape) <= self.axis < 0:
+            object.__setattr__(self, "axis", self.axis + len(self.shape))
+
+    @property
+    def log(self) -> bool:
+        return self.name.startswith("log")
+
+    @property
+    def extent(self) -> int:
+        return self.shape[self.axis] if self.shape else 1
+
+    def check(self) -> None:
+        axes_of(self.op, self.axis, len(self.shape))
+
+    def in_place(self, written: str, read: str) -> bool:
+        """What is written may be an input itself: a thread writes columns that it alone has read."""
+        return True
+
+    @property
+    def template(self) -> str:
+        """Types and what is computed, as kernels take them."""
+        digits = self.element.digits
+        return f"{self.element.number}, {computed_in(self.element).cuda}, {digits}, {str(self.log).lower()}"
+
+    def rows(self) -> Rows:
+        along = axes_of(self.op, self.axis, len(self.shape))
+        names = [slot.name for slot in self.slots]
+        return rows_of(self, self.shape, along, {name: self.layout(name).strides for name in names})
+
+
+@described(Slot("out", "out", takes=FLOATS), Slot("x", takes=FLOATS))
+class SoftmaxDescriptor(AlongAxis):
+    """`name` of an x of `shape` along `axis`, counted from the end if negative."""
+
+    shape: tuple[int, ...]
+    element: ElementKind
+    axis: int = -1
+    name: str = "softmax"
+
+    def __post_init__(self) -> None:
+        self._names_op(tuple(TABLE), "name")
+        super().__post_init__()
+
+
+class RowsSoftmax(Candidate[SoftmaxDescriptor]):
+    """A group of threads a row, which stays in registers where it fits; else maximum and sum come in one pass."""
+
+    variant = "rows"
+    launches = ("softmax/forward.cu:softmax_rows",)
+
+    def supports(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Feasibility:
+        return OK
+
+    def configs(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
+        return row_configs(desc.extent, desc.rows().vector(desc.element), desc.element)
+
+    def guarantee(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
+        scalings = 0 if config.resident else config.depth(desc.extent) // config.vector + 1
+        return _guarantee.forward(desc.element, log=desc.log, depth=config.depth(desc.extent), scalings=scalings)
+
+    def cost(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
+        return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=10.0)
+
+    def lower(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        rows = desc.rows()
+        entry = f"softmax_rows<{desc.template}, {config.template}, {rows.template}>"
+        args = (
+            index_scalar(rows.count, rows.index),
+            index_scalar(rows.length, rows.index),
+            rows.places(),
+            *rows.pointers(),
+        )
+        return (Launch(Kernel("softmax/forward.cu", entry), config.grid(rows.count), (config.threads, 1, 1), args),)
+
+
+@dataclass(frozen=True)
+class ColumnConfig:
+    """`warps` of a CTA go down the axis side by side, a thread `vector` neighbours of the inner axis."""
+
+    vector: int
+    warps: int
+
+    def __str__(self) -> str:
+        return f"vector={self.vector} warps={self.warps}"
+
+
+class ColumnsSoftmax(Candidate[SoftmaxDescriptor]):
+    """The axis is not the innermost one: threads take neighbours of that and go down the axis."""
+
+    variant = "columns"
+    launches = ("softmax/forward.cu:softmax_columns",)
+
+    def supports(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Feasibility:
+        if _inner(desc) is None:
+            return no("no other axis lies side by side in out and in x")
+        return OK
+
+    def configs(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Iterable[ColumnConfig]:
+        inner = _inner(desc)
+        if inner is None:
+            return
+        rows, steps = inner
+        size, warps = desc.element.bits // 8, min(32, max(4, share(desc.extent // 64)))
+        vector = min(rows.vector(desc.element), max(1, 8 // (warps // 16 or 1)))
+        while vector > 1 and any(step % (vector * size) for step in steps):
+            vector //= 2
+        while vector > 1 and vector * size > 4 and rows.count * -(-rows.length // (32 * vector)) < 2 * device.sms:
+            vector //= 2  # narrower, and more CTAs
+        yield ColumnConfig(vector, warps)
+
+    def guarantee(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: ColumnConfig) -> PrecisionGuarantee:
+        depth = -(-desc.extent // config.warps) + config.warps
+        return _guarantee.forward(desc.element, log=desc.log, depth=depth, scalings=depth)
+
+    def cost(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: ColumnConfig) -> Cost:
+        size = desc.element.bits // 8
+        efficiency = 0.85 * min(1.0, (config.vector * size * 32) / 128)
+        spent = 16.0 * desc.nbytes / (2 * size)
+        return Cost.streaming(device, desc.nbytes, flops=int(spent), instructions=spent, efficiency=efficiency)
+
+    def lower(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: ColumnConfig) -> tuple[Step, ...]:
+        inner = _inner(desc)
+        assert inner is not None
+        rows, steps = inner
+        index, ranks = rows.index, f"{len(rows.rows)}, {rows.index}"
+        entry = f"softmax_columns<{desc.template}, {config.vector}, {config.warps}, {ranks}>"
+        counts = (index_scalar(n, index) for n in (rows.count, rows.length, desc.extent))
+        args = (*counts, rows.places(), *map(np.int64, steps), *rows.pointers())
+        grid = rows.count * -(-rows.length // (32 * config.vector))
+        return (Launch(Kernel("softmax/forward.cu", entry), (grid, 1, 1), (32 * config.warps, 1, 1), args),)
+
+
+def _inner(desc: SoftmaxDescriptor) -> tuple[Rows, tuple[int, ...]] | None:
+    """The other axes as rows and, as columns, the innermost of them, and the bytes of a step along the axis, in out and x; None
+    where that one does not lie side by side in both."""
+    if not desc.shape:
+        return None
+    kept = [a for a in range(len(desc.shape)) if a != desc.axis]
+    layouts = {name: desc.layout(name) for name in ("out", "x")}
+    extents, steps = collapse([desc.shape[a] for a in kept], [[x.strides[a] for a in kept] for x in layouts.values()])
+    if not extents or any(s[-1] != 1 for s in steps):
+        return None
+    walks = {name: Walk(x, s[:-1], (1,), True) for (name, x), s in zip(layouts.items(), steps)}
+    size = desc.element.bits // 8
+    return Rows(extents[:-1], extents[-1:], walks), tuple(x.strides[desc.axis] * size for x in layouts.values())
+
+
+class SoftmaxPlan(Plan[SoftmaxDescriptor]):
+    """Softmax along an axis: operands `x` and `out`."""
+
+    descriptor = SoftmaxDescriptor
+    category = OpCategory.SOFTMAX
+    candidates = (RowsSoftmax(), ColumnsSoftmax())
+    measures = oracle.MEASURES
+    probes = (
+        *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 4096, 50257)),
+        {"shape": (6, 40), "element": "f32", "x_strides": (1, 6)},
+        {"shape": (3, 700, 40), "element": "bf16", "axis": 1},
+    )
+
+    @classmethod
+    def reference(cls, desc: SoftmaxDescriptor, **arrays: Any) -> Any:
+        return oracle.softmax(desc, **arrays)
+
+    @classmethod
+    def reference_guarantee(cls, desc: SoftmaxDescriptor) -> PrecisionGuarantee:
+        return oracle.guarantee(_guarantee.forward(desc.element, log=desc.log, depth=1, scalings=0))
+
+
+def _along(x: Any, /, axis: int = -1) -> Any: ...
+
+
+_DOC = """{formula} along an axis, as if in exact arithmetic.
+
+x: an array of any shape and strides (f16, bf16, f32, f64). axis: counted from the end if negative.
+out: an array of x's shape and dtype, x itself included; allocated in C order if not given. Computed in f32 (f64 for f64) and
+rounded once. A row that holds NaN or +inf, or -inf alone, is NaN.
+Returns out. Raises InvalidProblemError for an axis that there is not.
+"""
+
+for _name, _formula in TABLE.items():
+    globals()[_name] = function_of(SoftmaxPlan, called=_name, doc=_DOC.format(formula=_formula), name=_name)(_along)
+    __all__ += [_name]
+    _gradient = Gradient(f"{_name}_backward", ("out",), {"x": "grad_x"})
+    register(Op(_name, SoftmaxPlan, globals()[_name], samples.softmax, {"name": _name}, _gradient, {"torch": _name}))

@@ -1,0 +1,188 @@
+"""Norms and their gradients in float64 (long double for f64), and the measures that their bounds name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..types import ElementKind, PrecisionGuarantee, Ulp
+from .rounding import round_to
+
+__all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "guarantee", "norm"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+def _wide(desc: Any, x: Array) -> Array:
+    return np.asarray(x).astype(np.longdouble if desc.element is ElementKind.F64 else np.float64)
+
+
+def _axes(desc: Any) -> tuple[int, ...]:
+    return tuple(range(len(desc.shape) - desc.rank, len(desc.shape)))
+
+
+def _mean(desc: Any, x: Array) -> Array:
+    """Along rows, whose axes stay as extents of 1; NaN of no columns."""
+    return np.asarray(x.sum(axis=_axes(desc), keepdims=True) / np.asarray(desc.length, x.dtype))
+
+
+def _added(desc: Any, x: Array, residual: Array | None) -> Array:
+    """h: the sum that is normalised, as it is stored."""
+    if residual is None:
+        return _wide(desc, x)
+    return _wide(
+        desc, round_to(np.asarray(x).astype(np.float64) + np.asarray(residual).astype(np.float64), desc.element)
+    )
+
+
+def _statistics(desc: Any, h: Array) -> tuple[Array, Array]:
+    mean = _mean(desc, h) if desc.centered else np.zeros((), h.dtype)
+    deviation = h - mean if desc.centered else h
+    return mean, np.asarray(1 / np.sqrt(_mean(desc, deviation * deviation) + h.dtype.type(desc.eps)))
+
+
+def norm(
+    desc: Any, x: Array, residual: Array | None = None, weight: Array | None = None, bias: Array | None = None
+) -> Any:
+    """Every written operand, in order."""
+    with np.errstate(all="ignore"):
+        h = _added(desc, x, residual)
+        mean, rstd = _statistics(desc, h)
+        y = (h - mean) * rstd if desc.centered else h * rstd
+        y = y if weight is None else y * _wide(desc, weight)
+        results = {
+            "out": y if bias is None else y + _wide(desc, bias),
+            "residual_out": h,
+            "mean": mean.reshape(desc.row_shape) if desc.centered else mean,
+            "rstd": rstd.reshape(desc.row_shape),
+        }
+    return tuple(results[operand.name] for operand in desc.operands if operand.written)
+
+
+def _terms(
+    desc: Any, grad: Array, x: Array, weight: Array | None, mean: Array | None, rstd: Array
+) -> tuple[Array, ...]:
+    """grad, n, g = grad weight and rstd, wide."""
+    column = (*desc.row_shape, *(1,) * desc.rank)
+    r = _wide(desc, rstd).reshape(column)
+    n = (_wide(desc, x) - (0 if mean is None else _wide(desc, mean).reshape(column))) * r
+    raw = _wide(desc, grad)
+    return raw, n, raw if weight is None else raw * _wide(desc, weight), r
+
+
+def backward(
+    desc: Any, grad: Array, x: Array, weight: Array | None = None, mean: Array | None = None, *, rstd: Array
+) -> Any:
+    """Every written operand, in order."""
+    with np.errstate(all="ignore"):
+        raw, n, g, r = _terms(desc, grad, x, weight, mean, rstd)
+        plain = _mean(desc, g) if desc.centered else 0
+        rows = tuple(range(len(desc.row_shape)))
+        results = {
+            "grad_x": r * (g - plain - n * _mean(desc, g * n)),
+            "grad_weight": np.asarray((raw * n).sum(axis=rows)),
+            "grad_bias": np.asarray(raw.sum(axis=rows)),
+        }
+    return tuple(results[operand.name] for operand in desc.operands if operand.written)
+
+
+def guarantee(kernel: PrecisionGuarantee) -> PrecisionGuarantee:
+    """What the oracle itself promises: one rounding."""
+    exactly = {name: replace(part, bound=Ulp(1.0)) for name, part in kernel.parts}
+    return PrecisionGuarantee.by_output(**exactly)
+
+
+# ---- measures ------------------------------------------------------------------------------------------------------
+
+
+def _measure(of: Callable[..., Array]) -> Callable[..., Array]:
+    """A measure of h, its mean, rstd and |weight|, in terms of the operands."""
+
+    def measured(
+        desc: Any, x: Array, residual: Array | None = None, weight: Array | None = None, bias: Array | None = None,  # noqa: ARG001
+        **_: Array,
+    ) -> Array:  # fmt: skip
+        with np.errstate(all="ignore"):
+            h = _added(desc, x, residual)
+            mean, rstd = _statistics(desc, h)
+            scale = np.ones((), h.dtype) if weight is None else np.abs(_wide(desc, weight))
+            return np.asarray(of(desc, h, mean, rstd, scale), np.float64)
+
+    return measured
+
+
+def _scaled(desc: Any, h: Array, mean: Array, rstd: Array, scale: Array) -> Array:
+    """|n weight|."""
+    return np.asarray(np.abs(h - mean if desc.centered else h) * rstd * scale)
+
+
+def _mean_scaled(desc: Any, h: Array, mean: Array, rstd: Array, scale: Array) -> Array:  # noqa: ARG001
+    """mean|h| rstd |weight|."""
+    return np.asarray(_mean(desc, np.abs(h)) * rstd * scale + 0 * h)
+
+
+def _mean_squared_scaled(desc: Any, h: Array, mean: Array, rstd: Array, scale: Array) -> Array:
+    """(mean|h| rstd)**2 |n weight|."""
+    return np.asarray((_mean(desc, np.abs(h)) * rstd) ** 2 * _scaled(desc, h, mean, rstd, scale))
+
+
+def _overflowing(desc: Any, h: Array, mean: Array, rstd: Array, scale: Array) -> Array:  # noqa: ARG001
+    """Whether the sum of squares along the row is beyond what is computed in."""
+    most = 2.0**126 if desc.element is not ElementKind.F64 else np.longdouble(2) ** 1022
+    total = (h * h).sum(axis=_axes(desc), keepdims=True)
+    return np.asarray((total > most) & np.isfinite(h).all(axis=_axes(desc), keepdims=True) & (h == h))
+
+
+def _smallest_normal(desc: Any, **_: Array) -> Array:
+    import ml_dtypes
+
+    return np.asarray(float(ml_dtypes.finfo(desc.element.dtype).smallest_normal))
+
+
+def _backward_measure(of: Callable[..., Array]) -> Callable[..., Array]:
+    """A measure of grad, n, g and rstd, in terms of the operands."""
+
+    def measured(
+        desc: Any,
+        grad: Array,
+        x: Array,
+        weight: Array | None = None,
+        mean: Array | None = None,
+        *,
+        rstd: Array,
+        **_: Array,
+    ) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(of(desc, *_terms(desc, grad, x, weight, mean, rstd)), np.float64)
+
+    return measured
+
+
+def _over_rows(desc: Any, terms: Array) -> Array:
+    return np.asarray(np.abs(terms).sum(axis=tuple(range(len(desc.row_shape)))))
+
+
+BACKWARD_MEASURES: dict[str, Callable[..., Array]] = {
+    "g_scaled": _backward_measure(lambda desc, raw, n, g, r: np.abs(g) * r),
+    "plain_scaled": _backward_measure(lambda desc, raw, n, g, r: _mean(desc, np.abs(g)) * r + 0 * n),
+    "along_scaled": _backward_measure(lambda desc, raw, n, g, r: np.abs(n) * r * _mean(desc, np.abs(g * n))),
+    "weight_terms": _backward_measure(lambda desc, raw, n, g, r: _over_rows(desc, raw * n)),
+    "bias_terms": _backward_measure(lambda desc, raw, n, g, r: _over_rows(desc, raw)),
+    "smallest_normal": _smallest_normal,
+}
+
+MEASURES: dict[str, Callable[..., Array]] = {
+    "scaled": _measure(_scaled),
+    "mean_scaled": _measure(_mean_scaled),
+    "mean_squared_scaled": _measure(_mean_squared_scaled),
+    "mean_magnitude": _measure(lambda desc, h, mean, rstd, scale: _mean(desc, np.abs(h)).reshape(desc.row_shape)),
+    "rstd_mean_squared": _measure(
+        lambda desc, h, mean, rstd, scale: (_mean(desc, np.abs(h)) ** 2 * rstd**3).reshape(desc.row_shape)
+    ),
+    "overflowing": _measure(_overflowing),
+    "row_overflowing": _measure(lambda desc, *of: np.asarray(_overflowing(desc, *of).any(axis=_axes(desc)))),
+    "smallest_normal": _smallest_normal,
+}

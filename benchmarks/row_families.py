@@ -1,0 +1,146 @@
+"""The families that go along rows: norms, softmax, reductions. What is run, how many bytes are useful, what is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any
+
+from .harness import OURS
+from .operands import Kit, itemsize
+from .row import Calls, Row
+from .target import Target
+
+__all__ = ["ROW_FAMILIES"]
+
+NORMS = ((16384, 4096), (8192, 8192), (4096, 16384), (131072, 128))
+SOFTMAX = ((16384, 8192), (4096, 50257), (131072, 128))
+SHORT = {"bfloat16": "bf16", "float32": "f32"}
+
+Torch = Callable[..., Any]  # of torch and its operands, the result
+
+
+def _calls(kit: Kit, name: str, ours: Callable[[], Any], theirs: Torch, operands: tuple[Any, ...]) -> Calls:
+    """Ours, torch's own and torch.compile's."""
+    calls: Calls = {OURS: ours}
+    if kit.torch is not None:
+        given = [kit.as_torch(x) for x in operands]
+        calls["torch"] = lambda: theirs(kit.torch, *given)
+        if (fused := kit.compiled(name, lambda *x: theirs(kit.torch, *x))) is not None:
+            calls["torch.compile"] = lambda: fused(*given)
+    return calls
+
+
+def _name(op: str, shape: tuple[int, ...], dtype: str, label: str = "") -> str:
+    return " ".join(filter(None, (op, label, "×".join(map(str, shape)), SHORT[dtype])))
+
+
+def _norm(op: str, shape: tuple[int, ...], dtype: str, target: Target, *, residual: bool = False) -> Row:
+    centered, columns = op == "layer_norm", shape[-1:]
+
+    def theirs(torch: Any, x: Any, weight: Any, *more: Any) -> Any:
+        if residual:
+            x = x + more[-1]
+        if centered:
+            return torch.nn.functional.layer_norm(x, columns, weight, more[0])
+        return torch.nn.functional.rms_norm(x, columns, weight, 1e-5)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        x, out, weight = kit.normal(shape, dtype), kit.empty(shape, dtype), kit.normal(columns, dtype)
+        more = (kit.normal(columns, dtype),) if centered else ()
+        added = (kit.normal(shape, dtype),) if residual else ()
+        given: dict[str, Any] = {"residual": added[0], "residual_out": kit.empty(shape, dtype)} if residual else {}
+        ours = getattr(bp, op)
+        return _calls(kit, op, lambda: ours(x, weight, *more, out=out, **given), theirs, (x, weight, *more, *added))
+
+    nbytes = prod(shape) * itemsize(dtype) * (2 if residual else 1)
+    name = _name(op, shape, dtype, "with residual" if residual else "")
+    return Row("norm", name, op, shape, dtype, nbytes, nbytes, make, target)
+
+
+def _norm_backward(op: str, shape: tuple[int, ...], dtype: str) -> Row:
+    centered, columns = op.startswith("layer_norm"), shape[-1:]
+
+    def theirs(torch: Any, grad: Any, x: Any, weight: Any, *statistics: Any) -> Any:
+        if centered:
+            mean, rstd = (s[:, None] for s in statistics)
+            return torch.ops.aten.native_layer_norm_backward(
+                grad, x, list(columns), mean, rstd, weight, weight, [True] * 3
+            )
+        n = x.float() * statistics[0][:, None]
+        g = grad.float() * weight.float()
+        grad_x = (g - n * (g * n).mean(-1, keepdim=True)) * statistics[0][:, None]
+        return grad_x.to(x.dtype), (grad.float() * n).sum(0).to(weight.dtype)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        grad, x, grad_x = kit.normal(shape, dtype), kit.normal(shape, dtype), kit.empty(shape, dtype)
+        weight = kit.normal(columns, dtype)
+        statistics = [kit.normal(shape[:1], "float32", positive=True) for _ in range(1 + centered)]
+        made = {"grad_x": grad_x, "grad_weight": kit.empty(columns, dtype)}
+        if centered:
+            made["grad_bias"] = kit.empty(columns, dtype)
+        ours = getattr(bp, op)
+        return _calls(
+            kit, op, lambda: ours(grad, x, weight, *statistics, **made), theirs, (grad, x, weight, *statistics)
+        )
+
+    nbytes = prod(shape) * itemsize(dtype)
+    return Row("norm", _name(op, shape, dtype), op, shape, dtype, 2 * nbytes, nbytes, make, Target(1.12))
+
+
+def _softmax(op: str, shape: tuple[int, ...], dtype: str, target: Target, axis: int = -1) -> Row:
+    def theirs(torch: Any, x: Any) -> Any:
+        return getattr(torch.nn.functional, op)(x, axis)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        x, out, ours = kit.normal(shape, dtype), kit.empty(shape, dtype), getattr(bp, op)
+        return _calls(kit, op, lambda: ours(x, axis=axis, out=out), theirs, (x,))
+
+    nbytes = prod(shape) * itemsize(dtype)
+    name = _name(op, shape, dtype, "" if axis == -1 else f"axis {axis}")
+    return Row("softmax", name, op, shape, dtype, nbytes, nbytes, make, target)
+
+
+def _softmax_backward(op: str, shape: tuple[int, ...], dtype: str) -> Row:
+    def theirs(torch: Any, grad: Any, y: Any) -> Any:
+        return getattr(torch.ops.aten, f"_{op}_data")(grad, y, -1, y.dtype)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        grad, y, grad_x, ours = (
+            kit.normal(shape, dtype),
+            kit.normal(shape, dtype),
+            kit.empty(shape, dtype),
+            getattr(bp, op),
+        )
+        return _calls(kit, op, lambda: ours(grad, y, grad_x=grad_x), theirs, (grad, y))
+
+    nbytes = prod(shape) * itemsize(dtype)
+    return Row("softmax", _name(op, shape, dtype), op, shape, dtype, 2 * nbytes, nbytes, make, Target(1.08))
+
+
+def _rows() -> Iterator[Row]:
+    for op in ("rms_norm", "layer_norm"):
+        for shape in NORMS:
+            yield _norm(op, shape, "bfloat16", Target(1.03))
+        yield _norm(op, (16384, 4096), "float32", Target(1.03))
+        yield _norm(op, (16384, 4096), "bfloat16", Target(1.05), residual=True)
+        for shape in (*NORMS, (16384, 8192)):
+            yield _norm_backward(f"{op}_backward", shape, "bfloat16")
+    for op in ("softmax", "log_softmax"):
+        for shape in SOFTMAX:
+            yield _softmax(op, shape, "bfloat16", Target(1.05))
+        yield _softmax(op, (16384, 4096), "float32", Target(1.05))
+        yield _softmax(op, (2, 131072), "bfloat16", Target(2.0))
+        yield _softmax(op, (16384, 8192), "bfloat16", Target(1.10), axis=0)
+        yield _softmax_backward(f"{op}_backward", (16384, 8192), "bfloat16")
+
+
+ROW_FAMILIES: tuple[Row, ...] = tuple(_rows())

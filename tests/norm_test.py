@@ -1,0 +1,93 @@
+"""Norms in every configuration; rows that do not depend on one another; what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+from baracuda_py.plan import get_op
+
+from .gauntlet import Problem, admissible, served
+
+BF16 = bp.BF16.dtype
+rng = np.random.default_rng(3)
+Array = np.ndarray[Any, Any]
+
+
+def normal(*shape: int, dtype: Any = np.float32) -> Array:
+    return rng.standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("op", ["rms_norm", "layer_norm", "rms_norm_backward", "layer_norm_backward"])
+def test_every_configuration(op: str) -> None:
+    for sample in (s for s in get_op(op).samples({"name": op}) if "4104" in s.label or "1040" in s.label):
+        problem = Problem(get_op(op), sample, "ptx")
+        plans = admissible(problem)
+        assert len(plans) > 1
+        served(problem, plans)
+
+
+def test_a_row_does_not_depend_on_the_others() -> None:
+    x, w = normal(9, 700, dtype=BF16), normal(700, dtype=BF16)
+    whole = bp.layer_norm(x, w, w, device="ptx")
+    for rows in (slice(0, 1), slice(3, 8)):
+        assert np.array_equal(bp.layer_norm(x[rows], w, w, device="ptx").view(np.uint16), whole[rows].view(np.uint16))
+
+
+def test_in_place() -> None:
+    for n in (264, 40000):
+        x, r, w = (normal(2, n, dtype=BF16) for _ in range(3))
+        wanted = bp.rms_norm(x, w[0], residual=r, device="ptx")
+        got = bp.rms_norm(x, w[0], residual=r, out=x, residual_out=r, device="ptx")
+        assert got.out is x
+        assert got.residual_out is r
+        for a, b in zip(got, wanted):
+            assert np.array_equal(a.view(np.uint16), b.view(np.uint16))
+
+
+def test_a_gradient_in_place_of_the_one_it_comes_from() -> None:
+    for n in (264, 40000):
+        g, x, w = (normal(3, n) for _ in range(3))
+        rstd = np.abs(normal(3)) + 1
+        wanted = bp.rms_norm_backward(g, x, w[0], rstd, device="ptx")
+        got = bp.rms_norm_backward(g, x, w[0], rstd, grad_x=g, device="ptx")
+        assert got.grad_x is g
+        for a, b in zip(got, wanted):
+            assert np.array_equal(a, b)
+
+
+def test_the_sum_with_a_residual_is_rounded_once() -> None:
+    """A sum that f32 cannot hold, near a tie of bf16: rounding twice goes the other way."""
+    x = np.array([[1 + 2.0**-7, 1.0, 256.0]], BF16)
+    r = np.array([[2.0**-8 * (1 + 2.0**-7), 2.0**-8 + 2.0**-15, 2.0**-30]], BF16)
+    for a, b in ((x, r), (-x, -r), (x, -r)):
+        got = bp.rms_norm(a, residual=b, device="ptx").residual_out
+        assert np.array_equal(got, bp.rms_norm(a, residual=b, device="cpu").residual_out)
+    a = rng.standard_normal((64, 512)).astype(BF16)
+    b = (rng.standard_normal((64, 512)) * 2.0 ** -rng.integers(0, 40, (64, 512))).astype(BF16)
+    got = bp.rms_norm(a, residual=b, device="ptx").residual_out
+    assert np.array_equal(got.view(np.uint16), bp.rms_norm(a, residual=b, device="cpu").residual_out.view(np.uint16))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"eps": -1.0}, "eps"),
+        ({"eps": float("nan")}, "eps"),
+        ({"normalized_shape": (7,)}, "normalized_shape"),
+        ({"normalized_shape": ()}, "normalized_shape"),
+        ({"weight": np.zeros(7, np.float32)}, "normalized_shape"),
+        ({"weight": np.zeros(8, np.int32)}, "weight"),
+        ({"weight": np.zeros(8, np.float16)}, "weight"),
+        ({"residual": np.zeros((3, 8), np.float16)}, "residual"),
+        ({"residual_out": np.zeros((3, 8), np.float32)}, "residual"),
+    ],
+)
+def test_what_is_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises((bp.InvalidProblemError, bp.OperandTypeError), match=says):
+        bp.rms_norm(normal(3, 8), **given, device="cpu")
+    with pytest.raises(bp.InvalidProblemError, match="mean"):
+        bp.layer_norm_backward(normal(3, 8), normal(3, 8), None, None, normal(3), device="cpu")
