@@ -59,7 +59,6 @@ from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
 from .types import RaceFault as RaceFault
 from .types import ReadOnlyFault as ReadOnlyFault
-from .types import ShapeLayoutKind as ShapeLayoutKind
 from .types import Term as Term
 from .ops.elementwise.ternary import TernaryDescriptor as _TernaryDescriptor
 from .types import TernaryKind as TernaryKind

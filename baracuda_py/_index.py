@@ -57,7 +57,6 @@ NAMES = {
     "ProxyFault": "types:ProxyFault",
     "RaceFault": "types:RaceFault",
     "ReadOnlyFault": "types:ReadOnlyFault",
-    "ShapeLayoutKind": "types:ShapeLayoutKind",
     "Term": "types:Term",
     "TernaryDescriptor": "ops.elementwise.ternary:TernaryDescriptor",
     "TernaryKind": "types:TernaryKind",

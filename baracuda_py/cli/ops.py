@@ -63,7 +63,7 @@ def describe(op: Op, spec: Any) -> dict[str, Any]:
         "bounds": {kind.value: str(plan.precision_guarantee.bound) for kind, plan in plans.items()},
         "verified_on": verified(op),
         "peers": dict(op.peers),
-        "backward": op.backward,
+        "backward": op.gradient.op if op.gradient else None,
     }
 
 

@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from .candidate import Candidate, Cost, Feasibility
     from .descriptor import Descriptor, Layout, Operand
     from .plan import Plan
-    from .registry import Op, all_ops, find, get_op, list_ops, register
+    from .registry import Gradient, Op, all_ops, find, get_op, list_ops, register
     from .selection import LaunchConfig, Selection
 
 __all__ = [
-    "Candidate", "Cost", "Descriptor", "Feasibility", "LaunchConfig", "Layout", "Op", "Operand", "Plan", "Selection",
+    "Candidate", "Cost", "Descriptor", "Feasibility", "Gradient", "LaunchConfig", "Layout", "Op", "Operand", "Plan", "Selection",
     "all_ops", "find", "get_op", "list_ops", "register",
 ]  # fmt: skip
 _PLACES = {
     "candidate": ("Candidate", "Cost", "Feasibility"), "descriptor": ("Descriptor", "Layout", "Operand"),
-    "plan": ("Plan",), "registry": ("Op", "all_ops", "find", "get_op", "list_ops", "register"),
+    "plan": ("Plan",), "registry": ("Gradient", "Op", "all_ops", "find", "get_op", "list_ops", "register"),
     "selection": ("LaunchConfig", "Selection"),
 }  # fmt: skip
 

@@ -14,9 +14,20 @@ from ..types import UnsupportedError
 if TYPE_CHECKING:
     from .plan import Plan
 
-__all__ = ["Op", "all_ops", "find", "get_op", "list_ops", "register"]
+__all__ = ["Gradient", "Op", "all_ops", "find", "get_op", "list_ops", "register"]
 
 Samples: TypeAlias = Callable[..., Iterator[Any]]
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The op that computes another's gradients: `grad` is its operand for the gradient of the result, `saves` are operands of
+    the forward call that it takes under the same names, and `gives` says which output is the gradient of which operand."""
+
+    op: str
+    saves: tuple[str, ...]
+    gives: Mapping[str, str]
+    grad: str = "grad"
 
 
 @dataclass(frozen=True)
@@ -24,8 +35,8 @@ class Op:
     """One public name.
 
     `samples` yields host problems (baracuda_py.samples.Sample) for tests, benches and `verify`; `fixed` are descriptor
-    fields that the name fixes (``{"kind": ...}``); `arguments` the operand that each argument of the function is, where it is
-    called otherwise.
+    fields that the name fixes (``{"kind": ...}``). `gradient` says which op gives its gradients, and `peers` what it is
+    called elsewhere; `arguments` the operand that each argument of the function is, where it is called otherwise.
     """
 
     name: str
@@ -33,11 +44,9 @@ class Op:
     function: Callable[..., Any]
     samples: Samples
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    elements: tuple[Any, ...] = ()
-    backward: str | None = None
+    gradient: Gradient | None = None
     peers: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, str] = field(default_factory=dict)
-    heavy: bool = False
 
     def describe(self, **fields: Any) -> Any:
         """The op's descriptor with its fixed fields put in."""

@@ -13,7 +13,22 @@ from .compiler import Compiled, compile_kernels
 from .driver import driver_error, require_gpu
 from .locks import new_lock
 from .overlap import can_overlap, overlapped_launch
-from .steps import WORKSPACE, Call, Copy, Copy2D, Fill, Launch, Packed, Ptr, Run, Scratch, Step, Struct, TensorMap
+from .steps import (
+    WORKSPACE,
+    Asked,
+    Call,
+    Copy,
+    Copy2D,
+    Fill,
+    Launch,
+    Packed,
+    Ptr,
+    Run,
+    Scratch,
+    Step,
+    Struct,
+    TensorMap,
+)
 from .tensormap import MapEncoder
 
 __all__ = ["Executable", "load_kernel"]
@@ -69,9 +84,9 @@ class Executable:
             if isinstance(step, Launch):
                 handle = load_kernel(compiled[step.kernel], step.shared_bytes, ordinal)
                 runners.append(_LaunchRunner(step, handle, index, overlapped=step.overlapped and can_overlap(arch)))
-            elif isinstance(step, Copy):
-                runners.append(_CopyRunner(step, index))
-            elif isinstance(step, (Copy2D, Fill)):
+            elif isinstance(step, Copy) and isinstance(step.dest, Ptr) and isinstance(step.source, Ptr):
+                runners.append(_CopyRunner(step.dest, step.source, step.nbytes, index))
+            elif isinstance(step, (Copy, Copy2D, Fill)):
                 runners.append(_TransferRunner(step, index))
             else:
                 runners.append(_CallRunner(step, index))
@@ -212,12 +227,12 @@ class _LaunchRunner:
 class _CopyRunner:
     """One memcpy: the shortest path there is, since an append is nothing else."""
 
-    def __init__(self, step: Copy, index: Mapping[str, int]) -> None:
+    def __init__(self, dest: Ptr, source: Ptr, nbytes: int, index: Mapping[str, int]) -> None:
         runtime = require_gpu("a copy").cuda.runtime
         self._copy, self._refused = runtime.memcpyAsync, runtime.CUDARuntimeError
-        self._dest, self._source = index[step.dest.operand], index[step.source.operand]
-        self._offsets = step.dest.offset, step.source.offset
-        self._nbytes, self._kind = step.nbytes, runtime.memcpyDeviceToDevice
+        self._dest, self._source = index[dest.operand], index[source.operand]
+        self._offsets = dest.offset, source.offset
+        self._nbytes, self._kind = nbytes, runtime.memcpyDeviceToDevice
 
     def run(self, pointers: Pointers, _values: Values, _scratch: int, stream: int) -> None:
         to, of = self._offsets
@@ -232,13 +247,14 @@ class _CopyRunner:
 
 
 class _TransferRunner:
-    """A pitched copy or a fill: a runtime call whose last argument is the stream."""
+    """A copy of scratch, a pitched copy or a fill: a runtime call whose last argument is the stream."""
 
-    def __init__(self, step: Copy2D | Fill, index: Mapping[str, int]) -> None:
+    def __init__(self, step: Copy | Copy2D | Fill, index: Mapping[str, int]) -> None:
         runtime = require_gpu("a copy").cuda.runtime
         self._step, self._index = step, index
         self._kind, self._refused = runtime.memcpyDeviceToDevice, runtime.CUDARuntimeError
-        self._call = runtime.memsetAsync if isinstance(step, Fill) else runtime.memcpy2DAsync
+        calls = {Copy: runtime.memcpyAsync, Copy2D: runtime.memcpy2DAsync, Fill: runtime.memsetAsync}
+        self._call = calls[type(step)]
 
     def run(self, pointers: Pointers, _values: Values, scratch: int, stream: int) -> None:
         try:
@@ -251,15 +267,17 @@ class _TransferRunner:
 
     def _fixed(self, pointers: Pointers, scratch: int) -> tuple[int, ...]:
         step = self._step
-        if isinstance(step, Copy2D):
-            dest, source = self._at(step.dest, pointers), self._at(step.source, pointers)
-            return dest, step.dest_pitch, source, step.source_pitch, step.width, step.height, self._kind
-        if isinstance(step.dest, Scratch):
-            return scratch + step.dest.offset, step.value, step.nbytes
-        return self._at(step.dest, pointers), step.value, step.nbytes
+        dest = self._at(step.dest, pointers, scratch)
+        if isinstance(step, Fill):
+            return dest, step.value, step.nbytes
+        source = self._at(step.source, pointers, scratch)
+        if isinstance(step, Copy):
+            return dest, source, step.nbytes, self._kind
+        return dest, step.dest_pitch, source, step.source_pitch, step.width, step.height, self._kind
 
-    def _at(self, ptr: Ptr, pointers: Pointers) -> int:
-        return pointers[self._index[ptr.operand]] + ptr.offset
+    def _at(self, place: Ptr | Scratch, pointers: Pointers, scratch: int) -> int:
+        begins = scratch if isinstance(place, Scratch) else pointers[self._index[place.operand]]
+        return begins + place.offset
 
 
 class _CallRunner:
@@ -278,4 +296,5 @@ class _CallRunner:
 
     def _by_name(self, pointers: Pointers, scratch: int) -> dict[str, int]:
         named = {name: pointers[i] for name, i in self._index.items()}
-        return named if self._step.scratch is None else named | {WORKSPACE: scratch + self._step.scratch.offset}
+        own = self._step.scratch
+        return named | {WORKSPACE: scratch + own.offset} if isinstance(own, (Scratch, Asked)) else named

@@ -11,6 +11,7 @@ import numpy as np
 __all__ = [
     "WORKSPACE",
     "Arg",
+    "Asked",
     "Call",
     "Copy",
     "Copy2D",
@@ -39,7 +40,6 @@ class Kernel:
     file: str
     entry: str
     prelude: str = ""
-    heavy: bool = False
 
     def __str__(self) -> str:
         return f"{self.file}:{self.entry}"
@@ -55,10 +55,24 @@ class Ptr:
 
 @dataclass(frozen=True)
 class Scratch:
-    """`nbytes` of the plan's workspace, `offset` bytes in."""
+    """`nbytes` of the plan's workspace, `offset` bytes in; with a `name`, wherever the plan puts what is called so."""
 
     offset: int
     nbytes: int
+    name: str = ""
+
+    @staticmethod
+    def named(name: str, nbytes: int) -> Scratch:
+        """A region of that name, which is placed when the plan is lowered."""
+        return Scratch(0, nbytes, name)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Scratch from `offset` bytes of the workspace on, of which `nbytes` tells how much, once the library is there to ask."""
+
+    nbytes: Callable[[], int]
+    offset: int
 
 
 @dataclass(frozen=True)
@@ -121,8 +135,8 @@ class Launch:
 class Copy:
     """One device-to-device copy of `nbytes`."""
 
-    dest: Ptr
-    source: Ptr
+    dest: Ptr | Scratch
+    source: Ptr | Scratch
     nbytes: int
 
 
@@ -130,9 +144,9 @@ class Copy:
 class Copy2D:
     """`height` runs of `width` bytes, pitched on both sides."""
 
-    dest: Ptr
+    dest: Ptr | Scratch
     dest_pitch: int
-    source: Ptr
+    source: Ptr | Scratch
     source_pitch: int
     width: int
     height: int
@@ -152,13 +166,14 @@ class Call:
     """A library or host routine, called as ``function(pointers by operand, values, stream)`` with its device current.
 
     `capturable` says a CUDA graph can hold it; the address of `scratch` is the pointer called `WORKSPACE`; `load` is called
-    once on a device before the first call there, since a capture can load and create nothing.
+    once on a device before the first call there, since a capture can load and create nothing. A function for `scratch` gives
+    its bytes, and is called when the plan's workspace is first asked for.
     """
 
     library: str
     function: Callable[..., None]
     capturable: bool = False
-    scratch: Scratch | None = None
+    scratch: Scratch | Asked | Callable[[], int] | None = None
     load: Callable[[], object] | None = None
 
 
@@ -169,8 +184,13 @@ def workspace_size(steps: Sequence[Step]) -> int:
     """Bytes of scratch that the steps reach."""
     regions = [a for s in steps if isinstance(s, Launch) for a in _flat(s.args) if isinstance(a, Scratch)]
     regions += [s.dest for s in steps if isinstance(s, Fill) and isinstance(s.dest, Scratch)]
-    regions += [s.scratch for s in steps if isinstance(s, Call) and s.scratch is not None]
-    return max((r.offset + r.nbytes for r in regions), default=0)
+    copies = [s for s in steps if isinstance(s, (Copy, Copy2D))]
+    regions += [place for s in copies for place in (s.dest, s.source) if isinstance(place, Scratch)]
+    calls = [s.scratch for s in steps if isinstance(s, Call)]
+    regions += [scratch for scratch in calls if isinstance(scratch, Scratch)]
+    ends = [r.offset + r.nbytes for r in regions]
+    ends += [scratch.offset + scratch.nbytes() for scratch in calls if isinstance(scratch, Asked)]
+    return max(ends, default=0)
 
 
 def _flat(args: Sequence[Arg]) -> Iterator[Arg]:

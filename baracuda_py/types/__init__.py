@@ -40,7 +40,6 @@ from .vocabulary import (
     LayoutSku,
     MathPrecision,
     OpCategory,
-    ShapeLayoutKind,
 )
 
 __all__ = [
@@ -81,7 +80,6 @@ __all__ = [
     "ProxyFault",
     "RaceFault",
     "ReadOnlyFault",
-    "ShapeLayoutKind",
     "Term",
     "TernaryKind",
     "TrapFault",

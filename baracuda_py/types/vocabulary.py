@@ -18,7 +18,6 @@ __all__ = [
     "MathPrecision",
     "Named",
     "OpCategory",
-    "ShapeLayoutKind",
 ]
 
 
@@ -73,12 +72,6 @@ class OpCategory(Named):
     GEMM = enum.auto()
     ATTENTION = enum.auto()
     QUANTIZATION = enum.auto()
-
-
-class ShapeLayoutKind(Named):
-    WRITE_SLICE = enum.auto()
-    CONTIGUIZE = enum.auto()
-    KV_APPEND = enum.auto()
 
 
 class BackendKind(Named):

@@ -9,7 +9,7 @@ from typing import Any, Self
 from ... import samples
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
-from ...plan.registry import Op, register
+from ...plan.registry import Gradient, Op, register
 from ...reference import gemm as oracle
 from ...types import Activation, ElementKind, EpilogueKind, LayoutSku, MathPrecision, OpCategory, PrecisionGuarantee
 from .._function import function_of
@@ -249,9 +249,9 @@ def _product(
 
 
 matmul = function_of(MatmulPlan, called="matmul", name="matmul")(_product)
-_BACKWARD = "matmul_backward"
+_GRADIENT = Gradient("matmul_backward", saves=("a", "b"), gives={"a": "grad_a", "b": "grad_b"})
 _PEERS = {"cupy": "matmul", "torch": "matmul"}
-register(Op("matmul", MatmulPlan, matmul, samples.matmul, {"name": "matmul"}, backward=_BACKWARD, peers=_PEERS))
+register(Op("matmul", MatmulPlan, matmul, samples.matmul, {"name": "matmul"}, gradient=_GRADIENT, peers=_PEERS))
 _DOC = """The matrix product of {element} operands by variant `{variant}`, in f32.
 
 As `matmul`, with the kernel fixed: tensor-core code for sm_80 and later, operands {how}. Any M, N and K.
@@ -264,7 +264,7 @@ def _named(name: str, element: ElementKind, variant: str) -> Callable[..., Any]:
     function = function_of(
         MatmulPlan, called=name, doc=_DOC.format(element=element, variant=variant, how=_STAGING[variant]), name=name
     )(_product)
-    register(Op(name, MatmulPlan, function, samples.matmul, {"name": name}, backward=_BACKWARD, peers=_PEERS))
+    register(Op(name, MatmulPlan, function, samples.matmul, {"name": name}, gradient=_GRADIENT, peers=_PEERS))
     return function
 
 

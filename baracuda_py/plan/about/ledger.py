@@ -18,6 +18,7 @@ from ...runtime.libraries import FILES
 from ...runtime.sources import kernels_dir, source_of
 from ...runtime.steps import Kernel, Launch, Step
 from ...types import BaracudaError, DeviceSpec
+from ..candidate import steps_of
 from ..registry import Op, get_op
 from .digest import lowered_digest
 
@@ -42,7 +43,7 @@ def lowered(op: Op, arch: str) -> Iterator[tuple[str, tuple[Step, ...]]]:
                 menu = list(candidate.configs(desc, device))
                 step = 1 + len(menu) // LONG
                 for config in menu[turn % step :: step]:
-                    yield f"{candidate.variant}[{config}]", candidate.lower(desc, device, config)
+                    yield f"{candidate.variant}[{config}]", steps_of(candidate, desc, device, config)
 
 
 @lru_cache(maxsize=1024)
