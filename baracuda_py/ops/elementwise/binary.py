@@ -88,6 +88,8 @@ class BinaryPlan(MapPlan, Plan[BinaryDescriptor]):
         ),
         {"x1_shape": (7, 64), "x2_shape": (64,), "x1_element": "f16", "x2_element": "f16"},
         {"x1_shape": (4, 8, 16), "x2_shape": (8, 1), "x1_element": "f32", "x2_element": "bf16"},
+        {"x1_shape": (3, 1030), "x2_shape": None, "x1_element": "f32", "x2_element": "f32"},
+        {"x1_shape": None, "x2_shape": (64, 3), "x1_element": "bf16", "x2_element": "bf16", "x2_strides": (1, 64)},
         *(  # of comparisons alone
             {"x1_shape": (3, 1030), "x2_shape": x2, "x1_element": a, "x2_element": b, "out_element": "bool"}
             for x2, a, b in (
