@@ -14,6 +14,7 @@ from baracuda_py.samples import Packed
 from .arena import as_bytes
 from .gauntlet import Problem
 from .independent_gemm import check_matmul
+from .independent_rows import ROWS
 
 __all__ = ["INDEPENDENT", "nibbles_of"]
 
@@ -179,4 +180,5 @@ INDEPENDENT: dict[str, Callable[[Problem], None]] = {
     "contiguize": _contiguize,
     "kv_append": _kv_append,
     **dict.fromkeys(("matmul", "matmul_tc", "matmul_tc_bf16", "matmul_tc_async", "matmul_tc_bf16_async"), check_matmul),
+    **ROWS,
 }

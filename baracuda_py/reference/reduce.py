@@ -36,7 +36,9 @@ def _argmax(rows: Array) -> Array:
     if rows.dtype.kind != "f":
         return np.asarray(np.argmax(rows, axis=-1))
     nan = np.isnan(rows)
-    return np.asarray(np.where(nan.any(axis=-1), np.argmax(nan, axis=-1), np.argmax(np.where(nan, -np.inf, rows), axis=-1)))
+    return np.asarray(
+        np.where(nan.any(axis=-1), np.argmax(nan, axis=-1), np.argmax(np.where(nan, -np.inf, rows), axis=-1))
+    )
 
 
 def _var(desc: Any, rows: Array) -> Array:
