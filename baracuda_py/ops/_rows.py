@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..plan.candidate import Cost
 from ..plan.descriptor import Descriptor, Layout
+from ..plan.grammar import Config, term
 from ..runtime.steps import Arg, Packed, Ptr
 from ..tensor.axes import collapse, merge_axes
 from ..types import DeviceSpec, ElementKind, InvalidProblemError, MathPrecision
@@ -168,14 +169,13 @@ def rows_of(
 
 
 @dataclass(frozen=True)
-class RowConfig:
-    """`lanes` threads share a row, a CTA takes `rows` of them; a thread holds `items` vectors of `vector` columns at a time: all
-    that it has of the row where that is `resident`."""
+class RowConfig(Config):
+    """How a row is shared out among threads; a CTA takes `rows` of them."""
 
-    vector: int
-    items: int
-    lanes: int
-    resident: bool
+    vector: int = term("columns an access")
+    items: int = term("vectors that a thread holds at a time")
+    lanes: int = term("threads that share a row")
+    resident: bool = term("a row stays in registers; else it is read again for every pass", default=False)
 
     @property
     def rows(self) -> int:
@@ -200,10 +200,6 @@ class RowConfig:
         """CTAs for so many rows."""
         return grid_of(count, self.rows)
 
-    def __str__(self) -> str:
-        kept = "resident" if self.resident else "streamed"
-        return f"vector={self.vector} items={self.items} lanes={self.lanes} rows={self.rows} {kept}"
-
 
 def row_configs(
     length: int, vector: int, element: ElementKind, inputs: int = 1, *, shallow: bool = False
@@ -227,7 +223,7 @@ def row_configs(
             if lanes >= WARP and more <= min(most, wide) and vectors >= more:
                 yield RowConfig(vector, -(-vectors // more), more, True)
     if lanes > WARP or lanes > min(most, wide):
-        yield RowConfig(vector, deep, min(most, wide), False)
+        yield RowConfig(vector, deep, min(most, wide))
 
 
 RESIDENT, STREAMED, STEPPED = 0.97, 0.85, 0.3  # of a copy's bandwidth
