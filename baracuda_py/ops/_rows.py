@@ -202,13 +202,13 @@ class RowConfig(Config):
 
 
 def row_configs(
-    length: int, vector: int, element: ElementKind, inputs: int = 1, *, shallow: bool = False
+    length: int, vector: int, element: ElementKind, inputs: int = 1, *, shallow: bool = False, streams: int = MOST_LANES
 ) -> Iterator[RowConfig]:
     """How a row of `length` may be shared out, the best known first. `inputs` are the operands that a thread holds at once;
-    `shallow` halves how many vectors it may hold.
+    `shallow` halves how many vectors it may hold, and `streams` are the most threads that stream a row.
 
     Up to a warp's worth of vectors a thread has one. Longer rows take warps until a thread holds `deep` vectors, 64 bytes or so
-    an operand: enough bytes under way, few enough registers. What does not fit 1,024 threads is streamed by as many.
+    an operand: enough bytes under way, few enough registers. What does not fit 1,024 threads is streamed.
     """
     access = vector * element.bits // 8
     deep = {16: 4, 8: 8}.get(access, 16) >> shallow
@@ -223,7 +223,7 @@ def row_configs(
             if lanes >= WARP and more <= min(most, wide) and vectors >= more:
                 yield RowConfig(vector, -(-vectors // more), more, True)
     if lanes > WARP or lanes > min(most, wide):
-        yield RowConfig(vector, deep, min(most, wide))
+        yield RowConfig(vector, deep, min(most, wide, streams))
 
 
 RESIDENT, STREAMED, STEPPED = 0.97, 0.85, 0.3  # of a copy's bandwidth
