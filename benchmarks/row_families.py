@@ -126,6 +126,27 @@ def _softmax_backward(op: str, shape: tuple[int, ...], dtype: str) -> Row:
     return Row("softmax", _name(op, shape, dtype), op, shape, dtype, 2 * nbytes, nbytes, make, Target(1.08))
 
 
+def _reduction(op: str, shape: tuple[int, ...], dtype: str, axis: int | None, target: Target) -> Row:
+    kept = tuple(n for a, n in enumerate(shape) if axis is not None and a != axis % len(shape))
+    name = _name(op, shape, dtype, "all" if axis is None else f"axis {axis}")
+
+    def theirs(torch: Any, x: Any) -> Any:
+        if op == "var":
+            return torch.var(x, axis, correction=0)
+        function = getattr(torch, {"max": "amax", "min": "amin"}.get(op, op))
+        return function(x) if axis is None else function(x, axis)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        x, ours = kit.normal(shape, dtype), getattr(bp, op)
+        out = kit.empty(kept, "int64" if op == "argmax" else dtype)
+        return _calls(kit, name, lambda: ours(x, axis, out=out), theirs, (x,))
+
+    written = prod(kept) * (8 if op == "argmax" else itemsize(dtype))
+    return Row("reduce", name, op, shape, dtype, prod(shape) * itemsize(dtype), written, make, target)
+
+
 def _rows() -> Iterator[Row]:
     for op in ("rms_norm", "layer_norm"):
         for shape in NORMS:
@@ -141,6 +162,13 @@ def _rows() -> Iterator[Row]:
         yield _softmax(op, (2, 131072), "bfloat16", Target(2.0))
         yield _softmax(op, (16384, 8192), "bfloat16", Target(1.10), axis=0)
         yield _softmax_backward(f"{op}_backward", (16384, 8192), "bfloat16")
+    for op in ("sum", "mean", "max", "argmax", "var", "logsumexp"):
+        yield _reduction(op, (16384, 8192), "bfloat16", 1, Target(1.04))
+        yield _reduction(op, (16384, 8192), "bfloat16", 0, Target(1.04))
+    for axis in (1, 0, None):
+        yield _reduction("sum", (16384, 4096), "float32", axis, Target(1.04))
+    yield _reduction("sum", (4096, 50257), "bfloat16", 1, Target(1.04))
+    yield _reduction("sum", (131072, 128), "bfloat16", 1, Target(1.04))
 
 
 ROW_FAMILIES: tuple[Row, ...] = tuple(_rows())

@@ -23,10 +23,12 @@ def normal(*shape: int, dtype: Any = np.float32) -> Array:
 
 @pytest.mark.parametrize("op", ["rms_norm", "layer_norm", "rms_norm_backward", "layer_norm_backward"])
 def test_every_configuration(op: str) -> None:
-    for sample in (s for s in get_op(op).samples({"name": op}) if "4104" in s.label or "1040" in s.label):
+    for sample in (
+        s for s in get_op(op).samples({"name": op}) if any(n in s.label for n in ("4104", "1040", "70, 20000"))
+    ):
         problem = Problem(get_op(op), sample, "ptx")
         plans = admissible(problem)
-        assert len(plans) > 1
+        assert len(plans) > 1 or "20000" in sample.label
         served(problem, plans)
 
 
@@ -60,7 +62,7 @@ def test_a_gradient_in_place_of_the_one_it_comes_from() -> None:
 
 
 def test_the_sum_with_a_residual_is_rounded_once() -> None:
-    """A sum that f32 cannot hold, near a tie of bf16: rounding twice goes the other way."""
+    """Sums that f32 cannot hold, near ties of bf16."""
     x = np.array([[1 + 2.0**-7, 1.0, 256.0]], BF16)
     r = np.array([[2.0**-8 * (1 + 2.0**-7), 2.0**-8 + 2.0**-15, 2.0**-30]], BF16)
     for a, b in ((x, r), (-x, -r), (x, -r)):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..plan.candidate import Cost
 from ..plan.descriptor import Descriptor, Layout
+from ..plan.grammar import Config, term
 from ..runtime.steps import Arg, Packed, Ptr
 from ..tensor.axes import collapse, merge_axes
 from ..types import DeviceSpec, ElementKind, InvalidProblemError, MathPrecision
@@ -168,14 +169,13 @@ def rows_of(
 
 
 @dataclass(frozen=True)
-class RowConfig:
-    """`lanes` threads share a row, a CTA takes `rows` of them; a thread holds `items` vectors of `vector` columns at a time: all
-    that it has of the row where that is `resident`."""
+class RowConfig(Config):
+    """How a row is shared out among threads; a CTA takes `rows` of them."""
 
-    vector: int
-    items: int
-    lanes: int
-    resident: bool
+    vector: int = term("columns an access")
+    items: int = term("vectors that a thread holds at a time")
+    lanes: int = term("threads that share a row")
+    resident: bool = term("a row stays in registers; else it is read again for every pass", default=False)
 
     @property
     def rows(self) -> int:
@@ -200,19 +200,15 @@ class RowConfig:
         """CTAs for so many rows."""
         return grid_of(count, self.rows)
 
-    def __str__(self) -> str:
-        kept = "resident" if self.resident else "streamed"
-        return f"vector={self.vector} items={self.items} lanes={self.lanes} rows={self.rows} {kept}"
-
 
 def row_configs(
-    length: int, vector: int, element: ElementKind, inputs: int = 1, *, shallow: bool = False
+    length: int, vector: int, element: ElementKind, inputs: int = 1, *, shallow: bool = False, streams: int = MOST_LANES
 ) -> Iterator[RowConfig]:
     """How a row of `length` may be shared out, the best known first. `inputs` are the operands that a thread holds at once;
-    `shallow` halves how many vectors it may hold.
+    `shallow` halves how many vectors it may hold, and `streams` are the most threads that stream a row.
 
     Up to a warp's worth of vectors a thread has one. Longer rows take warps until a thread holds `deep` vectors, 64 bytes or so
-    an operand: enough bytes under way, few enough registers. What does not fit 1,024 threads is streamed by as many.
+    an operand: enough bytes under way, few enough registers. What does not fit 1,024 threads is streamed.
     """
     access = vector * element.bits // 8
     deep = {16: 4, 8: 8}.get(access, 16) >> shallow
@@ -227,7 +223,7 @@ def row_configs(
             if lanes >= WARP and more <= min(most, wide) and vectors >= more:
                 yield RowConfig(vector, -(-vectors // more), more, True)
     if lanes > WARP or lanes > min(most, wide):
-        yield RowConfig(vector, deep, min(most, wide), False)
+        yield RowConfig(vector, deep, min(most, wide, streams))
 
 
 RESIDENT, STREAMED, STEPPED = 0.97, 0.85, 0.3  # of a copy's bandwidth

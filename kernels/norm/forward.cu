@@ -1,11 +1,11 @@
 // out = (h - mean) rstd weight + bias along rows, h = x + residual rounded to T; rstd = 1 / sqrt(mean((h - mean)^2) + eps), and the
-// mean is 0 where the norm is not CENTERED. Computed in C and rounded once.
+// mean is 0 where the norm is not CENTERED. Computed in C and rounded once; h too, since f32 has more than twice the digits of a
+// 16-bit T, so that the sum's own rounding does no harm (S. A. Figueroa, "When is double rounding innocuous?", SIGNUM 30(3), 1995).
 //
 // LANES threads share a row: a part of a warp, a warp, or a CTA (rows/row.cuh: resident in registers, or streamed). The mean and
 // the mean square of deviations are two passes over the row, so that a large mean costs no accuracy. WITH names the operands that
 // there are. Shared memory: a value a warp. Bound: memory bandwidth.
 #include "math/sqrt.cuh"
-#include "rows/correct_sum.cuh"
 #include "rows/group.cuh"
 #include "rows/place.cuh"
 #include "rows/row.cuh"
@@ -14,7 +14,7 @@ enum With { WEIGHT = 1, BIAS = 2, RESIDUAL = 4, STATS = 8 };
 enum Operand { OUT, SUM, MEAN, RSTD, X, ADDED, SCALE, SHIFT, OPERANDS };
 
 template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CENTERED, int WITH>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT, C, THREADS>))
 norm(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, T* residual_out, C* mean_out, C* rstd_out, const T* x,
      const T* residual, const W* weight, const W* bias) {
   using Pack = rows::Pack<T, V>;
@@ -41,7 +41,7 @@ norm(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, 
       C r[V];
       loaded.residual.widen(r);
 #pragma unroll
-      for (int v = 0; v < V; ++v) h[v] = rows::sum_for<T>(h[v], r[v]);
+      for (int v = 0; v < V; ++v) h[v] += r[v];
       loaded.x.round(h);
       loaded.x.store(places.template at<SUM>(residual_out, at, column));
       loaded.x.widen(h);

@@ -15,7 +15,7 @@
 enum Operand { OUT, X, OPERANDS };
 
 template <class Op, class T, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CHUNKED>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT, C, THREADS>))
 reduce_rows(I count, I length, I chunk, I chunks, int correction, rows::Places<I, R, RC, OPERANDS> places, typename Op::Result* out,
             typename Op::State* partial, const T* x) {
   using Pack = rows::Pack<T, V>;
@@ -51,7 +51,7 @@ reduce_rows(I count, I length, I chunk, I chunks, int correction, rows::Places<I
 
 // `places` has the innermost kept axis as its columns and the others as rows; `along` goes along the terms, `extent` of them.
 template <class Op, class T, class C, int V, int WARPS, int R, int RT, class I, bool CHUNKED>
-__global__ void __launch_bounds__(WARPS * 32)
+__global__ void __launch_bounds__(WARPS * 32, (rows::LEAST_CTAS<true, C, WARPS * 32>))
 reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, rows::Places<I, R, 0, OPERANDS> places,
                Dims<I, RT, 1> along, typename Op::Result* out, typename Op::State* partial, const T* x) {
   using State = typename Op::State;
@@ -97,7 +97,7 @@ reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, r
 }
 
 template <class Op, int THREADS, int OUTS, int R, class I>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 1)
 join_chunks(I results, u32 chunks, i64 extent, int correction, Dims<I, R, 1> dims, typename Op::Result* out, const typename Op::State* partial) {
   using State = typename Op::State;
   const I result = I(blockIdx.x) * OUTS + threadIdx.x % OUTS;

@@ -100,7 +100,7 @@ class RowsNorm(Candidate[NormDescriptor]):
 
     def configs(self, desc: NormDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         inputs = 1 + desc.has("residual")
-        return row_configs(desc.length, _problem(desc).vector(desc.element), desc.element, inputs)
+        return row_configs(desc.length, _problem(desc).vector(desc.element), desc.element, inputs, streams=512)
 
     def guarantee(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
         return _guarantee.forward(desc, config)

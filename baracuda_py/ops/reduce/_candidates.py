@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Scratch, Step
 from ...tensor.axes import collapse
 from ...types import DeviceSpec, PrecisionGuarantee
@@ -56,7 +57,7 @@ class RowsReduce(Candidate[ReduceDescriptor]):
         if desc.extent <= CHUNK and chosen.resident and chosen.lanes <= LANES:
             yield chosen
         else:
-            yield RowConfig(vector, min(chosen.items, 16 // vector or 2), LANES, False)
+            yield RowConfig(vector, min(chosen.items, 16 // vector or 2), LANES)
 
     def guarantee(self, desc: ReduceDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
         chunks = _chunks(desc.extent, CHUNK)
@@ -85,14 +86,11 @@ class RowsReduce(Candidate[ReduceDescriptor]):
 
 
 @dataclass(frozen=True)
-class ColumnConfig:
-    """`warps` of a CTA go down the terms side by side, a thread `vector` neighbouring results."""
+class ColumnConfig(Config):
+    """How many threads go down columns of a CTA, a thread down `vector` neighbours."""
 
-    vector: int
-    warps: int
-
-    def __str__(self) -> str:
-        return f"vector={self.vector} warps={self.warps}"
+    vector: int = term("neighbouring columns a thread")
+    warps: int = term("warps of a CTA that go down the same columns side by side")
 
 
 class ColumnsReduce(Candidate[ReduceDescriptor]):

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.descriptor import Descriptor, Slot, described
+from ...plan.grammar import Config, term
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...reference import softmax as oracle
@@ -113,14 +114,11 @@ class RowsSoftmax(Candidate[SoftmaxDescriptor]):
 
 
 @dataclass(frozen=True)
-class ColumnConfig:
-    """`warps` of a CTA go down the axis side by side, a thread `vector` neighbours of the inner axis."""
+class ColumnConfig(Config):
+    """How many threads go down columns of a CTA, a thread down `vector` neighbours."""
 
-    vector: int
-    warps: int
-
-    def __str__(self) -> str:
-        return f"vector={self.vector} warps={self.warps}"
+    vector: int = term("neighbouring columns a thread")
+    warps: int = term("warps of a CTA that go down the same columns side by side")
 
 
 class ColumnsSoftmax(Candidate[SoftmaxDescriptor]):

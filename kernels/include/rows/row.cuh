@@ -8,6 +8,10 @@
 
 namespace rows {
 
+// The second launch bound of kernels on rows, 0 for none. Left to itself, ptxas spills in some of these at half of the registers
+// that a CTA may have.
+template <bool RESIDENT, class C, int THREADS> constexpr int LEAST_CTAS = THREADS <= 512 && (!RESIDENT || sizeof(C) == 8) ? 1 : 0;
+
 template <bool RESIDENT, class Loaded, int V, int ITEMS, int LANES, class I> struct Row {
   static constexpr I STEP = I(ITEMS) * LANES * V;
   Loaded item[ITEMS];

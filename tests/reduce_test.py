@@ -1,0 +1,96 @@
+"""Reductions and softmax beyond their samples: long rows in chunks, rows that do not depend on one another, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+from baracuda_py.plan import get_op
+from baracuda_py.samples import Sample
+
+from .gauntlet import Problem, admissible, served
+
+rng = np.random.default_rng(5)
+OPS = ("sum", "mean", "max", "min", "argmax", "var", "logsumexp")
+
+
+def normal(*shape: int, dtype: Any = np.float32) -> Any:
+    return rng.standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize(("shape", "axis"), [((100_003,), 0), ((3, 70_000), 1), ((1100, 70), 0), ((5, 600, 33), 1)])
+def test_long_rows_come_in_chunks(op: str, shape: tuple[int, ...], axis: int) -> None:
+    sample = Sample(f"{shape} {axis}", {"x": normal(*shape)}, {"axis": axis})
+    problem = Problem(get_op(op), sample, "ptx")
+    plans = admissible(problem)
+    assert len(problem.plan.kernels) == 2
+    served(problem, plans)
+
+
+def test_the_first_of_equals_in_any_chunk() -> None:
+    x = np.zeros(100_000, np.float32)
+    for places in ((99_999,), (40_000, 70_001), (3, 33_000)):
+        x[:] = 0
+        x[list(places)] = 1
+        assert bp.argmax(x, device="ptx") == min(places)
+        assert bp.argmax(x[:, None], axis=0, device="ptx")[0] == min(places)
+    x[[50_000, 90_000]] = np.nan
+    assert bp.argmax(x, device="ptx") == 50_000
+
+
+@pytest.mark.parametrize("op", ["sum", "var", "logsumexp", "softmax", "log_softmax"])
+def test_a_row_does_not_depend_on_the_others(op: str) -> None:
+    for length in (300, 9000, 40_000):
+        x = normal(5, length)
+        whole = getattr(bp, op)(x, axis=1, device="ptx")
+        assert np.array_equal(getattr(bp, op)(x[2:3], axis=1, device="ptx"), whole[2:3])
+    x = normal(700, 40)
+    whole = getattr(bp, op)(x, axis=0, device="ptx")
+    assert np.array_equal(getattr(bp, op)(np.ascontiguousarray(x[:, 8:24]), axis=0, device="ptx"), whole[..., 8:24])
+
+
+def test_softmax_in_place() -> None:
+    for length in (264, 40_000):
+        x = normal(3, length)
+        wanted = bp.softmax(x, device="ptx")
+        assert bp.softmax(x, out=x, device="ptx") is x
+        assert np.array_equal(x, wanted)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_results_of_a_view_that_starts_anywhere(op: str) -> None:
+    """Whole vectors and what lies beyond them."""
+    for offset, length in ((1, 1003), (4, 1001), (8, 1015)):
+        x = normal(offset + length, dtype=np.float16)[offset:]
+        problem = Problem(get_op(op), Sample(f"{offset} {length}", {"x": x}, {"axis": 0}), "ptx")
+        served(problem, admissible(problem))
+
+
+@pytest.mark.parametrize("op", ["softmax", "log_softmax", *OPS])
+def test_an_axis_that_there_is_not_is_refused(op: str) -> None:
+    for axis in (2, -3):
+        with pytest.raises(bp.InvalidProblemError, match=f"axis {axis} is out of range"):
+            getattr(bp, op)(normal(3, 4), axis=axis, device="cpu")
+    if op in OPS:
+        with pytest.raises(bp.InvalidProblemError, match="twice"):
+            getattr(bp, op)(normal(3, 4), axis=(1, -1), device="cpu")
+
+
+@pytest.mark.parametrize("op", ["max", "min", "argmax"])
+def test_nothing_has_no_extremum(op: str) -> None:
+    with pytest.raises(bp.InvalidProblemError, match="at least one element"):
+        getattr(bp, op)(normal(3, 0), axis=1, device="cpu")
+    assert getattr(bp, op)(normal(0, 3), axis=1, device="cpu").shape == (0,)
+
+
+def test_what_else_is_refused() -> None:
+    with pytest.raises(bp.OperandTypeError, match="mean"):
+        bp.mean(np.arange(4), device="cpu")
+    with pytest.raises(bp.OperandTypeError, match="out must hold i64"):
+        bp.sum(np.arange(4, dtype=np.int32), out=np.zeros((), np.int32), device="cpu")
+    with pytest.raises(bp.InvalidProblemError, match="several axes"):
+        bp.argmax(normal(2, 3, 4), axis=(0, 1), device="cpu")
