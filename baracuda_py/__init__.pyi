@@ -46,6 +46,8 @@ from .ops.gemm.backward import MatmulGradients as MatmulGradients
 from .ops.gemm.matmul import MatmulPlan as _MatmulPlan
 from .types import MisalignedFault as MisalignedFault
 from .types import MisalignedOperandError as MisalignedOperandError
+from .ops.indexing.nonzero import NonzeroDescriptor as _NonzeroDescriptor
+from .ops.indexing.nonzero import NonzeroPlan as _NonzeroPlan
 from .plan import Op as Op
 from .types import OpCategory as OpCategory
 from .plan import Operand as Operand
@@ -59,7 +61,11 @@ from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
 from .types import RaceFault as RaceFault
 from .types import ReadOnlyFault as ReadOnlyFault
+from .ops.indexing.take_along_axis import TakeAlongAxisDescriptor as _TakeAlongAxisDescriptor
+from .ops.indexing.take_along_axis import TakeAlongAxisPlan as _TakeAlongAxisPlan
 from .types import Term as Term
+from .ops.sort.topk import TopkDescriptor as _TopkDescriptor
+from .ops.sort.topk import TopkPlan as _TopkPlan
 from .types import TrapFault as TrapFault
 from .types import Ulp as Ulp
 from .ops.elementwise.unary import UnaryDescriptor as _UnaryDescriptor
@@ -227,6 +233,21 @@ class MatmulDescriptor(_MatmulDescriptor):
         name: str = ...,
     ) -> None: ...
 
+class NonzeroDescriptor(_NonzeroDescriptor):
+    x_strides: tuple[int, ...] | None
+    x_align: int | None
+    out_align: int | None
+    count_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        x_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        out_align: int | None = ...,
+        count_align: int | None = ...,
+    ) -> None: ...
+
 class PlanPreference(_PlanPreference):
     def __init__(
         self,
@@ -237,6 +258,52 @@ class PlanPreference(_PlanPreference):
         bit_stable: bool = ...,
         batch_invariant: bool = ...,
         max_workspace_bytes: int | None = ...,
+    ) -> None: ...
+
+class TakeAlongAxisDescriptor(_TakeAlongAxisDescriptor):
+    x_strides: tuple[int, ...] | None
+    indices_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    x_align: int | None
+    indices_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        indices_shape: Sequence[int],
+        element: ElementLike,
+        indices_element: ElementLike = ...,
+        axis: int = ...,
+        mode: str = ...,
+        x_strides: Sequence[int] | None = ...,
+        indices_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        indices_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
+class TopkDescriptor(_TopkDescriptor):
+    x_strides: tuple[int, ...] | None
+    values_strides: tuple[int, ...] | None
+    indices_strides: tuple[int, ...] | None
+    x_align: int | None
+    values_align: int | None
+    indices_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        k: int,
+        axis: int = ...,
+        largest: bool = ...,
+        sorted: bool = ...,
+        x_strides: Sequence[int] | None = ...,
+        values_strides: Sequence[int] | None = ...,
+        indices_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        values_align: int | None = ...,
+        indices_align: int | None = ...,
     ) -> None: ...
 
 class UnaryDescriptor(_UnaryDescriptor):
@@ -280,6 +347,15 @@ class KvAppendPlan(_KvAppendPlan):
 
 class MatmulPlan(_MatmulPlan):
     desc: MatmulDescriptor
+
+class NonzeroPlan(_NonzeroPlan):
+    desc: NonzeroDescriptor
+
+class TakeAlongAxisPlan(_TakeAlongAxisPlan):
+    desc: TakeAlongAxisDescriptor
+
+class TopkPlan(_TopkPlan):
+    desc: TopkDescriptor
 
 class UnaryPlan(_UnaryPlan):
     desc: UnaryDescriptor
@@ -326,6 +402,12 @@ def matmul_tc_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activati
 def matmul_tc_bf16_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, c: Any = None, residual: Any = None, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The matrix product of bf16 operands by variant `tc_async`, in f32."""
 
+def nonzero(x: Any, /, *, trim: bool = True, count: Any = None, out: Any = None, stream: Any = None, pref: Any = None, device: Any = None) -> Any:
+    """The indices of x's elements other than zero, in C order: int64 [count, rank], as torch.nonzero gives them."""
+
+def take_along_axis(x: Any, indices: Any, axis: int = -1, *, mode: str = 'raise', status: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Elements of `x` by `indices` along `axis`: with ``mode="raise"`` (out, status), else out alone."""
+
 def contiguize(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """A C-ordered copy of `x`, whatever its strides; always a copy."""
 
@@ -334,6 +416,9 @@ def kv_append(k_cache: Any, v_cache: Any, k: Any, v: Any, positions: Any, *, lay
 
 def write_slice(dest: Any, source: Any, ranges: Sequence[Any], *, dynamic_axis: int | None = None, start: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Writes `source` into the window `ranges` of `dest`, in place, and returns `dest`."""
+
+def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, sorted: bool = True, values: Any = None, indices: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The `k` largest (or smallest) elements of `x` along `axis`, and where they are: (values, indices)."""
 
 def neg(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The negative, elementwise (NumPy's ``negative``)."""

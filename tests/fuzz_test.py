@@ -144,10 +144,38 @@ def _matmul(rng: random.Random) -> dict[str, Any]:
     return given
 
 
+def _take_along_axis(rng: random.Random) -> dict[str, Any]:
+    shape = _shape(rng, rng.randrange(1, 4))
+    axis = rng.randrange(-len(shape), len(shape))
+    taken = [rng.choice((1, n)) for n in shape]
+    taken[axis] = rng.choice((0, 1, 7))
+    return {"x_shape": shape, "indices_shape": tuple(taken), "element": rng.choice(KINDS), "axis": axis,
+            "indices_element": rng.choice(("i32", "i64")), "mode": rng.choice(("raise", "clip", "wrap")),
+            "x_strides": _strides(rng, len(shape)), "x_align": _aligned(rng)}  # fmt: skip
+
+
+def _topk(rng: random.Random) -> dict[str, Any]:
+    shape = _shape(rng, rng.randrange(1, 4))
+    axis = rng.randrange(-len(shape), len(shape))
+    return {"shape": shape, "element": rng.choice(KINDS[:8]), "k": rng.randint(0, min(shape[axis], 5000)), "axis": axis,
+            "largest": rng.random() < 0.5, "sorted": rng.random() < 0.5, "x_strides": _strides(rng, len(shape))}  # fmt: skip
+
+
+def _nonzero(rng: random.Random) -> dict[str, Any]:
+    shape = _shape(rng, rng.randrange(1, 4))
+    return {
+        "shape": shape,
+        "element": rng.choice(KINDS),
+        "x_strides": _strides(rng, len(shape)),
+        "x_align": _aligned(rng),
+    }
+
+
 FAMILIES: dict[str, tuple[type[Plan[Any]], Callable[[random.Random], dict[str, Any]]]] = {
     "unary": (bp.UnaryPlan, _unary), "binary": (bp.BinaryPlan, _binary), "contiguize": (bp.ContiguizePlan, _contiguize),
     "write_slice": (bp.WriteSlicePlan, _write_slice), "kv_append": (bp.KvAppendPlan, _kv_append),
-    "matmul": (bp.MatmulPlan, _matmul),
+    "matmul": (bp.MatmulPlan, _matmul), "take_along_axis": (bp.TakeAlongAxisPlan, _take_along_axis),
+    "topk": (bp.TopkPlan, _topk), "nonzero": (bp.NonzeroPlan, _nonzero),
 }  # fmt: skip
 
 
@@ -400,7 +428,7 @@ def test_functions(everything: bool) -> None:
     """Public functions called with anything."""
     rng, outcome = random.Random(3), Outcome()
     ops = list_ops()
-    arity = {"write_slice": 2, "kv_append": 5, "contiguize": 1}
+    arity = {"write_slice": 2, "kv_append": 5, "contiguize": 1, "nonzero": 1, "topk": 1}
     for _ in range((MANY if everything else CASES) // 4):
         op = get_op(rng.choice(ops))
         given = arity.get(op.name) or (1 if op.plan is bp.UnaryPlan else 2)
@@ -413,7 +441,9 @@ def test_functions(everything: bool) -> None:
             options["pref"] = _preference(rng, outcome)
         if rng.random() < 0.1:
             options["stream"] = weird(rng)
-        if op.name == "write_slice":
+        if op.name == "topk":
+            operands["k"] = rng.choice((0, 1, 4, weird(rng)))
+        elif op.name == "write_slice":
             operands["ranges"] = rng.choice(([(0, 4), (0, 4)], [slice(None), slice(1, 3)], weird(rng)))
         elif op.name != "kv_append" and rng.random() < 0.4:
             operands["out"] = options["out"] = _array(rng, (4, 4), same) if rng.random() < 0.7 else _operand(rng)

@@ -5,7 +5,12 @@ A sample's operands are NumPy arrays whose strides are part of the problem. Pack
 
 from .elementwise import binary, unary
 from .gemm import matmul
+from .indexing import nonzero, take_along_axis
 from .sample import Packed, Sample, strided_like
 from .shape_layout import contiguize, kv_append, write_slice
+from .sort import topk
 
-__all__ = ["Packed", "Sample", "binary", "contiguize", "kv_append", "matmul", "strided_like", "unary", "write_slice"]
+__all__ = [
+    "Packed", "Sample", "binary", "contiguize", "kv_append", "matmul", "nonzero", "strided_like", "take_along_axis", "topk",
+    "unary", "write_slice",
+]  # fmt: skip

@@ -72,6 +72,8 @@ class OpCategory(_Named):
     GEMM = enum.auto()
     ATTENTION = enum.auto()
     QUANTIZATION = enum.auto()
+    INDEXING = enum.auto()
+    SORT = enum.auto()
 
 
 class UnaryKind(_Named):
