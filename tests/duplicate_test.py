@@ -141,24 +141,24 @@ def by_kind(kind: ElementKind) -> dict[str, tuple[dict[str, Array], tuple[str, .
         return odd(*shape, kind=kind, offset=offset)
 
     return {
-        "rows": ({"a": of(70, 96), "b": of(96, 144)}, ("b turned",)),
-        "columns": ({"a": of(96, 80).T, "b": of(144, 96).T}, ("a turned",)),
-        "both across": ({"a": of(160, 80).T, "b": of(160, 272)}, ("a turned", "b turned")),
-        "odd pitches": ({"a": of(33, 67), "b": of(67, 41)}, ("a", "b turned")),
-        "odd columns": ({"a": of(67, 33).T, "b": of(41, 67).T}, ("a turned", "b")),
-        "misaligned": ({"a": of(160, 80, offset=1).T, "b": of(160, 48, offset=3)}, ("a turned", "b turned")),
-        "stepped": ({"a": of(60, 128)[::2, ::2], "b": of(64, 96)[:, ::-3]}, ("a", "b turned")),
-        "upside down": ({"a": of(64, 32).T[::-1], "b": of(64, 48)[::-1, ::-1]}, ("a turned", "b turned")),
-        "batch": ({"a": of(3, 40, 96), "b": of(3, 96, 80)}, ("b turned",)),
-        "odd batch": ({"a": of(3, 17, 5).swapaxes(1, 2), "b": of(3, 17, 9)}, ("a turned", "b turned")),
-        "permuted batch": ({"a": of(2, 24, 3, 32).transpose(0, 2, 1, 3), "b": of(3, 2, 32, 40).swapaxes(0, 1)}, ("b turned",)),
-        "b repeated": ({"a": of(3, 40, 96)[:, ::2], "b": np.broadcast_to(of(96, 80), (3, 96, 80))}, ("b turned",)),
-        "one row repeated": ({"a": np.broadcast_to(of(65), (9, 65)), "b": of(65, 40)}, ("a", "b turned")),
-        "one column repeated": ({"a": np.broadcast_to(of(65)[:, None], (65, 9)), "b": of(9, 40)}, ("a turned", "b turned")),
-        "a vector": ({"a": of(97, offset=1), "b": of(97, 41)}, ("a", "b turned")),
-        "one column": ({"a": of(96, 41).T, "b": of(96)}, ("a turned",)),
+        "rows": ({"a": of(70, 96), "b": of(96, 144)}, ("b.T",)),
+        "columns": ({"a": of(96, 80).T, "b": of(144, 96).T}, ("a.T",)),
+        "both across": ({"a": of(160, 80).T, "b": of(160, 272)}, ("a.T", "b.T")),
+        "odd pitches": ({"a": of(33, 67), "b": of(67, 41)}, ("a", "b.T")),
+        "odd columns": ({"a": of(67, 33).T, "b": of(41, 67).T}, ("a.T", "b")),
+        "misaligned": ({"a": of(160, 80, offset=1).T, "b": of(160, 48, offset=3)}, ("a.T", "b.T")),
+        "stepped": ({"a": of(60, 128)[::2, ::2], "b": of(64, 96)[:, ::-3]}, ("a", "b.T")),
+        "upside down": ({"a": of(64, 32).T[::-1], "b": of(64, 48)[::-1, ::-1]}, ("a.T", "b.T")),
+        "batch": ({"a": of(3, 40, 96), "b": of(3, 96, 80)}, ("b.T",)),
+        "odd batch": ({"a": of(3, 17, 5).swapaxes(1, 2), "b": of(3, 17, 9)}, ("a.T", "b.T")),
+        "permuted batch": ({"a": of(2, 24, 3, 32).transpose(0, 2, 1, 3), "b": of(3, 2, 32, 40).swapaxes(0, 1)}, ("b.T",)),
+        "b repeated": ({"a": of(3, 40, 96)[:, ::2], "b": np.broadcast_to(of(96, 80), (3, 96, 80))}, ("b.T",)),
+        "one row repeated": ({"a": np.broadcast_to(of(65), (9, 65)), "b": of(65, 40)}, ("a", "b.T")),
+        "one column repeated": ({"a": np.broadcast_to(of(65)[:, None], (65, 9)), "b": of(9, 40)}, ("a.T", "b.T")),
+        "a vector": ({"a": of(97, offset=1), "b": of(97, 41)}, ("a", "b.T")),
+        "one column": ({"a": of(96, 41).T, "b": of(96)}, ("a.T",)),
         "K of one": ({"a": of(70, 1), "b": of(1, 80)}, ("a", "b")),
-        "long": ({"a": of(3, 4093), "b": of(4093, 2)}, ("a", "b turned")),
+        "long": ({"a": of(3, 4093), "b": of(4093, 2)}, ("a", "b.T")),
     }  # fmt: skip
 
 
@@ -191,21 +191,21 @@ def numbers(*shape: int, offset: int = 0) -> Array:
 BLOCKED: dict[str, tuple[dict[str, Array], tuple[str, ...]]] = {
     "M innermost": (blocked(72, 144, 384, numbers(3, 72).T), ()),
     "in a wider one": (blocked(70, 144, 384, numbers(3, 72)[:, :70].T), ()),
-    "K innermost": (blocked(72, 144, 384, numbers(72, 3)), ("scale_a turned",)),
+    "K innermost": (blocked(72, 144, 384, numbers(72, 3)), ("scale_a.T",)),
     "at odd distances": (blocked(70, 144, 384, numbers(3, 70).T), ("scale_a",)),
     "misaligned": (blocked(72, 144, 384, numbers(3, 72, offset=1).T), ("scale_a",)),
-    "repeated": (blocked(72, 144, 384, np.broadcast_to(numbers(3), (72, 3))), ("scale_a turned",)),
+    "repeated": (blocked(72, 144, 384, np.broadcast_to(numbers(3), (72, 3))), ("scale_a.T",)),
     "one row": (blocked(1, 144, 384, numbers(1, 3)), ("scale_a",)),
     "one number": (blocked(1, 144, 128, numbers(1, offset=1).reshape(())), ("scale_a",)),
     "three copies": (
         blocked(72, 144, 384, numbers(72, 3), a=odd(384, 72, kind=bp.FP8_E4M3).T, b=odd(384, 144, kind=bp.FP8_E4M3)),
-        ("a turned", "b turned", "scale_a turned"),
+        ("a.T", "b.T", "scale_a.T"),
     ),
     "batch": (
         blocked(
             72, 144, 384, numbers(2, 72, 3), a=odd(2, 72, 384, kind=bp.FP8_E4M3), b=odd(2, 144, 384, kind=bp.FP8_E4M3).mT
         ),
-        ("scale_a turned",),
+        ("scale_a.T",),
     ),
 }  # fmt: skip
 
@@ -221,7 +221,7 @@ def test_scales_by_blocks_are_copied_unless_rows_lie_side_by_side(name: str) -> 
     assert len(copying) == -(-len(wanted) // 2)
     (scales,) = (x for x in product.args if isinstance(x, Struct) and isinstance(x.fields[0], TensorMap))
     assert isinstance(scales.fields[0].of, Scratch if "scale_a" in "".join(wanted) else Ptr)
-    if "scale_a turned" in wanted and len(wanted) == 1:
+    if "scale_a.T" in wanted and len(wanted) == 1:
         (row,) = (row for row in plan.explain() if row.variant == "wgmma")
         assert not row.admitted and "scale_a" in row.reason and "M innermost" in row.fix
 

@@ -91,8 +91,9 @@ def sample(op: str, label: str) -> tuple[Problem, Any]:
     return problem, problem.plan
 
 
-RING = (64, 64, 5120, "wgmma", "64x64k4")
-CLUSTER = (392, 264, 712, "wgmma", "128x64c2", 4)
+RING = (64, 64, 5120, "wgmma", "64x64 split_k=4")
+TC = "64x64 k_bytes=64 warp=32x32 stages=1"
+CLUSTER = (392, 264, 712, "wgmma", "128x64 cluster=2", 4)
 WAIT = 'asm volatile("cp.async.wait_group %0;" ::"n"(PENDING'
 FENCE = 'asm volatile("{};" ::: "memory");'
 STORE_FENCE = "if constexpr (BY_TMA) tma::fence_shared();"
@@ -117,8 +118,8 @@ PLANTED = [
     (CLUSTER, SEEN, "", bp.ProxyFault, "no fence between its initialisation"),
     (CLUSTER, ALONE + "\n  await();", ALONE, bp.RaceFault, "may not have begun"),
     (CLUSTER, "tma::wait_stores_read<0>();  // shared", ";  // shared", bp.RaceFault, "a CTA ends before"),
-    ((64, 64, 320, "tc", "64x64x64B/32x32x1"), "    __syncthreads();\n  }", "  }", bp.RaceFault, "another warp's load"),
-    ((64, 64, 320, "tc_async", "64x64x128B/32x32x4"), WAIT, WAIT + " + 1", bp.RaceFault, "has yet to bring"),
+    ((64, 64, 320, "tc", TC), "    __syncthreads();\n  }", "  }", bp.RaceFault, "another warp's load"),
+    ((64, 64, 320, "tc_async", "64x64 k_bytes=128 warp=32x32 stages=4"), WAIT, WAIT + " + 1", bp.RaceFault, "has yet to bring"),
 ]  # fmt: skip
 SAMPLES = [
     ("neg", "f32[1023]", "if (i + V <= count) {", "if (i < count) {", bp.OutOfBoundsFault, "no element's"),

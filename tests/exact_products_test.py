@@ -38,8 +38,11 @@ WAYS = (
 # M, N, K: of 64x256 and 128x128 tiles two and three a CTA of 132 with a slab or two of K, others, and K that wraps every ring.
 SHAPES = ((2064, 2040, 64), (2064, 2040, 128), (3128, 2040, 64), (1040, 4168, 208), (2064, 2040, 4112))
 FAMILIES = (
-    "64x256p", "64x256pT", "64x256pc2", "128x128p", "128x128pT", "128x128pc2", "128x128pc2T", "128x256", "256x128c2", "128x128c2",
-    "128x128c2T", "128x96c2", "128x224", "64x128c2", "64x64c2T", "64x32r2", "64x16c2r2T", "128x128", "128x160",
+    "64x256 ping_pong", "64x256 ping_pong transposed", "64x256 cluster=2 ping_pong", "128x128 ping_pong",
+    "128x128 ping_pong transposed", "128x128 cluster=2 ping_pong", "128x128 cluster=2 ping_pong transposed", "128x256",
+    "256x128 cluster=2", "128x128 cluster=2", "128x128 cluster=2 transposed", "128x96 cluster=2", "128x224",
+    "64x128 cluster=2", "64x64 cluster=2 transposed", "64x32 ctas_per_sm=2", "64x16 cluster=2 ctas_per_sm=2 transposed",
+    "128x128", "128x160",
 )  # fmt: skip
 
 
@@ -74,8 +77,8 @@ def spread(desc: Any, everything: bool, variant: str = "wgmma") -> list[Plan[Any
     if everything:
         return plans
     names = [str(plan.sku.config) for plan in plans]
-    tails = [name for name in names if "+k" in name][:6]
-    splits = [name for name in names if "k" in name.partition("+")[0]][:8]
+    tails = [name for name in names if "split_last_wave" in name][:6]
+    splits = [name for name in names if "split_k" in name][:8]
     return [plan for plan, name in zip(plans, names) if name in FAMILIES or name in (*tails, *splits)]
 
 
@@ -131,7 +134,7 @@ def test_scales_by_blocks_that_are_powers_of_two(shape: tuple[int, int, int], ev
     arrays = {"a": laid(a, "r"), "b": laid(b, "c"), **scales}
     desc = bp.MatmulDescriptor.of(**arrays, out_dtype="f32")
     every = admissible(bp.MatmulPlan, desc, PlanPreference(variant="wgmma"), spec_of(None))
-    split = [plan for plan in every if "k" in str(plan.sku.config)]
+    split = [plan for plan in every if "split" in str(plan.sku.config)]
     run_all([*spread(desc, everything), *split], arrays, wanted, bp.F32)
 
 
@@ -162,7 +165,12 @@ def test_whole_numbers_at_the_sizes_that_are_timed(
 @pytest.mark.parametrize("k", [16, 64, 128])
 @pytest.mark.parametrize(
     ("m", "n", "config"),
-    [(2060, 2040, "64x256p"), (2060, 2040, "128x128p"), (2060, 2040, "128x128pc2"), (4160, 2040, "64x256pc2")],
+    [
+        (2060, 2040, "64x256 ping_pong"),
+        (2060, 2040, "128x128 ping_pong"),
+        (2060, 2040, "128x128 cluster=2 ping_pong"),
+        (4160, 2040, "64x256 cluster=2 ping_pong"),
+    ],
 )
 def test_consumers_that_take_turns(m: int, n: int, config: str, k: int) -> None:
     """Two tiles a CTA and one slab or two, 400 launches: what the last consumer writes lies where the other's products read."""

@@ -14,7 +14,7 @@ from baracuda_py.ops.gemm._epilogue import paired
 from baracuda_py.ops.gemm._mma import Side, side_of
 from baracuda_py.ops.gemm._problem import Matrix
 from baracuda_py.ops.gemm._simt import Simt
-from baracuda_py.ops.gemm._tma import SLAB, staged_bytes, view_of
+from baracuda_py.ops.gemm._tma import K_BLOCK, leave_of, staged_bytes, view_of
 from baracuda_py.ops.gemm._vector import vector_width
 from baracuda_py.ops.gemm._wgmma import Wgmma
 from baracuda_py.ops.gemm._wgmma_launch import launches
@@ -122,11 +122,11 @@ def test_tma_takes_no_line_that_runs_backwards_and_no_box_beyond_the_operand() -
 @pytest.mark.parametrize("k", [1000, 4113, 65537])
 def test_parts_of_k_begin_where_vectors_do(k: int) -> None:
     desc = bp.MatmulDescriptor((16, k), (k, 64), "f32", "f32").canonical()
-    split = [tile for tile in Simt().configs(desc, H200) if tile.splits > 1]
+    split = [tile for tile in Simt().configs(desc, H200) if tile.split_k > 1]
     assert split
     for tile in split:
         each = tile.k_split(k)
-        assert each % 64 == 0 and (tile.splits - 1) * each < k <= tile.splits * each
+        assert each % 64 == 0 and (tile.split_k - 1) * each < k <= tile.split_k * each
 
 
 def problems() -> list[Any]:
@@ -159,8 +159,8 @@ def test_what_wgmma_lays_out_in_shared_memory_fits() -> None:
                 assert found is not None
                 bm, bn, consumers, stages, split, resident = (int(x) for x in found.groups()[:-1])
                 b_rows = -(-bn // 64) * 64 if found[7] == "true" else bn
-                in_flight = stages * (bm + b_rows) * SLAB
-                staged = consumers * staged_bytes(gemm, bn // split)
+                in_flight = stages * (bm + b_rows) * K_BLOCK
+                staged = consumers * staged_bytes(leave_of(gemm.out, gemm.m, gemm.n), gemm.out.itemsize, bn // split)
                 mail = bm * bn * 4 // split * (split - 1)
                 barriers = in_flight + staged if split == 1 else max(in_flight, mail + staged)
                 behind = 512 + stages * bm * 4 if gemm.blocked else stages * 16 + 8

@@ -33,7 +33,7 @@ def test_gemv_s_launches_cover_every_column_and_fit_the_device(tokens: int, alon
         step = Gemv().lower(desc, device, shape)[0]
         assert isinstance(step, Launch) and step.overlapped
         assert step.grid[0] * shape.columns >= 8008 > (step.grid[0] - 1) * shape.columns
-        assert step.grid[1:] == (shape.splits, 1) and step.block == (shape.warps * 32, 1, 1)
+        assert step.grid[1:] == (shape.split_k, 1) and step.block == (shape.warps * 32, 1, 1)
         assert step.shared_bytes <= device.shared_bytes and shape.warps <= 32
     ample = not along_k and tokens <= 2 and device.shared_bytes >= 128 << 10
     assert any(s.warps == 32 for s in shapes) == ample
@@ -53,7 +53,7 @@ def test_no_product_is_predicted_faster_than_memory_is(tokens: int, arch: str) -
 def test_gemv_counts_the_longest_chain_of_additions() -> None:
     # 8000 are two turns of 4096 elements, 16 a thread, for which 5 folds in the warp and 8 warps follow.
     desc = vector_times(4096, 8000).canonical()
-    (shape,) = [s for s in Gemv().configs(desc, H200) if str(s) == "rows2x2x8w8"]
+    (shape,) = [s for s in Gemv().configs(desc, H200) if str(s) == "unroll=2 team=8 warps=8 cols=2 along_k"]
     assert shape.step_k == 2 * 8 * 32 * 8 == 4096 and shape.additions(8000) == 2 * 16 + 5 + 8
 
 

@@ -131,8 +131,8 @@ def wgmma_s(kind: str, batch: tuple[int, ...]) -> list[Kernel]:
     plain = bp.MatmulDescriptor((*batch, m, k), (*batch, k, n), element, element, b_strides=strides, out_element="bf16")
     desc = in_blocks(m, n, k, batch) if blocks else plain
     plans = admissible(bp.MatmulPlan, desc, PlanPreference(variant="wgmma"), DeviceSpec.named("h200"))
-    steps = {plan.sku.config: plan.selection.steps for plan in plans if batch or "+k" in plan.sku.config}
-    assert sum("+k" in config for config in steps) > 4
+    steps = {plan.sku.config: plan.selection.steps for plan in plans if batch or "split_last_wave" in plan.sku.config}
+    assert sum("split_last_wave" in config for config in steps) > 4
     return list(dict.fromkeys(step.kernel for each in steps.values() for step in each if isinstance(step, Launch)))
 
 

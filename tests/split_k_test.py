@@ -15,7 +15,7 @@ FEW_TILES = [(64, 512, 16384, "f64"), (128, 256, 8200, "f16"), (1, 64, 4097, "bf
 
 def split_configs(m: int, n: int, k: int, kind: str, device: DeviceSpec) -> list[Any]:
     desc = bp.MatmulDescriptor((m, k), (k, n), kind, kind).canonical()
-    return [c for c in TcAsync().configs(desc, device) if c.splits > 1]
+    return [c for c in TcAsync().configs(desc, device) if c.split_k > 1]
 
 
 @pytest.mark.parametrize("device", ["sm_80", "h200"])
@@ -29,7 +29,7 @@ def test_k_is_split_where_tiles_are_few(m: int, n: int, k: int, kind: str, devic
     for config in found:
         each = config.k_split(gemm)
         assert each * gemm.a.itemsize % config.k_bytes == 0
-        assert (config.splits - 1) * each < k <= config.splits * each
+        assert (config.split_k - 1) * each < k <= config.split_k * each
         assert tiles_of(gemm, config) <= spec.sms
 
 
@@ -44,7 +44,7 @@ def test_a_split_k_costs_workspace_and_batch_invariance(device: str) -> None:
     m, n, k, kind = FEW_TILES[0]
     desc = bp.MatmulDescriptor((m, k), (k, n), kind, kind)
     split = bp.MatmulPlan.select(desc, bp.PlanPreference(variant="tc_async"), device=device)
-    parts = int(str(split.sku.config).rpartition("s")[2])
+    parts = int(str(split.sku.config).rpartition("split_k=")[2])
     assert [view.name.partition("<")[0] for view in split.kernels] == ["tc_async", "reduce"]
     assert split.workspace_size == parts * m * n * 8
     assert split.deterministic and split.precision_guarantee.deterministic

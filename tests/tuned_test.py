@@ -109,18 +109,17 @@ def test_what_was_measured_is_named_by_the_code_of_its_kernels(monkeypatch: pyte
     )
 
 
-def test_a_winner_that_does_not_serve_is_void() -> None:
+def test_a_winner_that_does_not_serve_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
     """The very record is there, and its candidate answers no."""
     tuned.record(second().selection, "tuned 2026-01-01")
     canonical = DESC.canonical()
-    answers = assess(bp.MatmulPlan.all_candidates(), canonical, ANY, H200)
-    found = tuned.apply(bp.MatmulPlan, canonical, ANY, H200, answers)
+    candidates = bp.MatmulPlan.all_candidates()
+    found = tuned.apply(bp.MatmulPlan, candidates, canonical, ANY, H200)
     assert found is not None and (found[0].candidate.variant, str(found[0].config)) == (
         second().sku.variant, second().sku.config,
     )  # fmt: skip
-    refused = bp.Feasibility("no longer", "wait")
-    without = [replace(a, feasibility=refused) if a is found[0] else a for a in answers]
-    assert tuned.apply(bp.MatmulPlan, canonical, ANY, H200, without) is None
+    monkeypatch.setattr(tuned, "serves", lambda *_question: False)
+    assert tuned.apply(bp.MatmulPlan, candidates, canonical, ANY, H200) is None
 
 
 # ---- files -------------------------------------------------------------------------------------------------------------

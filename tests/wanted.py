@@ -271,64 +271,86 @@ for v in ("simt", "tc_async", "gemv"):
         v,
     )
 # ---- simt
-want("simt-split", "matmul", mm(40, 36, 1200, f32), "simt", ("32x32x16/4x2s*",))
-want("simt-split-batch", "matmul", mm(40, 36, 1200, f32, batch=(2,)), "simt", ("32x32x16/4x2s*",))
+want("simt-split", "matmul", mm(40, 36, 1200, f32), "simt", ("32x32x16 *split_k=*",))
+want("simt-split-batch", "matmul", mm(40, 36, 1200, f32, batch=(2,)), "simt", ("32x32x16 *split_k=*",))
 want(
     "simt-split-two-batches",
     "matmul",
     Sample("f32 of two batch axes", {"a": n((2, 1, 40, 1200)), "b": n((3, 1200, 36))}),
     "simt",
-    ("32x32x16/4x2s*",),
+    ("32x32x16 *split_k=*",),
 )
-want("simt-split-ragged", "matmul", mm(40, 35, 1200, f32), "simt", ("32x32x16/4x2s*",))
-want("simt-vectors-at-edges", "matmul", mm(68, 132, 83, f32, a="C"), "simt", ("64x64x16/4x4", "128x128x8/8x16"))
-want("simt-f64", "matmul", mm(68, 132, 70, f64, a="C", b="C"), "simt", ("64x64x8/4x4",))
-want("simt-bf16", "matmul", mm(68, 132, 72, bf16), "simt", ("64x64x16/4x4", "16x128x16/4x8"))
+want("simt-split-ragged", "matmul", mm(40, 35, 1200, f32), "simt", ("32x32x16 *split_k=*",))
+want(
+    "simt-vectors-at-edges",
+    "matmul",
+    mm(68, 132, 83, f32, a="C"),
+    "simt",
+    ("64x64x16 thread=4x4 stages=3 ctas_per_sm=3", "128x128x8 thread=8x16 stages=3 ctas_per_sm=2"),
+)
+want("simt-f64", "matmul", mm(68, 132, 70, f64, a="C", b="C"), "simt", ("64x64x8 thread=4x4 stages=3 ctas_per_sm=2",))
+want(
+    "simt-bf16",
+    "matmul",
+    mm(68, 132, 72, bf16),
+    "simt",
+    ("64x64x16 thread=4x4 stages=3 ctas_per_sm=3", "16x128x16 thread=4x8 stages=3 ctas_per_sm=4"),
+)
 # ---- gemv
 for m in (1, 3, 6, 8):
-    want(f"gemv-rows-{m}", "matmul", mm(m, 70, 4400, bf16, b="C"), "gemv", ("rows*x1w4", "rows*x4w4", "rows*s*"))
-    want(f"gemv-strips-{m}", "matmul", mm(m, 200, 1400, bf16), "gemv", ("strips4w*", "strips8w*", "strips*s*"))
+    want(
+        f"gemv-rows-{m}",
+        "matmul",
+        mm(m, 70, 4400, bf16, b="C"),
+        "gemv",
+        ("*team=1 warps=4*along_k", "*team=4 warps=4*along_k", "*split_k=*along_k"),
+    )
+    want(f"gemv-strips-{m}", "matmul", mm(m, 200, 1400, bf16), "gemv", ("*team=4 *", "*team=8 *", "*split_k=*"))
 want("gemv-batch", "matmul", mm(2, 72, 600, f32, batch=(3,)), "gemv")
 want("gemv-ragged", "matmul", mm(3, 71, 333, f16, b="C"), "gemv")
 want("gemv-ragged-strips", "matmul", mm(3, 71, 333, f16), "gemv")
-want("gemv-ragged-strips-8", "matmul", mm(8, 71, 333, f16), "gemv", ("strips32*", "strips16*"))
+want("gemv-ragged-strips-8", "matmul", mm(8, 71, 333, f16), "gemv", ("*team=32 *", "*team=16 *"))
 want(
     "gemv-rows-of-odd-pitch",
     "matmul",
     Sample("f16 rows of 337", {"a": padded((3, 336), f16, 1), "b": n((70, 336), f16).T}),
     "gemv",
-    ("rows*",),
+    ("*along_k",),
 )
 want("gemv-f64", "matmul", mm(5, 72, 300, f64), "gemv")
 # ---- mma.sync
-want("tc-async-split-batch", "matmul", mm(40, 72, 1024, bf16, batch=(2,)), "tc_async", ("64x64x128B*s*",))
-want("tc-async-split-uneven", "matmul", mm(40, 72, 1100, bf16), "tc_async", ("64x64x128B*s*",))
+want(
+    "tc-async-split-batch", "matmul", mm(40, 72, 1024, bf16, batch=(2,)), "tc_async", ("64x64 k_bytes=128 *split_k=*",)
+)
+want("tc-async-split-uneven", "matmul", mm(40, 72, 1100, bf16), "tc_async", ("64x64 k_bytes=128 *split_k=*",))
 want(
     "tc-async-inside-by-rows",
     "matmul",
     mm(128, 100, 320, bf16, b="C"),
     "tc_async",
-    ("64x64x128B/32x32x4", "128x128x128B/64x64x3"),
+    ("64x64 k_bytes=128 warp=32x32 stages=4", "128x128 k_bytes=128 warp=64x64 stages=3"),
 )
 want(
     "tc-async-m-major",
     "matmul",
     mm(136, 130, 200, f16, a="C"),
     "tc_async",
-    ("128x128x64B/64x32x4", "64x64x128B/32x32x4"),
+    ("128x128 k_bytes=64 warp=64x32 stages=4", "64x64 k_bytes=128 warp=32x32 stages=4"),
 )
-want("tc-async-bands", "matmul", mm(150, 130, 100, bf16), "tc_async", ("64x64x64B/32x32x5",), small(4))
-want("tc-bands", "matmul", mm(150, 130, 100, bf16), "tc", ("64x64x64B*",), small(4))
+want(
+    "tc-async-bands", "matmul", mm(150, 130, 100, bf16), "tc_async", ("64x64 k_bytes=64 warp=32x32 stages=5",), small(4)
+)
+want("tc-bands", "matmul", mm(150, 130, 100, bf16), "tc", ("64x64 k_bytes=64 *",), small(4))
 want("tc-128", "matmul", mm(136, 130, 100, bf16, a="C", b="C"), "tc", ("128x128*",))
 for arch in ("sm_80", "sm_100a"):
-    want(f"f64-{arch}", "matmul", mm(70, 66, 90, f64), "tc_async", ("64x64x128B*",), f"ptx:{arch}")
-    want(f"tf32-{arch}", "matmul", mm(70, 66, 90, f32, math="tf32"), "tc_async", ("64x64x64B*",), f"ptx:{arch}")
+    want(f"f64-{arch}", "matmul", mm(70, 66, 90, f64), "tc_async", ("64x64 k_bytes=128 *",), f"ptx:{arch}")
+    want(f"tf32-{arch}", "matmul", mm(70, 66, 90, f32, math="tf32"), "tc_async", ("64x64 k_bytes=64 *",), f"ptx:{arch}")
 want(
     "tf32-m-major",
     "matmul",
     mm(72, 136, 90, f32, a="C", math="tf32"),
     "tc_async",
-    ("64x64x128B*", "128x128x64B/64x64x5"),
+    ("64x64 k_bytes=128 *", "128x128 k_bytes=64 warp=64x64 stages=5"),
 )
 
 
@@ -337,20 +359,37 @@ def many(name: str, sample: Sample, configs: Sequence[str], device: Any = "ptx")
     want(f"wgmma-{name}", "matmul", sample, "wgmma", configs, device)
 
 
-many("turns", mm(392, 264, 1480, bf16), ("128x128p",), small(2))
+many("turns", mm(392, 264, 1480, bf16), ("128x128 ping_pong",), small(2))
 many(
-    "turns-few-slabs", mm(392, 264, 320, bf16), ("128x128p",), small(2)
+    "turns-few-slabs", mm(392, 264, 320, bf16), ("128x128 ping_pong",), small(2)
 )  # the last before the last tile ends in stage 0
-many("turns-wide", mm(136, 520, 704, f16), ("64x256p",), small(2))
+many("turns-wide", mm(136, 520, 704, f16), ("64x256 ping_pong",), small(2))
 many("two-rows", mm(392, 264, 520, bf16), ("256x128", "128x128", "128x96", "64x128"), small(2))
-many("ring-wraps", mm(72, 72, 2600, bf16), ("64x64", "128x64", "64x16r2"))
-many("clusters", mm(392, 264, 712, bf16, b="C"), ("128x64c2", "128x128c2", "128x128pc2", "256x128c2"), small(4))
-many("clusters-n-major", mm(392, 264, 712, bf16), ("128x128c2", "128x128pc2"), small(4))
-many("split", mm(136, 200, 584, bf16), ("64x64k2r2", "128x64k2", "128x128k2", "256x64k2"))
-many("split-deep", mm(72, 72, 2200, bf16), ("64x64k4", "64x32k2r3", "128x64k4", "128x128k8"))
-many("tail", mm(392, 72, 1040, bf16), ("*+k*",), small(2))
-many("tail-turns", mm(392, 264, 1040, bf16), ("128x128p+k*",), small(5))
-many("columns", mm(200, 136, 200, bf16, out=np.asfortranarray(n((200, 136), bf16))), ("128x64", "64x32", "128x64T"))
+many("ring-wraps", mm(72, 72, 2600, bf16), ("64x64", "128x64", "64x16 ctas_per_sm=2"))
+many(
+    "clusters",
+    mm(392, 264, 712, bf16, b="C"),
+    ("128x64 cluster=2", "128x128 cluster=2", "128x128 cluster=2 ping_pong", "256x128 cluster=2"),
+    small(4),
+)
+many("clusters-n-major", mm(392, 264, 712, bf16), ("128x128 cluster=2", "128x128 cluster=2 ping_pong"), small(4))
+many(
+    "split",
+    mm(136, 200, 584, bf16),
+    ("64x64 split_k=2 ctas_per_sm=2", "128x64 split_k=2", "128x128 split_k=2", "256x64 split_k=2"),
+)
+many(
+    "split-deep",
+    mm(72, 72, 2200, bf16),
+    ("64x64 split_k=4", "64x32 split_k=2 ctas_per_sm=3", "128x64 split_k=4", "128x128 split_k=8"),
+)
+many("tail", mm(392, 72, 1040, bf16), ("*split_last_wave=*",), small(2))
+many("tail-turns", mm(392, 264, 1040, bf16), ("128x128 split_last_wave=* ping_pong",), small(5))
+many(
+    "columns",
+    mm(200, 136, 200, bf16, out=np.asfortranarray(n((200, 136), bf16))),
+    ("128x64", "64x32", "128x64 transposed"),
+)
 many("columns-ragged", mm(200, 136, 200, bf16, out=n((136, 207), bf16)[:, :200].T), ("128x64", "64x32"))
 many("rows-ragged", mm(150, 131, 200, bf16, b="C"), ("128x64", "64x32", "128x96", "128x128"), small(2))
 many("rows-ragged-pairs", mm(150, 131, 200, bf16, b="C", out=padded((150, 131), bf16, 3)), ("128x64", "64x32"))
@@ -358,7 +397,7 @@ many("straight", mm(150, 131, 200, bf16, b="C", out=n((150, 262), f32)[:, ::2]),
 many("f32-rows", mm(150, 136, 200, bf16, out_dtype="f32"), ("128x64", "64x32", "64x16", "128x96"))
 many("f32-columns", mm(150, 136, 200, bf16, out=np.asfortranarray(n((150, 136)))), ("64x64",))
 many(
-    "bands", mm(300, 328, 136, bf16), ("64x64", "128x96", "64x32r2"), small(4)
+    "bands", mm(300, 328, 136, bf16), ("64x64", "128x96", "64x32 ctas_per_sm=2"), small(4)
 )  # of two rows of tiles, the last of one
 many("batch", mm(72, 72, 136, bf16, batch=(2, 3)), ("64x64", "128x64"))
 many(
@@ -371,7 +410,7 @@ many(
     Sample("three batch axes", {"a": n((2, 1, 3, 40, 72), bf16), "b": n((4, 1, 72, 40), bf16)}),
     ("64x64",),
 )
-many("tf32", mm(136, 72, 520, f32, b="C", math="tf32"), ("128x64", "64x64k2"))
+many("tf32", mm(136, 72, 520, f32, b="C", math="tf32"), ("128x64", "64x64 split_k=2"))
 
 want("tf32-n-major", "matmul", mm(72, 136, 128, f32, math="tf32"))
 
@@ -388,9 +427,9 @@ def eight(m: int, columns: int, k: int, blocks: bool = False, **o: Any) -> Sampl
 
 
 many("fp8", eight(136, 72, 1232), ("128x64", "64x64"))
-many("fp8-fast", eight(136, 72, 1232, math="fp8_fast"), ("128x64", "128x128p"))
+many("fp8-fast", eight(136, 72, 1232, math="fp8_fast"), ("128x64", "128x128 ping_pong"))
 many("fp8-blocks", eight(200, 264, 720, True), ("128x128", "128x64", "64x64"), small(2))
-many("fp8-blocks-split", eight(136, 136, 1232, True), ("128x64k2", "64x64k2"))
+many("fp8-blocks-split", eight(136, 136, 1232, True), ("128x64 split_k=2", "64x64 split_k=2"))
 many(
     "fp8-lines",
     eight(

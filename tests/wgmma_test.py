@@ -57,9 +57,9 @@ def test_tma_stores_only_lines_of_whole_16_bytes(n: int, out: ElementKind) -> No
 
 @pytest.mark.parametrize("m", SIZES)
 def test_nor_columns_that_end_between(m: int) -> None:
-    for tile in (Tile(128, 128), Tile(128, 128, swapped=True)):
+    for tile in (Tile(128, 128), Tile(128, 128, transposed=True)):
         leave, _ = launched(tile, m, 64, 64, out_strides=(1, -(-m // 8) * 8))
-        lies = "ROWS" if m > 1 and not tile.swapped else "COLUMNS"
+        lies = "ROWS" if m > 1 and not tile.transposed else "COLUMNS"
         if m > 1:  # a single row lies in rows
             assert leave == f"{lies}_BY_{'TMA' if m * 2 % 16 == 0 else 'WARPS'}"
 
@@ -72,12 +72,12 @@ def test_f32_results_leave_in_rows_through_shared_memory(kind: str, math: Any) -
         return launched(tile, 512, 512, 512, kind, math=math, out_element="f32", **fields)
 
     for bn, width in ((128, 32), (96, 32), (16, 16)):
-        leave, box = leaves(Tile(64, bn, 1, 1))
+        leave, box = leaves(Tile(64, bn))
         assert leave == "ROWS_BY_TMA" and box is not None
         assert (box.dtype, box.box, box.swizzle) == ("float32", (width, 64), width * 4)
     assert leaves(Tile(128, 128), out_strides=(516, 1))[0] == "ROWS_BY_TMA"
     assert leaves(Tile(128, 128), out_strides=(514, 1))[0] == "ROWS_BY_WARPS"
-    assert leaves(Tile(128, 128, swapped=True))[0] == "STRAIGHT"  # in columns of the product that is computed
+    assert leaves(Tile(128, 128, transposed=True))[0] == "STRAIGHT"  # in columns of the product that is computed
 
 
 @pytest.mark.parametrize(("kind", "math"), [("bf16", None), ("f32", "tf32"), ("fp8_e4m3", None)])
@@ -101,8 +101,7 @@ def test_every_ring_has_two_stages_and_fits(kind: str, math: Any, out: str) -> N
      ("f32", 16, 4096), ("f32", 32, 8192), ("f32", 64, 2 * 8192)],
 )  # fmt: skip
 def test_a_warpgroup_stages_two_parts_of_its_result_at_most(out: str, columns: int, expected: int) -> None:
-    gemm = bp.MatmulDescriptor((128, 256), (256, 512), "bf16", "bf16", out_element=out).canonical().gemm
-    assert staged_bytes(gemm, columns) == expected
+    assert staged_bytes("ROWS_BY_TMA", bp.ElementKind.of(out).bits // 8, columns) == expected
     assert expected % 1024 == 0  # what lies behind begins where a swizzle does
 
 
@@ -121,7 +120,11 @@ def in_blocks(m: int, n: int, k: int, batch: tuple[int, ...] = (), **fields: Any
 
 @pytest.mark.parametrize(
     ("shape", "marks"),
-    [((1024, 4224, 4096), {"c2"}), ((136, 264, 4096), {"k2", "k4", "k8"}), ((8192, 8192, 8192), {"+k8"})],
+    [
+        ((1024, 4224, 4096), {"cluster=2"}),
+        ((136, 264, 4096), {"split_k=2", "split_k=4", "split_k=8"}),
+        ((8192, 8192, 8192), {"split_last_wave=8"}),
+    ],
 )
 def test_scales_by_blocks_have_their_place_in_the_ring(shape: tuple[int, int, int], marks: set[str]) -> None:
     m, n, k = shape
@@ -130,7 +133,7 @@ def test_scales_by_blocks_have_their_place_in_the_ring(shape: tuple[int, int, in
     ).canonical()
     blocked = in_blocks(m, n, k)
     tiles = list(Wgmma().configs(blocked, H200))
-    assert marks <= {mark for tile in tiles for mark in re.findall(r"\+?[ck]\d", str(tile))}
+    assert marks <= {mark for tile in tiles for mark in str(tile).split()}
     for tile in tiles:
         for without, having in zip(launches(plain, H200, tile), launches(blocked, H200, tile), strict=True):
             stages = stages_of(having)
@@ -179,33 +182,36 @@ def visited(step: Launch, tile: Tile) -> Counter[tuple[int, int, int]]:
 @pytest.mark.parametrize(("m", "n", "batch"), [(2200, 4488, ()), (8192, 8192, ()), (700, 3000, (3,)), (1, 65536, ())])
 def test_a_last_wave_of_its_own_leaves_no_tile_out_and_does_none_twice(m: int, n: int, batch: tuple[int, ...]) -> None:
     desc = bp.MatmulDescriptor((*batch, m, 4096), (*batch, 4096, n), "bf16", "bf16").canonical()
-    tails = [tile for tile in Wgmma().configs(desc, H200) if tile.tail > 1]
+    tails = [tile for tile in Wgmma().configs(desc, H200) if tile.split_last_wave > 1]
     assert tails
     for tile in tails:
-        gemm = desc.gemm.swapped if tile.swapped else desc.gemm
-        (whole,) = launches(desc, H200, replace(tile, tail=1))
+        gemm = desc.gemm.swapped if tile.transposed else desc.gemm
+        (whole,) = launches(desc, H200, replace(tile, split_last_wave=1))
         waves, rest = launches(desc, H200, tile)
-        before, last = visited(waves, tile), visited(rest, tile.of_tail)
+        before, last = visited(waves, tile), visited(rest, tile.of_last_wave)
         assert before + last == visited(whole, tile) and set((before + last).values()) == {1}
         rows = -(-gemm.m // (tile.bm * tile.cluster)) * tile.cluster
         assert len(before) + len(last) == gemm.batches * rows * -(-gemm.n // tile.bn)
         assert waves.grid[0] == whole.grid[0] and len(before) % waves.grid[0] == 0  # whole waves
-        assert rest.grid[0] == len(last) * tile.tail <= 132
+        assert rest.grid[0] == len(last) * tile.split_last_wave <= 132
 
 
 def test_what_a_split_last_wave_promises() -> None:
     desc = bp.MatmulDescriptor((8192, 8192), (8192, 8192), "bf16", "bf16").canonical()
-    for tile in (t for t in Wgmma().configs(desc, H200) if t.tail > 1):
-        split, whole = (Wgmma().guarantee(desc, H200, t) for t in (tile, replace(tile, tail=1)))
+    for tile in (t for t in Wgmma().configs(desc, H200) if t.split_last_wave > 1):
+        split, whole = (Wgmma().guarantee(desc, H200, t) for t in (tile, replace(tile, split_last_wave=1)))
         assert whole.batch_invariant and split.deterministic and not split.batch_invariant
         assert isinstance(split.bound, bp.Componentwise) and isinstance(whole.bound, bp.Componentwise)
-        assert split.bound.terms[0].coefficient == whole.bound.terms[0].coefficient + tile.tail - 1
+        assert split.bound.terms[0].coefficient == whole.bound.terms[0].coefficient + tile.split_last_wave - 1
 
 
 def test_the_widest_tiles_in_clusters_leave_by_rows_only() -> None:
     desc = bp.MatmulDescriptor((4096, 4096), (4096, 4096), "bf16", "bf16").canonical()
     names = {str(tile) for tile in Wgmma().configs(desc, H200)}
-    assert {"128x256c2", "256x128c2", "256x128T"} <= names and not {"128x256c2T", "256x128c2T"} & names
+    assert {"128x256 cluster=2", "256x128 cluster=2", "256x128 transposed"} <= names and not {
+        "128x256 cluster=2 transposed",
+        "256x128 cluster=2 transposed",
+    } & names
 
 
 # ---- on the device ---------------------------------------------------------------------------------------------------
@@ -302,8 +308,8 @@ def test_every_tile_with_scales_by_blocks() -> None:
     problems = [with_block_scales(*shape, "f32") for shape in shapes] + [with_block_scales((), 136, 264, 2048, "bf16")]
     problems += [with_block_scales((2, 3), 70, 136, 640, "f32", lead) for lead in ((), (2, 1))]
     taken = [(x, admissible(bp.MatmulPlan, x.desc, PlanPreference(variant="wgmma"), spec_of(None))) for x in problems]
-    marks = {mark for _, plans in taken for plan in plans for mark in re.findall(r"\+?[ck]\d", plan.sku.config)}
-    assert marks >= {"c2", "k2", "k4", "k8", "+k8"}
+    marks = {mark for _, plans in taken for plan in plans for mark in plan.sku.config.split()}
+    assert marks >= {"cluster=2", "split_k=2", "split_k=4", "split_k=8", "split_last_wave=8"}
     serve(taken)
 
 
@@ -319,7 +325,7 @@ def tails(
         given |= {"bias": values(rng, (n,), bp.F32, 1.0), "residual": values(rng, (*batch, m, n), bp.F32, 1.0)}
     problem = Problem(get_op("matmul"), Sample(f"{kind} {m}x{n}x{k} {options}", given, options), "cuda")
     found = admissible(bp.MatmulPlan, problem.desc, PlanPreference(variant="wgmma"), spec_of(None))
-    return problem, [plan for plan in found if "+k" in plan.sku.config]
+    return problem, [plan for plan in found if "split_last_wave" in plan.sku.config]
 
 
 WAVES = (((), 1060, 4168, 1040), ((3,), 700, 3001, 1040), ((), 2060, 2040, 4112))
@@ -331,7 +337,7 @@ WAVES = (((), 1060, 4168, 1040), ((3,), 700, 3001, 1040), ((), 2060, 2040, 4112)
 def test_every_last_wave_that_splits_k(kind: ElementKind) -> None:
     """Alone and in a batch, with odd edges and odd numbers of tile rows; 2, 4 and 8 parts."""
     taken = [tails(kind, shape, {}) for shape in WAVES]
-    parts = {re.sub(r".*\+k(\d).*", r"\1", plan.sku.config) for _, plans in taken for plan in plans}
+    parts = {re.sub(r".*split_last_wave=(\d).*", r"\1", plan.sku.config) for _, plans in taken for plan in plans}
     assert parts == {"2", "4", "8"}
     serve(taken)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from ..runtime.steps import Call, Step
 from ..types import (
@@ -19,7 +19,7 @@ from ..types import (
 from .descriptor import Descriptor
 from .lowering import Sub, lowered
 
-__all__ = ["OK", "Candidate", "Change", "Cost", "Feasibility", "Reference", "natural", "no", "steps_of"]
+__all__ = ["OK", "Candidate", "Change", "Constraint", "Cost", "Feasibility", "Reference", "natural", "no", "steps_of"]
 
 D = TypeVar("D", bound=Descriptor)
 Config = Any  # hashable, printed with str(): "" where a candidate has only one
@@ -133,6 +133,14 @@ class Cost:
         return Cost(nbytes, flops, device.overhead + max(times.values()), limit)
 
 
+class Constraint(Protocol):
+    """Something that a kernel asks of its operands (plan/constraints.py)."""
+
+    def of(self, desc: Any) -> Feasibility:
+        """Whether it holds for the canonical `desc`."""
+        raise NotImplementedError
+
+
 class Candidate(Generic[D]):
     """One variant of a plan. Stateless; every question is pure in (canonical descriptor, device).
 
@@ -142,16 +150,27 @@ class Candidate(Generic[D]):
     variant: ClassVar[str]
     backend: ClassVar[BackendKind] = BackendKind.BESPOKE
     launches: ClassVar[tuple[str, ...]] = ()  # the kernels that it may launch, as "file:kernel"
+    constraints: ClassVar[tuple[Constraint, ...]] = ()  # what it asks of operands; of a device, and else, in `supports`
     unaligned: ClassVar[bool] = False  # whether operands may start between two of their elements
 
     def supports(self, desc: D, device: DeviceSpec) -> Feasibility:
-        raise NotImplementedError
+        return next((said for constraint in self.constraints if not (said := constraint.of(desc))), OK)
 
     def configs(self, desc: D, device: DeviceSpec) -> Iterable[Config]:
         return ("",)
 
     def cost(self, desc: D, device: DeviceSpec, config: Config) -> Cost:
         raise NotImplementedError
+
+    def floor(self, desc: D, device: DeviceSpec) -> float:
+        """Seconds that none of its configurations is predicted to beat, told without asking them: `select` leaves out a
+        candidate whose floor is above what another was found to take."""
+        return 0.0
+
+    def ranked(self, desc: D, device: DeviceSpec) -> Iterator[tuple[Config, float]]:
+        """Its configurations with their predicted seconds, the least first, ties in the order of `configs`."""
+        priced = [(config, self.cost(desc, device, config).seconds) for config in self.configs(desc, device)]
+        return iter(sorted(priced, key=lambda pair: pair[1]))
 
     def guarantee(self, desc: D, device: DeviceSpec, config: Config) -> PrecisionGuarantee:
         """What its results are worth: one for all outputs, or ``PrecisionGuarantee.by_output(...)`` where they differ."""

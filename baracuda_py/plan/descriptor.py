@@ -101,6 +101,10 @@ class Descriptor:
         """An operand's shape; None where the problem lacks the operand."""
         return getattr(self, self.slot_of[name].shape) if self.has(name) else None
 
+    def element_of(self, name: str) -> ElementKind | None:
+        """The kind of an operand; None where the problem lacks the operand."""
+        return self.layout(name).element if self.has(name) else None
+
     def layout(self, name: str) -> Layout:
         """How an operand lies; InvalidProblemError where its strides have another number of axes than its shape."""
         made = self._layouts.get(name)

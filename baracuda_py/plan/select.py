@@ -13,10 +13,11 @@ from ..types import BackendKind, BaracudaError, DeviceSpec, PlanPreference, Prec
 from .candidate import OK, Candidate, Change, Cost, Feasibility, natural, no, steps_of
 from .descriptor import Descriptor
 
-__all__ = ["Assessment", "advised", "assess", "checked", "choose"]
+__all__ = ["Assessment", "advised", "assess", "best", "checked", "choose", "serves"]
 
 D = TypeVar("D", bound=Descriptor)
 GRID = (2**31 - 1, 65535, 65535)  # CTAs a launch may have along x, y and z
+ROUNDING = 1 - 1e-9  # what a floor may be above the prediction that it bounds, for both are rounded
 MOST_CHANGES = 8  # of one candidate, until it serves
 
 
@@ -48,16 +49,13 @@ def assess(
     """What every candidate says of the canonical `desc`, one entry a configuration; with `only`, of the configuration that
     prints so."""
     answers = []
-    lies = natural(desc)
-    written = sum(math.prod(desc.layout(o.name).shape) for o in desc.operands if o.written)
-    # A CTA writes one element at least, so that only the grids of the largest problems are looked at.
-    looked_at = written > GRID[0] or pref.max_workspace_bytes is not None
+    looked_at = _looked_at(desc, pref)
     for candidate in candidates:
         if device.is_host and candidate.backend is not BackendKind.REFERENCE:
             elsewhere = Change(device=DeviceSpec.named("sm_90a"))
             feasible = no("needs a GPU", 'device="sm_90a" to select and compile without one', elsewhere)
         else:
-            feasible = candidate.supports(desc, device) and (OK if candidate.unaligned else lies)
+            feasible = _supported(candidate, desc, device)
         if not feasible:
             answers.append(Assessment(candidate, "", feasible))
             continue
@@ -72,6 +70,67 @@ def assess(
                 needs = _launchable(candidate, desc, pref, device, config)
             answers.append(Assessment(candidate, config, needs, cost, guarantee))
     return answers
+
+
+def best(
+    candidates: Sequence[Candidate[Any]], desc: Descriptor, pref: PlanPreference, device: DeviceSpec
+) -> Assessment:
+    """What ``choose(assess(...))`` returns or raises, with no more asked than decides it.
+
+    A candidate is passed over where its floor is not below the best found so far. Of the others each configuration is priced,
+    and in the order of prices one after the other is asked whether it is admitted, until one is.
+    """
+    found, least = None, math.inf
+    looked_at = _looked_at(desc, pref)
+    for candidate in candidates:
+        if device.is_host is not (candidate.backend is BackendKind.REFERENCE) or not _named(candidate, pref):
+            continue
+        if candidate.floor(desc, device) * ROUNDING >= least or not _supported(candidate, desc, device):
+            continue
+        for config, seconds in candidate.ranked(desc, device):
+            if seconds >= least:
+                break
+            if _admitted(candidate, desc, pref, device, config, looked_at=looked_at):
+                found, least = Assessment(candidate, config, OK), seconds
+                break
+    return found or choose(assess(candidates, desc, pref, device), desc, pref, device)
+
+
+def serves(candidate: Candidate[Any], desc: Descriptor, pref: PlanPreference, device: DeviceSpec, config: Any) -> bool:
+    """Whether `select` might choose this configuration, one of the candidate's for this problem, were it the fastest."""
+    return bool(
+        _supported(candidate, desc, device)
+        and _admitted(candidate, desc, pref, device, config, looked_at=_looked_at(desc, pref))
+    )
+
+
+def _looked_at(desc: Descriptor, pref: PlanPreference) -> bool:
+    """Whether a configuration's steps are asked for. A CTA writes one element at least, so that grids are those of the largest
+    problems."""
+    written = sum(math.prod(desc.layout(o.name).shape) for o in desc.operands if o.written)
+    return written > GRID[0] or pref.max_workspace_bytes is not None
+
+
+def _supported(candidate: Candidate[Any], desc: Descriptor, device: DeviceSpec) -> Feasibility:
+    return candidate.supports(desc, device) and (OK if candidate.unaligned else natural(desc))
+
+
+def _named(candidate: Candidate[Any], pref: PlanPreference) -> bool:
+    """Whether the preference leaves a choice of this variant and back end."""
+    return pref.variant in (None, candidate.variant) and pref.backend in (None, candidate.backend)
+
+
+def _admitted(
+    candidate: Candidate[Any],
+    desc: Descriptor,
+    pref: PlanPreference,
+    device: DeviceSpec,
+    config: Any,
+    *,
+    looked_at: bool,
+) -> Feasibility:
+    needs = _preferred(candidate, candidate.guarantee(desc, device, config), pref)
+    return needs and (_launchable(candidate, desc, pref, device, config) if looked_at else OK)
 
 
 def _preferred(candidate: Candidate[Any], guarantee: PrecisionGuarantee, pref: PlanPreference) -> Feasibility:

@@ -16,10 +16,10 @@ from ..runtime.inspect import KernelView
 from ..runtime.launch import Executable
 from ..runtime.steps import Call, Launch, Step, workspace_size
 from ..types import DeviceSpec, InvalidProblemError, KernelSku, PlanPreference, PrecisionGuarantee
-from .about.tuned import apply
+from .about.tuned import recommended
 from .candidate import Candidate, Cost, steps_of
 from .descriptor import Operand
-from .select import Assessment, assess, checked, choose
+from .select import Assessment, checked
 
 if TYPE_CHECKING:
     from ..emulator.launch import Program
@@ -224,8 +224,6 @@ def selected(family: type[Family[Any]], desc: Any, pref: PlanPreference | None, 
         )
     pref, spec = PlanPreference.of(pref), spec_of(device)
     canonical = checked(desc)
-    answers = assess(family.all_candidates(), canonical, pref, spec)
-    measured = apply(family, canonical, pref, spec, answers)
-    chosen, provenance = measured or (choose(answers, canonical, pref, spec), "model")
+    chosen, provenance = recommended(family, family.all_candidates(), canonical, pref, spec)
     log.debug("%s on %s: %s, by %s", desc.op, spec, chosen.candidate.variant, provenance)
     return Selection.of(family, desc, pref, spec, chosen, provenance)

@@ -11,9 +11,9 @@ from ...plan.candidate import OK, Change, Feasibility, no
 from ...types import ElementKind, MathPrecision
 from ._problem import BATCH_RANK, Gemm
 
-__all__ = ["admitted", "cast", "countable", "extent_limit", "fixed", "launchable", "relaid"]
+__all__ = ["MOST_CTAS", "admitted", "cast", "countable", "extent_limit", "fixed", "launchable", "relaid"]
 
-_GRID = 2**31 - 1
+MOST_CTAS = 2**31 - 1  # of a one-dimensional grid
 _STEP = 1 << 16  # more than any kernel goes at once along an axis
 
 
@@ -105,4 +105,4 @@ def countable(gemm: Gemm, bits: int) -> Feasibility:
 
 def launchable(ctas: int) -> Feasibility:
     """Whether a one-dimensional grid holds so many CTAs."""
-    return OK if ctas <= _GRID else no(f"{ctas} CTAs, and a launch has at most {_GRID}")
+    return OK if ctas <= MOST_CTAS else no(f"{ctas} CTAs, and a launch has at most {MOST_CTAS}")

@@ -134,6 +134,11 @@ class Cublas(Candidate[Any]):
         limit = max(times, key=lambda name: times[name])
         return Cost(gemm.nbytes, gemm.flops, device.overhead + _LATENCY + times[limit], limit)
 
+    def floor(self, desc: Any, device: DeviceSpec) -> float:
+        gemm = desc.gemm
+        compute = gemm.flops / (_rate(device, desc.precision) * _COMPUTE_SHARE)
+        return float(device.overhead + _LATENCY + max(compute, gemm.nbytes / device.bandwidth))
+
     def guarantee(self, desc: Any, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         exact_products = desc.precision in (MathPrecision.F32, MathPrecision.F64)
         each = ROUNDED if exact_products else TRUNCATED

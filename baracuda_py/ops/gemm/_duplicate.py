@@ -21,7 +21,7 @@ __all__ = ["WORD", "Duplicate", "copy_steps", "duplicates", "padded", "places", 
 LINE = 128  # bytes of a cache line, on which long lines lie
 UNROLL = 4  # words a thread
 WARP_BITS = 5
-TILE = 16384  # bytes that are turned at once
+TILE = 16384  # bytes that are transposed at once
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Duplicate:
     source: Layout
     inner: int  # the axis along which a line runs
     outer: tuple[int, ...]  # the axes that lines are counted along
-    turned: bool  # whether the source runs from line to line
+    transposed: bool  # whether the source runs from line to line
 
     @staticmethod
     def of(operand: str, source: Layout, along: int | None = None) -> Duplicate:
@@ -47,7 +47,7 @@ class Duplicate:
         return Duplicate(operand, source, inner, outer, inner in matrix and inner != nearest)
 
     def __str__(self) -> str:
-        return f"{self.operand} turned" if self.turned else self.operand
+        return f"{self.operand}.T" if self.transposed else self.operand
 
     @property
     def itemsize(self) -> int:
@@ -95,7 +95,7 @@ class Duplicate:
 
     @property
     def ctas(self) -> int:
-        if self.turned:
+        if self.transposed:
             lines, length = self._tile
             return -(-self.extents[-1] // lines) * -(-self.length // length) * math.prod(self.extents[:-1])
         return -(-(self.lines * self._parts << self._lane_bits) // THREADS)
@@ -103,14 +103,14 @@ class Duplicate:
     @property
     def entry(self) -> str:
         """The C++ type of the struct."""
-        if self.turned:
+        if self.transposed:
             return f"Turned<{self.itemsize}, {len(self._walked(self.outer[:-1])[0])}>"
         return f"Lines<{self.itemsize}, {self._index}, {len(self._walked(self.outer)[0])}>"
 
     def struct(self, to: Scratch) -> Struct:
         low, high = span(self.source.shape, self.source.strides, self.source.element)
         source = (Ptr(self.operand), np.int64(low), np.int64(high), to, np.int64(self.pitch), self._step(self.inner))
-        if self.turned:
+        if self.transposed:
             lines, length = self._tile
             above, beside = -(-self.extents[-1] // lines), -(-self.length // length)
             extents, steps = self._walked(self.outer[:-1])

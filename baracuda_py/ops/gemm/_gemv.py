@@ -5,14 +5,14 @@ Where K is split, kernels/gemm/reduce.cu adds the parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ...plan.candidate import Candidate, Cost, Feasibility, no
+from ...plan.candidate import Feasibility, no
+from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...types import BackendKind, DeviceSpec, PrecisionGuarantee
 from .._launch import overlapped_overhead
@@ -21,7 +21,8 @@ from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, 
 from ._guarantee import ROUNDED, guarantee_of
 from ._problem import Gemm
 from ._simt import MATHS, fma_rate
-from ._split import partial_epilogue, reduce_step, second_pass, slab_of
+from ._split import partial_epilogue, partial_size, reduce_step, second_pass
+from ._table import Table, Tabled, across, larger, longest, smaller, spread, with_splits
 from ._vector import nearest_axis, vector_width
 
 __all__ = ["Gemv"]
@@ -39,24 +40,20 @@ _ROWS = ((1, 4, 8, 8), (1, 4, 4, 4), (2, 2, 8, 8), (2, 2, 4, 4), (4, 2, 4, 4), (
 
 
 @dataclass(frozen=True)
-class Shape:
+class Shape(Config):
     """A kernel, as its template arguments say: `along_k` picks gemv_rows, where a team of `team` warps takes `cols` columns, or
-    gemv_strips, where `team` lanes make up a strip."""
+    gemv_strips, where `team` lanes make up a strip. Formulas take columns of shapes too, whose fields are arrays."""
 
-    along_k: bool
-    tokens: int
-    vector: int
-    cols: int
-    unroll: int
-    warps: int
-    team: int
-    splits: int
-    acc_bytes: int
-    item_bytes: int
-
-    def __str__(self) -> str:
-        name = f"rows{self.cols}x{self.unroll}x{self.team}" if self.along_k else f"strips{self.team}"
-        return f"{name}w{self.warps}" + (f"s{self.splits}" if self.splits > 1 else "")
+    unroll: int = term("vectors a thread loads before it uses them")
+    team: int = term("warps (with along_k) or lanes (without) that share columns of the large operand")
+    warps: int = term("warps a CTA")
+    cols: int = term("columns of the large operand that a team takes at once", default=1)
+    split_k: int = term("parts of K that are summed apart and then added", default=1)
+    along_k: bool = term("threads read the large operand along K, and not across it", default=False)
+    tokens: int = term("rows of the small operand", default=1, hidden=True)
+    vector: int = term("elements an access", default=1, hidden=True)
+    acc_bytes: int = term("of a sum", default=4, hidden=True)
+    item_bytes: int = term("of an element", default=4, hidden=True)
 
     @property
     def columns(self) -> int:
@@ -78,19 +75,19 @@ class Shape:
     def shared_bytes(self) -> int:
         parts = self.team if self.along_k else self.warps
         sums = parts * self.tokens * self.columns * self.acc_bytes
-        return sums if self.along_k else max(self.in_flight, sums)
+        return sums if self.along_k else larger(self.in_flight, sums)
 
     @property
     def resident_warps(self) -> int:
         """Warps whose registers an SM holds."""
         vectors = self.unroll * self.cols * self.vector * self.item_bytes if self.along_k else 64
         sums = self.tokens * self.acc_bytes * (self.cols if self.along_k else self.vector)
-        return min(64, 2048 // (_REGISTERS + (vectors + sums) // 4))
+        return smaller(64, 2048 // (_REGISTERS + (vectors + sums) // 4))  # type: ignore[no-any-return]
 
     def instructions(self, k: int) -> float:
         """Thread instructions of a CTA, about."""
         turns, rest = divmod(self.k_split(k), self.step_k)
-        partial = (_PARTIAL if self.along_k else 1.0) if rest else 0.0
+        partial = (_PARTIAL if self.along_k else 1.0) * (rest > 0)
         tokens = self.tokens * (self.vector + 8 if self.along_k else 4)
         turn = self.unroll * (self.cols * self.vector * (1 + self.tokens) + tokens)
         return self.warps * 32 * (_FIXED + (turns + partial) * turn)
@@ -103,7 +100,7 @@ class Shape:
 
     def k_split(self, k: int) -> int:
         """k's a split."""
-        return -(-k // (self.splits * _SPLIT_UNIT)) * _SPLIT_UNIT
+        return -(-k // (self.split_k * _SPLIT_UNIT)) * _SPLIT_UNIT
 
     def groups(self, n: int) -> int:
         return -(-n // self.columns)
@@ -124,26 +121,87 @@ def _oriented(desc: Any) -> Gemm:
     return gemm if gemm.m <= gemm.n else gemm.swapped
 
 
-def _shapes(gemm: Gemm, device: DeviceSpec) -> list[Shape]:
-    """Every shape, with K whole and with K split until every SM has two CTAs."""
+class Menu:
+    """The shapes for a number of tokens, a way to read the large operand, and K; each twice: K whole, and split."""
+
+    def __init__(
+        self, tokens: int, vector: int, k: int, item_bytes: int, acc_bytes: int, shared_bytes: int, along_k: bool
+    ) -> None:
+        menu = _ROWS if along_k else _strips(tokens, vector, item_bytes, acc_bytes)
+        given: dict[str, Any] = {
+            "tokens": tokens,
+            "vector": vector,
+            "acc_bytes": acc_bytes,
+            "item_bytes": item_bytes,
+            "along_k": along_k,
+        }
+
+        def fits(shape: Shape) -> bool:
+            idle = along_k and (tokens > 2 * shape.cols or (shape.team > 1 and shape.step_k >= 2 * k))
+            return not idle and bool(shape.shared_bytes <= shared_bytes)
+
+        every = (Shape(unroll, team, warps, cols, **given) for cols, unroll, warps, team in menu)
+        self.shapes = [shape for shape in every if fits(shape)]
+        self.columns: Any = spread([shape for shape in self.shapes for _ in range(2)], **given) if self.shapes else None
+        self.along_k, self.tokens = along_k, tokens
+
+    def table(self, desc: Any, device: DeviceSpec) -> Table[Shape]:
+        """K is split until every SM has two CTAs."""
+        gemm, along_k = _oriented(desc), self.along_k
+        if not self.shapes:
+            return Table(np.array(()), self.shapes.__getitem__, str)
+        groups = across(gemm.n, self.columns.columns) * gemm.batches
+        wanted = np.minimum(across(2 * device.sms, np.maximum(1, groups)), min(gemm.k // _LEAST_K, _MOST_SPLITS))
+        wanted[::2] = 1
+        fits = wanted > 1
+        fits[::2] = True
+        parted = with_splits(self.columns, np.maximum(1, wanted))
+        splits = np.maximum(1, across(gemm.k, np.maximum(1, parted.k_split(gemm.k))))
+        splits[::2] = 1
+        shape = with_splits(self.columns, splits)
+        ctas = np.maximum(1, groups * splits)
+        room = np.maximum(1, np.minimum(device.shared_bytes // shape.shared_bytes, shape.resident_warps // shape.warps))
+        busy = np.minimum(ctas, device.sms) / device.sms
+        under_way = np.minimum(room, across(ctas, device.sms)) * shape.in_flight
+        share = busy * np.minimum(_SM_SHARE, under_way * device.sms / (device.bandwidth * _ROUND_TRIP[along_k]))
+        efficiency: Any = _EFFICIENCY[along_k]
+        if not along_k:
+            efficiency = efficiency * np.where(shape.columns * shape.item_bytes < _LINE, _HALF_LINE, 1.0)
+        elif self.tokens > 1:
+            efficiency = efficiency / np.maximum(1.0, _TOKENS[0] + _TOKENS[1] * self.tokens / shape.cols)
+        work = gemm.batches * gemm.k * gemm.n
+        longer, limit = longest(
+            {
+                "bandwidth": gemm.nbytes / (device.bandwidth * np.minimum(1.0, share) * efficiency),
+                "instruction issue": ctas * shape.instructions(gemm.k) / (device.rate("issue") * busy),
+                "FMA issue": 2.0 * work * self.tokens / (fma_rate(accumulator(gemm), device) * busy),
+            }
+        )
+        seconds = overlapped_overhead(device) + _LATENCY[along_k] + longer
+        if not along_k:
+            seconds = seconds + (across(ctas, device.sms * room) - 1) * _WAVE
+        seconds = seconds + second_pass(gemm, splits, device, _SECOND_PASS)
+        return Table(
+            np.where(fits, seconds, np.inf),
+            lambda place: replace(self.shapes[place // 2], split_k=int(splits[place])),
+            limit,
+        )
+
+
+menu_of = lru_cache(maxsize=256)(Menu)
+
+
+def _menu(gemm: Gemm, device: DeviceSpec) -> Menu:
     size, acc = gemm.b.itemsize, accumulator(gemm).bits // 8
     axis = nearest_axis(gemm.b, gemm.k, gemm.n)
     vector = vector_width(gemm.b, gemm.k, gemm.n, axis, _WORD // size)
     tokens = next(t for t in TOKENS if t >= gemm.m)
-    menu = _ROWS if axis == 0 else _strips(tokens, vector, size, acc)
-    found = []
-    for cols, unroll, warps, team in menu:
-        whole = Shape(axis == 0, tokens, vector, cols, unroll, warps, team, 1, acc, size)
-        idle = axis == 0 and (tokens > 2 * cols or (team > 1 and whole.step_k >= 2 * gemm.k))
-        if idle or whole.shared_bytes > device.shared_bytes:
-            continue
-        found.append(whole)
-        ctas = max(1, whole.groups(gemm.n) * gemm.batches)
-        wanted = min(-(-2 * device.sms // ctas), gemm.k // _LEAST_K, _MOST_SPLITS)
-        if wanted > 1:
-            each = replace(whole, splits=wanted).k_split(gemm.k)
-            found.append(replace(whole, splits=-(-gemm.k // each)))
-    return found
+    return menu_of(tokens, vector, gemm.k, size, acc, device.shared_bytes, axis == 0)
+
+
+@lru_cache(maxsize=64)
+def _table(desc: Any, device: DeviceSpec) -> Table[Shape]:
+    return _menu(_oriented(desc), device).table(desc, device)
 
 
 # Fitted to the sweep of an H200:
@@ -162,7 +220,7 @@ _WAVE = 1.5e-6  # what one more wave of strips costs
 _FIXED, _PARTIAL = 200, 3.1  # instructions a warp, and turns that one which ends early is worth
 
 
-class Gemv(Candidate[Any]):
+class Gemv(Tabled):
     """Eight tokens or fewer against a large operand of any stride, read once."""
 
     variant = "gemv"
@@ -181,36 +239,14 @@ class Gemv(Candidate[Any]):
             return no(f"{gemm.batches} matrices, and a launch has room for {_MOST_MATRICES}")
         if not (counted := countable(gemm, 31)):
             return counted
-        return launchable(max(shape.groups(gemm.n) for shape in _shapes(gemm, device)))
+        return launchable(max((shape.groups(gemm.n) for shape in _menu(gemm, device).shapes), default=0))
 
-    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Shape]:
-        return _shapes(_oriented(desc), device)
+    def table(self, desc: Any, device: DeviceSpec) -> Table[Shape]:
+        return _table(desc, device)
 
-    def cost(self, desc: Any, device: DeviceSpec, config: Shape) -> Cost:
-        gemm = _oriented(desc)
-        ctas = max(1, config.groups(gemm.n) * config.splits * gemm.batches)
-        room = max(1, min(device.shared_bytes // config.shared_bytes, config.resident_warps // config.warps))
-        busy = min(ctas, device.sms) / device.sms
-        under_way = min(room, -(-ctas // device.sms)) * config.in_flight
-        share = busy * min(_SM_SHARE, under_way * device.sms / (device.bandwidth * _ROUND_TRIP[config.along_k]))
-        efficiency = _EFFICIENCY[config.along_k]
-        if not config.along_k and config.columns * config.item_bytes < _LINE:
-            efficiency *= _HALF_LINE
-        if config.along_k and config.tokens > 1:
-            efficiency /= max(1.0, _TOKENS[0] + _TOKENS[1] * config.tokens / config.cols)
-        work = gemm.batches * gemm.k * gemm.n
-        times = {
-            "bandwidth": gemm.nbytes / (device.bandwidth * min(1.0, share) * efficiency),
-            "instruction issue": ctas * config.instructions(gemm.k) / (device.rate("issue") * busy),
-            "FMA issue": 2.0 * work * config.tokens / (fma_rate(accumulator(gemm), device) * busy),
-        }
-        limit = max(times, key=lambda name: times[name])
-        seconds = overlapped_overhead(device) + _LATENCY[config.along_k] + times[limit]
-        if not config.along_k:
-            seconds += (-(-ctas // (device.sms * room)) - 1) * _WAVE
-        if config.splits > 1:
-            seconds += second_pass(gemm, config.splits, device, _SECOND_PASS)
-        return Cost(gemm.nbytes, gemm.flops, seconds, limit)
+    def floor(self, desc: Any, device: DeviceSpec) -> float:
+        memory = desc.gemm.nbytes / (device.bandwidth * max(_EFFICIENCY.values()))
+        return float(overlapped_overhead(device) + min(_LATENCY.values()) + memory)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Shape) -> PrecisionGuarantee:
         # Not batch-invariant: with nine rows another variant sums in another order.
@@ -219,17 +255,17 @@ class Gemv(Candidate[Any]):
             desc.precision,
             config.additions(desc.gemm.k),
             each=ROUNDED,
-            splits=config.splits,
+            splits=config.split_k,
             batch_invariant=False,
             in_order=False,
         )
 
     def lower(self, desc: Any, device: DeviceSpec, config: Shape) -> tuple[Step, ...]:
         gemm = _oriented(desc)
-        split = config.splits > 1
+        split = config.split_k > 1
         epilogue, args = epilogue_type(gemm, desc.activation), epilogue_args(gemm)
         if split:
-            epilogue, args = partial_epilogue(gemm, config.splits)
+            epilogue, args = partial_epilogue(gemm, config.split_k)
         widest = config.vector if config.along_k else config.unroll
         wide = widest if vector_width(gemm.a, gemm.m, gemm.k, 1, widest) == widest else 1
         name = "gemv_rows" if config.along_k else "gemv_strips"
@@ -238,12 +274,12 @@ class Gemv(Candidate[Any]):
         if config.along_k:
             shape = (config.cols, config.unroll, config.warps, config.team)
         numbers = ", ".join(map(str, (config.tokens, config.vector, wide, *shape)))
-        extents = (np.uint32(x) for x in (gemm.m, gemm.n, gemm.k, config.splits, config.k_split(gemm.k)))
+        extents = (np.uint32(x) for x in (gemm.m, gemm.n, gemm.k, config.split_k, config.k_split(gemm.k)))
         first = Launch(
             Kernel("gemm/gemv.cu", f"{name}<{types}, {numbers}, {epilogue}>"),
-            (config.groups(gemm.n), config.splits * gemm.batches, 1), (config.warps * 32, 1, 1),
+            (config.groups(gemm.n), config.split_k * gemm.batches, 1), (config.warps * 32, 1, 1),
             (Ptr(gemm.a.operand), Ptr(gemm.b.operand), args, walk(gemm.a), walk(gemm.b), batch_struct(gemm), *extents,
-             np.int64(slab_of(gemm))),
+             np.int64(partial_size(gemm))),
             config.shared_bytes, overlapped=True,
         )  # fmt: skip
-        return (first, reduce_step(desc, gemm, config.splits)) if split else (first,)
+        return (first, reduce_step(desc, gemm, config.split_k)) if split else (first,)

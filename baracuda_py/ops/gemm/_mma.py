@@ -5,25 +5,27 @@ Where tiles are few, `tc_async` splits K and kernels/gemm/reduce.cu adds the par
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ...plan.candidate import Candidate, Cost, Feasibility
+from ...plan.candidate import Feasibility
+from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Ptr, Step
 from ...types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
 from .._launch import overlapped_overhead
-from ._checks import admitted, countable, launchable
+from ._checks import MOST_CTAS, admitted, countable, launchable
 from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 from ._guarantee import ROUNDED, TRUNCATED, guarantee_of
 from ._problem import Gemm, Matrix
-from ._split import partial_epilogue, reduce_step, second_pass, slab_of
+from ._split import partial_epilogue, partial_size, reduce_step, second_pass
+from ._table import Table, Tabled, across, longest, spread
 from ._wgmma import MATHS as WARPGROUP_MATHS
 from ._wgmma import takes_any_m
 
-__all__ = ["Tc", "TcAsync", "TileConfig"]
+__all__ = ["Tc", "TcAsync", "Tile"]
 
 SERVED = (
     MathPrecision.TF32,
@@ -41,28 +43,27 @@ F64_SHARE_ELSEWHERE = 1 / 128
 L2_BYTES = 22.7  # a clock and SM
 STREAMED = 0.56  # of the bandwidth, where that is the limit
 FILL = 2.7e-7  # seconds until the first tile has come
-SECOND_PASS, SLAB = 1e-6, 6e-8  # seconds until its first values have come and after its last; four slabs come at once
+SECOND_PASS, PART = 1e-6, 6e-8  # seconds until its first values have come and after its last; four parts come at once
 PIECE = 61.5  # thread instructions that one costs
 MOST_SPLITS, LEAST_TILES = 32, 4  # parts of K, and K tiles in one
 
 
 @dataclass(frozen=True)
-class TileConfig:
-    """A CTA's tile (m, n, and the bytes of K in it), a warp's, the stages in flight, the share of mma.sync's rate that
-    warps of this shape come to where K is long, and the parts that K is split in."""
+class Tile(Config):
+    """A CTA's tile and a warp's; `share` of mma.sync's rate is what warps of this shape come to where K is long. Formulas take
+    columns too, whose fields are arrays."""
 
-    m: int
-    n: int
-    k_bytes: int
-    warp_m: int
-    warp_n: int
-    stages: int
-    share: float
-    splits: int = 1
+    m: int = term("rows of the result a CTA computes", leads=True)
+    n: int = term("columns of the result a CTA computes", leads=True)
+    k_bytes: int = term("bytes of K that a stage holds of each row")
+    warp: tuple[int, int] = term("rows x columns of the result that a warp sums")
+    stages: int = term("blocks of K in the pipeline of shared memory")
+    split_k: int = term("parts of K that are summed apart and then added", default=1)
+    share: float = term("of mma.sync's rate", default=1.0, hidden=True)
 
     @property
     def threads(self) -> int:
-        return self.m // self.warp_m * (self.n // self.warp_n) * 32
+        return self.m // self.warp[0] * (self.n // self.warp[1]) * 32
 
     @property
     def shared_bytes(self) -> int:
@@ -70,38 +71,34 @@ class TileConfig:
 
     def k_split(self, gemm: Gemm) -> int:
         """k's a split: all of K, or whole K tiles."""
-        return gemm.k if self.splits == 1 else -(-self.k_tiles(gemm) // self.splits) * self.k_bytes // gemm.a.itemsize
+        return gemm.k if self.split_k == 1 else -(-self.k_tiles(gemm) // self.split_k) * self.k_bytes // gemm.a.itemsize
 
     def k_tiles(self, gemm: Gemm) -> int:
         return -(-gemm.k * gemm.a.itemsize // self.k_bytes)
 
-    def __str__(self) -> str:
-        parts = f"s{self.splits}" if self.splits > 1 else ""
-        return f"{self.m}x{self.n}x{self.k_bytes}B/{self.warp_m}x{self.warp_n}x{self.stages}{parts}"
-
 
 NARROW = (  # 16-bit types and tf32
-    TileConfig(128, 256, 128, 64, 64, 4, 0.97),
-    TileConfig(128, 256, 128, 64, 64, 3, 0.96),
-    TileConfig(256, 128, 128, 64, 64, 4, 0.97),
-    TileConfig(128, 256, 64, 64, 64, 4, 0.93),
-    TileConfig(128, 128, 128, 64, 64, 3, 0.92),
-    TileConfig(128, 128, 64, 64, 64, 5, 0.92),
-    TileConfig(128, 128, 64, 64, 32, 4, 0.85),
-    TileConfig(64, 128, 128, 32, 64, 4, 0.8),
-    TileConfig(64, 64, 128, 32, 32, 4, 0.65),
-    TileConfig(64, 64, 64, 32, 32, 5, 0.6),
+    Tile(128, 256, 128, (64, 64), 4, share=0.97),
+    Tile(128, 256, 128, (64, 64), 3, share=0.96),
+    Tile(256, 128, 128, (64, 64), 4, share=0.97),
+    Tile(128, 256, 64, (64, 64), 4, share=0.93),
+    Tile(128, 128, 128, (64, 64), 3, share=0.92),
+    Tile(128, 128, 64, (64, 64), 5, share=0.92),
+    Tile(128, 128, 64, (64, 32), 4, share=0.85),
+    Tile(64, 128, 128, (32, 64), 4, share=0.8),
+    Tile(64, 64, 128, (32, 32), 4, share=0.65),
+    Tile(64, 64, 64, (32, 32), 5, share=0.6),
 )
 WIDE = (  # f64
-    TileConfig(128, 128, 128, 64, 32, 4, 0.95),
-    TileConfig(128, 128, 128, 64, 32, 3, 0.94),
-    TileConfig(128, 64, 128, 64, 32, 4, 0.94),
-    TileConfig(64, 128, 128, 32, 64, 4, 0.94),
-    TileConfig(64, 128, 128, 32, 32, 4, 0.92),
-    TileConfig(64, 64, 128, 32, 32, 4, 0.9),
+    Tile(128, 128, 128, (64, 32), 4, share=0.95),
+    Tile(128, 128, 128, (64, 32), 3, share=0.94),
+    Tile(128, 64, 128, (64, 32), 4, share=0.94),
+    Tile(64, 128, 128, (32, 64), 4, share=0.94),
+    Tile(64, 128, 128, (32, 32), 4, share=0.92),
+    Tile(64, 64, 128, (32, 32), 4, share=0.9),
 )
-SYNCHRONOUS = (TileConfig(128, 128, 64, 64, 32, 1, 0.19), TileConfig(64, 64, 64, 32, 32, 1, 0.13))
-SYNCHRONOUS_WIDE = (TileConfig(64, 64, 128, 32, 32, 1, 0.2),)
+SYNCHRONOUS = (Tile(128, 128, 64, (64, 32), 1, share=0.19), Tile(64, 64, 64, (32, 32), 1, share=0.13))
+SYNCHRONOUS_WIDE = (Tile(64, 64, 128, (32, 32), 1, share=0.2),)
 
 
 @dataclass(frozen=True)
@@ -139,21 +136,86 @@ def sides(gemm: Gemm) -> tuple[Side, Side]:
     return side_of(gemm.a, (gemm.m, gemm.k), 1), side_of(gemm.b, (gemm.k, gemm.n), 0)
 
 
-def band_of(gemm: Gemm, config: TileConfig, device: DeviceSpec) -> int:
-    """The height, in tiles, of the bands that tiles run down: what is in flight at once touches the fewest rows and columns."""
+def group_m_of(gemm: Gemm, config: Tile, device: DeviceSpec) -> int:
+    """Rows of tiles that are walked together, column by column: what is in flight at once touches the fewest rows and columns."""
     rows = -(-gemm.m // config.m)
     heights = [h for h in (1, 2, 4, 8, 16, 32) if h <= rows]
     return min(heights, key=lambda h: h * config.m + -(-device.sms // h) * config.n)
 
 
-def tiles_of(gemm: Gemm, config: TileConfig) -> int:
+def tiles_of(gemm: Gemm, config: Tile) -> int:
     """Tiles of the result, those of a part of K apart."""
-    return config.splits * gemm.batches * -(-gemm.m // config.m) * -(-gemm.n // config.n)
+    return config.split_k * gemm.batches * -(-gemm.m // config.m) * -(-gemm.n // config.n)
 
 
-def most_pieces(gemm: Gemm, config: TileConfig) -> int:
-    """How many pieces a thread may bring in a K tile, beside a warp tile's accumulators."""
-    return MOST_PIECES if config.warp_m * config.warp_n * accumulator(gemm).bits <= 2**16 else FEW_PIECES
+class Menu:
+    """The tiles that shared memory holds and whose operands, brought in in `ways`, come in no more pieces than a thread should
+    bring. Where K may be split, each is there twice: K whole, and split."""
+
+    def __init__(
+        self, every: tuple[Tile, ...], a: Side, b: Side, itemsize: int, acc_bits: int, shared_bytes: int, splits: bool
+    ) -> None:
+        def pieces(tile: Tile) -> int:
+            return a.pieces(tile.m, tile.k_bytes) + b.pieces(tile.n, tile.k_bytes)
+
+        def most(tile: Tile) -> int:  # beside a warp tile's accumulators
+            return MOST_PIECES if tile.warp[0] * tile.warp[1] * acc_bits <= 2**16 else FEW_PIECES
+
+        self.tiles = [t for t in every if t.shared_bytes <= shared_bytes and pieces(t) <= most(t) * t.threads]
+        self.pieces = np.array([pieces(t) for t in self.tiles] * (1 + splits))
+        self.columns: Any = spread(self.tiles * (1 + splits)) if self.tiles else None
+        self.threads = np.array([t.threads for t in self.tiles] * (1 + splits))
+
+    def table(self, desc: Any, device: DeviceSpec) -> Table[Tile]:
+        """The busiest SM's time, one tile's beginning and end, and where K is split the second pass."""
+        gemm, tile = desc.gemm, self.columns
+        if not self.tiles:
+            return Table(np.array(()), self.tiles.__getitem__, str)
+        size, whole = gemm.a.itemsize, len(self.tiles)
+        down, over = across(float(gemm.m), tile.m), across(float(gemm.n), tile.n)
+        tiles = gemm.batches * down * over  # in floating point, in which they do not overflow
+        fits = tiles <= MOST_CTAS
+        splits = np.ones_like(tiles)
+        k_tiles = tile.k_tiles(gemm) * splits
+        idle = device.sms // tiles[whole:] if gemm.m * gemm.n * gemm.batches else np.zeros_like(tiles[whole:])
+        wanted = np.minimum(np.minimum(idle, k_tiles[whole:] // LEAST_TILES), MOST_SPLITS)
+        splits[whole:] = across(k_tiles[whole:], np.maximum(1, across(k_tiles[whole:], np.maximum(1, wanted))))
+        fits[whole:] &= wanted > 1
+        rounds = across(splits * tiles, float(device.sms))
+        k_tiles = np.maximum(1, across(k_tiles, np.maximum(1, splits)))
+        clock_sms = device.rate("issue") / 128  # clocks a second, all SMs together
+        flops = 2 * tile.m * tile.n * k_tiles * tile.k_bytes // size
+        loaded = (tile.m + tile.n) * k_tiles * tile.k_bytes
+        few = np.maximum(0.5, np.minimum(1.0, self.threads / 256))  # warps do not fill the tensor cores
+        alone = np.where(rounds == 1, few, 1.0)
+        limits = {
+            "tensor cores": rounds * device.sms * flops / (mma_rate(device, desc.precision) * tile.share * alone),
+            "L2": rounds * device.sms * loaded / (L2_BYTES * clock_sms),
+            "instruction issue": rounds * device.sms * self.pieces * k_tiles * PIECE / device.rate("issue"),
+            "bandwidth": gemm.nbytes / (device.bandwidth * STREAMED),
+        }
+        longer, limit = longest(limits)
+        # The result is written.
+        edges = FILL + tile.m * tile.n * accumulator(gemm).bits // 8 / L2_BYTES * device.sms / clock_sms
+        seconds = overlapped_overhead(device) + longer + edges
+        seconds = seconds + second_pass(gemm, splits, device, SECOND_PASS + splits * PART)
+        return Table(
+            np.where(fits, seconds, np.inf),
+            lambda place: replace(self.tiles[place % whole], split_k=int(splits[place])),
+            limit,
+        )
+
+
+@lru_cache(maxsize=256)
+def menu_of(
+    every: tuple[Tile, ...], a: Side, b: Side, itemsize: int, acc_bits: int, shared_bytes: int, splits: bool
+) -> Menu:
+    return Menu(every, a, b, itemsize, acc_bits, shared_bytes, splits)
+
+
+@lru_cache(maxsize=64)
+def _table(menu: Menu, desc: Any, device: DeviceSpec) -> Table[Tile]:
+    return menu.table(desc, device)
 
 
 def mma_rate(device: DeviceSpec, math: MathPrecision) -> float:
@@ -164,85 +226,57 @@ def mma_rate(device: DeviceSpec, math: MathPrecision) -> float:
     return tensor * MMA_SHARE.get(device.tier, 0.9) * (0.5 if math is MathPrecision.TF32 else 1.0)
 
 
-class _Mma(Candidate[Any]):
+class _Mma(Tabled):
     """A tile a CTA, products by mma.sync: any extents, strides and alignment."""
 
-    menu: ClassVar[tuple[TileConfig, ...]]
-    wide_menu: ClassVar[tuple[TileConfig, ...]]
+    menu: ClassVar[tuple[Tile, ...]]
+    wide_menu: ClassVar[tuple[Tile, ...]]
+    splits: ClassVar[bool]
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (admissible := admitted(desc, self.variant, SERVED) and countable(desc.gemm, 31)):
             return admissible
-        return launchable(min((tiles_of(desc.gemm, c) for c in self._menu(desc, device)), default=0))
+        return launchable(min((tiles_of(desc.gemm, tile) for tile in self._menu(desc, device).tiles), default=0))
 
-    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[TileConfig]:
-        return [c for c in self._menu(desc, device) if launchable(tiles_of(desc.gemm, c))]
+    def table(self, desc: Any, device: DeviceSpec) -> Table[Tile]:
+        return _table(self._menu(desc, device), desc, device)
 
-    def _menu(self, desc: Any, device: DeviceSpec) -> list[TileConfig]:
-        """The tiles that shared memory holds and whose operands come in no more pieces than a thread should bring."""
-        gemm: Gemm = desc.gemm
-        a, b = self._sides(gemm)
+    def floor(self, desc: Any, device: DeviceSpec) -> float:
+        gemm, every = desc.gemm, self.wide_menu if desc.precision is MathPrecision.F64 else self.menu
+        rate = mma_rate(device, desc.precision) * max(tile.share for tile in every)
+        limit = max(gemm.flops / rate, gemm.nbytes / (device.bandwidth * STREAMED))
+        return float(overlapped_overhead(device) + FILL + limit)
+
+    def _menu(self, desc: Any, device: DeviceSpec) -> Menu:
         every = self.wide_menu if desc.precision is MathPrecision.F64 else self.menu
-        return [
-            c
-            for c in every
-            if c.shared_bytes <= device.shared_bytes
-            and a.pieces(c.m, c.k_bytes) + b.pieces(c.n, c.k_bytes) <= most_pieces(gemm, c) * c.threads
-        ]
+        gemm: Gemm = desc.gemm
+        return menu_of(
+            every, *self._sides(gemm), gemm.a.itemsize, accumulator(gemm).bits, device.shared_bytes, self.splits
+        )
 
     def _sides(self, gemm: Gemm) -> tuple[Side, Side]:
         return sides(gemm)
 
-    def cost(self, desc: Any, device: DeviceSpec, config: TileConfig) -> Cost:
-        gemm: Gemm = desc.gemm
-        return _cost(gemm, device, config, self._sides(gemm), mma_rate(device, desc.precision))
-
-    def guarantee(self, desc: Any, device: DeviceSpec, config: TileConfig) -> PrecisionGuarantee:
+    def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:
         # Every tile sums a result's products in the same order, mma by mma, and a K tail's zeros leave a sum as it is: no
         # result depends on M or the batch.
         each = ROUNDED if desc.precision is MathPrecision.F64 else TRUNCATED
         # One variant a device (or two with the same sums) may promise this, for selection goes by M as well.
         elsewhere = device.tier is ArchSku.SM90A and desc.precision in WARPGROUP_MATHS and takes_any_m(desc.gemm)
-        lone = self.variant == "tc_async" and not elsewhere and config.splits == 1
+        lone = self.variant == "tc_async" and not elsewhere and config.split_k == 1
         return guarantee_of(
-            desc, desc.precision, config.k_split(desc.gemm), each=each, splits=config.splits, batch_invariant=lone
+            desc, desc.precision, config.k_split(desc.gemm), each=each, splits=config.split_k, batch_invariant=lone
         )
 
 
-def _cost(gemm: Gemm, device: DeviceSpec, config: TileConfig, ways: tuple[Side, Side], rate: float) -> Cost:
-    """The busiest SM's time, one tile's beginning and end, and where K is split the second pass."""
-    size = gemm.a.itemsize
-    rounds = -(-tiles_of(gemm, config) // device.sms)
-    k_tiles = max(1, -(-config.k_tiles(gemm) // config.splits))
-    clock_sms = device.rate("issue") / 128  # clocks a second, all SMs together
-    pieces = ways[0].pieces(config.m, config.k_bytes) + ways[1].pieces(config.n, config.k_bytes)
-    flops = 2 * config.m * config.n * k_tiles * config.k_bytes // size
-    loaded = (config.m + config.n) * k_tiles * config.k_bytes
-    alone = max(0.5, min(1.0, config.threads / 256)) if rounds == 1 else 1.0  # few warps do not fill the tensor cores
-    times = {
-        "tensor cores": rounds * device.sms * flops / (rate * config.share * alone),
-        "L2": rounds * device.sms * loaded / (L2_BYTES * clock_sms),
-        "instruction issue": rounds * device.sms * pieces * k_tiles * PIECE / device.rate("issue"),
-        "bandwidth": gemm.nbytes / (device.bandwidth * STREAMED),
-    }
-    limit = max(times, key=lambda name: times[name])
-    edges = (
-        FILL + config.m * config.n * accumulator(gemm).bits // 8 / L2_BYTES * device.sms / clock_sms
-    )  # the result is written
-    seconds = overlapped_overhead(device) + times[limit] + edges
-    if config.splits > 1:
-        seconds += second_pass(gemm, config.splits, device, SECOND_PASS + config.splits * SLAB)
-    return Cost(gemm.nbytes, gemm.flops, seconds, limit)
-
-
-def _types(gemm: Gemm, epilogue: str, config: TileConfig) -> str:
+def _types(gemm: Gemm, epilogue: str, config: Tile) -> str:
     k = config.k_bytes // gemm.a.itemsize
-    return f"{gemm.a.element.number}, {epilogue}, {config.m}, {config.n}, {k}, {config.warp_m}, {config.warp_n}"
+    return f"{gemm.a.element.number}, {epilogue}, {config.m}, {config.n}, {k}, {config.warp[0]}, {config.warp[1]}"
 
 
-def _problem(gemm: Gemm, epilogue: Arg, config: TileConfig, device: DeviceSpec) -> tuple[Arg, ...]:
+def _problem(gemm: Gemm, epilogue: Arg, config: Tile, device: DeviceSpec) -> tuple[Arg, ...]:
     """The arguments that every kernel of this family begins with."""
-    extents = (np.uint32(n) for n in (gemm.m, gemm.n, gemm.k, band_of(gemm, config, device)))
+    extents = (np.uint32(n) for n in (gemm.m, gemm.n, gemm.k, group_m_of(gemm, config, device)))
     operands = (Ptr(gemm.a.operand), Ptr(gemm.b.operand), epilogue)
     return (*operands, walk(gemm.a), walk(gemm.b), batch_struct(gemm), *extents)
 
@@ -253,31 +287,20 @@ class TcAsync(_Mma):
 
     variant = "tc_async"
     launches = ("gemm/tc_async.cu:tc_async", "gemm/reduce.cu:reduce")
-    menu, wide_menu = NARROW, WIDE
+    menu, wide_menu, splits = NARROW, WIDE, True
 
-    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[TileConfig]:
+    def lower(self, desc: Any, device: DeviceSpec, config: Tile) -> tuple[Step, ...]:
         gemm: Gemm = desc.gemm
-        found = list(super().configs(desc, device))
-        for config in tuple(found):
-            idle = device.sms // tiles_of(gemm, config) if gemm.m * gemm.n * gemm.batches else 0
-            wanted = min(idle, config.k_tiles(gemm) // LEAST_TILES, MOST_SPLITS)
-            if wanted > 1:
-                each = -(-config.k_tiles(gemm) // wanted)
-                found.append(replace(config, splits=-(-config.k_tiles(gemm) // each)))
-        return found
-
-    def lower(self, desc: Any, device: DeviceSpec, config: TileConfig) -> tuple[Step, ...]:
-        gemm: Gemm = desc.gemm
-        if config.splits == 1:
+        if config.split_k == 1:
             return (_launch(gemm, epilogue_type(gemm, desc.activation), epilogue_args(gemm), device, config),)
-        first = _launch(gemm, *partial_epilogue(gemm, config.splits), device, config)
-        return (first, reduce_step(desc, gemm, config.splits))
+        first = _launch(gemm, *partial_epilogue(gemm, config.split_k), device, config)
+        return (first, reduce_step(desc, gemm, config.split_k))
 
 
-def _launch(gemm: Gemm, kind: str, epilogue: Arg, device: DeviceSpec, config: TileConfig) -> Launch:
+def _launch(gemm: Gemm, kind: str, epilogue: Arg, device: DeviceSpec, config: Tile) -> Launch:
     a, b = sides(gemm)
     kernel = Kernel("gemm/tc_async.cu", f"tc_async<{_types(gemm, kind, config)}, {config.stages}, {a}, {b}>")
-    parts = (np.uint32(config.splits), np.uint32(config.k_split(gemm)), np.uint64(slab_of(gemm)))
+    parts = (np.uint32(config.split_k), np.uint32(config.k_split(gemm)), np.uint64(partial_size(gemm)))
     args = (*_problem(gemm, epilogue, config, device), *parts)
     grid, block = (tiles_of(gemm, config), 1, 1), (config.threads, 1, 1)
     return Launch(kernel, grid, block, args, config.shared_bytes, overlapped=True)
@@ -288,13 +311,13 @@ class Tc(_Mma):
 
     variant = "tc"
     launches = ("gemm/tc.cu:tc",)
-    menu, wide_menu = SYNCHRONOUS, SYNCHRONOUS_WIDE
+    menu, wide_menu, splits = SYNCHRONOUS, SYNCHRONOUS_WIDE, False
 
     def _sides(self, gemm: Gemm) -> tuple[Side, Side]:
         a, b = sides(gemm)
         return tuple(s if s.nbytes == 16 else Side(s.k_major, gemm.a.itemsize) for s in (a, b))  # type: ignore[return-value]
 
-    def lower(self, desc: Any, device: DeviceSpec, config: TileConfig) -> tuple[Step, ...]:
+    def lower(self, desc: Any, device: DeviceSpec, config: Tile) -> tuple[Step, ...]:
         gemm: Gemm = desc.gemm
         a, b = self._sides(gemm)
         kernel = Kernel("gemm/tc.cu", f"tc<{_types(gemm, epilogue_type(gemm, desc.activation), config)}, {a}, {b}>")

@@ -1,23 +1,28 @@
 """wgmma_padded: wgmma over copies of the operands that it cannot take as they lie (kernels/gemm/pad.cu).
 
 A launch copies one or two of a, b and scale_a into the plan's scratch, each line on a multiple of 16 bytes: line for line, or
-turned so that K runs along lines where the element is multiplied no other way, and along those of block scales M. wgmma's own
+transposed so that K runs along lines where the element is multiplied no other way, and along those of block scales M. wgmma's own
 lowering serves the problem so described. A broadcast batch axis is copied once. The sums are wgmma's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
-from ...plan.candidate import Candidate, Cost, Feasibility, no
+import numpy as np
+
+from ...plan.candidate import Feasibility, no
+from ...plan.grammar import term
 from ...runtime.steps import Ptr, Step, Struct, TensorMap
 from ...types import DeviceSpec, PrecisionGuarantee
 from .._launch import overlapped_overhead
 from ._checks import fixed, launchable
 from ._duplicate import copy_steps, duplicates, padded, places
-from ._wgmma import Wgmma
+from ._table import Table, Tabled
+from ._wgmma import Wgmma, menu_for
+from ._wgmma_cost import floor_of
 from ._wgmma_launch import launches
 from ._wgmma_tile import Tile
 
@@ -26,18 +31,44 @@ __all__ = ["WgmmaPadded"]
 LATENCY = 7.4e-7  # seconds from the first load to the last store
 
 
+def _copied(desc: Any) -> int:
+    """Bytes that the copies read and write."""
+    return sum(x.useful + x.nbytes for x in duplicates(desc))
+
+
+def _over(tile: Tile, staged: tuple[str, ...]) -> Padded:
+    return Padded(**{f.name: getattr(tile, f.name) for f in fields(tile)}, staged=staged)
+
+
+@lru_cache(maxsize=64)
+def _table(desc: Any, device: DeviceSpec) -> Table[Padded]:
+    copies = duplicates(desc)
+    product = WgmmaPadded._product.table(padded(desc), device)
+    # What L2 keeps of the copies is on its way to memory while the product begins, and is not read from there.
+    kept = min(sum(x.nbytes for x in copies), device.l2_bytes // 2)
+    steps = -(-len(copies) // 2)
+    ahead = steps * (overlapped_overhead(device) + LATENCY) + (_copied(desc) - kept / 2) / device.bandwidth
+    staged = tuple(map(str, copies))
+
+    def limit(place: int) -> str:
+        return product.limit(place) if product.seconds[place] > ahead else "bandwidth"
+
+    # Tiles of several CTAs an SM were measured behind the others, up to twice as slow, where copies run ahead of them.
+    alone = np.repeat(menu_for(padded(desc), device).rates.ctas_per_sm == 1, 2)
+    seconds = np.where(alone, product.seconds, np.inf) + ahead
+    return Table(seconds, lambda place: _over(product.config(place), staged), limit)
+
+
 @dataclass(frozen=True)
-class Padding:
+class Padded(Tile):
     """The product's tile, and the operands that are copied for it."""
 
-    tile: Tile
-    copied: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.tile} copies {'+'.join(self.copied)}"
+    staged: tuple[str, ...] = term(
+        "operands that are copied ahead in lines that TMA takes, `.T` where transposed", default=()
+    )
 
 
-class WgmmaPadded(Candidate[Any]):
+class WgmmaPadded(Tabled):
     variant = "wgmma_padded"
     launches = ("gemm/pad.cu:pad", "gemm/wgmma.cu:gemm")
     _product = Wgmma()
@@ -45,32 +76,26 @@ class WgmmaPadded(Candidate[Any]):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (named := fixed(desc, self.variant)):
             return named
-        if not (admissible := self._product.supports(padded(desc), device)):
+        copies = duplicates(desc)
+        if not (admissible := self._product.supports(padded(desc) if copies else desc, device)):
             return admissible
-        if not duplicates(desc):
+        if not copies:
             return no("no operand needs a copy: all are taken as they lie")
-        return launchable(sum(x.ctas for x in duplicates(desc)))
+        return launchable(sum(x.ctas for x in copies))
 
-    def configs(self, desc: Any, device: DeviceSpec) -> Iterator[Padding]:
-        copied = tuple(map(str, duplicates(desc)))
-        # Tiles of several CTAs an SM were measured behind the others, up to twice as slow, where copies run ahead of them.
-        tiles = (tile for tile in self._product.configs(padded(desc), device) if tile.resident == 1)
-        return (Padding(tile, copied) for tile in tiles)
+    def table(self, desc: Any, device: DeviceSpec) -> Table[Padded]:
+        return _table(desc, device)
 
-    def cost(self, desc: Any, device: DeviceSpec, config: Padding) -> Cost:
-        product = self._product.cost(padded(desc), device, config.tile)
-        read, written = (sum(getattr(x, what) for x in duplicates(desc)) for what in ("useful", "nbytes"))
-        # What L2 keeps of the copies is on its way to memory while the product begins, and is not read from there.
-        kept = min(written, device.l2_bytes // 2)
-        steps = -(-len(duplicates(desc)) // 2)
-        seconds = steps * (overlapped_overhead(device) + LATENCY) + (read + written - kept / 2) / device.bandwidth
-        limit = product.limit if product.seconds > seconds else "bandwidth"
-        return Cost(product.bytes + read + written, product.flops, product.seconds + seconds, limit)
+    def moved(self, desc: Any) -> tuple[int, int]:
+        return padded(desc).gemm.nbytes + _copied(desc), padded(desc).gemm.flops
 
-    def guarantee(self, desc: Any, device: DeviceSpec, config: Padding) -> PrecisionGuarantee:
-        return self._product.guarantee(padded(desc), device, config.tile)
+    def floor(self, desc: Any, device: DeviceSpec) -> float:
+        return floor_of(desc.gemm, device)
 
-    def lower(self, desc: Any, device: DeviceSpec, config: Padding) -> tuple[Step, ...]:
+    def guarantee(self, desc: Any, device: DeviceSpec, config: Padded) -> PrecisionGuarantee:
+        return self._product.guarantee(padded(desc), device, config)
+
+    def lower(self, desc: Any, device: DeviceSpec, config: Padded) -> tuple[Step, ...]:
         copies = duplicates(desc)
         to = places(copies)
 
@@ -79,5 +104,5 @@ class WgmmaPadded(Candidate[Any]):
                 return replace(arg, of=to.get(arg.of.operand, arg.of))
             return Struct(tuple(map(moved, arg.fields))) if isinstance(arg, Struct) else arg
 
-        product = launches(padded(desc), device, config.tile)
+        product = launches(padded(desc), device, config)
         return *copy_steps(copies), *(replace(step, args=tuple(map(moved, step.args))) for step in product)

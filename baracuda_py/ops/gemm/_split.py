@@ -1,9 +1,9 @@
 """Split K in two passes: raw partial products in the plan's scratch, then one sum that finishes them.
 
 The first pass is any kernel that stores through an epilogue. It takes the one of `partial_epilogue` in place of the problem's
-own, and for split s moves `epilogue.out` on by s * `slab_of(gemm)` elements before it enters the batch. Every split stores
+own, and for split s moves `epilogue.out` on by s * `partial_size(gemm)` elements before it enters the batch. Every split stores
 every element of its slab, zeros where its part of K is empty. `reduce_step` is the second pass, for the same `gemm`.
-The slabs are added in order, so that the result depends on the number of splits and on nothing else.
+The parts are added in order, so that the result depends on the number of splits and on nothing else.
 """
 
 from __future__ import annotations
@@ -20,29 +20,34 @@ from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, overl
 from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 from ._problem import Gemm, Matrix
 
-__all__ = ["partial_epilogue", "reduce_step", "scratch_of", "second_pass", "slab_of"]
+__all__ = ["partial_epilogue", "partial_size", "reduce_step", "scratch_of", "second_pass"]
 
 _WORD = 16
 
 
-def slab_of(gemm: Gemm) -> int:
+def partial_size(gemm: Gemm) -> int:
     """Elements of one split's partial products."""
     return gemm.batches * gemm.m * gemm.n
 
 
 def scratch_of(gemm: Gemm, splits: int) -> Scratch:
-    """The slabs: [splits][batches][M][N] of the accumulator, without gaps."""
-    return Scratch(0, splits * slab_of(gemm) * accumulator(gemm).bits // 8)
+    """The partial products: [splits][batches][M][N] of the accumulator, without gaps."""
+    return Scratch(0, scratch_bytes(gemm, splits))
+
+
+def scratch_bytes(gemm: Gemm, splits: Any) -> Any:
+    """Bytes of the partial products; `splits` may be an array."""
+    return splits * (partial_size(gemm) * accumulator(gemm).bits // 8)
 
 
 def _partial(gemm: Gemm) -> Gemm:
-    """The problem whose result is one slab."""
+    """The problem whose result is one split's."""
     steps = tuple(gemm.m * gemm.n * math.prod(gemm.batch[axis + 1 :]) for axis in range(len(gemm.batch)))
     return replace(gemm, out=Matrix("", accumulator(gemm), gemm.n, 1, steps, _WORD), addends={})
 
 
 def partial_epilogue(gemm: Gemm, splits: int) -> tuple[str, Struct]:
-    """The C++ type and the argument of an epilogue that stores accumulators as they are into the first slab."""
+    """The C++ type and the argument of an epilogue that stores accumulators as they are for the first split."""
     partial = _partial(gemm)
     scalar = accumulator(gemm).dtype.type
     absent = (Packed(bytes(8)),) * 3
@@ -51,9 +56,10 @@ def partial_epilogue(gemm: Gemm, splits: int) -> tuple[str, Struct]:
     return epilogue_type(partial, Activation.IDENTITY), Struct(fields)
 
 
-def second_pass(gemm: Gemm, splits: int, device: DeviceSpec, latency: float) -> float:
-    """Seconds that writing the slabs and summing them takes."""
-    return overlapped_overhead(device) + latency + 2 * scratch_of(gemm, splits).nbytes / device.bandwidth
+def second_pass(gemm: Gemm, splits: Any, device: DeviceSpec, latency: Any) -> Any:
+    """Seconds that writing the partial products and summing them takes; 0 where K is whole. `splits` may be an array."""
+    nbytes = scratch_bytes(gemm, splits * 1.0)
+    return (splits > 1) * (overlapped_overhead(device) + latency + 2 * nbytes / device.bandwidth)
 
 
 def reduce_step(desc: Any, gemm: Gemm, splits: int) -> Launch:
@@ -62,7 +68,7 @@ def reduce_step(desc: Any, gemm: Gemm, splits: int) -> Launch:
     vector = _WORD * 8 // acc.bits
     while gemm.n % vector:
         vector //= 2
-    vectors = slab_of(gemm) // vector
+    vectors = partial_size(gemm) // vector
     index = index_type(vectors)
     entry = f"reduce<{acc.number}, {vector}, {THREADS}, {index}, {epilogue_type(gemm, desc.activation)}>"
     return Launch(

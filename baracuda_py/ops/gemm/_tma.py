@@ -10,10 +10,10 @@ from ._problem import BATCH_RANK, Gemm, Matrix
 from ._scales import BLOCK
 
 __all__ = [
-    "ELEMENTS", "SLAB", "View", "either_major", "leave_of", "out_map", "scales_map", "staged_bytes", "taken", "view_of",
+    "ELEMENTS", "K_BLOCK", "View", "either_major", "leave_of", "out_map", "scales_map", "staged_bytes", "taken", "view_of",
 ]  # fmt: skip
 
-SLAB = 128  # bytes of K a stage, one swizzled row
+K_BLOCK = 128  # bytes of K a stage, one swizzled row
 # How PTX names the element, and how TMA reads it: TF32 rounds to nearest where the tensor core would truncate.
 ELEMENTS = {
     ElementKind.F16: ("f16", "float16"), ElementKind.BF16: ("bf16", "bfloat16"), ElementKind.F32: ("tf32", "tfloat32"),
@@ -35,11 +35,11 @@ class View:
     def tensor_map(self, of: Ptr | Scratch, batch: tuple[int, ...], box_mn: int) -> TensorMap:
         x = self.matrix
         inner, outer, pitch = (self.mn, self.k, x.col) if self.mn_major else (self.k, self.mn, x.row)
-        box = (64, 64) if self.mn_major else (SLAB // x.itemsize, self.rows(box_mn))
+        box = (64, 64) if self.mn_major else (K_BLOCK // x.itemsize, self.rows(box_mn))
         return _tensor_map(x, ELEMENTS[x.element][1], of, inner, outer, pitch, batch, box, 128)
 
     def rows(self, box_mn: int) -> int:
-        """Rows of SLAB bytes that a box of `box_mn` brings: rows outside the operand would take four times as long as others.
+        """Rows of K_BLOCK bytes that a box of `box_mn` brings: rows outside the operand would take four times as long as others.
         What is left in their place stays in rows or columns that are not written."""
         return -(-box_mn // 64) * 64 if self.mn_major else min(box_mn, self.mn)
 
@@ -105,36 +105,33 @@ def scales_map(gemm: Gemm, rows: int) -> TensorMap | None:
     return _tensor_map(x, "float32", Ptr(x.operand), gemm.m, blocks, x.col, gemm.batch, (rows, 1), 0)
 
 
-def leave_of(gemm: Gemm) -> str:
-    """How the result leaves: in rows (16-bit also in columns) through shared memory, by TMA if these lie on multiples of 16
-    bytes and are such multiples long (TMA clips a store there, not at an element), and else by warps."""
-    out = gemm.out
+def leave_of(out: Matrix, m: int, n: int) -> str:
+    """How the result [m, n] leaves: in rows (16-bit also in columns) through shared memory, by TMA if these lie on multiples
+    of 16 bytes and are such multiples long (TMA clips a store there, not at an element), and else by warps."""
     if out.col != 1 and (out.row != 1 or out.itemsize != 2):
         return "STRAIGHT"
-    lies, pitch, outer, inner = (
-        ("ROWS", out.row, gemm.m, gemm.n) if out.col == 1 else ("COLUMNS", out.col, gemm.n, gemm.m)
-    )
+    lies, pitch, outer, inner = ("ROWS", out.row, m, n) if out.col == 1 else ("COLUMNS", out.col, n, m)
     whole = inner * out.itemsize % 16 == 0 and _pitched(out, pitch, outer) and all(s > 0 for s in out.batch)
     return f"{lies}_BY_{'TMA' if whole else 'WARPS'}"
 
 
-def _part_of(out: Matrix, columns: int) -> int:
+def _part_of(itemsize: int, columns: int) -> int:
     """Columns of a part of the result, of those that a warpgroup holds: staging.cuh's WIDEST."""
-    return next(w for w in (64, 32, 16) if w * out.itemsize <= PART and columns % w == 0)
+    return next(w for w in (64, 32, 16) if w * itemsize <= PART and columns % w == 0)
 
 
-def staged_bytes(gemm: Gemm, columns: int) -> int:
-    """A warpgroup's buffers for 64 rows of so many columns on their way out: staging.cuh's BUFFERS."""
-    if leave_of(gemm) == "STRAIGHT":
+def staged_bytes(leave: str, itemsize: int, columns: int) -> int:
+    """A warpgroup's buffers for 64 rows of so many columns of `itemsize` bytes on their way out: staging.cuh's BUFFERS."""
+    if leave == "STRAIGHT":
         return 0
-    part = _part_of(gemm.out, columns)
-    return 64 * part * gemm.out.itemsize * min(2, columns // part)
+    part = _part_of(itemsize, columns)
+    return 64 * part * itemsize * min(2, columns // part)
 
 
 def out_map(gemm: Gemm, columns: int, leave: str) -> TensorMap | None:
     """The result's map, through which boxes leave of which `columns` columns of a tile are made up; None where none is used."""
     out, dtype, ptr = gemm.out, RESULTS[gemm.out.element], Ptr(gemm.out.operand)
-    width = _part_of(out, columns)
+    width = _part_of(out.itemsize, columns)
     if leave == "ROWS_BY_TMA":
         swizzle = width * out.itemsize
         return _tensor_map(out, dtype, ptr, gemm.n, gemm.m, out.row, gemm.batch, (width, 64), swizzle)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
-from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
+from ...plan.candidate import OK, Change, Feasibility, no
 from ...runtime.steps import Step
 from ...types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
 from ._checks import admitted, countable, extent_limit
 from ._duplicate import WORD, duplicates, relaid
 from ._guarantee import TRUNCATED, guarantee_of, narrow_additions
 from ._problem import Gemm
-from ._scales import BLOCK
-from ._tma import SLAB, scales_map, taken, view_of
-from ._wgmma_cost import cost_of
+from ._table import Table, Tabled
+from ._tma import K_BLOCK, scales_map, taken, view_of
+from ._wgmma_cost import Menu, floor_of, menu_of
 from ._wgmma_launch import launches, promoted
-from ._wgmma_tile import LEAST_STAGES, MENU, Tile, clusters_at_once, oriented, ring_of, slabs_of, tail_of, tiles_of
+from ._wgmma_tile import Tile, traits_of
 
-__all__ = ["MATHS", "Wgmma", "takes_any_m"]
+__all__ = ["MATHS", "Wgmma", "menu_for", "takes_any_m"]
 
 MATHS = (MathPrecision.BF16, MathPrecision.F16, MathPrecision.TF32, MathPrecision.FP8, MathPrecision.FP8_FAST)
 INDEX_BITS = 31  # of TMA's coordinates
@@ -36,7 +35,7 @@ def _copied(desc: Any, name: str) -> tuple[str, Change]:
     fields, x = relaid(desc, (copy,)), copy.source
     unit = WORD // copy.itemsize
     across = [s for axis, s in enumerate(x.strides) if axis != copy.inner and x.shape[axis] > 1]
-    if x.strides[copy.inner] != 1 or copy.turned or min(across, default=0) < 0 or not all(across[-1:]):
+    if x.strides[copy.inner] != 1 or copy.transposed or min(across, default=0) < 0 or not all(across[-1:]):
         axes = {"a": "MK", "b": "KN"}.get(name, ("M", "the blocks of K"))
         inner = axes[copy.inner - len(x.shape)] if len(x.shape) > 1 else "K"
         padded = (
@@ -49,7 +48,17 @@ def _copied(desc: Any, name: str) -> tuple[str, Change]:
     return " and ".join(said), Change(fields)
 
 
-class Wgmma(Candidate[Any]):
+def menu_for(desc: Any, device: DeviceSpec) -> Menu:
+    """The tiles for products like this one."""
+    return menu_of(traits_of(desc.gemm), traits_of(desc.gemm.swapped), promoted(desc), device)
+
+
+@lru_cache(maxsize=64)
+def _table(desc: Any, device: DeviceSpec) -> Table[Tile]:
+    return menu_for(desc, device).table(desc.gemm, device)
+
+
+class Wgmma(Tabled):
     variant = "wgmma"
     launches = ("gemm/wgmma.cu:gemm",)
 
@@ -84,35 +93,11 @@ class Wgmma(Candidate[Any]):
             return no(reason, *_copied(desc, "scale_a"))
         return OK
 
-    def configs(self, desc: Any, device: DeviceSpec) -> Iterator[Tile]:
-        for tile in MENU:
-            gemm = oriented(desc, tile)
-            if promoted(desc) and (tile.rows > 1 or tile.bn > 128):
-                continue  # the sums of two slabs need as many registers again, each
-            if gemm.blocked and (tile.swapped or BLOCK % tile.bn):
-                continue
-            b = view_of(gemm.b.mT, gemm.n, gemm.k)
-            assert b is not None
-            if tile.cluster > 1 and gemm.n <= tile.bn // tile.cluster:
-                continue  # one of them would bring nothing of B
-            parts = tile.bn // 64 if b.mn_major else tile.bn // 8  # of B, that the CTAs of a cluster may share out
-            widest = tile.bn == 256 or (tile.bm, tile.bn) == (256, 128)
-            if tile.cluster > 1 and widest and (tile.swapped or gemm.a.itemsize == 1):
-                continue  # the widest tiles have no registers to spare: for stores by columns, or with fp8
-            if tile.cluster > 1 and (parts % tile.cluster or (b.mn_major and tile.bn % 64) or gemm.m <= tile.bm):
-                continue
-            if tile.split > 1 and (
-                slabs_of(gemm) < 4 * tile.split or tiles_of(gemm, tile) > clusters_at_once(device, tile)
-            ):
-                continue
-            if ring_of(gemm, tile)[0] < LEAST_STAGES:
-                continue
-            yield tile
-            if tail := tail_of(gemm, tile, device):
-                yield replace(tile, tail=tail)
+    def table(self, desc: Any, device: DeviceSpec) -> Table[Tile]:
+        return _table(desc, device)
 
-    def cost(self, desc: Any, device: DeviceSpec, config: Tile) -> Cost:
-        return cost_of(oriented(desc, config), device, config)
+    def floor(self, desc: Any, device: DeviceSpec) -> float:
+        return floor_of(desc.gemm, device)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:
         # Every tile sums instruction by instruction in order, so a row's result is the same whatever the tile, unless K is
@@ -122,10 +107,10 @@ class Wgmma(Candidate[Any]):
         return guarantee_of(
             desc,
             desc.precision,
-            narrow_additions(k, SLAB if promoted(desc) else k) if eight else k,
+            narrow_additions(k, K_BLOCK if promoted(desc) else k) if eight else k,
             each=TRUNCATED,
-            splits=max(config.split, config.tail),
-            batch_invariant=config.split == config.tail == 1 and takes_any_m(desc.gemm),
+            splits=max(config.split_k, config.split_last_wave),
+            batch_invariant=config.split_k == config.split_last_wave == 1 and takes_any_m(desc.gemm),
         )
 
     def lower(self, desc: Any, device: DeviceSpec, config: Tile) -> tuple[Step, ...]:

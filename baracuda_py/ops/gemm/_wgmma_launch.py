@@ -11,8 +11,8 @@ from ...runtime.steps import Kernel, Launch, Packed, Ptr, Struct
 from ...types import DeviceSpec, ElementKind, MathPrecision
 from ._epilogue import batch_struct, epilogue_args, epilogue_type, walk
 from ._problem import BATCH_RANK, Gemm, Matrix
-from ._tma import ELEMENTS, SLAB, leave_of, out_map, scales_map, view_of
-from ._wgmma_tile import STEP, Tile, band_of, clusters_at_once, oriented, ring_of, slabs_of
+from ._tma import ELEMENTS, K_BLOCK, leave_of, out_map, scales_map, view_of
+from ._wgmma_tile import STEP, Tile, clusters_at_once, group_m_of, k_blocks_of, oriented, pipeline_of, traits_of
 
 __all__ = ["Raster", "launches", "promoted"]
 
@@ -37,12 +37,12 @@ def product_text(n: int, a: ElementKind, b: ElementKind, a_transposed: bool, b_t
 
 
 def promoted(desc: Any) -> bool:
-    """Whether the sums of each slab are added up in f32: where that is asked for, and where a slab has scales of its own."""
+    """Whether each block of K's sums are added up in f32: where that is asked for, and where a block has scales of its own."""
     return bool(desc.precision is MathPrecision.FP8 or desc.gemm.blocked)
 
 
 def _sums(gemm: Gemm, desc: Any, tile: Tile) -> tuple[str, Struct]:
-    """How slabs are summed: the C++ type and its struct. Mirrors kernels/include/sums.cuh."""
+    """How blocks of K are summed: the C++ type and its struct. Mirrors kernels/include/sums.cuh."""
     if gemm.blocked:
         of_a, of_b = scales_map(gemm, tile.bm), gemm.scales["scale_b"]
         assert of_a is not None
@@ -62,32 +62,32 @@ class Raster:
 
     rows: int
     cols: int
-    band: int
+    group_m: int
     begin: int
     end: int
 
     @classmethod
     def of(cls, gemm: Gemm, tile: Tile, device: DeviceSpec) -> Raster:
         rows, cols = -(-gemm.m // (tile.bm * tile.cluster)), -(-gemm.n // tile.bn)
-        return cls(rows, cols, band_of(rows, cols, tile, device), 0, rows * cols * gemm.batches)
+        return cls(rows, cols, group_m_of(rows, cols, tile, device), 0, rows * cols * gemm.batches)
 
     def cut(self, at: int) -> tuple[Raster, Raster]:
         return replace(self, end=at), replace(self, begin=at)
 
     def apart(self, n: int) -> Raster:
         """The same work where the `n` tiles of a cluster, one above the other, count as so many."""
-        return Raster(self.rows * n, self.cols, self.band * n, self.begin * n, self.end * n)
+        return Raster(self.rows * n, self.cols, self.group_m * n, self.begin * n, self.end * n)
 
 
 def launches(desc: Any, device: DeviceSpec, tile: Tile) -> tuple[Launch, ...]:
     """One, or where the last wave splits K two."""
     gemm = oriented(desc, tile)
     raster = Raster.of(gemm, tile, device)
-    if tile.tail == 1:
+    if tile.split_last_wave == 1:
         return (_launch(desc, gemm, tile, raster, device),)
     at_once = clusters_at_once(device, tile)
     waves, rest = raster.cut(raster.end // at_once * at_once)
-    split = _launch(desc, gemm, tile.of_tail, rest.apart(tile.cluster), device)
+    split = _launch(desc, gemm, tile.of_last_wave, rest.apart(tile.cluster), device)
     return _launch(desc, gemm, tile, waves, device), split
 
 
@@ -95,11 +95,11 @@ def _launch(desc: Any, gemm: Gemm, tile: Tile, raster: Raster, device: DeviceSpe
     a, b = view_of(gemm.a, gemm.m, gemm.k), view_of(gemm.b.mT, gemm.n, gemm.k)
     assert a is not None and b is not None
     a_map = a.tensor_map(Ptr(gemm.a.operand), gemm.batch, tile.bm)
-    leave = leave_of(gemm)
-    result = out_map(gemm, tile.bn // tile.split, leave)
-    stages, shared_bytes = ring_of(gemm, tile)
+    leave = leave_of(gemm.out, gemm.m, gemm.n)
+    result = out_map(gemm, tile.bn // tile.split_k, leave)
+    stages, shared_bytes = pipeline_of(traits_of(gemm), tile)
     sums, sums_args = _sums(gemm, desc, tile)
-    sizes = (tile.bm, tile.bn, tile.rows, tile.consumers, stages, tile.cluster, tile.split, tile.resident)
+    sizes = (tile.bm, tile.bn, tile.rows, tile.consumers, stages, tile.cluster, tile.split_k, tile.ctas_per_sm)
     flags = map(_flag, (a.mn_major, b.mn_major, bool(gemm.batch)))
     entry = (
         f"gemm<{gemm.a.element.cuda}, {', '.join(map(str, sizes))}, {', '.join(flags)}, {leave}, {sums}, "
@@ -107,15 +107,15 @@ def _launch(desc: Any, gemm: Gemm, tile: Tile, raster: Raster, device: DeviceSpe
     )
     prelude = product_text(tile.bn, gemm.a.element, gemm.b.element, a.mn_major, b.mn_major)
     part = tile.bn // tile.cluster
-    arriving = (a.rows(tile.bm) + tile.cluster * b.rows(part)) * SLAB + (tile.bm * 4 if gemm.blocked else 0)
+    arriving = (a.rows(tile.bm) + tile.cluster * b.rows(part)) * K_BLOCK + (tile.bm * 4 if gemm.blocked else 0)
     order = struct.pack("<5I", *astuple(raster)) + batch_struct(gemm).data
     batched = [*_batched(gemm, gemm.a), *_batched(gemm, gemm.b)]
     clusters = raster.end - raster.begin
-    if tile.split == 1:
+    if tile.split_k == 1:
         clusters = min(clusters, clusters_at_once(device, tile))
     return Launch(
         Kernel("gemm/wgmma.cu", entry, prelude),
-        (clusters * tile.cluster * tile.split, 1, 1),
+        (clusters * tile.cluster * tile.split_k, 1, 1),
         (128 * (1 + tile.consumers), 1, 1),
         (
             a_map,
@@ -123,7 +123,7 @@ def _launch(desc: Any, gemm: Gemm, tile: Tile, raster: Raster, device: DeviceSpe
             result or a_map,
             epilogue_args(gemm),
             Packed(order, 4),
-            Packed(struct.pack("<4I6I", gemm.m, gemm.n, slabs_of(gemm), arriving, *batched), 4),
+            Packed(struct.pack("<4I6I", gemm.m, gemm.n, k_blocks_of(gemm), arriving, *batched), 4),
             sums_args,
         ),
         shared_bytes=shared_bytes,

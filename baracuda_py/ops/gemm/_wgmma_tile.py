@@ -1,98 +1,107 @@
-"""wgmma's tiles: their menu, what they take of shared memory, how many run at once, and the last wave's."""
+"""wgmma's tiles: which there are, what they take of shared memory, how many run at once, and how they are ordered."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...plan.grammar import Config, term
 from ...types import DeviceSpec
 from ._problem import Gemm
-from ._tma import SLAB, staged_bytes, view_of
+from ._tma import K_BLOCK, leave_of, staged_bytes, view_of
 
 __all__ = [
-    "LEAST_STAGES", "MENU", "STEP", "Tile", "band_of", "clusters_at_once", "oriented", "ring_of", "slabs_of", "tail_of",
-    "tiles_of",
+    "LEAST_STAGES", "MENU", "STEP", "Tile", "Traits", "clusters_at_once", "group_m_of", "k_blocks_of", "oriented", "pipeline_of",
+    "split_last_waves", "tiles_of", "traits_of",
 ]  # fmt: skip
 
 STEP = 32  # bytes of K an instruction
 SHARED, RESERVED = 232448, 1024  # bytes a CTA may have, and those that it takes besides
 SLACK = 512  # barriers
 MOST_STAGES, LEAST_STAGES = 16, 2  # a stage is released one behind
-LEAST_WAVES = 2  # before a last one of its own
+PARTS = (8, 4, 2)  # that K of the last wave's tiles may be split in, the most first
 
 
 @dataclass(frozen=True)
-class Tile:
-    """BM x BN of the result, `rows` blocks of 64 a consumer. `cluster` CTAs, one above the other, share B, or `split` CTAs
-    share a tile and each sums its part of K. `resident`: CTAs an SM. `tail`: into how many parts K is split for the tiles of
-    the last wave, a launch of their own. `swapped`: of the transposed product."""
+class Tile(Config):
+    """BM x BN of the result, computed by one or two consumer warpgroups, each in blocks of 64 rows."""
 
-    bm: int
-    bn: int
-    rows: int = 1
-    consumers: int = 2
-    cluster: int = 1
-    split: int = 1
-    resident: int = 1
-    tail: int = 1
-    swapped: bool = False
-
-    @property
-    def sharers(self) -> int:
-        return self.bm // (64 * self.rows)
+    bm: int = term("rows of the result a CTA computes", leads=True)
+    bn: int = term("columns of the result a CTA computes", leads=True)
+    cluster: int = term("CTAs, one above the other, that share what they load of B", default=1)
+    split_k: int = term("parts of K that are summed apart and then added", default=1)
+    ctas_per_sm: int = term("CTAs that an SM holds at once", default=1)
+    split_last_wave: int = term("parts of K for the tiles of the last wave, in a launch of their own", default=1)
+    ping_pong: bool = term(
+        "two consumer warpgroups take tiles in turn: one computes while the other stores", default=False
+    )
+    transposed: bool = term("the transposed product is computed: tiles of the result's transpose", default=False)
 
     @property
-    def by_turns(self) -> bool:
-        """Whether the consumers take tiles in turn."""
-        return self.sharers < self.consumers
+    def consumers(self) -> int:
+        """Warpgroups that multiply."""
+        return 2 if self.ping_pong else min(2, self.bm // 64)
 
     @property
-    def of_tail(self) -> Tile:
-        """The tile, as large, of which `tail` CTAs each sum a part."""
-        rows, consumers = max(1, self.bm // 128), min(2, self.bm // 64)
-        return replace(self, rows=rows, consumers=consumers, cluster=1, split=self.tail, tail=1)
+    def rows(self) -> int:
+        """Blocks of 64 rows a consumer."""
+        return self.bm // 64 if self.ping_pong else max(1, self.bm // 128)
 
-    def __str__(self) -> str:
-        marks = (
-            ("p", self.by_turns),
-            (f"c{self.cluster}", self.cluster > 1),
-            (f"k{self.split}", self.split > 1),
-            (f"r{self.resident}", self.resident > 1),
-            (f"+k{self.tail}", self.tail > 1),
-            ("T", self.swapped),
-        )
-        return f"{self.bm}x{self.bn}" + "".join(mark for mark, on in marks if on)
+    @property
+    def of_last_wave(self) -> Tile:
+        """The tile, as large, of which `split_last_wave` CTAs each sum a part."""
+        return replace(self, cluster=1, split_k=self.split_last_wave, split_last_wave=1, ping_pong=False)
 
 
 SHAPES = (
-    Tile(128, 128, 2), Tile(64, 256),
-    *(Tile(128, bn) for bn in (256, 224, 192, 160, 128, 96, 64)), Tile(256, 128, 2),
-    *(Tile(64, bn, 1, 1) for bn in (256, 192, 128, 64, 32, 16)),
+    Tile(128, 128, ping_pong=True), Tile(64, 256, ping_pong=True),
+    *(Tile(128, bn) for bn in (256, 224, 192, 160, 128, 96, 64)), Tile(256, 128),
+    *(Tile(64, bn) for bn in (256, 192, 128, 64, 32, 16)),
 )  # fmt: skip
 TILES = tuple(replace(t, cluster=c) for t in SHAPES for c in (1, 2))
 SPLITS = tuple(
-    replace(t, split=k)
-    for t in (*(Tile(128, bn) for bn in (128, 64, 32)), *(Tile(256, bn, 2) for bn in (128, 64, 32)), Tile(64, 64, 1, 1))
+    replace(t, split_k=k)
+    for t in (*(Tile(128, bn) for bn in (128, 64, 32)), *(Tile(256, bn) for bn in (128, 64, 32)), Tile(64, 64))
     for k in (2, 4, 8)
     if t.bn // k >= 16  # columns that each of them finishes
 )  # fmt: skip
 # Where a tile an SM would leave some SMs idle, or, for few tokens, where the next kernel gets ready beside this one.
 SHORT = (
-    Tile(64, 32, 1, 1, split=2, resident=3), Tile(64, 64, 1, 1, split=2, resident=2),
-    *(Tile(64, bn, 1, 1, cluster=c, resident=2) for bn in (16, 32) for c in (1, 2)),
+    Tile(64, 32, split_k=2, ctas_per_sm=3), Tile(64, 64, split_k=2, ctas_per_sm=2),
+    *(Tile(64, bn, cluster=c, ctas_per_sm=2) for bn in (16, 32) for c in (1, 2)),
 )  # fmt: skip
-MENU = tuple(replace(t, swapped=s) for t in (*SHORT, *TILES, *SPLITS) for s in (False, True))
+MENU = tuple(replace(t, transposed=s) for t in (*SHORT, *TILES, *SPLITS) for s in (False, True))
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What decides, of a product as a tile has it and whatever its M, N and batch, which tiles there are and what they cost."""
+
+    itemsize: int
+    out_itemsize: int
+    k_blocks: int
+    b_mn_major: bool
+    leave: str
+    blocked: bool
+
+
+def traits_of(gemm: Gemm) -> Traits:
+    """Of a product that wgmma takes."""
+    b = view_of(gemm.b.mT, gemm.n, gemm.k)
+    assert b is not None
+    sizes = gemm.a.itemsize, gemm.out.itemsize
+    return Traits(*sizes, k_blocks_of(gemm), b.mn_major, leave_of(gemm.out, gemm.m, gemm.n), gemm.blocked)
 
 
 def oriented(desc: Any, tile: Tile) -> Gemm:
     """The product that the tile computes: the problem's, or the transposed one."""
     gemm: Gemm = desc.gemm
-    return gemm.swapped if tile.swapped else gemm
+    return gemm.swapped if tile.transposed else gemm
 
 
-def slabs_of(gemm: Gemm) -> int:
+def k_blocks_of(gemm: Gemm) -> int:
     """Stages' worth of K."""
-    return -(-gemm.k * gemm.a.itemsize // SLAB)
+    return -(-gemm.k * gemm.a.itemsize // K_BLOCK)
 
 
 def tiles_of(gemm: Gemm, tile: Tile) -> int:
@@ -102,44 +111,40 @@ def tiles_of(gemm: Gemm, tile: Tile) -> int:
 
 def clusters_at_once(device: DeviceSpec, tile: Tile) -> int:
     """Clusters that run at once. Those of four and more leave SMs of some GPCs idle: about one in seven on an H200."""
-    together = tile.cluster * tile.split
-    return (device.sms if together <= 2 else device.sms * 6 // 7) * tile.resident // together
+    together = tile.cluster * tile.split_k
+    return (device.sms if together <= 2 else device.sms * 6 // 7) * tile.ctas_per_sm // together
 
 
-def ring_of(gemm: Gemm, tile: Tile) -> tuple[int, int]:
+def pipeline_of(traits: Traits, tile: Tile) -> tuple[int, int]:
     """Stages, and the bytes of shared memory in all."""
-    b = view_of(gemm.b.mT, gemm.n, gemm.k)
-    assert b is not None
-    stage = (tile.bm + (-(-tile.bn // 64) * 64 if b.mn_major else tile.bn)) * SLAB
-    scales = tile.bm * 4 if gemm.blocked else 0  # a stage's: sums.cuh's STAGED
-    staged = tile.consumers * staged_bytes(gemm, tile.bn // tile.split)
-    room = ((SHARED + RESERVED) // tile.resident - RESERVED) // 128 * 128 - SLACK
-    if tile.split == 1:
+    stage = (tile.bm + (-(-tile.bn // 64) * 64 if traits.b_mn_major else tile.bn)) * K_BLOCK
+    scales = tile.bm * 4 if traits.blocked else 0  # a stage's: sums.cuh's STAGED
+    staged = tile.consumers * staged_bytes(traits.leave, traits.out_itemsize, tile.bn // tile.split_k)
+    room = ((SHARED + RESERVED) // tile.ctas_per_sm - RESERVED) // 128 * 128 - SLACK
+    if tile.split_k == 1:
         stages = min(MOST_STAGES, (room - staged) // (stage + scales))
         return stages, stages * (stage + scales) + staged + SLACK
-    afterwards = tile.bm * tile.bn * 4 * (tile.split - 1) // tile.split + staged
+    afterwards = tile.bm * tile.bn * 4 * (tile.split_k - 1) // tile.split_k + staged
     stages = min(MOST_STAGES, room // (stage + scales)) if afterwards + MOST_STAGES * scales <= room else 0
     return stages, max(stages * stage, afterwards) + stages * scales + SLACK
 
 
-def tail_of(gemm: Gemm, tile: Tile, device: DeviceSpec) -> int:
-    """Into how many parts K can be split for the tiles of the last wave, so that all SMs work on them; 0 where it does not pay
-    to try."""
-    whole, rest = divmod(tiles_of(gemm, tile), clusters_at_once(device, tile))
-    if tile.split > 1 or whole < LEAST_WAVES or not rest:
-        return 0
+def split_last_waves(traits: Traits, tile: Tile, device: DeviceSpec) -> dict[int, int]:
+    """Into how many parts K can be split for the tiles of a last wave of their own, the most first, and how many tiles that
+    wave then has room for."""
     most = 32 if tile.bm == 64 else 96  # columns of a second share of the sums that there are registers for
-    for parts in (8, 4, 2):
-        if tile.bn % (parts * 16) or tile.bn // parts > most or slabs_of(gemm) < 4 * parts:
+    found = {}
+    for parts in PARTS if tile.split_k == 1 else ():
+        if tile.bn % (parts * 16) or tile.bn // parts > most or traits.k_blocks < 4 * parts:
             continue
-        split = replace(tile, tail=parts).of_tail
-        if rest * tile.cluster <= clusters_at_once(device, split) and ring_of(gemm, split)[0] >= LEAST_STAGES:
-            return parts
-    return 0
+        split = replace(tile, split_last_wave=parts).of_last_wave
+        if pipeline_of(traits, split)[0] >= LEAST_STAGES:
+            found[parts] = clusters_at_once(device, split)
+    return found
 
 
-def band_of(rows: int, cols: int, tile: Tile, device: DeviceSpec) -> int:
-    """Rows of tiles a band: what the tiles in flight together read of A and B is least."""
+def group_m_of(rows: int, cols: int, tile: Tile, device: DeviceSpec) -> int:
+    """Rows of tiles that are walked together, column by column: what the tiles in flight read of A and B is least."""
     flying = clusters_at_once(device, tile)
     height = tile.bm * tile.cluster
-    return min(range(1, min(rows, 32) + 1), key=lambda band: band * height + min(cols, -(-flying // band)) * tile.bn)
+    return min(range(1, min(rows, 32) + 1), key=lambda group: group * height + min(cols, -(-flying // group)) * tile.bn)

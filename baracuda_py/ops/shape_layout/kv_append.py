@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from ... import samples
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement
+from ...plan.candidate import Candidate, Cost, exact_movement
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
@@ -98,9 +98,6 @@ class PerSequence(Candidate[KvAppendDescriptor]):
     variant = "per_sequence"
     launches = ("shape_layout/append.cu:append_runs",)
     unaligned = True
-
-    def supports(self, desc: KvAppendDescriptor, device: DeviceSpec) -> Feasibility:
-        return OK
 
     def guarantee(self, desc: KvAppendDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         return exact_movement(desc.element)

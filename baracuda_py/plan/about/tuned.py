@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime.cache import cache_dir
 from ...runtime.files import read_trusted, write_atomic
-from ...types import DeviceSpec, known_devices
-from ..candidate import steps_of
+from ...types import DeviceSpec, PlanPreference, known_devices
+from ..candidate import OK, steps_of
+from ..select import Assessment, best, serves
 from .digest import lowered_digest
 
 if TYPE_CHECKING:
     from ..candidate import Candidate
     from ..family import Family
-    from ..select import Assessment
     from ..selection import Selection
 
-__all__ = ["Winner", "apply", "entry", "key_of", "record", "shipped_path", "source_digest"]
+__all__ = ["Winner", "apply", "entry", "key_of", "recommended", "record", "shipped_path", "source_digest"]
 
 Winner = dict[str, str]
 FIELDS = ("variant", "config", "sources", "provenance")
@@ -116,19 +116,27 @@ def _winners(key: str, op: str, device: DeviceSpec) -> Iterator[Winner]:
                 yield winner
 
 
+def recommended(
+    kind: type[Family[Any]], candidates: Sequence[Candidate[Any]], desc: Any, pref: PlanPreference, device: DeviceSpec
+) -> tuple[Assessment, str]:
+    """What `select` chooses, and by what: the recorded winner where there is one that still stands, else the model's best."""
+    measured = None if device.is_host else apply(kind, candidates, desc, pref, device)
+    return measured or (best(candidates, desc, pref, device), "model")
+
+
 def apply(
-    kind: type[Family[Any]], desc: Any, pref: Any, device: DeviceSpec, answers: Sequence[Assessment]
+    kind: type[Family[Any]], candidates: Sequence[Candidate[Any]], desc: Any, pref: PlanPreference, device: DeviceSpec
 ) -> tuple[Assessment, str] | None:
-    """The recorded winner among admissible `answers` and its provenance, if there is one and it still stands."""
-    if device.is_host:
-        return None
+    """The recorded winner and its provenance, if there is one that is still admissible and launches what was measured."""
     for winner in _winners(key_of(kind, desc, pref), desc.op, device.chip):
-        for answer in answers:
-            same = (answer.candidate.variant, str(answer.config)) == (winner["variant"], winner["config"])
-            if not same or not answer.feasibility:
+        for candidate in candidates:
+            if candidate.variant != winner["variant"] or not candidate.supports(desc, device):
                 continue
-            if source_digest(answer.candidate, answer.config, desc, device) == winner["sources"]:
-                return answer, winner["provenance"]
+            for config in candidate.configs(desc, device):
+                if str(config) != winner["config"] or not serves(candidate, desc, pref, device, config):
+                    continue
+                if source_digest(candidate, config, desc, device) == winner["sources"]:
+                    return Assessment(candidate, config, OK), winner["provenance"]
     return None
 
 
