@@ -41,6 +41,8 @@ from .ops.shape_layout.kv_append import KvAppendPlan as _KvAppendPlan
 from .plan import LaunchConfig as LaunchConfig
 from .types import LayoutSku as LayoutSku
 from .types import MathPrecision as MathPrecision
+from .ops.gemm.backward import MatmulBackwardDescriptor as _MatmulBackwardDescriptor
+from .ops.gemm.backward import MatmulBackwardPlan as _MatmulBackwardPlan
 from .ops.gemm.matmul import MatmulDescriptor as _MatmulDescriptor
 from .ops.gemm.backward import MatmulGradients as MatmulGradients
 from .ops.gemm.matmul import MatmulPlan as _MatmulPlan
@@ -83,7 +85,6 @@ from .plan import find as find
 from .plan import get_op as get_op
 from .types import known_devices as known_devices
 from .plan import list_ops as list_ops
-from .ops.gemm.backward import matmul_backward as matmul_backward
 from .call.cache import plan_cache as plan_cache
 from .types import ulp_of as ulp_of
 
@@ -164,6 +165,34 @@ class KvAppendDescriptor(_KvAppendDescriptor):
         v_cache_align: int | None = ...,
         k_align: int | None = ...,
         v_align: int | None = ...,
+    ) -> None: ...
+
+class MatmulBackwardDescriptor(_MatmulBackwardDescriptor):
+    grad_strides: tuple[int, ...] | None
+    a_strides: tuple[int, ...] | None
+    b_strides: tuple[int, ...] | None
+    grad_align: int | None
+    a_align: int | None
+    b_align: int | None
+    grad_a_align: int | None
+    grad_b_align: int | None
+    def __init__(
+        self,
+        a_shape: Sequence[int],
+        b_shape: Sequence[int],
+        a_element: ElementLike,
+        b_element: ElementLike,
+        grad_element: ElementLike,
+        out_element: ElementLike | None = ...,
+        math: MathPrecision | str | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        a_strides: Sequence[int] | None = ...,
+        b_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        a_align: int | None = ...,
+        b_align: int | None = ...,
+        grad_a_align: int | None = ...,
+        grad_b_align: int | None = ...,
     ) -> None: ...
 
 class MatmulDescriptor(_MatmulDescriptor):
@@ -345,6 +374,9 @@ class ContiguizePlan(_ContiguizePlan):
 class KvAppendPlan(_KvAppendPlan):
     desc: KvAppendDescriptor
 
+class MatmulBackwardPlan(_MatmulBackwardPlan):
+    desc: MatmulBackwardDescriptor
+
 class MatmulPlan(_MatmulPlan):
     desc: MatmulDescriptor
 
@@ -386,6 +418,9 @@ def pow(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanP
 
 def copysign(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """|x1| with the sign of x2."""
+
+def matmul_backward(grad: Any, a: Any, b: Any, /, *, out_dtype: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> MatmulGradients:
+    """The gradients of ``a @ b``, given that of the result: ``grad @ b.mT`` and ``a.mT @ grad``, each rounded once."""
 
 def matmul(a: Any, b: Any, /, *, bias: Any = None, activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, c: Any = None, residual: Any = None, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The matrix product residual + f(alpha a @ b + beta c + bias), with NumPy's rules for vectors and batches."""

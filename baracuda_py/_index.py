@@ -39,6 +39,8 @@ NAMES = {
     "LaunchConfig": "plan:LaunchConfig",
     "LayoutSku": "types:LayoutSku",
     "MathPrecision": "types:MathPrecision",
+    "MatmulBackwardDescriptor": "ops.gemm.backward:MatmulBackwardDescriptor",
+    "MatmulBackwardPlan": "ops.gemm.backward:MatmulBackwardPlan",
     "MatmulDescriptor": "ops.gemm.matmul:MatmulDescriptor",
     "MatmulGradients": "ops.gemm.backward:MatmulGradients",
     "MatmulPlan": "ops.gemm.matmul:MatmulPlan",

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.ops.gemm import backward
-from baracuda_py.plan import all_ops
+from baracuda_py import samples
+from baracuda_py.plan import all_ops, get_op
 from baracuda_py.samples.sample import values
 from baracuda_py.types import ElementKind
 
 from .arena import Slot, host
-from .gauntlet import readable
+from .gauntlet import Problem, readable
 
 COVERS = ("matmul",)
 Array = np.ndarray[Any, Any]
@@ -124,22 +124,17 @@ def test_vectors_and_batches(backend: str, a: tuple[int, ...], b: tuple[int, ...
     assert grad_a.shape == a and grad_b.shape == b
 
 
-def test_a_shared_weight_gets_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No transpose and no batch is put in memory: matmul is given views of the operands."""
+def test_a_shared_weight_gets_one_product() -> None:
+    """No transpose and no batch is put in memory: the products are of views of the operands."""
     x = problem((3, 4, 9), (9, 5))
-    seen: list[tuple[Any, ...]] = []
-
-    def spy(first: Any, second: Any, **options: Any) -> Any:
-        seen.append((first, second))
-        return bp.matmul(first, second, **options)
-
-    monkeypatch.setattr(backward, "matmul", spy)
-    bp.matmul_backward(x["grad"], x["a"], x["b"], device="cpu")
-    shapes = [(first.shape, second.shape) for first, second in seen]
-    assert shapes == [((3, 4, 5), (5, 9)), ((9, 12), (12, 5))]
-    for (first, second), names in zip(seen, (("grad", "b"), ("a", "grad"))):
-        assert np.shares_memory(first, x[names[0]])
-        assert np.shares_memory(second, x[names[1]])
+    desc = bp.MatmulBackwardDescriptor.of(x["grad"], x["a"], x["b"])
+    parts = [(part.a_shape, part.b_shape) for part in desc.parts.values()]
+    assert parts == [((3, 4, 5), (5, 9)), ((9, 12), (12, 5))]
+    for product, part, names in zip(desc.products.values(), desc.parts.values(), (("grad", "b"), ("a", "grad"))):
+        for view, name, layout in zip((product.first, product.second), names, (part.layout("a"), part.layout("b"))):
+            seen = view.of(x[name])
+            assert np.shares_memory(seen, x[name]) and view.name == name
+            assert seen.shape == layout.shape and tuple(s // 4 for s in seen.strides) == layout.strides
 
 
 def test_a_buffer_goes_in(backend: str) -> None:
@@ -232,10 +227,48 @@ def test_host_arrays_are_refused_by_name_on_the_device() -> None:
         bp.matmul_backward(cupy.asarray(x["grad"]), x["a"], cupy.asarray(x["b"]))
 
 
-def test_every_product_names_its_backward() -> None:
-    for op in all_ops().values():
-        if op.plan is bp.MatmulPlan:
-            assert op.gradient is not None and getattr(bp, op.gradient.op) is bp.matmul_backward
+def test_a_gradient_names_operands_and_outputs_of_an_op() -> None:
+    named = [op for op in all_ops().values() if op.gradient is not None]
+    assert {op.name for op in named} >= {"matmul", "matmul_tc"}
+    for op in named:
+        gradient = op.gradient
+        assert gradient is not None
+        backward_of, forward_of = get_op(gradient.op).plan.descriptor, op.plan.descriptor
+        roles = {operand.name: operand.role for operand in backward_of.signature_operands}
+        assert set(gradient.gives) <= set(gradient.saves) <= {o.name for o in forward_of.signature_operands}
+        assert all(roles[name] == "in" for name in (gradient.grad, *gradient.saves))
+        assert all(roles[name] == "out" for name in gradient.gives.values())
+
+
+# ---- its plan --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sample", [s.label for s in samples.matmul_backward({}) if "f64" not in s.label])
+def test_its_kernels_give_both_gradients(sample: str) -> None:
+    """Emulated: one plan, two launches or more, each gradient within its own bound."""
+    one = next(s for s in samples.matmul_backward({}) if s.label == sample)
+    held = Problem(get_op("matmul_backward"), one, "ptx")
+    held.reset()
+    held.plan.run(**held.operands)
+    held.check_images(held.images())
+    text = str(held.plan.sku)
+    assert "grad_a=" in text and "grad_b=" in text
+    assert len(held.plan.kernels) >= sum(0 not in held.slots[name].shape for name in ("grad_a", "grad_b"))
+
+
+def test_a_plan_of_it_is_saved_bound_and_explained() -> None:
+    desc = bp.MatmulBackwardDescriptor((64, 96), (96, 128), *("bf16",) * 3)  # type: ignore[arg-type]
+    plan = bp.MatmulBackwardPlan.select(desc, device="h200")
+    again = bp.Plan.from_json(plan.to_json())
+    assert again == plan and again.sku == plan.sku and again.selection.steps == plan.selection.steps
+    assert plan.capture_safe and plan.deterministic and plan.explain().rows[0].chosen
+    assert {"two_products", "tc", "tc_async", "wgmma"} <= {row.variant for row in plan.explain() if row.admitted}
+    fixed = bp.MatmulBackwardPlan.select(desc, bp.PlanPreference(variant="tc"), device="h200")
+    assert {launch.kernel.file for launch in fixed.selection.launches} == {"gemm/tc.cu"}
+    invariant = bp.MatmulBackwardPlan.select(desc, bp.PlanPreference(batch_invariant=True), device="h200")
+    assert invariant.precision_guarantee.of("grad_b").batch_invariant
+    with pytest.raises(bp.InvalidProblemError, match="there is no output 'out': ask of one of grad_a, grad_b"):
+        plan.precision_guarantee.of("out")
 
 
 @pytest.mark.gpu

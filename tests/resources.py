@@ -17,6 +17,7 @@ from typing import Any
 import baracuda_py as bp
 from baracuda_py.plan import Op, all_ops, get_op
 from baracuda_py.plan.about.tune import admissible
+from baracuda_py.plan.candidate import steps_of
 from baracuda_py.plan.select import assess
 from baracuda_py.runtime.compiler import Compiled, compile_kernels
 from baracuda_py.runtime.sources import source_of
@@ -102,7 +103,7 @@ def kernels_of(op: Op, arch: str, *, everything: bool = False) -> list[Kernel]:
             if everything or held is None or (answer.cost and held.cost and answer.cost.seconds < held.cost.seconds):
                 best[answer.candidate.variant + (str(answer.config) if everything else "")] = answer
         for answer in best.values():
-            steps = answer.candidate.lower(desc, device, answer.config)
+            steps = steps_of(answer.candidate, desc, device, answer.config)
             found |= {s.kernel: None for s in steps if isinstance(s, Launch)}
     return list(found)
 

@@ -112,7 +112,7 @@ class Selection:
         names = self.written
         if len(names) == 1:
             return itemgetter(names[0])
-        made = _result_type(self.family.__name__, names)
+        made = self.family.result_type or _result_type(self.family.__name__, names)
         return lambda given: made(*[given[name] for name in names])
 
     # ---- the kernel -----------------------------------------------------------------------------------------------

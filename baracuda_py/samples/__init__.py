@@ -4,13 +4,24 @@ A sample's operands are NumPy arrays whose strides are part of the problem. Pack
 """
 
 from .elementwise import binary, unary
-from .gemm import matmul
+from .gemm import matmul, matmul_backward
 from .indexing import nonzero, take_along_axis
 from .sample import Packed, Sample, strided_like
 from .shape_layout import contiguize, kv_append, write_slice
 from .sort import topk
 
 __all__ = [
-    "Packed", "Sample", "binary", "contiguize", "kv_append", "matmul", "nonzero", "strided_like", "take_along_axis", "topk",
-    "unary", "write_slice",
-]  # fmt: skip
+    "Packed",
+    "Sample",
+    "binary",
+    "contiguize",
+    "kv_append",
+    "matmul",
+    "matmul_backward",
+    "nonzero",
+    "strided_like",
+    "take_along_axis",
+    "topk",
+    "unary",
+    "write_slice",
+]

@@ -11,7 +11,7 @@ import numpy as np
 from ..types import ElementKind
 from .sample import Sample, values
 
-__all__ = ["matmul"]
+__all__ = ["matmul", "matmul_backward"]
 
 EXTENTS = (0, 1, 7, 8, 15, 16, 17, 63, 64, 65, 127, 129, 255, 1023)
 ELEMENTS = (ElementKind.BF16, ElementKind.F16, ElementKind.F32, ElementKind.F64)
@@ -46,6 +46,28 @@ def matmul(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
         yield from _fp8(rng)
     for element in reversed(elements):
         yield from _cancelling(rng, element)
+
+
+def matmul_backward(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
+    """Odd extents, layouts, vectors, batches, weights that a batch shares."""
+    rng = np.random.default_rng(seed)
+    shapes = [
+        ((17, 65), (65, 9)),
+        ((7,), (7, 5)),
+        ((4, 9), (9,)),
+        ((3, 20, 33), (33, 16)),
+        ((2, 3, 8, 16), (2, 3, 16, 24)),
+    ]
+    shapes += [((130, 72), (72, 255)), ((0, 4), (4, 3)), ((3, 4), (4, 0))] if full else [((0, 4), (4, 3))]
+    for element in ELEMENTS:
+        for a, b in shapes:
+            whole = np.matmul(np.zeros(a, bool), np.zeros(b, bool)).shape
+            operands = {name: values(rng, s, element, 1.0) for name, s in (("grad", whole), ("a", a), ("b", b))}
+            yield Sample(f"{element} {a} @ {b}", operands)
+        columns = {
+            name: _stored(rng, s, element, "C", 3) for name, s in (("grad", (24, 40)), ("a", (24, 56)), ("b", (56, 40)))
+        }
+        yield Sample(f"{element} columns", columns)
 
 
 def _erf(x: Any) -> Any:

@@ -6,22 +6,25 @@ every matrix of the batch shares gets one product whose K runs over the batch as
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from functools import cached_property, partial
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from ...call.intake import device_for
-from ...call.validate import common_device
-from ...runtime.streams import current_stream, stream_pointer
-from ...tensor import GpuBuffer, Tensor, intake
-from ...tensor.axes import merge_axes
-from ...types import ElementKind, InvalidProblemError, OperandTypeError, PlanPreference, UnsupportedError
+from ... import functional, samples
+from ...plan.descriptor import Descriptor, Slot, described
+from ...plan.plan import Plan
+from ...plan.registry import Op, register
+from ...reference import gemm as oracle
+from ...types import ElementKind, MathPrecision, OpCategory, OperandTypeError, PlanPreference, PrecisionGuarantee
 from ._elements import check_elements
-from .matmul import MatmulDescriptor, matmul
+from ._gradients import Product, products
+from ._shapes import product_shape
+from ._two_products import TWO_PRODUCTS
+from .matmul import MatmulDescriptor, MatmulPlan
 
-__all__ = ["MatmulGradients", "matmul_backward"]
+__all__ = ["MatmulBackwardDescriptor", "MatmulBackwardPlan", "MatmulGradients", "matmul_backward"]
 
 OP = "matmul_backward"
 
@@ -31,6 +34,123 @@ class MatmulGradients(NamedTuple):
 
     grad_a: Any
     grad_b: Any
+
+
+@described(
+    Slot("grad_a", "out", shape="a_shape", element="out_element", strided=False),
+    Slot("grad_b", "out", shape="b_shape", element="out_element", strided=False),
+    Slot("grad"),
+    Slot("a"),
+    Slot("b"),
+)
+class MatmulBackwardDescriptor(Descriptor):
+    """The gradients of ``a @ b`` with respect to a and b, given `grad`, that of the result: G·Bᵀ and Aᵀ·G.
+
+    `math` is how f32 operands are multiplied, as in MatmulDescriptor. Gradients lie in C order.
+    """
+
+    a_shape: tuple[int, ...]
+    b_shape: tuple[int, ...]
+    a_element: ElementKind
+    b_element: ElementKind
+    grad_element: ElementKind
+    out_element: ElementKind | None = None
+    math: MathPrecision | None = None
+
+    name = OP
+
+    @classmethod
+    def of(
+        cls, grad: Any, a: Any, b: Any, *, grad_a: Any = None, grad_b: Any = None, out_dtype: Any = None, math: Any = None
+    ) -> Self:  # fmt: skip
+        """The descriptor of arrays as they lie."""
+        tensors = cls.taken(OP, {"a": a, "b": b, "grad": grad, "grad_a": grad_a, "grad_b": grad_b})
+        wanted = {} if out_dtype is None else {"out_element": ElementKind.of(out_dtype)}
+        return cls.of_tensors(tensors, math=math, **wanted)
+
+    @cached_property
+    def grad_shape(self) -> tuple[int, ...]:
+        """That of the result, as NumPy has it."""
+        return product_shape(OP, self.a_shape, self.b_shape)
+
+    def default_element(self, name: str) -> ElementKind:
+        return self.a_element
+
+    def check(self) -> None:
+        given = {"a_element": self.a_element, "b_element": self.b_element, "out_element": self.out_element}
+        check_elements(MatmulDescriptor(self.a_shape, self.b_shape, math=self.math, name=OP, **given))  # type: ignore[arg-type]
+        if self.grad_element is not self.a_element:
+            raise OperandTypeError(
+                f"{OP}: grad holds {self.grad_element}, a and b hold {self.a_element}",
+                f"cast grad to {self.a_element}: nothing is cast silently",
+            )
+        self.products  # noqa: B018  # refuses what would need a copy
+
+    @cached_property
+    def products(self) -> dict[str, Product]:
+        """The views that each gradient is the product of."""
+        return products(OP, {name: self.layout(name) for name in ("grad", "a", "b")})
+
+    @cached_property
+    def parts(self) -> dict[str, MatmulDescriptor]:
+        """Each gradient as a problem of `matmul`."""
+        made = {}
+        for name, product in self.products.items():
+            first, second, out = product.first.layout, product.second.layout, self.layout(name)
+            lies: dict[str, Any] = {"a_strides": first.strides, "b_strides": second.strides, "a_align": first.align}
+            lies |= {"b_align": second.align, "out_align": out.align}
+            kinds = first.element, second.element, out.element
+            made[name] = MatmulDescriptor(first.shape, second.shape, *kinds, math=self.math, name=OP, **lies)
+        return made
+
+
+def _measure(measure: Any, desc: MatmulBackwardDescriptor, *, output: str, **arrays: Any) -> Any:
+    """A measure of matmul, for the product that `output` is."""
+    first, second = _operands(desc, output, arrays)
+    part = desc.parts[output]
+    measured = np.broadcast_to(measure(part, a=first, b=second), part.shape)
+    return measured.reshape(desc.layout(output).shape)
+
+
+def _operands(desc: MatmulBackwardDescriptor, output: str, arrays: Any) -> tuple[Any, Any]:
+    product = desc.products[output]
+    return product.first.of(arrays[product.first.name]), product.second.of(arrays[product.second.name])
+
+
+def _probes() -> Iterator[dict[str, Any]]:
+    """Rows and columns, a shared weight, vectors."""
+    for kind, a, b in (("bf16", (264, 512), (512, 136)), ("f32", (3, 72, 96), (96, 40)), ("f64", (65,), (65, 33))):
+        yield {"a_shape": a, "b_shape": b, "a_element": kind, "b_element": kind, "grad_element": kind}
+
+
+class MatmulBackwardPlan(Plan[MatmulBackwardDescriptor]):
+    """Both gradients of a matrix product: operands `grad_a`, `grad_b`, `grad`, `a`, `b`."""
+
+    descriptor = MatmulBackwardDescriptor
+    category = OpCategory.GEMM
+    candidates = TWO_PRODUCTS
+    measures = {name: partial(_measure, measure) for name, measure in oracle.MEASURES.items()}
+    probes = tuple(_probes())
+    result_type = MatmulGradients
+
+    @classmethod
+    def reference(cls, desc: MatmulBackwardDescriptor, **arrays: Any) -> Any:
+        wide = []
+        for name, part in desc.parts.items():
+            first, second = _operands(desc, name, arrays)
+            wide.append(MatmulPlan.reference(part, a=first, b=second).reshape(desc.layout(name).shape))
+        return tuple(wide)
+
+    @classmethod
+    def reference_guarantee(cls, desc: MatmulBackwardDescriptor) -> PrecisionGuarantee:
+        return PrecisionGuarantee.by_output(
+            **{name: MatmulPlan.reference_guarantee(part) for name, part in desc.parts.items()}
+        )
+
+    @classmethod
+    def sku_elements(cls, desc: MatmulBackwardDescriptor) -> tuple[ElementKind, ElementKind | None]:
+        out = desc.layout("grad_a").element
+        return desc.a_element, None if out is desc.a_element else out
 
 
 def matmul_backward(
@@ -50,105 +170,12 @@ def matmul_backward(
     are. A weight that a batch shares gets the sum over the batch, where the batch's rows follow on in memory; other
     broadcasts are refused. Raises InvalidProblemError, OperandTypeError or UnsupportedError, each with what to do.
     """
-    given = {"grad": grad, "a": a, "b": b}
-    tensors = {name: intake(x, what=f"{OP}: {name}") for name, x in given.items()}
-    desc = _check(a, b, tensors, out_dtype)
-    common_device(desc, list(tensors.items()), device_for(device, given.values()))
-    views = {name: _native(name, x, tensors[name], stream) for name, x in given.items()}
-    if len(tensors["a"].shape) == 1:
-        views["a"] = views["a"][None]
-    if len(tensors["b"].shape) == 1:
-        views["b"] = views["b"][:, None]
-        views["grad"] = views["grad"][..., None]
-    if len(tensors["a"].shape) == 1:
-        views["grad"] = views["grad"][..., None, :]
-    g, x, y = (_Matrices(name, views[name]) for name in ("grad", "a", "b"))
-    pairs = {"a": (x, g, y.mT), "b": (y, x.mT, g)}
-    asked = {
-        name: _product(mine, first, second) for name, (mine, first, second) in pairs.items()
-    }  # refuses before any launch
-    made = {
-        name: matmul(*pair, out_dtype=out_dtype, stream=stream, pref=pref, device=device).reshape(tensors[name].shape)
-        for name, pair in asked.items()
-    }
-    return MatmulGradients(made["a"], made["b"])
+    math = pref.math if isinstance(pref, PlanPreference) else None
+    operands = {"grad_a": None, "grad_b": None, "grad": grad, "a": a, "b": b}
+    return functional.call(  # type: ignore[no-any-return]
+        MatmulBackwardPlan, operands, lambda: MatmulBackwardDescriptor.of(grad, a, b, out_dtype=out_dtype, math=math),
+        options=(out_dtype, math), stream=stream, pref=pref, device=device,
+    )  # fmt: skip
 
 
-def _check(a: Any, b: Any, tensors: Mapping[str, Tensor], out_dtype: Any) -> MatmulDescriptor:
-    desc = MatmulDescriptor.of(a, b, out_dtype=out_dtype, name=OP)
-    check_elements(desc)
-    grad = tensors["grad"]
-    if grad.shape != desc.shape:
-        raise InvalidProblemError(
-            f"{OP}: grad must have the shape of a @ b, {desc.shape}, got {grad.shape}", "pass the result's gradient"
-        )
-    if grad.element is not desc.a_element:
-        raise OperandTypeError(
-            f"{OP}: grad holds {grad.element}, a and b hold {desc.a_element}",
-            f"cast grad to {desc.a_element}: nothing is cast silently",
-        )
-    return desc
-
-
-def _native(name: str, x: Any, tensor: Tensor, stream: Any) -> Any:
-    """`x` as an array that views of itself can be taken of: NumPy's, CuPy's and torch's are, JAX's views are copies."""
-    if isinstance(x, GpuBuffer):
-        return x.array
-    if hasattr(x, "swapaxes") and tensor.framework != "jax":
-        return x
-    if tensor.on_host:
-        return tensor.array()
-    handle = current_stream() if stream is None else stream_pointer(stream)
-    return intake(x, what=f"{OP}: {name}", stream=handle).array()
-
-
-class _Matrices:
-    """An operand as a batch of matrices."""
-
-    def __init__(self, name: str, view: Any) -> None:
-        self.name, self.view = name, view
-        self.tensor = intake(view, what=f"{OP}: {name}")
-        self.batch = self.tensor.shape[:-2]
-
-    @property
-    def mT(self) -> _Matrices:
-        return _Matrices(self.name, self.view.swapaxes(-1, -2))
-
-    def as_tall(self) -> Any:
-        """The matrices one below the other, as a view; None where their rows do not follow on."""
-        *lead, columns = self.tensor.shape
-        if 0 not in lead and len(merge_axes(lead, [self.tensor.strides[:-1]])[0]) > 1:
-            return None
-        return self.view.reshape(math.prod(lead), columns)
-
-
-def _product(mine: _Matrices, first: _Matrices, second: _Matrices) -> tuple[Any, Any]:
-    """The operands whose product is the gradient of `mine`: ``first @ second``, summed over the batch that `mine` lacks."""
-    whole = np.broadcast_shapes(first.batch, second.batch, mine.batch)
-
-    def padded(batch: tuple[int, ...]) -> tuple[int, ...]:
-        return (1,) * (len(whole) - len(batch)) + batch
-
-    own = padded(mine.batch)
-    if own == whole:
-        return first.view, second.view
-    summed = tuple(axis for axis, (n, all_of_it) in enumerate(zip(own, whole)) if n != all_of_it)
-    fix = _by_hand(mine, summed)
-    left, right = first.mT, second
-    if math.prod(own) != 1 or padded(left.batch) != whole or padded(right.batch) != whole:
-        raise UnsupportedError(f"{OP}: {mine.name} of batch {mine.batch} is broadcast to {whole}", fix)
-    talls = left.as_tall(), right.as_tall()
-    if any(tall is None for tall in talls):
-        scattered = " and ".join(x.name for x, tall in zip((left, right), talls) if tall is None)
-        raise UnsupportedError(
-            f"{OP}: the batch {whole} shares {mine.name}, and in {scattered} the rows of its matrices do not follow on",
-            f"contiguize {scattered} where that makes them, or {fix}",
-        )
-    return talls[0].swapaxes(-1, -2), talls[1]
-
-
-def _by_hand(mine: _Matrices, axes: tuple[int, ...]) -> str:
-    """What gives the same sum at the cost of memory."""
-    product = "matmul(grad, b.swapaxes(-1, -2)" if mine.name == "a" else "matmul(a.swapaxes(-1, -2), grad"
-    kind = "f64" if mine.tensor.element is ElementKind.F64 else "f32"
-    return f"sum {product}, out_dtype={kind!r}) over the axes {axes}"
+register(Op(OP, MatmulBackwardPlan, matmul_backward, samples.matmul_backward))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import samples
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement
+from ...plan.candidate import Candidate, Cost, exact_movement
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
@@ -94,9 +94,6 @@ class Gather(Candidate[TakeAlongAxisDescriptor]):
 
     variant = "gather"
     launches = ("indexing/take.cu:take_along",)
-
-    def supports(self, desc: TakeAlongAxisDescriptor, device: DeviceSpec) -> Feasibility:
-        return OK
 
     def guarantee(self, desc: TakeAlongAxisDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         return exact_movement(desc.element)

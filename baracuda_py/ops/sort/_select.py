@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...plan.candidate import Candidate, Cost, Feasibility, no
+from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Ptr, Scratch, Step
 from ...types import DeviceSpec, PrecisionGuarantee
 from ._rows import SortedRows, guarantee, servable
@@ -78,13 +79,10 @@ class SelectRows(Candidate[Any]):
 
 
 @dataclass(frozen=True)
-class Parts:
-    """How many CTAs a row."""
+class Parts(Config):
+    """How a row is shared out."""
 
-    count: int
-
-    def __str__(self) -> str:
-        return f"parts={self.count}"
+    parts: int = term("CTAs of a row, each of which looks through a part of it")
 
 
 class SplitRows(Candidate[Any]):
@@ -110,13 +108,13 @@ class SplitRows(Candidate[Any]):
 
     def cost(self, desc: Any, device: DeviceSpec, config: Parts) -> Cost:
         rows = SortedRows.of(desc)
-        first = _seconds(rows.count * config.count, -(-rows.n // config.count), rows.size, device)
-        then = _seconds(rows.count, config.count * desc.k, 32, device)  # a sector for each
+        first = _seconds(rows.count * config.parts, -(-rows.n // config.parts), rows.size, device)
+        then = _seconds(rows.count, config.parts * desc.k, 32, device)  # a sector for each
         return Cost(desc.nbytes, 0, 2 * device.overhead + first + then)
 
     def lower(self, desc: Any, device: DeviceSpec, config: Parts) -> tuple[Step, ...]:
         rows = SortedRows.of(desc)
-        part = -(-rows.n // config.count)
+        part = -(-rows.n // config.parts)
         part = -(-part // 16) * 16  # whole vectors
         parts = -(-rows.n // part)
         listed = (parts - 1) * min(desc.k, part) + min(desc.k, rows.n - (parts - 1) * part)
