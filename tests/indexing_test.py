@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import baracuda_py as bp
+from baracuda_py.ops.indexing import nonzero as nonzero_module
 
 from .arena import Slot, host
 from .gauntlet import readable
@@ -122,6 +123,16 @@ def test_trimmed_and_whole(backend: str, shape: tuple[int, ...]) -> None:
     assert whole.out.shape == (x.size, x.ndim)
     assert host(whole.count).tolist() == [len(right)]
     assert np.array_equal(host(whole.out)[: len(right)], right)
+
+
+def test_more_tiles_than_the_scan_has_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nonzero_module, "SCAN_THREADS", 32)
+    x = np.zeros(70 * 4096 + 5, bool)
+    x[[0, 4095, 4096, 31 * 4096, 32 * 4096, 69 * 4096 + 7, -1]] = True
+    plan = bp.NonzeroPlan.select(bp.NonzeroDescriptor.of(x), device="ptx")
+    out, count = plan.run(x=x)
+    assert count.tolist() == [7]
+    assert np.array_equal(out[:7], np.argwhere(x))
 
 
 def test_rows_behind_the_count_stay(backend: str) -> None:
