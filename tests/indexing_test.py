@@ -135,6 +135,22 @@ def test_more_tiles_than_the_scan_has_threads(monkeypatch: pytest.MonkeyPatch) -
     assert np.array_equal(out[:7], np.argwhere(x))
 
 
+@pytest.mark.parametrize(
+    "dtype", ["complex64", "complex128", "float16", "float32", "float64", bp.BF16.dtype, bp.FP8_E4M3.dtype]
+)
+def test_what_is_not_zero(dtype: Any) -> None:
+    """Either part of a complex number, NaN and subnormals; neither zero of a float."""
+    parts = 2 if np.dtype(dtype).kind == "c" else 1
+    part = np.dtype(f"u{np.dtype(dtype).itemsize // parts}")
+    sign = 1 << (part.itemsize * 8 - 1)
+    codes = np.array([0, sign, 1, sign | 1, sign >> 1, sign - 1], part)
+    pairs = np.array([[a, b][:parts] for a in codes for b in codes], part)
+    x = pairs.reshape(-1).view(dtype)
+    wanted = np.argwhere((pairs & part.type(sign - 1)).any(-1))
+    assert np.array_equal(bp.nonzero(x, device="ptx"), wanted)
+    assert np.array_equal(bp.nonzero(x, device="cpu"), wanted)
+
+
 def test_rows_behind_the_count_stay(backend: str) -> None:
     slots = [Slot(x, backend) for x in (np.array([0, 3, 0, 4]), np.full((4, 1), -7), np.array([-7]))]
     x, out, count = (slot.operand for slot in slots)
