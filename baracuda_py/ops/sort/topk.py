@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ... import samples
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
@@ -62,7 +64,7 @@ class TopkDescriptor(Descriptor):
 
 
 def _flag(value: Any, what: str) -> bool:
-    if value in (True, False) and isinstance(value, (bool, int)):
+    if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise InvalidProblemError(f"{what} must be True or False, got {type(value).__name__}", "give a bool")
 
