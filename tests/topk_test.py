@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -50,60 +51,68 @@ def _sorted(x: np.ndarray, axis: int, largest: bool) -> np.ndarray:
     return np.flip(rising, axis) if largest else rising
 
 
-def variants(x: np.ndarray, **options: Any) -> list[Any]:
-    desc = bp.TopkDescriptor.of(x, **options)
-    return tune.admissible(bp.TopkPlan, desc, bp.PlanPreference(), bp.TopkPlan.select(desc, device="ptx").device)
+def variants(x: np.ndarray, backend: str, **options: Any) -> Iterator[tuple[Any, Any]]:
+    """Every kernel's answer, on the device or emulated: its plan, and (values, indices) on the host."""
+    given = Slot(x, backend).operand
+    desc = bp.TopkDescriptor.of(given, **options)
+    device = bp.TopkPlan.select(desc, device=None if backend == "cuda" else "ptx").device
+    for plan in tune.admissible(bp.TopkPlan, desc, bp.PlanPreference(), device):
+        yield plan, plan.run(x=given)
 
 
-def test_ties_zeros_and_nan_by_every_variant() -> None:
+def test_ties_zeros_and_nan_by_every_variant(backend: str) -> None:
     nan = np.float32(np.nan)
     x = np.array([[-0.0, 1, nan, 0.0, 1, -nan, -1, -0.0, 0.0]], np.float32)
-    for plan in variants(x, k=9):
-        assert plan.run(x=x).indices.tolist() == [[2, 5, 1, 4, 0, 3, 7, 8, 6]], plan.sku
-    for plan in variants(x, k=9, largest=False):
-        made = plan.run(x=x)
-        assert made.indices.tolist() == [[6, 0, 3, 7, 8, 1, 4, 2, 5]], plan.sku
-        assert np.signbit(made.values[0, 1:5]).tolist() == [True, False, True, False]
-        assert np.signbit(made.values[0, 7:]).tolist() == [False, True]
+    for plan, made in variants(x, backend, k=9):
+        assert host(made.indices).tolist() == [[2, 5, 1, 4, 0, 3, 7, 8, 6]], plan.sku
+    for plan, made in variants(x, backend, k=9, largest=False):
+        assert host(made.indices).tolist() == [[6, 0, 3, 7, 8, 1, 4, 2, 5]], plan.sku
+        signs = np.signbit(host(made.values))[0].tolist()
+        assert signs == [True, True, False, True, False, False, False, False, True]
 
 
-def test_a_row_does_not_depend_on_others() -> None:
-    rng = np.random.default_rng(3)
-    x = rng.integers(0, 40, (5, 3001)).astype(np.float16)
-    with bp.device("ptx"):
-        whole = bp.topk(x, 17)
+def test_a_row_does_not_depend_on_others(backend: str) -> None:
+    x = np.random.default_rng(3).integers(0, 40, (5, 3001)).astype(np.float16)
+    for plan, whole in variants(x, backend, k=17):
         for row in range(5):
-            alone = bp.topk(x[row], 17)
-            assert np.array_equal(alone.indices, whole.indices[row])
+            alone = {p.sku.variant: made for p, made in variants(x[row], backend, k=17)}[plan.sku.variant]
+            assert np.array_equal(host(alone.indices), host(whole.indices)[row])
 
 
-@pytest.mark.parametrize(
-    ("shape", "dtype", "k", "variant", "largest"),
-    [
-        ((2, 9001), np.float32, 5000, "select_rows", True),  # sorted by way of scratch: two runs, of which one is short
-        ((1, 7000), np.int64, 7000, "select_rows", False),  # four runs
-        ((2, 40000), np.float32, 33, "split_rows", True),
-        ((1, 33001), np.float64, 4000, "split_rows", False),
-        ((3, 2048), np.uint16, 2048, "sort_rows", True),
-    ],
-)
+LONG = [
+    ((2, 9001), np.float32, 5000, "select_rows"),  # two runs in scratch, of which one is short
+    ((1, 7000), np.int64, 7000, "select_rows"),  # four runs
+    ((2, 40000), np.float32, 33, "split_rows"),
+    ((1, 33001), np.float64, 4000, "split_rows"),
+    ((3, 2048), np.uint16, 2048, "sort_rows"),
+    ((7, 1 << 20), np.float16, 4097, "split_rows"),
+    ((140, 40000), np.float32, 1024, "select_rows"),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize(("shape", "dtype", "k", "variant"), LONG)
 def test_long_rows_and_many_kept(shape: tuple[int, int], dtype: Any, k: int, variant: str, largest: bool) -> None:
+    """Without a GPU some of these are in tests/wanted.py."""
     x = np.random.default_rng(5).integers(0, 3000, shape).astype(dtype)
     wanted = bp.topk(x, k, largest=largest, device="cpu")
-    found = [plan for plan in variants(x, k=k, largest=largest) if plan.sku.variant == variant]
+    found = [(plan, got) for plan, got in variants(x, "cuda", k=k, largest=largest) if plan.sku.variant == variant]
     assert found
-    for plan in found:
-        got = plan.run(x=x)
-        assert np.array_equal(got.indices, wanted.indices), plan.sku
-        assert np.array_equal(got.values, wanted.values), plan.sku
+    for plan, got in found:
+        assert np.array_equal(host(got.indices), wanted.indices), plan.sku
+        assert np.array_equal(host(got.values), wanted.values), plan.sku
 
 
-def test_the_order_of_equal_elements_in_parts() -> None:
+def test_the_order_of_equal_elements_in_parts(backend: str) -> None:
     """What ties is taken from the first parts."""
-    x = np.ones((1, 20000), np.float16)
+    x = np.ones((1, 17000), np.float16)
     x[0, 15000] = 2
-    for plan in variants(x, k=40):
-        assert plan.run(x=x).indices.tolist() == [[15000, *range(39)]], plan.sku
+    seen = set()
+    for plan, made in variants(x, backend, k=40):
+        assert host(made.indices).tolist() == [[15000, *range(39)]], plan.sku
+        seen.add(plan.sku.variant)
+    assert seen == {"select_rows", "split_rows"}
 
 
 REFUSED: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[bp.BaracudaError], str]] = [

@@ -47,3 +47,4 @@ def topk(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]: 
         yield Sample(f"f32 {name}", {"x": view}, {"k": 20})
     yield sample(np.full((2, 3000), np.nan, np.float32), 4)
     yield sample(np.broadcast_to(values(rng, (1, 2300), ElementKind.F16), (3, 2300)), 6)
+    yield sample(rng.integers(0, 5000, (1, 20011)).astype(np.float32), 33)

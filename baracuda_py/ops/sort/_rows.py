@@ -15,7 +15,7 @@ from ...tensor.axes import merge_axes
 from ...types import PrecisionGuarantee
 from .._launch import index_type, pack_dims
 
-__all__ = ["LONGEST", "SortedRows", "guarantee", "servable"]
+__all__ = ["LONGEST", "MOST_ROWS", "SortedRows", "guarantee", "servable"]
 
 LONGEST = 1 << 31  # elements of a row: places are counted in 32 bits
 MOST_ROWS = (1 << 31) - 1  # CTAs of a grid

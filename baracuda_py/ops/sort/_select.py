@@ -12,7 +12,7 @@ from ...plan.candidate import Candidate, Cost, Feasibility, no
 from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Ptr, Scratch, Step
 from ...types import DeviceSpec, PrecisionGuarantee
-from ._rows import SortedRows, guarantee, servable
+from ._rows import MOST_ROWS, SortedRows, guarantee, servable
 
 __all__ = ["SelectRows", "SplitRows"]
 
@@ -22,15 +22,20 @@ POOL = 32 << 10  # bytes of shared memory, for counts and then for entries
 DIGIT = 11  # bits
 LEAST_PART = 8192  # elements: less is not worth a CTA of its own
 WHOLE, PART, LISTED = 0, 1, 2
-PASS_SECONDS = 3e-6  # that a pass takes beside reading: clearing, adding up, barriers
-READS = 1.5  # how fast rows are read again from L2, in units of the memory's bandwidth
+# Estimates, not yet measured: of a CTA, what a pass takes beside reading (clearing, adding up, barriers), how long each element
+# takes that is read by its place, and how fast rows are read again from L2, in units of the memory's bandwidth.
+PASS_SECONDS, GATHER_SECONDS, READS = 2e-6, 0.4e-9, 1.5
 
 
-def _seconds(rows: int, n: int, size: int, device: DeviceSpec) -> float:
-    """Of so many rows by a CTA each."""
+def _seconds(ctas: int, read: float, size: int, device: DeviceSpec) -> float:
+    """Of so many CTAs, each of which takes `read` seconds to read what it looks through once."""
     passes = -(-8 * size // DIGIT) + 1
-    waves = -(-rows // (PER_SM * device.sms))
-    return passes * (waves * n * size * PER_SM * device.sms / (READS * device.bandwidth) + PASS_SECONDS)
+    return passes * -(-ctas // (PER_SM * device.sms)) * (read + PASS_SECONDS)
+
+
+def _streamed(nbytes: int, device: DeviceSpec) -> float:
+    """Seconds that a CTA takes to read a row's bytes, while all others do the same."""
+    return nbytes * PER_SM * device.sms / (READS * device.bandwidth)
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,11 @@ class SelectRows(Candidate[Any]):
 
     def cost(self, desc: Any, device: DeviceSpec, config: Any) -> Cost:
         rows = SortedRows.of(desc)
-        return Cost(desc.nbytes, 0, device.overhead + _seconds(rows.count, rows.n, rows.size, device))
+        return Cost(
+            desc.nbytes,
+            0,
+            device.overhead + _seconds(rows.count, _streamed(rows.n * rows.size, device), rows.size, device),
+        )
 
     def lower(self, desc: Any, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         rows = SortedRows.of(desc)
@@ -100,16 +109,18 @@ class SplitRows(Candidate[Any]):
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Parts]:
         rows = SortedRows.of(desc)
         most = max(2, rows.n // max(2 * desc.k, LEAST_PART))
-        filled = max(2, PER_SM * device.sms // max(rows.count, 1))
-        return [Parts(count) for count in dict.fromkeys((min(filled, most), 2)) if rows.count * count < 1 << 31]
+        filled = PER_SM * device.sms // max(rows.count, 1)
+        wanted = (min(max(filled // fewer, 2), most) for fewer in (1, 2, 4, 8))
+        return [Parts(count) for count in dict.fromkeys(wanted) if rows.count * count <= MOST_ROWS]
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         return guarantee(desc)
 
     def cost(self, desc: Any, device: DeviceSpec, config: Parts) -> Cost:
         rows = SortedRows.of(desc)
-        first = _seconds(rows.count * config.parts, -(-rows.n // config.parts), rows.size, device)
-        then = _seconds(rows.count, config.parts * desc.k, 32, device)  # a sector for each
+        part = _streamed(-(-rows.n // config.parts) * rows.size, device)
+        first = _seconds(rows.count * config.parts, part, rows.size, device)
+        then = _seconds(rows.count, config.parts * desc.k * GATHER_SECONDS, rows.size, device)
         return Cost(desc.nbytes, 0, 2 * device.overhead + first + then)
 
     def lower(self, desc: Any, device: DeviceSpec, config: Parts) -> tuple[Step, ...]:
