@@ -48,6 +48,8 @@ from .ops.gemm.backward import MatmulGradients as MatmulGradients
 from .ops.gemm.matmul import MatmulPlan as _MatmulPlan
 from .types import MisalignedFault as MisalignedFault
 from .types import MisalignedOperandError as MisalignedOperandError
+from .ops.indexing.nonzero import NonzeroDescriptor as _NonzeroDescriptor
+from .ops.indexing.nonzero import NonzeroPlan as _NonzeroPlan
 from .ops.norm.backward import NormBackwardDescriptor as _NormBackwardDescriptor
 from .ops.norm.backward import NormBackwardPlan as _NormBackwardPlan
 from .ops.norm.forward import NormDescriptor as _NormDescriptor
@@ -71,10 +73,14 @@ from .ops.softmax.backward import SoftmaxBackwardDescriptor as _SoftmaxBackwardD
 from .ops.softmax.backward import SoftmaxBackwardPlan as _SoftmaxBackwardPlan
 from .ops.softmax.forward import SoftmaxDescriptor as _SoftmaxDescriptor
 from .ops.softmax.forward import SoftmaxPlan as _SoftmaxPlan
+from .ops.indexing.take_along_axis import TakeAlongAxisDescriptor as _TakeAlongAxisDescriptor
+from .ops.indexing.take_along_axis import TakeAlongAxisPlan as _TakeAlongAxisPlan
 from .types import Term as Term
 from .ops.elementwise.ternary import TernaryDescriptor as _TernaryDescriptor
 from .types import TernaryKind as TernaryKind
 from .ops.elementwise.ternary import TernaryPlan as _TernaryPlan
+from .ops.sort.topk import TopkDescriptor as _TopkDescriptor
+from .ops.sort.topk import TopkPlan as _TopkPlan
 from .types import TrapFault as TrapFault
 from .types import Ulp as Ulp
 from .ops.elementwise.unary import UnaryDescriptor as _UnaryDescriptor
@@ -270,6 +276,21 @@ class MatmulDescriptor(_MatmulDescriptor):
         name: str = ...,
     ) -> None: ...
 
+class NonzeroDescriptor(_NonzeroDescriptor):
+    x_strides: tuple[int, ...] | None
+    x_align: int | None
+    out_align: int | None
+    count_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        x_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        out_align: int | None = ...,
+        count_align: int | None = ...,
+    ) -> None: ...
+
 class NormBackwardDescriptor(_NormBackwardDescriptor):
     weight_element: ElementKind | None
     mean_element: ElementKind | None
@@ -440,6 +461,29 @@ class SoftmaxDescriptor(_SoftmaxDescriptor):
         out_align: int | None = ...,
     ) -> None: ...
 
+class TakeAlongAxisDescriptor(_TakeAlongAxisDescriptor):
+    x_strides: tuple[int, ...] | None
+    indices_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    x_align: int | None
+    indices_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        indices_shape: Sequence[int],
+        element: ElementLike,
+        indices_element: ElementLike = ...,
+        axis: int = ...,
+        mode: str = ...,
+        x_strides: Sequence[int] | None = ...,
+        indices_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        indices_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
 class TernaryDescriptor(_TernaryDescriptor):
     def __init__(
         self,
@@ -460,6 +504,29 @@ class TernaryDescriptor(_TernaryDescriptor):
         x3_align: int | None = ...,
         out_align: int | None = ...,
         numbers: tuple[float, ...] | None = ...,
+    ) -> None: ...
+
+class TopkDescriptor(_TopkDescriptor):
+    x_strides: tuple[int, ...] | None
+    values_strides: tuple[int, ...] | None
+    indices_strides: tuple[int, ...] | None
+    x_align: int | None
+    values_align: int | None
+    indices_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        k: int,
+        axis: int = ...,
+        largest: bool = ...,
+        sorted: bool = ...,
+        x_strides: Sequence[int] | None = ...,
+        values_strides: Sequence[int] | None = ...,
+        indices_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        values_align: int | None = ...,
+        indices_align: int | None = ...,
     ) -> None: ...
 
 class UnaryDescriptor(_UnaryDescriptor):
@@ -508,6 +575,9 @@ class MatmulBackwardPlan(_MatmulBackwardPlan):
 class MatmulPlan(_MatmulPlan):
     desc: MatmulDescriptor
 
+class NonzeroPlan(_NonzeroPlan):
+    desc: NonzeroDescriptor
+
 class NormBackwardPlan(_NormBackwardPlan):
     desc: NormBackwardDescriptor
 
@@ -523,8 +593,14 @@ class SoftmaxBackwardPlan(_SoftmaxBackwardPlan):
 class SoftmaxPlan(_SoftmaxPlan):
     desc: SoftmaxDescriptor
 
+class TakeAlongAxisPlan(_TakeAlongAxisPlan):
+    desc: TakeAlongAxisDescriptor
+
 class TernaryPlan(_TernaryPlan):
     desc: TernaryDescriptor
+
+class TopkPlan(_TopkPlan):
+    desc: TopkDescriptor
 
 class UnaryPlan(_UnaryPlan):
     desc: UnaryDescriptor
@@ -595,6 +671,12 @@ def matmul_tc_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activati
 def matmul_tc_bf16_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, c: Any = None, residual: Any = None, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The matrix product of bf16 operands by variant `tc_async`, in f32."""
 
+def nonzero(x: Any, /, *, trim: bool = True, count: Any = None, out: Any = None, stream: Any = None, pref: Any = None, device: Any = None) -> Any:
+    """The indices of x's elements other than zero, in C order: int64 [count, rank], as torch.nonzero gives them."""
+
+def take_along_axis(x: Any, indices: Any, axis: int = -1, *, mode: str = 'raise', status: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Elements of `x` by `indices` along `axis`: with ``mode="raise"`` (out, status), else out alone."""
+
 def rms_norm_backward(grad: Any, x: Any, weight: Any = None, rstd: Any = None, *, normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The gradients of `rms_norm` with respect to x (or the residual, which has the same) and weight."""
 
@@ -648,6 +730,9 @@ def softmax(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, p
 
 def log_softmax(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x - log(sum(exp(x))) along an axis, as if in exact arithmetic."""
+
+def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, sorted: bool = True, values: Any = None, indices: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The `k` largest (or smallest) elements of `x` along `axis`, and where they are: (values, indices)."""
 
 def where(condition: Any, x: Any, y: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x where the condition holds, y elsewhere, bit by bit."""

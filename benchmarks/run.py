@@ -15,6 +15,7 @@ from .gemm_rows import GEMM_ROWS
 from .gpu import Sensor, machine, made_by
 from .harness import BURST_US, COLD_BYTES, OURS, WARM_SECONDS, Alone, Bench, Contender
 from .host import HOST_ROWS, HostRow
+from .indexing_rows import INDEXING_ROWS
 from .operands import Call, Kit
 from .results import Record, best_peer
 from .row import Row
@@ -44,7 +45,7 @@ QUICK = Effort(rounds=4, host_batches=8, alone_seconds=0.0)
 
 def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
     """The rows whose key holds one of `patterns`; every row where there are none."""
-    rows: list[Row | HostRow] = [*ROWS, *ROW_FAMILIES, *GEMM_ROWS, *HOST_ROWS]
+    rows: list[Row | HostRow] = [*ROWS, *ROW_FAMILIES, *INDEXING_ROWS, *GEMM_ROWS, *HOST_ROWS]
     return [r for r in rows if not patterns or any(p in r.key for p in patterns)]
 
 

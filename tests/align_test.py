@@ -292,6 +292,24 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
                 {**caches, "k": numbers(new, dtype, 2), "v": numbers(new, dtype, 3), "positions": np.array([0, 7])},
                 {},
             )
+    elif op == "take_along_axis":
+        for dtype in ("i2", "f4", "f8", "c16"):
+            arrays = {"x": numbers((6, 9), dtype), "indices": numbers((6, 4), "i8", 1), "out": numbers((6, 4), dtype)}
+            yield arrays, {"mode": "wrap"}
+    elif op == "topk":
+        for dtype in ("i2", "f4", "f8"):
+            arrays = {"x": numbers((3, 40), dtype), "values": numbers((3, 4), dtype), "indices": numbers((3, 4), "i8")}
+            yield arrays, {"k": 4}
+    elif op == "nonzero":
+        for dtype in ("i2", "f4", "f8", "c16"):
+            yield (
+                {
+                    "x": (numbers((5, 7), "i8") % 2).astype(dtype),
+                    "out": numbers((35, 2), "i8"),
+                    "count": np.zeros(1, "i8"),
+                },
+                {},
+            )
     else:
         raise AssertionError(f"say what operands {op} takes")
 

@@ -115,7 +115,12 @@ class Slot:
             view[...] = result
             view[..., -1] = (view[..., -1] & np.uint8((1 << used) - 1)) | spare
         else:
-            as_bytes(view)[...] = as_bytes(np.asarray(result, order="C").reshape(self.shape))
+            array = np.asarray(result, order="C")
+            if (
+                array.ndim and array.shape != self.shape and array.shape[1:] == self.shape[1:]
+            ):  # an extent that was counted
+                view = view[: len(array)]
+            as_bytes(view)[...] = as_bytes(array.reshape(view.shape))
         return image
 
     def touched(self) -> Array:

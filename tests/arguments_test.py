@@ -31,6 +31,12 @@ IDLE: list[tuple[str, Any, type[bp.BaracudaError], str]] = [
         "status was given and no dynamic_axis",
     ),
     ("write_slice", window(dynamic_axis=0), bp.InvalidProblemError, "operand 'start' is missing"),
+    (
+        "take_along_axis",
+        ((np.zeros(3), np.zeros(2, np.int64)), {"mode": "clip", "status": np.array(7, np.int32)}),
+        bp.InvalidProblemError,
+        "no operand 'status'",
+    ),
     ("matmul", product(beta=0.5), bp.InvalidProblemError, "there is no c"),
     ("matmul", product(scale_a=np.ones((1, 1), F32)), bp.OperandTypeError, "only fp8 is scaled"),
     ("matmul", product(scale_b=np.ones((1, 5), F32)), bp.OperandTypeError, "only fp8 is scaled"),
@@ -65,6 +71,7 @@ def test_what_has_no_meaning_is_refused(op: str, call: Any, error: type[bp.Barac
 def test_every_argument_that_may_have_no_meaning_is_tried() -> None:
     """Those with a default, of every op: a new one is put into the list above, or here if it always means something."""
     always = {"out", "stream", "pref", "device", "layout", "alpha", "c", "bias", "residual", "activation"}
+    always |= {"axis", "mode", "largest", "sorted", "values", "indices", "trim", "count"}
     tried = {name for _, (_, options), _, _ in IDLE for name in options}
     for op in all_ops():
         for name, parameter in inspect.signature(getattr(bp, op)).parameters.items():

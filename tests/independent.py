@@ -247,12 +247,62 @@ def _kv_append(problem: Problem) -> None:
     assert np.array_equal(problem.wide["status"], [0 if 0 <= p <= limit else 1 for p in positions])
 
 
+def _take_along_axis(problem: Problem) -> None:
+    """Line by line, by `np.take`, whose modes are NumPy's own."""
+    x, indices = problem.slots["x"].host(), problem.slots["indices"].host()
+    mode, axis = problem.sample.options["mode"], problem.sample.options.get("axis", -1)
+    got = np.moveaxis(as_bytes(np.ascontiguousarray(problem.wide["out"])), axis, -1)
+    x, indices = np.moveaxis(as_bytes(x), axis, -1), np.moveaxis(indices, axis, -1)
+    bad = 0
+    for line in np.ndindex(*got.shape[:-1]):
+        at = tuple(0 if n == 1 else i for n, i in zip(x.shape, line))
+        places = indices[tuple(0 if n == 1 else i for n, i in zip(indices.shape, line))]
+        for j, place in enumerate(places.tolist()):
+            if mode != "raise":
+                assert got[(*line, j)].tobytes() == np.take(x[at], [place], mode=mode).tobytes()
+                continue
+            try:
+                assert got[(*line, j)].tobytes() == list(x[at])[place].tobytes()
+            except IndexError:
+                bad += 1
+                assert got[(*line, j)].tobytes() == bytes(x.itemsize)
+    if mode == "raise":
+        assert int(problem.wide["status"]) == (bad > 0)
+
+
+def _topk(problem: Problem) -> None:
+    """Python's own sort, of (is NaN, number, -place)."""
+    options, x = problem.sample.options, problem.slots["x"].host()
+    axis, largest, k = options.get("axis", -1), options.get("largest", True), options["k"]
+    rows, values, indices = (np.moveaxis(a, axis, -1) for a in (x, problem.wide["values"], problem.wide["indices"]))
+    for at in np.ndindex(*rows.shape[:-1]):
+        numbers = [float(v) if problem.desc.element.is_float else int(v) for v in rows[at]]
+        keys = [(v != v, 0 if v != v else v) for v in numbers]
+        order = sorted(range(len(keys)), key=keys.__getitem__, reverse=largest)  # stable, reversed too
+        first = order[:k] if options.get("sorted", True) else sorted(order[:k])
+        assert indices[at].tolist() == first
+        assert (
+            as_bytes(np.ascontiguousarray(values[at])).tolist()
+            == as_bytes(np.ascontiguousarray(rows[at]))[first].tolist()
+        )
+
+
+def _nonzero(problem: Problem) -> None:
+    x = problem.slots["x"].host()
+    wanted = [list(at) for at in np.ndindex(*x.shape) if bool(x[at])]
+    assert problem.wide["out"].tolist() == wanted
+    assert problem.wide["count"].tolist() == [len(wanted)]
+
+
 INDEPENDENT: dict[str, Callable[[Problem], None]] = {
     **{name: elementwise for name, op in all_ops().items() if issubclass(op.plan, MapPlan)},
     "cast": _cast,
     "write_slice": _write_slice,
     "contiguize": _contiguize,
     "kv_append": _kv_append,
+    "take_along_axis": _take_along_axis,
+    "topk": _topk,
+    "nonzero": _nonzero,
     **dict.fromkeys(("matmul", "matmul_tc", "matmul_tc_bf16", "matmul_tc_async", "matmul_tc_bf16_async"), check_matmul),
     "matmul_backward": check_gradients,
     **ROWS,

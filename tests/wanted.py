@@ -511,3 +511,16 @@ pads(
         {"a": n((65 * 301 + 1,), f16)[1:].reshape(65, 301), "b": n((301 * 70 + 3,), f16)[3:].reshape(301, 70)},
     ),
 )
+
+
+# ---- sort and indexing
+def ties(shape: tuple[int, ...], dt: Any, k: int, **options: Any) -> Sample:
+    """A top-k where many elements are equal."""
+    return Sample(f"{dt}{list(shape)} k {k}", {"x": rng.integers(0, 3000, shape).astype(dt)}, {"k": k, **options})
+
+
+want("topk-runs-in-scratch", "topk", ties((2, 9001), f32, 5000), "select_rows")
+want("topk-runs-of-64-bits", "topk", ties((1, 7000), np.dtype(np.int64), 7000, largest=False), "select_rows")
+want("topk-in-parts", "topk", ties((2, 17003), f32, 33), "split_rows")
+want("topk-parts-of-64-bits", "topk", ties((1, 17008), f64, 2000, largest=False, sorted=False), "split_rows")
+want("topk-aligned-parts", "topk", ties((1, 24576), bf16, 9), "split_rows")

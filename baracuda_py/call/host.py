@@ -95,4 +95,5 @@ def _run_reference(selection: Selection, desc: Any, arrays: dict[str, np.ndarray
             spare, last = np.uint8(0xFF << used & 0xFF), layout.shape[-1] * layout.element.bits // 8
             result = np.array(result)
             result[..., last] = (result[..., last] & ~spare) | (arrays[name][..., last] & spare)
-        arrays[name][...] = result
+        part = arrays[name][: len(result)] if name in desc.counted else arrays[name]
+        part[...] = result

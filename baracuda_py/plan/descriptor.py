@@ -53,6 +53,9 @@ class Descriptor:
     slots: ClassVar[tuple[Slot, ...]] = ()
     slot_of: ClassVar[Mapping[str, Slot]] = {}
     put_in: ClassVar[tuple[str, ...]] = ()  # the fields that come from the table
+    counted: ClassVar[
+        Mapping[str, str]
+    ] = {}  # outputs of which the device counts how much it writes -> what holds the count
     signature_operands: ClassVar[tuple[Operand, ...]] = ()  # all that a problem of the family may have
     conversions: ClassVar[tuple[tuple[str, Conversion, bool], ...]] = ()
 

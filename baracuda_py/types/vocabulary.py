@@ -76,6 +76,8 @@ class OpCategory(Named):
     SOFTMAX = enum.auto()
     REDUCE = enum.auto()
     SCAN = enum.auto()
+    INDEXING = enum.auto()
+    SORT = enum.auto()
 
 
 class BackendKind(Named):

@@ -48,7 +48,7 @@ class Explanation:
         if not configs:
             rows = _best_of_each(rows)
         rows.sort(key=_rank)
-        return Explanation(f"{selection.desc.op} on {selection.device}", tuple(rows))
+        return Explanation(f"{selection.desc.op} on {selection.device}{_counted(selection)}", tuple(rows))
 
     def __iter__(self) -> Any:
         return iter(self.rows)
@@ -72,6 +72,15 @@ class Explanation:
     def _repr_html_(self) -> str:
         head, *body = self._cells()
         return f"<p>{html.escape(self.title)}</p>" + _table(head, body)
+
+
+def _counted(selection: Selection) -> str:
+    """What is said of outputs whose extent the device counts."""
+    said = [
+        f"how much of {name} is written is counted on the device, in {by}"
+        for name, by in selection.desc.counted.items()
+    ]
+    return f" ({'; '.join(said)}: a call waits for it once to trim, unless trim=False)" if said else ""
 
 
 def _advised(selection: Selection, answers: Sequence[Assessment]) -> list[Assessment]:

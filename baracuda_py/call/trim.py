@@ -1,0 +1,25 @@
+"""Outputs with an extent that the device counts, cut to what was counted: the one place where a call waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..runtime.driver import device_count, require_gpu
+from ..runtime.streams import current_stream, is_capturing, stream_pointer
+from ..tensor import intake
+from ..types import UnsupportedError
+
+__all__ = ["refuse_capture", "trimmed"]
+
+
+def refuse_capture(op: str, stream: Any) -> None:
+    """Raises UnsupportedError where the call would wait for a stream that is being captured."""
+    if device_count() and is_capturing(current_stream() if stream is None else stream_pointer(stream)):
+        raise UnsupportedError(f"{op}: a graph is being captured, and a capture waits for nothing", "pass trim=False")
+
+
+def trimmed(out: Any, count: Any, stream: Any) -> Any:
+    """The first `count` of `out`, once the device has counted them; `stream` is the one that the call was given."""
+    if stream is not None and not intake(count, what="count").on_host:
+        require_gpu("waiting for a count").cuda.runtime.streamSynchronize(stream_pointer(stream))
+    return out[: int(count[0])]  # reading it waits for the current stream of the array's framework

@@ -1,0 +1,1 @@
+"""Elements by index: picking them, and finding those that are not zero."""

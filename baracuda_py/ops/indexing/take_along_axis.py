@@ -1,0 +1,173 @@
+"""take_along_axis: elements picked along one axis by an array of indices."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...plan.candidate import Candidate, Cost, exact_movement
+from ...plan.descriptor import Descriptor, Slot, described
+from ...plan.plan import Plan
+from ...plan.registry import Op, register
+from ...reference import indexing as oracle
+from ...runtime.steps import Fill, Kernel, Launch, Ptr, Step
+from ...samples import indexing as samples
+from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse
+from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
+from .._function import function_of
+from .._launch import THREADS, grid_of, index_scalar, index_type, pack_dims
+
+__all__ = ["TakeAlongAxisDescriptor", "TakeAlongAxisPlan", "take_along_axis"]
+
+BYTES = tuple(kind for kind in ElementKind if not kind.packed)
+MODES = ("raise", "clip", "wrap")  # in the order of kernels/indexing/take.cu
+UNROLL = 4
+
+
+@described(
+    Slot("out", "out", takes=BYTES, shape="out_shape", element="element"),
+    Slot("x", takes=BYTES, element="element"),
+    Slot("indices", takes=(ElementKind.I32, ElementKind.I64), element="indices_element"),
+    Slot("status", "out", element=ElementKind.I32, shape="status_shape", strided=False, aligned=False),
+)
+class TakeAlongAxisDescriptor(Descriptor):
+    """x of `x_shape`, and indices along `axis` whose other axes broadcast against x's. There is a `status` where `mode` is
+    ``"raise"``."""
+
+    x_shape: tuple[int, ...]
+    indices_shape: tuple[int, ...]
+    element: ElementKind
+    indices_element: ElementKind = ElementKind.I64
+    axis: int = -1
+    mode: str = "raise"
+
+    name = "take_along_axis"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._member(MODES, "mode")
+
+    def has(self, name: str) -> bool:
+        return name != "status" or self.mode == "raise"
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        """The indices' shape, broadcast against x but for the axis."""
+        rank = len(self.x_shape)
+        if len(self.indices_shape) != rank:
+            raise InvalidProblemError(
+                f"take_along_axis: indices has shape {self.indices_shape} and x {self.x_shape}",
+                f"pass indices of rank {rank}",
+            )
+        if not -rank <= self.axis < rank:
+            known = f"give one of {-rank} to {rank - 1}" if rank else "give x an axis"
+            raise InvalidProblemError(f"take_along_axis: axis={self.axis}, and x has {rank} axes", known)
+        axis = self.axis % rank
+        others = (*self.x_shape[:axis], 1, *self.x_shape[axis + 1 :])
+        try:
+            return broadcast_shapes(others, self.indices_shape)
+        except ValueError:
+            raise InvalidProblemError(
+                f"take_along_axis: indices of shape {self.indices_shape} do not broadcast against x of {self.x_shape}",
+                f"give every axis but {axis} x's extent, or 1",
+            ) from None
+
+    @property
+    def status_shape(self) -> tuple[int, ...]:
+        return ()
+
+    def neutral(self) -> dict[str, Any]:
+        return {"axis": self.axis % len(self.x_shape)}
+
+    def check(self) -> None:
+        if 0 not in self.out_shape and not self.x_shape[self.axis] and self.mode != "raise":
+            raise InvalidProblemError(
+                f"take_along_axis: x of shape {self.x_shape} has nothing along axis {self.axis} to take",
+                'pass no indices, or mode="raise", which gives zeros and says so in status',
+            )
+
+
+class Gather(Candidate[TakeAlongAxisDescriptor]):
+    """One launch: an element a thread and turn, in the result's order."""
+
+    variant = "gather"
+    launches = ("indexing/take.cu:take_along",)
+
+    def guarantee(self, desc: TakeAlongAxisDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
+        return exact_movement(desc.element)
+
+    def cost(self, desc: TakeAlongAxisDescriptor, device: DeviceSpec, config: Any) -> Cost:
+        indices = desc.indices_element.nbytes(math.prod(desc.indices_shape))
+        return Cost.streaming(device, indices + 2 * desc.element.nbytes(math.prod(desc.out_shape)), efficiency=0.85)
+
+    def lower(self, desc: TakeAlongAxisDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
+        clear = (Fill(Ptr("status"), 0, 4),) if desc.has("status") else ()
+        return clear if 0 in desc.out_shape else (*clear, _gather(desc))
+
+
+def _gather(desc: TakeAlongAxisDescriptor) -> Launch:
+    size, shape, axis = desc.element.bits // 8, desc.out_shape, desc.axis
+    out, x, indices = (desc.layout(name) for name in ("out", "x", "indices"))
+    picked = broadcast_strides(x.shape, x.strides, (*shape[:axis], x.shape[axis], *shape[axis + 1 :]))
+    walks = (
+        [s * size for s in out.strides],
+        [s * indices.natural for s in broadcast_strides(indices.shape, indices.strides, shape)],
+        [0 if a == axis else s * size for a, s in enumerate(picked)],
+    )
+    extents, strides = collapse(shape, walks)
+    count = math.prod(shape)
+    index = index_type(count)
+    args = (
+        Ptr("out"), Ptr("x"), Ptr("indices"), Ptr("status") if desc.has("status") else np.uint64(0),
+        np.int64(x.shape[axis]), np.int64(x.strides[axis] * size), index_scalar(count, index),
+        pack_dims(extents, strides, index),
+    )  # fmt: skip
+    taken = f"{len(extents)}, {size}, {MODES.index(desc.mode)}, {UNROLL}"
+    kernel = Kernel("indexing/take.cu", f"take_along<{index}, {desc.indices_element.number}, {taken}>")
+    return Launch(kernel, grid_of(count, THREADS * UNROLL), (THREADS, 1, 1), args)
+
+
+class TakeAlongAxisPlan(Plan[TakeAlongAxisDescriptor]):
+    """Elements by index along an axis: operands `x`, `indices`, `out`, and with ``mode="raise"`` `status`."""
+
+    descriptor = TakeAlongAxisDescriptor
+    category = OpCategory.INDEXING
+    candidates = (Gather(),)
+    probes = (
+        {"x_shape": (5, 33), "indices_shape": (5, 7), "element": "f32"},
+        {"x_shape": (5, 1, 9), "indices_shape": (1, 6, 4), "element": "bf16", "indices_element": "i32", "mode": "clip"},
+        {"x_shape": (8, 4), "indices_shape": (3, 4), "element": "complex128", "axis": 0, "mode": "wrap"},
+    )
+
+    @classmethod
+    def reference(cls, desc: TakeAlongAxisDescriptor, **arrays: Any) -> Any:
+        return oracle.take_along_axis(desc, **arrays)
+
+    @classmethod
+    def reference_guarantee(cls, desc: TakeAlongAxisDescriptor) -> PrecisionGuarantee:
+        return exact_movement(desc.element)
+
+
+@function_of(TakeAlongAxisPlan)
+def take_along_axis(x: Any, indices: Any, axis: int = -1, *, mode: str = "raise", status: Any = None) -> Any:
+    """Elements of `x` by `indices` along `axis`: with ``mode="raise"`` (out, status), else out alone.
+
+    x: any array of a byte-wide kind. indices: int32 or int64 of x's rank; its axes but `axis` broadcast against x's, which
+    gives the shape of out. Negative indices count from the end.
+    mode: what becomes of an index out of range, which is never read. ``"raise"``: zero bytes in its place, and `status`, a
+    device int32 scalar (allocated if not given), is 1 where there was one, else 0: a call does not wait for the device, so that
+    it is the caller who raises. ``"clip"``: the nearest index, 0 for negative ones. ``"wrap"``: modulo the extent.
+    """
+
+
+register(
+    Op(
+        "take_along_axis",
+        TakeAlongAxisPlan,
+        take_along_axis,
+        samples.take_along_axis,
+        peers={"cupy": "take_along_axis", "torch": "gather"},
+    )
+)

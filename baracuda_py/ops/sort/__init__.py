@@ -1,0 +1,1 @@
+"""Order along an axis: the largest or smallest elements of each row."""

@@ -1,0 +1,73 @@
+"""Rows of x, of the values and of the indices, as the kernels of kernels/sort/topk.cu walk them."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...plan.candidate import OK, Feasibility, no
+from ...runtime.steps import Packed
+from ...tensor.axes import merge_axes
+from ...types import PrecisionGuarantee
+from .._launch import index_type, pack_dims
+
+__all__ = ["LONGEST", "MOST_ROWS", "SortedRows", "guarantee", "servable"]
+
+LONGEST = 1 << 31  # elements of a row: places are counted in 32 bits
+MOST_ROWS = (1 << 31) - 1  # CTAs of a grid
+WORD = 16  # bytes of a vector
+
+
+@dataclass(frozen=True)
+class SortedRows:
+    """`count` rows of `n` elements; `index` counts rows, `axes` of them are left."""
+
+    count: int
+    n: int
+    size: int
+    index: str
+    axes: int
+    packed: Packed
+    vector: bool
+    flip: np.generic
+
+    @staticmethod
+    def of(desc: Any) -> SortedRows:
+        """On the canonical descriptor."""
+        axis, size = desc.axis, desc.element.bits // 8
+        layouts = [desc.layout(name) for name in ("x", "values", "indices")]
+        outer = (*desc.shape[:axis], *desc.shape[axis + 1 :])
+        walks = [[s * lay.natural for s in lay.strides] for lay in layouts]
+        extents, strides = merge_axes(outer, [(*w[:axis], *w[axis + 1 :]) for w in walks])
+        count, steps = math.prod(outer), [w[axis] for w in walks]
+        index = index_type(count)
+        dims = pack_dims(extents, strides, index)
+        whole = steps[0] == size or desc.shape[axis] == 1
+        vector = whole and layouts[0].align == WORD and all(s % WORD == 0 for s in strides[0])
+        every = (1 << 8 * max(size, 4)) - 1 if size >= 4 else (1 << 8 * size) - 1
+        flip = (np.uint64 if size == 8 else np.uint32)(0 if desc.largest else every)
+        packed = Packed(dims.data + struct.pack("<3q", *steps), 8)
+        return SortedRows(count, desc.shape[axis], size, index, len(extents), packed, vector, flip)
+
+    @property
+    def entry(self) -> int:
+        """Bytes of a key with its place."""
+        return 16 if self.size == 8 else 8
+
+
+def servable(desc: Any) -> Feasibility:
+    """What every kernel asks."""
+    if desc.shape[desc.axis] > LONGEST:
+        return no(f"rows have {desc.shape[desc.axis]} elements, and places are counted to {LONGEST}")
+    if math.prod(desc.shape) // max(desc.shape[desc.axis], 1) > MOST_ROWS:
+        return no(f"there are more than {MOST_ROWS} rows")
+    return OK
+
+
+def guarantee(desc: Any) -> PrecisionGuarantee:
+    """The very elements, in an order that leaves nothing open."""
+    return PrecisionGuarantee.exact(desc.element)

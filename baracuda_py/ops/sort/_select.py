@@ -1,0 +1,136 @@
+"""select_rows and split_rows: rows of any length, by a CTA each, or by several and then one (kernels/sort/topk.cu)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...plan.candidate import Candidate, Cost, Feasibility, no
+from ...plan.grammar import Config, term
+from ...runtime.steps import Kernel, Launch, Ptr, Scratch, Step
+from ...types import DeviceSpec, PrecisionGuarantee
+from ._rows import MOST_ROWS, SortedRows, guarantee, servable
+
+__all__ = ["SelectRows", "SplitRows"]
+
+THREADS = 512
+PER_SM = 2  # CTAs, as registers and shared memory allow
+POOL = 32 << 10  # bytes of shared memory, for counts and then for entries
+DIGIT = 11  # bits
+LEAST_PART = 8192  # elements: less is not worth a CTA of its own
+WHOLE, PART, LISTED = 0, 1, 2
+# Estimates, not yet measured: of a CTA, what a pass takes beside reading (clearing, adding up, barriers), how long each element
+# takes that is read by its place, and how fast rows are read again from L2, in units of the memory's bandwidth.
+PASS_SECONDS, GATHER_SECONDS, READS = 2e-6, 0.4e-9, 1.5
+
+
+def _seconds(ctas: int, read: float, size: int, device: DeviceSpec) -> float:
+    """Of so many CTAs, each of which takes `read` seconds to read what it looks through once."""
+    passes = -(-8 * size // DIGIT) + 1
+    return passes * -(-ctas // (PER_SM * device.sms)) * (read + PASS_SECONDS)
+
+
+def _streamed(nbytes: int, device: DeviceSpec) -> float:
+    """Seconds that a CTA takes to read a row's bytes, while all others do the same."""
+    return nbytes * PER_SM * device.sms / (READS * device.bandwidth)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What select_rows looks through in one launch: `n` elements or listed places of a row, in `parts` of `part`."""
+
+    role: int
+    n: int
+    parts: int
+    part: int
+    listed: int = 0
+
+    def launch(self, desc: Any, rows: SortedRows, places: Scratch | None) -> Launch:
+        aligned = rows.vector and self.role != LISTED and self.part * rows.size % 16 == 0
+        needs_runs = self.role != PART and desc.sorted and desc.k * rows.entry > POOL
+        runs = Scratch.named("runs", 2 * rows.count * desc.k * rows.entry) if needs_runs else np.uint64(0)
+        args = (
+            Ptr("values"), Ptr("indices"), Ptr("x"), places or np.uint64(0), runs, np.uint32(self.n), np.uint32(desc.k),
+            np.uint32(self.parts), np.uint32(self.part), np.uint32(self.listed), np.uint32(not desc.sorted), rows.flip,
+            rows.packed,
+        )  # fmt: skip
+        taken = f"{desc.element.number}, {rows.index}, {rows.axes}, {self.role}, {str(aligned).lower()}"
+        grid = (rows.count * self.parts, 1, 1)
+        return Launch(Kernel("sort/topk.cu", f"select_rows<{taken}>"), grid, (THREADS, 1, 1), args)
+
+
+class SelectRows(Candidate[Any]):
+    """A CTA a row."""
+
+    variant = "select_rows"
+    launches = ("sort/topk.cu:select_rows",)
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        return servable(desc)
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
+        return guarantee(desc)
+
+    def cost(self, desc: Any, device: DeviceSpec, config: Any) -> Cost:
+        rows = SortedRows.of(desc)
+        return Cost(
+            desc.nbytes,
+            0,
+            device.overhead + _seconds(rows.count, _streamed(rows.n * rows.size, device), rows.size, device),
+        )
+
+    def lower(self, desc: Any, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
+        rows = SortedRows.of(desc)
+        return (Search(WHOLE, rows.n, 1, (rows.n + 15) // 16 * 16).launch(desc, rows, None),)
+
+
+@dataclass(frozen=True)
+class Parts(Config):
+    """How a row is shared out."""
+
+    parts: int = term("CTAs of a row, each of which looks through a part of it")
+
+
+class SplitRows(Candidate[Any]):
+    """Several CTAs a row, each of which lists the k of its part; then one that looks through what they listed."""
+
+    variant = "split_rows"
+    launches = ("sort/topk.cu:select_rows",)
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        n = desc.shape[desc.axis]
+        if n < 2 * max(2 * desc.k, LEAST_PART):
+            return no(f"rows have {n} elements: parts of {max(2 * desc.k, LEAST_PART)} for k={desc.k} would not be two")
+        return servable(desc)
+
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Parts]:
+        rows = SortedRows.of(desc)
+        most = max(2, rows.n // max(2 * desc.k, LEAST_PART))
+        filled = PER_SM * device.sms // max(rows.count, 1)
+        wanted = (min(max(filled // fewer, 2), most) for fewer in (1, 2, 4, 8))
+        return [Parts(count) for count in dict.fromkeys(wanted) if rows.count * count <= MOST_ROWS]
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
+        return guarantee(desc)
+
+    def cost(self, desc: Any, device: DeviceSpec, config: Parts) -> Cost:
+        rows = SortedRows.of(desc)
+        part = _streamed(-(-rows.n // config.parts) * rows.size, device)
+        first = _seconds(rows.count * config.parts, part, rows.size, device)
+        then = _seconds(rows.count, config.parts * desc.k * GATHER_SECONDS, rows.size, device)
+        return Cost(desc.nbytes, 0, 2 * device.overhead + first + then)
+
+    def lower(self, desc: Any, device: DeviceSpec, config: Parts) -> tuple[Step, ...]:
+        rows = SortedRows.of(desc)
+        part = -(-rows.n // config.parts)
+        part = -(-part // 16) * 16  # whole vectors
+        parts = -(-rows.n // part)
+        listed = (parts - 1) * min(desc.k, part) + min(desc.k, rows.n - (parts - 1) * part)
+        places = Scratch.named("places", rows.count * listed * 4)
+        return (
+            Search(PART, rows.n, parts, part, listed).launch(desc, rows, places),
+            Search(LISTED, listed, 1, listed, listed).launch(desc, rows, places),
+        )

@@ -1,0 +1,43 @@
+"""Elements by index, on bytes: NaN payloads come through untouched."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+__all__ = ["nonzero", "take_along_axis"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+def take_along_axis(desc: Any, x: Array, indices: Array) -> Any:
+    """The elements taken; with mode "raise" also the status, and zero bytes where an index is out of range."""
+    axis, extent = desc.axis % x.ndim, x.shape[desc.axis]
+    low, high = 0, max(extent - 1, 0)
+    wide = indices.astype(np.int64)
+    if desc.mode == "clip":
+        found = np.clip(wide, low, high)
+    elif desc.mode == "wrap":
+        found = wide % max(extent, 1)
+    else:
+        found = np.where(wide < 0, wide + extent, wide)
+    fits = (found >= 0) & (found < extent)
+    shape = desc.out_shape
+    places = [np.arange(n).reshape([-1 if a == b else 1 for b in range(len(shape))]) for a, n in enumerate(shape)]
+    broadcast = np.broadcast_to(x, (*shape[:axis], extent, *shape[axis + 1 :]))
+    places[axis] = np.where(fits, found, 0)
+    taken = np.zeros(shape, x.dtype)
+    if extent and taken.size:
+        keep = np.broadcast_to(fits, shape)
+        taken[keep] = broadcast[tuple(np.broadcast_to(p, shape)[keep] for p in places)]
+    if desc.mode != "raise":
+        return taken
+    return taken, np.asarray(0 if np.broadcast_to(fits, shape).all() else 1, dtype=np.int32)
+
+
+def nonzero(_desc: Any, x: Array) -> tuple[Array, Array]:
+    """The indices of elements other than zero, in C order, a row each, and how many there are."""
+    with np.errstate(invalid="ignore"):
+        rows = np.argwhere(x != 0)
+    return rows.astype(np.int64).reshape(-1, x.ndim), np.asarray([len(rows)], dtype=np.int64)

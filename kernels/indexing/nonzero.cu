@@ -1,0 +1,87 @@
+// The indices of elements other than zero, in C order. Three launches, over tiles of 4,096 elements:
+// count_tiles: how many a tile has; scan_tiles: one CTA, where each tile's rows begin, and how many rows there are;
+// write_tiles: the tile is read again, its elements other than zero are listed in shared memory (8 KB), then written as rows of
+// indices, neighbours by neighbours. A thread takes 16 elements that follow one another. Bound: bandwidth, two reads of x.
+#include "cta_scan.cuh"
+#include "index.cuh"
+
+constexpr int TILE_THREADS = 256, PER_THREAD = 16, TILE = TILE_THREADS * PER_THREAD;
+
+// Whether any bit of an element under `mask` is set; the mask leaves out the signs of floats.
+template <class T> __device__ __forceinline__ bool is_set(T x, u64 mask) { return (u64(x) & mask) != 0; }
+__device__ __forceinline__ bool is_set(uint4 x, u64 mask) {
+  return (((u64(x.y) << 32 | x.x) | (u64(x.w) << 32 | x.z)) & mask) != 0;
+}
+
+// A bit for each of the thread's elements of the tile that begins at `first`. VECTOR: x is contiguous, on a multiple of 16 bytes.
+template <bool VECTOR, int WIDTH, class I, int R>
+__device__ __forceinline__ u32 set_of(const u8* x, u64 mask, I first, I count, const Dims<I, R, 1>& dims) {
+  using T = typename Word<WIDTH>::type;
+  const I begin = first + threadIdx.x * PER_THREAD;
+  u32 set = 0;
+  if (VECTOR && begin + PER_THREAD <= count) {
+    constexpr int V = 16 / WIDTH;
+    Vec<T, V> part[PER_THREAD / V];
+#pragma unroll
+    for (int i = 0; i < PER_THREAD / V; ++i) part[i] = reinterpret_cast<const Vec<T, V>*>(x + i64(begin) * WIDTH)[i];
+#pragma unroll
+    for (int i = 0; i < PER_THREAD; ++i) set |= u32(is_set(part[i / V].at[i % V], mask)) << i;
+    return set;
+  }
+#pragma unroll 4
+  for (int i = 0; i < PER_THREAD; ++i) {
+    if (begin + i >= count) break;
+    i64 offset[1] = {0};
+    dims.locate(begin + i, offset);
+    set |= u32(is_set(*reinterpret_cast<const T*>(x + offset[0]), mask)) << i;
+  }
+  return set;
+}
+
+template <bool VECTOR, int WIDTH, class I, int R>
+__global__ void __launch_bounds__(TILE_THREADS) count_tiles(u32* counts, const u8* x, u64 mask, I count, Dims<I, R, 1> dims) {
+  const u32 set = set_of<VECTOR, WIDTH>(x, mask, I(blockIdx.x) * TILE, count, dims);
+  u32 total;
+  exclusive_sum<TILE_THREADS>(u32(__popc(set)), total);
+  if (threadIdx.x == 0) counts[blockIdx.x] = total;
+}
+
+template <int THREADS>
+__global__ void __launch_bounds__(THREADS) scan_tiles(i64* begins, i64* found, const u32* counts, u32 tiles) {
+  i64 running = 0;
+  for (u32 base = 0; base < tiles; base += THREADS) {
+    const u32 tile = base + threadIdx.x;
+    u32 total;
+    const u32 before = exclusive_sum<THREADS>(tile < tiles ? counts[tile] : 0u, total);
+    if (tile < tiles) begins[tile] = running + before;
+    running += total;
+  }
+  if (threadIdx.x == 0) *found = running;
+}
+
+// x's own extents, innermost last.
+template <class I, int RANK> struct Extents { typename DivisorOf<I>::type extent[RANK]; };
+
+template <bool VECTOR, int WIDTH, class I, int R, int RANK>
+__global__ void __launch_bounds__(TILE_THREADS)
+write_tiles(i64* out, const i64* begins, const u8* x, u64 mask, I count, Dims<I, R, 1> dims, Extents<I, RANK> shape) {
+  __shared__ u16 listed[TILE];
+  const I first = I(blockIdx.x) * TILE;
+  u32 set = set_of<VECTOR, WIDTH>(x, mask, first, count, dims), total;
+  u32 slot = exclusive_sum<TILE_THREADS>(u32(__popc(set)), total);
+  // The tile's elements, listed in order
+  for (; set; set &= set - 1) listed[slot++] = u16(threadIdx.x * PER_THREAD + __ffs(int(set)) - 1);
+  __syncthreads();
+  // Each as a row of indices
+  i64* rows = out + begins[blockIdx.x] * RANK;
+  for (u32 i = threadIdx.x; i < total; i += TILE_THREADS) {
+    I rest = first + listed[i];
+#pragma unroll
+    for (int axis = RANK - 1; axis > 0; --axis) {
+      const I outer = shape.extent[axis].divide(rest);
+      rows[i64(i) * RANK + axis] = i64(rest - outer * shape.extent[axis].divisor);
+      rest = outer;
+    }
+    rows[i64(i) * RANK] = i64(rest);
+  }
+}

@@ -1,0 +1,266 @@
+// The k greatest (or smallest) elements of each row, the greatest first or as they lie, and their places; ties go to the lower
+// place.
+//
+// sort_rows: short rows, TILE / length a CTA, sorted whole in shared memory (8 or 16 KB; 64-bit keys twice that).
+// select_rows: a CTA a row of any length, or a part of one. Digits of 11 bits from the top are counted in shared memory (32 KB,
+// four counters a digit so that the lanes of a warp meet less) until the k-th key's leading digits are known; a pass in order
+// then keeps what is above and the first of what ties. What is kept is sorted in the same memory, or, where it does not fit,
+// in runs there that are merged in scratch. Every pass reads the row again, mostly from L2. Bound: bandwidth and atomics.
+#include "cta_scan.cuh"
+#include "index.cuh"
+#include "sort/entry.cuh"
+
+using namespace sort;
+
+constexpr int SORT_THREADS = 256, SELECT_THREADS = 512;
+constexpr int DIGIT = 11, COPIES = 4, POOL = (1 << DIGIT) * COPIES;  // words
+
+template <class T> __device__ __forceinline__ typename Order<T>::Word at(const u8* row, i64 step, u32 place) {
+  return *reinterpret_cast<const typename Order<T>::Word*>(row + place * step);
+}
+
+// Rows by their axes, and bytes from one element to the next, of x, values and indices.
+template <class I, int R> struct Rows {
+  Dims<I, R, 3> dims;
+  i64 step[3];
+};
+
+// Writes the element at `place` of the row as the `slot`-th.
+template <class T, class I, int R>
+__device__ __forceinline__ void put(const Rows<I, R>& rows, const i64 (&offset)[3], u8* values, u8* indices, const u8* x, u32 slot, u32 place) {
+  *reinterpret_cast<typename Order<T>::Word*>(values + offset[1] + slot * rows.step[1]) = at<T>(x + offset[0], rows.step[0], place);
+  *reinterpret_cast<i64*>(indices + offset[2] + slot * rows.step[2]) = place;
+}
+
+template <class T, class I, int R, int TILE>
+__global__ void __launch_bounds__(SORT_THREADS)
+sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 length, typename Order<T>::Key flip, Rows<I, R> rows) {
+  using E = typename EntryOf<typename Order<T>::Key>::type;
+  __shared__ E entries[TILE];
+  const I first = I(blockIdx.x) * (TILE / length);
+  // Keys with their places; behind the row's end there is nothing
+  for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) {
+    const I row = first + i / length;
+    const u32 place = i % length;
+    E mine = {};
+    if (row < count && place < n) {
+      i64 offset[3] = {0, 0, 0};
+      rows.dims.locate(row, offset);
+      mine = entry(Order<T>::key(at<T>(x + offset[0], rows.step[0], place)) ^ flip, place);
+    }
+    entries[i] = mine;
+  }
+  sort_blocks<SORT_THREADS>(entries, TILE, length);
+  // The first k of each
+  for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) {
+    const I row = first + i / length;
+    const u32 slot = i % length;
+    if (row >= count || slot >= k) continue;
+    i64 offset[3] = {0, 0, 0};
+    rows.dims.locate(row, offset);
+    put<T>(rows, offset, values, indices, x, slot, place_of(entries[i]));
+  }
+}
+
+// What a CTA looks through: a WHOLE row, a PART of one, or those places of a row that its parts have LISTED.
+constexpr int WHOLE = 0, PART = 1, LISTED = 2;
+
+template <class T, int V> struct Keys {
+  using Key = typename Order<T>::Key;
+  Key key[V];
+  u32 valid;
+};
+
+template <class T, int ROLE, bool VECTOR> struct Source {
+  static constexpr int V = VECTOR ? 16 / int(sizeof(T)) : 4;
+  using Key = typename Order<T>::Key;
+  const u8* row;
+  i64 step;
+  const u32* list;
+  u32 begin, length;
+  Key flip;
+
+  __device__ __forceinline__ u32 place(u32 i) const { return ROLE == LISTED ? list[i] : begin + i; }
+
+  // V keys that follow one another from `i`, of which `valid` there are.
+  __device__ __forceinline__ Keys<T, V> keys(u32 i) const {
+    using Word = typename Order<T>::Word;
+    Keys<T, V> found;
+    found.valid = i >= length ? 0 : length - i < V ? length - i : V;
+    if (VECTOR && found.valid == V) {
+      const Vec<Word, V> whole = *reinterpret_cast<const Vec<Word, V>*>(row + i64(begin + i) * sizeof(T));
+#pragma unroll
+      for (int v = 0; v < V; ++v) found.key[v] = Order<T>::key(whole.at[v]) ^ flip;
+    } else {
+#pragma unroll
+      for (int v = 0; v < V; ++v) found.key[v] = v < found.valid ? Order<T>::key(at<T>(row, step, place(i + v))) ^ flip : Key(0);
+    }
+    return found;
+  }
+};
+
+// The leading digits of the k-th greatest key: all but `shift` bits; `ties` keys with the same are among the k.
+template <class Key> struct Threshold {
+  Key prefix;
+  int shift;
+  u32 ties;
+};
+
+template <class T, class S> __device__ __forceinline__ Threshold<typename Order<T>::Key> threshold(u32* pool, const S& source, u32 k) {
+  using Key = typename Order<T>::Key;
+  constexpr int V = S::V, PER = (1 << DIGIT) / SELECT_THREADS;
+  __shared__ u32 found[3];
+  Threshold<Key> top = {0, Order<T>::BITS, k};
+  if (k == source.length) return top;
+  while (top.shift > 0) {
+    const int low = top.shift > DIGIT ? top.shift - DIGIT : 0;
+    const u32 digits = 1u << (top.shift - low);
+    for (u32 i = threadIdx.x; i < digits * COPIES; i += SELECT_THREADS) pool[i] = 0;
+    __syncthreads();
+    // Digits of the keys that have the prefix, counted
+    for (u32 i = threadIdx.x * V; i < source.length; i += SELECT_THREADS * V * 2) {
+      const Keys<T, V> both[2] = {source.keys(i), source.keys(i + SELECT_THREADS * V)};
+#pragma unroll
+      for (int v = 0; v < 2 * V; ++v) {
+        const Key key = both[v / V].key[v % V];
+        const bool mine = top.shift == Order<T>::BITS || (key >> top.shift) == top.prefix;
+        if (v % V < both[v / V].valid && mine) atomicAdd(&pool[u32((key >> low) & (digits - 1)) * COPIES + threadIdx.x % COPIES], 1u);
+      }
+    }
+    __syncthreads();
+    // The digit at which k is reached, from the greatest on
+    u32 count[PER], mine = 0, total;
+#pragma unroll
+    for (int j = 0; j < PER; ++j) {
+      const u32 rank = threadIdx.x * PER + j;
+      const uint4 four = rank < digits ? reinterpret_cast<const uint4*>(pool)[digits - 1 - rank] : uint4{0, 0, 0, 0};
+      count[j] = four.x + four.y + four.z + four.w;
+      mine += count[j];
+    }
+    u32 before = exclusive_sum<SELECT_THREADS>(mine, total);
+#pragma unroll
+    for (int j = 0; j < PER; ++j) {
+      if (before < top.ties && top.ties <= before + count[j])
+        found[0] = digits - 1 - (threadIdx.x * PER + j), found[1] = before, found[2] = count[j];
+      before += count[j];
+    }
+    __syncthreads();
+    top = {Key(top.prefix << (top.shift - low)) | found[0], low, top.ties - found[1]};
+    const bool all = found[2] == top.ties;
+    __syncthreads();
+    if (all) break;
+  }
+  return top;
+}
+
+// keep(slot, index, key) for the k of the source that are above the threshold, or the first of those at it, in order.
+template <class T, class S, class Keep>
+__device__ __forceinline__ void keep_in_order(const S& source, const Threshold<typename Order<T>::Key>& top, u32 k, const Keep& keep) {
+  using Key = typename Order<T>::Key;
+  constexpr int V = S::V;
+  u32 above = 0, ties = 0;  // of the tiles before
+  for (u32 base = 0; base < source.length; base += SELECT_THREADS * V) {
+    const u32 i = base + threadIdx.x * V;
+    const Keys<T, V> mine = source.keys(i);
+    u32 ups = 0, evens = 0;
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      const Key head = top.shift == Order<T>::BITS ? Key(0) : mine.key[v] >> top.shift;
+      ups |= u32(v < mine.valid && head > top.prefix) << v;
+      evens |= u32(v < mine.valid && head == top.prefix) << v;
+    }
+    u32 total;
+    const u32 before = exclusive_sum<SELECT_THREADS>(u32(__popc(ups) | __popc(evens) << 16), total);
+    u32 up = above + (before & 0xffff), even = ties + (before >> 16);
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      const bool is_up = ups >> v & 1, is_even = evens >> v & 1;
+      if (is_up || (is_even && even < top.ties)) keep(up + (even < top.ties ? even : top.ties), i + v, mine.key[v]);
+      up += is_up;
+      even += is_even;
+    }
+    above += total & 0xffff;
+    ties += total >> 16;
+    if (above + top.ties == k && ties >= top.ties) break;
+  }
+}
+
+// Sorts `count` entries in scratch: runs that fit the pool, then pairs of runs, each entry to its place among both.
+// Gives where they are, `a` or `b`.
+template <class E> __device__ __forceinline__ E* sort_in_scratch(E* a, E* b, E* pool, u32 count) {
+  constexpr u32 RUN = POOL * 4 / sizeof(E);
+  for (u64 begin = 0; begin < count; begin += RUN) {
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < RUN; i += SELECT_THREADS) pool[i] = begin + i < count ? a[begin + i] : E{};
+    sort_blocks<SELECT_THREADS>(pool, RUN, RUN);
+    for (u32 i = threadIdx.x; i < RUN && begin + i < count; i += SELECT_THREADS) a[begin + i] = pool[i];
+  }
+  for (u64 run = RUN; run < count; run *= 2) {
+    __syncthreads();
+    for (u64 i = threadIdx.x; i < count; i += SELECT_THREADS) {
+      const E mine = a[i];
+      const u64 pair = i / (2 * run) * (2 * run), middle = pair + run;
+      const bool first = i < middle;
+      u64 low = first ? middle : pair, high = first ? middle + run : middle;
+      if (low > count) low = count;
+      if (high > count) high = count;
+      const u64 begin = low;
+      while (low < high) {  // how many of the other run come before it
+        const u64 half = (low + high) / 2;
+        if (mine < a[half]) low = half + 1;
+        else high = half;
+      }
+      b[(first ? i : i - run) + (low - begin)] = mine;
+    }
+    E* const swapped = a;
+    a = b, b = swapped;
+  }
+  __syncthreads();
+  return a;
+}
+
+// `n`: elements of a row, or places listed of one. A row is parted into `parts` of `part` elements, each of which lists at most
+// `k` places, `listed` a row. `in_order`: what is kept stays as it lies.
+template <class T, class I, int R, int ROLE, bool VECTOR>
+__global__ void __launch_bounds__(SELECT_THREADS, 2)
+select_rows(u8* values, u8* indices, const u8* x, u32* list, void* scratch, u32 n, u32 k, u32 parts, u32 part, u32 listed,
+            u32 in_order, typename Order<T>::Key flip, Rows<I, R> rows) {
+  using Key = typename Order<T>::Key;
+  using E = typename EntryOf<Key>::type;
+  __shared__ alignas(16) u32 pool[POOL];
+  E* const entries = reinterpret_cast<E*>(pool);
+  const I row = ROLE == PART ? blockIdx.x / parts : blockIdx.x;
+  const u32 which = ROLE == PART ? blockIdx.x % parts : 0;
+  i64 offset[3] = {0, 0, 0};
+  rows.dims.locate(row, offset);
+  u32* const own_list = list + u64(row) * listed;
+  const u32 begin = which * part, length = ROLE == PART && n - begin > part ? part : n - begin;
+  const Source<T, ROLE, VECTOR> source = {x + offset[0], rows.step[0], own_list, begin, length, flip};
+  const u32 kept = k < length ? k : length;
+
+  const Threshold<Key> top = threshold<T>(pool, source, kept);
+  if constexpr (ROLE == PART) {
+    u32* const mine = own_list + u64(which) * (k < part ? k : part);
+    keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key) { mine[slot] = source.place(i); });
+  } else if (in_order) {
+    keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key) {
+      put<T>(rows, offset, values, indices, x, slot, source.place(i));
+    });
+  } else {
+    // Entries, sorted where they fit
+    const bool fit = k * u64(sizeof(E)) <= sizeof(pool);
+    E* const a = reinterpret_cast<E*>(scratch) + u64(row) * 2 * k;
+    E* const into = fit ? entries : a;
+    keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key key) { into[slot] = entry(key, source.place(i)); });
+    const E* sorted = entries;
+    if (fit) {
+      u32 length = 1;
+      while (length < k) length *= 2;
+      for (u32 i = k + threadIdx.x; i < length; i += SELECT_THREADS) entries[i] = E{};
+      sort_blocks<SELECT_THREADS>(entries, length, length);
+    } else {
+      sorted = sort_in_scratch(a, a + k, entries, k);
+    }
+    for (u32 slot = threadIdx.x; slot < k; slot += SELECT_THREADS) put<T>(rows, offset, values, indices, x, slot, place_of(sorted[slot]));
+  }
+}
