@@ -50,7 +50,7 @@ def right(problem: Problem, plans: Iterable[Any] = (), executed: Executed | None
     for plan in plans or (problem.plan,):
         with named(f"{problem.sample.label} {plan.sku}"):
             problem.reset()
-            call, _ = prepare(plan, problem.operands | problem.values)
+            call, _ = prepare(plan.selection, problem.operands | problem.values)
             report = call(0)
             problem.check_images(problem.images(), plan)
             if executed is not None:
