@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +11,7 @@ import pytest
 
 from baracuda_py.runtime.driver import cupy_or_none, device_count
 from tests import ledger
+from tests.costs import Watch, op_of
 from tests.gauntlet import Case, cases
 
 
@@ -31,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(WithoutCupy(), "without-cupy")
     config.pluginmanager.register(_Recorder(config), "device-ledger")
+    config.pluginmanager.register(Watch(config), "costs")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -81,6 +84,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                     item.user_properties += [("left out", name) for name in _covers(item)]
 
 
+def pytest_collection_finish() -> None:
+    """Thousands of tests are held to the end: the garbage collector need not walk them each time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def everything(request: pytest.FixtureRequest) -> bool:
     """Whether ``--all`` was given."""
@@ -106,12 +115,9 @@ def _covered(request: pytest.FixtureRequest, record_property: Any) -> None:
 
 
 def _covers(item: Any) -> list[str]:
-    """The ops that a test is about: its `op` parameter, its case's, or the `COVERS` of its module."""
-    params = item.callspec.params if hasattr(item, "callspec") else {}
-    case, named = params.get("case"), params.get("op")
-    if isinstance(case, Case):
-        return [case.op]
-    return [named] if isinstance(named, str) else list(getattr(item.module, "COVERS", ()))
+    """The ops that a test is about: the one that it is parametrised by, or the `COVERS` of its module."""
+    op = op_of(item)
+    return [op] if op else list(getattr(item.module, "COVERS", ()))
 
 
 @pytest.fixture

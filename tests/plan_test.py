@@ -129,7 +129,7 @@ def test_the_device_context_nests_and_ends() -> None:
 @every_op
 def test_plans_hash_compare_pickle_and_go_through_json(op: str) -> None:
     seen: dict[Plan[Any], str] = {}
-    for desc in descriptors(op, 24):
+    for desc in descriptors(op):
         for device in ("sm_90a", "h200", "cpu"):
             plan = get_op(op).plan.select(desc, device=device)
             for again in (
