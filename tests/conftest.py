@@ -57,15 +57,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("case", given)
 
 
-# What tells most for its time comes first: a wrong kernel fails before the long device tests begin. Tests of the host alone are
-# short, and fill the gaps at the end.
+# What tells most for its time comes first: results of every op's kernels on the device, then emulated; their variants; then the
+# long device tests. Tests of the host alone are short, and fill the gaps at the end.
 GAUNTLET = ("registry_test.py", "emulated_gauntlet_test.py")
 
 
 def _stage(item: pytest.Item) -> int:
-    if item.path.name in GAUNTLET:
-        return 0 if getattr(item, "originalname", "") == "test_gauntlet" else 1
-    return 2 if item.get_closest_marker("gpu") else 3
+    gpu, ours = item.get_closest_marker("gpu") is not None, item.path.name in GAUNTLET
+    if ours and getattr(item, "originalname", "") == "test_gauntlet":
+        return 0 if gpu else 1
+    if gpu:
+        return 2 if ours else 3
+    return 4 if ours else 5
 
 
 @pytest.hookimpl(trylast=True)
