@@ -1,19 +1,23 @@
-"""Options, the `backend` fixture, the reason a GPU test is skipped for, and the device ledger."""
+"""Options, tests that run once a sample, their order, the reason a GPU test is skipped for, the device ledger, and costs."""
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from baracuda_py.runtime.driver import cupy_or_none, device_count
 from tests import ledger
+from tests.costs import Watch, op_of
+from tests.gauntlet import Case, cases
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="every sample of every op (the default is a bounded sample)")
+    parser.addoption("--sample", default="", metavar="TEXT", help="only samples of this label, or with this in it")
     parser.addoption(
         "--ledger", default=None, metavar="PATH", help="merge what passed on this device into a folder of records"
     )
@@ -29,9 +33,47 @@ def pytest_configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(WithoutCupy(), "without-cupy")
     config.pluginmanager.register(_Recorder(config), "device-ledger")
+    config.pluginmanager.register(Watch(config), "costs")
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs a test of `every_sample` once a case; where there is no device, one that is skipped stands for an op's."""
+    marker = metafunc.definition.get_closest_marker("every_sample")
+    if marker is None:
+        return
+    option = metafunc.config.getoption
+    backends, count, ops = (marker.kwargs[name] for name in ("backends", "count", "ops"))
+    given = []
+    for backend in backends:
+        gpu = backend == "cuda"
+        marks = [pytest.mark.gpu] if gpu else []
+        for op in ops:
+            name = f"{backend}-{op}" if len(backends) > 1 else op
+            if gpu and not device_count():
+                given.append(pytest.param(None, id=name, marks=marks))
+                continue
+            for case in cases(op, backend, count, full=option("--all"), sample=option("--sample")):
+                given.append(pytest.param(case, id=f"{name}-{case.label}", marks=marks))
+    metafunc.parametrize("case", given)
+
+
+# What tells most for its time comes first: results of every op's kernels on the device, then emulated; their variants; then the
+# long device tests. Tests of the host alone are short, and fill the gaps at the end.
+GAUNTLET = ("registry_test.py", "emulated_gauntlet_test.py")
+
+
+def _stage(item: pytest.Item) -> int:
+    gpu, ours = item.get_closest_marker("gpu") is not None, item.path.name in GAUNTLET
+    if ours and getattr(item, "originalname", "") == "test_gauntlet":
+        return 0 if gpu else 1
+    if gpu:
+        return 2 if ours else 3
+    return 4 if ours else 5
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=_stage)
     if not device_count():
         reason = "no usable CUDA device" if cupy_or_none() is not None else "CuPy cannot be imported"
         for item in items:
@@ -43,6 +85,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason="heavy: runs with --all only"))
                 if item.get_closest_marker("gpu"):
                     item.user_properties += [("left out", name) for name in _covers(item)]
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are held to the end: the garbage collector need not walk them each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -63,13 +111,16 @@ def _covered(request: pytest.FixtureRequest, record_property: Any) -> None:
     if request.node.get_closest_marker("gpu") is not None:
         for name in _covers(request.node):
             record_property("covers", name)
+        case = request.node.callspec.params.get("case") if hasattr(request.node, "callspec") else None
+        if isinstance(case, Case):
+            whole = request.node.name.replace(f"-{case.label}", "", 1)
+            record_property("one of", (f"{request.node.path.name}::{whole}", len(case.siblings)))
 
 
 def _covers(item: Any) -> list[str]:
-    """The ops that a test is about: its `op` parameter, or the `COVERS` of its module."""
-    callspec = getattr(item, "callspec", None)
-    named = callspec.params.get("op") if callspec else None
-    return [named] if isinstance(named, str) else list(getattr(item.module, "COVERS", ()))
+    """The ops that a test is about: the one that it is parametrised by, or the `COVERS` of its module."""
+    op = op_of(item)
+    return [op] if op else list(getattr(item.module, "COVERS", ()))
 
 
 @pytest.fixture
@@ -92,11 +143,13 @@ class _Recorder:
         self.passed: dict[str, set[str]] = {}
         self.failed: set[str] = set()
         self.skipped: Counter[str] = Counter()
+        self.sampled = ledger.Sampled()
         self.emulator: dict[str, str] = {}
         self.run = {"commit": config.getoption("--commit"), "all": bool(config.getoption("--all"))}
         self.worker = hasattr(config, "workerinput")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        said = dict(report.user_properties)
         if report.when == "setup" and report.skipped:
             self.skipped.update(str(value) for key, value in report.user_properties if key == "left out")
         names = [str(value) for key, value in report.user_properties if key == "covers"]
@@ -104,12 +157,18 @@ class _Recorder:
             if report.failed:
                 self.failed.add(name)
             elif report.when == "call" and report.passed:
-                self.passed.setdefault(name, set()).add(report.nodeid.rpartition("/")[2])
-                self.emulator.update((name, str(value)) for key, value in report.user_properties if key == "emulator")
+                passed = self.passed.setdefault(name, set())
+                if "one of" in said:
+                    self.sampled.add(name, report.nodeid, *cast(tuple[str, int], said["one of"]))
+                else:
+                    file, _, test = report.nodeid.partition("::")
+                    passed.add(f"{Path(file).name}::{test}")
+                if "emulator" in said:
+                    self.emulator[name] = str(said["emulator"])
 
     def pytest_sessionfinish(self) -> None:
         if self.path and not self.worker and device_count():
             run = (
                 ledger.machine() | self.run | {"commit": self.run["commit"] or ledger.commit_of(Path(__file__).parent)}
             )
-            ledger.record(Path(self.path), self.passed, self.failed, run, self.skipped, self.emulator)
+            ledger.record(Path(self.path), self.passed, self.failed, run, self.skipped, self.emulator, self.sampled)

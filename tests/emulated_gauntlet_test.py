@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from fnmatch import fnmatch
 from typing import Any
 
@@ -10,23 +12,25 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.call.host import prepare
+from baracuda_py.emulator.launch import translated
 from baracuda_py.plan import all_ops, get_op
 from baracuda_py.plan.about import tune
+from baracuda_py.plan.about.digest import lowered_digest
 from baracuda_py.runtime.device import spec_of
+from baracuda_py.runtime.steps import Launch
 from baracuda_py.types import PlanPreference, UnsupportedError
 
-from .gauntlet import Problem, admissible, named, samples_of
+from .gauntlet import PER_VARIANT, Case, Problem, admissible, every_sample, named
 from .kernel_lines import Executed
 from .wanted import WANTED, Wanted
 
 OPS = list(all_ops())
 ARCHES = ("sm_80", "sm_89", "sm_100a", "sm_120")
-every_op = pytest.mark.parametrize("op", OPS)
 PER_ARCH, PER_SEED = 6, 8
 SYNCHRONISED = [op for op in OPS if "matmul" in op] + ["contiguize"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def executed() -> Iterator[Executed]:
     """The lines of kernels that this process runs; kept where BARACUDA_KERNEL_LINES says."""
     lines = Executed()
@@ -34,21 +38,20 @@ def executed() -> Iterator[Executed]:
     lines.save()
 
 
-def problems(op: str, device: str, count: int) -> Iterator[Problem]:
-    """The op's samples, as far as the device serves them."""
-    for sample in samples_of(get_op(op), count=count):
-        problem = Problem(get_op(op), sample, device)
-        try:
-            _ = problem.plan
-        except UnsupportedError:
-            continue
-        yield problem
+def served(case: Case) -> Problem:
+    """The case's problem; a test of what the device does not serve is skipped."""
+    problem = case.problem
+    try:
+        _ = problem.plan
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+    return problem
 
 
 def right(problem: Problem, plans: Iterable[Any] = (), executed: Executed | None = None) -> None:
     """Runs the problem's plan, or each of `plans`, and holds the result to its guarantee."""
     for plan in plans or (problem.plan,):
-        with named(f"{problem.sample.label} {plan.sku}"):
+        with named(str(plan.sku)):
             problem.reset()
             call, _ = prepare(plan.selection, problem.operands | problem.values)
             report = call(0)
@@ -57,18 +60,17 @@ def right(problem: Problem, plans: Iterable[Any] = (), executed: Executed | None
                 executed.add(plan, report)
 
 
-@every_op
-def test_gauntlet(op: str, executed: Executed) -> None:
-    for problem in problems(op, "ptx", 24):
-        right(problem, executed=executed)
+@every_sample("ptx")
+def test_gauntlet(case: Case, executed: Executed) -> None:
+    right(served(case), executed=executed)
 
 
-@every_op
-def test_one_of_each_variant(op: str, executed: Executed) -> None:
+@every_sample("ptx", count=PER_VARIANT)
+def test_one_of_each_variant(case: Case, executed: Executed) -> None:
     """Every variant of a few problems, each in its first configuration."""
-    for problem in problems(op, "ptx", 4):
-        first = {plan.sku.variant: plan for plan in reversed(admissible(problem))}
-        right(problem, first.values(), executed)
+    problem = served(case)
+    first = {plan.sku.variant: plan for plan in reversed(admissible(problem))}
+    right(problem, first.values(), executed)
 
 
 @pytest.mark.parametrize("wanted", WANTED, ids=lambda w: w.name)
@@ -84,16 +86,22 @@ def test_wanted(wanted: Wanted, executed: Executed) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("op", SYNCHRONISED)
-def test_random_orders(op: str, seed: int) -> None:
+@every_sample("ptx", count=PER_SEED, ops=SYNCHRONISED)
+def test_random_orders(case: Case, seed: int) -> None:
     """One warp at a time, copies that arrive at any moment."""
     with bp.emulation(order="random", seed=seed, copies="random"):
-        for problem in problems(op, "ptx", PER_SEED):
-            right(problem)
+        right(served(case))
 
 
-@pytest.mark.parametrize("arch", ARCHES)
-@every_op
-def test_other_arches(op: str, arch: str) -> None:
-    for problem in problems(op, f"ptx:{arch}", PER_ARCH):
-        right(problem)
+@every_sample("ptx", count=PER_ARCH)
+def test_other_arches(case: Case) -> None:
+    """Launches and code that are the same as on an arch before run once."""
+    ran = set()
+    for arch in ARCHES:
+        problem = replace(case, backend=f"ptx:{arch}").problem
+        with named(arch), contextlib.suppress(UnsupportedError):
+            steps = problem.plan.selection.steps
+            code = tuple(id(translated(step.kernel, arch)) for step in steps if isinstance(step, Launch))
+            if (what := (lowered_digest(steps), code)) not in ran:
+                ran.add(what)
+                right(problem)

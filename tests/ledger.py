@@ -4,6 +4,9 @@
 GPU, its arch, the driver, NVRTC, the commit, the date, whether ``--all`` was given, how many of the op's heavy tests were left
 out, in how many elements the emulator gives other bits, and the device tests that passed. A failure takes the op's entry out.
 Where there is no repository, say ``--commit``.
+
+A test that runs once a sample is one line, ``test_gauntlet[cuda-add]``, once all samples of the op have passed it; ``samples``
+says how many they were. An entry without ``samples`` is of a run whose tests each took all samples, and stands for what it lists.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from baracuda_py.runtime.toolchain import nvrtc_version
 
 from . import records
 
-__all__ = ["commit_of", "machine", "record", "required", "unverified"]
+__all__ = ["Sampled", "commit_of", "machine", "record", "required", "unverified"]
 
 
 SAME = ("digest", "gpu", "arch", "driver", "nvrtc", "commit")  # what two parts of one run have in common
@@ -32,6 +35,22 @@ def required(op: str) -> set[str]:
     """The tests without any of which an op has not been through the gauntlet, however many others have passed."""
     both = {f"registry_test.py::{test}[cuda-{op}]" for test in ("test_gauntlet", "test_gauntlet_refusals")}
     return both | {f"registry_test.py::test_gauntlet_{test}[{op}]" for test in ("variants", "graph_and_streams")}
+
+
+class Sampled:
+    """Tests of an op that run once a sample: by their name without the sample, which samples passed, and of how many."""
+
+    def __init__(self) -> None:
+        self._passed: dict[tuple[str, str], set[str]] = {}
+        self._of: dict[tuple[str, str], int] = {}
+
+    def add(self, op: str, sample: str, test: str, of: int) -> None:
+        self._passed.setdefault((op, test), set()).add(sample)
+        self._of[op, test] = of
+
+    def complete(self, op: str) -> dict[str, int]:
+        """The op's tests that every sample has passed, and how many samples they took; a part of them shows nothing."""
+        return {t: n for (o, t), n in self._of.items() if o == op and len(self._passed[o, t]) == n}
 
 
 def commit_of(folder: Path) -> str:
@@ -64,13 +83,15 @@ def machine() -> dict[str, str]:
 
 def record(
     folder: Path, passed: Mapping[str, set[str]], failed: set[str], run: Mapping[str, Any], skipped: Mapping[str, int],
-    emulator: Mapping[str, str],
+    emulator: Mapping[str, str], sampled: Sampled | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Merges one run into the records in `folder`, and returns all their entries. `run` is what it has to say of itself, the arch
     among it; `skipped` counts the heavy tests of an op that it left out; `emulator` says in how many elements the emulator's
-    results are other bits than the device's."""
+    results are other bits than the device's; `sampled` are the tests that ran once a sample."""
     ops = all_ops()
     for name in sorted((set(passed) | failed) & ops.keys()):
+        samples = sampled.complete(name) if sampled else {}
+        tests = passed.get(name, set()) | set(samples)
         held = records.read(folder, name).get("device", {})
         date = datetime.now(UTC).strftime("%Y-%m-%d")
         entry = {
@@ -83,11 +104,15 @@ def record(
             held = None
         elif all(held.get(key) == entry[key] for key in SAME):  # a run in parts: the first part speaks for it
             told = {"emulator": emulator[name]} if name in emulator else {}
-            held = held | told | {"tests": sorted(passed[name] | set(held["tests"]))}
-        elif required(name) <= passed[name]:
-            held = entry | {"emulator": emulator.get(name, "not compared"), "tests": sorted(passed[name])}
+            held = held | told | _listed(tests | set(held["tests"]), held.get("samples", {}) | samples)
+        elif required(name) <= tests:
+            held = entry | {"emulator": emulator.get(name, "not compared")} | _listed(tests, samples)
         records.put(folder, name, "device", held)
     return {name: entry for name in ops if (entry := records.read(folder, name).get("device"))}
+
+
+def _listed(tests: set[str], samples: Mapping[str, int]) -> dict[str, Any]:
+    return {"tests": sorted(tests)} | ({"samples": dict(samples)} if samples else {})
 
 
 def unverified() -> list[str]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from baracuda_py.runtime.steps import Call, Launch
 from baracuda_py.types import DeviceSpec
 
 from . import ledger, records, resources
+from .conftest import _Recorder
 
 RUN = {"gpu": "NVIDIA H200", "arch": "sm_90a", "driver": "570.1", "nvrtc": "12.9", "commit": "abc", "all": False}
 
@@ -88,6 +90,41 @@ def test_a_run_in_parts_is_one_if_nothing_changed_meanwhile(written: Path) -> No
     entries = ledger.record(written, more, set(), RUN | {"commit": "def"}, {}, {})
     assert entries["add"]["commit"] == "abc"
     assert set(entries["add"]["tests"]) == ledger.required("add") | more["add"]
+
+
+def sampled(ran: int) -> ledger.Sampled:
+    """`ran` of three samples passed each of the tests of add's gauntlet."""
+    made = ledger.Sampled()
+    for test in ledger.required("add"):
+        for i in range(ran):
+            made.add("add", f"{test}-{i}", test, 3)
+    return made
+
+
+def test_a_test_that_runs_once_a_sample_is_a_line_once_all_have_passed(written: Path) -> None:
+    entries = ledger.record(written, {"add": set()}, set(), RUN, {}, {}, sampled(2))
+    assert not entries and read.verified_on(get_op("add")) == ""
+    entries = ledger.record(written, {"add": {"more_test.py::test"}}, set(), RUN, {}, {}, sampled(3))
+    assert read.verified_on(get_op("add")) == "NVIDIA H200"
+    assert set(entries["add"]["tests"]) == ledger.required("add") | {"more_test.py::test"}
+    assert entries["add"]["samples"] == dict.fromkeys(ledger.required("add"), 3)
+    ledger.record(written, {}, {"add"}, RUN, {}, {}, sampled(3))
+    assert read.verified_on(get_op("add")) == ""
+
+
+def test_what_pytest_reports_of_samples_makes_one_line_of_them(pytestconfig: pytest.Config) -> None:
+    """A failure of one sample takes the op's entry out."""
+    for failing in (False, True):
+        recorder = _Recorder(pytestconfig)
+        for i in range(3):
+            failed = failing and i == 1
+            said = [("covers", "add"), ("one of", ["registry_test.py::test_gauntlet[cuda-add]", 3])]
+            report = SimpleNamespace(when="call", passed=not failed, failed=failed, skipped=False, nodeid=f"a{i}")
+            report.user_properties = said
+            recorder.pytest_runtest_logreport(report)
+        complete = recorder.sampled.complete("add")
+        assert complete == ({} if failing else {"registry_test.py::test_gauntlet[cuda-add]": 3})
+        assert recorder.failed == ({"add"} if failing else set())
 
 
 def test_an_entry_of_another_form_verifies_nothing(written: Path) -> None:

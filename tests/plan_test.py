@@ -8,6 +8,7 @@ import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ every_op = pytest.mark.parametrize("op", OPS)
 ARCHES = ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90a", "sm_100a", "sm_103", "sm_120", "h100", "h200", "cpu")
 
 
+@lru_cache(maxsize=4)
 def descriptors(op: str, count: int = 10) -> list[Any]:
     return [Problem(get_op(op), sample, "cpu").desc for sample in samples_of(get_op(op), count=count)]
 
@@ -127,7 +129,7 @@ def test_the_device_context_nests_and_ends() -> None:
 @every_op
 def test_plans_hash_compare_pickle_and_go_through_json(op: str) -> None:
     seen: dict[Plan[Any], str] = {}
-    for desc in descriptors(op, 24):
+    for desc in descriptors(op):
         for device in ("sm_90a", "h200", "cpu"):
             plan = get_op(op).plan.select(desc, device=device)
             for again in (

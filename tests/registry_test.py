@@ -14,73 +14,66 @@ from baracuda_py.plan import all_ops, get_op
 from baracuda_py.types import UnsupportedError
 
 from . import gauntlet
-from .gauntlet import Problem, named, problems
+from .gauntlet import Case, Problem, every_sample, named
 from .independent import INDEPENDENT
 
 OPS = list(all_ops())
 every_op = pytest.mark.parametrize("op", OPS)
 FEW = 8
+NOMINAL = ("h200", "sm_80")
 
 
-@every_op
-def test_gauntlet(op: str, backend: str, everything: bool) -> None:
+@every_sample("cpu", "cuda")
+def test_gauntlet(case: Case) -> None:
     """Results, guard bytes, repeats, bindings, and the public function."""
-    taken = list(problems(get_op(op), backend, everything=everything))
-    assert taken, "the op has no samples"
-    if backend == "cuda":
-        gauntlet.warm([p.plan for p in taken])
-    for problem in taken:
-        with named(problem.sample.label):
-            gauntlet.run(problem)
+    if case.backend == "cuda":
+        gauntlet.warm_op(case)
+    gauntlet.run(case.problem)
 
 
-@every_op
-@pytest.mark.gpu
-def test_gauntlet_variants(op: str, everything: bool) -> None:
+@every_sample("cuda", count=FEW * 2)
+def test_gauntlet_variants(case: Case) -> None:
     """Every variant and configuration that would serve a sample serves it within its guarantee."""
-    taken = list(problems(get_op(op), "cuda", everything=everything, count=FEW * 2))
-    gauntlet.warm([plan for p in taken for plan in gauntlet.admissible(p)])
-    for problem in taken:
-        with named(problem.sample.label):
-            gauntlet.variants(problem)
+    problem = case.problem
+    plans = gauntlet.admissible(problem)
+    gauntlet.warm(plans)
+    gauntlet.served(problem, plans)
 
 
-@every_op
-@pytest.mark.gpu
-def test_gauntlet_graph_and_streams(op: str, everything: bool) -> None:
+@every_sample("cuda", count=FEW)
+def test_gauntlet_graph_and_streams(case: Case) -> None:
     """Capture and replay where promised; a second stream."""
-    taken = list(problems(get_op(op), "cuda", everything=everything, count=FEW))
-    gauntlet.warm([p.plan for p in taken])
-    for problem in taken:
-        with named(problem.sample.label):
-            gauntlet.graph(problem)
-            problem.reset()
-            gauntlet.other_stream(problem)
+    gauntlet.warm_op(case)
+    problem = case.problem
+    gauntlet.graph(problem)
+    problem.reset()
+    gauntlet.other_stream(problem)
 
 
-@every_op
-def test_gauntlet_refusals(op: str, backend: str, everything: bool) -> None:
+@every_sample("cpu", "cuda", count=FEW)
+def test_gauntlet_refusals(case: Case) -> None:
     """A wrong operand of each sort: the right error, in words one can act on, and nothing is written."""
-    count = 0
-    for problem in problems(get_op(op), backend, everything=everything, count=FEW):
-        for refusal in gauntlet.refusals(problem):
-            with named(f"{problem.sample.label}: {refusal.operand} {refusal.label}"):
-                gauntlet.refused(problem, refusal)
-                count += 1
-        with named(problem.sample.label):
-            gauntlet.shared_memory(problem)
-    assert count >= 3 * FEW
+    problem = case.problem
+    tried = list(gauntlet.refusals(problem))
+    for refusal in tried:
+        with named(f"{refusal.operand} {refusal.label}"):
+            gauntlet.refused(problem, refusal)
+    gauntlet.shared_memory(problem)
+    assert len(tried) >= 3
+
+
+@every_sample("cpu", ops=[op for op in OPS if op in INDEPENDENT])
+def test_the_oracle_agrees_with_an_independent_implementation(case: Case) -> None:
+    """NumPy slicing, SciPy, mpmath: never the oracle's own code."""
+    INDEPENDENT[case.op](case.problem)
 
 
 @every_op
-def test_the_oracle_agrees_with_an_independent_implementation(op: str, everything: bool) -> None:
-    """NumPy slicing, SciPy, mpmath: never the oracle's own code."""
+def test_an_op_has_an_independent_implementation(op: str) -> None:
     assert op in INDEPENDENT, (
         f"{op} has no independent implementation: give its row a check=, or tests/independent.py a function"
     )
-    for problem in problems(get_op(op), "cpu", everything=everything):
-        with named(problem.sample.label):
-            INDEPENDENT[op](problem)
+    assert gauntlet.cases(op, "cpu"), "the op has no samples"
 
 
 # ---- the gauntlet itself can fail --------------------------------------------------------------------------------------
@@ -151,15 +144,21 @@ def test_an_op_is_documented_and_public(op: str) -> None:
     assert entry.summary.endswith(".") or entry.summary, "no docstring"
     checks: list[Callable[[], Any]] = [lambda: entry.plan.__doc__, lambda: entry.plan.descriptor.__doc__]
     assert all(check() for check in checks)
-    parameters = gauntlet._parameters(entry.function)
+    parameters = gauntlet.parameters(entry.function)
     for name in ("stream", "pref", "device"):
         assert parameters[name].kind is parameters[name].KEYWORD_ONLY
 
 
 @every_op
-@pytest.mark.parametrize("device", ["h200", "sm_80"])
-def test_every_sample_selects_or_is_refused(op: str, device: str) -> None:
-    """Selection and lowering on a device that is only named: no empty extent, no corner breaks a cost model."""
-    for problem in problems(get_op(op), "cpu", everything=True):
-        with named(problem.sample.label), contextlib.suppress(UnsupportedError):
-            get_op(op).plan.select(problem.desc, device=device).selection.steps  # noqa: B018
+def test_every_sample_selects_or_is_refused(op: str, everything: bool) -> None:
+    """Selection and lowering on devices that are only named: no empty extent, no corner breaks a cost model."""
+    kind, seen = get_op(op).plan, set()
+    for sample in get_op(op).samples(get_op(op).fixed, full=everything):
+        with named(sample.label):
+            desc = Problem(get_op(op), sample, "cpu").desc
+            if desc in seen:
+                continue
+            seen.add(desc)
+            for device in NOMINAL:
+                with contextlib.suppress(UnsupportedError):
+                    kind.select(desc, device=device).selection.steps  # noqa: B018

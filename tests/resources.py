@@ -12,6 +12,7 @@ import itertools
 import os
 import warnings
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import baracuda_py as bp
@@ -90,6 +91,12 @@ def digest(kernel: Kernel) -> str:
 def kernels_of(op: Op, arch: str, *, everything: bool = False) -> list[Kernel]:
     """The kernels that the op's candidates lower to on `arch`: the best configuration of each, over a spread of samples;
     every configuration over every sample where `everything`."""
+    return list(_kernels_of(op.name, arch, everything))
+
+
+@lru_cache(maxsize=64)
+def _kernels_of(name: str, arch: str, everything: bool) -> tuple[Kernel, ...]:
+    op = get_op(name)
     device, known = DeviceSpec.named(arch), inspect.signature(op.plan.descriptor.of).parameters  # type: ignore[attr-defined]
     found: dict[Kernel, None] = {}
     for sample in samples_of(op, everything=everything, count=SAMPLES):
@@ -105,7 +112,7 @@ def kernels_of(op: Op, arch: str, *, everything: bool = False) -> list[Kernel]:
         for answer in best.values():
             steps = steps_of(answer.candidate, desc, device, answer.config)
             found |= {s.kernel: None for s in steps if isinstance(s, Launch)}
-    return list(found)
+    return tuple(found)
 
 
 def _desc(op: Op, sample: Any, known: Iterable[str]) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..types import BaracudaError
-from . import bench, compile, demo, env, explain, ops, run
+from . import bench, compile, demo, env, explain, ops, run, verify
 from .terminal import complain
 
 __all__ = ["COMMANDS", "main"]
@@ -25,6 +25,7 @@ COMMANDS = {
     "ops": ops,
     "explain": explain,
     "run": run,
+    "verify": verify,
     "compile": compile,
     "env": env,
     "bench": bench,

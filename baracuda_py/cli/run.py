@@ -10,20 +10,17 @@ access is checked; --device cpu runs the oracle itself:
 from __future__ import annotations
 
 import argparse
-import contextlib
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..plan.plan import Plan
-    from ..types import DeviceSpec, KernelFault
+    from ..types import DeviceSpec
 
 __all__ = ["SUMMARY", "arguments", "run"]
 
 SUMMARY = "run a problem, checked; emulated without a GPU"
 _FALLBACK = "ptx"
-_AROUND = 2  # lines shown before and after the one at fault
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +47,8 @@ def run(given: argparse.Namespace) -> int:
     from ..plan.registry import get_op
     from ..types import KernelFault, PlanPreference
     from .explain import default_device, described, parse_fields
-    from .terminal import complain
+    from .source import show_lines, show_source
+    from .terminal import complain, current_device
 
     op = get_op(given.op)
     desc = described(op, parse_fields(op, given.fields))
@@ -58,20 +56,20 @@ def run(given: argparse.Namespace) -> int:
     options = _options(given, spec)
     plan = op.plan.select(desc, PlanPreference(variant=given.variant), device=spec)
     try:
-        with _current(given.device, spec), emulation(**options):
+        with current_device("run", given.device, spec), emulation(**options):
             report, words = _checked(plan, given.seed, note)
     except AssertionError as error:
         complain(f"{plan.sku}: {error}")
         return 1
     except KernelFault as fault:
         complain(str(fault))
-        _show_source(plan, fault)
+        show_source(plan.selection, fault)
         return 1
     print(words)
     if report is not None:
         print(f"\n{report}")
         if given.trace:
-            _show_lines(plan, report.lines)
+            show_lines(plan.selection, report.lines)
     return 0
 
 
@@ -94,17 +92,6 @@ def _options(given: argparse.Namespace, spec: DeviceSpec) -> dict[str, Any]:
             "--device ptx",
         )
     return options
-
-
-def _current(text: str | None, spec: DeviceSpec) -> contextlib.AbstractContextManager[Any]:
-    """Makes the CUDA device that ``--device`` names by its ordinal the current one; UnsupportedError where there is none."""
-    from ..runtime.driver import require_gpu
-    from .terminal import device_of
-
-    if spec.host_memory:
-        return contextlib.nullcontext()
-    cuda, which = require_gpu(f"run on {spec}").cuda, device_of(text)
-    return cuda.Device(which) if isinstance(which, int) else contextlib.nullcontext()
 
 
 def _checked(plan: Plan[Any], seed: int, note: str) -> tuple[Any, str]:
@@ -158,45 +145,3 @@ def _refuse_large(plan: Plan[Any]) -> None:
     spans = [span(x.shape, x.strides, x.element) for x in layouts]
     held = sum(high - low for low, high in spans) + plan.workspace_size
     current_options().refuse_large(plan.desc.op, held, plan.cost.flops, plan.cost.bytes)
-
-
-# ---- source lines ------------------------------------------------------------------------------------------------------
-
-
-def _texts(plan: Plan[Any]) -> dict[str, list[str]]:
-    """The lines of every file that the plan's kernels are made of, by the names that PTX knows them by."""
-    from ..runtime.sources import source_of
-
-    texts: dict[str, str] = {}
-    for kernel in (launch.kernel for launch in plan.selection.launches):
-        source = source_of(kernel)
-        texts |= {kernel.file: source.text, "prelude": kernel.prelude}
-        texts |= {f"include/{name}": text for name, text in source.headers.items()}
-    return {file: text.splitlines() for file, text in texts.items()}
-
-
-def _place(line: str) -> tuple[str, int]:
-    """``"gemm/tc.cu:88"`` as a file and a number."""
-    file, _, number = line.rpartition(":")
-    return file, int(number) if number.isdecimal() else 0
-
-
-def _show_source(plan: Plan[Any], fault: KernelFault) -> None:
-    """The lines around the one at fault."""
-    file, at = _place(fault.source)
-    lines = _texts(plan).get(file, [])
-    for number in range(max(1, at - _AROUND), min(len(lines), at + _AROUND) + 1):
-        print(f"{'>' if number == at else ' '} {file}:{number}  {lines[number - 1].rstrip()}")
-
-
-def _show_lines(plan: Plan[Any], counts: Mapping[str, int]) -> None:
-    """Each line that ran, by file, with the thread instructions that came of it."""
-    from .terminal import console, show_table
-
-    texts = _texts(plan)
-    rows = []
-    for line, count in sorted(counts.items(), key=lambda item: _place(item[0])):
-        file, number = _place(line)
-        text = texts.get(file, [])[number - 1 : number] if number else []
-        rows.append((line, f"{count:,}", *(text or [""])))
-    show_table(console(), ("line", ">thread instructions", "source"), rows, title="lines that ran")

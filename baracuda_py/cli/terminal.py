@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,13 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+    from ..types import DeviceSpec
+
 __all__ = [
     "bytes_text",
     "complain",
     "console",
+    "current_device",
     "device_of",
     "indent",
     "progress",
@@ -98,3 +102,13 @@ def progress(screen: Console) -> Progress:
 def device_of(text: str | None) -> Any:
     """``--device``: an ordinal, a name, or None."""
     return int(text) if text is not None and text.isdigit() else text
+
+
+def current_device(what: str, text: str | None, spec: DeviceSpec) -> contextlib.AbstractContextManager[Any]:
+    """Makes the CUDA device that ``--device`` names by its ordinal the current one; UnsupportedError where there is none."""
+    from ..runtime.driver import require_gpu
+
+    if spec.host_memory:
+        return contextlib.nullcontext()
+    cuda, which = require_gpu(f"{what} on {spec}").cuda, device_of(text)
+    return cuda.Device(which) if isinstance(which, int) else contextlib.nullcontext()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
@@ -43,12 +44,23 @@ APART = 1 << 32
 def translated(kernel: Kernel, arch: str) -> Translator:
     """A kernel as Python: compiled to PTX (or from the cache), read and translated once a process. UnsupportedError, naming the
     kernel, for what the emulator cannot read."""
-    ptx = compile_ptx(kernel, arch, lines=True)
+    ptx = _TARGET.sub("", compile_ptx(kernel, arch, lines=True))
     try:
-        return translator(ptx)
+        return _translated(ptx)
     except UnsupportedError as error:
         fix = error.fix or "choose another variant, or run it on a GPU"
         raise UnsupportedError(f"{error.reason}, of {kernel} for {arch}", fix) from None
+
+
+_TARGET = re.compile(
+    r"^[ \t]*\.(target|version)\b.*$", re.MULTILINE
+)  # most kernels differ in nothing else between arches
+
+
+@lru_cache(maxsize=1024)
+def _translated(ptx: str) -> Translator:
+    """What several arches share is translated once."""
+    return translator(ptx)
 
 
 def translator(ptx: str, entry: str = "") -> Translator:

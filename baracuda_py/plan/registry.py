@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..types import UnsupportedError
@@ -77,13 +78,19 @@ def register(op: Op) -> Op:
     return op
 
 
-def all_ops() -> dict[str, Op]:
-    """Every op by name, all families imported: by category and module, whichever was imported first, then as registered."""
+@lru_cache(maxsize=1)
+def _import_families() -> None:
+    """Imports every module of ops: walking their folders takes most of a millisecond, and every look-up of an op asks for it."""
     ops = importlib.import_module(
         f"{__package__.partition('.')[0]}.ops"
     )  # found as its modules are: nothing here names one
     for module in pkgutil.walk_packages(ops.__path__, ops.__name__ + "."):
         importlib.import_module(module.name)
+
+
+def all_ops() -> dict[str, Op]:
+    """Every op by name, all families imported: by category and module, whichever was imported first, then as registered."""
+    _import_families()
     return dict(sorted(_OPS.items(), key=lambda item: (item[1].plan.category.value, item[1].function.__module__)))
 
 

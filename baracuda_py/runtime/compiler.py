@@ -6,7 +6,9 @@ import logging
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
@@ -16,7 +18,7 @@ from .sources import Source, source_of
 from .steps import Kernel
 from .toolchain import cccl_version, include_dirs, nvrtc, nvrtc_build, nvrtc_version
 
-__all__ = ["Compiled", "Resources", "compile_kernels", "compile_ptx", "entry_key"]
+__all__ = ["Compiled", "Resources", "compile_kernels", "compile_ptx", "entry_key", "line_info"]
 
 log = logging.getLogger("baracuda_py")
 
@@ -55,9 +57,27 @@ def _options(kernel_source: Source) -> tuple[str, ...]:
     return (*_language(), *(f"-I{folder}" for folder in (include_dirs(headers) if headers else ())))
 
 
+_LINES: ContextVar[bool] = ContextVar("line_info", default=False)
+_LINE_INFO = "-lineinfo"
+
+
+@contextmanager
+def line_info() -> Iterator[None]:
+    """Cubins that are built or loaded in here say which source line an instruction is of, as compute-sanitizer and Nsight Compute
+    show it. The code is the same; a kernel that this process has loaded before stays as it is."""
+    token = _LINES.set(True)
+    try:
+        yield
+    finally:
+        _LINES.reset(token)
+
+
 def entry_key(kernel: Kernel, arch: str) -> str:
-    """The cache key: our code, the name expression, options, arch, NVRTC's build and CCCL's version."""
+    """The cache key: our code, the name expression, options, arch, NVRTC's build and CCCL's version. With source lines, which
+    comments move too, it is another."""
     source = source_of(kernel)
+    if _LINES.get():
+        return cache.key(_LINE_INFO, source.exact_digest, kernel.entry, arch, *_language(), *_versions(source))
     return cache.key(source.code_digest, kernel.entry, arch, *_language(), *_versions(source))
 
 
@@ -105,7 +125,8 @@ def _build(group: Sequence[Kernel], arch: str) -> dict[Kernel, Compiled]:
     source = source_of(group[0])
     began = time.perf_counter()
     with _Program(source, [k.entry for k in group], f"{group[0]} for {arch}") as program:
-        program.compile((f"-arch={arch}", "--ptxas-options=-v", *_options(source)))
+        lines = (_LINE_INFO,) if _LINES.get() else ()
+        program.compile((f"-arch={arch}", "--ptxas-options=-v", *lines, *_options(source)))
         # CuPy's getCUBIN drops the ELF's last byte, which disassemblers miss.
         cubin = program.nvrtc.getCUBIN(program.handle) + b"\0"
         names = [program.lowered(k.entry) for k in group]
@@ -135,7 +156,7 @@ def compile_ptx(kernel: Kernel, arch: str, *, lines: bool = False, force: bool =
     entry = ptx_key(kernel, arch)
     text = None if force else _recall_ptx(cache.load(entry, "ptx"))
     if text is None:
-        text = _relative(_build_ptx(kernel, arch, "-lineinfo"), source_of(kernel))
+        text = _relative(_build_ptx(kernel, arch, _LINE_INFO), source_of(kernel))
         cache.store(text.encode(), {entry: {"kernel": str(kernel), "arch": arch}}, "ptx")
     return text
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ..types import ElementKind
 
-__all__ = ["Packed", "Sample", "adversarial", "layouts", "strided_like", "values"]
+__all__ = ["Packed", "Sample", "adversarial", "labels_of", "layouts", "meant", "strided_like", "values"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -33,6 +34,23 @@ class Sample:
     label: str
     operands: Mapping[str, Any]
     options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def labels_of(samples: Iterable[Sample]) -> list[str]:
+    """Their labels, made distinct: the second of a name is ``"name (2)"``."""
+    seen: Counter[str] = Counter()
+    labels = []
+    for sample in samples:
+        seen[sample.label] += 1
+        labels.append(sample.label if seen[sample.label] == 1 else f"{sample.label} ({seen[sample.label]})")
+    return labels
+
+
+def meant(labels: Sequence[str], text: str) -> list[int]:
+    """The places of the labels that `text` means: of the one that it spells, else of all that it is a part of."""
+    return [i for i, label in enumerate(labels) if label == text] or [
+        i for i, label in enumerate(labels) if text in label
+    ]
 
 
 def values(rng: np.random.Generator, shape: tuple[int, ...], element: ElementKind, scale: float = 3.0) -> Array:

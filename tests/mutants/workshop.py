@@ -15,6 +15,7 @@ from pathlib import Path
 
 from baracuda_py.runtime.cache import cache_dir, contents
 
+from ..gauntlet import BOUNDED, PER_VARIANT, cases
 from .catalogue import ROOT, Mutant
 
 __all__ = ["TIERS", "Outcome", "Workshop"]
@@ -25,6 +26,10 @@ TIERS = ("targeted", "wider", "whole")
 SECONDS = {"targeted": 600, "wider": 900, "whole": 2400}
 SLOWEST = 240  # seconds of one test
 GAUNTLET = "tests/emulated_gauntlet_test.py"
+ASKED = {
+    "test_gauntlet": BOUNDED,
+    "test_one_of_each_variant": PER_VARIANT,
+}  # of a kernel's mutants, by samples of an op
 # What is asked of a host file's mutants after their own tests, by the folder under baracuda_py.
 NEAR = {
     "ops/elementwise": ("elementwise", "walked", "registry", "align", "launchable"),
@@ -145,9 +150,8 @@ def arguments(mutant: Mutant, tier: str) -> list[str]:
     if tier == "whole":
         return ["tests"]
     if tier == "targeted":
-        tests = ("test_gauntlet", "test_one_of_each_variant")
-        runs = [(op, test) for op in mutant.ops for test in tests]
-        asked = [*(("test_wanted", name) for name in mutant.wanted), *((test, op) for op, test in runs)]
+        runs = [(test, case) for op in mutant.ops for test, count in ASKED.items() for case in cases(op, "ptx", count)]
+        asked = [*(("test_wanted", name) for name in mutant.wanted), *((test, f"{c.op}-{c.label}") for test, c in runs)]
         return [*(f"{GAUNTLET}::{test}[{name}]" for test, name in asked), *mutant.tests]
     if mutant.in_kernel:
         return [GAUNTLET, "-k", " or ".join(f"{op}-" for op in mutant.ops)]

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...call.caller import Caller
 from ...call.intake import feasible
-from ...samples import Packed
+from ...samples import Packed, Sample
 from ...tensor import GpuBuffer
-from ...types import UnsupportedError
-from ..registry import get_op
+from ...types import BaracudaError, DeviceSpec, PlanPreference, UnsupportedError
+from ..registry import Op, get_op
 from ..selection import Selection, selected
 from .tune import copy_of
 
-__all__ = ["placed", "verify", "verify_samples"]
+__all__ = ["Outcome", "outcome_of", "placed", "verify", "verify_samples"]
 
 
 def _host(x: Any) -> np.ndarray[Any, Any]:
@@ -48,23 +48,42 @@ def verify(plan: Selection, operands: Mapping[str, Any], run: Callable[[dict[str
             raise AssertionError(f"{name}: {error}" if len(plan.written) > 1 else str(error)) from None
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a sample: `selection` ran it (None: nothing serves it); `error` is what was wrong, or why nothing does."""
+
+    selection: Selection | None
+    error: Exception | None = None
+
+
+def outcome_of(op: Op, sample: Sample, pref: PlanPreference, device: DeviceSpec) -> Outcome:
+    """Runs one sample, at its own shapes and types. A wrong result is an AssertionError, a fault or what does not compile a
+    BaracudaError; both are in the outcome."""
+    selection = None
+    try:
+        arrays = {name: placed(x, device.host_memory) for name, x in sample.operands.items()}
+        desc = op.of_sample(arrays, sample.options)
+        selection = selected(op.plan, desc, pref, device)
+        verify(selection, arrays | {name: sample.options[name] for name in desc.values if name in sample.options})
+    except UnsupportedError as error:
+        return Outcome(selection, error)
+    except (AssertionError, BaracudaError) as error:
+        return Outcome(selection, error)
+    return Outcome(selection)
+
+
 def verify_samples(plan: Selection) -> None:
-    """`verify` on every sample of the plan's op that its variant serves, at the sample's own shapes and types."""
+    """`verify` on every sample of the plan's op that its variant serves."""
     op, served = get_op(plan.desc.op), 0
     pref = replace(plan.pref, variant=plan.candidate.variant)
     for sample in op.samples(op.fixed):
-        arrays = {name: placed(x, plan.device.host_memory) for name, x in sample.operands.items()}
-        desc = op.of_sample(arrays, sample.options)
-        try:
-            of_sample = selected(plan.family, desc, pref, plan.device)
-        except UnsupportedError:
-            continue
-        values = {name: sample.options[name] for name in desc.values if name in sample.options}
-        try:
-            verify(of_sample, arrays | values)
-        except AssertionError as error:
-            raise AssertionError(f"{op.name}, sample {sample.label}: {error}") from None
-        served += 1
+        outcome = outcome_of(op, sample, pref, plan.device)
+        if isinstance(outcome.error, AssertionError):
+            raise AssertionError(f"{op.name}, sample {sample.label}: {outcome.error}") from None
+        if outcome.selection is not None:
+            if outcome.error is not None:
+                raise outcome.error
+            served += 1
     if not served:
         raise UnsupportedError(
             f"{op.name}: verify has no sample that variant {plan.candidate.variant!r} serves",

@@ -1,0 +1,38 @@
+"""The gauntlet that every op of the registry runs: results, guards, repeats, bindings, variants, graphs, streams, refusals.
+
+`cases` says which samples are run under which names, `problem` lays one out and checks it, `aspects` and `refusals` are what is
+asked, `warm` compiles ahead.
+"""
+
+from .aspects import admissible, graph, other_stream, run, served, variants
+from .cases import BOUNDED, PER_VARIANT, Case, cases, every_sample, samples_of, spread
+from .problem import Problem, named, parameters
+from .refusals import Refusal, readable, readonly, refusals, refused, shared_memory
+from .warm import warm, warm_op
+
+__all__ = [
+    "BOUNDED",
+    "PER_VARIANT",
+    "Case",
+    "Problem",
+    "Refusal",
+    "admissible",
+    "cases",
+    "every_sample",
+    "graph",
+    "named",
+    "other_stream",
+    "parameters",
+    "readable",
+    "readonly",
+    "refusals",
+    "refused",
+    "run",
+    "samples_of",
+    "served",
+    "shared_memory",
+    "spread",
+    "variants",
+    "warm",
+    "warm_op",
+]

@@ -1,0 +1,97 @@
+"""The tests of an op, one a sample: which are taken, what they are called, and their data, made where it is used.
+
+Test functions say ``@every_sample("cpu", "cuda", count=24)`` and take a `case`; conftest.py has them run once a case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import pytest
+
+from baracuda_py.plan import Op, all_ops, get_op
+from baracuda_py.samples import Sample
+from baracuda_py.samples.sample import labels_of, meant
+
+from .problem import Problem
+
+__all__ = ["BOUNDED", "PER_VARIANT", "Case", "cases", "every_sample", "samples_of", "spread"]
+
+BOUNDED = 24  # samples an op in the bounded run
+PER_VARIANT = 4  # samples of which every variant is emulated
+T = TypeVar("T")
+
+
+def spread(items: Sequence[T], count: int) -> list[T]:
+    """`count` of the items, evenly over the list, the first and the last among them."""
+    if len(items) <= count:
+        return list(items)
+    return [items[round(i * (len(items) - 1) / (count - 1))] for i in range(count)]
+
+
+def samples_of(op: Op, *, everything: bool = False, count: int = BOUNDED) -> list[Sample]:
+    """The op's samples: all of them, or a deterministic spread."""
+    samples = list(op.samples(op.fixed, 0, full=everything))
+    return samples if everything else spread(samples, count)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sample of an op on one back end, for a test that takes `count` of the op's: a name, without the data.
+
+    Samples have no address but their place in what `op.samples` yields, and cost milliseconds an op: they are made again where a
+    test runs, by each process that does.
+    """
+
+    op: str
+    backend: str
+    index: int
+    label: str
+    count: int
+    full: bool = False
+
+    @property
+    def sample(self) -> Sample:
+        return _made(self.op, self.full)[self.index]
+
+    @property
+    def problem(self) -> Problem:
+        return Problem(get_op(self.op), self.sample, self.backend)
+
+    @property
+    def siblings(self) -> list[Case]:
+        """The cases of the same test and op, this one among them."""
+        return cases(self.op, self.backend, self.count, full=self.full)
+
+
+@lru_cache(maxsize=2)
+def _made(op: str, full: bool) -> tuple[Sample, ...]:
+    """An op's samples; tests go op by op, so that few are held."""
+    return tuple(get_op(op).samples(get_op(op).fixed, 0, full=full))
+
+
+@lru_cache(maxsize=1024)
+def _labels(op: str, full: bool) -> tuple[str, ...]:
+    return tuple(labels_of(_made(op, full)))
+
+
+@lru_cache(maxsize=8192)
+def _picked(op: str, full: bool, count: int, sample: str) -> tuple[int, ...]:
+    labels = _labels(op, full)
+    if sample:
+        return tuple(meant(labels, sample))
+    return tuple(range(len(labels)) if full else spread(range(len(labels)), count))
+
+
+def cases(op: str, backend: str, count: int = BOUNDED, *, full: bool = False, sample: str = "") -> list[Case]:
+    """The op's cases on one back end: `count` over its samples, all with `full`, or those whose label `sample` means."""
+    labels = _labels(op, full)
+    return [Case(op, backend, i, labels[i], count, full) for i in _picked(op, full, count, sample)]
+
+
+def every_sample(*backends: str, count: int = BOUNDED, ops: Sequence[str] = ()) -> Callable[[Any], Any]:
+    """A test that runs for samples of every op (or of `ops`) on each of the back ends: ids say which if there are several."""
+    return pytest.mark.every_sample(backends=backends, count=count, ops=tuple(ops) or tuple(all_ops()))
