@@ -511,3 +511,10 @@ pads(
         {"a": n((65 * 301 + 1,), f16)[1:].reshape(65, 301), "b": n((301 * 70 + 3,), f16)[3:].reshape(301, 70)},
     ),
 )
+# ---- rows
+want("reduce-beyond-vectors", "sum", Sample("bf16 1003", {"x": n((1003,), bf16)}, {"axis": 0}), "rows")
+want("reduce-chunks-of-rows", "argmax", Sample("f32 70001", {"x": n((70001,))}, {"axis": 0}), "rows")
+want("reduce-chunks-of-columns", "var", Sample("f32 1100x70", {"x": n((1100, 70))}, {"axis": 0}), "columns")
+want("norm-gradient-in-stripes", "layer_norm_backward", Sample(
+    "bf16 70x20000", {"grad": n((70, 20000), bf16), "x": n((70, 20000), bf16), "weight": n((20000,), bf16), "mean": n((70,)),
+                      "rstd": abs(n((70,))) + f32.type(0.1)}), "rows")  # fmt: skip
