@@ -354,7 +354,7 @@ def test_explain_without_a_gpu_names_its_device(run: Run) -> None:
         (("gelu", "shape=nonsense", "element=f32"), "nonsense"),
         (("gelu", "kind=exp", "shape=4", "element=f32"), "there is no field 'kind'"),
         (("gelo", "shape=4"), "did you mean gelu"),
-        (("softmax", "shape=4"), "there is no op 'softmax': "),
+        (("airy", "shape=4"), "there is no op 'airy': "),
         (("gelu", "shape=4", "element=f32", "x_align=abc"), "x_align='abc'"),
         (("gelu", "shape=4", "element=f32", "x_align=0"), "align"),
         (("gelu", "shape=" + "9" * 30, "element=f32"), "shape"),
