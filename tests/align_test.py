@@ -310,6 +310,26 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
                 },
                 {},
             )
+    elif plan is bp.SoftmaxPlan or plan is bp.ReducePlan:
+        for dtype in ("f2", "f4", "f8"):
+            shape = (5, 8) if plan is bp.SoftmaxPlan else (5,)
+            yield {"x": numbers((5, 8), dtype), "out": numbers(shape, "i8" if op == "argmax" else dtype)}, {"axis": 1}
+    elif plan is bp.SoftmaxBackwardPlan:
+        for dtype in ("f2", "f4", "f8"):
+            yield {name: numbers((5, 8), dtype, i) for i, name in enumerate(("grad", "y", "grad_x"))}, {}
+    elif plan is bp.NormPlan:
+        for dtype in ("f2", "f4", "f8"):
+            yield {"x": numbers((5, 8), dtype), "weight": numbers((8,), dtype, 1), "out": numbers((5, 8), dtype)}, {}
+    elif plan is bp.NormBackwardPlan:
+        for dtype in ("f2", "f4", "f8"):
+            rows = {"mean": 3, "rstd": 4} if op.startswith("layer") else {"rstd": 4}
+            yield (
+                {
+                    **{name: numbers((5, 8), dtype, i) for i, name in enumerate(("grad", "x", "grad_x"))},
+                    **{name: numbers((5,), "f8" if dtype == "f8" else "f4", i) for name, i in rows.items()},
+                },
+                {},
+            )
     else:
         raise AssertionError(f"say what operands {op} takes")
 

@@ -53,6 +53,13 @@ IDLE: list[tuple[str, Any, type[bp.BaracudaError], str]] = [
         bp.UnsupportedError,
         "not the preferred variant 'wgmma'",
     ),
+    ("rms_norm", ((np.ones((2, 3)),), {"residual_out": np.ones((2, 3))}), bp.InvalidProblemError, "pass residual too"),
+    (
+        "rms_norm_backward",
+        ((np.ones((2, 3)), np.ones((2, 3)), None, np.ones(2)), {"grad_weight": np.ones(3)}),
+        bp.InvalidProblemError,
+        "there is no grad_weight",
+    ),
     ("add", ((np.ones(3), np.ones(3)), {"pref": bp.PlanPreference(math="tf32")}), bp.UnsupportedError, "not tf32"),  # type: ignore[arg-type]
     ("neg", ((np.ones(3),), {"pref": bp.PlanPreference(backend="cublas")}), bp.UnsupportedError, "cublas"),  # type: ignore[arg-type]
 ]
@@ -72,6 +79,18 @@ def test_every_argument_that_may_have_no_meaning_is_tried() -> None:
     """Those with a default, of every op: a new one is put into the list above, or here if it always means something."""
     always = {"out", "stream", "pref", "device", "layout", "alpha", "c", "bias", "residual", "activation"}
     always |= {"axis", "mode", "largest", "sorted", "values", "indices", "trim", "count"}
+    always |= {
+        "weight",
+        "eps",
+        "normalized_shape",
+        "stats",
+        "rstd",
+        "mean",
+        "grad_x",
+        "grad_bias",
+        "keepdims",
+        "correction",
+    }
     tried = {name for _, (_, options), _, _ in IDLE for name in options}
     for op in all_ops():
         for name, parameter in inspect.signature(getattr(bp, op)).parameters.items():

@@ -157,12 +157,12 @@ def command_lines(rng: random.Random, count: int) -> Iterator[list[str]]:
             problem[name] = rng.choice(KINDS if name.endswith("element") else VALUES)
         if rng.random() < 0.1:
             problem.pop(rng.choice(list(problem)))
-        line = ["explain", rng.choice([op] * 20 + ["softmax", "", "-x"]), *(f"{k}={v}" for k, v in problem.items())]
+        line = ["explain", rng.choice([op] * 20 + ["sparsemax", "", "-x"]), *(f"{k}={v}" for k, v in problem.items())]
         line += ["--device", rng.choice(DEVICES)] if rng.random() < 0.9 else []
         line += ["--variant", rng.choice(["simt", "wgmma", "", "contiguous_chunk"])] if rng.random() < 0.2 else []
         line += rng.sample(["--configs", "--configs", "--nonsense", "stray"], rng.randrange(2))
         yield line
-    yield from (["ops", p, "--json"] for p in ("softmax", "gelu", "\0", "[", "é"))
+    yield from (["ops", p, "--json"] for p in ("sparsemax", "gelu", "\0", "[", "é"))
     yield from (["demo", "--tokens", n] for n in ("0", "-1", "x", "99999999999", "1e3", "9" * 50))
     yield from (["demo", "--device", d] for d in ("h200", "-1", "99", "99999999999999999999", "cpu:0"))
     yield from (["compile", *w] for w in (["x"], ["--arch", ""], ["--arch", "cpu"], ["neg", "--limit", "x"]))
@@ -354,7 +354,7 @@ def test_explain_without_a_gpu_names_its_device(run: Run) -> None:
         (("gelu", "shape=nonsense", "element=f32"), "nonsense"),
         (("gelu", "kind=exp", "shape=4", "element=f32"), "there is no field 'kind'"),
         (("gelo", "shape=4"), "did you mean gelu"),
-        (("softmax", "shape=4"), "there is no op 'softmax': "),
+        (("airy", "shape=4"), "there is no op 'airy': "),
         (("gelu", "shape=4", "element=f32", "x_align=abc"), "x_align='abc'"),
         (("gelu", "shape=4", "element=f32", "x_align=0"), "align"),
         (("gelu", "shape=" + "9" * 30, "element=f32"), "shape"),

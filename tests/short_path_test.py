@@ -649,3 +649,28 @@ def test_a_kernel_is_loaded_once_on_each_device(monkeypatch: pytest.MonkeyPatch)
         assert [launch.load_kernel(first, 0, ordinal) for ordinal in (0, 1)] == [1, 2]
     assert launch.load_kernel(second, 0, 0) == 3, "of the same name, and other code"
     assert loads == [b"first", b"first", b"second"]
+
+
+def test_a_kernel_asks_for_shared_memory_beyond_what_every_cta_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """48 KiB, what it declares itself included; and again where a later launch needs more."""
+    asked: list[int] = []
+
+    class Module:
+        def load(self, _cubin: bytes) -> None: ...
+
+        def get_function(self, _name: str) -> Any:
+            return SimpleNamespace(ptr=1)
+
+    driver = SimpleNamespace(
+        CUDADriverError=RuntimeError,
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8,
+        funcSetAttribute=lambda _function, _attribute, nbytes: asked.append(nbytes),
+    )
+    runtime = SimpleNamespace(CUDARuntimeError=RuntimeError)
+    cuda = SimpleNamespace(function=SimpleNamespace(Module=Module), driver=driver, runtime=runtime)
+    monkeypatch.setattr(launch, "require_gpu", lambda _what: SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(launch, "_loaded", {})
+    own = Compiled("k", b"own", Resources(8, 0, 0, 256), 0.0)
+    for nbytes in (0, 48 << 10, 49000, 64 << 10, 50 << 10):
+        launch.load_kernel(own, nbytes, 0)
+    assert asked == [48 << 10, 64 << 10]

@@ -524,3 +524,12 @@ want("topk-runs-of-64-bits", "topk", ties((1, 7000), np.dtype(np.int64), 7000, l
 want("topk-in-parts", "topk", ties((2, 17003), f32, 33), "split_rows")
 want("topk-parts-of-64-bits", "topk", ties((1, 17008), f64, 2000, largest=False, sorted=False), "split_rows")
 want("topk-aligned-parts", "topk", ties((1, 24576), bf16, 9), "split_rows")
+
+
+# ---- rows
+want("reduce-beyond-vectors", "sum", Sample("bf16 1003", {"x": n((1003,), bf16)}, {"axis": 0}), "rows")
+want("reduce-chunks-of-rows", "argmax", Sample("f32 70001", {"x": n((70001,))}, {"axis": 0}), "rows")
+want("reduce-chunks-of-columns", "var", Sample("f32 1100x70", {"x": n((1100, 70))}, {"axis": 0}), "columns")
+want("norm-gradient-in-stripes", "layer_norm_backward", Sample(
+    "bf16 70x20000", {"grad": n((70, 20000), bf16), "x": n((70, 20000), bf16), "weight": n((20000,), bf16), "mean": n((70,)),
+                      "rstd": abs(n((70,))) + f32.type(0.1)}), "rows")  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..plan.candidate import Cost
-from ..plan.descriptor import Descriptor, Layout
+from ..plan.descriptor import Descriptor, Layout, integers
 from ..plan.grammar import Config, term
 from ..runtime.steps import Arg, Packed, Ptr
 from ..tensor.axes import collapse, merge_axes
@@ -57,7 +57,10 @@ def computed_in(element: ElementKind) -> Computed:
 
 def axes_of(op: str, axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """Axes counted from the front, in order; all of them for None. InvalidProblemError for one that there is not, or twice."""
-    given = tuple(range(rank)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+    if axis is None:
+        given = tuple(range(rank))
+    else:
+        given = integers((axis,) if hasattr(axis, "__index__") else axis, f"{op}: axis")
     for a in given:
         if not -max(rank, 1) <= a < max(rank, 1):
             raise InvalidProblemError(f"{op}: axis {a} is out of range for {rank} axes", f"give {-rank} to {rank - 1}")

@@ -71,8 +71,8 @@ def cast(x: Array, kind: ElementKind) -> Array:
     if kind.is_integer and ElementKind.of(x.dtype).is_float:
         info, wide = np.iinfo(kind.dtype), np.trunc(x.astype(np.float64))
         fits = (wide >= info.min) & (wide < float(info.max) + (info.max < 1 << 53))
-        inside = np.where(fits, wide, 0).astype(kind.dtype)
-        return np.where(fits | np.isnan(wide), inside, np.where(wide > 0, info.max, info.min)).astype(kind.dtype)
+        inside, ends = np.where(fits, wide, 0).astype(kind.dtype), np.array([info.max, info.min], kind.dtype)
+        return np.where(fits | np.isnan(wide), inside, np.where(wide > 0, *ends)).astype(kind.dtype)
     if kind.is_integer:
         return x.astype(kind.dtype)
     exact = x.astype(np.longdouble) if x.dtype.kind in "iu" else x.astype(np.float64)

@@ -36,9 +36,11 @@ __all__ = ["Executable", "load_kernel"]
 Values: TypeAlias = Mapping[str, Any]
 Pointers: TypeAlias = Sequence[int]
 
-_OPT_IN_SHARED = 48 << 10  # a CTA gets more dynamic shared memory than this only when it asks
+_OPT_IN_SHARED = (
+    48 << 10
+)  # a CTA gets more shared memory than this, static and dynamic, only where the kernel has asked
 _TENSOR_MAP_ALIGN = 64
-_loaded: dict[tuple[int, str, bytes], tuple[Any, int]] = {}
+_loaded: dict[tuple[int, str, bytes], tuple[Any, int, int]] = {}  # function, handle, dynamic bytes that it may have
 _loading = new_lock()
 
 
@@ -53,14 +55,19 @@ def load_kernel(compiled: Compiled, shared_bytes: int, ordinal: int) -> int:
                 module = cupy.cuda.function.Module()
                 module.load(compiled.cubin)  # the very bytes that were checked: a file may have been replaced since
                 function = module.get_function(compiled.name)
-                if shared_bytes > _OPT_IN_SHARED:
-                    driver.funcSetAttribute(
-                        function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes
-                    )
             except (driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
                 raise driver_error(error, f"loading {compiled.name}") from None
-            _loaded[identity] = (function, int(function.ptr))
-        return _loaded[identity][1]
+            _loaded[identity] = (function, int(function.ptr), _OPT_IN_SHARED - compiled.resources.shared_bytes)
+        function, handle, allowed = _loaded[identity]
+        if shared_bytes > allowed:
+            driver = require_gpu("loading a kernel").cuda.driver
+            attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            try:
+                driver.funcSetAttribute(handle, attribute, shared_bytes)
+            except driver.CUDADriverError as error:
+                raise driver_error(error, f"{shared_bytes} bytes of shared memory for {compiled.name}") from None
+            _loaded[identity] = (function, handle, shared_bytes)
+        return handle
 
 
 class Runner(Protocol):

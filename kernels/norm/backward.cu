@@ -49,20 +49,21 @@ norm_backward(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* gra
 
   if constexpr (SUMS)
     for (int i = 0; i < ITEMS * V * ((WITH & WEIGHT) + (WITH & BIAS) / 2); ++i) slots[i * THREADS] = 0;
-  I row = I(blockIdx.x) * GROUPS + group;
-  Line next(row < count ? length : 0, lane);
-  places.enter(row < count ? row : 0, at);
+  const I begin = I(blockIdx.x) * GROUPS;
+  Line next(begin + group < count ? length : 0, lane);
+  places.enter(begin + group < count ? begin + group : 0, at);
   next.load(load);
   u32 parity = 0;
 #pragma unroll 1
-  for (I first = I(blockIdx.x) * GROUPS; first < count; first += all, row += all, parity ^= 1) {
+  for (I first = begin; first < count; first += all, parity ^= 1) {
     // This row, and the loads of the next.
     Line line = next;
     const C rstd = *places.template of_row<RSTD>(rstd_in, at), mean = CENTERED ? *places.template of_row<MEAN>(mean_in, at) : C(0);
     i64 here[OPERANDS];
     for (int k = 0; k < OPERANDS; ++k) here[k] = at[k];
-    next.length = row + all < count ? length : 0;
-    places.enter(row + all < count ? row + all : 0, at);
+    const I after = first + all + group;
+    next.length = after < count ? length : 0;
+    places.enter(after < count ? after : 0, at);
     next.load(load);
 
     // Means along the row; the row's part of the sums over rows.

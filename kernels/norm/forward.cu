@@ -14,7 +14,7 @@ enum With { WEIGHT = 1, BIAS = 2, RESIDUAL = 4, STATS = 8 };
 enum Operand { OUT, SUM, MEAN, RSTD, X, ADDED, SCALE, SHIFT, OPERANDS };
 
 template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CENTERED, int WITH>
-__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT, C, THREADS>))
+__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
 norm(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, T* residual_out, C* mean_out, C* rstd_out, const T* x,
      const T* residual, const W* weight, const W* bias) {
   using Pack = rows::Pack<T, V>;

@@ -15,7 +15,7 @@
 enum Operand { OUT, X, OPERANDS };
 
 template <class Op, class T, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CHUNKED>
-__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT, C, THREADS>))
+__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
 reduce_rows(I count, I length, I chunk, I chunks, int correction, rows::Places<I, R, RC, OPERANDS> places, typename Op::Result* out,
             typename Op::State* partial, const T* x) {
   using Pack = rows::Pack<T, V>;

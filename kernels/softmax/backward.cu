@@ -8,7 +8,7 @@
 enum Operand { GRAD_X, GRAD, Y, OPERANDS };
 
 template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I>
-__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT, C, THREADS>))
+__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
 softmax_backward(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
   struct Loaded { rows::Pack<T, V> grad, y; };
   const I row = I(blockIdx.x) * (THREADS / LANES) + threadIdx.x / LANES;

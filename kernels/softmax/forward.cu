@@ -20,7 +20,7 @@ template <class C, bool LOG> struct Finish {
 };
 
 template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I>
-__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT, C, THREADS>))
+__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
 softmax_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* out, const T* x) {
   using Sum = rows::ShiftedSum<C, DIGITS>;
   struct Loaded { rows::Pack<T, V> x; C exponential[V]; };

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility
-from ...plan.descriptor import Slot, described
+from ...plan.descriptor import Slot, described, integers
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import norm as oracle
@@ -48,6 +48,8 @@ class NormBackwardDescriptor(Normed):
         self._names_op(tuple(f"{name}_backward" for name in TABLE), "name")
         super().__post_init__()
         self.has_also("rstd", computed_in(self.element).element)
+        if self.centered:
+            self.has_also("mean", computed_in(self.element).element)
         weight = self.kind("weight")
         if weight is not None:
             self.has_also("grad_weight", weight)
@@ -65,9 +67,8 @@ class NormBackwardDescriptor(Normed):
             self.holds(name, weight or self.element)
             if self.kind(name) is not None and not there:
                 raise InvalidProblemError(f"{self.op}: there is no {name}", "leave it out")
-        if (self.kind("mean") is None) is self.centered:
-            fix = "pass the forward op's mean" if self.centered else "leave it out"
-            raise InvalidProblemError(f"{self.op}: {'there is no' if self.centered else 'it takes no'} mean", fix)
+        if self.kind("mean") is not None and not self.centered:
+            raise InvalidProblemError(f"{self.op}: it takes no mean", "leave it out")
 
     def in_place(self, written: str, read: str) -> bool:
         """grad_x may be grad or x itself."""
@@ -205,8 +206,10 @@ class NormBackwardPlan(Plan[NormBackwardDescriptor]):
 
 def _asked(name: str, operands: dict[str, Any], normalized_shape: Sequence[int] | None) -> Asked:
     """What a gradient's function asks for."""
-    axes = None if normalized_shape is None else tuple(normalized_shape)
-    made = {"grad_x", "grad", "x", "rstd"} | ({"grad_weight", "grad_bias"} if operands["weight"] is not None else set())
+    axes = None if normalized_shape is None else integers(normalized_shape, f"{name}: normalized_shape")
+    made = {"grad_x", "grad", "x", "mean", "rstd"} | (
+        {"grad_weight", "grad_bias"} if operands["weight"] is not None else set()
+    )
     given = {n: x for n, x in operands.items() if x is not None or n in made}
 
     def describe() -> NormBackwardDescriptor:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility
-from ...plan.descriptor import Slot, described, scalar
+from ...plan.descriptor import Slot, described, integers, scalar
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...reference import norm as oracle
@@ -165,7 +165,7 @@ def _asked(
     name: str, operands: dict[str, Any], eps: float, normalized_shape: Sequence[int] | None, stats: bool
 ) -> Asked:
     """What a norm's function asks for; `stats`: also those outputs of statistics that are not given."""
-    axes = None if normalized_shape is None else tuple(normalized_shape)
+    axes = None if normalized_shape is None else integers(normalized_shape, f"{name}: normalized_shape")
     added = operands["residual"] is not None
     made = {"out", "x"} | ({"rstd", "mean"} if stats else set()) | ({"residual_out"} if added else set())
     held = {n: x for n, x in operands.items() if x is not None}
