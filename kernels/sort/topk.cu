@@ -146,9 +146,7 @@ template <class T, class S> __device__ __forceinline__ Threshold<typename Order<
     }
     __syncthreads();
     top = {Key(top.prefix << (top.shift - low)) | found[0], low, top.ties - found[1]};
-    const bool all = found[2] == top.ties;
-    __syncthreads();
-    if (all) break;
+    if (found[2] == top.ties) break;  // barriers come before `found` is written again
   }
   return top;
 }
