@@ -161,7 +161,7 @@ def nonzero(
     left as they are; a captured graph can hold such a call. Both are allocated if not given.
     """
     if trim:
-        refuse_capture("nonzero", stream)
+        refuse_capture("nonzero", x, stream)
     made = _nonzero(x, count=count, out=out, stream=stream, pref=pref, device=device)
     return trimmed(made.out, made.count, stream) if trim else made
 
