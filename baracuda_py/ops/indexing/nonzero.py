@@ -105,11 +105,10 @@ class Tiles(Candidate[NonzeroDescriptor]):
 
 
 def _mask(element: ElementKind) -> int:
-    """The bits that make an element other than zero: all but the signs of floats. An element has the lowest of these 64."""
-    every = (1 << 64) - 1
-    if element.is_complex:
-        return every >> 1 if element.bits == 128 else 0x7FFFFFFF_7FFFFFFF
-    return every ^ (1 << (element.bits - 1)) if element.is_float else every
+    """The bits that make an element other than zero, all but the signs of floats, repeated over 64 bits."""
+    part = element.bits // 2 if element.is_complex else element.bits
+    bits = (1 << (part - (element.is_float or element.is_complex))) - 1
+    return sum(bits << at for at in range(0, 64, part))
 
 
 class NonzeroPlan(Plan[NonzeroDescriptor]):
