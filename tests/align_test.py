@@ -3,6 +3,7 @@ products' kernels say of every access is true of the addresses."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import struct
 from collections.abc import Iterator
@@ -330,15 +331,23 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
                 },
                 {},
             )
+    elif op == "matmul_backward":
+        for dtype in ("f2", "f4", "f8"):
+            shapes = {"grad": (5, 7), "a": (5, 8), "b": (8, 7)}
+            yield {n: numbers(s, dtype, i) for i, (n, s) in enumerate(shapes.items())}, {}
     else:
         raise AssertionError(f"say what operands {op} takes")
 
 
 def call(op: str, operands: dict[str, Any], options: dict[str, Any], device: Any) -> Any:
-    inputs = ("x", "x1", "x2", "x3", "a", "b")
-    positional = [operands[n] for n in inputs if n in operands]
-    named = {n: x for n, x in operands.items() if n not in inputs}
-    return getattr(bp, op)(*positional, **named, **options, device=device)
+    entry = all_ops()[op]
+    parameters = inspect.signature(entry.function).parameters.values()
+    first = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
+    positional = [operands[entry.arguments.get(n, n)] for n in first]
+    taken = {entry.arguments.get(n, n) for n in first}
+    named = {entry.arguments.get(p.name, p.name): p.name for p in parameters if p.name not in first}
+    rest = {named.get(n, n): x for n, x in operands.items() if n not in taken}
+    return entry.function(*positional, **rest, **options, device=device)
 
 
 def refused(error: bp.BaracudaError, op: str, bars: list[str], label: str) -> None:

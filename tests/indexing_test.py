@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import baracuda_py as bp
 from baracuda_py.ops.indexing import nonzero as nonzero_module
+from baracuda_py.ops.indexing import take_along_axis as take_module
 
 from .arena import Slot, host
 from .gauntlet import readable
@@ -105,6 +106,21 @@ def test_refusals(label: str, arrays: Any, options: Any, error: Any, says: str, 
         bp.take_along_axis(*(slot.operand for slot in slots), **options, device=device_of(backend))
     readable(caught.value, "take_along_axis", says)
     assert all(np.array_equal(slot.image(), slot.initial) for slot in slots)
+
+
+def test_counts_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts beyond 31 bits, on problems that are small."""
+    for module in (take_module, nonzero_module):
+        monkeypatch.setattr(module, "index_type", lambda _count: "u64")
+    x = np.random.default_rng(2).integers(0, 3, (13, 5, 70)).astype(np.float32)
+    indices = np.argsort(x, 1)[:, ::-1]
+    plan = bp.TakeAlongAxisPlan.select(bp.TakeAlongAxisDescriptor.of(x, indices, axis=1), device="ptx")
+    assert "u64" in plan.kernels[0].name
+    assert np.array_equal(plan.run(x=x, indices=indices).out, np.take_along_axis(x, indices, 1))
+    for view in (x, x[::-1, :, ::2]):
+        finds = bp.NonzeroPlan.select(bp.NonzeroDescriptor.of(view), device="ptx")
+        out, count = finds.run(x=view)
+        assert np.array_equal(out[: int(count[0])], np.argwhere(view))
 
 
 # ---- nonzero -------------------------------------------------------------------------------------------------------------

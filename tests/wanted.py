@@ -524,6 +524,10 @@ want("topk-runs-of-64-bits", "topk", ties((1, 7000), np.dtype(np.int64), 7000, l
 want("topk-in-parts", "topk", ties((2, 17003), f32, 33), "split_rows")
 want("topk-parts-of-64-bits", "topk", ties((1, 17008), f64, 2000, largest=False, sorted=False), "split_rows")
 want("topk-aligned-parts", "topk", ties((1, 24576), bf16, 9), "split_rows")
+want("topk-runs-of-bytes", "topk", ties((1, 7000), np.dtype(np.uint8), 4500), "select_rows")
+far = np.zeros((1, 5003), np.float32)
+far[0, :10], far[0, 4900] = 5, 1
+want("topk-last-one-far-behind", "topk", Sample("f32 11 of 5003", {"x": far}, {"k": 11}), "select_rows")
 
 
 # ---- rows

@@ -8,13 +8,17 @@ from ..runtime.driver import device_count, require_gpu
 from ..runtime.streams import current_stream, is_capturing, stream_pointer
 from ..tensor import intake
 from ..types import UnsupportedError
+from .recipe import framework_stream
 
 __all__ = ["refuse_capture", "trimmed"]
 
 
-def refuse_capture(op: str, stream: Any) -> None:
-    """Raises UnsupportedError where the call would wait for a stream that is being captured."""
-    if device_count() and is_capturing(current_stream() if stream is None else stream_pointer(stream)):
+def refuse_capture(op: str, x: Any, stream: Any) -> None:
+    """Raises UnsupportedError where a call on `x` would wait for a stream that is being captured."""
+    if not device_count():
+        return
+    own = framework_stream(x) if stream is None else stream_pointer(stream)
+    if is_capturing(current_stream() if own is None else own):
         raise UnsupportedError(f"{op}: a graph is being captured, and a capture waits for nothing", "pass trim=False")
 
 

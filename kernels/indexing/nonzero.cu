@@ -13,6 +13,14 @@ __device__ __forceinline__ bool is_set(uint4 x, u64 mask) {
   return (((u64(x.y) << 32 | x.x) | (u64(x.w) << 32 | x.z)) & mask) != 0;
 }
 
+// A bit for each of four bytes that are not zero under `mask`: their top bits are set by an addition that carries into no
+// neighbour, then moved together by a product whose terms do not meet.
+__device__ __forceinline__ u32 set_of_four(u32 bytes, u32 mask) {
+  bytes &= mask;
+  const u32 tops = (((bytes & 0x7f7f7f7f) + 0x7f7f7f7f) | bytes) & 0x80808080;
+  return ((tops >> 7) * 0x10204080) >> 28;
+}
+
 // A bit for each of the thread's elements of the tile that begins at `first`. VECTOR: x is contiguous, on a multiple of 16 bytes.
 template <bool VECTOR, int WIDTH, class I, int R>
 __device__ __forceinline__ u32 set_of(const u8* x, u64 mask, I first, I count, const Dims<I, R, 1>& dims) {
@@ -20,6 +28,11 @@ __device__ __forceinline__ u32 set_of(const u8* x, u64 mask, I first, I count, c
   const I begin = first + threadIdx.x * PER_THREAD;
   u32 set = 0;
   if (VECTOR && begin + PER_THREAD <= count) {
+    if constexpr (WIDTH == 1) {
+      const uint4 whole = *reinterpret_cast<const uint4*>(x + begin);
+      const u32 four = u32(mask);
+      return set_of_four(whole.x, four) | set_of_four(whole.y, four) << 4 | set_of_four(whole.z, four) << 8 | set_of_four(whole.w, four) << 12;
+    }
     constexpr int V = 16 / WIDTH;
     Vec<T, V> part[PER_THREAD / V];
 #pragma unroll

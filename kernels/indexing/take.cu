@@ -19,8 +19,6 @@ template <int MODE> __device__ __forceinline__ i64 within(i64 at, i64 extent) {
   return at < 0 && at >= -extent ? at + extent : -1;
 }
 
-template <class T> __device__ __forceinline__ T zero() { return T{}; }
-
 // `dims`: the result's axes with byte strides of out, indices and x, the last of which stands still along the axis taken.
 template <class I, class Index, int R, int WIDTH, int MODE, int UNROLL>
 __global__ void __launch_bounds__(TAKE_THREADS)
@@ -42,7 +40,7 @@ take_along(u8* out, const u8* x, const u8* indices, i32* status, i64 extent, i64
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u) {
     const i64 from = within<MODE>(at[u], extent);
-    value[u] = zero<T>();
+    value[u] = T{};
     if (from >= 0) value[u] = *reinterpret_cast<const T*>(x + offset[u][2] + from * step);
     bad |= from < 0;
   }

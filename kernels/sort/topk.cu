@@ -146,9 +146,7 @@ template <class T, class S> __device__ __forceinline__ Threshold<typename Order<
     }
     __syncthreads();
     top = {Key(top.prefix << (top.shift - low)) | found[0], low, top.ties - found[1]};
-    const bool all = found[2] == top.ties;
-    __syncthreads();
-    if (all) break;
+    if (found[2] == top.ties) break;  // barriers come before `found` is written again
   }
   return top;
 }
@@ -173,7 +171,7 @@ __device__ __forceinline__ void keep_in_order(const S& source, const Threshold<t
     const u32 before = exclusive_sum<SELECT_THREADS>(u32(__popc(ups) | __popc(evens) << 16), total);
     u32 up = above + (before & 0xffff), even = ties + (before >> 16);
 #pragma unroll
-    for (int v = 0; v < V; ++v) {
+    for (int v = 0; v < V && (ups | evens); ++v) {
       const bool is_up = ups >> v & 1, is_even = evens >> v & 1;
       if (is_up || (is_even && even < top.ties)) keep(up + (even < top.ties ? even : top.ties), i + v, mine.key[v]);
       up += is_up;

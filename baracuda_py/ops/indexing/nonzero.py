@@ -105,11 +105,10 @@ class Tiles(Candidate[NonzeroDescriptor]):
 
 
 def _mask(element: ElementKind) -> int:
-    """The bits that make an element other than zero: all but the signs of floats. An element has the lowest of these 64."""
-    every = (1 << 64) - 1
-    if element.is_complex:
-        return every >> 1 if element.bits == 128 else 0x7FFFFFFF_7FFFFFFF
-    return every ^ (1 << (element.bits - 1)) if element.is_float else every
+    """The bits that make an element other than zero, all but the signs of floats, repeated over 64 bits."""
+    part = element.bits // 2 if element.is_complex else element.bits
+    bits = (1 << (part - (element.is_float or element.is_complex))) - 1
+    return sum(bits << at for at in range(0, 64, part))
 
 
 class NonzeroPlan(Plan[NonzeroDescriptor]):
@@ -161,7 +160,7 @@ def nonzero(
     left as they are; a captured graph can hold such a call. Both are allocated if not given.
     """
     if trim:
-        refuse_capture("nonzero", stream)
+        refuse_capture("nonzero", x, stream)
     made = _nonzero(x, count=count, out=out, stream=stream, pref=pref, device=device)
     return trimmed(made.out, made.count, stream) if trim else made
 
