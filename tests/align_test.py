@@ -3,6 +3,7 @@ products' kernels say of every access is true of the addresses."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import struct
 from collections.abc import Iterator
@@ -313,9 +314,10 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
 
 
 def call(op: str, operands: dict[str, Any], options: dict[str, Any], device: Any) -> Any:
-    positional = [operands[n] for n in ("x", "x1", "x2", "a", "b") if n in operands]
-    named = {n: x for n, x in operands.items() if n not in ("x", "x1", "x2", "a", "b")}
-    return getattr(bp, op)(*positional, **named, **options, device=device)
+    function = getattr(bp, op)
+    first = [n for n, p in inspect.signature(function).parameters.items() if p.kind is p.POSITIONAL_ONLY]
+    named = {n: x for n, x in operands.items() if n not in first}
+    return function(*(operands[n] for n in first), **named, **options, device=device)
 
 
 def refused(error: bp.BaracudaError, op: str, bars: list[str], label: str) -> None:
