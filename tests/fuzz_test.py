@@ -7,6 +7,7 @@ and `explain` raise nothing. ``--all`` runs more cases.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import pickle
 import random
 import traceback
@@ -144,10 +145,41 @@ def _matmul(rng: random.Random) -> dict[str, Any]:
     return given
 
 
+def _norm(rng: random.Random) -> dict[str, Any]:
+    shape, element = _shape(rng, rng.choice((1, 2, 3))), rng.choice(KINDS[:4])
+    given: dict[str, Any] = {"shape": shape, "element": element, "x_align": _aligned(rng), "name": "layer_norm"}
+    return given | {"weight_element": element} if rng.random() < 0.5 else given
+
+
+def _norm_backward(rng: random.Random) -> dict[str, Any]:
+    return _norm(rng) | {"name": "layer_norm_backward"}
+
+
+def _softmax(rng: random.Random) -> dict[str, Any]:
+    shape = _shape(rng, rng.choice((1, 2, 3)))
+    return {"shape": shape, "element": rng.choice(KINDS[:4]), "axis": rng.choice((0, -1, len(shape) - 1))}
+
+
+def _softmax_backward(rng: random.Random) -> dict[str, Any]:
+    return _softmax(rng) | {"name": "softmax_backward"}
+
+
+def _reduce(rng: random.Random) -> dict[str, Any]:
+    shape = _shape(rng, rng.choice((1, 2, 3)))
+    return {
+        "shape": shape,
+        "element": rng.choice(KINDS[:4]),
+        "axes": rng.choice((None, (0,), (-1,))),
+        "x_align": _aligned(rng),
+    }
+
+
 FAMILIES: dict[str, tuple[type[Plan[Any]], Callable[[random.Random], dict[str, Any]]]] = {
     "unary": (bp.UnaryPlan, _unary), "binary": (bp.BinaryPlan, _binary), "contiguize": (bp.ContiguizePlan, _contiguize),
     "write_slice": (bp.WriteSlicePlan, _write_slice), "kv_append": (bp.KvAppendPlan, _kv_append),
-    "matmul": (bp.MatmulPlan, _matmul),
+    "matmul": (bp.MatmulPlan, _matmul), "norm": (bp.NormPlan, _norm), "norm_backward": (bp.NormBackwardPlan, _norm_backward),
+    "softmax": (bp.SoftmaxPlan, _softmax), "softmax_backward": (bp.SoftmaxBackwardPlan, _softmax_backward),
+    "reduce": (bp.ReducePlan, _reduce),
 }  # fmt: skip
 
 
@@ -415,7 +447,7 @@ def test_functions(everything: bool) -> None:
             options["stream"] = weird(rng)
         if op.name == "write_slice":
             operands["ranges"] = rng.choice(([(0, 4), (0, 4)], [slice(None), slice(1, 3)], weird(rng)))
-        elif op.name != "kv_append" and rng.random() < 0.4:
+        elif "out" in inspect.signature(op.function).parameters and rng.random() < 0.4:
             operands["out"] = options["out"] = _array(rng, (4, 4), same) if rng.random() < 0.7 else _operand(rng)
         if op.plan is bp.MatmulPlan:
             options |= {
