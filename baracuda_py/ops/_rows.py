@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..plan.candidate import Cost
-from ..plan.descriptor import Descriptor, Layout, integers
+from ..plan.descriptor import Descriptor, Layout
+from ..plan.fields import integer, integers
 from ..plan.grammar import Config, term
 from ..runtime.steps import Arg, Packed, Ptr
 from ..tensor.axes import collapse, merge_axes
@@ -55,12 +56,12 @@ def computed_in(element: ElementKind) -> Computed:
     return Computed("float", "float32", ElementKind.F32, MathPrecision.F32)
 
 
-def axes_of(op: str, axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """Axes counted from the front, in order; all of them for None. InvalidProblemError for one that there is not, or twice."""
-    if axis is None:
-        given = tuple(range(rank))
-    else:
-        given = integers((axis,) if hasattr(axis, "__index__") else axis, f"{op}: axis")
+def axes_of(op: str, axis: Any, rank: int) -> tuple[int, ...]:
+    """Axes counted from the front, in order, of one axis, several, or all of them for None. InvalidProblemError for what is no
+    axis, and one that is named twice."""
+    what = f"{op}: axis"
+    several = isinstance(axis, (tuple, list))
+    given = tuple(range(rank)) if axis is None else integers(axis, what) if several else (integer(axis, what),)
     for a in given:
         if not -max(rank, 1) <= a < max(rank, 1):
             raise InvalidProblemError(f"{op}: axis {a} is out of range for {rank} axes", f"give {-rank} to {rank - 1}")
