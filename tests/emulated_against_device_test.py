@@ -47,7 +47,7 @@ class Compared:
 def pairs(there: Problem, here: Problem, variants: bool) -> Iterator[tuple[Plan[Any], Plan[Any]]]:
     """The plan that is taken, or one of each variant, on the device and on the emulator; a library's is not emulated."""
     pref = PlanPreference(deterministic=False)
-    emulated = tune.admissible(type(there.plan), here.desc, pref, there.selection.device.as_emulated())
+    emulated = tune.admissible(type(there.plan), here.desc, pref, there.plan.device.as_emulated())
     skus = {(plan.sku.variant, plan.sku.config): plan for plan in emulated}
     plans = [there.plan]
     if variants:

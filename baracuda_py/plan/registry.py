@@ -23,12 +23,14 @@ Samples: TypeAlias = Callable[..., Iterator[Any]]
 @dataclass(frozen=True)
 class Gradient:
     """The op that computes another's gradients: `grad` is its operand for the gradient of the result, `saves` are operands of
-    the forward call that it takes under the same names, and `gives` says which output is the gradient of which operand."""
+    the forward call that it takes (under the same names, but for those in `called`), and `gives` says which output is the
+    gradient of which operand."""
 
     op: str
     saves: tuple[str, ...]
     gives: Mapping[str, str]
     grad: str = "grad"
+    called: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
