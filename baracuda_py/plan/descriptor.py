@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 from ..tensor import Tensor, intake
-from ..tensor.axes import INT64, alignment_of, c_strides, span
+from ..tensor.axes import INT64, alignment_of, c_strides
 from ..types import ElementKind, InvalidProblemError
 from .fields import Conversion, choice, integer, integers, kind, plain, scalar
-from .slot import Layout, Operand, Slot, described
+from .slot import Layout, Operand, Slot, bounded_fields, described, filled_fields, own_fields
 
 __all__ = [
     "Descriptor",
@@ -60,10 +60,11 @@ class Descriptor:
     conversions: ClassVar[tuple[tuple[str, Conversion, bool], ...]] = ()
 
     def __post_init__(self) -> None:
+        held = self.__dict__
         for name, made, optional in self.conversions:
-            value = getattr(self, name)
+            value = held[name]
             if value is not None or not optional:
-                object.__setattr__(self, name, made(value, f"{self.op}: {name}"))
+                held[name] = made(value, f"{self.op}: {name}")
 
     # ---- from arrays ----------------------------------------------------------------------------------------------
 
@@ -110,12 +111,12 @@ class Descriptor:
     @cached_property
     def operands(self) -> tuple[Operand, ...]:
         """The operands of this very problem, in the order in which plans know them."""
-        return tuple(slot.operand for slot in self.slots if self.has(slot.name))
+        return tuple([s.operand for s in self.slots if not s.presence or getattr(self, s.presence) is not None])
 
     def has(self, name: str) -> bool:
         """Whether the problem has that operand."""
-        slot = self.slot_of[name]
-        return not slot.optional or getattr(self, slot.presence) is not None
+        field = self.slot_of[name].presence
+        return not field or getattr(self, field) is not None
 
     def shape_of(self, name: str) -> tuple[int, ...] | None:
         """An operand's shape; None where the problem lacks the operand."""
@@ -190,16 +191,28 @@ class Descriptor:
 
     def canonical(self) -> Self:
         """The same problem with defaults filled in and every run-time value neutral."""
-        return replace(self, **self._filled, **self.neutral())
+        return self._like({**self._filled, **self.neutral()})
+
+    def _like(self, changed: Mapping[str, Any]) -> Self:
+        """A copy with other fields, each of its own type already, under which every operand lies as it does here."""
+        cls: Any = type(self)
+        made: Self = object.__new__(cls)
+        held = self.__dict__
+        made.__dict__.update({name: held[name] for name in own_fields(cls)})
+        made.__dict__.update(changed)
+        made.__dict__.update(_layouts=self._layouts, operands=self.operands)
+        return made
 
     @property
     def _filled(self) -> dict[str, Any]:
-        known = type(self).__dataclass_fields__
+        cls: Any = type(self)
         filled: dict[str, Any] = {}
+        known = filled_fields(cls)
         for operand in self.operands:
             layout = self.layout(operand.name)
-            filled |= {f"{operand.name}_{what}": getattr(layout, what) for what in ("element", "strides", "align")}
-        return {name: value for name, value in filled.items() if name in known}
+            for name, what in known.get(operand.name, ()):
+                filled[name] = getattr(layout, what)
+        return filled
 
     def neutral(self) -> dict[str, Any]:
         """Fields that `canonical` sets, but for those of the table: run-time values, by their defaults."""
@@ -238,18 +251,21 @@ class Descriptor:
 
     def validate(self) -> None:
         """Raises InvalidProblemError or OperandTypeError where the problem makes no sense, or no memory could hold it."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name.endswith("align") and value is not None and (value < 1 or value & (value - 1)):
+        cls: Any = type(self)
+        held = self.__dict__
+        for name, is_align, is_shape in bounded_fields(cls):
+            value = held[name]
+            if value is None:
+                continue
+            if is_align and (value < 1 or value & (value - 1)):
                 raise InvalidProblemError(
-                    f"{self.op}: {field.name}={value} is no alignment",
-                    "give a power of two of bytes, 16 at most counts",
+                    f"{self.op}: {name}={value} is no alignment", "give a power of two of bytes, 16 at most counts"
                 )
             if isinstance(value, tuple) and len(value) > RANK:
-                raise InvalidProblemError(f"{self.op}: {field.name} has {len(value)} axes", f"give {RANK} at most")
-            if field.name.endswith("shape") and self.slots and value is not None and any(n < 0 for n in value):
+                raise InvalidProblemError(f"{self.op}: {name} has {len(value)} axes", f"give {RANK} at most")
+            if is_shape and any(n < 0 for n in value):
                 raise InvalidProblemError(
-                    f"{self.op}: {field.name} {value} has a negative extent", "give extents of 0 or more"
+                    f"{self.op}: {name} {value} has a negative extent", "give extents of 0 or more"
                 )
         for slot in self.slots:
             element = getattr(self, slot.element) if isinstance(slot.element, str) else slot.element
@@ -258,8 +274,9 @@ class Descriptor:
         self.check()
         for operand in self.operands:
             layout = self.layout(operand.name)
-            extents = [max(n, 1) for n in layout.shape]  # so that an empty array's strides are within bounds as well
-            if span(extents, [abs(s) for s in layout.strides], layout.element)[1] >= INT64:
+            # An empty array's strides are within bounds as well.
+            reach = 1 + sum([abs(s) * (n - 1) for n, s in zip(layout.shape, layout.strides) if n > 1])
+            if reach * layout.element.bits > (INT64 - 1) * 8:
                 raise InvalidProblemError(
                     f"{self.op}: {operand.name} of shape {layout.shape} and strides {layout.strides} reaches over 2**63 bytes "
                     "or more",

@@ -11,12 +11,14 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, MISSING, dataclass, fields, replace
+from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from ..types import ElementKind, OperandTypeError
-from .fields import Conversion, conversion
+from ..types.keeping import keeps_hash
+from .fields import Conversion, conversion, integers
 
-__all__ = ["Layout", "Operand", "Slot", "described"]
+__all__ = ["Layout", "Operand", "Slot", "bounded_fields", "described", "filled_fields", "own_fields"]
 
 C = TypeVar("C")
 
@@ -70,14 +72,16 @@ class Slot:
     strided: bool = True
     aligned: bool = True
 
-    @property
+    @cached_property
     def operand(self) -> Operand:
         """As `Plan.run` knows it: what a problem has is not optional there."""
         return Operand(self.name, self.role)
 
-    @property
+    @cached_property
     def presence(self) -> str:
-        """The field that is None where a problem lacks the operand."""
+        """The field that is None where a problem lacks the operand; empty where none does."""
+        if not self.optional:
+            return ""
         return f"{self.name}_{'shape' if self.shape == f'{self.name}_shape' else 'element'}"
 
     def on(self, cls: type) -> Slot:
@@ -133,11 +137,11 @@ def described(*slots: Slot, last: tuple[str, ...] = ()) -> Callable[[type[C]], t
         known: Any = cls
         known.slots, known.slot_of, known.put_in = table, {slot.name: slot for slot in table}, tuple(given)
         known.signature_operands = tuple(slot.operand._replace(optional=slot.optional) for slot in ordered)
-        made = dataclass(frozen=True)(cls)
+        made: Any = keeps_hash(dataclass(frozen=True)(cls))
         known.conversions = tuple(_conversions(made, getattr(cls, "values", ())))
         if "of" not in cls.__dict__:
             known.of = classmethod(_reader(known, ordered))
-        return made
+        return made  # type: ignore[no-any-return]
 
     return made
 
@@ -158,6 +162,35 @@ def _conversions(cls: Any, values: tuple[str, ...]) -> Iterator[tuple[str, Conve
         made = conversion(str(field.type), vars(sys.modules[cls.__module__]), value=field.name in values)
         if made is not None:
             yield field.name, made, field.default is None
+
+
+# ---- what is asked of a class on every call ----------------------------------------------------------------------------
+
+
+@cache
+def own_fields(cls: Any) -> tuple[str, ...]:
+    """The names of a descriptor's fields."""
+    return tuple(field.name for field in fields(cls))
+
+
+@cache
+def filled_fields(cls: Any) -> dict[str, tuple[tuple[str, str], ...]]:
+    """By operand the fields that the canonical form fills in, each with what of the layout fills it."""
+    named = {
+        slot.name: [(f"{slot.name}_{what}", what) for what in ("element", "strides", "align")] for slot in cls.slots
+    }
+    return {name: tuple(pair for pair in pairs if pair[0] in own_fields(cls)) for name, pairs in named.items()}
+
+
+@cache
+def bounded_fields(cls: Any) -> tuple[tuple[str, bool, bool], ...]:
+    """The fields that may be tuples or alignments: whether it is an alignment, and whether a shape."""
+    single = {name for name, made, _ in cls.conversions if made is not integers}
+    return tuple(
+        (name, name.endswith("align"), name.endswith("shape") and bool(cls.slots))
+        for name in own_fields(cls)
+        if name.endswith("align") or name not in single
+    )
 
 
 def _reader(cls: Any, slots: list[Slot]) -> Callable[..., Any]:

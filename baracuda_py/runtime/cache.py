@@ -49,9 +49,17 @@ def cache_dir() -> Path:
 
     A user without a home, as containers have them, gets a folder among the temporary ones.
     """
-    if own := os.environ.get("BARACUDA_CACHE_DIR"):
+    return _cache_dir(*map(os.environ.get, _DECIDING))
+
+
+_DECIDING = ("BARACUDA_CACHE_DIR", "XDG_CACHE_HOME", "USERPROFILE" if os.name == "nt" else "HOME")
+
+
+@lru_cache(maxsize=8)
+def _cache_dir(own: str | None, shared: str | None, _home: str | None) -> Path:
+    if own:
         return _absolute(own)
-    if shared := os.environ.get("XDG_CACHE_HOME"):
+    if shared:
         return _absolute(shared) / "baracuda_py"
     home = _absolute("~")
     return home / ".cache" / "baracuda_py" if home.name != "~" else Path(tempfile.gettempdir()) / _homeless()

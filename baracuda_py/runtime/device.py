@@ -94,7 +94,7 @@ def spec_of(which: Any = None) -> DeviceSpec:
         require_gpu("device=None (the current CUDA device)")
         return _present(current_ordinal())
     if isinstance(which, str):
-        numbered = re.fullmatch(r"cuda:(\d{1,9})", which)
+        numbered = re.fullmatch(r"cuda:(\d{1,9})", which) if which.startswith("cuda:") else None
         return Device(int(numbered[1])).spec if numbered else DeviceSpec.named(which)
     ordinal = getattr(which, "ordinal", getattr(which, "id", which))
     if hasattr(ordinal, "__index__") and not isinstance(ordinal, bool):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from ..types import DriverError
 from .driver import bindings
@@ -12,6 +13,7 @@ from .steps import Launch
 __all__ = ["can_overlap", "overlapped_launch"]
 
 
+@lru_cache(maxsize=64)
 def can_overlap(arch: str) -> bool:
     """Whether an arch (``"sm_90a"``) has such launches; elsewhere a kernel is launched in the plain way.
 

@@ -31,14 +31,16 @@ Collapsed = tuple[Shape, tuple[Shape, ...]]
 
 def c_strides(shape: Sequence[int], element: ElementKind | None = None) -> Shape:
     """C-order strides; rows of a packed kind start on a byte."""
-    strides, step = [0] * len(shape), 1
-    for axis in range(len(shape) - 1, -1, -1):
-        strides[axis] = step
-        extent = shape[axis]
-        if axis == len(shape) - 1 and element is not None and element.packed:
+    strides: list[int] = []
+    step = 1
+    packed = element is not None and element.packed
+    for extent in reversed(shape):
+        strides.append(step)
+        if packed and len(strides) == 1 and element is not None:
             extent = -(-extent // element.per_byte) * element.per_byte
-        step *= max(extent, 1)
-    return tuple(strides)
+        if extent > 1:
+            step *= extent
+    return tuple(strides[::-1])
 
 
 def without_unit_axes(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Collapsed:

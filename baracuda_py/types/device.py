@@ -6,14 +6,17 @@ import difflib
 import math
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 from .errors import InvalidProblemError, UnsupportedError
+from .keeping import keeps_hash
 from .vocabulary import ArchSku
 
 __all__ = ["DeviceSpec", "known_devices"]
 
 
+@keeps_hash
 @dataclass(frozen=True)
 class DeviceSpec:
     """Everything selection asks about a device. Frozen, hashable and without an ordinal.
@@ -49,14 +52,18 @@ class DeviceSpec:
         """Whether operands lie in the host's memory: with the reference back end and the emulator."""
         return self.emulated or self.is_host
 
-    @property
+    @cached_property
     def chip(self) -> DeviceSpec:
         """The GPU that is emulated; otherwise the device itself."""
         return replace(self, name=self.name.removeprefix(PTX), emulated=False) if self.emulated else self
 
     def rate(self, precision: str) -> float:
         """FLOP/s in `precision`; KeyError if the device has no figure for it."""
-        return dict(self.rates)[precision]
+        return self._rates[precision]
+
+    @cached_property
+    def _rates(self) -> dict[str, float]:
+        return dict(self.rates)
 
     def with_libraries(self, libraries: frozenset[str]) -> DeviceSpec:
         return replace(self, libraries=libraries)
@@ -66,6 +73,7 @@ class DeviceSpec:
         return replace(self, name=f"{PTX}{self.name}", libraries=frozenset(), emulated=True)
 
     @staticmethod
+    @lru_cache(maxsize=64)
     def named(name: str) -> DeviceSpec:
         """The spec of an arch (``"sm_90a"``), of a GPU with shipped figures (``"h200"``), of either emulated on the host
         (``"ptx:sm_80"``, and ``"ptx"`` for ``"ptx:sm_90a"``), or ``"cpu"``."""

@@ -82,11 +82,14 @@ class PlanPreference:
     def of(pref: object) -> PlanPreference:
         """`pref`, or the default for None; InvalidProblemError for anything else."""
         if pref is None:
-            return PlanPreference()
+            return _ANY
         if isinstance(pref, PlanPreference):
             return pref
         hint = f"PlanPreference(variant={shown(pref)})" if isinstance(pref, str) else "PlanPreference(...)"
         raise InvalidProblemError(f"pref must be a PlanPreference, got {shown(pref)}", hint)
+
+
+_ANY = PlanPreference()
 
 
 def _refused(name: str, value: object, fix: str) -> InvalidProblemError:

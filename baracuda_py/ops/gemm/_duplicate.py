@@ -167,7 +167,7 @@ def duplicates(desc: Any) -> tuple[Duplicate, ...]:
     """The operands that wgmma cannot take as they lie."""
     gemm = desc.gemm
     lines = ((gemm.a, gemm.m), (gemm.b.mT, gemm.n))
-    names = sorted(x.operand for x, mn in lines if taken(x, mn, gemm.k) is None)
+    names = sorted([x.operand for x, mn in lines if taken(x, mn, gemm.k) is None])
     if gemm.blocked and scales_map(gemm, 1) is None:
         names.append("scale_a")
     return tuple(_duplicate(name, desc.layout(name)) for name in names)

@@ -5,6 +5,7 @@ Where K is split, kernels/gemm/reduce.cu adds the parts.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -245,6 +246,8 @@ class Gemv(Tabled):
         return _table(desc, device)
 
     def floor(self, desc: Any, device: DeviceSpec) -> float:
+        if min(desc.gemm.m, desc.gemm.n) > TOKENS[-1]:
+            return math.inf
         memory = desc.gemm.nbytes / (device.bandwidth * max(_EFFICIENCY.values()))
         return float(overlapped_overhead(device) + min(_LATENCY.values()) + memory)
 

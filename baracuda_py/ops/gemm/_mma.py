@@ -6,7 +6,7 @@ Where tiles are few, `tc_async` splits K and kernels/gemm/reduce.cu adds the par
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -242,10 +242,15 @@ class _Mma(Tabled):
         return _table(self._menu(desc, device), desc, device)
 
     def floor(self, desc: Any, device: DeviceSpec) -> float:
-        gemm, every = desc.gemm, self.wide_menu if desc.precision is MathPrecision.F64 else self.menu
-        rate = mma_rate(device, desc.precision) * max(tile.share for tile in every)
+        gemm, share = desc.gemm, self._shares[desc.precision is MathPrecision.F64]
+        rate = mma_rate(device, desc.precision) * share
         limit = max(gemm.flops / rate, gemm.nbytes / (device.bandwidth * STREAMED))
         return float(overlapped_overhead(device) + FILL + limit)
+
+    @cached_property
+    def _shares(self) -> tuple[float, float]:
+        """The most of mma.sync's rate that a tile comes to, of either menu."""
+        return max(tile.share for tile in self.menu), max(tile.share for tile in self.wide_menu)
 
     def _menu(self, desc: Any, device: DeviceSpec) -> Menu:
         every = self.wide_menu if desc.precision is MathPrecision.F64 else self.menu

@@ -79,22 +79,22 @@ class Gemm:
     @cached_property
     def nbytes(self) -> int:
         """Useful bytes: what is read of each operand once, and the result once (a broadcast operand counts once)."""
-        extents = {"a": (self.m, self.k), "b": (self.k, self.n), "out": (self.m, self.n)}
-        total = 0
-        for name, matrix in {"a": self.a, "b": self.b, "out": self.out, **self.addends}.items():
-            rows, cols = extents.get(name, (self.m, self.n))
-            steps = (*matrix.batch, matrix.row, matrix.col)
-            count = math.prod(n for n, s in zip((*self.batch, rows, cols), steps) if s)
-            total += count * matrix.itemsize
+        whole, total = (self.m, self.n), 0
+        walked = (((self.m, self.k), self.a), ((self.k, self.n), self.b), (whole, self.out))
+        for (rows, cols), x in (*walked, *((whole, x) for x in self.addends.values())):
+            count = (rows if x.row else 1) * (cols if x.col else 1)
+            if self.batch:
+                count *= math.prod(n for n, s in zip(self.batch, x.batch) if s)
+            total += count * x.itemsize
         return total
 
     @cached_property
     def swapped(self) -> Gemm:
         """The transposed product, which holds the same numbers: what was a row is a column."""
-        return replace(
-            self, m=self.n, n=self.m, a=self.b.mT, b=self.a.mT, out=self.out.mT,
-            addends={name: x.mT for name, x in self.addends.items()}, transposed=not self.transposed,
-            scales={_OTHER[name]: x.mT for name, x in self.scales.items()},
+        return Gemm(
+            self.n, self.m, self.k, self.batch, self.b.mT, self.a.mT, self.out.mT,
+            {name: x.mT for name, x in self.addends.items()}, not self.transposed,
+            {_OTHER[name]: x.mT for name, x in self.scales.items()}, self.blocked,
         )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def _with_axis(layout: Layout, axis: int) -> Layout:
 
 
 def _matrix(name: str, layout: Layout, batch: tuple[int, ...]) -> Matrix:
-    lead = broadcast_strides(layout.shape[:-2], layout.strides[:-2], batch)
+    lead = broadcast_strides(layout.shape[:-2], layout.strides[:-2], batch) if batch else ()
     row, col = layout.strides[-2:]
     return Matrix(name, layout.element, row, col, lead, layout.align)
 
@@ -146,12 +146,12 @@ def gemm_of(layouts: Mapping[str, Layout], *, blocked: bool = False) -> Gemm:
     slabs = -(-k // BLOCK) if blocked else 1
     grids = {"scale_a": (m, slabs), "scale_b": (slabs, -(-n // BLOCK) if blocked else n)}
     scales = {name: _addend(name, layouts[name], (*batch, *grids[name])) for name in SCALES if name in layouts}
-    every = [to, a, b, *addends.values(), *scales.values()]
-    extents, steps = merge_axes(batch, [x.batch for x in every])
-    every = [replace(x, batch=s) for x, s in zip(every, steps)]
-    to, a, b, *rest = every
-    scaled = dict(zip(scales, rest[len(addends) :]))
-    gemm = Gemm(m, n, k, extents, a, b, to, dict(zip(addends, rest)), False, scaled, blocked)
+    if batch:
+        every = [to, a, b, *addends.values(), *scales.values()]
+        batch, steps = merge_axes(batch, [x.batch for x in every])
+        to, a, b, *rest = (replace(x, batch=s) for x, s in zip(every, steps))
+        addends, scales = dict(zip(addends, rest)), dict(zip(scales, rest[len(addends) :]))
+    gemm = Gemm(m, n, k, batch, a, b, to, addends, False, scales, blocked)
     if _columns(gemm.out, m, n):
         gemm = gemm.swapped
     return _single(_taller(gemm))

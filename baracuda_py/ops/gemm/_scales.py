@@ -37,6 +37,8 @@ def matrix_shape(shape: Shape) -> Shape:
 
 def scaling_of(a: Shape | None, b: Shape | None, m: int, n: int, k: int) -> Scaling | None:
     """How scales of these shapes (None: absent) scale the product, or None where they do not go together."""
+    if a is b is None:
+        return Scaling.LINES
     sizes = [matrix_shape(() if s is None else s) for s in (a, b)]
     each = [accepted(name, m, n, k) for name in SCALES]
     if all(size in ok[:2] for size, ok in zip(sizes, each)):
@@ -47,6 +49,8 @@ def scaling_of(a: Shape | None, b: Shape | None, m: int, n: int, k: int) -> Scal
 def check_scales(desc: Any, extents: tuple[int, int, int], *, scaled: bool) -> None:
     """Raises where the scales of a product of `extents` (M, N, K) do not fit its operands, or each other. `scaled`: whether
     the operands are of a type that has scales."""
+    if desc.scale_a_shape is desc.scale_b_shape is None:
+        return
     batch = desc.shape[: len(desc.shape) - (len(desc.a_shape) > 1) - (len(desc.b_shape) > 1)]
     for name in SCALES:
         given, element = getattr(desc, f"{name}_shape"), getattr(desc, f"{name}_element")

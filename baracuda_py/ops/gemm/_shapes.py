@@ -22,7 +22,7 @@ def product_shape(op: str, a: Shape, b: Shape) -> Shape:
             "make them equal, or transpose one",
         )
     try:
-        batch = broadcast_shapes(a[:-2], b[:-2])
+        batch = a[:-2] if a[:-2] == b[:-2] else broadcast_shapes(a[:-2], b[:-2])
     except ValueError:
         raise InvalidProblemError(
             f"{op}: the batch axes of a {a[:-2]} and b {b[:-2]} do not broadcast",

@@ -80,6 +80,7 @@ TILES = {
         Tile(32, 32, 16, (4, 2), 3, ctas_per_sm=3, share=0.4),
     ),
 }
+_MOST_SHARE = {element: max(tile.share for tile in tiles) for element, tiles in TILES.items()}
 SKINNY = 32  # columns or fewer are turned into rows, of which there are low tiles
 SPLIT_UNIT = 64  # a split starts at a multiple, so that vectors along k stay whole
 _LEAST_K, _MOST_SPLITS = 256, 32
@@ -176,7 +177,7 @@ class Simt(Tabled):
 
     def floor(self, desc: Any, device: DeviceSpec) -> float:
         gemm, acc = desc.gemm, accumulator(desc.gemm)
-        rate = fma_rate(acc, device) * max(tile.share for tile in TILES[acc])
+        rate = fma_rate(acc, device) * _MOST_SHARE[acc]
         return float(device.overhead + _LATENCY + max(gemm.flops / rate, gemm.nbytes / (device.bandwidth * _STREAMED)))
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:

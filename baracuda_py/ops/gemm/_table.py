@@ -5,9 +5,10 @@ So a product of extents that nobody has asked for costs `select` some tens of ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -22,14 +23,28 @@ C = TypeVar("C")
 Array = Any  # np.ndarray of float64 or int64, one entry a configuration
 
 
-@dataclass(frozen=True, eq=False)
 class Table(Generic[C]):
     """A menu priced for one problem. `seconds` is infinite where a configuration does not fit the problem; `config` makes the
     configuration at a place, and `limit` names the resource that sets its time."""
 
     seconds: Array
-    config: Callable[[int], C]
-    limit: Callable[[int], str]
+
+    def __init__(self, seconds: Array, config: Callable[[int], C], limit: Callable[[int], str]) -> None:
+        self.seconds, self._config, self._limit = seconds, config, limit
+
+    def config(self, place: int) -> C:
+        return self._config(place)
+
+    def limit(self, place: int) -> str:
+        return self._limit(place)
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def least(self) -> tuple[int, float]:
+        """The place that takes least, the first of several, and its seconds."""
+        place = int(self.seconds.argmin())
+        return place, float(self.seconds[place])
 
     @cached_property
     def places(self) -> dict[C, int]:
@@ -38,11 +53,11 @@ class Table(Generic[C]):
 
     def ranked(self) -> Iterator[tuple[C, float]]:
         """Configurations that fit with their seconds, the least first, ties in the menu's order. The first costs no sort."""
-        if not len(self.seconds):
+        if not len(self):
             return
-        first = int(self.seconds.argmin())
-        if np.isfinite(self.seconds[first]):
-            yield self.config(first), float(self.seconds[first])
+        first, least = self.least()
+        if least < math.inf:
+            yield self.config(first), least
             for i in map(int, np.argsort(self.seconds, kind="stable")):
                 if i != first and np.isfinite(self.seconds[i]):
                     yield self.config(i), float(self.seconds[i])

@@ -68,12 +68,13 @@ def _tensor_map(
 
 def _pitched(x: Matrix, pitch: int, outer: int) -> bool:
     """Whether the lines of `x` and its matrices start on multiples of 16 bytes, upwards."""
-    steps = (*((pitch,) if outer > 1 else ()), *x.batch)
-    return (
-        x.align >= 16
-        and all(s >= 0 and s * x.itemsize % 16 == 0 and s * x.itemsize < 1 << 40 for s in steps)
-        and (outer == 1 or pitch > 0)
-    )
+    if x.align < 16 or (outer != 1 and pitch <= 0):
+        return False
+    size = x.itemsize
+    for step in (pitch, *x.batch) if outer > 1 else x.batch:  # a generator would take longer than all else here
+        if step < 0 or step * size % 16 or step * size >= 1 << 40:
+            return False
+    return True
 
 
 def view_of(x: Matrix, mn: int, k: int) -> View | None:

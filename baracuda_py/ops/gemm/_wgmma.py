@@ -50,12 +50,12 @@ def _copied(desc: Any, name: str) -> tuple[str, Change]:
 
 def menu_for(desc: Any, device: DeviceSpec) -> Menu:
     """The tiles for products like this one."""
-    return menu_of(traits_of(desc.gemm), traits_of(desc.gemm.swapped), promoted(desc), device)
+    return menu_of(traits_of(desc.gemm), traits_of(desc.gemm, transposed=True), promoted(desc), device)
 
 
 @lru_cache(maxsize=64)
 def _table(desc: Any, device: DeviceSpec) -> Table[Tile]:
-    return menu_for(desc, device).table(desc.gemm, device)
+    return menu_for(desc, device).table(desc.gemm)
 
 
 class Wgmma(Tabled):

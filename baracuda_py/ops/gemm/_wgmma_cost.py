@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +34,7 @@ HIDDEN = 0.7  # of the lesser of computing and moving
 BANDWIDTH = 1.25  # times a copy's: reads alone are faster, and small operands stay in L2
 THROTTLE, BEFORE = 0.12, 60e-6  # how much slower power makes what takes much longer than so many seconds
 LEAST_WAVES = 2  # before a last one of its own
-LAUNCHES = np.array(((1,), (2,)))  # of a tile, and with a last wave of its own
+ROUNDING = 1e-9  # what a bound may be above what it bounds, for both are rounded
 LIMITS = ("tensor cores", "shared memory", "L2")
 
 
@@ -77,20 +77,19 @@ class Rates(NamedTuple):
             start=START + START_PAIR * (tile.cluster - 1),
         )
 
-    def tiles(self, m: Array, n: Array, batches: float) -> Array:
-        """Tiles, those of a cluster counted as one; in floating point, in which they do not overflow."""
-        return across(m, self.height) * across(n, self.columns) * batches
-
     def l2_for(self, n: Array) -> Array:
         """Cycles a block of K takes L2, rows of B outside the operand counted."""
         outside = np.minimum(np.maximum(self.columns - n, 0.0), self.outside)
         return self.l2 + outside * CYCLES_PER_OUTSIDE_ROW
 
-    def each(self, n: Array, tiles: Array, sms: int) -> Array:
-        """Cycles a tile: every block of K takes the slowest resource some, and finishing some more."""
+    def multiplying(self, l2: Array) -> Array:
+        """Cycles that a tile's blocks of K take the slowest resource, `l2` cycles each L2."""
+        return self.blocks * np.maximum(np.maximum(self.cores, self.shared), l2)
+
+    def each(self, multiplying: Array, tiles: Array, sms: int) -> Array:
+        """Cycles a tile, of as many as there are: what its blocks of K take beside those of other CTAs, and finishing."""
         beside = np.minimum(self.ctas_per_sm, across(tiles * self.ctas, float(sms)))
-        slowest = np.maximum(np.maximum(self.cores, self.shared), self.l2_for(n))
-        return self.blocks * slowest * beside + self.finish + self.sent
+        return multiplying * beside + self.finish + self.sent
 
 
 class Menu:
@@ -107,15 +106,15 @@ class Menu:
             if _fits(tile, traits, promoted)
         ]
         self.tiles = [tile for tile, _ in found]
-        self.transposed = np.array([tile.transposed for tile in self.tiles])
-        at_once = np.array([clusters_at_once(device, tile) for tile in self.tiles], float)
-        self.at_once = np.maximum(at_once, 1.0)  # of a GPU with fewer SMs than the cluster has CTAs none
-        clustered = np.array([tile.cluster > 1 for tile in self.tiles])
+        turned = np.array([tile.transposed for tile in self.tiles], int)
+        self.own = np.array((turned, 1 - turned))  # which of the product's M and N are a tile's rows and columns
+        self.at_once = np.array([clusters_at_once(device, tile) for tile in self.tiles], float)
         # A cluster's CTAs each have rows of their own, and bring columns of B.
-        self.more_than_m = np.where(clustered, [tile.bm for tile in self.tiles], -1)
-        self.more_than_n = np.where(clustered, [tile.bn // tile.cluster for tile in self.tiles], -1)
+        apart = [(tile.bm, tile.bn // tile.cluster) if tile.cluster > 1 else (-1, -1) for tile in self.tiles]
+        self.more_than = np.array(apart, float).T
         split = np.array([tile.split_k > 1 for tile in self.tiles])
-        self.most_tiles = np.where(split, at_once, np.inf)  # K is split only where tiles are few
+        self.most_tiles = np.where(split, self.at_once, np.inf)  # K is split only where tiles are few
+        self.at_once = np.maximum(self.at_once, 1.0)  # of a GPU with fewer SMs than the cluster has CTAs none
         self.clusters = np.array([tile.cluster for tile in self.tiles], float)
         self.rates = Rates(*np.array([Rates.of(tile, traits) for tile, traits in found], float).T)
         # The last wave's: [parts][tile], with room for no tile where there is no such tile.
@@ -128,42 +127,107 @@ class Menu:
             ],
             float,
         ).transpose(2, 0, 1)
-        self.every = np.arange(len(self.tiles))
+        self.steps = np.array((self.rates.height, self.rates.columns))
+        self.widest = int(max(self.rates.columns))
+        self.multiplying = self.rates.multiplying(self.rates.l2)  # where no row of B is outside
+        self.clock = device.rate("issue") / (device.sms * 128)
+        self.most_room = self.room.max(axis=0)
+        last = Rates(*self.last_rates)
+        least = last.multiplying(last.l2) + last.finish + last.sent + last.last + last.start
+        self.least_last = np.where(self.room > 0, least, np.inf).min(axis=0)  # cycles of any last wave of its own
+        # Cycles saved that make up for one more launch: a cycle fewer saves 1 + THROTTLE times its own time at most.
+        self.relaunch = overlapped_overhead(device) * self.clock / (1 + THROTTLE)
+        self.bandwidth, self.sms, self.launch = device.bandwidth * BANDWIDTH, device.sms, overlapped_overhead(device)
 
-    def table(self, gemm: Gemm, device: DeviceSpec) -> Table[Tile]:
+    def table(self, gemm: Gemm) -> Table[Tile]:
         """The menu priced for the product, given as it is untransposed."""
-        batches = float(gemm.batches)
-        m = np.where(self.transposed, float(gemm.n), float(gemm.m))
-        n = np.where(self.transposed, float(gemm.m), float(gemm.n))
-        tiles = self.rates.tiles(m, n, batches)
-        fits = (m > self.more_than_m) & (n > self.more_than_n) & (tiles <= self.most_tiles)
-        whole, rest = np.divmod(tiles, self.at_once)
-        # The most parts whose CTAs all run at once.
-        roomy = rest * self.clusters <= self.room
+        return Priced(self, gemm)
+
+
+class Priced(Table[Tile]):
+    """The menu priced for one product: tiles as they are at once, and with a last wave of their own as far as is asked for."""
+
+    def __init__(self, menu: Menu, gemm: Gemm) -> None:
+        self.menu, rates = menu, menu.rates
+        self.parts: dict[int, int] = {}  # of tiles that were priced with a last wave of their own, as a place in PARTS
+        self.batches = float(gemm.batches)
+        self.memory = gemm.nbytes / menu.bandwidth
+        self.extents = np.array((gemm.m, gemm.n), float)[menu.own]
+        down, over = across(self.extents, menu.steps)
+        tiles = down * over * self.batches  # those of a cluster counted as one; in floating point they do not overflow
+        more = self.extents > menu.more_than
+        fits = more[0] & more[1] & (tiles <= menu.most_tiles)
+        whole, self.rest = np.divmod(tiles, menu.at_once)
+        begun = self.rest > 0
+        multiplying = menu.multiplying
+        if min(gemm.m, gemm.n) < menu.widest:
+            multiplying = rates.multiplying(rates.l2_for(self.extents[1]))
+        each = rates.each(multiplying, tiles, menu.sms)
+        self.cycles = (whole + begun) * each + rates.last + rates.start
+        self.compute = self._compute(self.cycles)
+        self.plain = np.where(fits, self._seconds(self.compute, 1), np.inf)
+        self.before = whole * each + rates.last + rates.start  # cycles until a last wave of its own
+        self.parted = fits & begun & (whole >= LEAST_WAVES) & (self.rest * menu.clusters <= menu.most_room)
+
+    def _compute(self, cycles: Array) -> Array:
+        """Seconds of computing, slowed by what power allows."""
+        compute = cycles / self.menu.clock
+        return compute * (1 + THROTTLE * compute / (compute + BEFORE))
+
+    def _seconds(self, compute: Array, launches: int) -> Array:
+        both = np.maximum(compute, self.memory) + (1 - HIDDEN) * np.minimum(compute, self.memory)
+        return both + self.menu.launch * launches
+
+    def _apart(self, tiles: Array) -> Array:
+        """Seconds of computing by tiles with a last wave of their own, whose K is in the most parts that run at once with all
+        their CTAs."""
+        menu = self.menu
+        roomy = (self.rest * menu.clusters)[tiles] <= menu.room[:, tiles]
         at = roomy.argmax(axis=0)
-        last = fits & roomy.any(axis=0) & (whole >= LEAST_WAVES) & (rest > 0)
-        split = Rates(*self.last_rates[:, at, self.every])
-        each, cycles = self.rates.each(n, tiles, device.sms), np.empty((2, len(self.tiles)))
-        cycles[0] = (whole + (rest > 0)) * each + self.rates.last + self.rates.start
-        cycles[1] = whole * each + self.rates.last + self.rates.start
-        cycles[1] += split.each(n, split.tiles(m, n, batches), device.sms) + split.last + split.start
-        compute = cycles / (device.rate("issue") / (device.sms * 128))
-        compute *= 1 + THROTTLE * compute / (compute + BEFORE)
-        memory = gemm.nbytes / (device.bandwidth * BANDWIDTH)
-        seconds = np.maximum(compute, memory) + (1 - HIDDEN) * np.minimum(compute, memory)
-        seconds += overlapped_overhead(device) * LAUNCHES
-        seconds[0][~fits] = np.inf
-        seconds[1][~last] = np.inf
+        self.parts.update(zip(tiles.tolist(), at.tolist()))
+        split = Rates(*menu.last_rates[:, at, tiles])
+        m, n = self.extents[:, tiles]
+        counted = across(m, split.height) * across(n, split.columns) * self.batches
+        last = split.each(split.multiplying(split.l2_for(n)), counted, menu.sms) + split.last + split.start
+        return self._compute(self.before[tiles] + last)
 
-        def config(place: int) -> Tile:
-            tile, split = self.tiles[place // 2], place % 2
-            return replace(tile, split_last_wave=PARTS[at[place // 2]]) if split else tile
+    @cached_property
+    def seconds(self) -> Array:
+        """In pairs: a tile, and the same with a last wave of its own."""
+        tiles = self.parted.nonzero()[0]
+        seconds = np.full(2 * len(self.plain), np.inf)
+        seconds[0::2] = self.plain
+        seconds[2 * tiles + 1] = self._seconds(self._apart(tiles), 2)
+        return seconds
 
-        def limit(place: int) -> str:
-            each = [float(x[place // 2]) for x in (self.rates.cores, self.rates.shared, self.rates.l2_for(n))]
-            return "bandwidth" if memory > compute[place % 2, place // 2] else LIMITS[each.index(max(each))]
+    def __len__(self) -> int:
+        return 2 * len(self.plain)
 
-        return Table(seconds.ravel("F"), config, limit)
+    def least(self) -> tuple[int, float]:
+        """A last wave of its own is priced only where the least that it may take leaves less than the best tile as it is."""
+        first = int(self.plain.argmin())
+        found = 2 * first, float(self.plain[first])
+        most = float(self.cycles[first]) * (1 + ROUNDING) - self.menu.relaunch
+        within = (self.parted & (self.before + self.menu.least_last < most)).nonzero()[0]
+        if len(within):
+            pairs = zip(self._seconds(self._apart(within), 2).tolist(), (2 * within + 1).tolist())
+            seconds, place = min([(found[1], found[0]), *pairs])
+            return place, seconds
+        return found
+
+    def config(self, place: int) -> Tile:
+        tile = self.menu.tiles[place // 2]
+        if place % 2 == 0:
+            return tile
+        return replace(tile, split_last_wave=PARTS[self.parts[place // 2]])
+
+    def limit(self, place: int) -> str:
+        i, rates = place // 2, self.menu.rates
+        compute = self._apart(np.array([i]))[0] if place % 2 else self.compute[i]
+        if self.memory > compute:
+            return "bandwidth"
+        each = [float(x[i]) for x in (rates.cores, rates.shared, rates.l2_for(self.extents[1]))]
+        return LIMITS[each.index(max(each))]
 
 
 def _fits(tile: Tile, traits: Traits, promoted: bool) -> bool:

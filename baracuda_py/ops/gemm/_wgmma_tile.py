@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...plan.grammar import Config, term
 from ...types import DeviceSpec
@@ -73,8 +73,7 @@ SHORT = (
 MENU = tuple(replace(t, transposed=s) for t in (*SHORT, *TILES, *SPLITS) for s in (False, True))
 
 
-@dataclass(frozen=True)
-class Traits:
+class Traits(NamedTuple):
     """What decides, of a product as a tile has it and whatever its M, N and batch, which tiles there are and what they cost."""
 
     itemsize: int
@@ -85,12 +84,14 @@ class Traits:
     blocked: bool
 
 
-def traits_of(gemm: Gemm) -> Traits:
-    """Of a product that wgmma takes."""
-    b = view_of(gemm.b.mT, gemm.n, gemm.k)
-    assert b is not None
-    sizes = gemm.a.itemsize, gemm.out.itemsize
-    return Traits(*sizes, k_blocks_of(gemm), b.mn_major, leave_of(gemm.out, gemm.m, gemm.n), gemm.blocked)
+def traits_of(gemm: Gemm, *, transposed: bool = False) -> Traits:
+    """Of a product that wgmma takes, or of the transposed one."""
+    m, n, b, out = gemm.m, gemm.n, gemm.b.mT, gemm.out
+    if transposed:
+        m, n, b, out = n, m, gemm.a, out.mT
+    view = view_of(b, n, gemm.k)
+    assert view is not None
+    return Traits(gemm.a.itemsize, out.itemsize, k_blocks_of(gemm), view.mn_major, leave_of(out, m, n), gemm.blocked)
 
 
 def oriented(desc: Any, tile: Tile) -> Gemm:

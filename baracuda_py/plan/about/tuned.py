@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import logging
 import math
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Winner", "code_digest", "entry", "key_of", "recommended", "record", "shipped_path", "source_digest"]
 
 Winner = dict[str, str]
-Places = tuple[Path, Path | None]  # the folder of this machine's own winners, and the shipped table
+Stamp = tuple[int, int]
 FIELDS = ("variant", "config", "sources", "provenance")
 SHIPPED = Path(__file__).resolve().parents[2] / "tuned"
 GRACE = 1.05  # as much as autotune asks of a challenger
@@ -72,10 +73,14 @@ class Key(NamedTuple):
         return most // 2 + 1, most
 
 
+@lru_cache(maxsize=64)
+def _asked(pref: PlanPreference) -> tuple[str, ...]:
+    return tuple(f"{f.name}={x}" for f in fields(pref) if (x := getattr(pref, f.name)) != f.default)
+
+
 def _key(kind: type[Family[Any]], desc: Any, pref: PlanPreference) -> Key:
     problem = desc.problem_key()
-    asked = [f"{f.name}={x}" for f in fields(pref) if (x := getattr(pref, f.name)) != f.default]
-    text = "\n".join((kind.__qualname__, problem.text, *asked))
+    text = "\n".join((kind.__qualname__, problem.text, *_asked(pref)))
     return Key(hashlib.sha256(text.encode()).hexdigest()[:24], problem.extent, problem.axis)
 
 
@@ -101,13 +106,13 @@ def code_digest(steps: Sequence[Step]) -> str:
 
 def own_folder(device: DeviceSpec) -> Path:
     """The folder of what was tuned on such a device: one file a winner, named by its key."""
-    return cache_dir() / "tuned" / _own_name(device)
+    return _folder_in(cache_dir(), device)
 
 
 @lru_cache(maxsize=64)
-def _own_name(device: DeviceSpec) -> str:
+def _folder_in(cache: Path, device: DeviceSpec) -> Path:
     name = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")
-    return f"{name}-{device.arch}-{device.sms}sm-{_version()}"
+    return cache / "tuned" / f"{name}-{device.arch}-{device.sms}sm-{_version()}"
 
 
 @lru_cache(maxsize=64)
@@ -123,23 +128,36 @@ def _shipped_folder(device: DeviceSpec) -> str:
 def shipped_path(device: DeviceSpec, op: str) -> Path | None:
     """An op's table that the package has a place for: only on a GPU with shipped figures, whole and not a slice of one."""
     name = _shipped_folder(device)
-    return SHIPPED / name / f"{op}.json" if name else None
+    return _table_in(SHIPPED, name, op) if name else None
+
+
+@lru_cache(maxsize=256)
+def _table_in(shipped: Path, name: str, op: str) -> Path:
+    return shipped / name / f"{op}.json"
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------------
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    """What changes with a file; zeros where there is none."""
+class Place(NamedTuple):
+    """Where winners are: the folder of this machine's own, or a shipped table. A call looks once what state it is in."""
+
+    path: Path
+    stamp: Stamp
+    shipped: bool
+
+
+def _stamp(path: Path) -> Stamp | None:
+    """What changes with a file; None where there is none."""
     try:
-        status = path.stat()
+        status = os.stat(path)  # noqa: PTH116 - of what Path.stat takes half
     except (OSError, ValueError):
-        return 0, 0
+        return None
     return status.st_mtime_ns, status.st_size
 
 
 @lru_cache(maxsize=512)
-def _read(path: Path, _stamp: tuple[int, int], *, shipped: bool) -> dict[str, Winner]:
+def _read(path: Path, _stamp: Stamp, *, shipped: bool) -> dict[str, Winner]:
     """The winners in a file by their keys; what is none is left out, and that is logged once for each state of the file."""
     try:  # whoever installed the package is trusted already
         table = json.loads((path.read_bytes() if shipped else read_trusted(path, MOST_BYTES)) or b"{}")
@@ -159,10 +177,10 @@ def _is_winner(record: Any) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _extents(path: Path, _stamp: tuple[int, int]) -> dict[str, tuple[int, ...]]:
+def _extents(place: Place) -> dict[str, tuple[int, ...]]:
     """Of which extents a table, or a folder of winners' files, holds winners, by structure."""
-    shipped = path.suffix == ".json"
-    names = _read(path, _stamp, shipped=True) if shipped else [file.stem for file in path.glob("*-*.json")]
+    path, stamp, shipped = place
+    names = _read(path, stamp, shipped=True) if shipped else [file.stem for file in path.glob("*-*.json")]
     found: dict[str, list[int]] = {}
     for name in names:
         structure, _, extent = name.partition("-")
@@ -171,26 +189,27 @@ def _extents(path: Path, _stamp: tuple[int, int]) -> dict[str, tuple[int, ...]]:
     return {structure: tuple(extents) for structure, extents in found.items()}
 
 
-def _places(op: str, device: DeviceSpec) -> Places:
-    return own_folder(device), shipped_path(device, op)
+def _places(op: str, device: DeviceSpec) -> list[Place]:
+    """Those that there are, this machine's own first."""
+    paths = (own_folder(device), False), (shipped_path(device, op), True)
+    return [Place(p, stamp, shipped) for p, shipped in paths if p is not None and (stamp := _stamp(p))]
 
 
-def _winners(key: str, places: Places) -> Iterator[Winner]:
+def _winners(key: str, places: Sequence[Place]) -> Iterator[Winner]:
     """What is recorded under a key, this machine's own winner first."""
-    for path, shipped in ((places[0] / f"{key}.json", False), (places[1], True)):
-        if path is not None and any(stamp := _stamp(path)):
-            winner = _read(path, stamp, shipped=shipped).get(key)
-            if winner is not None:
-                yield winner
+    for path, stamp, shipped in places:
+        file = path if shipped else path / f"{key}.json"
+        state = stamp if shipped else _stamp(file)
+        winner = _read(file, state, shipped=shipped).get(key) if state else None
+        if winner is not None:
+            yield winner
 
 
-def _neighbours(key: Key, places: Places) -> Iterator[Winner]:
+def _neighbours(key: Key, places: Sequence[Place]) -> Iterator[Winner]:
     """What is recorded for other extents of the key's range, this machine's own winners first, then the nearest."""
     low, high = key.range
-    for path in places:
-        if path is None or not any(stamp := _stamp(path)):
-            continue
-        within = [e for e in _extents(path, stamp).get(key.structure, ()) if low <= e <= high and e != key.extent]
+    for place in places:
+        within = [e for e in _extents(place).get(key.structure, ()) if low <= e <= high and e != key.extent]
         for extent in sorted(within, key=lambda e: abs(math.log(e / key.extent))):
             yield from _winners(str(key._replace(extent=extent)), places)
 
@@ -211,7 +230,12 @@ def recommended(
 
 
 def _recorded(
-    key: Key, places: Places, candidates: Sequence[Candidate[Any]], desc: Any, pref: PlanPreference, device: DeviceSpec
+    key: Key,
+    places: Sequence[Place],
+    candidates: Sequence[Candidate[Any]],
+    desc: Any,
+    pref: PlanPreference,
+    device: DeviceSpec,
 ) -> tuple[Assessment, str] | None:
     """The winner of this very problem, if there is one that is still admissible and launches what was measured."""
     for winner in _winners(str(key), places):
