@@ -111,7 +111,7 @@ class Descriptor:
     @cached_property
     def operands(self) -> tuple[Operand, ...]:
         """The operands of this very problem, in the order in which plans know them."""
-        return tuple([s.operand for s in self.slots if not s.presence or getattr(self, s.presence) is not None])
+        return tuple([s.operand for s in self.slots if self.has(s.name)])
 
     def has(self, name: str) -> bool:
         """Whether the problem has that operand."""
