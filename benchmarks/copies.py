@@ -380,7 +380,7 @@ def _arguments() -> argparse.Namespace:
         "--groups", nargs="*", default=[], metavar="TEXT", help="only groups whose name holds one of these"
     )
     parser.add_argument(
-        "--configs", nargs="*", default=[], metavar="GLOB", help="also kernels such as 'short_runs:*u8s'"
+        "--configs", nargs="*", default=[], metavar="GLOB", help="also kernels such as 'short_runs:*unroll=8 sectors'"
     )
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only one in N of a group's cases")
     parser.add_argument("--rounds", type=int, default=ROUNDS)

@@ -91,7 +91,9 @@ def test_no_exception_is_declared_in_vain() -> None:
         for arch in ARCHES:
             kernels = resources.kernels_of(get_op(op), arch, everything=True)
             used = max(used, *(c.resources.spill_bytes for c in compile_kernels(kernels, arch).values()))
-        assert used > 0, f"no kernel of {op} spills any more: take it out of SPILLS"
+        assert used > 0 or nvrtc_version() < resources.NEWEST, (
+            f"no kernel of {op} spills any more: take it out of SPILLS"
+        )
         assert why
 
 

@@ -56,10 +56,11 @@ def test_what_is_held_out_is_in_no_other_group() -> None:
 def test_configurations_are_named_by_patterns() -> None:
     case = next(c for c in copies.CASES if c.group == "float16" and c.extents[-1] == 31 and c.starts[-1] == 1)
     labels = [
-        f"{p.sku.variant}:{p.sku.config}" for p in copies.plans_of(case, ["short_runs:*", "vectorised:*u1"], H200)
+        f"{p.sku.variant}:{p.sku.config}" for p in copies.plans_of(case, ["short_runs:*", "vectorised:*unroll=1"], H200)
     ]
     assert len(labels) == len(set(labels))
-    assert {"short_runs:w2u4", "short_runs:w2u4f", "short_runs:w2u1s", "short_runs:w2u4sf"} < set(labels)
+    for flags in ("", " fetch", " sectors", " sectors fetch"):
+        assert f"short_runs:width=2 unroll=4{flags}" in labels
     assert any(label.startswith("vectorised") for label in labels)
 
 
@@ -72,7 +73,8 @@ def test_losses_are_told_and_drawn(tmp_path: Path) -> None:
             {
                 "group": case.group, "name": case.name, "itemsize": case.itemsize, "starts": case.starts,
                 "extents": case.extents, "us": 10.0, "torch_us": 10.0 * up, "predicted_us": 9.0, "tbps": 2.0, "speedup": up,
-                "variant": "short_runs", "config": "w2u8", "configs": {"short_runs:w2u8": {"us": 10.0, "speedup": up}},
+                "variant": "short_runs", "config": "width=2 unroll=8",
+                "configs": {"short_runs:width=2 unroll=8": {"us": 10.0, "speedup": up}},
             }
         )  # fmt: skip
     console = Console(record=True, width=200, quiet=False, file=io.StringIO())

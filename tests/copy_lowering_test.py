@@ -354,7 +354,7 @@ def test_short_rows_are_copied_slot_by_slot(kind: str, offset: int, width: int) 
     plan = bp.WriteSlicePlan.select(desc, device="h200")
     assert plan.sku.variant == "short_runs"
     grain = bp.ElementKind(kind).bits // 8
-    assert plan.sku.config.startswith(f"w{grain}u")
+    assert plan.sku.config.startswith(f"width={grain} ")
 
 
 def test_long_rows_are_copied_in_chunks_and_transposes_in_blocks() -> None:

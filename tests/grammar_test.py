@@ -45,6 +45,15 @@ def test_every_configuration_of_matmul_is_read_back_as_it_is_printed() -> None:
     assert len({str(tile) for tile in MENU}) == len(MENU)
 
 
+@pytest.mark.parametrize("name", ["gelu", "add", "contiguize", "write_slice"])
+def test_configurations_of_other_families_are_read_back_too(name: str) -> None:
+    op, device = bp.get_op(name), DeviceSpec.named("h200")
+    descs = [op.describe(**probe).canonical() for probe in op.plan.probes]
+    every = [a.config for desc in descs for a in assess(op.plan.candidates, desc, PlanPreference(), device)]
+    spelled = {config for config in every if isinstance(config, Config)}
+    assert spelled and all(type(config).parse(str(config)) == config for config in spelled)
+
+
 def hidden_of(config: Config) -> list[str]:
     return [name for name, f in type(config).__dataclass_fields__.items() if f.metadata["hidden"]]  # type: ignore[attr-defined]
 

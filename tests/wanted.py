@@ -169,7 +169,9 @@ for dt in (bf16, np.dtype(np.uint8), f32):
             f"{dt} ragged transpose", {"dest": n((72, 80)).astype(dt), "source": src}, {"ranges": ((0, 63), (0, 65))}
         ),
         "transpose",
-        ("w8b8x8", "w4b8x8") if dt.itemsize == 1 else ("w16b8x8", "w8b8x8", "w16b16x16"),
+        ("8x8 access_bytes=8", "8x8 access_bytes=4")
+        if dt.itemsize == 1
+        else ("8x8 access_bytes=16", "8x8 access_bytes=8", "16x16 access_bytes=16"),
     )
 want(
     "transpose-tile-batch",
@@ -182,7 +184,7 @@ want(
     "contiguize",
     Sample("f32 batch, two tiles", {"x": n((3, 136, 72)).transpose(0, 2, 1)}),
     "transpose",
-    ("w16b8x8",),
+    ("8x8 access_bytes=16",),
 )
 # ---- epilogues
 nan = np.full((33, 67), np.nan, f32)

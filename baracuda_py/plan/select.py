@@ -13,7 +13,7 @@ from ..types import BackendKind, BaracudaError, DeviceSpec, PlanPreference, Prec
 from .candidate import OK, Candidate, Change, Cost, Feasibility, natural, no, steps_of
 from .descriptor import Descriptor
 
-__all__ = ["Assessment", "advised", "assess", "best", "checked", "choose", "serves"]
+__all__ = ["Assessment", "advised", "assess", "best", "cheapest", "checked", "choose", "serves"]
 
 D = TypeVar("D", bound=Descriptor)
 GRID = (2**31 - 1, 65535, 65535)  # CTAs a launch may have along x, y and z
@@ -75,7 +75,15 @@ def assess(
 def best(
     candidates: Sequence[Candidate[Any]], desc: Descriptor, pref: PlanPreference, device: DeviceSpec
 ) -> Assessment:
-    """What ``choose(assess(...))`` returns or raises, with no more asked than decides it.
+    """What ``choose(assess(...))`` returns or raises, with no more asked than decides it."""
+    found = cheapest(candidates, desc, pref, device)
+    return found[0] if found else choose(assess(candidates, desc, pref, device), desc, pref, device)
+
+
+def cheapest(
+    candidates: Sequence[Candidate[Any]], desc: Descriptor, pref: PlanPreference, device: DeviceSpec
+) -> tuple[Assessment, float] | None:
+    """The admissible configuration that is predicted to take least, with its seconds; None where nothing serves.
 
     A candidate is passed over where its floor is not below the best found so far. Of the others each configuration is priced,
     and in the order of prices one after the other is asked whether it is admitted, until one is.
@@ -93,7 +101,7 @@ def best(
             if _admitted(candidate, desc, pref, device, config, looked_at=looked_at):
                 found, least = Assessment(candidate, config, OK), seconds
                 break
-    return found or choose(assess(candidates, desc, pref, device), desc, pref, device)
+    return (found, least) if found else None
 
 
 def serves(candidate: Candidate[Any], desc: Descriptor, pref: PlanPreference, device: DeviceSpec, config: Any) -> bool:

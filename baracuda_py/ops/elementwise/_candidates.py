@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
+from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run, Step, Struct
 from ...tensor.axes import c_strides
 from ...types import BackendKind, DeviceSpec, ElementKind, PrecisionGuarantee
@@ -21,15 +22,12 @@ __all__ = ["CANDIDATES"]
 
 
 @dataclass(frozen=True)
-class MapConfig:
-    """Elements an access, accesses an operand in flight per thread, and threads a CTA."""
+class MapConfig(Config):
+    """How a thread goes through the operands."""
 
-    vector: int
-    unroll: int
-    threads: int
-
-    def __str__(self) -> str:
-        return f"v{self.vector}u{self.unroll}t{self.threads}"
+    vector: int = term("elements an access")
+    unroll: int = term("accesses of each operand that a thread has in flight")
+    threads: int = term("threads a CTA")
 
 
 class _Map(Candidate[MapDescriptor]):

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility
 from ...plan.lowering import Sub
-from ...plan.select import Assessment, assess
+from ...plan.select import Assessment, cheapest
 from ...plan.selection import Selection
 from ...runtime.steps import Ptr
 from ...types import BackendKind, DeviceSpec, PlanPreference, PrecisionGuarantee
@@ -18,7 +18,7 @@ from .matmul import MatmulPlan
 
 __all__ = ["TWO_PRODUCTS"]
 
-ANY = PlanPreference()
+ANY, INVARIANT = PlanPreference(), PlanPreference(batch_invariant=True)
 
 
 @dataclass(frozen=True)
@@ -34,46 +34,52 @@ class Pair:
         )
 
 
-@lru_cache(maxsize=64)
-def _answers(desc: Any, device: DeviceSpec) -> tuple[Assessment, ...]:
-    """What serves a product, the least predicted time first."""
-    found = [a for a in assess(CANDIDATES, desc, ANY, device) if a.feasibility and a.cost is not None]
-    return tuple(sorted(found, key=lambda a: a.cost.seconds if a.cost else 0.0))
+@lru_cache(maxsize=256)
+def _fastest(
+    products: tuple[Candidate[Any], ...], desc: Any, pref: PlanPreference, device: DeviceSpec
+) -> tuple[Assessment, float] | None:
+    """What of `products` is predicted to take least for one, with its seconds."""
+    return cheapest(products, desc, pref, device)
 
 
 class TwoProducts(Candidate[Any]):
     """Two products of transposed views, each a plan of `matmul` by one of `products`."""
 
     def __init__(self, variant: str, backend: BackendKind, products: Sequence[Candidate[Any]]) -> None:
-        self.variant, self.backend, self._products = variant, backend, products  # type: ignore[misc]
+        self.variant, self.backend, self._products = variant, backend, tuple(products)  # type: ignore[misc]
         self.launches = tuple(dict.fromkeys(kernel for each in products for kernel in each.launches))  # type: ignore[misc]
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
-        for name, part in desc.parts.items():
-            answers = [each.supports(part.canonical(), device) for each in self._products]
-            if not any(answers):
-                first = answers[0]
+        for name, part in desc.canonical_parts.items():
+            if not any(each.supports(part, device) for each in self._products):
+                first = self._products[0].supports(part, device)
                 return Feasibility(f"{name}: {first.reason}", first.fix, first.error)
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Pair]:
-        """The fastest as predicted, and the fastest of which a row does not depend on the batch."""
-        served = {
-            name: [a for a in _answers(part.canonical(), device) if a.candidate in self._products]
-            for name, part in desc.parts.items()
-        }
-        pairs = [self._pair(desc, device, served, invariant=invariant) for invariant in (False, True)]
-        return {str(pair): pair for pair in pairs if pair is not None}.values()
+        return [pair for pair, _ in self._pairs(desc, device)]
 
-    def _pair(self, desc: Any, device: DeviceSpec, served: Any, *, invariant: bool) -> Pair | None:
-        parts = []
-        for name, part in desc.parts.items():
-            fit = (a for a in served[name] if not invariant or (a.guarantee and a.guarantee.batch_invariant))
-            best = next(fit, None)
-            if best is None:
-                return None
-            parts.append((name, Selection.of(MatmulPlan, part, ANY, device, best)))
-        return Pair(tuple(parts))
+    def floor(self, desc: Any, device: DeviceSpec) -> float:
+        return sum(min(each.floor(part, device) for each in self._products) for part in desc.canonical_parts.values())
+
+    def ranked(self, desc: Any, device: DeviceSpec) -> Iterator[tuple[Pair, float]]:
+        return iter(sorted(self._pairs(desc, device), key=lambda priced: priced[1]))
+
+    def _pairs(self, desc: Any, device: DeviceSpec) -> list[tuple[Pair, float]]:
+        """The fastest as predicted, and the fastest of which a row does not depend on the batch, with their seconds."""
+        pairs: dict[str, tuple[Pair, float]] = {}
+        for pref in (ANY, INVARIANT):
+            parts, total = [], 0.0
+            for name, part in desc.parts.items():
+                found = _fastest(self._products, desc.canonical_parts[name], pref, device)
+                if found is None:
+                    break
+                parts.append((name, Selection.of(MatmulPlan, part, ANY, device, found[0])))
+                total += found[1]
+            else:
+                pair = Pair(tuple(parts))
+                pairs.setdefault(str(pair), (pair, total))
+        return list(pairs.values())
 
     def cost(self, desc: Any, device: DeviceSpec, config: Pair) -> Cost:
         costs = [part.cost for _, part in config.parts]

@@ -104,6 +104,11 @@ class MatmulBackwardDescriptor(Descriptor):
             made[name] = MatmulDescriptor(first.shape, second.shape, *kinds, math=self.math, name=OP, **lies)
         return made
 
+    @cached_property
+    def canonical_parts(self) -> dict[str, MatmulDescriptor]:
+        """The same problems, canonical."""
+        return {name: part.canonical() for name, part in self.parts.items()}
+
 
 def _measure(measure: Any, desc: MatmulBackwardDescriptor, *, output: str, **arrays: Any) -> Any:
     """A measure of matmul, for the product that `output` is."""

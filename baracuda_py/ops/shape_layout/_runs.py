@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...plan.candidate import OK, Cost, Feasibility, no
+from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...types import DeviceSpec
 from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, pack_dims
@@ -24,15 +25,12 @@ CHUNK_INSTRUCTIONS = 36  # of a chunk of copy_runs, counted in the kernel
 
 
 @dataclass(frozen=True)
-class RunConfig:
-    """The bytes that divide everything, those taken at once at a run's end (in grains), and chunks a thread."""
+class RunConfig(Config):
+    """How runs are gone through: whole chunks between their ends."""
 
-    grain: int
-    ends: int
-    unroll: int
-
-    def __str__(self) -> str:
-        return f"g{self.grain}e{self.ends}u{self.unroll}"
+    grain: int = term("bytes that divide every address, stride and length")
+    ends: int = term("grains that are taken at once at a run's ends")
+    unroll: int = term("chunks of 16 bytes a thread")
 
 
 class Vectorised(CopyCandidate):

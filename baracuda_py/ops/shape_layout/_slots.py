@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...plan.candidate import OK, Cost, Feasibility, no
+from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Packed, Ptr, Step
 from ...types import DeviceSpec
 from .._launch import THREADS, divisor, grid_of, index_scalar, index_type
@@ -30,17 +31,13 @@ SLOT_INSTRUCTIONS, AXIS_INSTRUCTIONS, SECTOR_INSTRUCTIONS = 11, 6, 8
 
 
 @dataclass(frozen=True)
-class SlotConfig:
-    """Bytes a slot, slots a thread, whether a run's slots begin with its first sector of the destination, and whether sectors
-    that are written in part are fetched ahead."""
+class SlotConfig(Config):
+    """How runs are parted into slots."""
 
-    width: int
-    unroll: int
-    sectors: bool = False
-    fetch: bool = False
-
-    def __str__(self) -> str:
-        return f"w{self.width}u{self.unroll}{'s' if self.sectors else ''}{'f' if self.fetch else ''}"
+    width: int = term("bytes a slot")
+    unroll: int = term("slots a thread")
+    sectors: bool = term("a run's slots begin with its first sector of the destination", default=False)
+    fetch: bool = term("sectors that are written in part are fetched ahead", default=False)
 
 
 def _slots_of(copy: CopyProblem) -> SlotConfig:

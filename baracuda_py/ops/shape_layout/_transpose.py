@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...plan.candidate import OK, Feasibility, no
+from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...tensor.axes import alignment_of
 from ...types import DeviceSpec
@@ -50,20 +51,17 @@ def planes_of(copy: CopyProblem) -> Planes | None:
 
 
 @dataclass(frozen=True)
-class BlockConfig:
-    """Bytes an access, and the blocks that a CTA's tile has along the source's and the destination's fast axis."""
+class BlockConfig(Config):
+    """A CTA's tile: square blocks, each transposed in a thread's registers."""
 
-    vector: int
-    blocks_a: int
-    blocks_b: int
+    blocks_a: int = term("blocks along the source's fast axis", leads=True)
+    blocks_b: int = term("blocks along the destination's fast axis", leads=True)
+    access_bytes: int = term("bytes an access")
 
     def tile(self, width: int) -> tuple[int, int]:
         """Elements a CTA covers along both axes."""
-        n = self.vector // width
+        n = self.access_bytes // width
         return self.blocks_a * n, self.blocks_b * n
-
-    def __str__(self) -> str:
-        return f"w{self.vector}b{self.blocks_a}x{self.blocks_b}"
 
 
 class Transpose(CopyCandidate):
@@ -90,7 +88,7 @@ class Transpose(CopyCandidate):
         planes = planes_of(copy)
         assert planes is not None
         widths = [v for v in (16, 8, 4, 2) if copy.width <= v <= self.vector(copy, planes)]
-        return [BlockConfig(v, a, b) for v in widths[:2] for a, b in ((16, 16), (8, 8))]
+        return [BlockConfig(a, b, v) for v in widths[:2] for a, b in ((16, 16), (8, 8))]
 
     def efficiency(self, copy: CopyProblem, config: BlockConfig) -> float:
         planes = planes_of(copy)
@@ -98,11 +96,11 @@ class Transpose(CopyCandidate):
         filled = planes.filled(*config.tile(copy.width))
         # Large tiles store longer rows, small ones leave no SM idle (measured on an H200, 4 MiB being small).
         order = 1.0 if (config.blocks_b == 16) == (copy.nbytes >= 16 << 20) else 0.98
-        return order * {16: 0.95, 8: 0.75, 4: 0.5, 2: 0.3}.get(config.vector, 0.3) * max(filled, 0.05)
+        return order * {16: 0.95, 8: 0.75, 4: 0.5, 2: 0.3}.get(config.access_bytes, 0.3) * max(filled, 0.05)
 
     def lower(self, desc: HasCopy, device: DeviceSpec, config: BlockConfig) -> tuple[Step, ...]:
         copy = desc.copy()
-        entry = f"transpose_blocks<{copy.width}, {config.vector}, {config.blocks_a}, {config.blocks_b}, "
+        entry = f"transpose_blocks<{copy.width}, {config.access_bytes}, {config.blocks_a}, {config.blocks_b}, "
         return _transpose_launch(copy, entry, config.tile(copy.width), config.blocks_a * config.blocks_b)
 
 

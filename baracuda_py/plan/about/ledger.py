@@ -55,7 +55,8 @@ def _digest_of(name: str, arch: str) -> str:
     serving = {candidate.partition("[")[0] for candidate, _ in launched}
     declared = {kernel for c in op.plan.candidates if c.variant in serving for kernel in c.launches}
     parts = [f"{kernel} {_made_of(*kernel.split(':'))}" for kernel in sorted(declared)]
-    parts += [f"{candidate} {lowered_digest(steps)}" for candidate, steps in launched]
+    # Not how a configuration is spelled: what is lowered to says what runs.
+    parts += [f"{candidate.partition('[')[0]} {lowered_digest(steps)}" for candidate, steps in launched]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
