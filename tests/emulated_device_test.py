@@ -422,7 +422,7 @@ def test_what_is_no_array_is_told_how_to_become_one_for_the_host() -> None:
             bp.OperandTypeError, match=r"x: dtype >f4 has its bytes in the other order.*newbyteorder\(\"=\"\)"
         ):
             bp.gelu(x.astype(">f4"), device=device)
-        for other in ([1.0] * 10, 1.5, np.float32(2)):
+        for other in ([1.0] * 10, np.float32(2)):
             with pytest.raises(bp.OperandTypeError, match=r"numpy\.asarray\(") as caught:
                 bp.add(x, other, device=device)
             assert "cupy.asarray" not in str(caught.value)
