@@ -21,6 +21,8 @@ def _places(n: int, most: int) -> list[int]:
 def _cumsum(problem: Problem) -> None:
     x, wide = problem.slots["x"].host(), np.asarray(problem.wide["out"])
     assert wide.shape == x.shape
+    if not x.size:
+        return
     axis = problem.sample.options.get("axis", -1)
     rows = np.moveaxis(x, axis, -1).reshape(-1, x.shape[axis])
     sums = np.moveaxis(wide, axis, -1).reshape(-1, x.shape[axis])
