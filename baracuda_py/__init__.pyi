@@ -20,6 +20,8 @@ from .types import Componentwise as Componentwise
 from .ops.shape_layout.contiguize import ContiguizeDescriptor as _ContiguizeDescriptor
 from .ops.shape_layout.contiguize import ContiguizePlan as _ContiguizePlan
 from .plan import Cost as Cost
+from .ops.scan.cumsum import CumsumDescriptor as _CumsumDescriptor
+from .ops.scan.cumsum import CumsumPlan as _CumsumPlan
 from .types import DeadlockFault as DeadlockFault
 from .runtime.device import Device as Device
 from .types import DeviceMismatchError as DeviceMismatchError
@@ -153,6 +155,23 @@ class ContiguizeDescriptor(_ContiguizeDescriptor):
         x_align: int | None = ...,
         out_align: int | None = ...,
         x_phase: int = ...,
+    ) -> None: ...
+
+class CumsumDescriptor(_CumsumDescriptor):
+    x_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    x_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        axis: int = ...,
+        out_element: ElementLike | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        out_align: int | None = ...,
     ) -> None: ...
 
 class KvAppendDescriptor(_KvAppendDescriptor):
@@ -566,6 +585,9 @@ class BinaryPlan(_BinaryPlan):
 class ContiguizePlan(_ContiguizePlan):
     desc: ContiguizeDescriptor
 
+class CumsumPlan(_CumsumPlan):
+    desc: CumsumDescriptor
+
 class KvAppendPlan(_KvAppendPlan):
     desc: KvAppendDescriptor
 
@@ -709,6 +731,9 @@ def var(x: Any, /, axis: Any = None, *, correction: int = 0, keepdims: bool = Fa
 
 def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """log(sum(exp(x))) without overflow; -inf of nothing."""
+
+def cumsum(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The sums of x's elements up to and with each one, along an axis."""
 
 def contiguize(x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """A C-ordered copy of `x`, whatever its strides; always a copy."""

@@ -21,6 +21,7 @@ from .results import Record, best_peer
 from .row import Row
 from .row_families import ROW_FAMILIES
 from .rows import ROWS
+from .scan_rows import SCAN_ROWS
 from .stats import paired, rotation
 from .target import FLOOR
 
@@ -45,7 +46,7 @@ QUICK = Effort(rounds=4, host_batches=8, alone_seconds=0.0)
 
 def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
     """The rows whose key holds one of `patterns`; every row where there are none."""
-    rows: list[Row | HostRow] = [*ROWS, *ROW_FAMILIES, *INDEXING_ROWS, *GEMM_ROWS, *HOST_ROWS]
+    rows: list[Row | HostRow] = [*ROWS, *ROW_FAMILIES, *INDEXING_ROWS, *SCAN_ROWS, *GEMM_ROWS, *HOST_ROWS]
     return [r for r in rows if not patterns or any(p in r.key for p in patterns)]
 
 

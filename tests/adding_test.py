@@ -50,15 +50,50 @@ def added() -> list[str]:
     return ["".join(line.removeprefix("+") for line in block.splitlines(True)) for block in blocks(PAGE, "diff")]
 
 
-@pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The repository with the page's row added, and nothing else."""
-    root = tmp_path_factory.mktemp("copy")
+FAMILIES = """
+import numpy as np
+import baracuda_py as bp
+from baracuda_py.plan import get_op
+from tests.gauntlet import Problem, run
+
+rng = np.random.default_rng(3)
+for name in ("scale_rows", "scale_rows_backward", "amax"):
+    for sample in get_op(name).samples({}):
+        for backend in ("ptx", "cpu"):
+            run(Problem(get_op(name), sample, backend))
+x, g, s = (rng.standard_normal(n).astype(np.float32) for n in ((5, 300), (5, 300), (5,)))
+assert np.array_equal(bp.scale_rows(x, s, device="ptx"), x * s[:, None])
+made = bp.scale_rows_backward(g, x, s, device="ptx")
+assert np.array_equal(made.grad_x, g * s[:, None])
+np.testing.assert_allclose(made.grad_scale, (g.astype("f8") * x).sum(1), rtol=1e-4, atol=1e-4)
+gradient = get_op("scale_rows").gradient
+assert get_op(gradient.op).plan.descriptor.slot_of.keys() >= set(gradient.gives.values())
+assert np.array_equal(bp.amax(x, device="ptx"), np.abs(x).max(1))
+plan = bp.AmaxPlan.select(bp.AmaxDescriptor((5, 300), "f32"), device="h200")
+assert len(plan.kernels) == 2 and "max=rows" in plan.sku.config, plan.sku
+"""
+
+
+def files() -> dict[str, str]:
+    """The whole files that the page shows, by the path in their first line."""
+    shown = [*blocks(PAGE, "cuda"), *blocks(PAGE, "py")]
+    return {text.split("\n", 1)[0].split()[1]: text.split("\n", 1)[1] for text in shown}
+
+
+def copied(root: Path) -> Path:
+    """The repository."""
     leave = shutil.ignore_patterns("__pycache__", "*.cubin", "tuned", "results")
     for folder in ("baracuda_py", "kernels", "tests", "benchmarks"):
         shutil.copytree(ROOT / folder, root / folder, ignore=leave)
     for file in ("README.md", "pyproject.toml"):
         shutil.copy(ROOT / file, root / file)
+    return root
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository with the page's row added, and nothing else."""
+    root = copied(tmp_path_factory.mktemp("copy"))
     row, oracle = added()
     table = root / "baracuda_py/ops/elementwise/unary.py"
     text = table.read_text()
@@ -96,3 +131,17 @@ def test_a_row_makes_an_op_and_voids_nothing(copy: Path) -> None:
     wanted = "softplus or generated_files_are_fresh"
     said = run(copy, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "-q", *tests, "-k", wanted)
     assert "failed" not in said
+
+
+@pytest.mark.timeout(120)
+def test_a_family_with_its_gradient_and_a_composite(tmp_path: Path) -> None:
+    """The page's files make ops that pass the gauntlet as emulated kernels and on the oracle."""
+    root = copied(tmp_path)
+    for path, text in files().items():
+        file = root / path
+        assert not file.exists(), f"try another name than {path} on the page"
+        file.parent.mkdir(exist_ok=True)
+        (file.parent / "__init__.py").touch()
+        file.write_text(text)
+    assert "wrote" in run(root, "-m", "baracuda_py.cli.generate")
+    run(root, "-c", FAMILIES)

@@ -315,6 +315,9 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
         for dtype in ("f2", "f4", "f8"):
             shape = (5, 8) if plan is bp.SoftmaxPlan else (5,)
             yield {"x": numbers((5, 8), dtype), "out": numbers(shape, "i8" if op == "argmax" else dtype)}, {"axis": 1}
+    elif op == "cumsum":
+        for dtype in ("f2", "f4", "f8"):
+            yield {"x": numbers((5, 8), dtype), "out": numbers((5, 8), dtype)}, {"axis": 1}
     elif plan is bp.SoftmaxBackwardPlan:
         for dtype in ("f2", "f4", "f8"):
             yield {name: numbers((5, 8), dtype, i) for i, name in enumerate(("grad", "y", "grad_x"))}, {}

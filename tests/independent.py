@@ -23,6 +23,7 @@ from .arena import as_bytes
 from .gauntlet import Problem
 from .independent_gemm import check_gradients, check_matmul
 from .independent_rows import ROWS
+from .independent_scan import SCANS
 
 __all__ = ["INDEPENDENT", "nibbles_of"]
 
@@ -306,4 +307,5 @@ INDEPENDENT: dict[str, Callable[[Problem], None]] = {
     **dict.fromkeys(("matmul", "matmul_tc", "matmul_tc_bf16", "matmul_tc_async", "matmul_tc_bf16_async"), check_matmul),
     "matmul_backward": check_gradients,
     **ROWS,
+    **SCANS,
 }

@@ -536,6 +536,9 @@ want("topk-last-one-far-behind", "topk", Sample("f32 11 of 5003", {"x": far}, {"
 want("reduce-beyond-vectors", "sum", Sample("bf16 1003", {"x": n((1003,), bf16)}, {"axis": 0}), "rows")
 want("reduce-chunks-of-rows", "argmax", Sample("f32 70001", {"x": n((70001,))}, {"axis": 0}), "rows")
 want("reduce-chunks-of-columns", "var", Sample("f32 1100x70", {"x": n((1100, 70))}, {"axis": 0}), "columns")
+want("scan-chunks-of-rows", "cumsum", Sample("f32 33001", {"x": n((33001,))}, {"axis": 0}), "rows")
+want("scan-tiles-of-rows", "cumsum", Sample("f32 9001", {"x": n((2, 9001))}, {"axis": 1}), "rows")
+want("scan-chunks-of-columns", "cumsum", Sample("f32 3x1030x5", {"x": n((3, 1030, 5))}, {"axis": 1}), "columns")
 want("norm-gradient-in-stripes", "layer_norm_backward", Sample(
     "bf16 70x20000", {"grad": n((70, 20000), bf16), "x": n((70, 20000), bf16), "weight": n((20000,), bf16), "mean": n((70,)),
                       "rstd": abs(n((70,))) + f32.type(0.1)}), "rows")  # fmt: skip

@@ -1,0 +1,229 @@
+"""The kernels of running sums: along rows, and down columns of results. What is long goes in chunks of fixed length: their
+totals are written, summed up by the same kernel, and added as x is read again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.descriptor import Layout
+from ...plan.grammar import Config, term
+from ...runtime.steps import Arg, Kernel, Launch, Packed, Scratch, Step
+from ...tensor.axes import collapse
+from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
+from .._launch import grid_of, index_scalar, index_type
+from .._rows import WARP, Rows, Walk, share
+from ._problem import CumsumDescriptor, promised
+
+__all__ = ["CANDIDATES"]
+
+LONGEST, CHUNK = 1 << 15, 1 << 14  # elements: of a row that one CTA goes along, and of a longer row's chunks
+TALLEST, CHUNK_DOWN = 1024, 512  # the same down columns
+ITEMS, WARPS, CTA = 4, 8, 128
+NOWHERE = Packed(bytes(8))
+BEFORE = 2  # additions that bring what is before a thread's elements together, but for tiles
+
+
+@dataclass(frozen=True)
+class RowScan(Config):
+    """How a row is shared out."""
+
+    vector: int = term("neighbours that a lane adds up")
+    items: int = term("vectors that a lane holds at a time")
+    lanes: int = term("lanes of a warp that share a row")
+    warps: int = term("warps that share a row")
+
+    @staticmethod
+    def of(length: int, element: ElementKind) -> RowScan:
+        """By the row's length and its element alone."""
+        vector = min(8, 128 // element.bits)
+        vectors = max(1, -(-length // vector))
+        if vectors <= WARP:
+            return RowScan(vector, 1, share(vectors), 1)
+        turns = -(-vectors // WARP)
+        warps = min(WARPS, share(-(-turns // ITEMS)))
+        return RowScan(vector, min(ITEMS, -(-turns // warps)), WARP, warps)
+
+    @property
+    def threads(self) -> int:
+        return max(CTA, self.lanes * self.warps) if self.warps == 1 else WARP * self.warps
+
+    def depth(self, length: int) -> int:
+        """Additions that a term goes through: a lane's, the tree's, then vectors, warps and tiles in turn."""
+        return self.vector + int(math.log2(self.lanes)) + self.items + self.warps + self.carried(length)
+
+    def carried(self, length: int) -> int:
+        """Additions that what is before a chunk of `length` goes through, as it is carried along."""
+        return -(-length // (self.vector * self.items * self.lanes * self.warps)) + BEFORE
+
+
+class RowsCumsum(Candidate[CumsumDescriptor]):
+    """Lanes, warps or a CTA a row; long rows in chunks, a CTA each."""
+
+    variant = "rows"
+    launches = ("scan/rows.cu:scan_rows",)
+
+    def supports(self, desc: CumsumDescriptor, device: DeviceSpec) -> Feasibility:
+        """By how operands lie and not by cost, which would let the number of rows decide on the order of additions."""
+        if desc.rows().dense or _inner(desc) is None:
+            return OK
+        return Feasibility("another axis lies side by side in out and in x", instead="columns")
+
+    def configs(self, desc: CumsumDescriptor, device: DeviceSpec) -> Iterable[RowScan]:
+        yield RowScan.of(desc.extent if desc.extent <= LONGEST else CHUNK, desc.element)
+
+    def guarantee(self, desc: CumsumDescriptor, device: DeviceSpec, config: RowScan) -> PrecisionGuarantee:
+        chunks = _chunks(desc.extent, LONGEST, CHUNK)
+        if chunks == 1:
+            return promised(desc, config.depth(desc.extent))
+        summed = RowScan.of(chunks, desc.summed).depth(chunks)
+        return promised(desc, config.depth(CHUNK) + summed + config.carried(CHUNK))
+
+    def cost(self, desc: CumsumDescriptor, device: DeviceSpec, config: RowScan) -> Cost:
+        rows = desc.rows()
+        efficiency = 0.85 if rows.vector(desc.element, whole=False) >= config.vector else 0.4 if rows.dense else 0.25
+        return _cost(desc, device, _chunks(desc.extent, LONGEST, CHUNK), efficiency)
+
+    def lower(self, desc: CumsumDescriptor, device: DeviceSpec, config: RowScan) -> tuple[Step, ...]:
+        rows, chunks = desc.rows(), _chunks(desc.extent, LONGEST, CHUNK)
+        vector = rows.vector(desc.element, whole=False) >= config.vector
+        out, x = rows.pointers()
+        if chunks == 1:
+            return (_along(desc.template, "WHOLE", config, rows, vector, 1, out, NOWHERE, x),)
+        totals = Scratch(0, rows.count * chunks * desc.summed.bits // 8)
+        layout = Layout((rows.count, chunks), (chunks, 1), desc.summed, 16)
+        walk = Walk(layout, (chunks,), (1,), True)
+        held, kind = Rows((rows.count,), (chunks,), {"out": walk, "x": walk}), desc.summed.number
+        summed = RowScan.of(chunks, desc.summed)
+        return (
+            _along(desc.template, "TOTALS", config, rows, vector, chunks, out, totals, x),
+            _along(f"{kind}, {kind}, {kind}", "WHOLE", summed, held, False, 1, totals, NOWHERE, totals),
+            _along(desc.template, "CHUNKS", config, rows, vector, chunks, out, totals, x),
+        )
+
+
+def _along(
+    types: str, mode: str, config: RowScan, rows: Rows, vector: bool, chunks: int, out: Arg, totals: Arg, x: Arg
+) -> Launch:
+    how = f"{config.vector}, {config.items}, {config.lanes}, {config.warps}, {config.threads}"
+    entry = f"scan_rows<{types}, {how}, {str(vector).lower()}, {mode}, {rows.template}>"
+    counts = (index_scalar(n, rows.index) for n in (rows.count, rows.length, CHUNK, chunks))
+    grid = grid_of(rows.count, config.threads // (config.lanes * config.warps))[0] * chunks
+    args = (*counts, rows.places(), out, totals, x)
+    return Launch(Kernel("scan/rows.cu", entry), (grid, 1, 1), (config.threads, 1, 1), args)
+
+
+@dataclass(frozen=True)
+class ColumnScan(Config):
+    """How many threads go down columns of a CTA."""
+
+    vector: int = term("neighbouring columns a thread")
+    warps: int = term("warps of a CTA that go down the same columns, one behind the other")
+
+    def depth(self, extent: int) -> int:
+        """Additions that a term goes through: a thread's, then warps and tiles in turn."""
+        return ITEMS + self.warps + self.carried(extent)
+
+    def carried(self, extent: int) -> int:
+        """Additions that what is before a chunk of `extent` goes through, as it is carried down."""
+        return -(-extent // (ITEMS * self.warps)) + BEFORE
+
+
+class ColumnsCumsum(Candidate[CumsumDescriptor]):
+    """The axis is not the innermost one: threads take neighbours of that and go down the axis, far in chunks."""
+
+    variant = "columns"
+    launches = ("scan/columns.cu:scan_columns",)
+
+    def supports(self, desc: CumsumDescriptor, device: DeviceSpec) -> Feasibility:
+        return OK if _inner(desc) is not None else no("no other axis lies side by side in out and in x")
+
+    def configs(self, desc: CumsumDescriptor, device: DeviceSpec) -> Iterable[ColumnScan]:
+        found = _inner(desc)
+        if found is not None:
+            rows, steps = found
+            vector = min(rows.vector(desc.element), 8 if desc.summed.bits == 32 else 2)  # registers
+            sizes = [walk.size for walk in rows.walks.values()]
+            while vector > 1 and any(step % min(16, vector * size) for step, size in zip(steps, sizes)):
+                vector //= 2
+            yield ColumnScan(vector, _warps(desc.extent))
+
+    def guarantee(self, desc: CumsumDescriptor, device: DeviceSpec, config: ColumnScan) -> PrecisionGuarantee:
+        chunks = _chunks(desc.extent, TALLEST, CHUNK_DOWN)
+        if chunks == 1:
+            return promised(desc, config.depth(desc.extent))
+        summed = ColumnScan(1, _warps(chunks)).depth(chunks)
+        return promised(desc, config.depth(CHUNK_DOWN) + summed + config.carried(CHUNK_DOWN))
+
+    def cost(self, desc: CumsumDescriptor, device: DeviceSpec, config: ColumnScan) -> Cost:
+        efficiency = 0.85 * min(1.0, 0.4 + config.vector * desc.element.bits / 128)
+        return _cost(desc, device, _chunks(desc.extent, TALLEST, CHUNK_DOWN), efficiency)
+
+    def lower(self, desc: CumsumDescriptor, device: DeviceSpec, config: ColumnScan) -> tuple[Step, ...]:
+        found = _inner(desc)
+        assert found is not None
+        rows, steps = found
+        chunks, (out, x) = _chunks(desc.extent, TALLEST, CHUNK_DOWN), rows.pointers()
+        if chunks == 1:
+            return (_down(desc.template, "WHOLE", config, rows, desc.extent, 1, steps, out, NOWHERE, x),)
+        results, size, kind = rows.count * rows.length, desc.summed.bits // 8, desc.summed.number
+        totals = Scratch(0, chunks * results * size)
+        walk = Walk(Layout((chunks, results), (results, 1), desc.summed, 16), (), (1,), True)
+        held, summed = Rows((), (results,), {"out": walk, "x": walk}), ColumnScan(1, _warps(chunks))
+        types, pitch = f"{kind}, {kind}, {kind}", (results * size,) * 2
+        return (
+            _down(desc.template, "TOTALS", config, rows, desc.extent, chunks, steps, out, totals, x),
+            _down(types, "WHOLE", summed, held, chunks, 1, pitch, totals, NOWHERE, totals),
+            _down(desc.template, "CHUNKS", config, rows, desc.extent, chunks, steps, out, totals, x),
+        )
+
+
+def _down(
+    types: str, mode: str, config: ColumnScan, rows: Rows, extent: int, chunks: int, steps: tuple[int, ...],
+    out: Arg, totals: Arg, x: Arg,
+) -> Launch:  # fmt: skip
+    index = index_type(rows.count * rows.length * extent)
+    entry = f"scan_columns<{types}, {config.vector}, {ITEMS}, {config.warps}, {mode}, {len(rows.rows)}, {index}>"
+    counts = (index_scalar(n, index) for n in (rows.count, rows.length, extent, CHUNK_DOWN, chunks))
+    grid = rows.count * -(-rows.length // (WARP * config.vector)) * chunks
+    args = (*counts, rows.places(index), *map(np.int64, steps), out, totals, x)
+    return Launch(Kernel("scan/columns.cu", entry), (grid, 1, 1), (WARP * config.warps, 1, 1), args)
+
+
+def _chunks(extent: int, longest: int, chunk: int) -> int:
+    return 1 if extent <= longest else -(-extent // chunk)
+
+
+def _warps(extent: int) -> int:
+    return min(WARPS, share(-(-extent // ITEMS)))
+
+
+def _cost(desc: CumsumDescriptor, device: DeviceSpec, chunks: int, efficiency: float) -> Cost:
+    """Chunks read x twice, in three launches."""
+    spent = 8.0 * math.prod(desc.shape)
+    again = desc.element.nbytes(math.prod(desc.shape)) if chunks > 1 else 0
+    one = Cost.streaming(device, desc.nbytes + again, flops=int(spent), instructions=spent, efficiency=efficiency)
+    return Cost(desc.nbytes, one.flops, one.seconds + (2 * device.overhead if chunks > 1 else 0.0), one.limit)
+
+
+def _inner(desc: CumsumDescriptor) -> tuple[Rows, tuple[int, ...]] | None:
+    """The other axes as rows and, as columns, the innermost of them, and the bytes of a step along the axis, in out and x; None
+    where that one does not lie side by side in both."""
+    if not desc.shape:
+        return None
+    kept = [a for a in range(len(desc.shape)) if a != desc.axis]
+    layouts = {name: desc.layout(name) for name in ("out", "x")}
+    extents, steps = collapse([desc.shape[a] for a in kept], [[x.strides[a] for a in kept] for x in layouts.values()])
+    if not extents or any(s[-1] != 1 for s in steps):
+        return None
+    walks = {name: Walk(layouts[name], s[:-1], (1,), True) for name, s in zip(layouts, steps)}
+    along = tuple(x.strides[desc.axis] * (x.element.bits // 8) for x in layouts.values())
+    return Rows(extents[:-1], extents[-1:], walks), along
+
+
+CANDIDATES: tuple[Candidate[Any], ...] = (RowsCumsum(), ColumnsCumsum())

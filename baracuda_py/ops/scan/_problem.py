@@ -1,0 +1,86 @@
+"""What a running sum is, and its error bound."""
+
+from __future__ import annotations
+
+from ...plan.descriptor import Descriptor, Slot, described
+from ...types import Componentwise, ElementKind, OperandTypeError, PrecisionGuarantee, Term
+from .._rows import FLOATS, Rows, axes_of, computed_in, rows_of
+
+__all__ = ["CumsumDescriptor", "promised"]
+
+INTEGERS = tuple(kind for kind in ElementKind if kind.is_integer and not kind.packed)
+SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 4.2"
+
+
+@described(Slot("out", "out", element="out_element"), Slot("x", takes=(*FLOATS, *INTEGERS)))
+class CumsumDescriptor(Descriptor):
+    """The sums of an x of `shape` up to each element along `axis`, counted from the end if negative."""
+
+    shape: tuple[int, ...]
+    element: ElementKind
+    axis: int = -1
+    out_element: ElementKind | None = None
+
+    name = "cumsum"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if -len(self.shape) <= self.axis < 0:
+            object.__setattr__(self, "axis", self.axis + len(self.shape))
+
+    @property
+    def along(self) -> tuple[int, ...]:
+        return axes_of(self.op, self.axis, len(self.shape))
+
+    @property
+    def extent(self) -> int:
+        return self.shape[self.axis] if self.shape else 1
+
+    def default_element(self, name: str) -> ElementKind:
+        return self.summed if self.element.is_integer else self.element
+
+    @property
+    def summed(self) -> ElementKind:
+        """The kind that sums are computed in."""
+        if self.element.is_integer:
+            return ElementKind.U64 if self.element.value[0] == "u" else ElementKind.I64
+        return computed_in(self.element).element
+
+    def check(self) -> None:
+        axes_of(self.op, self.axis, len(self.shape))
+        wanted = self.default_element("out")
+        if self.out_element not in (None, wanted):
+            raise OperandTypeError(
+                f"{self.op}: out must hold {wanted}, got {self.out_element}", f"pass an out of {wanted}"
+            )
+
+    def in_place(self, written: str, read: str) -> bool:
+        """x may be what is written: a thread writes elements that it alone has read."""
+        return True
+
+    def rows(self) -> Rows:
+        return rows_of(self, self.shape, self.along, {name: self.layout(name).strides for name in ("out", "x")})
+
+    @property
+    def template(self) -> str:
+        """Types of x, out and sums, as kernels take them."""
+        return f"{self.element.number}, {self.layout('out').element.number}, {self.summed.number}"
+
+
+def promised(desc: CumsumDescriptor, depth: int) -> PrecisionGuarantee:
+    """What sums promise whose terms go through `depth` additions at most, u being the unit roundoff of what is computed in.
+
+    Each result is a sum of its own, in a tree of that depth: it errs by depth u sum|terms up to it| (N. J. Higham, *Accuracy and
+    Stability of Numerical Algorithms*, 2nd ed., section 4.2), and by one rounding to its type. Integers wrap, as in NumPy.
+    """
+    if desc.element.is_integer:
+        return PrecisionGuarantee.exact(desc.layout("out").element)
+    computed = computed_in(desc.element)
+    terms = (
+        Term(depth + 1.0, computed.element, "abs_sum"),  # one more for terms of higher order
+        Term(1.0, desc.element, "abs_result"),
+        Term(1.0, desc.element, "smallest_normal"),
+    )
+    return PrecisionGuarantee.fixed_order(
+        computed.math, computed.element, Componentwise(terms, SOURCE, "overflowing"), batch_invariant=True
+    )

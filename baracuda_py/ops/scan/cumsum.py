@@ -1,0 +1,54 @@
+"""cumsum: the sums up to each element along an axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...plan.plan import Plan
+from ...plan.registry import Op, register
+from ...reference import scan as oracle
+from ...samples import scan as samples
+from ...types import OpCategory, PrecisionGuarantee
+from .._function import function_of
+from ._candidates import CANDIDATES
+from ._problem import CumsumDescriptor, promised
+
+__all__ = ["CumsumDescriptor", "CumsumPlan", "cumsum"]
+
+
+class CumsumPlan(Plan[CumsumDescriptor]):
+    """Running sums along an axis: operands `x` and `out`."""
+
+    descriptor = CumsumDescriptor
+    category = OpCategory.SCAN
+    candidates = CANDIDATES
+    measures = oracle.MEASURES
+    probes = (
+        *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f64") for n in (100, 4096, 100_000)),
+        *({"shape": (n, 300), "element": e, "axis": 0} for e in ("f32", "bf16") for n in (100, 4096)),
+        {"shape": (5, 70), "element": "u8"},
+    )
+
+    @classmethod
+    def reference(cls, desc: CumsumDescriptor, **arrays: Any) -> Any:
+        return oracle.cumsum(desc, **arrays)
+
+    @classmethod
+    def reference_guarantee(cls, desc: CumsumDescriptor) -> PrecisionGuarantee:
+        return oracle.guarantee(promised(desc, 1))
+
+
+@function_of(CumsumPlan)
+def cumsum(x: Any, /, axis: int = -1) -> Any:
+    """The sums of x's elements up to and with each one, along an axis.
+
+    x: f16, bf16, f32, f64 or integers, of any shape and strides. axis: counted from the end if negative.
+    out: an array of x's shape, x itself included; of x's dtype for floats, int64 for signed integers and uint64 for unsigned
+    ones, which wrap, as in NumPy; allocated in C order if not given.
+    Sums are computed in f32 (f64 for f64) and rounded once; their order is fixed, and no row's results depend on how many rows
+    there are (a single column lies like a row, and is summed in a row's order).
+    Returns out. Raises InvalidProblemError for an axis that there is not, OperandTypeError for an out of another dtype.
+    """
+
+
+register(Op("cumsum", CumsumPlan, cumsum, samples.cumsum, peers={"torch": "cumsum"}))
