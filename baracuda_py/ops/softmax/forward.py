@@ -132,8 +132,8 @@ class AnywhereSoftmax(Candidate[SoftmaxDescriptor]):
 
     def configs(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         vector, items = Rows.widest(desc.element), 2
-        most = 512 if desc.element is ElementKind.F64 else 1024
-        yield RowConfig(vector, items, min(most, max(128, share(desc.extent // (vector * items)))))
+        lanes = share(desc.extent // (vector * items))
+        yield RowConfig(vector, items, min(512, max(128, lanes)))  # two CTAs an SM: one reads while the other writes
 
     def guarantee(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
         depth = config.depth(desc.extent) + 1
