@@ -31,6 +31,16 @@ def _calls(kit: Kit, name: str, ours: Callable[[], Any], theirs: Torch, operands
     return calls
 
 
+def _bound(op: str, operands: dict[str, Any], device: Any = None, **options: Any) -> Callable[[], Any]:
+    """The op bound to operands and to scratch of its own, so that a graph can hold its launches."""
+    from baracuda_py.plan import get_op
+
+    family = get_op(op).plan
+    desc = family.descriptor.of_tensors(family.descriptor.taken(op, operands), name=op, **options)
+    bound: Callable[[], Any] = family.select(desc, device=device).bind(**operands)
+    return bound
+
+
 def _name(op: str, shape: tuple[int, ...], dtype: str, label: str = "") -> str:
     return " ".join(filter(None, (op, label, "×".join(map(str, shape)), SHORT[dtype])))
 
@@ -75,18 +85,13 @@ def _norm_backward(op: str, shape: tuple[int, ...], dtype: str) -> Row:
         return grad_x.to(x.dtype), (grad.float() * n).sum(0).to(weight.dtype)
 
     def make(kit: Kit) -> Calls:
-        import baracuda_py as bp
-
-        grad, x, grad_x = kit.normal(shape, dtype), kit.normal(shape, dtype), kit.empty(shape, dtype)
-        weight = kit.normal(columns, dtype)
+        grad, x, weight = kit.normal(shape, dtype), kit.normal(shape, dtype), kit.normal(columns, dtype)
         statistics = [kit.normal(shape[:1], "float32", positive=True) for _ in range(1 + centered)]
-        made = {"grad_x": grad_x, "grad_weight": kit.empty(columns, dtype)}
+        read = {"grad": grad, "x": x, "weight": weight, **dict(zip(("rstd", "mean"), reversed(statistics)))}
+        made = {"grad_x": kit.empty(shape, dtype), "grad_weight": kit.empty(columns, dtype)}
         if centered:
             made["grad_bias"] = kit.empty(columns, dtype)
-        ours = getattr(bp, op)
-        return _calls(
-            kit, op, lambda: ours(grad, x, weight, *statistics, **made), theirs, (grad, x, weight, *statistics)
-        )
+        return _calls(kit, op, _bound(op, read | made), theirs, (grad, x, weight, *statistics))
 
     nbytes = prod(shape) * itemsize(dtype)
     return Row("norm", _name(op, shape, dtype), op, shape, dtype, 2 * nbytes, nbytes, make, Target(1.12))
@@ -137,11 +142,9 @@ def _reduction(op: str, shape: tuple[int, ...], dtype: str, axis: int | None, ta
         return function(x) if axis is None else function(x, axis)
 
     def make(kit: Kit) -> Calls:
-        import baracuda_py as bp
-
-        x, ours = kit.normal(shape, dtype), getattr(bp, op)
-        out = kit.empty(kept, "int64" if op == "argmax" else dtype)
-        return _calls(kit, name, lambda: ours(x, axis, out=out), theirs, (x,))
+        x, out = kit.normal(shape, dtype), kit.empty(kept, "int64" if op == "argmax" else dtype)
+        ours = _bound(op, {"x": x, "out": out}, axes=None if axis is None else (axis,))
+        return _calls(kit, name, ours, theirs, (x,))
 
     written = prod(kept) * (8 if op == "argmax" else itemsize(dtype))
     return Row("reduce", name, op, shape, dtype, prod(shape) * itemsize(dtype), written, make, target)

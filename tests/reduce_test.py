@@ -53,8 +53,27 @@ def test_a_row_does_not_depend_on_the_others(op: str) -> None:
     assert np.array_equal(getattr(bp, op)(np.ascontiguousarray(x[:, 8:24]), axis=0, device="ptx"), whole[..., 8:24])
 
 
+@pytest.mark.parametrize("op", ["logsumexp", "softmax", "log_softmax"])
+def test_exponentials_that_all_vanish(op: str) -> None:
+    for shape, axis in (((3, 40), 1), ((2, 9001), 1), ((300, 8), 0)):
+        x = normal(*shape, dtype=bp.BF16.dtype) - np.asarray(200, bp.BF16.dtype)
+        problem = Problem(get_op(op), Sample(f"{shape}", {"x": x}, {"axis": axis}), "ptx")
+        served(problem, admissible(problem))
+
+
+@pytest.mark.parametrize("op", ["softmax", "log_softmax", "sum", "logsumexp"])
+def test_where_a_row_starts_changes_no_bit(op: str) -> None:
+    for length in (2049, 20_001):
+        x = normal(3, length, dtype=np.float16)
+        whole = getattr(bp, op)(x, axis=1, device="ptx")
+        for offset in (1, 3, 4):
+            row = normal(length + 8, dtype=np.float16)[offset : offset + length]
+            row[:] = x[2]
+            assert np.array_equal(getattr(bp, op)(row, axis=0, device="ptx"), whole[2])
+
+
 def test_softmax_in_place() -> None:
-    for length in (264, 40_000):
+    for length in (264, 9001, 40_000):
         x = normal(3, length)
         wanted = bp.softmax(x, device="ptx")
         assert bp.softmax(x, out=x, device="ptx") is x

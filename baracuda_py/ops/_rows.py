@@ -119,10 +119,19 @@ class Rows:
     def vector(self, element: ElementKind, *, whole: bool = True) -> int:
         """The widest vector of columns that every operand can be accessed by, 16 bytes of `element` at most. Rows consist of
         `whole` vectors, or else the kernel sees to what they have beyond."""
-        vector = WORD * 8 // element.bits if self.dense else 1
+        vector = self.widest(element) if self.dense else 1
         while vector > 1 and not all(self._fits(walk, vector, whole) for walk in self.walks.values() if walk.along):
             vector //= 2
         return vector
+
+    @staticmethod
+    def widest(element: ElementKind) -> int:
+        """Elements of 16 bytes."""
+        return WORD * 8 // element.bits
+
+    def anywhere(self, element: ElementKind) -> bool:
+        """Whether columns lie side by side, but not every row starts at 16 bytes."""
+        return self.dense and self.vector(element, whole=False) < self.widest(element)
 
     def _fits(self, walk: Walk, vector: int, whole: bool) -> bool:
         access = min(WORD, vector * walk.size)

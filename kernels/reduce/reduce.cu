@@ -2,8 +2,9 @@
 //
 // reduce_rows: terms lie along the innermost axis, or anyhow. LANES threads share a row (rows/row.cuh); a row longer than a chunk
 // is CHUNKED: a CTA each, whose states go to `partial`, [chunks][results]. What a row has beyond whole vectors comes one by one.
-// reduce_columns: results lie along the innermost axis. A thread takes V of them and goes down the terms, WARPS of a CTA side by
-// side; CHUNKED as above.
+// ANYWHERE: rows start at any address (rows/pack.cuh).
+// reduce_columns: results lie along the innermost axis. A thread takes V of them and goes down the terms, DEPTH at a time, WARPS
+// of a CTA side by side; CHUNKED as above.
 // join_chunks: the states of a result's chunks together: OUTS results a CTA, its other threads along the chunks.
 // Shared memory: a state a warp, or a state a column and warp. Bound: memory bandwidth.
 #include "overlap.cuh"
@@ -14,11 +15,12 @@
 
 enum Operand { OUT, X, OPERANDS };
 
-template <class Op, class T, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CHUNKED>
+template <class Op, class T, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CHUNKED,
+          bool ANYWHERE>
 __global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
 reduce_rows(I count, I length, I chunk, I chunks, int correction, rows::Places<I, R, RC, OPERANDS> places, typename Op::Result* out,
             typename Op::State* partial, const T* x) {
-  using Pack = rows::Pack<T, V>;
+  using Piece = rows::Piece<T, V, ANYWHERE>;
   const I part = CHUNKED ? I(blockIdx.x) % chunks : 0, block = CHUNKED ? I(blockIdx.x) / chunks : I(blockIdx.x);
   const I row = block * (THREADS / LANES) + threadIdx.x / LANES, lane = threadIdx.x % LANES;
   const bool live = row < count;
@@ -28,22 +30,28 @@ reduce_rows(I count, I length, I chunk, I chunks, int correction, rows::Places<I
 
   // The thread's own terms.
   auto state = Op::none();
-  rows::Row<RESIDENT, Pack, V, ITEMS, LANES, I> line(whole, lane);
-  const auto load = [&](I column) { return rows::loaded<T, V>(places.template at<X>(x, at, first + column)); };
+  rows::Row<RESIDENT, Piece, V, ITEMS, LANES, I> line(whole, lane);
+  const auto from = [&](I column) { return places.template at<X>(x, at, first + column); };
+  const T *begin = ANYWHERE ? from(0) : nullptr, *end = ANYWHERE ? begin + n : nullptr;
+  const auto load = [&](I column) {
+    Piece piece;
+    piece.load(from(column), begin, end);
+    return piece;
+  };
   line.load(load);
-  line.pass(load, [&](Pack& pack, I column, int) {
+  line.pass(load, [&](Piece& piece, I column, int) {
     C a[V];
-    pack.widen(a);
+    piece.whole(ANYWHERE ? from(column) : nullptr, begin, end).widen(a);
     Op::add(state, a, first + column);
   });
   if constexpr (V > 1)
     for (I column = whole + lane; column < n; column += LANES) {
-      const C a[1] = {convert<C>(*places.template at<X>(x, at, first + column))};
+      const C a[1] = {convert<C>(*from(column))};
       Op::add(state, a, first + column);
     }
 
   // Those of the row.
-  state = rows::combine<LANES>(state, Op::join);
+  state = Op::template gather<LANES>(state);
   if (!live || lane != 0) return;
   if constexpr (CHUNKED) partial[i64(part) * count + row] = state;
   else *places.template of_row<OUT>(out, at) = Op::finish(state, length, correction);
@@ -55,6 +63,7 @@ __global__ void __launch_bounds__(WARPS * 32, (rows::LEAST_CTAS<true, C, WARPS *
 reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, rows::Places<I, R, 0, OPERANDS> places,
                Dims<I, RT, 1> along, typename Op::Result* out, typename Op::State* partial, const T* x) {
   using State = typename Op::State;
+  constexpr int DEPTH = 4;
   struct Held { State state; __device__ Held() {} };
   __shared__ Held states[WARPS][V][32];
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -71,12 +80,28 @@ reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, r
   State state[V];
 #pragma unroll
   for (int v = 0; v < V; ++v) state[v] = Op::none();
-#pragma unroll 4
-  for (I i = first + warp; i < end; i += WARPS) {
+  const auto load = [&](I i) {
     i64 offset[1] = {0};
     if constexpr (RT > 0) along.locate(i, offset);
+    return rows::loaded<T, V>(reinterpret_cast<const T*>(reinterpret_cast<const u8*>(from) + offset[0]));
+  };
+  const I whole = first < end ? end - (end - first) % DEPTH : end;
+#pragma unroll 2
+  for (I i = first + warp * DEPTH; i < whole; i += WARPS * DEPTH) {
+    C a[DEPTH][V];
+#pragma unroll
+    for (int k = 0; k < DEPTH; ++k) load(i + k).widen(a[k]);
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      C terms[DEPTH];
+#pragma unroll
+      for (int k = 0; k < DEPTH; ++k) terms[k] = a[k][v];
+      Op::add(state[v], terms, i);
+    }
+  }
+  for (I i = whole + warp; i < end; i += WARPS) {
     C a[V];
-    rows::fetch(a, reinterpret_cast<const T*>(reinterpret_cast<const u8*>(from) + offset[0]));
+    load(i).widen(a);
 #pragma unroll
     for (int v = 0; v < V; ++v) Op::add(state[v], reinterpret_cast<const C(&)[1]>(a[v]), i);
   }
@@ -108,7 +133,7 @@ join_chunks(I results, u32 chunks, i64 extent, int correction, Dims<I, R, 1> dim
   for (u32 chunk = threadIdx.x / OUTS; live && chunk < chunks; chunk += THREADS / OUTS)
     state = Op::join(state, partial[i64(chunk) * results + result]);
   if constexpr (OUTS == 1) {
-    state = rows::combine<THREADS>(state, Op::join);
+    state = Op::template gather<THREADS>(state);
   } else {
     static_assert(OUTS == 32);
     struct Held { State state; __device__ Held() {} };

@@ -2,8 +2,10 @@
 //
 // softmax_rows: LANES threads share a row (rows/row.cuh). Resident: the maximum, then the sum; exponentials stay in registers.
 // Streamed: both in one pass, and a second one for the result.
+// softmax_anywhere: long rows that start at any address (rows/pack.cuh), streamed. A CTA takes a row; vectors of the first pass count
+// from the row's start, those of the second are out's aligned words, so that where a row starts changes no bit.
 // softmax_columns: the axis is not the innermost. A thread takes V neighbours of the inner axis and goes down the axis twice, WARPS
-// of a CTA side by side, the second time mostly from L2.
+// of a CTA side by side, DEPTH vectors at a time, for which sums are scaled once.
 // A row with +inf or NaN, or of -inf alone, is NaN. Shared memory: a value a warp; a state a column and warp. Bound: bandwidth.
 #include "math/log.cuh"
 #include "rows/group.cuh"
@@ -55,7 +57,7 @@ softmax_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* out,
       loaded.x.widen(a);
       sum.add(a);
     });
-    sum = rows::combine<LANES, 0>(sum, Sum::join);
+    sum = Sum::template gather<LANES>(sum);
   }
 
   // The result.
@@ -72,11 +74,66 @@ softmax_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* out,
   });
 }
 
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I>
+__global__ void __launch_bounds__(LANES)
+softmax_anywhere(I length, rows::Places<I, R, 0, OPERANDS> places, T* out, const T* x) {
+  using Sum = rows::ShiftedSum<C, DIGITS>;
+  using Piece = rows::Piece<T, V, true>;
+  const u32 lane = threadIdx.x;
+  i64 at[OPERANDS];
+  places.enter(I(blockIdx.x), at);
+  const T *begin = places.template at<X>(x, at, 0), *end = begin + length;
+  T* to = places.template at<OUT>(out, at, 0);
+  const auto load = [&](I column) {
+    Piece piece;
+    piece.load(begin + column, begin, end);
+    return piece;
+  };
+
+  // m and s.
+  Sum sum = Sum::none();
+  const I whole = length - length % V;
+  rows::Row<false, Piece, V, ITEMS, LANES, I> line(whole, lane);
+  line.pass(load, [&](Piece& piece, I column, int) {
+    C a[V];
+    piece.whole(begin + column, begin, end).widen(a);
+    sum.add(a);
+  });
+  if (whole + lane < length) {
+    const C a[1] = {convert<C>(begin[whole + lane])};
+    sum.add(a);
+  }
+  sum = Sum::template gather<LANES>(sum);
+
+  // The result: what lies about out's words by elements, then the words.
+  const Finish<C, LOG> finish(sum.sum);
+  const auto result = [&](C value) {
+    const C shifted = value - sum.most;
+    return finish(shifted, LOG ? C(0) : math::exp<DIGITS>(shifted));
+  };
+  const I head = min(length, I((16 - reinterpret_cast<u64>(to) % 16) % 16 / sizeof(T))), body = (length - head) / V * V;
+  for (I i = lane; i < length - body; i += LANES) {
+    const I column = i < head ? i : i + body;
+    to[column] = convert<T>(result(convert<C>(begin[column])));
+  }
+  rows::Row<false, Piece, V, ITEMS, LANES, I> words(body, lane);
+  words.pass([&](I column) { return load(head + column); }, [&](Piece& piece, I column, int) {
+    C y[V];
+    piece.whole(begin + head + column, begin, end).widen(y);
+#pragma unroll
+    for (int v = 0; v < V; ++v) y[v] = result(y[v]);
+    rows::put(to + head + column, y);
+  });
+}
+
 // `places` has the inner axis as its columns; `step` are the bytes from one element of the axis to the next, of each operand.
 template <class T, class C, int DIGITS, bool LOG, int V, int WARPS, int R, class I>
 __global__ void __launch_bounds__(WARPS * 32)
 softmax_columns(I count, I length, I extent, rows::Places<I, R, 0, OPERANDS> places, i64 out_step, i64 x_step, T* out, const T* x) {
   using Sum = rows::ShiftedSum<C, DIGITS>;
+  using Pack = rows::Pack<T, V>;
+  constexpr int DEPTH = V * int(sizeof(C)) > 8 ? 4 : 8;
+  constexpr I STEP = I(DEPTH) * WARPS;
   __shared__ Sum sums[WARPS][V][32];
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const I blocks = (length + 32 * V - 1) / (32 * V), row = I(blockIdx.x) / blocks;
@@ -86,18 +143,30 @@ softmax_columns(I count, I length, I extent, rows::Places<I, R, 0, OPERANDS> pla
   places.enter(live ? row : 0, at);
   const T* from = places.template at<X>(x, at, live ? column : 0);
   const I end = live ? extent : 0;
-  const auto load = [&](I i) { return rows::loaded<T, V>(reinterpret_cast<const T*>(reinterpret_cast<const u8*>(from) + i64(i) * x_step)); };
+  const auto load = [&](I base, Pack (&pack)[DEPTH]) {  // all under way before the first is used
+#pragma unroll
+    for (int k = 0; k < DEPTH; ++k)
+      if (base + k * WARPS < end) pack[k].load(reinterpret_cast<const T*>(reinterpret_cast<const u8*>(from) + i64(base + k * WARPS) * x_step));
+  };
 
   // m and s of every column, a part a warp.
   Sum sum[V];
 #pragma unroll
   for (int v = 0; v < V; ++v) sum[v] = Sum::none();
-#pragma unroll 4
-  for (I i = warp; i < end; i += WARPS) {
-    C a[V];
-    load(i).widen(a);
+#pragma unroll 1
+  for (I base = warp; base < end; base += STEP) {
+    Pack pack[DEPTH];
+    load(base, pack);
+    C a[V][DEPTH];
 #pragma unroll
-    for (int v = 0; v < V; ++v) sum[v].add(reinterpret_cast<const C(&)[1]>(a[v]));
+    for (int k = 0; k < DEPTH; ++k) {
+      C values[V];
+      pack[k].widen(values);
+#pragma unroll
+      for (int v = 0; v < V; ++v) a[v][k] = base + k * WARPS < end ? values[v] : rows::minus_infinity<C>();
+    }
+#pragma unroll
+    for (int v = 0; v < V; ++v) sum[v].add(a[v]);
   }
 #pragma unroll
   for (int v = 0; v < V; ++v) sums[warp][v][lane] = sum[v];
@@ -111,15 +180,23 @@ softmax_columns(I count, I length, I extent, rows::Places<I, R, 0, OPERANDS> pla
 
   // The result.
   T* to = places.template at<OUT>(out, at, live ? column : 0);
-#pragma unroll 4
-  for (I i = warp; i < end; i += WARPS) {
-    C y[V];
-    load(i).widen(y);
 #pragma unroll
-    for (int v = 0; v < V; ++v) {
-      const C shifted = y[v] - sum[v].most;
-      y[v] = Finish<C, LOG>(sum[v].sum)(shifted, LOG ? C(0) : math::exp<DIGITS>(shifted));
+  for (int v = 0; v < V; ++v) sum[v].sum = Finish<C, LOG>(sum[v].sum).scale;
+#pragma unroll 1
+  for (I base = warp; base < end; base += STEP) {
+    Pack pack[DEPTH];
+    load(base, pack);
+#pragma unroll
+    for (int k = 0; k < DEPTH; ++k) {
+      if (base + k * WARPS >= end) break;
+      C y[V];
+      pack[k].widen(y);
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        const C shifted = y[v] - sum[v].most;
+        y[v] = LOG ? shifted - sum[v].sum : math::exp<DIGITS>(shifted) * sum[v].sum;
+      }
+      rows::put(reinterpret_cast<T*>(reinterpret_cast<u8*>(to) + i64(base + k * WARPS) * out_step), y);
     }
-    rows::put(reinterpret_cast<T*>(reinterpret_cast<u8*>(to) + i64(i) * out_step), y);
   }
 }

@@ -25,12 +25,12 @@ __all__ = ["CANDIDATES"]
 
 FILE = "reduce/reduce.cu"
 CHUNK, ROWS_DOWN = 1 << 15, 512  # terms: more along a row, or down columns, are several CTAs' work
-LANES, JOINERS = 256, 256
+LANES, JOINERS, FEW = 256, 256, 64
 
 
 def _join(desc: ReduceDescriptor, chunks: int, results: int, partial: Arg, kept: tuple[Any, Any], index: str) -> Step:
     """Puts the chunks' states together; `kept` are the collapsed kept axes and out's steps in bytes."""
-    outs = 32 if results >= 32 else 1
+    outs = 32 if chunks <= FEW else 1  # the order of joins must not depend on how many results there are
     extents, steps = kept
     args = (index_scalar(results, index), np.uint32(chunks), np.int64(desc.extent), np.int32(desc.correction),
             pack_dims(extents, [steps], index), Ptr("out"), partial)  # fmt: skip
@@ -52,7 +52,8 @@ class RowsReduce(Candidate[ReduceDescriptor]):
         return OK
 
     def configs(self, desc: ReduceDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
-        vector = desc.rows().vector(desc.element, whole=False)
+        rows = desc.rows()
+        vector = rows.widest(desc.element) if rows.dense else 1
         chosen = next(iter(row_configs(min(desc.extent, CHUNK), vector, desc.element, shallow=desc.element.bits == 8)))
         if desc.extent <= CHUNK and chosen.resident and chosen.lanes <= LANES:
             yield chosen
@@ -72,7 +73,7 @@ class RowsReduce(Candidate[ReduceDescriptor]):
         index, partial = rows.index, _scratch(desc, chunks, rows.count)
         entry = (
             f"reduce_rows<{desc.reducer}, {desc.element.number}, {desc.computed}, {config.template}, {rows.template}, "
-            f"{str(chunks > 1).lower()}>"
+            f"{str(chunks > 1).lower()}, {str(rows.anywhere(desc.element)).lower()}>"
         )
         counts = (index_scalar(n, index) for n in (rows.count, desc.extent, CHUNK, chunks))
         args = (*counts, np.int32(desc.correction), rows.places(), Ptr("out"), partial, Ptr("x"))
@@ -117,7 +118,7 @@ class ColumnsReduce(Candidate[ReduceDescriptor]):
 
     def guarantee(self, desc: ReduceDescriptor, device: DeviceSpec, config: ColumnConfig) -> PrecisionGuarantee:
         chunks = _chunks(desc.extent, ROWS_DOWN)
-        depth = -(-min(desc.extent, ROWS_DOWN) // config.warps) + config.warps
+        depth = -(-min(desc.extent, ROWS_DOWN) // config.warps) + 4 + config.warps
         return _guarantee.promised(desc, depth + (_joins(chunks) if chunks > 1 else 0))
 
     def cost(self, desc: ReduceDescriptor, device: DeviceSpec, config: ColumnConfig) -> Cost:

@@ -4,7 +4,8 @@ u is the unit roundoff of what is computed in, d the most additions that a term 
 Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., section 4.2), a mean by one rounding more. A variance that is
 joined of blocks' errs by about 2 d u v sqrt(1 + m**2 / v), m the mean and v the variance (T. F. Chan, G. H. Golub and R. J.
 LeVeque, "Algorithms for computing the sample variance: analysis and recommendations", The American Statistician 37(3), 1983,
-table 1), and by the square of the mean's error. For logsumexp see ops/softmax/_guarantee.py. A maximum is one of the terms.
+table 1), and by the square of the mean's error; shares to 2 ulp add 5 u of each increment, not of the sum so far. For logsumexp
+see ops/softmax/_guarantee.py. A maximum is one of the terms.
 """
 
 from __future__ import annotations

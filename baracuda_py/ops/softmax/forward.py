@@ -25,6 +25,7 @@ from . import _guarantee
 
 __all__ = ["SoftmaxDescriptor", "SoftmaxPlan"]
 
+LONG = 2048  # columns from which unaligned rows go by aligned words
 TABLE = {"softmax": "exp(x) / sum(exp(x))", "log_softmax": "x - log(sum(exp(x)))"}  # op: what it computes
 
 
@@ -113,6 +114,42 @@ class RowsSoftmax(Candidate[SoftmaxDescriptor]):
         return (Launch(Kernel("softmax/forward.cu", entry), config.grid(rows.count), (config.threads, 1, 1), args),)
 
 
+class AnywhereSoftmax(Candidate[SoftmaxDescriptor]):
+    """A CTA a row that starts at any address, by aligned words; maximum and sum come in one pass."""
+
+    variant = "anywhere"
+    launches = ("softmax/forward.cu:softmax_anywhere",)
+
+    def supports(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Feasibility:
+        rows = desc.rows()
+        if not rows.dense:
+            return no("the axis does not lie side by side in out and x")
+        if desc.extent < LONG:
+            return no(f"rows are shorter than {LONG}")
+        if rows.vector(desc.element) == rows.widest(desc.element):
+            return no("every row starts and ends at 16 bytes")
+        return OK
+
+    def configs(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
+        vector, items = Rows.widest(desc.element), 2
+        lanes = share(desc.extent // (vector * items))
+        yield RowConfig(vector, items, min(512, max(128, lanes)))  # two CTAs an SM: one reads while the other writes
+
+    def guarantee(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
+        depth = config.depth(desc.extent) + 1
+        return _guarantee.forward(desc.element, log=desc.log, depth=depth, scalings=depth // config.vector + 2)
+
+    def cost(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
+        return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=10.0)
+
+    def lower(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        rows = desc.rows()
+        shape = f"{config.vector}, {config.items}, {config.lanes}, {len(rows.rows)}, {rows.index}"
+        entry = f"softmax_anywhere<{desc.template}, {shape}>"
+        args = (index_scalar(rows.length, rows.index), rows.places(), *rows.pointers())
+        return (Launch(Kernel("softmax/forward.cu", entry), (rows.count, 1, 1), (config.threads, 1, 1), args),)
+
+
 @dataclass(frozen=True)
 class ColumnConfig(Config):
     """How many threads go down columns of a CTA, a thread down `vector` neighbours."""
@@ -146,7 +183,7 @@ class ColumnsSoftmax(Candidate[SoftmaxDescriptor]):
         yield ColumnConfig(vector, warps)
 
     def guarantee(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: ColumnConfig) -> PrecisionGuarantee:
-        depth = -(-desc.extent // config.warps) + config.warps
+        depth = -(-desc.extent // config.warps) + 8 + config.warps
         return _guarantee.forward(desc.element, log=desc.log, depth=depth, scalings=depth)
 
     def cost(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: ColumnConfig) -> Cost:
@@ -187,7 +224,7 @@ class SoftmaxPlan(Plan[SoftmaxDescriptor]):
 
     descriptor = SoftmaxDescriptor
     category = OpCategory.SOFTMAX
-    candidates = (RowsSoftmax(), ColumnsSoftmax())
+    candidates = (RowsSoftmax(), AnywhereSoftmax(), ColumnsSoftmax())
     measures = oracle.MEASURES
     probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 4096, 50257)),

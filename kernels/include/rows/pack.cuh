@@ -1,6 +1,6 @@
 // V neighbours of a row in registers, as they are stored.
 #pragma once
-#include "dtype.cuh"
+#include "shift.cuh"
 
 namespace rows {
 
@@ -38,6 +38,34 @@ template <class T, int V> __device__ __forceinline__ Pack<T, V> loaded(const T* 
   pack.load(from);
   return pack;
 }
+// A vector of a row [begin, end) on its way into registers, ANYWHERE: as the two aligned words that hold it. No word reaches beyond
+// the row: its edges come by elements. Columns, and so the order of terms, do not depend on where the row starts.
+template <class T, int V, bool ANYWHERE> struct Piece {
+  Pack<T, V> pack;
+  __device__ __forceinline__ void load(const T* from, const T*, const T*) { pack.load(from); }
+  __device__ __forceinline__ Pack<T, V> whole(const T*, const T*, const T*) const { return pack; }
+};
+template <class T, int V> struct Piece<T, V, true> {
+  static_assert(V * sizeof(T) == 16);
+  uint4 low, high;
+
+  __device__ __forceinline__ void load(const T* from, const T* begin, const T* end) {
+    const u64 at = reinterpret_cast<u64>(from), word = at & ~u64(15);
+    low = high = make_uint4(0, 0, 0, 0);
+    if (word >= reinterpret_cast<u64>(begin)) low = *reinterpret_cast<const uint4*>(word);
+    if (at != word && word + 32 <= reinterpret_cast<u64>(end)) high = *reinterpret_cast<const uint4*>(word + 16);
+  }
+  __device__ __forceinline__ Pack<T, V> whole(const T* from, const T* begin, const T* end) const {
+    const u64 at = reinterpret_cast<u64>(from), word = at & ~u64(15);
+    union Both { uint4 word; Pack<T, V> pack; __device__ Both() {} } both;
+    both.word = shifted(low, high, u32(at - word));
+    if (word < reinterpret_cast<u64>(begin) || (at != word && word + 32 > reinterpret_cast<u64>(end)))
+#pragma unroll
+      for (int v = 0; v < V; ++v) both.pack.part[0].at[v] = from[v];
+    return both.pack;
+  }
+};
+
 // Loads and widens.
 template <class T, class C, int V> __device__ __forceinline__ void fetch(C (&x)[V], const T* from) { loaded<T, V>(from).widen(x); }
 // Rounds and stores.

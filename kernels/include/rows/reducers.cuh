@@ -1,5 +1,6 @@
 // What a reduction does with its terms: a state, what adds V terms, whose first has place `at`, to it, what joins two, and what
-// makes the result of n terms. States are joined in a fixed order; `none` is that of no terms.
+// makes the result of n terms. States are joined in a fixed order; `none` is that of no terms. `gather` is the state of a group
+// of LANES threads.
 #pragma once
 #include "math/extrema.cuh"
 #include "math/log.cuh"
@@ -16,8 +17,12 @@ template <class C, bool LARGEST> __device__ __forceinline__ C outermost() {
   else return LARGEST ? C(0) : ~C(0);
 }
 
+template <class Op> struct Joined {
+  template <int LANES, class S> static __device__ __forceinline__ S gather(const S& own) { return combine<LANES>(own, Op::join); }
+};
+
 // MEAN: of floating types; without terms NaN.
-template <class C, class Out, bool MEAN> struct Sum {
+template <class C, class Out, bool MEAN> struct Sum : Joined<Sum<C, Out, MEAN>> {
   using State = C;
   using Result = Out;
   static __device__ __forceinline__ State none() { return 0; }
@@ -29,7 +34,7 @@ template <class C, class Out, bool MEAN> struct Sum {
   template <class I> static __device__ __forceinline__ Out finish(const State& s, I n, int) { return convert<Out>(MEAN ? s / C(n) : s); }
 };
 
-template <class C, class Out, bool LARGEST> struct Extremum {
+template <class C, class Out, bool LARGEST> struct Extremum : Joined<Extremum<C, Out, LARGEST>> {
   using State = C;
   using Result = Out;
   static __device__ __forceinline__ State none() { return outermost<C, LARGEST>(); }
@@ -54,9 +59,24 @@ template <class C, class Out> struct ArgMax {
   }
   static __device__ __forceinline__ State join(const State& a, const State& b) { return before(b, a) ? b : a; }
   template <int V, class I> static __device__ __forceinline__ void add(State& s, const C (&x)[V], I at) {
+    C most = x[0];
 #pragma unroll
-    for (int v = 0; v < V; ++v)  // terms come in order of their places
-      if (x[v] > s.value || (x[v] != x[v] && s.value == s.value) || s.at == none().at) s = {x[v], i64(at) + v};
+    for (int v = 1; v < V; ++v) most = math::maximum(most, x[v]);
+    int first = 0;
+#pragma unroll
+    for (int v = V - 1; v >= 0; --v)
+      if (x[v] == most) first = v;
+    if (most != most)
+#pragma unroll
+      for (int v = V - 1; v >= 0; --v)
+        if (x[v] != x[v]) first = v;
+    // Vectors come in order of their places.
+    if (most > s.value || (most != most && s.value == s.value) || s.at == none().at) s = {most, i64(at) + first};
+  }
+  template <int LANES> static __device__ __forceinline__ State gather(const State& own) {
+    const C most = combine<LANES, 0>(own.value, [](C a, C b) { return math::maximum(a, b); });
+    const bool there = own.value == most || (most != most && own.value != own.value);
+    return {most, combine<LANES, 1>(there ? own.at : none().at, [](i64 a, i64 b) { return a < b ? a : b; })};
   }
   template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) { return s.at; }
 };
@@ -67,8 +87,19 @@ template <class C, class Out> struct Variance {
   struct State { C count, mean, squares; };
   using Result = Out;
   static __device__ __forceinline__ State none() { return {0, 0, 0}; }
+  // To 2 ulp: enough for a share.
+  static __device__ __forceinline__ C quotient(C a, C b) {
+    if constexpr (Same<C, float>::value) return a * math::rcp_ftz(b);
+    else return a / b;
+  }
+  // The mean first, then every thread's squares about it.
+  template <int LANES> static __device__ __forceinline__ State gather(const State& own) {
+    const C count = rows::sum<LANES, 0>(own.count), share = count > 0 ? own.count / count : C(0);
+    const C mean = rows::sum<LANES, 1>(own.mean * share), apart = own.mean - mean;
+    return {count, mean, rows::sum<LANES, 2>(own.squares + own.count * (apart * apart))};
+  }
   static __device__ __forceinline__ State join(const State& a, const State& b) {
-    const C count = a.count + b.count, share = count > 0 ? b.count / count : C(0), apart = b.mean - a.mean;
+    const C count = a.count + b.count, share = count > 0 ? quotient(b.count, count) : C(0), apart = b.mean - a.mean;
     return {count, a.mean + apart * share, a.squares + b.squares + apart * apart * (a.count * share)};
   }
   template <int V, class I> static __device__ __forceinline__ void add(State& s, const C (&x)[V], I) {
@@ -91,6 +122,7 @@ template <class C, class Out, int DIGITS> struct LogSumExp {
   static __device__ __forceinline__ State none() { return State::none(); }
   template <int V, class I> static __device__ __forceinline__ void add(State& s, const C (&x)[V], I) { s.add(x); }
   static __device__ __forceinline__ State join(const State& a, const State& b) { return State::join(a, b); }
+  template <int LANES> static __device__ __forceinline__ State gather(const State& own) { return State::template gather<LANES>(own); }
   template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) {
     return convert<Out>(s.most + math::log<24>(s.sum));
   }

@@ -3,6 +3,7 @@
 #pragma once
 #include "math/exp.cuh"
 #include "math/extrema.cuh"
+#include "rows/group.cuh"
 
 namespace rows {
 
@@ -12,22 +13,33 @@ template <class C> __device__ __forceinline__ C minus_infinity() { return C(__ui
 template <class C, int DIGITS> struct ShiftedSum {
   C most, sum;
   static __device__ __forceinline__ ShiftedSum none() { return {minus_infinity<C>(), C(0)}; }
-  // What is subtracted from an argument: 0 for -inf, whose exponential is then 0 and not NaN.
+  // What is subtracted from an argument or an earlier maximum: 0 for -inf, so that the exponential of -inf is 0 and not NaN.
   static __device__ __forceinline__ C shift(C most) { return most == minus_infinity<C>() ? C(0) : most; }
+
+  // exp(x), where what is below 2^-126 may be 0: a sum holds a term of 1.
+  static __device__ __forceinline__ C term(C x) {
+    if constexpr (DIGITS <= math::F16) return math::ex2_ftz(x * math::LOG2E);
+    else return math::exp<DIGITS>(x);
+  }
 
   template <int V> __device__ __forceinline__ void add(const C (&x)[V]) {
     C next = most;
 #pragma unroll
     for (int v = 0; v < V; ++v) next = math::maximum(next, x[v]);
     const C by = shift(next);
-    sum *= math::exp<DIGITS>(shift(most) - by);
+    sum *= term(most - by);
 #pragma unroll
-    for (int v = 0; v < V; ++v) sum += math::exp<DIGITS>(x[v] - by);
+    for (int v = 0; v < V; ++v) sum += term(x[v] - by);
     most = next;
   }
   static __device__ __forceinline__ ShiftedSum join(const ShiftedSum& a, const ShiftedSum& b) {
     const C most = math::maximum(a.most, b.most), by = shift(most);
-    return {most, a.sum * math::exp<DIGITS>(shift(a.most) - by) + b.sum * math::exp<DIGITS>(shift(b.most) - by)};
+    return {most, a.sum * term(a.most - by) + b.sum * term(b.most - by)};
+  }
+  // That of a group: the maximum first, so that every thread's sum is scaled once.
+  template <int LANES> static __device__ __forceinline__ ShiftedSum gather(const ShiftedSum& own) {
+    const C most = combine<LANES, 0>(own.most, [](C a, C b) { return math::maximum(a, b); });
+    return {most, rows::sum<LANES, 1>(own.sum * term(own.most - shift(most)))};
   }
 };
 
