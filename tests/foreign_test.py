@@ -557,8 +557,8 @@ def test_a_jax_shape_describes_a_problem_and_a_tracer_is_refused() -> None:
     assert "cupy" not in str(caught.value)
 
 
-@pytest.mark.parametrize("x", [2.0, 3, True, 1j, np.float32(2)])
-def test_a_bare_number_is_told_its_type(x: Any) -> None:
+@pytest.mark.parametrize("x", [1j, np.float32(2)])
+def test_a_number_that_is_not_weak_is_told_its_type(x: Any) -> None:
     with pytest.raises(bp.OperandTypeError) as caught:
         bp.multiply(np.ones(3, np.float32), x, device="cpu")
     readable(caught.value, "multiply: x2", type(x).__name__, f"numpy.asarray({x!r}, x.dtype)")

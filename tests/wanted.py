@@ -82,14 +82,14 @@ want(
     "add",
     Sample("bf16 5003", {"x1": n((5003,), bf16), "x2": n((5003,), bf16)}),
     "contiguous",
-    ("v8u2*",),
+    ("vector=8 unroll=2*",),
 )
 want(
     "map-strided-two-a-thread",
     "add",
     Sample("f32 60x40 of 80", {"x1": n((60, 80))[:, ::2], "x2": n((60, 40))}),
     "strided",
-    ("v1u2*",),
+    ("vector=1 unroll=2*",),
 )
 c64 = adversarial(ElementKind.F64)
 want("maximum-f64-corners", "maximum", Sample("f64", {"x1": c64[:, None], "x2": c64[None, :]}))
@@ -124,7 +124,7 @@ want(
         {"ranges": ((1, 8), (1, 128))},
     ),
     "vectorised",
-    ("*u1", "*u2", "*u4"),
+    ("*unroll=1", "*unroll=2", "*unroll=4"),
 )
 want(
     "runs-to-an-aligned-end",
@@ -135,7 +135,7 @@ want(
         {"ranges": ((1, 8), (1, 118))},
     ),
     "vectorised",
-    ("*u1",),
+    ("*unroll=1",),
 )
 want(
     "runs-long",
@@ -144,14 +144,14 @@ want(
         "u8 long rows", {"dest": big((3, 3011)), "source": big((2, 3000))[:, 2:2990]}, {"ranges": ((1, 3), (5, 2993))}
     ),
     "vectorised",
-    ("*u2",),
+    ("*unroll=2",),
 )
 want(
     "runs-aligned",
     "write_slice",
     Sample("f32 aligned rows", {"dest": n((40, 64)), "source": n((30, 32))}, {"ranges": ((3, 33), (16, 48))}),
     "vectorised",
-    ("g16*u2",),
+    ("grain=16*unroll=2",),
 )
 want(
     "elements-many",

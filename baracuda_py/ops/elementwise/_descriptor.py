@@ -170,6 +170,12 @@ class MapDescriptor(Descriptor):
             ) from None
 
     def layout(self, name: str) -> Layout:
+        made = self._layouts.get(name)
+        if made is None:
+            made = self._layouts[name] = self._lies(name)
+        return made
+
+    def _lies(self, name: str) -> Layout:
         if name != "out":
             shape, kind = self._shape(name) or (), self.kind_of(name)
             return self._checked(name, shape, getattr(self, f"{name}_strides"), kind)
