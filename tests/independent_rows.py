@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import scipy.special
 
 from baracuda_py.types import ElementKind
@@ -36,7 +37,7 @@ def _near(problem: Problem, name: str, wanted: Any, digits: float = 40.0, size: 
 
 
 def _norm(problem: Problem) -> None:
-    import torch
+    torch = pytest.importorskip("torch")
 
     given, desc, eps = _given(problem), problem.desc, problem.values.get("eps", 1e-5)
     x = given["x"]
@@ -68,7 +69,7 @@ def _norm(problem: Problem) -> None:
 
 def _norm_backward(problem: Problem) -> None:
     """Automatic differentiation of the norm with the statistics held fixed where they are operands: by its formula in torch."""
-    import torch
+    torch = pytest.importorskip("torch")
 
     given, desc = _given(problem), problem.desc
     if 0 in desc.shape:
@@ -105,19 +106,19 @@ def _along(of: Callable[..., Array]) -> Callable[[Problem], None]:
 
 
 def _softmax(x: Array, axis: int) -> Array:
-    import torch
+    torch = pytest.importorskip("torch")
 
     return np.asarray(torch.softmax(torch.from_numpy(np.ascontiguousarray(x)), axis).numpy())
 
 
 def _log_softmax(x: Array, axis: int) -> Array:
-    import torch
+    torch = pytest.importorskip("torch")
 
     return np.asarray(torch.log_softmax(torch.from_numpy(np.ascontiguousarray(x)), axis).numpy())
 
 
 def _softmax_backward(problem: Problem) -> None:
-    import torch
+    torch = pytest.importorskip("torch")
 
     given = {n: torch.from_numpy(np.ascontiguousarray(x)) for n, x in _given(problem).items()}
     if given["y"].numel() and given["y"].ndim:
