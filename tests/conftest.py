@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from baracuda_py.runtime.driver import cupy_or_none, device_count
-from tests import ledger
+from tests import extents, ledger
 from tests.costs import Watch, op_of
-from tests.gauntlet import Case, cases
+from tests.gauntlet import Case, Part, cases
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,11 +22,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--ledger", default=None, metavar="PATH", help="merge what passed on this device into a folder of records"
     )
     parser.addoption(
+        "--small",
+        action="store_true",
+        help="device tests of large products take extents of a few hundred, which end in tiles as the large ones do: for "
+        "compute-sanitizer, under which kernels take 50 to 100 times as long",
+    )
+    parser.addoption(
         "--commit", default=None, metavar="TEXT", help="what the ledger says was tested (git's own by default)"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    extents.choose(config.getoption("--small"))
     # CuPy is imported here, outside the tests' filters, so that a warning it gives is not taken for its absence.
     if cupy_or_none() is None:
         from tests.without_cupy import WithoutCupy
@@ -42,7 +49,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if marker is None:
         return
     option = metafunc.config.getoption
-    backends, count, ops = (marker.kwargs[name] for name in ("backends", "count", "ops"))
+    backends, count, ops, parts = (marker.kwargs[name] for name in ("backends", "count", "ops", "parts"))
     given = []
     for backend in backends:
         gpu = backend == "cuda"
@@ -52,7 +59,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             if gpu and not device_count():
                 given.append(pytest.param(None, id=name, marks=marks))
                 continue
-            for case in cases(op, backend, count, full=option("--all"), sample=option("--sample")):
+            chosen = {"full": option("--all"), "sample": option("--sample"), "parts": parts.get(op, 1)}
+            for case in cases(op, backend, count, **chosen):
                 given.append(pytest.param(case, id=f"{name}-{case.label}", marks=marks))
     metafunc.parametrize("case", given)
 
@@ -71,9 +79,29 @@ def _stage(item: pytest.Item) -> int:
     return 4 if ours else 5
 
 
+def _slow(item: pytest.Item) -> bool:
+    """Whether a device test takes many seconds: it runs in parts, or has a time limit of its own."""
+    params = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    parts = (x.part if isinstance(x, Case) else x for x in params)
+    return any(isinstance(x, Part) and x.count > 1 for x in parts) or item.get_closest_marker("timeout") is not None
+
+
+def _dealt(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The items by stage, slow device tests evenly among the first three quarters of the others: xdist gives a process tens of
+    tests that follow one another, and none should get many slow ones, or begin one at the end."""
+    begun = [item for item in items if _stage(item) < 2]
+    slow = [item for item in items if _stage(item) in (2, 3) and _slow(item)]
+    quick = [item for item in items if _stage(item) in (2, 3) and not _slow(item)]
+    rest = [item for item in items if _stage(item) > 3]
+    places = {id(item): (i + 0.5) * 0.75 * len(quick) / len(slow) for i, item in enumerate(slow)}
+    places |= {id(item): float(i) for i, item in enumerate(quick)}
+    return [*begun, *sorted([*slow, *quick], key=lambda item: places[id(item)]), *rest]
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=_stage)
+    items[:] = _dealt(items)
     if not device_count():
         reason = "no usable CUDA device" if cupy_or_none() is not None else "CuPy cannot be imported"
         for item in items:

@@ -14,7 +14,7 @@ from baracuda_py.plan import Plan, all_ops, get_op
 from baracuda_py.plan.about import tune
 from baracuda_py.types import PlanPreference
 
-from .gauntlet import Problem, admissible, named, samples_of
+from .gauntlet import Part, Problem, admissible, in_parts, named, samples_of
 
 pytestmark = pytest.mark.gpu
 PER_OP, PER_PRODUCT = 12, 24
@@ -80,11 +80,12 @@ def test_the_emulator_gives_what_the_device_does(op: str, record_property: Calla
     record_property("emulator", str(compared))
 
 
+@in_parts(4)
 @pytest.mark.parametrize("op", PRODUCTS)
-def test_products_of_whole_numbers_are_the_same_bits(op: str) -> None:
+def test_products_of_whole_numbers_are_the_same_bits(op: str, part: Part) -> None:
     """Each variant: sums of small whole numbers are exact in every accumulator, so that nothing is left to rounding."""
     compared, rng = Compared(), np.random.default_rng(5)
-    for sample in samples_of(get_op(op), count=PER_PRODUCT):
+    for sample in part.of(samples_of(get_op(op), count=PER_PRODUCT)):
         if sample.options.get("activation") in SMOOTH:
             continue
         for name, x in sample.operands.items():

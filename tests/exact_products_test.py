@@ -19,6 +19,7 @@ from baracuda_py.reference.rounding import round_to
 from baracuda_py.runtime.device import spec_of
 from baracuda_py.types import ArchSku, ElementKind, MathPrecision, PlanPreference
 
+from .extents import extent
 from .formulas import activated
 from .gauntlet import named, warm
 from .matmul_guarantee_test import cancelling
@@ -104,7 +105,7 @@ def run_all(plans: list[Plan[Any]], arrays: dict[str, Any], wanted: Any, out: El
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
 @pytest.mark.parametrize(("kind", "math", "order"), WAYS, ids=str)
 def test_whole_numbers(kind: ElementKind, math: Any, order: str, shape: tuple[int, int, int], everything: bool) -> None:
-    m, n, k = shape
+    m, n, k = map(extent, shape)
     rng = np.random.default_rng(shape)
     a, b = (whole(rng, size, kind, math) for size in ((m, k), (k, n)))
     arrays, wanted = {"a": laid(a, order[0]), "b": laid(b, order[1])}, product(a, b)
@@ -119,7 +120,7 @@ def test_scales_by_blocks_that_are_powers_of_two(shape: tuple[int, int, int], ev
     """Exact at long K, with clusters, splits and split last waves."""
     import cupy
 
-    m, n, k = shape
+    m, n, k = map(extent, shape)
     blocks, wide = -(-k // 128), -(-n // 128)
     rng = np.random.default_rng(k)
     a, b = (whole(rng, size, E4M3, FAST) for size in ((m, k), (k, n)))
@@ -147,7 +148,7 @@ def test_whole_numbers_at_the_sizes_that_are_timed(
     kind: ElementKind, math: Any, order: str, shape: tuple[int, int, int]
 ) -> None:
     """Every variant's own choice: last waves, clusters and multicast."""
-    m, n, k = shape
+    m, n, k = map(extent, shape)
     rng = np.random.default_rng(shape)
     a, b = (whole(rng, size, kind, math) for size in ((m, k), (k, n)))
     arrays = {"a": laid(a, order[0]), "b": laid(b, order[1])}

@@ -24,7 +24,8 @@ from baracuda_py.samples.sample import values
 from baracuda_py.types import ElementKind, PlanPreference
 
 from . import gauntlet
-from .gauntlet import Problem, named
+from .extents import extent
+from .gauntlet import Part, Problem, in_parts, named
 
 COVERS = ("matmul",)
 pytestmark = pytest.mark.gpu
@@ -64,7 +65,8 @@ def test_repeats_have_the_same_bits(kind: ElementKind, shape: tuple[int, int, in
     """Other work in between, so that CTAs finish in another order."""
     import cupy
 
-    one = problem(shape, kind)
+    m, n, k = map(extent, shape)
+    one = problem((m, n, k), kind)
     noise = cupy.ones((2048, 2048), np.float32)
     aside = cupy.cuda.Stream(non_blocking=True)
     for plan in best_of_each(one.desc):
@@ -93,6 +95,7 @@ def _rows_alike(kind: ElementKind, n: int, k: int, pref: PlanPreference) -> bool
     """Whether any number of rows is admitted. Asserts that a row has the same bits among any number of others."""
     import cupy
 
+    n, k = extent(n), extent(k)
     rng = np.random.default_rng(n)
     a = cupy.asarray(values(rng, (max(ROWS), k), kind, 1.0))
     b = cupy.asarray(values(rng, (k, n), kind, 1.0))
@@ -169,9 +172,10 @@ def test_extents_mixed_at_random(kind: ElementKind, everything: bool) -> None:
             gauntlet.served(one, plans)
 
 
+@in_parts(2)
 @pytest.mark.parametrize("options", [{}, {"math": "tf32"}], ids=str)
 @pytest.mark.parametrize("kind", FLOATS, ids=str)
-def test_every_tile_of_tc_async_and_every_split(kind: ElementKind, options: dict[str, Any]) -> None:
+def test_every_tile_of_tc_async_and_every_split(kind: ElementKind, options: dict[str, Any], part: Part) -> None:
     """All its configurations, not the cheapest alone: tiles that end within the operands and beyond, K in parts and whole."""
     if (kind is bp.F32) != bool(options):
         pytest.skip("tensor cores multiply f32 as tf32, and nothing else so")
@@ -184,7 +188,7 @@ def test_every_tile_of_tc_async_and_every_split(kind: ElementKind, options: dict
         )
         plans = admissible(bp.MatmulPlan, one.desc, PlanPreference(variant="tc_async"), spec_of(None))
         assert any(len(plan.kernels) == 2 for plan in plans), "K is split nowhere"
-        taken.append((one, plans))
+        taken.append((one, part.of(plans)))
     gauntlet.warm([plan for _, plans in taken for plan in plans])
     for one, plans in taken:
         with named(one.sample.label):
@@ -307,7 +311,7 @@ def picked(x: Any, rows: Array, cols: Array | slice) -> Array:
 @pytest.mark.parametrize("out", ["f32", None])
 @pytest.mark.timeout(600)
 def test_sampled_dot_products_of_large_matrices(kind: ElementKind, out: str | None) -> None:
-    size = 8192 if kind.bits == 16 else 4096
+    size = extent(8192 if kind.bits == 16 else 4096)
     a, b = random_on_device((size, size), kind, 1), random_on_device((size, size), kind, 2)
     for plan in best_of_each(bp.MatmulDescriptor.of(a, b, out_dtype=out)):
         with named(str(plan.sku)):
@@ -316,7 +320,7 @@ def test_sampled_dot_products_of_large_matrices(kind: ElementKind, out: str | No
 
 @pytest.mark.parametrize("layout", ["RRR", "RCR", "CRR", "CCR"])
 def test_sampled_dot_products_in_every_layout(layout: str) -> None:
-    m, n, k = 3000, 4104, 2050
+    m, n, k = map(extent, (3000, 4104, 2050))
     a = random_on_device((m, k) if layout[0] == "R" else (k, m), bp.BF16, 1)
     b = random_on_device((k, n) if layout[1] == "R" else (n, k), bp.BF16, 2)
     a, b = a if layout[0] == "R" else a.T, b if layout[1] == "R" else b.T
@@ -387,7 +391,8 @@ def test_sums_of_small_integers_are_exact_however_long(math: str, layout: str, e
     counted twice changes the result, which a bound proportional to K no longer shows."""
     kind = bp.F32 if math == "tf32" else ElementKind.of(math)
     todo = []
-    for m, n, k, unit in DEEP:
+    for *shape, unit in DEEP:
+        m, n, k = map(extent, shape)
         rng = np.random.default_rng([m, n, k])
         first, a = counting(rng, (m, k), kind, layout[0], unit)
         second, b = counting(rng, (k, n), kind, layout[1], unit)
@@ -411,6 +416,7 @@ def bits(x: Any) -> Array:
     return np.ascontiguousarray(x.get()).view(np.uint8)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", FLOATS, ids=str)
 @pytest.mark.parametrize("names", [("c",), ("residual",), ("c", "residual")], ids="+".join)
 def test_accumulating_in_place(kind: ElementKind, names: tuple[str, ...], everything: bool) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from baracuda_py.samples import Sample
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 
 from .duplicate_test import ALONG_K, BLOCKED, LAYOUTS, by_kind, odd
-from .gauntlet import Problem, named, readable, served, warm
+from .gauntlet import Part, Problem, in_parts, named, readable, served, warm
 
 COVERS = ("matmul",)
 Array = np.ndarray[Any, Any]
@@ -173,46 +174,58 @@ def plans_of(desc: Any, count: int | None) -> list[Plan[Any]]:
     return admissible(bp.MatmulPlan, desc, PADDED, spec_of(None), per_variant=count)
 
 
-def on_device() -> Iterator[Problem]:
-    op = get_op("matmul")
+def of_16_bits(kind: ElementKind) -> Iterator[Sample]:
+    """Products of odd extents and addresses, into results of several pitches."""
+    for m, n, k in ((130, 1031, 517), (65, 257, 129), (301, 66, 4093), (64, 255, 64)):
+        a, b = odd(m, k, kind=kind), odd(k, n, kind=kind, offset=1)
+        bias, residual = odd(n, kind=kind), odd(m, n, kind=kind)
+        label = f"{kind} {m}x{n}x{k}"
+        yield Sample(label, {"a": a, "b": b})
+        yield Sample(f"{label} to f32", {"a": a, "b": b}, {"out_dtype": "f32"})
+        every = {"a": a, "b": b, "bias": bias, "residual": residual}
+        yield Sample(f"{label} all", every, {"activation": "gelu", "alpha": 0.5})
+        for spare in (0, 1, 2, 3):  # pitches of the result that are odd, even, and even with an odd last column
+            yield Sample(f"{label}+{spare}", {"a": a, "b": b, "out": np.zeros((m, n + spare), kind.dtype)[:, :n]})
+        yield Sample(f"{label} in columns", {"a": a, "b": b, "out": np.zeros((n, m), kind.dtype).T})
+
+
+def along_k(kind: ElementKind) -> Iterator[Sample]:
+    """Every layout of a type that is multiplied along K alone, and odd extents."""
+    options = {"math": "tf32"} if kind is bp.F32 else {"out_dtype": "f32"}
+    for name, (operands, _) in by_kind(kind).items():
+        yield Sample(f"{kind} {name}", operands, options)
+    if kind is bp.FP8_E4M3:
+        for name, (operands, copies) in BLOCKED.items():
+            if copies:
+                yield Sample(f"{kind} scales {name}", operands, options)
+    for m, n, k in ((130, 1031, 517), (300, 272, 1040)):
+        for label, a, b in (
+            ("rr", odd(m, k, kind=kind), odd(k, n, kind=kind, offset=1)),
+            ("cr", odd(k, m, kind=kind).T, odd(k, n, kind=kind)),
+        ):
+            yield Sample(f"{kind} {m}x{n}x{k} {label}", {"a": a, "b": b}, options)
+
+
+def in_every_layout() -> Iterator[Sample]:
     for name, (operands, _) in LAYOUTS.items():
         if operands["a"].dtype.itemsize == 2:
-            yield Problem(op, Sample(name, operands), "cuda")
-    for kind in (bp.BF16, bp.F16):
-        for m, n, k in ((130, 1031, 517), (65, 257, 129), (301, 66, 4093), (64, 255, 64)):
-            a, b = odd(m, k, kind=kind), odd(k, n, kind=kind, offset=1)
-            bias, residual = odd(n, kind=kind), odd(m, n, kind=kind)
-            label = f"{kind} {m}x{n}x{k}"
-            yield Problem(op, Sample(label, {"a": a, "b": b}), "cuda")
-            yield Problem(op, Sample(f"{label} to f32", {"a": a, "b": b}, {"out_dtype": "f32"}), "cuda")
-            every = {"a": a, "b": b, "bias": bias, "residual": residual}
-            yield Problem(op, Sample(f"{label} all", every, {"activation": "gelu", "alpha": 0.5}), "cuda")
-            for spare in (0, 1, 2, 3):  # pitches of the result that are odd, even, and even with an odd last column
-                out = np.zeros((m, n + spare), kind.dtype)[:, :n]
-                yield Problem(op, Sample(f"{label}+{spare}", {"a": a, "b": b, "out": out}), "cuda")
-            columns = np.zeros((n, m), kind.dtype).T
-            yield Problem(op, Sample(f"{label} in columns", {"a": a, "b": b, "out": columns}), "cuda")
-    for kind in ALONG_K:
-        options = {"math": "tf32"} if kind is bp.F32 else {"out_dtype": "f32"}
-        for name, (operands, _) in by_kind(kind).items():
-            yield Problem(op, Sample(f"{kind} {name}", operands, options), "cuda")
-        if kind is bp.FP8_E4M3:
-            for name, (operands, copies) in BLOCKED.items():
-                if copies:
-                    yield Problem(op, Sample(f"{kind} scales {name}", operands, options), "cuda")
-        for m, n, k in ((130, 1031, 517), (300, 272, 1040)):
-            for label, a, b in (
-                ("rr", odd(m, k, kind=kind), odd(k, n, kind=kind, offset=1)),
-                ("cr", odd(k, m, kind=kind).T, odd(k, n, kind=kind)),
-            ):
-                yield Problem(op, Sample(f"{kind} {m}x{n}x{k} {label}", {"a": a, "b": b}, options), "cuda")
+            yield Sample(name, operands)
+
+
+ON_DEVICE: dict[str, Callable[[], Iterator[Sample]]] = {
+    "layouts": in_every_layout,
+    **{str(kind): partial(of_16_bits, kind) for kind in (bp.BF16, bp.F16)},
+    **{str(kind): partial(along_k, kind) for kind in ALONG_K},
+}
 
 
 @pytest.mark.gpu
-@pytest.mark.timeout(900)
-def test_products_from_copies(everything: bool) -> None:
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ON_DEVICE)
+def test_products_from_copies(name: str, everything: bool) -> None:
     """The cheapest configurations (with --all every one) within the guarantee, inputs and guard bytes as they were."""
-    taken = [(problem, plans_of(problem.desc, None if everything else 3)) for problem in on_device()]
+    problems = [Problem(get_op("matmul"), sample, "cuda") for sample in ON_DEVICE[name]()]
+    taken = [(problem, plans_of(problem.desc, None if everything else 3)) for problem in problems]
     assert all(plans for _, plans in taken)
     warm([plan for _, plans in taken for plan in plans])
     for problem, plans in taken:
@@ -222,11 +235,12 @@ def test_products_from_copies(everything: bool) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.timeout(600)
-def test_every_tile_leaves_a_ragged_result_whole() -> None:
+@in_parts(2)
+def test_every_tile_leaves_a_ragged_result_whole(part: Part) -> None:
     """All tiles, in rows and in columns, on one product whose result ends in the middle of every tile."""
     a, b = odd(333, 577), odd(577, 419)
     problem = Problem(get_op("matmul"), Sample("", {"a": a, "b": b}), "cuda")
-    plans = plans_of(problem.desc, None)
+    plans = part.of(plans_of(problem.desc, None))
     warm(plans)
     for plan in plans:
         with named(str(plan.sku)):

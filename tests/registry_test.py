@@ -20,6 +20,7 @@ from .independent import INDEPENDENT
 OPS = list(all_ops())
 every_op = pytest.mark.parametrize("op", OPS)
 FEW = 8
+PARTS = {"matmul": 4}  # ops of hundreds of configurations
 NOMINAL = ("h200", "sm_80")
 
 
@@ -31,11 +32,11 @@ def test_gauntlet(case: Case) -> None:
     gauntlet.run(case.problem)
 
 
-@every_sample("cuda", count=FEW * 2)
+@every_sample("cuda", count=FEW * 2, parts=PARTS)
 def test_gauntlet_variants(case: Case) -> None:
     """Every variant and configuration that would serve a sample serves it within its guarantee."""
     problem = case.problem
-    plans = gauntlet.admissible(problem)
+    plans = case.part.of(gauntlet.admissible(problem))
     gauntlet.warm(plans)
     gauntlet.served(problem, plans)
 

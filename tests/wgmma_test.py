@@ -6,7 +6,9 @@ import itertools
 import re
 import struct
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ from baracuda_py.samples import Sample
 from baracuda_py.samples.sample import values
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 
-from .gauntlet import Problem, graph, named, served, warm
+from .gauntlet import Part, Problem, graph, in_parts, named, served, warm
 
 COVERS = ("matmul",)
 H200 = DeviceSpec.named("h200")
@@ -217,9 +219,14 @@ def test_the_widest_tiles_in_clusters_leave_by_rows_only() -> None:
 # ---- on the device ---------------------------------------------------------------------------------------------------
 
 
-def serve(taken: list[tuple[Problem, list[Any]]]) -> None:
+def plans_of(problem: Problem) -> list[Any]:
+    """Every configuration of wgmma for it."""
+    return admissible(bp.MatmulPlan, problem.desc, PlanPreference(variant="wgmma"), spec_of(None))
+
+
+def serve(*taken: tuple[Problem, list[Any]]) -> None:
     """Every problem by each of its plans, of which there are some."""
-    assert all(plans for _, plans in taken)
+    assert any(plans for _, plans in taken)
     warm([plan for _, plans in taken for plan in plans])
     for problem, plans in taken:
         with named(problem.sample.label):
@@ -247,14 +254,7 @@ def test_nothing_is_written_behind_a_line_s_end(kind: ElementKind, out: ElementK
     taken = []
     for m, n, columns in itertools.product(SIZES, SIZES, (False, True)):
         problem = small(kind, out, m, n, columns)
-        found = admissible(
-            bp.MatmulPlan,
-            problem.desc,
-            PlanPreference(variant="wgmma"),
-            spec_of(None),
-            per_variant=None if everything else 3,
-        )
-        taken.append((problem, found))
+        taken.append((problem, plans_of(problem)[: None if everything else 3]))
     assert all(plans for _, plans in taken)
     warm([plan for _, plans in taken for plan in plans])
     for problem, plans in taken:
@@ -265,24 +265,57 @@ def test_nothing_is_written_behind_a_line_s_end(kind: ElementKind, out: ElementK
                 problem.check_images(problem.images(), plan)
 
 
-@pytest.mark.gpu
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", [bp.BF16, bp.F32, bp.FP8_E4M3], ids=str)
-def test_every_tile_s_f32_result(kind: ElementKind) -> None:
-    """All tiles, by TMA and by warps, plain and with addends of every type, K whole and in parts."""
-    rng = np.random.default_rng(0)
+F32_RESULTS = ((333, 420, 592), (200, 419, 592), (136, 264, 4112))  # M, N, K: by TMA, by warps, K in parts
+
+
+def size_of(config: Any) -> str:
+    """A tile's size, and whether the transposed product is computed."""
+    words = str(config).split()
+    return f"{words[0]}-transposed" if "transposed" in words else words[0]
+
+
+def sizes() -> Iterator[tuple[ElementKind, str]]:
+    """The element and size of every tile that gives f32 results."""
+    for kind in (bp.BF16, bp.F32, bp.FP8_E4M3):
+        found, math = set(), "tf32" if kind is bp.F32 else None
+        for m, n, k in F32_RESULTS:
+            desc = bp.MatmulDescriptor((m, k), (k, n), kind, kind, math=math, out_element="f32", b_strides=(1, k))  # type: ignore[arg-type]
+            found |= {size_of(tile) for tile in Wgmma().configs(desc.canonical(), H200)}
+        yield from ((kind, size) for size in sorted(found))
+
+
+SIZES_OF_TILES = list(sizes())
+
+
+@lru_cache(maxsize=1)
+def f32_results(kind: ElementKind) -> list[Problem]:
+    """Plain and with addends of every type; the sizes' tests share them."""
+    rng, problems = np.random.default_rng(0), []
     options: dict[str, Any] = {"out_dtype": "f32"} | ({"math": "tf32"} if kind is bp.F32 else {})
-    taken = []
-    for m, n, k in ((333, 420, 592), (200, 419, 592), (136, 264, 4112)):
+    for m, n, k in F32_RESULTS:
         a, b = (values(rng, shape, bp.F32, 1.0).astype(kind.dtype) for shape in ((m, k), (n, k)))
         operands = {"a": a, "b": b.T}
         addends = {"bias": values(rng, (n,), bp.F32, 1.0), "residual": values(rng, (m, n), bp.F32, 1.0)}
         for given, more in ((operands, {}), (operands | addends, {"activation": "gelu", "alpha": 0.5})):
-            problem = Problem(get_op("matmul"), Sample(f"{kind} {m}x{n}x{k}", given, options | more), "cuda")
-            taken.append(
-                (problem, admissible(bp.MatmulPlan, problem.desc, PlanPreference(variant="wgmma"), spec_of(None)))
-            )
-    serve(taken)
+            problems.append(Problem(get_op("matmul"), Sample(f"{kind} {m}x{n}x{k}", given, options | more), "cuda"))
+    return problems
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("kind", "size"), SIZES_OF_TILES, ids=str)
+def test_every_tile_s_f32_result(kind: ElementKind, size: str) -> None:
+    """All tiles of a size, by TMA and by warps, plain and with addends of every type, K whole and in parts."""
+    serve(*((x, [plan for plan in plans_of(x) if size_of(plan.sku.config) == size]) for x in f32_results(kind)))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", [bp.BF16, bp.F32, bp.FP8_E4M3], ids=str)
+def test_no_size_of_tile_is_left_out(kind: ElementKind) -> None:
+    served = [plans_of(problem) for problem in f32_results(kind)]
+    assert all(served)
+    found = {size_of(plan.sku.config) for plans in served for plan in plans}
+    assert found == {size for of, size in SIZES_OF_TILES if of is kind}
 
 
 def with_block_scales(
@@ -300,60 +333,93 @@ def with_block_scales(
     return Problem(get_op("matmul"), Sample(f"blocks {m}x{n}x{k}", given, {"out_dtype": out}), "cuda")
 
 
+IN_BLOCKS: dict[str, tuple[Any, ...]] = {
+    "K that ends within a block": ((), 333, 420, 592, "f32"),
+    "K in parts": ((2,), 130, 136, 4112, "f32"),
+    "last wave": ((), 2060, 2040, 4112, "f32"),
+    "bf16": ((), 136, 264, 2048, "bf16"),
+    "batch": ((2, 3), 70, 136, 640, "f32", ()),
+    "batch of which part shares scales": ((2, 3), 70, 136, 640, "f32", (2, 1)),
+}
+blocks_of = lru_cache(maxsize=1)(with_block_scales)
+
+
 @pytest.mark.gpu
-@pytest.mark.timeout(900)
-def test_every_tile_with_scales_by_blocks() -> None:
+@pytest.mark.timeout(600)
+@in_parts(2)
+@pytest.mark.parametrize("name", IN_BLOCKS)
+def test_every_tile_with_scales_by_blocks(name: str, part: Part) -> None:
     """K whole, in parts, and in parts for the last wave; a K that ends within a block; in a batch that shares b's scales."""
-    shapes = (((), 333, 420, 592), ((2,), 130, 136, 4112), ((), 2060, 2040, 4112))
-    problems = [with_block_scales(*shape, "f32") for shape in shapes] + [with_block_scales((), 136, 264, 2048, "bf16")]
-    problems += [with_block_scales((2, 3), 70, 136, 640, "f32", lead) for lead in ((), (2, 1))]
-    taken = [(x, admissible(bp.MatmulPlan, x.desc, PlanPreference(variant="wgmma"), spec_of(None))) for x in problems]
-    marks = {mark for _, plans in taken for plan in plans for mark in plan.sku.config.split()}
+    problem = blocks_of(*IN_BLOCKS[name])
+    serve((problem, part.of(plans_of(problem))))
+
+
+@pytest.mark.gpu
+def test_scales_by_blocks_go_with_every_sort_of_tile() -> None:
+    configs = [plan.sku.config for given in IN_BLOCKS.values() for plan in plans_of(with_block_scales(*given))]
+    marks = {mark for config in configs for mark in config.split()}
     assert marks >= {"cluster=2", "split_k=2", "split_k=4", "split_k=8", "split_last_wave=8"}
-    serve(taken)
 
 
-def tails(
-    kind: ElementKind, shape: tuple[Any, ...], options: dict[str, Any], *, rows: bool = False
-) -> tuple[Problem, list[Any]]:
-    """A product of more than two waves, b in columns or in rows, and its plans that split the last wave."""
+def split_last_waves(problem: Problem) -> list[Any]:
+    return [plan for plan in plans_of(problem) if "split_last_wave" in plan.sku.config]
+
+
+def waves(kind: ElementKind, shape: tuple[Any, ...], rows: bool = False, **options: Any) -> Problem:
+    """A product of more than two waves, b in columns or in rows."""
     batch, m, n, k = shape
     rng = np.random.default_rng([m, n])
     a, b = (values(rng, (*batch, *s), bp.F32, 1.0).astype(kind.dtype) for s in ((m, k), (n, k)))
     given = {"a": a, "b": np.ascontiguousarray(b.swapaxes(-1, -2)) if rows else b.swapaxes(-1, -2)}
     if "activation" in options:
         given |= {"bias": values(rng, (n,), bp.F32, 1.0), "residual": values(rng, (*batch, m, n), bp.F32, 1.0)}
-    problem = Problem(get_op("matmul"), Sample(f"{kind} {m}x{n}x{k} {options}", given, options), "cuda")
-    found = admissible(bp.MatmulPlan, problem.desc, PlanPreference(variant="wgmma"), spec_of(None))
-    return problem, [plan for plan in found if "split_last_wave" in plan.sku.config]
+    return Problem(get_op("matmul"), Sample(f"{kind} {m}x{n}x{k} {options}", given, options), "cuda")
 
 
-WAVES = (((), 1060, 4168, 1040), ((3,), 700, 3001, 1040), ((), 2060, 2040, 4112))
+waves_of = lru_cache(maxsize=1)(waves)
+WAVES = {"wide": ((), 1060, 4168, 1040), "batch": ((3,), 700, 3001, 1040), "deep": ((), 2060, 2040, 4112)}
+WAVES_OF = (bp.BF16, bp.FP8_E4M3)
 
 
 @pytest.mark.gpu
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", [bp.BF16, bp.FP8_E4M3], ids=str)
-def test_every_last_wave_that_splits_k(kind: ElementKind) -> None:
-    """Alone and in a batch, with odd edges and odd numbers of tile rows; 2, 4 and 8 parts."""
-    taken = [tails(kind, shape, {}) for shape in WAVES]
-    parts = {re.sub(r".*split_last_wave=(\d).*", r"\1", plan.sku.config) for _, plans in taken for plan in plans}
-    assert parts == {"2", "4", "8"}
-    serve(taken)
+@in_parts(2)
+@pytest.mark.parametrize("name", WAVES)
+@pytest.mark.parametrize("kind", WAVES_OF, ids=str)
+def test_every_last_wave_that_splits_k(kind: ElementKind, name: str, part: Part) -> None:
+    """Alone and in a batch, with odd edges and odd numbers of tile rows."""
+    problem = waves_of(kind, WAVES[name])
+    serve((problem, part.of(split_last_waves(problem))))
 
 
 @pytest.mark.gpu
-@pytest.mark.timeout(900)
-def test_split_last_waves_with_epilogues_and_in_other_layouts() -> None:
+@pytest.mark.parametrize("kind", WAVES_OF, ids=str)
+def test_last_waves_split_k_in_2_4_and_8(kind: ElementKind) -> None:
+    configs = [plan.sku.config for shape in WAVES.values() for plan in split_last_waves(waves(kind, shape))]
+    assert {re.sub(r".*split_last_wave=(\d).*", r"\1", config) for config in configs} == {"2", "4", "8"}
+
+
+FINISHED = {"rows": True, "out_dtype": "f32", "activation": "gelu", "alpha": 0.5}
+OTHER_WAVES: dict[str, tuple[ElementKind, Any, dict[str, Any]]] = {
+    "rows of b, wide": (bp.BF16, WAVES["wide"], FINISHED),
+    "rows of b, batch": (bp.BF16, ((3,), 700, 3000, 1040), FINISHED),
+    "rows of b, deep": (bp.BF16, WAVES["deep"], FINISHED),
+    "tf32": (bp.F32, WAVES["batch"], {"math": "tf32"}),
+    "fp8_fast": (bp.FP8_E5M2, WAVES["deep"], {"math": "fp8_fast", "out_dtype": "f32"}),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(600)
+@in_parts(3)
+@pytest.mark.parametrize("name", OTHER_WAVES)
+def test_split_last_waves_with_epilogues_and_in_other_layouts(name: str, part: Part) -> None:
     """And captured."""
-    finished = {"out_dtype": "f32", "activation": "gelu", "alpha": 0.5}
-    taken = [
-        *(tails(bp.BF16, shape, finished, rows=True) for shape in (WAVES[0], ((3,), 700, 3000, 1040), WAVES[2])),
-        tails(bp.F32, WAVES[1], {"math": "tf32"}),
-        tails(bp.FP8_E5M2, WAVES[2], {"math": "fp8_fast", "out_dtype": "f32"}),
-    ]
-    serve(taken)
-    for problem, plans in taken:
+    kind, shape, options = OTHER_WAVES[name]
+    problem = waves_of(kind, shape, **options)
+    plans = split_last_waves(problem)
+    serve((problem, part.of(plans)))
+    if part.first:
         problem.plan = plans[0]
         assert problem.plan.capture_safe
         problem.reset()

@@ -1,11 +1,12 @@
 """The gauntlet that every op of the registry runs: results, guards, repeats, bindings, variants, graphs, streams, refusals.
 
-`cases` says which samples are run under which names, `problem` lays one out and checks it, `aspects` and `refusals` are what is
-asked, `warm` compiles ahead.
+`cases` says which samples are run under which names, `parts` how a long test is shared out, `problem` lays one out and checks
+it, `aspects` and `refusals` are what is asked, `warm` compiles ahead.
 """
 
 from .aspects import admissible, graph, other_stream, run, served, variants
 from .cases import BOUNDED, PER_VARIANT, Case, cases, every_sample, samples_of, spread
+from .parts import WHOLE, Part, in_parts
 from .problem import Problem, named, parameters
 from .refusals import Refusal, readable, readonly, refusals, refused, shared_memory
 from .warm import warm, warm_op
@@ -13,13 +14,16 @@ from .warm import warm, warm_op
 __all__ = [
     "BOUNDED",
     "PER_VARIANT",
+    "WHOLE",
     "Case",
+    "Part",
     "Problem",
     "Refusal",
     "admissible",
     "cases",
     "every_sample",
     "graph",
+    "in_parts",
     "named",
     "other_stream",
     "parameters",

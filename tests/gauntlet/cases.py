@@ -5,7 +5,7 @@ Test functions say ``@every_sample("cpu", "cuda", count=24)`` and take a `case`;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from baracuda_py.plan import Op, all_ops, get_op
 from baracuda_py.samples import Sample
 from baracuda_py.samples.sample import labels_of, meant
 
+from .parts import WHOLE, Part
 from .problem import Problem
 
 __all__ = ["BOUNDED", "PER_VARIANT", "Case", "cases", "every_sample", "samples_of", "spread"]
@@ -52,6 +53,7 @@ class Case:
     label: str
     count: int
     full: bool = False
+    part: Part = WHOLE
 
     @property
     def sample(self) -> Sample:
@@ -64,7 +66,7 @@ class Case:
     @property
     def siblings(self) -> list[Case]:
         """The cases of the same test and op, this one among them."""
-        return cases(self.op, self.backend, self.count, full=self.full)
+        return cases(self.op, self.backend, self.count, full=self.full, parts=self.part.count)
 
 
 @lru_cache(maxsize=2)
@@ -86,12 +88,23 @@ def _picked(op: str, full: bool, count: int, sample: str) -> tuple[int, ...]:
     return tuple(range(len(labels)) if full else spread(range(len(labels)), count))
 
 
-def cases(op: str, backend: str, count: int = BOUNDED, *, full: bool = False, sample: str = "") -> list[Case]:
-    """The op's cases on one back end: `count` over its samples, all with `full`, or those whose label `sample` means."""
-    labels = _labels(op, full)
-    return [Case(op, backend, i, labels[i], count, full) for i in _picked(op, full, count, sample)]
+def cases(
+    op: str, backend: str, count: int = BOUNDED, *, full: bool = False, sample: str = "", parts: int = 1
+) -> list[Case]:
+    """The op's cases on one back end: `count` over its samples, all with `full`, or those whose label `sample` means; each in so
+    many parts."""
+    labels, shares = _labels(op, full), [Part(i, parts) for i in range(parts)]
+    return [
+        Case(op, backend, i, f"{labels[i]}, {part}" if parts > 1 else labels[i], count, full, part)
+        for i in _picked(op, full, count, sample)
+        for part in shares
+    ]
 
 
-def every_sample(*backends: str, count: int = BOUNDED, ops: Sequence[str] = ()) -> Callable[[Any], Any]:
-    """A test that runs for samples of every op (or of `ops`) on each of the back ends: ids say which if there are several."""
-    return pytest.mark.every_sample(backends=backends, count=count, ops=tuple(ops) or tuple(all_ops()))
+def every_sample(
+    *backends: str, count: int = BOUNDED, ops: Sequence[str] = (), parts: Mapping[str, int] | None = None
+) -> Callable[[Any], Any]:
+    """A test that runs for samples of every op (or of `ops`) on each of the back ends: ids say which if there are several. Of the
+    ops in `parts` each case is run in so many."""
+    given = {"backends": backends, "count": count, "ops": tuple(ops) or tuple(all_ops()), "parts": parts or {}}
+    return pytest.mark.every_sample(**given)
