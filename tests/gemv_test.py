@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.ops.gemm._gemv import Gemv
+from baracuda_py.ops.gemm._variants.gemv import Gemv
 from baracuda_py.plan.about.tune import admissible
 from baracuda_py.runtime.steps import Launch
 from baracuda_py.types import DeviceSpec

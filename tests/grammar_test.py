@@ -7,8 +7,8 @@ import re
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.ops.gemm._padded import Padded
-from baracuda_py.ops.gemm._wgmma_tile import MENU, Tile
+from baracuda_py.ops.gemm._wgmma.staged import StagedTile
+from baracuda_py.ops.gemm._wgmma.tile import MENU, Tile
 from baracuda_py.plan import glossary
 from baracuda_py.plan.grammar import Config
 from baracuda_py.plan.select import assess
@@ -37,7 +37,7 @@ def configs() -> list[Config]:
 
 def test_every_configuration_of_matmul_is_read_back_as_it_is_printed() -> None:
     every = configs()
-    assert {type(c).__module__.rpartition("_")[2] for c in every} == {"simt", "gemv", "mma", "tile", "padded"}
+    assert {type(c).__module__.rpartition(".")[2] for c in every} == {"simt", "gemv", "mma", "tile", "staged"}
     for config in every:
         assert all(WORD.fullmatch(word) for word in str(config).split(" ")), str(config)
         hidden = {name: getattr(config, name) for name in hidden_of(config)}
@@ -61,8 +61,8 @@ def hidden_of(config: Config) -> list[str]:
 def test_a_tile_reads_as_it_is_said() -> None:
     tile = Tile(128, 256, cluster=2, split_last_wave=4, ping_pong=True, transposed=True)
     assert str(tile) == "128x256 cluster=2 split_last_wave=4 ping_pong transposed"
-    assert str(Padded(64, 32, split_k=2, staged=("a", "b.T"))) == "64x32 split_k=2 staged=a+b.T"
-    assert Padded.parse("64x32 split_k=2 staged=a+b.T").staged == ("a", "b.T")
+    assert str(StagedTile(64, 32, split_k=2, staged=("a", "b.T"))) == "64x32 split_k=2 staged=a+b.T"
+    assert StagedTile.parse("64x32 split_k=2 staged=a+b.T").staged == ("a", "b.T")
 
 
 @pytest.mark.parametrize(

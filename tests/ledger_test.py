@@ -15,7 +15,8 @@ import pytest
 
 from baracuda_py.ops import _launch
 from baracuda_py.ops.elementwise import _candidates as _map
-from baracuda_py.ops.gemm import _tma, _wgmma_launch, matmul
+from baracuda_py.ops.gemm import matmul
+from baracuda_py.ops.gemm._wgmma import launch, tma
 from baracuda_py.ops.shape_layout import _runs
 from baracuda_py.plan import all_ops, get_op
 from baracuda_py.plan.about import digest, tuned
@@ -157,7 +158,7 @@ def _one_cta_less(items: int, per_cta: int) -> tuple[int, int, int]:
     return (max(1, items // per_cta), 1, 1)
 
 
-def _one_stage_less(*of: Any, pipeline_of: Callable[..., Any] = _wgmma_launch.pipeline_of) -> tuple[int, int]:
+def _one_stage_less(*of: Any, pipeline_of: Callable[..., Any] = launch.pipeline_of) -> tuple[int, int]:
     stages, nbytes = pipeline_of(*of)
     return stages - 1, nbytes
 
@@ -171,9 +172,9 @@ def _no_slack(copy: Any) -> int:
 
 
 BROKEN = {
-    "half of a TMA box": ("matmul", _tma.View, "rows", _half_a_box),
+    "half of a TMA box": ("matmul", tma.View, "rows", _half_a_box),
     "a last CTA that is missing": ("add", _map, "grid_of", _one_cta_less),
-    "a stage less": ("matmul", _wgmma_launch, "pipeline_of", _one_stage_less),
+    "a stage less": ("matmul", launch, "pipeline_of", _one_stage_less),
     "a packed divisor": ("write_slice", _launch, "_divisor", _wrong_divisor),
     "chunks that a run may touch": ("write_slice", _runs, "_chunks_per_run", _no_slack),
     "a flag of every tensor map": ("matmul", digest, "FLAGS", ("INTERLEAVE_NONE", "L2_PROMOTION_L2_256B")),
@@ -197,7 +198,7 @@ def test_a_winner_of_a_table_lapses_with_the_host_side(monkeypatch: pytest.Monke
     config = next(iter(wgmma.configs(desc, device)))
     before = tuned.source_digest(wgmma, config, desc, device)
     assert before == tuned.source_digest(wgmma, config, desc, device)
-    monkeypatch.setattr(_wgmma_launch, "pipeline_of", _one_stage_less)
+    monkeypatch.setattr(launch, "pipeline_of", _one_stage_less)
     assert before != tuned.source_digest(wgmma, config, desc, device)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.ops.gemm._elements import NAMED
-from baracuda_py.ops.gemm._guarantee import ROUNDED, TRUNCATED, guarantee_of
+from baracuda_py.ops.gemm._problem.elements import NAMED
+from baracuda_py.ops.gemm._variants.guarantee import ROUNDED, TRUNCATED, guarantee_of
 from baracuda_py.plan import get_op
 from baracuda_py.plan.about import tune
 from baracuda_py.reference.rounding import round_to

@@ -10,7 +10,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.call.cache import plan_cache
-from baracuda_py.ops.gemm._elements import NAMED
+from baracuda_py.ops.gemm._problem.elements import NAMED
 from baracuda_py.plan import get_op
 from baracuda_py.samples import Sample
 from baracuda_py.types import ElementKind

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.ops.gemm._mma import TcAsync, tiles_of
+from baracuda_py.ops.gemm._variants.mma import TcAsync, tiles_of
 from baracuda_py.types import DeviceSpec
 
 FEW_TILES = [(64, 512, 16384, "f64"), (128, 256, 8200, "f16"), (1, 64, 4097, "bf16")]

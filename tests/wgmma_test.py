@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.ops.gemm._tma import staged_bytes
-from baracuda_py.ops.gemm._wgmma import Wgmma
-from baracuda_py.ops.gemm._wgmma_launch import launches
-from baracuda_py.ops.gemm._wgmma_tile import Tile
+from baracuda_py.ops.gemm._wgmma.launch import launches
+from baracuda_py.ops.gemm._wgmma.tile import Tile
+from baracuda_py.ops.gemm._wgmma.tma import staged_bytes
+from baracuda_py.ops.gemm._wgmma.wgmma import Wgmma
 from baracuda_py.plan import get_op
 from baracuda_py.plan.about.tune import admissible
 from baracuda_py.runtime.device import spec_of

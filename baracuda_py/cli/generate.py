@@ -54,7 +54,7 @@ def names() -> dict[str, str]:
     found |= {name: f"{module}:{name}" for module, group in FIXED.items() for name in group}
     all_ops()
     for info in pkgutil.walk_packages(ops.__path__, f"{ops.__name__}."):
-        if not info.ispkg and not info.name.rpartition(".")[2].startswith("_"):
+        if not info.ispkg and "._" not in info.name:
             module = importlib.import_module(info.name)
             found |= {name: f"{info.name.removeprefix('baracuda_py.')}:{name}" for name in module.__all__}
     return dict(sorted(found.items()))

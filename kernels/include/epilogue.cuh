@@ -1,7 +1,7 @@
 // What happens to an accumulator on its way out: out = residual + f(alpha acc + beta c + bias), computed in Acc, rounded once.
 // Scaled: acc is first multiplied by the scales of its row of A and of its column of B.
 // c and residual may lie where out does: an element of them is read once, by the thread that finishes it, before it is stored.
-// Mirrored by baracuda_py/ops/gemm/_epilogue.py, which packs the structs. Absent operands cost nothing.
+// Mirrored by baracuda_py/ops/gemm/_variants/epilogue.py, which packs the structs. Absent operands cost nothing.
 #pragma once
 #include "math/extrema.cuh"
 #include "math/gelu.cuh"

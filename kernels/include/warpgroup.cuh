@@ -1,5 +1,5 @@
 // Warpgroup matrix instructions: operand descriptors, and the fences around the asynchronous products (PTX ISA 8.7, section
-// 9.7.15). The product itself is generated text (baracuda_py/ops/gemm/_wgmma_launch.py), since its operand list has a register for
+// 9.7.15). The product itself is generated text (baracuda_py/ops/gemm/_wgmma/launch.py), since its operand list has a register for
 // every accumulator: wgmma(acc, a, b, accumulate) for m64nN and 32 bytes of K.
 #pragma once
 #include "barrier.cuh"

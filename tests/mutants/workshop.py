@@ -39,7 +39,7 @@ NEAR = {
     ),
     "ops/gemm": (
         "gemm_access", "gemm_problem", "matmul", "matmul_types", "matmul_fp8", "matmul_guarantee", "matmul_probable",
-        "matmul_range", "matmul_backward", "advice", "wgmma", "padded", "duplicate", "split_k", "gemv", "cublas", "large",
+        "matmul_range", "matmul_backward", "advice", "wgmma", "staged", "staged_copy", "split_k", "gemv", "cublas", "large",
         "exact_products", "shared_bytes", "overlap", "launchable", "registry",
     ),
     "ops": ("walked", "copy_lowering", "index", "launchable"),

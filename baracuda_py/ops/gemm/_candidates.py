@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...plan.candidate import Candidate
-from ._cublas import Cublas
-from ._gemv import Gemv
-from ._mma import Tc, TcAsync
-from ._padded import WgmmaPadded
-from ._simt import Simt
-from ._wgmma import Wgmma
+from ._variants.cublas import Cublas
+from ._variants.gemv import Gemv
+from ._variants.mma import Tc, TcAsync
+from ._variants.simt import Simt
+from ._wgmma.staged import WgmmaPadded
+from ._wgmma.wgmma import Wgmma
 
 __all__ = ["CANDIDATES"]
 

@@ -17,8 +17,8 @@ from baracuda_py.runtime.steps import Launch, Ptr, Scratch, Struct, TensorMap
 from baracuda_py.samples import Sample
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 
-from .duplicate_test import ALONG_K, BLOCKED, LAYOUTS, by_kind, odd
 from .gauntlet import Part, Problem, in_parts, named, readable, served, warm
+from .staged_copy_test import ALONG_K, BLOCKED, LAYOUTS, by_kind, odd
 
 COVERS = ("matmul",)
 Array = np.ndarray[Any, Any]

@@ -7,14 +7,20 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from ...plan.candidate import OK, Change, Feasibility, no
-from ...types import ElementKind, MathPrecision
-from ._problem import BATCH_RANK, Gemm
+from ....plan.candidate import OK, Change, Feasibility, no
+from ....types import ElementKind, MathPrecision
+from .._problem.gemm import BATCH_RANK, Gemm
 
-__all__ = ["MOST_CTAS", "admitted", "cast", "countable", "extent_limit", "fixed", "launchable", "relaid"]
+__all__ = [
+    "MOST_CTAS", "TMA_INDEX_BITS", "WARPGROUP_MATHS", "admitted", "cast", "countable", "extent_limit", "fixed", "launchable",
+    "relaid", "takes_any_m",
+]  # fmt: skip
 
 MOST_CTAS = 2**31 - 1  # of a one-dimensional grid
 _STEP = 1 << 16  # more than any kernel goes at once along an axis
+TMA_INDEX_BITS = 31  # of TMA's coordinates
+# What Hopper's warpgroup instructions multiply.
+WARPGROUP_MATHS = (MathPrecision.BF16, MathPrecision.F16, MathPrecision.TF32, MathPrecision.FP8, MathPrecision.FP8_FAST)
 
 
 def fixed(desc: Any, variant: str) -> Feasibility:
@@ -93,6 +99,11 @@ def _said(name: str, desc: Any, moved: Any) -> str:
 def extent_limit(bits: int) -> int:
     """What an extent stays below, so that indices of `bits` bits count it and a step of any kernel beyond it."""
     return (1 << bits) - _STEP
+
+
+def takes_any_m(gemm: Gemm) -> bool:
+    """Whether wgmma or, over copies, wgmma_padded takes the product whatever the number of rows: the same sums in both."""
+    return 0 < gemm.k < extent_limit(TMA_INDEX_BITS)
 
 
 def countable(gemm: Gemm, bits: int) -> Feasibility:

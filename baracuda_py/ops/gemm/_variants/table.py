@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from ...plan.candidate import Candidate, Cost
-from ...types import DeviceSpec
+from ....plan.candidate import Candidate, Cost
+from ....types import DeviceSpec
 
 __all__ = ["Array", "Table", "Tabled", "across", "larger", "longest", "smaller", "spread", "with_splits"]
 

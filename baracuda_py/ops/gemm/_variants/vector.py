@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ._problem import Matrix
+from .._problem.gemm import Matrix
 
 __all__ = ["nearest_axis", "vector_width"]
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.steps import Kernel, Launch, Packed, Scratch, Struct
-from ...types import Activation, DeviceSpec
-from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, overlapped_overhead
-from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
-from ._problem import Gemm, Matrix
+from ....runtime.steps import Kernel, Launch, Packed, Scratch, Struct
+from ....types import Activation, DeviceSpec
+from ..._launch import THREADS, divisor, grid_of, index_scalar, index_type, overlapped_overhead
+from .._problem.gemm import Gemm, Matrix
+from .epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
 
 __all__ = ["partial_epilogue", "partial_size", "reduce_step", "scratch_of", "second_pass"]
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from ...types import Activation, Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
+from ....types import Activation, Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
 
 __all__ = ["ROUNDED", "TRUNCATED", "guarantee_of", "narrow_additions"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...tensor.axes import broadcast_shapes
-from ...types import InvalidProblemError
+from ....tensor.axes import broadcast_shapes
+from ....types import InvalidProblemError
 
 __all__ = ["check_addend", "product_shape"]
 

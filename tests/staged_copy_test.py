@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 
 import baracuda_py as bp
-from baracuda_py.ops.gemm._duplicate import copy_steps, places
-from baracuda_py.ops.gemm._padded import duplicates, padded
-from baracuda_py.ops.gemm._tma import scales_map, taken
+from baracuda_py.ops.gemm._wgmma.staged_copy import copy_steps, over_copies, places, staged_copies
+from baracuda_py.ops.gemm._wgmma.tma import scales_map, taken
 from baracuda_py.runtime.steps import Launch, Ptr, Scratch, Struct, TensorMap
 from baracuda_py.samples.sample import values
 from baracuda_py.types import DeviceSpec, ElementKind
@@ -82,8 +81,8 @@ def check_copies(operands: dict[str, Array]) -> tuple[str, ...]:
     """Every copy is what wgmma takes and holds the operand's elements; returns what is copied."""
     slots = {name: Slot(x, "cpu") for name, x in operands.items()}
     desc = bp.MatmulDescriptor.of(**{name: slot.operand for name, slot in slots.items()}).canonical()
-    copies = duplicates(desc)
-    gemm, moved = desc.gemm, padded(desc)
+    copies = staged_copies(desc)
+    gemm, moved = desc.gemm, over_copies(desc)
     refused = {x.operand for x, mn in ((gemm.a, gemm.m), (gemm.b.mT, gemm.n)) if taken(x, mn, gemm.k) is None}
     if gemm.blocked and scales_map(gemm, 1) is None:
         refused.add("scale_a")
@@ -236,13 +235,13 @@ def test_any_layout_s_copy_holds_the_operand(operands: dict[str, Array]) -> None
 def test_a_repeated_matrix_is_copied_once() -> None:
     once = bp.MatmulDescriptor((5, 17), (3, 17, 9), "bf16", "bf16").canonical()
     repeated = replace(once, a_shape=(3, 5, 17), a_strides=(0, 17, 1))
-    assert [x.nbytes for x in duplicates(repeated)] == [x.nbytes for x in duplicates(once)]
-    assert padded(repeated).a_strides[0] == 0
+    assert [x.nbytes for x in staged_copies(repeated)] == [x.nbytes for x in staged_copies(once)]
+    assert over_copies(repeated).a_strides[0] == 0
 
 
 def test_long_lines_begin_on_cache_lines_and_short_ones_lie_closer() -> None:
     pitches = {
-        k: duplicates(bp.MatmulDescriptor((9, k), (k, 8), "bf16", "bf16").canonical())[0].pitch
+        k: staged_copies(bp.MatmulDescriptor((9, k), (k, 8), "bf16", "bf16").canonical())[0].pitch
         for k in (7, 65, 257, 4093)
     }
     assert pitches == {7: 16, 65: 144, 257: 640, 4093: 8192}

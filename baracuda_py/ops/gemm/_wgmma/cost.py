@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...types import DeviceSpec
-from .._launch import overlapped_overhead
-from ._problem import Gemm
-from ._scales import BLOCK
-from ._table import Array, Table, across
-from ._tma import K_BLOCK
-from ._wgmma_tile import LEAST_STAGES, MENU, PARTS, STEP, Tile, Traits, clusters_at_once, pipeline_of, split_last_waves
+from ....types import DeviceSpec
+from ..._launch import overlapped_overhead
+from .._problem.gemm import Gemm
+from .._problem.scales import BLOCK
+from .._variants.table import Array, Table, across
+from .tile import LEAST_STAGES, MENU, PARTS, STEP, Tile, Traits, clusters_at_once, pipeline_of, split_last_waves
+from .tma import K_BLOCK
 
 __all__ = ["Menu", "floor_of", "menu_of"]
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ...plan.descriptor import Layout
-from ...tensor.axes import broadcast_strides, merge_axes
-from ...types import ElementKind
-from ._scales import BLOCK, SCALES
+from ....plan.descriptor import Layout
+from ....tensor.axes import broadcast_strides, merge_axes
+from ....types import ElementKind
+from .scales import BLOCK, SCALES
 
 __all__ = ["ADDENDS", "BATCH_RANK", "Gemm", "Matrix", "as_matrices", "gemm_of"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ...plan.grammar import Config, term
-from ...types import DeviceSpec
-from ._problem import Gemm
-from ._tma import K_BLOCK, leave_of, staged_bytes, view_of
+from ....plan.grammar import Config, term
+from ....types import DeviceSpec
+from .._problem.gemm import Gemm
+from .tma import K_BLOCK, leave_of, staged_bytes, view_of
 
 __all__ = [
     "LEAST_STAGES", "MENU", "STEP", "Tile", "Traits", "clusters_at_once", "group_m_of", "k_blocks_of", "oriented", "pipeline_of",

@@ -7,12 +7,12 @@ from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from ...runtime.steps import Kernel, Launch, Packed, Ptr, Struct
-from ...types import DeviceSpec, ElementKind, MathPrecision
-from ._epilogue import batch_struct, epilogue_args, epilogue_type, walk
-from ._problem import BATCH_RANK, Gemm, Matrix
-from ._tma import ELEMENTS, K_BLOCK, leave_of, out_map, scales_map, view_of
-from ._wgmma_tile import STEP, Tile, clusters_at_once, group_m_of, k_blocks_of, oriented, pipeline_of, traits_of
+from ....runtime.steps import Kernel, Launch, Packed, Ptr, Struct
+from ....types import DeviceSpec, ElementKind, MathPrecision
+from .._problem.gemm import BATCH_RANK, Gemm, Matrix
+from .._variants.epilogue import batch_struct, epilogue_args, epilogue_type, walk
+from .tile import STEP, Tile, clusters_at_once, group_m_of, k_blocks_of, oriented, pipeline_of, traits_of
+from .tma import ELEMENTS, K_BLOCK, leave_of, out_map, scales_map, view_of
 
 __all__ = ["Raster", "launches", "promoted"]
 

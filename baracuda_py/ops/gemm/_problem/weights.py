@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from ...types import ElementKind, InvalidProblemError
+from ....types import ElementKind, InvalidProblemError
 
 __all__ = ["beyond_f32", "check_beta", "check_range"]
 

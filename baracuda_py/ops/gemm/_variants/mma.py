@@ -11,19 +11,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...plan.candidate import Feasibility
-from ...plan.grammar import Config, term
-from ...runtime.steps import Arg, Kernel, Launch, Ptr, Step
-from ...types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
-from .._launch import overlapped_overhead
-from ._checks import MOST_CTAS, admitted, countable, launchable
-from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
-from ._guarantee import ROUNDED, TRUNCATED, guarantee_of
-from ._problem import Gemm, Matrix
-from ._split import partial_epilogue, partial_size, reduce_step, second_pass
-from ._table import Table, Tabled, across, longest, spread
-from ._wgmma import MATHS as WARPGROUP_MATHS
-from ._wgmma import takes_any_m
+from ....plan.candidate import Feasibility
+from ....plan.grammar import Config, term
+from ....runtime.steps import Arg, Kernel, Launch, Ptr, Step
+from ....types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
+from ..._launch import overlapped_overhead
+from .._problem.gemm import Gemm, Matrix
+from .checks import MOST_CTAS, WARPGROUP_MATHS, admitted, countable, launchable, takes_any_m
+from .epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
+from .guarantee import ROUNDED, TRUNCATED, guarantee_of
+from .split import partial_epilogue, partial_size, reduce_step, second_pass
+from .table import Table, Tabled, across, longest, spread
 
 __all__ = ["Tc", "TcAsync", "Tile"]
 

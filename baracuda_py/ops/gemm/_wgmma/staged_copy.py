@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ...plan.descriptor import Layout
-from ...runtime.steps import Kernel, Launch, Ptr, Scratch, Struct
-from ...tensor.axes import merge_axes, span
-from .._launch import THREADS, WORD, divisor, index_scalar, index_type, pack_dims
-from ._tma import either_major, scales_map, taken
+from ....plan.descriptor import Layout
+from ....runtime.steps import Kernel, Launch, Ptr, Scratch, Struct
+from ....tensor.axes import merge_axes, span
+from ..._launch import THREADS, WORD, divisor, index_scalar, index_type, pack_dims
+from .tma import either_major, scales_map, taken
 
-__all__ = ["WORD", "Duplicate", "copy_steps", "duplicates", "padded", "places", "relaid"]
+__all__ = ["WORD", "StagedCopy", "copy_steps", "over_copies", "places", "relaid", "staged_copies"]
 
 LINE = 128  # bytes of a cache line, on which long lines lie
 UNROLL = 4  # words a thread
@@ -25,7 +25,7 @@ TILE = 16384  # bytes that are transposed at once
 
 
 @dataclass(frozen=True)
-class Duplicate:
+class StagedCopy:
     """A copy of one operand: `lines` of `length` elements, a pitch apart, in C order of the axes that are not broadcast."""
 
     operand: str
@@ -35,7 +35,7 @@ class Duplicate:
     transposed: bool  # whether the source runs from line to line
 
     @staticmethod
-    def of(operand: str, source: Layout, along: int | None = None) -> Duplicate:
+    def of(operand: str, source: Layout, along: int | None = None) -> StagedCopy:
         """Lines run along axis `along`, or as the source does."""
         rank = len(source.shape)
         walked = [axis for axis in range(rank) if source.shape[axis] > 1]
@@ -44,7 +44,7 @@ class Duplicate:
         inner = nearest if along is None else along
         lead = (axis for axis in walked if axis < rank - 2 and source.strides[axis])
         outer = (*lead, *(axis for axis in matrix if axis != inner))
-        return Duplicate(operand, source, inner, outer, inner in matrix and inner != nearest)
+        return StagedCopy(operand, source, inner, outer, inner in matrix and inner != nearest)
 
     def __str__(self) -> str:
         return f"{self.operand}.T" if self.transposed else self.operand
@@ -163,31 +163,31 @@ class Duplicate:
 
 
 @lru_cache(maxsize=256)
-def duplicates(desc: Any) -> tuple[Duplicate, ...]:
+def staged_copies(desc: Any) -> tuple[StagedCopy, ...]:
     """The operands that wgmma cannot take as they lie."""
     gemm = desc.gemm
     lines = ((gemm.a, gemm.m), (gemm.b.mT, gemm.n))
     names = sorted([x.operand for x, mn in lines if taken(x, mn, gemm.k) is None])
     if gemm.blocked and scales_map(gemm, 1) is None:
         names.append("scale_a")
-    return tuple(_duplicate(name, desc.layout(name)) for name in names)
+    return tuple(_staged_copy(name, desc.layout(name)) for name in names)
 
 
-def _duplicate(name: str, source: Layout) -> Duplicate:
+def _staged_copy(name: str, source: Layout) -> StagedCopy:
     if not source.shape:  # one scale
         source = source._replace(shape=(1,), strides=(1,))
     rank = len(source.shape)
     along = rank - 1 if name == "a" or rank == 1 else rank - 2  # K; of scales M
-    return Duplicate.of(name, source, None if either_major(source.element) else along)
+    return StagedCopy.of(name, source, None if either_major(source.element) else along)
 
 
 @lru_cache(maxsize=256)
-def padded(desc: Any) -> Any:
+def over_copies(desc: Any) -> Any:
     """The problem of the copies."""
-    return replace(desc, **relaid(desc, duplicates(desc)))
+    return replace(desc, **relaid(desc, staged_copies(desc)))
 
 
-def relaid(desc: Any, copies: tuple[Duplicate, ...]) -> dict[str, Any]:
+def relaid(desc: Any, copies: tuple[StagedCopy, ...]) -> dict[str, Any]:
     """The fields of a problem whose operands lie as their copies do."""
     changed: dict[str, Any] = {}
     for x in copies:
@@ -196,7 +196,7 @@ def relaid(desc: Any, copies: tuple[Duplicate, ...]) -> dict[str, Any]:
     return changed
 
 
-def places(copies: tuple[Duplicate, ...]) -> dict[str, Scratch]:
+def places(copies: tuple[StagedCopy, ...]) -> dict[str, Scratch]:
     """Where each copy lies in the scratch, one after the other."""
     found, offset = {}, 0
     for x in copies:
@@ -205,14 +205,14 @@ def places(copies: tuple[Duplicate, ...]) -> dict[str, Scratch]:
     return found
 
 
-def copy_steps(copies: tuple[Duplicate, ...]) -> tuple[Launch, ...]:
+def copy_steps(copies: tuple[StagedCopy, ...]) -> tuple[Launch, ...]:
     """A launch for every two of them."""
     to = places(copies)
     pairs = (copies[i : i + 2] for i in range(0, len(copies), 2))
     return tuple(_copy_step(pair[0], pair[-1], to) for pair in pairs)
 
 
-def _copy_step(first: Duplicate, last: Duplicate, to: dict[str, Scratch]) -> Launch:
+def _copy_step(first: StagedCopy, last: StagedCopy, to: dict[str, Scratch]) -> Launch:
     """One launch for both, or for the same one."""
     return Launch(
         Kernel("gemm/pad.cu", f"pad<{first.entry}, {last.entry}>"),

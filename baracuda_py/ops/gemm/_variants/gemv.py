@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from ...plan.candidate import Feasibility, no
-from ...plan.grammar import Config, term
-from ...runtime.steps import Kernel, Launch, Ptr, Step
-from ...types import BackendKind, DeviceSpec, PrecisionGuarantee
-from .._launch import overlapped_overhead
-from ._checks import admitted, countable, launchable
-from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
-from ._guarantee import ROUNDED, guarantee_of
-from ._problem import Gemm
-from ._simt import MATHS, fma_rate
-from ._split import partial_epilogue, partial_size, reduce_step, second_pass
-from ._table import Table, Tabled, across, larger, longest, smaller, spread, with_splits
-from ._vector import nearest_axis, vector_width
+from ....plan.candidate import Feasibility, no
+from ....plan.grammar import Config, term
+from ....runtime.steps import Kernel, Launch, Ptr, Step
+from ....types import BackendKind, DeviceSpec, PrecisionGuarantee
+from ..._launch import overlapped_overhead
+from .._problem.gemm import Gemm
+from .checks import admitted, countable, launchable
+from .epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
+from .guarantee import ROUNDED, guarantee_of
+from .simt import MATHS, fma_rate
+from .split import partial_epilogue, partial_size, reduce_step, second_pass
+from .table import Table, Tabled, across, larger, longest, smaller, spread, with_splits
+from .vector import nearest_axis, vector_width
 
 __all__ = ["Gemv"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...plan.descriptor import Layout, ProblemKey
-from ...tensor.axes import c_strides
+from ....plan.descriptor import Layout, ProblemKey
+from ....tensor.axes import c_strides
 
 __all__ = ["problem_key"]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ...plan.descriptor import Layout
-from ...tensor.axes import merge_axes
-from ...types import ElementKind, UnsupportedError
-from ._problem import as_matrices
+from ....plan.descriptor import Layout
+from ....tensor.axes import merge_axes
+from ....types import ElementKind, UnsupportedError
+from .gemm import as_matrices
 
 __all__ = ["Product", "View", "products"]
 

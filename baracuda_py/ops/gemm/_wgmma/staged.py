@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from ...plan.candidate import Feasibility, no
-from ...plan.grammar import term
-from ...runtime.steps import Ptr, Step, Struct, TensorMap
-from ...types import DeviceSpec, PrecisionGuarantee
-from .._launch import overlapped_overhead
-from ._checks import fixed, launchable
-from ._duplicate import copy_steps, duplicates, padded, places
-from ._table import Table, Tabled
-from ._wgmma import Wgmma, menu_for
-from ._wgmma_cost import floor_of
-from ._wgmma_launch import launches
-from ._wgmma_tile import Tile
+from ....plan.candidate import Feasibility, no
+from ....plan.grammar import term
+from ....runtime.steps import Ptr, Step, Struct, TensorMap
+from ....types import DeviceSpec, PrecisionGuarantee
+from ..._launch import overlapped_overhead
+from .._variants.checks import fixed, launchable
+from .._variants.table import Table, Tabled
+from .cost import floor_of
+from .launch import launches
+from .staged_copy import copy_steps, over_copies, places, staged_copies
+from .tile import Tile
+from .wgmma import Wgmma, menu_for
 
 __all__ = ["WgmmaPadded"]
 
@@ -34,17 +34,17 @@ LATENCY = 7.4e-7  # seconds from the first load to the last store
 
 def _copied(desc: Any) -> int:
     """Bytes that the copies read and write."""
-    return sum(x.useful + x.nbytes for x in duplicates(desc))
+    return sum(x.useful + x.nbytes for x in staged_copies(desc))
 
 
-def _over(tile: Tile, staged: tuple[str, ...]) -> Padded:
-    return Padded(**{f.name: getattr(tile, f.name) for f in fields(tile)}, staged=staged)
+def _over(tile: Tile, staged: tuple[str, ...]) -> StagedTile:
+    return StagedTile(**{f.name: getattr(tile, f.name) for f in fields(tile)}, staged=staged)
 
 
 @lru_cache(maxsize=64)
-def _table(desc: Any, device: DeviceSpec) -> Table[Padded]:
-    copies = duplicates(desc)
-    product = WgmmaPadded._product.table(padded(desc), device)
+def _table(desc: Any, device: DeviceSpec) -> Table[StagedTile]:
+    copies = staged_copies(desc)
+    product = WgmmaPadded._product.table(over_copies(desc), device)
     # What L2 keeps of the copies is on its way to memory while the product begins, and is not read from there.
     kept = min(sum(x.nbytes for x in copies), device.l2_bytes // 2)
     steps = -(-len(copies) // 2)
@@ -55,13 +55,13 @@ def _table(desc: Any, device: DeviceSpec) -> Table[Padded]:
         return product.limit(place) if product.seconds[place] > ahead else "bandwidth"
 
     # Tiles of several CTAs an SM were measured behind the others, up to twice as slow, where copies run ahead of them.
-    alone = np.repeat(menu_for(padded(desc), device).rates.ctas_per_sm == 1, 2)
+    alone = np.repeat(menu_for(over_copies(desc), device).rates.ctas_per_sm == 1, 2)
     seconds = np.where(alone, product.seconds, np.inf) + ahead
     return Table(seconds, lambda place: _over(product.config(place), staged), limit)
 
 
 @dataclass(frozen=True)
-class Padded(Tile):
+class StagedTile(Tile):
     """The product's tile, and the operands that are copied for it."""
 
     staged: tuple[str, ...] = term(
@@ -77,29 +77,29 @@ class WgmmaPadded(Tabled):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (named := fixed(desc, self.variant)):
             return named
-        copies = duplicates(desc)
-        if not (admissible := self._product.supports(padded(desc) if copies else desc, device)):
+        copies = staged_copies(desc)
+        if not (admissible := self._product.supports(over_copies(desc) if copies else desc, device)):
             return admissible
         if not copies:
             return no("no operand needs a copy: all are taken as they lie")
         return launchable(sum(x.ctas for x in copies))
 
-    def table(self, desc: Any, device: DeviceSpec) -> Table[Padded]:
+    def table(self, desc: Any, device: DeviceSpec) -> Table[StagedTile]:
         return _table(desc, device)
 
     def moved(self, desc: Any) -> tuple[int, int]:
-        return padded(desc).gemm.nbytes + _copied(desc), padded(desc).gemm.flops
+        return over_copies(desc).gemm.nbytes + _copied(desc), over_copies(desc).gemm.flops
 
     def floor(self, desc: Any, device: DeviceSpec) -> float:
-        if not duplicates(desc):
+        if not staged_copies(desc):
             return math.inf
         return floor_of(desc.gemm, device) + overlapped_overhead(device) + LATENCY
 
-    def guarantee(self, desc: Any, device: DeviceSpec, config: Padded) -> PrecisionGuarantee:
-        return self._product.guarantee(padded(desc), device, config)
+    def guarantee(self, desc: Any, device: DeviceSpec, config: StagedTile) -> PrecisionGuarantee:
+        return self._product.guarantee(over_copies(desc), device, config)
 
-    def lower(self, desc: Any, device: DeviceSpec, config: Padded) -> tuple[Step, ...]:
-        copies = duplicates(desc)
+    def lower(self, desc: Any, device: DeviceSpec, config: StagedTile) -> tuple[Step, ...]:
+        copies = staged_copies(desc)
         to = places(copies)
 
         def moved(arg: Any) -> Any:
@@ -107,5 +107,5 @@ class WgmmaPadded(Tabled):
                 return replace(arg, of=to.get(arg.of.operand, arg.of))
             return Struct(tuple(map(moved, arg.fields))) if isinstance(arg, Struct) else arg
 
-        product = launches(padded(desc), device, config)
+        product = launches(over_copies(desc), device, config)
         return *copy_steps(copies), *(replace(step, args=tuple(map(moved, step.args))) for step in product)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 
-from ...runtime.steps import Packed, Ptr, Run, Struct
-from ...types import Activation, ElementKind
-from ._problem import ADDENDS, BATCH_RANK, Gemm, Matrix
-from ._scales import SCALES
+from ....runtime.steps import Packed, Ptr, Run, Struct
+from ....types import Activation, ElementKind
+from .._problem.gemm import ADDENDS, BATCH_RANK, Gemm, Matrix
+from .._problem.scales import SCALES
 
 __all__ = ["batch_struct", "epilogue_args", "epilogue_type", "walk"]
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ...plan.candidate import Feasibility
-from ...plan.grammar import Config, term
-from ...runtime.steps import Kernel, Launch, Ptr, Step
-from ...types import ArchSku, BackendKind, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
-from ._checks import MOST_CTAS, admitted, countable, launchable
-from ._epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
-from ._guarantee import ROUNDED, guarantee_of
-from ._problem import Gemm, Matrix
-from ._split import partial_epilogue, partial_size, reduce_step, second_pass
-from ._table import Table, Tabled, across, longest, spread, with_splits
-from ._vector import nearest_axis, vector_width
+from ....plan.candidate import Feasibility
+from ....plan.grammar import Config, term
+from ....runtime.steps import Kernel, Launch, Ptr, Step
+from ....types import ArchSku, BackendKind, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
+from .._problem.gemm import Gemm, Matrix
+from .checks import MOST_CTAS, admitted, countable, launchable
+from .epilogue import accumulator, batch_struct, epilogue_args, epilogue_type, walk
+from .guarantee import ROUNDED, guarantee_of
+from .split import partial_epilogue, partial_size, reduce_step, second_pass
+from .table import Table, Tabled, across, longest, spread, with_splits
+from .vector import nearest_axis, vector_width
 
 __all__ = ["MATHS", "Simt", "fma_rate"]
 

@@ -5,33 +5,25 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from ...plan.candidate import OK, Change, Feasibility, no
-from ...runtime.steps import Step
-from ...types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
-from ._checks import admitted, countable, extent_limit
-from ._duplicate import WORD, duplicates, relaid
-from ._guarantee import TRUNCATED, guarantee_of, narrow_additions
-from ._problem import Gemm
-from ._table import Table, Tabled
-from ._tma import K_BLOCK, scales_map, taken, view_of
-from ._wgmma_cost import Menu, floor_of, menu_of
-from ._wgmma_launch import launches, promoted
-from ._wgmma_tile import Tile, traits_of
+from ....plan.candidate import OK, Change, Feasibility, no
+from ....runtime.steps import Step
+from ....types import ArchSku, DeviceSpec, PrecisionGuarantee
+from .._problem.gemm import Gemm
+from .._variants.checks import TMA_INDEX_BITS, WARPGROUP_MATHS, admitted, countable, takes_any_m
+from .._variants.guarantee import TRUNCATED, guarantee_of, narrow_additions
+from .._variants.table import Table, Tabled
+from .cost import Menu, floor_of, menu_of
+from .launch import launches, promoted
+from .staged_copy import WORD, relaid, staged_copies
+from .tile import Tile, traits_of
+from .tma import K_BLOCK, scales_map, taken, view_of
 
-__all__ = ["MATHS", "Wgmma", "menu_for", "takes_any_m"]
-
-MATHS = (MathPrecision.BF16, MathPrecision.F16, MathPrecision.TF32, MathPrecision.FP8, MathPrecision.FP8_FAST)
-INDEX_BITS = 31  # of TMA's coordinates
-
-
-def takes_any_m(gemm: Gemm) -> bool:
-    """Whether wgmma or, over copies, wgmma_padded takes the product whatever the number of rows: the same sums in both."""
-    return 0 < gemm.k < extent_limit(INDEX_BITS)
+__all__ = ["Wgmma", "menu_for"]
 
 
 def _copied(desc: Any, name: str) -> tuple[str, Change]:
     """How an operand that is not taken has to lie, in words and in fields: as wgmma_padded copies it."""
-    copy = next(x for x in duplicates(desc) if x.operand == name)
+    copy = next(x for x in staged_copies(desc) if x.operand == name)
     fields, x = relaid(desc, (copy,)), copy.source
     unit = WORD // copy.itemsize
     across = [s for axis, s in enumerate(x.strides) if axis != copy.inner and x.shape[axis] > 1]
@@ -64,7 +56,7 @@ class Wgmma(Tabled):
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         gemm: Gemm = desc.gemm
-        if not (admissible := admitted(desc, self.variant, MATHS)):
+        if not (admissible := admitted(desc, self.variant, WARPGROUP_MATHS)):
             return admissible
         if device.tier is not ArchSku.SM90A:
             hopper = "ptx:sm_90a" if device.emulated else "sm_90a"
@@ -72,7 +64,7 @@ class Wgmma(Tabled):
             return no("warpgroup instructions exist on sm_90a only", f'device="{hopper}"', change)
         if gemm.k == 0:
             return no("there is nothing to multiply (K = 0)")
-        if not (counted := countable(gemm, INDEX_BITS)):
+        if not (counted := countable(gemm, TMA_INDEX_BITS)):
             return counted
         for x, mn, k in ((gemm.a, gemm.m, gemm.k), (gemm.b.mT, gemm.n, gemm.k)):
             if taken(x, mn, k) is not None:

@@ -6,14 +6,14 @@ import math
 from functools import partial
 from typing import Any, NamedTuple
 
-from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
-from ...runtime import cublas
-from ...runtime.steps import Call, Scratch, Step
-from ...runtime.toolchain import install_hint
-from ...types import Activation, ArchSku, BackendKind, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
-from ._checks import cast, fixed, relaid
-from ._guarantee import ROUNDED, TRUNCATED, guarantee_of
-from ._problem import ADDENDS, Gemm, Matrix
+from ....plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
+from ....runtime import cublas
+from ....runtime.steps import Call, Scratch, Step
+from ....runtime.toolchain import install_hint
+from ....types import Activation, ArchSku, BackendKind, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
+from .._problem.gemm import ADDENDS, Gemm, Matrix
+from .checks import cast, fixed, relaid
+from .guarantee import ROUNDED, TRUNCATED, guarantee_of
 
 __all__ = ["Cublas", "Side", "blas_gemm", "side_of"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ...types import ElementKind, InvalidProblemError, OperandTypeError
+from ....types import ElementKind, InvalidProblemError, OperandTypeError
 
 __all__ = ["BLOCK", "SCALES", "Scaling", "accepted", "check_scales", "scaling_of"]
 

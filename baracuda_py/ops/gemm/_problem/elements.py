@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...types import ElementKind, MathPrecision, OperandTypeError
-from ._problem import ADDENDS
+from ....types import ElementKind, MathPrecision, OperandTypeError
+from .gemm import ADDENDS
 
 __all__ = ["EIGHTS", "MATH", "NAMED", "Named", "asked_output", "check_elements", "output_element"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...runtime.steps import Ptr, Scratch, TensorMap
-from ...types import ElementKind
-from ._problem import BATCH_RANK, Gemm, Matrix
-from ._scales import BLOCK
+from ....runtime.steps import Ptr, Scratch, TensorMap
+from ....types import ElementKind
+from .._problem.gemm import BATCH_RANK, Gemm, Matrix
+from .._problem.scales import BLOCK
 
 __all__ = [
     "ELEMENTS", "K_BLOCK", "View", "either_major", "leave_of", "out_map", "scales_map", "staged_bytes", "taken", "view_of",
