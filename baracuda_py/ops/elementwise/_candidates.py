@@ -23,7 +23,7 @@ __all__ = ["CANDIDATES"]
 
 @dataclass(frozen=True)
 class MapConfig(Config):
-    """How a thread goes through the operands."""
+    """How threads go through the operands."""
 
     vector: int = term("elements an access")
     unroll: int = term("accesses of each operand that a thread has in flight")
@@ -66,7 +66,7 @@ class _Map(Candidate[MapDescriptor]):
 
     @staticmethod
     def _expression(desc: MapDescriptor) -> str:
-        """The row's expression; a cast's names the types that it is between."""
+        """The row's C++ expression; for a cast it names both types."""
         if desc.row.result != "given":
             return desc.row.cuda
         return desc.row.cuda.format(of=_named(desc.kinds[0]), to=_named(desc.kind_of("out")))
@@ -78,7 +78,7 @@ def _named(kind: ElementKind) -> str:
 
 
 def _argument(desc: MapDescriptor, name: str) -> Arg:
-    """What a kernel gets for an input or a param: an address, or a number's eight bytes in the place of one."""
+    """A kernel's argument for an input or a param: an address, or a number in eight bytes in its place."""
     if name in desc.arrays:
         return Ptr(name)
     kind = desc.kind_of(name)
@@ -101,14 +101,14 @@ def _widest(desc: MapDescriptor) -> int:
     return max(1, 16 // max(desc.layout(n).element.dtype.itemsize for n in ("out", *desc.arrays)))
 
 
-# On an H200 one access a thread in CTAs of 128 streams fastest; for many 16-bit results from this many instructions an
-# element on, a second access hides the arithmetic's latency.
+# Measured on an H200: one access per thread in CTAs of 128 streams fastest. For 16-bit results that take at least this many
+# instructions per element, a second access hides the arithmetic's latency.
 HEAVY = 14.0
 LARGE = 1 << 24
 
 
 def _unrolls(desc: MapDescriptor, vector: int) -> tuple[int, ...]:
-    """Accesses a thread worth trying: f64 functions spill at 2, and bytes come 16 an access as it is."""
+    """Accesses per thread worth trying. At 2, f64 functions spill; bytes already come 16 per access."""
     return (1,) if desc.layout("out").element is ElementKind.F64 or vector > 8 else (1, 2)
 
 
@@ -151,7 +151,7 @@ class Contiguous(_Map):
 
 
 def _dense(desc: MapDescriptor) -> tuple[str, Change]:
-    """What makes all operands dense in C order: in words, and the fields that change."""
+    """The fix that makes all operands dense in C order: in words, and as changed fields."""
     shape = desc.layout("out").shape
     said: list[str] = []
     changed: dict[str, Any] = {}
@@ -214,7 +214,7 @@ class Strided(_Map):
         names = ("out", *desc.inputs, *desc.row.params)
         packed = [_in_bytes(desc, name, walked.get(name, (0,) * len(shape)), config.vector) for name in names]
         mask = 0
-        for place, name in enumerate(desc.inputs):  # the inputs of which a vector is one element
+        for place, name in enumerate(desc.inputs):  # the inputs that are broadcast along a vector
             mask |= (config.vector > 1 and tuple(walked.get(name, ()))[-1:] == (0,)) << place
         kernel = self._kernel(desc, "strided", config, f"{len(extents)}, {mask}, ", index)
         args: tuple[Arg, ...] = (
@@ -227,7 +227,7 @@ class Strided(_Map):
 
 
 def _in_bytes(desc: MapDescriptor, name: str, steps: Sequence[int], vector: int) -> list[int]:
-    """The strides of an operand in bytes, from vector to vector along the innermost axis; of a number they count for nothing."""
+    """An operand's strides in bytes, along the innermost axis from vector to vector; a number's are ignored."""
     size = desc.kind_of(name).dtype.itemsize
     return [*(s * size for s in steps[:-1]), steps[-1] * size * vector] if steps else []
 

@@ -81,8 +81,8 @@ def call_with_numbers(
     params: Mapping[str, Any] | None = None,
     **how: Any,
 ) -> Any:
-    """A call with numbers, or nothing, in the place of arrays: the key holds their types, and their values travel as arguments
-    of the kernel."""
+    """A call with numbers, or nothing, in place of some arrays: their types are part of the key, their values are kernel
+    arguments."""
     family: Any = plan.descriptor
     values = {name: x for name, x in inputs.items() if type(x) in WEAK}
     operands = {"out": out} | {n: x for n, x in inputs.items() if n not in values and x is not None}
@@ -92,7 +92,7 @@ def call_with_numbers(
         values.update(params)
     try:
         return functional.call(plan, operands, describe, options=(row.name, types), values=values, **how)
-    except OverflowError:  # the kernel that such a call got before is for numbers of a narrower kind
+    except OverflowError:  # the cached kernel is for numbers of a narrower kind
         kinds = describe().kinds
         return functional.call(plan, operands, describe, options=(row.name, types, kinds), values=values, **how)
 

@@ -1,4 +1,4 @@
-"""What one elementwise op says of itself: a row of the tables from which its function, kernels, types, bound and tests follow."""
+"""The description of one elementwise op, a row of a table: its function, kernels, types, bound and tests follow from it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["BYTES", "FLOATS", "INTEGERS", "NUMBERS", "ROUNDED", "ROWS", "Row", "
 FLOATS = (ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64)
 INTEGERS = tuple(k for k in ElementKind if k.is_integer and not k.packed)
 NUMBERS = (*FLOATS, *INTEGERS)
-BYTES = tuple(k for k in ElementKind if 8 <= k.bits <= 64)  # what fits a register or two, whatever it means
+BYTES = tuple(k for k in ElementKind if 8 <= k.bits <= 64)  # kinds that fit one or two registers
 
 
 class Ulps(NamedTuple):
-    """The error of the computation in f32 and in f64, before the rounding to the result's own type. `short` is what a shorter
-    formula adds to a 16-bit result; `flushed` what results below the normal range may be off by besides."""
+    """The error of the computation in f32 and in f64, before rounding to the result's type. `short` is the further error of the
+    shorter formula for 16-bit results, `flushed` the further absolute error of results below the normal range."""
 
     f32: float = 0.0
     f64: float = 0.0

@@ -14,7 +14,7 @@ from .binary import BinaryPlan, function_of
 
 __all__: list[str] = []
 
-# Compared in the type that holds both, whatever out holds: exactly.
+# Compared exactly, in a type that holds both operands.
 Comparison = partial(
     Row, result="bool", header="math/wide.cuh", arguments=("x1", "x2"), domain=(*NUMBERS, ElementKind.BOOL)
 )

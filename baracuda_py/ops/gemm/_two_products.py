@@ -38,7 +38,7 @@ class Pair:
 def _fastest(
     products: tuple[Candidate[Any], ...], desc: Any, pref: PlanPreference, device: DeviceSpec
 ) -> tuple[Assessment, float] | None:
-    """What of `products` is predicted to take least for one, with its seconds."""
+    """The product variant that is predicted to be fastest for one gradient, with its seconds."""
     return cheapest(products, desc, pref, device)
 
 
@@ -66,7 +66,7 @@ class TwoProducts(Candidate[Any]):
         return iter(sorted(self._pairs(desc, device), key=lambda priced: priced[1]))
 
     def _pairs(self, desc: Any, device: DeviceSpec) -> list[tuple[Pair, float]]:
-        """The fastest as predicted, and the fastest of which a row does not depend on the batch, with their seconds."""
+        """The pair that is predicted to be fastest, and the fastest batch-invariant one, with their seconds."""
         pairs: dict[str, tuple[Pair, float]] = {}
         for pref in (ANY, INVARIANT):
             parts, total = [], 0.0

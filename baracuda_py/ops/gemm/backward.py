@@ -1,7 +1,7 @@
 """The gradients of a matrix product, dA = G·Bᵀ and dB = Aᵀ·G, as two products of transposed views.
 
-Nothing is transposed or padded in memory, so that any ragged size goes; sums are those of `matmul`, in f32. An operand that
-every matrix of the batch shares gets one product whose K runs over the batch as well.
+Nothing is transposed or padded in memory, so every size is served. Sums are those of `matmul`, in f32. The gradient of an operand
+that all matrices of the batch share is one product whose K includes the batch.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class MatmulBackwardDescriptor(Descriptor):
 
     @cached_property
     def grad_shape(self) -> tuple[int, ...]:
-        """That of the result, as NumPy has it."""
+        """The result's shape by NumPy's rules, which its gradient has as well."""
         return product_shape(OP, self.a_shape, self.b_shape)
 
     def default_element(self, name: str) -> ElementKind:
@@ -89,7 +89,7 @@ class MatmulBackwardDescriptor(Descriptor):
 
     @cached_property
     def products(self) -> dict[str, Product]:
-        """The views that each gradient is the product of."""
+        """For each gradient, the two views whose product it is."""
         return products(OP, {name: self.layout(name) for name in ("grad", "a", "b")})
 
     @cached_property
@@ -111,7 +111,7 @@ class MatmulBackwardDescriptor(Descriptor):
 
 
 def _measure(measure: Any, desc: MatmulBackwardDescriptor, *, output: str, **arrays: Any) -> Any:
-    """A measure of matmul, for the product that `output` is."""
+    """A measure of matmul, taken of the product that gives `output`."""
     first, second = _operands(desc, output, arrays)
     part = desc.parts[output]
     measured = np.broadcast_to(measure(part, a=first, b=second), part.shape)

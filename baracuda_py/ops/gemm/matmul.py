@@ -92,7 +92,7 @@ class MatmulDescriptor(Descriptor):
         return output_element(self)
 
     def in_place(self, written: str, read: str) -> bool:
-        """Every kernel reads an element of c and of residual once, in the thread that writes it, just before it does."""
+        """Allowed for c and residual: the thread that writes an element reads it once, just before."""
         return read in ("c", "residual")
 
     def check(self) -> None:
@@ -107,7 +107,7 @@ class MatmulDescriptor(Descriptor):
 
     @classmethod
     def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> bool:
-        """Operands decide whether a number beyond f32 is refused, and calls without one have been checked."""
+        """Only numbers beyond f32's range need a check, and the operands' type decides whether they are refused."""
         check_beta(op, values["beta"], has_c="c" in operands)
         return beyond_f32(values["alpha"]) or beyond_f32(values["beta"])
 

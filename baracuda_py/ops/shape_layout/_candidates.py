@@ -1,4 +1,4 @@
-"""The ways to copy, in the order in which ties are settled."""
+"""The copy candidates, in the order that settles ties."""
 
 from __future__ import annotations
 

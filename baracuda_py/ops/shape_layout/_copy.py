@@ -1,4 +1,4 @@
-"""What every way to copy has in common, and those that are the driver's: device memcpys of one run or of rows."""
+"""The base of copy candidates, and those that the driver runs: device memcpys of one run, or of rows at a pitch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CopyCandidate(Candidate[Any]):
 
 
 def in_order(copy: CopyProblem) -> tuple[str, Change]:
-    """What makes both sides of a copy lie in C order; a fresh `out` does."""
+    """A fix that puts both sides of a copy into C order (a fresh `out` is already)."""
     names = [name for name in (copy.dest, copy.source) if name != "out"]
     return f"contiguous {' and '.join(names)}", Change({f"{name}_strides": None for name in names})
 

@@ -1,4 +1,4 @@
-"""What a copy's kernels cost: the time of what takes longest of memory, instructions, stores and loads under way."""
+"""The cost model of copy kernels: the longest of the times for memory, instructions, stores and loads in flight."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ._walks import CopyProblem
 
 __all__ = ["BEHIND", "WARP", "Work"]
 
-BEHIND = 1.03  # predicted time of a configuration that was measured to be slower
-LANES, WARP = 128, 32  # thread instructions a clock of an SM, threads of a warp
-# Seen on an H200: clocks of an SM for each sector that a store goes to, and for a warp's load and store.
+BEHIND = 1.03  # factor on the predicted time of configurations that were measured to be slower
+LANES, WARP = 128, 32  # thread instructions per clock and SM, threads of a warp
+# Measured on an H200: SM clocks per sector that a store touches, and per load and store of a warp.
 CLOCKS_A_STORE, CLOCKS_AN_ACCESS = 2, 9.5
 LATENCY = 0.7e-6  # seconds of a load while memory is busy
-SHOWS = 0.1  # the share that shows of what other work hides
+SHOWS = 0.1  # the share of hidden work that still adds to the time
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a kernel asks of the SMs: thread instructions, sectors stored to (a sector counts for each store that it takes), and
-    the bytes that a resident thread has under way."""
+    """What a kernel asks of the SMs: thread instructions, stores to sectors (counted once per store and sector), and the bytes
+    that a resident thread has in flight."""
 
     instructions: float
     stores: float
@@ -31,7 +31,7 @@ class Work:
     fetched: str = ""
 
     def cost(self, copy: CopyProblem, device: DeviceSpec) -> Cost:
-        """The time of what takes longest; of the rest, which it mostly hides, a share shows."""
+        """The longest of the times, plus a share of the others, which it mostly hides."""
         issue = device.rate("issue")
         times = {
             "bandwidth": copy.traffic(fetched=self.fetched) / device.bandwidth,

@@ -37,14 +37,14 @@ class Elements(CopyCandidate):
         copy = desc.copy()
         if not copy.run:
             return super().cost(desc, device, config)
-        # Element by element: the same accesses as by slots or more, with an axis more to divide by.
+        # Never fewer accesses than copying by slots, and one more axis to divide indices by.
         cost = slots_cost(copy, device)
         return replace(cost, seconds=cost.seconds * BEHIND * max(1, copy.grain // copy.width))
 
     def efficiency(self, copy: CopyProblem, config: Any) -> float:
         _, dest, source = copy.collapsed
         steps = [abs(s[-1]) * copy.width if s else copy.width for s in (dest, source)]
-        # Where each element has a sector of its own to be written to, stores are many and loads few.
+        # Where each element is stored to a sector of its own, stores dominate.
         first = 1 if steps[0] >= SECTOR else 4
         scattered = 0.3 if max(steps) >= SECTOR else 1.0
         return min(0.6, 0.08 * copy.width) * scattered * (1.0 if config == first else 0.95)

@@ -1,4 +1,4 @@
-"""Windows of an array: half-open ranges as users give them, checked, and where they begin."""
+"""Windows of an array: half-open ranges as users give them, checked, and their byte offset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 def pairs_of(ranges: Any, shape: tuple[int, ...]) -> Ranges:
-    """Pairs of ints from pairs, slices or ints-likes; a slice's open ends are the axis' own."""
+    """Pairs of ints from pairs or slices of int-likes; the open end of a slice is the end of the axis."""
     try:
         pairs = []
         for axis, item in enumerate(_listed(ranges)):
@@ -40,7 +40,7 @@ def pairs_of(ranges: Any, shape: tuple[int, ...]) -> Ranges:
         raise InvalidProblemError(
             f"write_slice: ranges={shown(ranges)} reaches beyond 64 bits", "stay within dest"
         ) from None
-    except Exception:  # whatever a stranger's __index__ raises
+    except Exception:  # a foreign object's __index__ may raise anything
         raise InvalidProblemError(
             f"write_slice: ranges={shown(ranges)} are not pairs of integers or slices", "give [(start, end), ...]"
         ) from None
@@ -74,7 +74,7 @@ def check_ranges(ranges: Ranges, shape: tuple[int, ...]) -> None:
 
 
 def window_of(dest: Any, ranges: Sequence[Any]) -> tuple[int, tuple[int, ...], Any]:
-    """The byte shift of a window, its starts and its extents; what is unusual is left to the descriptor."""
+    """A window's byte offset, starts and extents. Unusual ranges are left to the descriptor, which checks them."""
     try:
         shape, strides, shift, starts, extents = dest.shape, byte_strides(dest), 0, [], []
         if not len(ranges) == len(shape) == len(strides):
@@ -87,7 +87,7 @@ def window_of(dest: Any, ranges: Sequence[Any]) -> tuple[int, tuple[int, ...], A
             extents.append(b - a)
         else:
             return shift, tuple(starts), tuple(extents)
-    except Exception:  # whatever the attributes of a stranger raise
+    except Exception:  # a foreign object's attributes may raise anything
         pass
     shape = shape_of(dest)
     pairs = pairs_of(ranges, shape)
@@ -99,5 +99,5 @@ def window_of(dest: Any, ranges: Sequence[Any]) -> tuple[int, tuple[int, ...], A
 def shape_of(dest: Any) -> tuple[int, ...]:
     try:
         return tuple(dest.shape)
-    except Exception:  # no array, or one of a sort that only `intake` can tell of
+    except Exception:  # no array, or one that only `intake` can read
         return intake(dest, what="write_slice: dest").shape

@@ -21,12 +21,12 @@ from ._walks import CHUNK, CopyProblem, touched
 
 __all__ = ["Vectorised"]
 
-CHUNK_INSTRUCTIONS = 36  # of a chunk of copy_runs, counted in the kernel
+CHUNK_INSTRUCTIONS = 36  # instructions per chunk of copy_runs, counted in the kernel
 
 
 @dataclass(frozen=True)
 class RunConfig(Config):
-    """How runs are gone through: whole chunks between their ends."""
+    """How threads go through runs: whole 16-byte chunks between their ends."""
 
     grain: int = term("bytes that divide every address, stride and length")
     ends: int = term("grains that are taken at once at a run's ends")
@@ -47,8 +47,8 @@ class Vectorised(CopyCandidate):
 
     def configs(self, desc: HasCopy, device: DeviceSpec) -> Iterable[RunConfig]:
         copy = desc.copy()
-        # Where runs are short their ends are much of the work: there a thread overlaps its loads. In long runs the
-        # registers that takes cost more than it gains.
+        # In short runs the ends are much of the work, so overlapping a thread's loads pays. In long runs the
+        # registers that it takes cost more than it gains.
         ends = CHUNK // copy.grain if copy.run < SHORT_RUN else 1
         return [RunConfig(copy.grain, ends, unroll) for unroll in (1, 2, 4)]
 
@@ -59,7 +59,7 @@ class Vectorised(CopyCandidate):
         # Each end that a warp has keeps all of it, grain by grain; of many ends most go together.
         ends = min(WARP * 2 / per_run, 4.0) * grains / 2 if grains > 1 else 0.0
         stores = runs * (touched(copy.run, copy.grains[0]) + (grains if grains > 1 else 0))
-        order = {1: 1.0, 2: 1.02, 4: 1.04}[config.unroll]  # registers cost more than overlapping loads gains
+        order = {1: 1.0, 2: 1.02, 4: 1.04}[config.unroll]  # registers for overlapped loads cost more than they gain
         chunks = runs * per_run
         work = Work(chunks * CHUNK_INSTRUCTIONS * order, stores, CHUNK, accesses=chunks * (2 + ends) * order)
         cost = work.cost(copy, device)
@@ -86,5 +86,5 @@ class Vectorised(CopyCandidate):
 
 
 def _chunks_per_run(copy: CopyProblem) -> int:
-    """Aligned 16-byte destination chunks that a run can touch: one more where its start may lie anywhere."""
+    """Aligned 16-byte chunks of the destination that a run can touch: one more where runs may start unaligned."""
     return -(-(copy.run + CHUNK - copy.grains[0]) // CHUNK)

@@ -1,4 +1,4 @@
-"""short_runs: runs of any length slot by slot, one a lane (kernels/shape_layout/copy.cu)."""
+"""short_runs: runs of any length cut into slots, one per lane (kernels/shape_layout/copy.cu)."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ from ._walks import CHUNK, LINE, SECTOR, CopyProblem, gaps_of, touched
 __all__ = ["SHORT_RUN", "ShortRuns", "narrow", "slots_cost"]
 
 SHORT_RUN = 2048  # bytes
-NARROW = (4, 8)  # bytes of slots that can be worth more lanes where the grain is wider
-LONGEST_SLOTTED = 1 << 16  # bytes of a run whose slots a 32-bit number counts
-MOST_INDICES = 1 << 30  # slots of a launch, where rows can be parted so: 64-bit divisions would cost more than the copy
-MOST_PARTS = 1024  # launches of a copy: what takes more is beyond any memory, and would take minutes to write down
+NARROW = (4, 8)  # bytes of slots narrower than the alignment allows, which can pay although they take more lanes
+LONGEST_SLOTTED = 1 << 16  # bytes of a run whose slots 32-bit indices can count
+MOST_INDICES = (
+    1 << 30
+)  # most slots of a launch, where rows can be divided so: 64-bit divisions would cost more than the copy
+MOST_PARTS = 1024  # most launches of a copy: more would need more memory than exists, and minutes to lower
 # Counted in the kernel: instructions of a slot of copy_slots, more for each axis but one, and more where slots are by sectors.
 SLOT_INSTRUCTIONS, AXIS_INSTRUCTIONS, SECTOR_INSTRUCTIONS = 11, 6, 8
 
 
 @dataclass(frozen=True)
 class SlotConfig(Config):
-    """How runs are parted into slots."""
+    """How runs are cut into slots."""
 
     width: int = term("bytes a slot")
     unroll: int = term("slots a thread")
@@ -41,11 +43,11 @@ class SlotConfig(Config):
 
 
 def _slots_of(copy: CopyProblem) -> SlotConfig:
-    """The configuration that was fastest of all, or nearly, for runs of such a length and grain (benchmarks.copies, H200).
+    """The configuration that was (nearly) the fastest for runs of this length and alignment (benchmarks.copies, H200).
 
-    Runs within a sector or two are bound by the sectors that warps share, longer ones by the bytes under way. Runs of a
-    line lie alike under the warps, so that few sectors are shared. Where a sector of a line is all that is written of it,
-    narrow slots pay: a warp then has fewer lines open.
+    Runs of one or two sectors are bound by sectors that several warps store to, longer ones by the bytes in flight. Runs of a
+    whole line fall on warps evenly, so few sectors are shared. Where only one sector of each line is written, narrow slots
+    pay, because a warp then writes to fewer lines at once.
     """
     width, length = copy.grain, copy.length
     if copy.dense:
@@ -64,7 +66,7 @@ def _slots_of(copy: CopyProblem) -> SlotConfig:
 
 
 def narrow(copy: CopyProblem) -> bool:
-    """Whether aligned runs are short and far apart: slots narrower than they could be were fastest, wide accesses 6 % behind."""
+    """Whether aligned runs are short and far apart: there narrow slots were measured to be 6 % faster than wide ones."""
     return not copy.dense and copy.grain == CHUNK and copy.length <= SECTOR and copy.outer[1][-1] >= LINE
 
 
@@ -94,7 +96,7 @@ class ShortRuns(CopyCandidate):
         return [best, *(c for c in others if c != best)]
 
     def cost(self, desc: HasCopy, device: DeviceSpec, config: SlotConfig) -> Cost:
-        """Of the fastest configuration; the others are a little more, so that they come behind it."""
+        """The cost of the fastest configuration; the others get a little more, so that they rank behind it."""
         copy = desc.copy()
         cost = slots_cost(copy, device)
         return cost if config == _slots_of(copy) else replace(cost, seconds=cost.seconds * BEHIND)
@@ -117,14 +119,14 @@ class ShortRuns(CopyCandidate):
 
 
 def _parts(copy: CopyProblem, config: SlotConfig) -> range:
-    """Where each launch begins on the outermost axis."""
+    """Where each launch starts along the outermost axis."""
     extents, _, _ = copy.outer
     inner = math.prod(extents[1:]) * _slots_per_run(copy, config)
     return range(0, extents[0], max(1, MOST_INDICES // inner))
 
 
 def slots_cost(copy: CopyProblem, device: DeviceSpec) -> Cost:
-    """Of the configuration that `_slots_of` names."""
+    """The cost of the configuration that `_slots_of` chooses."""
     config, axes, runs = _slots_of(copy), len(copy.outer[0]), math.prod(copy.outer[0])
     slots = runs * _slots_per_run(copy, config)
     instructions = SLOT_INSTRUCTIONS + AXIS_INSTRUCTIONS * max(axes - 1, 0) + SECTOR_INSTRUCTIONS * config.sectors
@@ -142,7 +144,7 @@ def _slots_launch(
     copy: CopyProblem, config: SlotConfig, per_run: int, extents: tuple[int, ...], gaps: tuple[tuple[int, ...], ...],
     at: tuple[int, int],
 ) -> Launch:  # fmt: skip
-    """The runs of these extents, the first of which lies `at` those bytes of both operands."""
+    """A launch over runs of these extents, the first of which lies at byte offsets `at` in both operands."""
     slots = math.prod(extents) * per_run
     index = index_type(max([slots, *(abs(g) for each in gaps for g in each)]))
     flags = ", ".join(str(flag).lower() for flag in (config.sectors, config.fetch))
@@ -156,7 +158,7 @@ def _slots_launch(
 
 
 def _residents(unroll: int) -> int:
-    """Threads on an SM, as registers allow that hold an address on both sides and a value for each of so many accesses."""
+    """Threads per SM, limited by registers: two addresses and a value for each of `unroll` accesses."""
     return min(2048, 65536 // (14 + 4 * unroll) // THREADS * THREADS)
 
 

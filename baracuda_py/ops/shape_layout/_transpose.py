@@ -23,7 +23,7 @@ __all__ = ["Transpose", "TransposeTile"]
 
 @dataclass(frozen=True)
 class Planes:
-    """A copy whose fastest axis is `b` on the destination side and `a` on the source side, around it the other axes."""
+    """A copy whose fastest axis is `b` in the destination and `a` in the source, repeated over the other axes."""
 
     a: int
     b: int
@@ -32,7 +32,7 @@ class Planes:
     outer: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
     def filled(self, tile_a: int, tile_b: int) -> float:
-        """The share of the tiles that is not beyond an edge."""
+        """The share of the tiles' area that lies inside the array."""
         covered = -(-self.a // tile_a) * tile_a * -(-self.b // tile_b) * tile_b
         return self.a * self.b / covered if covered else 1.0
 
@@ -94,7 +94,7 @@ class Transpose(CopyCandidate):
         planes = planes_of(copy)
         assert planes is not None
         filled = planes.filled(*config.tile(copy.width))
-        # Large tiles store longer rows, small ones leave no SM idle (measured on an H200, 4 MiB being small).
+        # Large tiles store longer rows, small ones leave no SM idle; 4 MiB counts as small (measured on an H200).
         order = 1.0 if (config.blocks_b == 16) == (copy.nbytes >= 16 << 20) else 0.98
         return order * {16: 0.95, 8: 0.75, 4: 0.5, 2: 0.3}.get(config.access_bytes, 0.3) * max(filled, 0.05)
 

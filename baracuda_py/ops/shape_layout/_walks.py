@@ -11,11 +11,11 @@ from ...types import ElementKind
 
 __all__ = ["BYTES_OR_NIBBLES", "CHUNK", "LINE", "SECTOR", "CopyProblem", "gaps_of", "touched"]
 
-BYTES_OR_NIBBLES = tuple(kind for kind in ElementKind if kind is not ElementKind.BIN)  # bits cannot be written apart
+BYTES_OR_NIBBLES = tuple(kind for kind in ElementKind if kind is not ElementKind.BIN)  # single bits cannot be written
 CHUNK = 16
-SECTOR, LINE = 32, 128  # bytes that memory and L2 exchange, and that share a tag
-# Seen on an H200: bytes that memory could have moved while it opens a row for a run of the destination, and while it reads what a
-# store left out of sectors beside whole ones.
+SECTOR, LINE = 32, 128  # bytes: the unit between memory and L2, and a cache line
+# Measured on an H200, as bytes that memory could have moved meanwhile: opening a DRAM row for a run, and reading
+# the rest of partly written sectors beside whole ones.
 SCATTERED, MIXED = 60, 160
 
 
@@ -86,7 +86,7 @@ class CopyProblem:
 
     @cached_property
     def length(self) -> int:
-        """Bytes of a run, or of a unit where there are no runs."""
+        """Bytes of a run; of a unit where nothing is contiguous."""
         return self.run or self.width
 
     @cached_property
@@ -105,13 +105,13 @@ class CopyProblem:
 
     @cached_property
     def dense(self) -> bool:
-        """Whether the runs of the destination lie one behind the other."""
+        """Whether the destination's runs follow one another without gaps."""
         extents, dest, _ = self.outer
         return not any(gaps_of(extents, dest, self.length))
 
     def traffic(self, *, fetched: str = "") -> float:
-        """Bytes that memory moves, or could move in the time it takes. A sector that is written in part is read as well;
-        `fetched` says which are read ahead: none, those written in part (``"parts"``), or every one (``"all"``)."""
+        """Bytes that memory moves, or could move in the same time. A partly written sector is read as well. `fetched` says which
+        sectors the kernel reads ahead: none, partly written ones (``"parts"``), or all (``"all"``)."""
         extents, _, source = self.outer
         runs, (dest_grain, source_grain) = math.prod(extents), self.grains
         read = written = float(runs * self.length)
@@ -131,7 +131,7 @@ def touched(length: int, grain: int) -> float:
 
 
 def gaps_of(extents: tuple[int, ...], strides: tuple[int, ...], run: int) -> tuple[int, ...]:
-    """What each axis steps beyond runs of `run` bytes that lie one behind the other."""
+    """How far each axis steps beyond runs of `run` bytes packed without gaps."""
     gaps, dense = [], run
     for extent, stride in zip(reversed(extents), reversed(strides)):
         gaps.append(stride - dense)

@@ -115,7 +115,7 @@ class PerSequence(Candidate[KvAppendDescriptor]):
 
 
 def _append(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]) -> Launch:
-    """One launch for one cache, or for both where they lie alike. The sequence axis is kept whole, first."""
+    """One launch for one cache, or for both where they lie alike. The sequence axis stays first and is not merged."""
     size = desc.element.bits // 8
     cache, new = desc.layout(f"{parts[0]}_cache"), desc.layout(parts[0])
     align = min(lay.align for p in parts for lay in (desc.layout(p), desc.layout(f"{p}_cache")))
@@ -126,7 +126,7 @@ def _append(desc: KvAppendDescriptor, device: DeviceSpec, parts: tuple[str, ...]
     extents = (new.shape[0], *shape)
     strides = [(lead, *walk) for lead, walk in zip(leads, inner)]
     count = math.prod(extents)
-    index = index_type(max(count, new.shape[0]))  # sequences are counted where there are no tokens, too
+    index = index_type(max(count, new.shape[0]))  # sequences are counted even without tokens
     threads, unroll = append_shape(count, device)
     a, b = parts[0], parts[-1]
     args = (

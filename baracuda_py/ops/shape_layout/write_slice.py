@@ -96,7 +96,7 @@ class WriteSliceDescriptor(Descriptor):
 
     @property
     def empty(self) -> bool:
-        return 0 in self.extents and self.dynamic_axis is None  # else the status is given
+        return 0 in self.extents and self.dynamic_axis is None  # with a dynamic axis the status is still written
 
     @property
     def covers_dest(self) -> bool:
@@ -151,7 +151,7 @@ class WriteSliceDescriptor(Descriptor):
             )
 
     def neutral(self) -> dict[str, Any]:
-        """The window from the start of every axis, or of the dynamic one alone: what a launch moves it along."""
+        """The window moved to the start of every axis (or of the dynamic axis alone): a launch adds the real start."""
         fixed = self.dynamic_axis
         ranges = tuple((0, b - a) if fixed in (None, axis) else (a, b) for axis, (a, b) in enumerate(self.ranges))
         return {"ranges": ranges, "dest_phase": self._window_phase}
@@ -187,7 +187,7 @@ class WriteSliceDescriptor(Descriptor):
             return (self.at(given).displacement(), 0), {}  # or it raises
         for a, (last, step) in zip(start, steps):
             if type(a) is not int or not 0 <= a <= last:
-                moved = self.at(given)  # raises, or takes what is an integer all the same
+                moved = self.at(given)  # raises, or accepts other integer types
                 return (moved.displacement(), 0), {}
             offset += a * step
         if self.element.packed:
@@ -196,7 +196,7 @@ class WriteSliceDescriptor(Descriptor):
 
     @cached_property
     def _steps(self) -> tuple[tuple[int, int], ...]:
-        """The largest start and the bytes a step, an axis."""
+        """For each axis, the largest start and the bytes per step."""
         strides, size = self.layout("dest").strides, self.element.bits // 8
         return tuple((n - m, s * size) for n, m, s in zip(self.dest_shape, self.extents, strides))
 
@@ -204,7 +204,7 @@ class WriteSliceDescriptor(Descriptor):
         if name != "dest":
             return tensor
         shape = self.extents
-        if self.dynamic_axis is not None:  # wherever the start may be
+        if self.dynamic_axis is not None:  # for any start
             shape = (*shape[: self.dynamic_axis], self.dest_shape[self.dynamic_axis], *shape[self.dynamic_axis + 1 :])
         first = tensor.phase + self.offset()
         pointer = tensor.pointer + first * self.element.bits // 8

@@ -1,7 +1,7 @@
 """The matrix product that a kernel sees: M, N, K, a collapsed batch, and how each operand is walked.
 
-A column-major result is the row-major result of the transposed product, so that kernels need only write rows; a batch that
-shares B is one taller product.
+A column-major result is the row-major result of the transposed product, so kernels write rows only. A batch that shares B
+becomes one product with more rows.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Gemm:
 
     @cached_property
     def swapped(self) -> Gemm:
-        """The transposed product, which holds the same numbers: what was a row is a column."""
+        """The transposed product: the same numbers, with rows and columns exchanged."""
         return Gemm(
             self.n, self.m, self.k, self.batch, self.b.mT, self.a.mT, self.out.mT,
             {name: x.mT for name, x in self.addends.items()}, not self.transposed,
@@ -117,7 +117,7 @@ def as_matrices(layouts: Mapping[str, Layout]) -> dict[str, Layout]:
 
 
 def _with_axis(layout: Layout, axis: int) -> Layout:
-    """A unit axis put in."""
+    """The layout with an axis of extent 1 inserted."""
     shape, strides = list(layout.shape), list(layout.strides)
     shape.insert(axis, 1)
     strides.insert(axis, 1)
@@ -158,15 +158,15 @@ def gemm_of(layouts: Mapping[str, Layout], *, blocked: bool = False) -> Gemm:
 
 
 def _columns(out: Matrix, m: int, n: int) -> bool:
-    """Whether the result lies in columns."""
+    """Whether the result is column-major."""
     return out.col != 1 and out.row == 1 and n > 1 and m > 1
 
 
 def _taller(gemm: Gemm) -> Gemm:
-    """A batch of one axis that shares B and whose rows follow on from matrix to matrix is a single product."""
+    """Merges a one-axis batch into M, where B is shared and rows are evenly spaced from matrix to matrix."""
     if len(gemm.batch) != 1 or gemm.b.batch != (0,) or gemm.scales:
         return gemm
-    single = gemm.m == 1  # then any distance from matrix to matrix is one from row to row
+    single = gemm.m == 1  # with one row a matrix, the step between matrices is the step between rows
     walked = {"a": gemm.a, "out": gemm.out, **gemm.addends}
     if not single and any(x.batch[0] != x.row * gemm.m for x in walked.values()):
         return gemm
@@ -177,9 +177,9 @@ def _taller(gemm: Gemm) -> Gemm:
 
 
 def _single(gemm: Gemm) -> Gemm:
-    """The stride along an axis of one element is never taken: it becomes one that bars no vector access or library.
+    """Replaces strides of axes of extent 1, which are never stepped, by ones that permit vector accesses and libraries.
 
-    It is a whole row (column) long and a multiple of 16 bytes.
+    The new stride is a whole row (column) and a multiple of 16 bytes.
     """
 
     def long(extent: int, x: Matrix) -> int:

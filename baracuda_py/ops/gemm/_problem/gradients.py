@@ -47,7 +47,7 @@ class View:
         return View(self.name, turned, (*self.taken, None))
 
     def tall(self) -> View | None:
-        """The matrices one below the other; None where their rows do not follow on in memory."""
+        """The batch as one tall matrix; None where rows are not evenly spaced from matrix to matrix."""
         *lead, columns = self.shape
         extents, (steps,) = merge_axes(lead, [self.layout.strides[:-1]])
         if 0 not in lead and len(extents) > 1:
@@ -59,15 +59,15 @@ class View:
 
 @dataclass(frozen=True)
 class Product:
-    """The gradient of one operand: ``first @ second``, of which the elements follow one another as the operand's do."""
+    """The gradient of one operand: ``first @ second``, with its elements in the operand's order."""
 
     first: View
     second: View
 
 
 def products(op: str, layouts: Mapping[str, Layout]) -> dict[str, Product]:
-    """Of each gradient by name the product, from the layouts of grad, a and b. UnsupportedError where it is a sum over a batch
-    that no view of the operands lines up along K."""
+    """The product for each gradient by name, from the layouts of grad, a and b. UnsupportedError for a sum over a batch that no
+    view of the operands can turn into a longer K."""
     named = {"out" if name == "grad" else name: layout for name, layout in layouts.items()}
     lying = as_matrices(named)
     g, a, b = (_view(name, lying["out" if name == "grad" else name]) for name in ("grad", "a", "b"))
@@ -103,7 +103,7 @@ def _product(op: str, mine: View, first: View, second: View) -> Product:
 
 
 def _by_hand(mine: View, axes: tuple[int, ...]) -> str:
-    """What gives the same sum at the cost of memory."""
+    """A workaround in words: the same sum by a larger intermediate."""
     product = "matmul(grad, b.swapaxes(-1, -2)" if mine.name == "a" else "matmul(a.swapaxes(-1, -2), grad"
     kind = "f64" if mine.layout.element is ElementKind.F64 else "f32"
     return f"sum {product}, out_dtype={kind!r}) over the axes {axes}"

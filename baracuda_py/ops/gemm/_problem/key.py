@@ -1,4 +1,4 @@
-"""What winners of matmul are kept under: a text of the problem's structure, apart from M."""
+"""The key under which tuned matmul plans are stored: a text of the problem's structure without M."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["problem_key"]
 def problem_key(desc: Any) -> ProblemKey:
     """The key of a canonical product: ``a=bf16[M,4096]:rows:16 b=... out=...`` and what is asked for besides.
 
-    Fields that a problem does not use are not spelled, so that a new one voids nothing. M and dense strides are spelled as
+    Unused fields are left out, so a field added later invalidates no record. M and dense strides are spelled as
     words: products that differ in M alone have one text. A vector as `a` has no M.
     """
     ranged = len(desc.a_shape) > 1
@@ -33,7 +33,7 @@ def _spelled(name: str, x: Layout, desc: Any, ranged: bool) -> str:
 
 
 def _order(x: Layout) -> str:
-    """How it lies: in rows or in columns without gaps, or by its strides."""
+    """The memory order: dense rows, dense columns, or the strides."""
     if x.strides == c_strides(x.shape, x.element):
         return "rows"
     if len(x.shape) > 1:

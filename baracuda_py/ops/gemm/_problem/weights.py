@@ -17,7 +17,7 @@ def beyond_f32(value: float) -> bool:
 
 
 def check_beta(op: str, beta: float, *, has_c: bool) -> None:
-    """Raises InvalidProblemError for a beta with nothing to scale; the default and 0 say nothing of a c."""
+    """Raises InvalidProblemError for a beta other than 0 and 1 without a c."""
     if not has_c and beta not in (0.0, 1.0):
         raise InvalidProblemError(f"{op}: beta={beta:g} scales c, and there is no c", "pass c, or leave beta out")
 

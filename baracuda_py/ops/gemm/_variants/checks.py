@@ -1,4 +1,4 @@
-"""What several variants of matmul ask before they take a problem."""
+"""Checks that several variants of matmul make before they accept a problem."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = [
 ]  # fmt: skip
 
 MOST_CTAS = 2**31 - 1  # of a one-dimensional grid
-_STEP = 1 << 16  # more than any kernel goes at once along an axis
+_STEP = 1 << 16  # more than any kernel advances along an axis at once
 TMA_INDEX_BITS = 31  # of TMA's coordinates
 # What Hopper's warpgroup instructions multiply.
 WARPGROUP_MATHS = (MathPrecision.BF16, MathPrecision.F16, MathPrecision.TF32, MathPrecision.FP8, MathPrecision.FP8_FAST)
@@ -45,7 +45,7 @@ def admitted(desc: Any, variant: str, maths: Collection[MathPrecision]) -> Feasi
 
 
 def cast(desc: Any) -> tuple[str, Change | None]:
-    """What makes fp8 operands ones that every variant multiplies; nothing for other operands, and for scaled ones."""
+    """A fix for unscaled fp8 operands: a cast to a type that every variant multiplies. Empty for other operands."""
     if desc.a_element.bits != 8 or desc.gemm.scales:
         return "", None
     fresh = {f"{name}_{what}": None for name in ("a", "b") for what in ("strides", "align")}
@@ -53,8 +53,8 @@ def cast(desc: Any) -> tuple[str, Change | None]:
 
 
 def relaid(desc: Any, serves: Callable[[Any], bool]) -> tuple[str, Change | None]:
-    """What makes `serves` true of the problem: the fewest operands put into C order, or else written out in full, since one
-    that is broadcast along some axes and not along those between them merges none. Nothing where that does not help."""
+    """A fix that makes `serves` true: the fewest operands put into C order, or else copied without broadcasting, because batch
+    axes that are partly broadcast cannot be merged. Empty where neither helps."""
     for change in (_in_order, _in_full):
         for names in _subsets(desc):
             fields: dict[str, Any] = {}
@@ -80,7 +80,7 @@ def _in_full(desc: Any, name: str) -> dict[str, Any]:
     order, shape = _in_order(desc, name), desc.shape
     if name in ("a", "b"):
         own = desc.layout(name).shape
-        if len(own) < 3:  # shared by every product: it bars nothing
+        if len(own) < 3:  # shared by every product, which is always served
             return order
         vectors = (len(desc.a_shape) == 1) + (len(desc.b_shape) == 1)
         shape = (*shape[: len(shape) - 2 + vectors], *own[-2:])
@@ -97,7 +97,7 @@ def _said(name: str, desc: Any, moved: Any) -> str:
 
 
 def extent_limit(bits: int) -> int:
-    """What an extent stays below, so that indices of `bits` bits count it and a step of any kernel beyond it."""
+    """The exclusive limit of an extent: indices of `bits` bits hold it plus the largest step that a kernel takes past the end."""
     return (1 << bits) - _STEP
 
 
@@ -107,7 +107,7 @@ def takes_any_m(gemm: Gemm) -> bool:
 
 
 def countable(gemm: Gemm, bits: int) -> Feasibility:
-    """Whether indices of `bits` bits count every extent."""
+    """Whether every extent fits indices of `bits` bits."""
     for name, extent in (("M", gemm.m), ("N", gemm.n), ("K", gemm.k), ("the batch", gemm.batches)):
         if extent >= extent_limit(bits):
             return no(f"{name} is {extent}, and the kernel's indices count to 2**{bits} - {_STEP}")

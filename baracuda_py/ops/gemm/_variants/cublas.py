@@ -31,7 +31,7 @@ _COMPUTE = {MathPrecision.TF32: cublas.COMPUTE_32F_TF32, MathPrecision.F64: cubl
 _WORKSPACE = {ArchSku.SM90A: 32 << 20, ArchSku.SM100A: 32 << 20, ArchSku.SM120: 12 << 20}
 _SMALLEST_WORKSPACE = 4 << 20
 
-# Shares of the device's figures that it reaches, fitted to the sweep of an H200 (cuBLAS 13).
+# Shares of the device's peak figures that cuBLAS 13 reaches, fitted to measurements on an H200.
 _COMPUTE_SHARE = 0.72
 _UNALIGNED_SHARE = 0.17  # where a pitch is no multiple of 16 bytes, it falls back to narrow loads
 _UNALIGNED_BANDWIDTH = 0.24
@@ -70,7 +70,7 @@ def blas_gemm(gemm: Gemm, compute: int, workspace_bytes: int) -> cublas.Gemm | N
     """
     if len(gemm.batch) > 1:
         return None
-    for g in (gemm, gemm.swapped):  # one row or column of the result may lie either way
+    for g in (gemm, gemm.swapped):  # a result of one row or column is both row-major and column-major
         a, b, out = side_of(g.a, g.m, g.k), side_of(g.b, g.k, g.n), side_of(g.out, g.m, g.n)
         if a is None or b is None or out is None or out.op != cublas.OP_N:
             continue
@@ -150,13 +150,13 @@ class Cublas(Candidate[Any]):
     def lower(self, desc: Any, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         workspace = _WORKSPACE.get(device.tier, _SMALLEST_WORKSPACE)
         call = blas_gemm(desc.gemm, _COMPUTE.get(desc.precision, cublas.COMPUTE_32F), workspace)
-        assert call is not None  # else it was not admitted
+        assert call is not None  # otherwise `supports` refused it
         function = partial(cublas.gemm, call)
         return (Call("cublas", function, capturable=True, scratch=Scratch(0, workspace), load=cublas.prepare),)
 
 
 def _occupancy(gemm: Gemm, sms: int) -> float:
-    """The share of the largest tile's rate that the best tile and split of K reach, the last wave's idle SMs counted."""
+    """The best tile's and split's share of the largest tile's rate, idle SMs of the last wave included."""
     best = 0.0
     for rows, cols, share in _TILES:
         for chunks in _CHUNKS:

@@ -15,26 +15,26 @@ _NOWHERE = Matrix("", ElementKind.U8, 0, 0, (), 16)
 
 
 def walk(matrix: Matrix) -> Packed:
-    """Walk: strides in elements, the batch axes last and filled up in front."""
+    """The struct Walk: strides in elements; batch axes last, padded in front to a fixed number."""
     batch = (0,) * (BATCH_RANK - len(matrix.batch)) + matrix.batch
     return Packed(struct.pack("<5q", matrix.row, matrix.col, *batch), 8)
 
 
 def batch_struct(gemm: Gemm) -> Packed:
-    """Batch: the two inner extents."""
+    """The struct Batch: the two inner extents of the batch."""
     extents = (1,) * (BATCH_RANK - len(gemm.batch)) + gemm.batch
     return Packed(struct.pack("<2I", *extents[1:]), 4)
 
 
 def paired(gemm: Gemm) -> bool:
-    """Whether neighbours from an even column are one access in every operand of the epilogue."""
+    """Whether two neighbours, the first in an even column, are one access in every operand of the epilogue."""
     return all(x.col == 1 and x.aligned(2 * x.itemsize, along=1) for x in (gemm.out, *gemm.addends.values()))
 
 
 def epilogue_type(gemm: Gemm, activation: Activation) -> str:
     """The C++ type Epilogue<Out, C, Bias, Residual, ACTIVATION, PAIRED, Acc>, with scales of lines Scaled<that, A, B>.
 
-    OperandTypeError where an operand's elements are stored in a type whose numbers they are not: every variant asks here.
+    OperandTypeError for an operand whose storage type has no arithmetic. All variants rely on this check.
     """
     kinds = [gemm.addends[name].element.number if name in gemm.addends else "Absent" for name in ADDENDS]
     pairs = "true" if paired(gemm) else "false"

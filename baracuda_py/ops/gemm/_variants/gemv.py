@@ -1,6 +1,6 @@
-"""gemv: products with eight rows or columns at most, as fast as the large operand streams. Costs of kernels/gemm/gemv.cu.
+"""gemv: products of at most eight rows or columns, bound by reading the large operand. Configurations and costs.
 
-Where K is split, kernels/gemm/reduce.cu adds the parts.
+The kernels are in kernels/gemm/gemv.cu. Where K is split, kernels/gemm/reduce.cu adds the parts.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from .vector import nearest_axis, vector_width
 __all__ = ["Gemv"]
 
 TOKENS = (1, 2, 4, 8)  # rows a kernel is built for
-_WORD, _LINE = 16, 128  # bytes of an access, and of a strip's row
+_WORD, _LINE = 16, 128  # bytes of one access, and of one row of a strip
 _STAGES = 2  # gemv.cu's STAGES
 _UNROLL = 4  # vectors a thread of a strip takes at once
 _STRIPS = {1: (32, 16), 2: (32, 16), 4: (16,), 8: (16,)}  # warps by tokens
 _SPLIT_UNIT = 64  # a split starts at a multiple, so that vectors along k stay whole
 _MOST_SPLITS, _LEAST_K = 32, 512
 _MOST_MATRICES = 65535  # along the grid's second axis, where splits are only as long as few CTAs fill it
-# Columns a team, vectors of each a thread, warps, warps a team.
+# Columns per team, vectors of each per thread, warps, warps per team.
 _ROWS = ((1, 4, 8, 8), (1, 4, 4, 4), (2, 2, 8, 8), (2, 2, 4, 4), (4, 2, 4, 4), (2, 2, 4, 1), (4, 2, 4, 1))
 
 
@@ -63,12 +63,12 @@ class Shape(Config):
 
     @property
     def step_k(self) -> int:
-        """k's that a CTA takes a turn."""
+        """Elements of K that a CTA processes per iteration."""
         return self.unroll * (self.team * 32 * self.vector if self.along_k else self.warps * 32 // self.team)
 
     @property
     def in_flight(self) -> int:
-        """Bytes of B under way to a CTA."""
+        """Bytes of B in flight per CTA."""
         vectors = self.unroll * self.cols if self.along_k else _STAGES * self.unroll
         return self.warps * 32 * vectors * self.vector * self.item_bytes
 
@@ -80,13 +80,13 @@ class Shape(Config):
 
     @property
     def resident_warps(self) -> int:
-        """Warps whose registers an SM holds."""
+        """Warps that fit an SM's registers."""
         vectors = self.unroll * self.cols * self.vector * self.item_bytes if self.along_k else 64
         sums = self.tokens * self.acc_bytes * (self.cols if self.along_k else self.vector)
         return smaller(64, 2048 // (_REGISTERS + (vectors + sums) // 4))  # type: ignore[no-any-return]
 
     def instructions(self, k: int) -> float:
-        """Thread instructions of a CTA, about."""
+        """Approximate thread instructions of a CTA."""
         turns, rest = divmod(self.k_split(k), self.step_k)
         partial = (_PARTIAL if self.along_k else 1.0) * (rest > 0)
         tokens = self.tokens * (self.vector + 8 if self.along_k else 4)
@@ -94,13 +94,13 @@ class Shape(Config):
         return self.warps * 32 * (_FIXED + (turns + partial) * turn)
 
     def additions(self, k: int) -> int:
-        """The longest chain of additions before the splits meet: a thread's own, a warp's folds, the warps'."""
+        """The longest chain of additions within one split: in a thread, then across a warp, then across warps."""
         turns = -(-self.k_split(k) // self.step_k)
         each, meeting = (self.vector, self.team) if self.along_k else (1, self.warps)
         return turns * self.unroll * each + 5 + meeting
 
     def k_split(self, k: int) -> int:
-        """k's a split."""
+        """Elements of K per split."""
         return -(-k // (self.split_k * _SPLIT_UNIT)) * _SPLIT_UNIT
 
     def groups(self, n: int) -> int:
@@ -108,8 +108,8 @@ class Shape(Config):
 
 
 def _strips(tokens: int, vector: int, item_bytes: int, acc_bytes: int) -> list[tuple[int, int, int, int]]:
-    """Shapes of strips, as in `_ROWS`, without those that spill on some arch: of eight tokens' sums and k's, 16 warps have
-    registers where a vector is one word before and after it is widened."""
+    """Shapes of strips, as in `_ROWS`, without those that spill registers on some arch: with eight tokens, 16 warps have enough
+    registers only where a vector is one word both before and after widening."""
     few = tokens == TOKENS[-1] and not vector * item_bytes == vector * acc_bytes == _WORD
     lanes = min(32, _LINE // (vector * item_bytes))
     return [(1, _UNROLL, warps, team) for warps in ((8,) if few else _STRIPS[tokens]) for team in (lanes, lanes // 2)]
@@ -147,7 +147,7 @@ class Menu:
         self.along_k, self.tokens = along_k, tokens
 
     def table(self, desc: Any, device: DeviceSpec) -> Table[Shape]:
-        """K is split until every SM has two CTAs."""
+        """The priced menu; K is split until every SM has two CTAs."""
         gemm, along_k = _oriented(desc), self.along_k
         if not self.shapes:
             return Table(np.array(()), self.shapes.__getitem__, str)
@@ -205,20 +205,20 @@ def _table(desc: Any, device: DeviceSpec) -> Table[Shape]:
     return _menu(_oriented(desc), device).table(desc, device)
 
 
-# Fitted to the sweep of an H200:
-# Of the device's bandwidth, along k and not: reads alone are faster than copies.
+# Fitted to measurements on an H200.
+# Share of the device's bandwidth, by `along_k`. Above 1, because reads alone are faster than copies.
 _EFFICIENCY = {True: 1.1, False: 1.02}
-_ROUND_TRIP = {True: 1.1e-6, False: 1.9e-6}  # seconds of bandwidth that must be in flight
+_ROUND_TRIP = {True: 1.1e-6, False: 1.9e-6}  # memory latency in seconds: bandwidth times this must be in flight
 _HALF_LINE = 0.95  # the efficiency of strips of half a line's width
-# Several tokens, read again for every few columns, take 0.9 + 0.35 tokens / columns times as long.
+# Several tokens are read again for every few columns, so they take 0.9 + 0.35 tokens / columns times as long.
 _TOKENS = (0.9, 0.35)
-_SM_SHARE = 3.6  # the most of its share of the bandwidth that one SM can take
-_REGISTERS = 28  # of a thread, besides its data
+_SM_SHARE = 3.6  # how many times its share of the bandwidth one SM can use
+_REGISTERS = 28  # registers of a thread besides its data
 # Beyond the launch's overhead, until the first vectors are there and after the last: along k and not, and of the second pass.
 _LATENCY = {True: 0.05e-6, False: 0.6e-6}
 _SECOND_PASS = 0.6e-6
 _WAVE = 1.5e-6  # what one more wave of strips costs
-_FIXED, _PARTIAL = 200, 3.1  # instructions a warp, and turns that one which ends early is worth
+_FIXED, _PARTIAL = 200, 3.1  # instructions per warp, and the iterations that a partial last one is worth
 
 
 class Gemv(Tabled):

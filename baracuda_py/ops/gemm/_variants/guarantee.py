@@ -1,4 +1,4 @@
-"""What a matrix product is worth: a componentwise bound from the accumulator, the order of K and the output's rounding.
+"""Error bounds of a matrix product: componentwise, from the accumulator, the order of summation and the output's rounding.
 
 Sums of products follow N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., section 3.1 (to first
 order in the unit roundoff). Tensor cores align the products and the accumulator to the largest exponent and truncate
@@ -8,13 +8,13 @@ at once: next to a large accumulator each product of the block may be cut at the
 number errors are no smaller than half its last place (Higham, section 2.2): the terms "underflow" and "subnormal_operands". Sums
 that may leave the accumulator's range on the way are outside the bound.
 
-Beyond K of a few thousand that bound is wider than a product. The probable bound beside it is not: it takes partial sums for as
-large as they are on their way (running error analysis, Higham, section 3.3), and of the products that an instruction cuts only
-so many as are left where errors have both signs, or those of like signs. Sums of a part of K, and operands rounded to TF32, err
-independently of one another: for those it takes several times the root of the sum of squares. With random operands, in a
-simulation of the tensor cores, it is 10 to 250 times the error's root mean square and 3 times the largest error or more, and
-less than one product up to K = 32768 (fp8_fast: 2048); sums of integers, which are exact, show the rest. Many short sums side by
-side need none: up to K = 65536 the bound for any operands shows that 128 of K are missing.
+For K beyond a few thousand that bound exceeds a single product, so it would not show a missing one. The probable bound does. It
+uses the actual size of partial sums (running error analysis, Higham, section 3.3). Of an instruction's truncations it counts the
+share that remains where errors have both signs, or the surplus of products of one sign. Errors of separate parts of K, and of
+operands rounded to TF32, are independent: for those it takes a multiple of the root of the sum of squares. For random operands,
+in a simulation of the tensor cores, it is 10 to 250 times the root mean square error and at least 3 times the largest error. It
+is less than one product up to K = 32768 (fp8_fast: 2048); tests with sums of integers, which are exact, cover larger K. Kernels
+that add many short sums need no probable bound: up to K = 65536 the bound for any operands shows that 128 of K are missing.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ __all__ = ["ROUNDED", "TRUNCATED", "guarantee_of", "narrow_additions"]
 
 ROUNDED, TRUNCATED = 1.0, 2.0  # units roundoff that one addition may cost
 _EPILOGUE = 16.0  # alpha, beta c, bias, the activation and the residual, each a few units
-# What the GELU of a 16-bit result is off, in f32's units roundoff of |x| Phi(-|x|): kernels/include/math/upper_tail.cuh fits
-# Phi to 5.86e-5 for bf16 and 9.8e-6 for f16.
+# Error of GELU for 16-bit results, in units of f32 roundoff times |x| Phi(-|x|): kernels/include/math/upper_tail.cuh
+# approximates Phi to 5.86e-5 for bf16 and 9.8e-6 for f16.
 _GELU_TAIL = {ElementKind.BF16: 1100.0, ElementKind.F16: 180.0}
 _SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
 _PROBABLE = "Higham 2002, section 3.3, with partial sums as large as they are; for operands without a pattern"
-_TF32_TRUNCATION = 2.0**-10  # relative, for an f32 whose last 13 bits a tensor core ignores
+_TF32_TRUNCATION = 2.0**-10  # relative error of an f32 whose last 13 bits a tensor core ignores
 _EIGHTS = (MathPrecision.FP8, MathPrecision.FP8_FAST)
-# The share of an instruction's truncations that counts where they have both signs: 1 of 8, of fp8 2 of 33.
+# The share of an instruction's truncations that remains where they have both signs: 1 of 8, for fp8 2 of 33.
 _LEFT, _LEFT_OF_EIGHTS = 1 / 8, 2 / 33
 # Multiples of the root of the sum of squares: of what one addition costs, of products of rounded operands, and of fp8's sums of
-# one instruction or one slab.
+# one instruction or one block of K.
 _ROOT, _ROOT_OF_TF32, _ROOT_OF_EIGHTS = 1 / 4, 1.5, 2.0**-9
 
 
 def narrow_additions(k: int, promoted: int) -> float:
-    """Additions, in f32's units roundoff truncated, of sums of fp8 that are promoted to f32 every `promoted` of K.
+    """The error of fp8 sums promoted to f32 after every `promoted` of K, as an equivalent number of truncated f32 additions.
 
     Hopper's tensor cores align 32 products and the accumulator to the largest exponent and keep 13 bits below it
     (DeepSeek-V3, arXiv:2412.19437, section 3.3.2): 33 addends may each lose 2**-13 of it.
@@ -83,7 +83,7 @@ def _guarantee(
     batch_invariant: bool,
     in_order: bool,
 ) -> PrecisionGuarantee:
-    """Products of any M and N that are summed alike have one guarantee."""
+    """The guarantee, cached by what it depends on: neither M nor N."""
     accumulator = ElementKind.F64 if math is MathPrecision.F64 else ElementKind.F32
     unit = accumulator.unit_roundoff
     rounding = 2 * _TF32_TRUNCATION / unit if math is MathPrecision.TF32 else 0.0  # of the operands
@@ -91,7 +91,7 @@ def _guarantee(
     rest = [Term(_EPILOGUE, accumulator, "abs_epilogue")]
     if activation is Activation.GELU and out in _GELU_TAIL:
         rest.append(Term(_GELU_TAIL[out], accumulator, "gelu_tail"))
-    # Products may be cut at the last place of subnormal numbers; partial sums are added exactly there, so splits do not count.
+    # Products may be truncated at the last place of subnormals. Adding partial sums there is exact, so splits do not count.
     rest.append(Term(each * k + _EPILOGUE, accumulator, "underflow"))
     if rounding:
         rest.append(Term(rounding, accumulator, "subnormal_operands"))

@@ -31,25 +31,25 @@ SERVED = (
     MathPrecision.BF16,
     MathPrecision.F64,
 )  # TF32 is what to ask for instead
-MOST_PIECES = 32  # that a thread brings in a K tile: each is an instruction or more
-FEW_PIECES = 16  # where the accumulators are 128 registers
+MOST_PIECES = 32  # loads of a thread per K tile: each is at least one instruction
+FEW_PIECES = 16  # the limit where accumulators take 128 registers
 
 # mma.sync's share of the device's tensor rate, and what f64 reaches of its bf16 rate.
 MMA_SHARE = {ArchSku.SM90A: 0.44, ArchSku.SM100A: 0.45}
 F64_SHARE = {ArchSku.SM80: 1 / 16, ArchSku.SM90A: 1 / 15, ArchSku.SM100A: 1 / 60}
 F64_SHARE_ELSEWHERE = 1 / 128
-L2_BYTES = 22.7  # a clock and SM
-STREAMED = 0.56  # of the bandwidth, where that is the limit
+L2_BYTES = 22.7  # per clock and SM
+STREAMED = 0.56  # share of the bandwidth reached where that is the limit
 FILL = 2.7e-7  # seconds until the first tile has come
-SECOND_PASS, PART = 1e-6, 6e-8  # seconds until its first values have come and after its last; four parts come at once
-PIECE = 61.5  # thread instructions that one costs
-MOST_SPLITS, LEAST_TILES = 32, 4  # parts of K, and K tiles in one
+SECOND_PASS, PART = 1e-6, 6e-8  # seconds of latency of the second pass, and per part; it loads four parts at once
+PIECE = 61.5  # thread instructions per piece (one load of a thread)
+MOST_SPLITS, LEAST_TILES = 32, 4  # most parts of K, and fewest K tiles in a part
 
 
 @dataclass(frozen=True)
 class Tile(Config):
-    """A CTA's tile and a warp's; `share` of mma.sync's rate is what warps of this shape come to where K is long. Formulas take
-    columns too, whose fields are arrays."""
+    """A CTA's tile and a warp's. `share` is the part of mma.sync's rate that warps of this shape reach for long K. The formulas
+    also take a Tile whose fields are arrays, one entry per configuration."""
 
     m: int = term("rows of the result a CTA computes", leads=True)
     n: int = term("columns of the result a CTA computes", leads=True)
@@ -68,7 +68,7 @@ class Tile(Config):
         return self.stages * (self.m + self.n) * self.k_bytes
 
     def k_split(self, gemm: Gemm) -> int:
-        """k's a split: all of K, or whole K tiles."""
+        """Elements of K per split: all of K, or whole K tiles."""
         return gemm.k if self.split_k == 1 else -(-self.k_tiles(gemm) // self.split_k) * self.k_bytes // gemm.a.itemsize
 
     def k_tiles(self, gemm: Gemm) -> int:
@@ -101,7 +101,7 @@ SYNCHRONOUS_WIDE = (Tile(64, 64, 128, (32, 32), 1, share=0.2),)
 
 @dataclass(frozen=True)
 class Side:
-    """How one operand is brought in: whether its pieces lie along K, and their bytes (an element's: any strides)."""
+    """How an operand is loaded: whether its pieces run along K, and their bytes (one element where strides are arbitrary)."""
 
     k_major: bool
     nbytes: int
@@ -120,7 +120,7 @@ def side_of(matrix: Matrix, extents: tuple[int, int], k_axis: int) -> Side:
         abs(matrix.col if k_axis else matrix.row) <= abs(matrix.row if k_axis else matrix.col), matrix.itemsize
     )
     for axis in (k_axis, 1 - k_axis):
-        # The stride of an axis of extent 1 is never walked.
+        # The stride of an axis of extent 1 is never stepped.
         free = replace(matrix, row=matrix.row if rows > 1 else 1 - axis, col=matrix.col if cols > 1 else axis)
         if (free.row, free.col)[axis] != 1:
             continue
@@ -135,20 +135,20 @@ def sides(gemm: Gemm) -> tuple[Side, Side]:
 
 
 def group_m_of(gemm: Gemm, config: Tile, device: DeviceSpec) -> int:
-    """Rows of tiles that are walked together, column by column: what is in flight at once touches the fewest rows and columns."""
+    """Rows of tiles per group, walked column by column, so that the tiles in flight touch the fewest rows and columns."""
     rows = -(-gemm.m // config.m)
     heights = [h for h in (1, 2, 4, 8, 16, 32) if h <= rows]
     return min(heights, key=lambda h: h * config.m + -(-device.sms // h) * config.n)
 
 
 def tiles_of(gemm: Gemm, config: Tile) -> int:
-    """Tiles of the result, those of a part of K apart."""
+    """Tiles of the result, counted once per part of K."""
     return config.split_k * gemm.batches * -(-gemm.m // config.m) * -(-gemm.n // config.n)
 
 
 class Menu:
-    """The tiles that shared memory holds and whose operands, brought in in `ways`, come in no more pieces than a thread should
-    bring. Where K may be split, each is there twice: K whole, and split."""
+    """The tiles that fit shared memory and whose operands, loaded in `ways`, need no more pieces per thread than the limit. Where
+    K may be split, each is listed twice: with K whole, and split."""
 
     def __init__(
         self, every: tuple[Tile, ...], a: Side, b: Side, itemsize: int, acc_bits: int, shared_bytes: int, splits: bool
@@ -156,7 +156,7 @@ class Menu:
         def pieces(tile: Tile) -> int:
             return a.pieces(tile.m, tile.k_bytes) + b.pieces(tile.n, tile.k_bytes)
 
-        def most(tile: Tile) -> int:  # beside a warp tile's accumulators
+        def most(tile: Tile) -> int:  # pieces that leave registers for a warp tile's accumulators
             return MOST_PIECES if tile.warp[0] * tile.warp[1] * acc_bits <= 2**16 else FEW_PIECES
 
         self.tiles = [t for t in every if t.shared_bytes <= shared_bytes and pieces(t) <= most(t) * t.threads]
@@ -165,13 +165,13 @@ class Menu:
         self.threads = np.array([t.threads for t in self.tiles] * (1 + splits))
 
     def table(self, desc: Any, device: DeviceSpec) -> Table[Tile]:
-        """The busiest SM's time, one tile's beginning and end, and where K is split the second pass."""
+        """The menu priced: the busiest SM's time, one tile's prologue and epilogue, and the second pass where K is split."""
         gemm, tile = desc.gemm, self.columns
         if not self.tiles:
             return Table(np.array(()), self.tiles.__getitem__, str)
         size, whole = gemm.a.itemsize, len(self.tiles)
         down, over = across(float(gemm.m), tile.m), across(float(gemm.n), tile.n)
-        tiles = gemm.batches * down * over  # in floating point, in which they do not overflow
+        tiles = gemm.batches * down * over  # in floating point, so that they do not overflow
         fits = tiles <= MOST_CTAS
         splits = np.ones_like(tiles)
         k_tiles = tile.k_tiles(gemm) * splits
@@ -181,10 +181,10 @@ class Menu:
         fits[whole:] &= wanted > 1
         rounds = across(splits * tiles, float(device.sms))
         k_tiles = np.maximum(1, across(k_tiles, np.maximum(1, splits)))
-        clock_sms = device.rate("issue") / 128  # clocks a second, all SMs together
+        clock_sms = device.rate("issue") / 128  # clocks per second, summed over all SMs
         flops = 2 * tile.m * tile.n * k_tiles * tile.k_bytes // size
         loaded = (tile.m + tile.n) * k_tiles * tile.k_bytes
-        few = np.maximum(0.5, np.minimum(1.0, self.threads / 256))  # warps do not fill the tensor cores
+        few = np.maximum(0.5, np.minimum(1.0, self.threads / 256))  # too few warps to fill the tensor cores
         alone = np.where(rounds == 1, few, 1.0)
         limits = {
             "tensor cores": rounds * device.sms * flops / (mma_rate(device, desc.precision) * tile.share * alone),
@@ -247,7 +247,7 @@ class _Mma(Tabled):
 
     @cached_property
     def _shares(self) -> tuple[float, float]:
-        """The most of mma.sync's rate that a tile comes to, of either menu."""
+        """The largest share of mma.sync's rate that a tile of each menu reaches."""
         return max(tile.share for tile in self.menu), max(tile.share for tile in self.wide_menu)
 
     def _menu(self, desc: Any, device: DeviceSpec) -> Menu:
@@ -264,7 +264,7 @@ class _Mma(Tabled):
         # Every tile sums a result's products in the same order, mma by mma, and a K tail's zeros leave a sum as it is: no
         # result depends on M or the batch.
         each = ROUNDED if desc.precision is MathPrecision.F64 else TRUNCATED
-        # One variant a device (or two with the same sums) may promise this, for selection goes by M as well.
+        # Only one variant per device (or two with equal sums) may promise this, because selection depends on M as well.
         elsewhere = device.tier is ArchSku.SM90A and desc.precision in WARPGROUP_MATHS and takes_any_m(desc.gemm)
         lone = self.variant == "tc_async" and not elsewhere and config.split_k == 1
         return guarantee_of(
@@ -285,8 +285,7 @@ def _problem(gemm: Gemm, epilogue: Arg, config: Tile, device: DeviceSpec) -> tup
 
 
 class TcAsync(_Mma):
-    """A cp.async pipeline of 3 to 5 stages; operands are multiplied as they lie. K is whole, or split until every SM has a
-    tile."""
+    """A cp.async pipeline of 3 to 5 stages, for any operand layout. K is whole, or split until every SM has a tile."""
 
     variant = "tc_async"
     launches = ("gemm/tc_async.cu:tc_async", "gemm/reduce.cu:reduce")

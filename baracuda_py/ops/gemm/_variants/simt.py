@@ -23,14 +23,14 @@ from .vector import nearest_axis, vector_width
 __all__ = ["MATHS", "Simt", "fma_rate"]
 
 MATHS = (MathPrecision.F32, MathPrecision.F64, MathPrecision.F16, MathPrecision.BF16)
-_VECTOR = {ElementKind.F32: 4, ElementKind.F64: 2}  # elements an access and accumulators a 16-byte word
+_VECTOR = {ElementKind.F32: 4, ElementKind.F64: 2}  # elements per 16-byte access, and accumulators per 16 bytes
 _SLOW_F64 = (ArchSku.SM89, ArchSku.SM120)
 
 
 @dataclass(frozen=True)
 class Tile(Config):
-    """BM x BN of the result and BK of K a CTA; `share` of the FMA rate is what a full SM reaches. Formulas take columns too,
-    whose fields are arrays."""
+    """A CTA's BM x BN of the result and BK of K. `share` is the part of the FMA rate that a full SM reaches. The formulas also
+    take a Tile whose fields are arrays, one entry per configuration."""
 
     bm: int = term("rows of the result a CTA computes", leads=True)
     bn: int = term("columns of the result a CTA computes", leads=True)
@@ -55,15 +55,15 @@ class Tile(Config):
         return down * across * gemm.batches * self.split_k
 
     def in_flight(self, gemm: Gemm) -> int:
-        """Bytes of the operands under way to a CTA."""
+        """Bytes of the operands in flight per CTA."""
         return (self.stages - 1) * self.bk * (self.bm + self.bn) * gemm.a.itemsize
 
     def k_split(self, k: int) -> int:
-        """k's a split, whole blocks."""
+        """Elements of K per split, in whole blocks."""
         return -(-k // (self.split_k * SPLIT_UNIT)) * SPLIT_UNIT
 
 
-# Shares: FMAs among the instructions of the main loop, less where shared memory sets the pace.
+# Shares: the fraction of FMAs among the main loop's instructions; lower where shared memory is the limit.
 TILES = {
     ElementKind.F32: (
         Tile(128, 256, 8, (8, 16), 3, share=0.91),
@@ -81,14 +81,14 @@ TILES = {
     ),
 }
 _MOST_SHARE = {element: max(tile.share for tile in tiles) for element, tiles in TILES.items()}
-SKINNY = 32  # columns or fewer are turned into rows, of which there are low tiles
+SKINNY = 32  # at most so many columns: the transposed product is computed, for which there are low tiles
 SPLIT_UNIT = 64  # a split starts at a multiple, so that vectors along k stay whole
 _LEAST_K, _MOST_SPLITS = 256, 32
-# Fitted to the sweep of an H200:
-_ALONE = 0.46  # of its share, for fewer CTAs than are meant to cover each other's waits; less for under four warps
-_SCHEDULED = 128  # threads that give each scheduler of an SM a warp
-_STREAMED = 0.36  # of the bandwidth, for tiles that wait for each block of K
-_ROUND_TRIP = 1.4e-6  # seconds of bandwidth that must be in flight
+# Fitted to measurements on an H200.
+_ALONE = 0.46  # of its share, with too few CTAs to hide each other's latency; less with under four warps
+_SCHEDULED = 128  # threads: one warp for each of an SM's schedulers
+_STREAMED = 0.36  # share of the bandwidth, for tiles that wait for each block of K
+_ROUND_TRIP = 1.4e-6  # memory latency in seconds: bandwidth times this must be in flight
 _LATENCY = 3e-7  # beyond the device's overhead: until the first block is there and after the last store
 
 
@@ -101,7 +101,7 @@ def fma_rate(element: ElementKind, device: DeviceSpec) -> float:
 
 @lru_cache(maxsize=1024)
 def _oriented(desc: Any) -> Gemm:
-    """The problem with few columns as one with few rows."""
+    """The problem, transposed where it has few columns."""
     gemm: Gemm = desc.gemm
     return gemm.swapped if gemm.n <= SKINNY and gemm.n < gemm.m else gemm
 
@@ -118,7 +118,7 @@ def _table(desc: Any, device: DeviceSpec) -> Table[Tile]:
     gemm, acc = _oriented(desc), accumulator(desc.gemm)
     menu, columns = TILES[acc], _columns(acc)
     extents: dict[str, Any] = {"m": float(gemm.m), "n": float(gemm.n), "batch": (float(gemm.batches),)}
-    floats = replace(gemm, **extents)  # which do not overflow
+    floats = replace(gemm, **extents)  # floats do not overflow
     whole: Any = columns.launched(floats)
     fits = whole <= MOST_CTAS
     # K in as many parts as fill the SMs once, none of them empty.
@@ -129,7 +129,7 @@ def _table(desc: Any, device: DeviceSpec) -> Table[Tile]:
     fits[len(menu) :] &= splits[len(menu) :] > 1
     tile = with_splits(columns, splits)
     ctas = np.maximum(1.0, tile.launched(floats))
-    deepest = across(ctas, float(device.sms))  # CTAs of the SM that has most
+    deepest = across(ctas, float(device.sms))  # CTAs of the busiest SM
     alone = _ALONE * np.minimum(1.0, deepest * tile.threads / _SCHEDULED)
     share = tile.share * np.where(deepest >= tile.ctas_per_sm, 1.0, alone)
     flops = 2.0 * tile.bm * tile.bn * np.maximum(np.minimum(gemm.k, tile.k_split(gemm.k)), 1) * deepest
@@ -150,9 +150,9 @@ def _table(desc: Any, device: DeviceSpec) -> Table[Tile]:
 
 
 def _way(tile: Tile, acc: ElementKind, matrix: Matrix, rows: int, cols: int, k_axis: int) -> tuple[bool, int]:
-    """Whether an operand is brought in along k, and how many elements at a time: a vector or one."""
+    """Whether an operand is loaded along K, and how many elements at a time: a vector or one."""
     axis, widest = nearest_axis(matrix, rows, cols), _VECTOR[acc]
-    # Vectors along k pass through registers, one block at a time: tiles that stream want more of them under way.
+    # Vectors along K pass through registers, one block at a time, which leaves too few bytes in flight for streaming tiles.
     streams = axis == k_axis and matrix.element is acc and tile.bm <= SKINNY
     whole = not streams and vector_width(matrix, rows, cols, axis, widest) == widest
     return axis == k_axis, widest if whole else 1
@@ -167,7 +167,7 @@ class Simt(Tabled):
     backend = BackendKind.BESPOKE
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
-        maths = MATHS if desc.gemm.k else tuple(MathPrecision)  # a sum of nothing is 0 in any of them
+        maths = MATHS if desc.gemm.k else tuple(MathPrecision)  # an empty sum is 0 in every precision
         if not (admissible := admitted(desc, self.variant, maths) and countable(desc.gemm, 32)):
             return admissible
         return launchable(min(tile.launched(_oriented(desc)) for tile in TILES[accumulator(desc.gemm)]))
@@ -181,7 +181,7 @@ class Simt(Tabled):
         return float(device.overhead + _LATENCY + max(gemm.flops / rate, gemm.nbytes / (device.bandwidth * _STREAMED)))
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:
-        # Only strict f32 has no other variant that selection might take for another M, with another order of sums.
+        # Only for strict f32 can selection take no other variant, with another order of sums, for another M.
         lone = desc.precision is MathPrecision.F32 and config.split_k == 1
         k = min(desc.gemm.k, config.k_split(desc.gemm.k))
         return guarantee_of(desc, desc.precision, k, each=ROUNDED, splits=config.split_k, batch_invariant=lone)
@@ -189,7 +189,7 @@ class Simt(Tabled):
     def lower(self, desc: Any, device: DeviceSpec, config: Tile) -> tuple[Step, ...]:
         gemm = _oriented(desc)
         acc = accumulator(gemm)
-        if not gemm.k:  # nothing is read, of no type
+        if not gemm.k:  # K = 0: no operand is read, so its type does not matter
             gemm = replace(gemm, a=replace(gemm.a, element=acc), b=replace(gemm.b, element=acc))
         epilogue, args = epilogue_type(gemm, desc.activation), epilogue_args(gemm)
         if config.split_k > 1:

@@ -2,7 +2,7 @@
 
 The first pass is any kernel that stores through an epilogue. It takes the one of `partial_epilogue` in place of the problem's
 own, and for split s moves `epilogue.out` on by s * `partial_size(gemm)` elements before it enters the batch. Every split stores
-every element of its slab, zeros where its part of K is empty. `reduce_step` is the second pass, for the same `gemm`.
+every element of its partial product, zeros where its part of K is empty. `reduce_step` is the second pass, for the same `gemm`.
 The parts are added in order, so that the result depends on the number of splits and on nothing else.
 """
 
@@ -41,7 +41,7 @@ def scratch_bytes(gemm: Gemm, splits: Any) -> Any:
 
 
 def _partial(gemm: Gemm) -> Gemm:
-    """The problem whose result is one split's."""
+    """The problem whose result is the partial product of one split."""
     steps = tuple(gemm.m * gemm.n * math.prod(gemm.batch[axis + 1 :]) for axis in range(len(gemm.batch)))
     return replace(gemm, out=Matrix("", accumulator(gemm), gemm.n, 1, steps, _WORD), addends={})
 

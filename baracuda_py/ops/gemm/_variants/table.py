@@ -1,6 +1,6 @@
-"""Configurations priced side by side: one array operation a term of the model, instead of one call a configuration.
+"""Prices of all configurations at once: one array operation per term of the cost model, instead of one call per configuration.
 
-So a product of extents that nobody has asked for costs `select` some tens of array operations, whatever the menu's length.
+So `select` takes some tens of array operations for a new problem, however long the menu is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ....types import DeviceSpec
 __all__ = ["Array", "Table", "Tabled", "across", "larger", "longest", "smaller", "spread", "with_splits"]
 
 C = TypeVar("C")
-Array = Any  # np.ndarray of float64 or int64, one entry a configuration
+Array = Any  # np.ndarray of float64 or int64, one entry per configuration
 
 
 class Table(Generic[C]):
@@ -42,17 +42,17 @@ class Table(Generic[C]):
         return len(self.seconds)
 
     def least(self) -> tuple[int, float]:
-        """The place that takes least, the first of several, and its seconds."""
+        """The index of the fastest configuration (the first of several), and its seconds."""
         place = int(self.seconds.argmin())
         return place, float(self.seconds[place])
 
     @cached_property
     def places(self) -> dict[C, int]:
-        """Where each configuration that fits stands, in the menu's order."""
+        """The index of each configuration that fits, in the menu's order."""
         return {self.config(i): i for i in map(int, np.flatnonzero(np.isfinite(self.seconds)))}
 
     def ranked(self) -> Iterator[tuple[C, float]]:
-        """Configurations that fit with their seconds, the least first, ties in the menu's order. The first costs no sort."""
+        """Configurations that fit, with their seconds, fastest first, ties in the menu's order. The first needs no sort."""
         if not len(self):
             return
         first, least = self.least()
@@ -67,7 +67,7 @@ class Tabled(Candidate[Any]):
     """A variant of matmul that prices its menu as a table."""
 
     def table(self, desc: Any, device: DeviceSpec) -> Table[Any]:
-        """The menu, priced; cached by its maker, for it is asked for once a configuration."""
+        """The menu, priced. Implementations cache it, because it is asked for once per configuration."""
         raise NotImplementedError
 
     def moved(self, desc: Any) -> tuple[int, int]:
@@ -87,8 +87,8 @@ class Tabled(Candidate[Any]):
 
 
 def spread(configs: Sequence[Any], **given: Any) -> Any:
-    """A configuration of the same kind whose fields are arrays, so that what is written for one prices all: each field's
-    values, or what is `given` for it."""
+    """A configuration whose fields are arrays over `configs` (or what is `given`), so that a formula for one configuration
+    prices all."""
     kind = type(configs[0])
     columns = object.__new__(kind)
     for field in fields(kind):
@@ -121,7 +121,7 @@ def across(extent: Any, step: Array) -> Array:
 
 
 def longest(times: dict[str, Any]) -> tuple[Array, Callable[[int], str]]:
-    """The most of several times of each configuration, and what it is called; ties go to the first."""
+    """For each configuration the largest of several times, and a function that names it; ties go to the first."""
     stacked = np.stack(np.broadcast_arrays(*times.values()))
     names = tuple(times)
     return stacked.max(axis=0), lambda place: names[int(stacked[:, place].argmax())]

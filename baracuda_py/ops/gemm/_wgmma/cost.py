@@ -1,6 +1,6 @@
-"""What wgmma's tiles cost: cycles of an SM that a block of K, a tile and a launch take, beside the time that memory takes.
+"""The cost model of wgmma's tiles: SM cycles per block of K, per tile and per launch, beside the time that memory takes.
 
-`Menu` holds all that follows from a product's traits, whatever its M, N and batch; `Menu.table` prices it for some.
+`Menu` holds what does not depend on M, N and the batch; `Menu.table` prices it for a product.
 """
 
 from __future__ import annotations
@@ -21,38 +21,41 @@ from .tma import K_BLOCK
 
 __all__ = ["Menu", "floor_of", "menu_of"]
 
-# Fitted to sweeps of an H200. Cycles, and bytes a cycle:
-CORES = 1.03  # of the tensor cores' own time
+# Fitted to measurements on an H200. Cycles, and bytes per cycle:
+CORES = 1.03  # times the tensor cores' nominal time
 SHARED_RATE, L2_RATE = 162.0, 55.0
 CYCLES_PER_OUTSIDE_ROW = 10.4  # a row of a box that lies outside the operand
-PING_PONG, TOGETHER = 185.0, 383.0  # what finishing a tile takes, where consumers take turns or share it
-PER_ELEMENT, RAGGED = 0.034, 2.65  # of a shared tile of two-byte results, and where it leaves by warps
+PING_PONG, TOGETHER = 185.0, 383.0  # epilogue of a tile: ping-pong consumers, and consumers that share a tile
+PER_ELEMENT, RAGGED = (
+    0.034,
+    2.65,
+)  # per element of a shared tile of two-byte results, and the factor where warps store it
 SENT_RATE = 29.3  # of partial sums within a cluster
 DRAIN_RATE = 23.7  # the last tile's result
 START, START_PAIR = 307.0, 300.0
-HIDDEN = 0.7  # of the lesser of computing and moving
-BANDWIDTH = 1.25  # times a copy's: reads alone are faster, and small operands stay in L2
-THROTTLE, BEFORE = 0.12, 60e-6  # how much slower power makes what takes much longer than so many seconds
-LEAST_WAVES = 2  # before a last one of its own
-ROUNDING = 1e-9  # what a bound may be above what it bounds, for both are rounded
+HIDDEN = 0.7  # the share of the shorter of computing and moving that the longer hides
+BANDWIDTH = 1.25  # times a copy's bandwidth: reads alone are faster, and small operands stay in L2
+THROTTLE, BEFORE = 0.12, 60e-6  # slowdown by the power limit, of work much longer than so many seconds
+LEAST_WAVES = 2  # fewest whole waves before a last wave with its own launch
+ROUNDING = 1e-9  # relative: a bound may exceed the bounded price by rounding
 LIMITS = ("tensor cores", "shared memory", "L2")
 
 
 class Rates(NamedTuple):
-    """What tiles cost whatever the problem's extents, an array a term."""
+    """What tiles cost, independent of the problem's extents: an array per term."""
 
-    height: Array  # rows of the result a cluster
+    height: Array  # rows of the result per cluster
     columns: Array
-    ctas: Array  # a tile
+    ctas: Array  # per tile
     ctas_per_sm: Array
-    blocks: Array  # of K that a CTA multiplies
-    cores: Array  # cycles a block of K
+    blocks: Array  # blocks of K that a CTA multiplies
+    cores: Array  # cycles per block of K
     shared: Array
     l2: Array
-    outside: Array  # rows of B that a CTA of a cluster brings; 0 where there is no cluster
-    finish: Array  # cycles a tile, besides
+    outside: Array  # rows of B that each CTA of a cluster loads; 0 without a cluster
+    finish: Array  # further cycles per tile
     sent: Array
-    last: Array  # and a launch
+    last: Array  # further cycles per launch
     start: Array
 
     @staticmethod
@@ -78,16 +81,16 @@ class Rates(NamedTuple):
         )
 
     def l2_for(self, n: Array) -> Array:
-        """Cycles a block of K takes L2, rows of B outside the operand counted."""
+        """L2 cycles per block of K, rows of B outside the operand included."""
         outside = np.minimum(np.maximum(self.columns - n, 0.0), self.outside)
         return self.l2 + outside * CYCLES_PER_OUTSIDE_ROW
 
     def multiplying(self, l2: Array) -> Array:
-        """Cycles that a tile's blocks of K take the slowest resource, `l2` cycles each L2."""
+        """Cycles that a tile's blocks of K take on the slowest resource, `l2` of them per block on L2."""
         return self.blocks * np.maximum(np.maximum(self.cores, self.shared), l2)
 
     def each(self, multiplying: Array, tiles: Array, sms: int) -> Array:
-        """Cycles a tile, of as many as there are: what its blocks of K take beside those of other CTAs, and finishing."""
+        """Cycles per tile: its blocks of K, beside those of other CTAs on the SM, and its epilogue."""
         beside = np.minimum(self.ctas_per_sm, across(tiles * self.ctas, float(sms)))
         return multiplying * beside + self.finish + self.sent
 
@@ -95,7 +98,7 @@ class Rates(NamedTuple):
 class Menu:
     """The tiles that products of some traits may be computed with on a device, and what follows from traits and device.
 
-    In pairs: a tile, and the same with the last wave's K split, of as many parts as that wave's room asks for.
+    In pairs: a tile, and the same tile with a split last wave, in as many parts as fill that wave.
     """
 
     def __init__(self, plain: Traits, transposed: Traits, promoted: bool, device: DeviceSpec) -> None:
@@ -107,17 +110,17 @@ class Menu:
         ]
         self.tiles = [tile for tile, _ in found]
         turned = np.array([tile.transposed for tile in self.tiles], int)
-        self.own = np.array((turned, 1 - turned))  # which of the product's M and N are a tile's rows and columns
+        self.own = np.array((turned, 1 - turned))  # which of M and N (0 or 1) a tile's rows and columns run along
         self.at_once = np.array([clusters_at_once(device, tile) for tile in self.tiles], float)
-        # A cluster's CTAs each have rows of their own, and bring columns of B.
+        # Each CTA of a cluster has its own rows, and loads a part of B's columns.
         apart = [(tile.bm, tile.bn // tile.cluster) if tile.cluster > 1 else (-1, -1) for tile in self.tiles]
         self.more_than = np.array(apart, float).T
         split = np.array([tile.split_k > 1 for tile in self.tiles])
         self.most_tiles = np.where(split, self.at_once, np.inf)  # K is split only where tiles are few
-        self.at_once = np.maximum(self.at_once, 1.0)  # of a GPU with fewer SMs than the cluster has CTAs none
+        self.at_once = np.maximum(self.at_once, 1.0)  # 0 on a GPU with fewer SMs than the cluster has CTAs
         self.clusters = np.array([tile.cluster for tile in self.tiles], float)
         self.rates = Rates(*np.array([Rates.of(tile, traits) for tile, traits in found], float).T)
-        # The last wave's: [parts][tile], with room for no tile where there is no such tile.
+        # The last wave's figures, [parts][tile]; room is 0 where there is no such tile.
         rooms = [split_last_waves(traits, tile, device) for tile, traits in found]
         self.room = np.array([[room.get(parts, 0) for room in rooms] for parts in PARTS], float)
         self.last_rates = np.array(
@@ -129,32 +132,34 @@ class Menu:
         ).transpose(2, 0, 1)
         self.steps = np.array((self.rates.height, self.rates.columns))
         self.widest = int(max(self.rates.columns))
-        self.multiplying = self.rates.multiplying(self.rates.l2)  # where no row of B is outside
+        self.multiplying = self.rates.multiplying(self.rates.l2)  # with no row of B outside the operand
         self.clock = device.rate("issue") / (device.sms * 128)
         self.most_room = self.room.max(axis=0)
         last = Rates(*self.last_rates)
         least = last.multiplying(last.l2) + last.finish + last.sent + last.last + last.start
-        self.least_last = np.where(self.room > 0, least, np.inf).min(axis=0)  # cycles of any last wave of its own
+        self.least_last = np.where(self.room > 0, least, np.inf).min(
+            axis=0
+        )  # a lower bound of a separate last wave's cycles
         # Cycles saved that make up for one more launch: a cycle fewer saves 1 + THROTTLE times its own time at most.
         self.relaunch = overlapped_overhead(device) * self.clock / (1 + THROTTLE)
         self.bandwidth, self.sms, self.launch = device.bandwidth * BANDWIDTH, device.sms, overlapped_overhead(device)
 
     def table(self, gemm: Gemm) -> Table[Tile]:
-        """The menu priced for the product, given as it is untransposed."""
+        """The menu priced for the product, which is given untransposed."""
         return Priced(self, gemm)
 
 
 class Priced(Table[Tile]):
-    """The menu priced for one product: tiles as they are at once, and with a last wave of their own as far as is asked for."""
+    """The menu priced for one product: whole tiles at once, split last waves only when they are asked for."""
 
     def __init__(self, menu: Menu, gemm: Gemm) -> None:
         self.menu, rates = menu, menu.rates
-        self.parts: dict[int, int] = {}  # of tiles that were priced with a last wave of their own, as a place in PARTS
+        self.parts: dict[int, int] = {}  # tile -> index into PARTS, for those priced with a split last wave
         self.batches = float(gemm.batches)
         self.memory = gemm.nbytes / menu.bandwidth
         self.extents = np.array((gemm.m, gemm.n), float)[menu.own]
         down, over = across(self.extents, menu.steps)
-        tiles = down * over * self.batches  # those of a cluster counted as one; in floating point they do not overflow
+        tiles = down * over * self.batches  # a cluster counts as one; floats do not overflow
         more = self.extents > menu.more_than
         fits = more[0] & more[1] & (tiles <= menu.most_tiles)
         whole, self.rest = np.divmod(tiles, menu.at_once)
@@ -166,11 +171,11 @@ class Priced(Table[Tile]):
         self.cycles = (whole + begun) * each + rates.last + rates.start
         self.compute = self._compute(self.cycles)
         self.plain = np.where(fits, self._seconds(self.compute, 1), np.inf)
-        self.before = whole * each + rates.last + rates.start  # cycles until a last wave of its own
+        self.before = whole * each + rates.last + rates.start  # cycles until a separate last wave begins
         self.parted = fits & begun & (whole >= LEAST_WAVES) & (self.rest * menu.clusters <= menu.most_room)
 
     def _compute(self, cycles: Array) -> Array:
-        """Seconds of computing, slowed by what power allows."""
+        """Seconds of computing, with the power limit's slowdown."""
         compute = cycles / self.menu.clock
         return compute * (1 + THROTTLE * compute / (compute + BEFORE))
 
@@ -179,8 +184,7 @@ class Priced(Table[Tile]):
         return both + self.menu.launch * launches
 
     def _apart(self, tiles: Array) -> Array:
-        """Seconds of computing by tiles with a last wave of their own, whose K is in the most parts that run at once with all
-        their CTAs."""
+        """Seconds of computing with a separate last wave, K split into the most parts whose CTAs all run at once."""
         menu = self.menu
         roomy = (self.rest * menu.clusters)[tiles] <= menu.room[:, tiles]
         at = roomy.argmax(axis=0)
@@ -193,7 +197,7 @@ class Priced(Table[Tile]):
 
     @cached_property
     def seconds(self) -> Array:
-        """In pairs: a tile, and the same with a last wave of its own."""
+        """In pairs: a tile, and the same with a split last wave."""
         tiles = self.parted.nonzero()[0]
         seconds = np.full(2 * len(self.plain), np.inf)
         seconds[0::2] = self.plain
@@ -204,7 +208,7 @@ class Priced(Table[Tile]):
         return 2 * len(self.plain)
 
     def least(self) -> tuple[int, float]:
-        """A last wave of its own is priced only where the least that it may take leaves less than the best tile as it is."""
+        """Split last waves are priced only where their lower bound is below the best whole tile."""
         first = int(self.plain.argmin())
         found = 2 * first, float(self.plain[first])
         most = float(self.cycles[first]) * (1 + ROUNDING) - self.menu.relaunch
@@ -231,16 +235,16 @@ class Priced(Table[Tile]):
 
 
 def _fits(tile: Tile, traits: Traits, promoted: bool) -> bool:
-    """Whether products of such traits may be computed with the tile, as far as neither M nor N matters."""
+    """Whether the tile serves products of these traits, for any M and N."""
     if promoted and (tile.rows > 1 or tile.bn > 128):
-        return False  # the sums of two blocks of K need as many registers again, each
+        return False  # promoted sums need a second set of accumulators
     if traits.blocked and (tile.transposed or BLOCK % tile.bn):
         return False
     if tile.cluster > 1:
         widest = tile.bn == 256 or (tile.bm, tile.bn) == (256, 128)
         if widest and (tile.transposed or traits.itemsize == 1):
-            return False  # the widest tiles have no registers to spare: for stores by columns, or with fp8
-        parts = tile.bn // 64 if traits.b_mn_major else tile.bn // 8  # of B, that the CTAs of a cluster may share out
+            return False  # the widest tiles have no registers left for column stores, or for fp8
+        parts = tile.bn // 64 if traits.b_mn_major else tile.bn // 8  # parts of B that the CTAs of a cluster can share
         if parts % tile.cluster or (traits.b_mn_major and tile.bn % 64):
             return False
     if tile.split_k > 1 and traits.k_blocks < 4 * tile.split_k:
@@ -255,5 +259,5 @@ def menu_of(plain: Traits, transposed: Traits, promoted: bool, device: DeviceSpe
 
 
 def floor_of(gemm: Gemm, device: DeviceSpec) -> float:
-    """Seconds that no tile beats: what memory takes."""
+    """A lower bound in seconds for every tile: the time that memory takes."""
     return overlapped_overhead(device) + gemm.nbytes / (device.bandwidth * BANDWIDTH)

@@ -37,7 +37,7 @@ def product_text(n: int, a: ElementKind, b: ElementKind, a_transposed: bool, b_t
 
 
 def promoted(desc: Any) -> bool:
-    """Whether each block of K's sums are added up in f32: where that is asked for, and where a block has scales of its own."""
+    """Whether the sums of each block of K are added in f32: where the precision asks for it, and with scales by blocks."""
     return bool(desc.precision is MathPrecision.FP8 or desc.gemm.blocked)
 
 
@@ -52,13 +52,13 @@ def _sums(gemm: Gemm, desc: Any, tile: Tile) -> tuple[str, Struct]:
 
 
 def _batched(gemm: Gemm, x: Matrix) -> list[int]:
-    """Of each batch axis, 1 where `x` has it and 0 where it is broadcast."""
+    """For each batch axis, 1 where `x` has it and 0 where it is broadcast."""
     return [*(0,) * (BATCH_RANK - len(gemm.batch)), *(int(s != 0) for s in x.batch)]
 
 
 @dataclass(frozen=True)
 class Raster:
-    """The order of tiles, those of a cluster counted as one, and the running numbers of those to do: raster.cuh's Raster."""
+    """The order of tiles (a cluster counts as one) and the range of tile numbers to compute: raster.cuh's Raster."""
 
     rows: int
     cols: int
@@ -75,12 +75,12 @@ class Raster:
         return replace(self, end=at), replace(self, begin=at)
 
     def apart(self, n: int) -> Raster:
-        """The same work where the `n` tiles of a cluster, one above the other, count as so many."""
+        """The same work with each of the `n` tiles of a cluster, which lie one above the other, counted by itself."""
         return Raster(self.rows * n, self.cols, self.group_m * n, self.begin * n, self.end * n)
 
 
 def launches(desc: Any, device: DeviceSpec, tile: Tile) -> tuple[Launch, ...]:
-    """One, or where the last wave splits K two."""
+    """One launch, or two where the last wave splits K."""
     gemm = oriented(desc, tile)
     raster = Raster.of(gemm, tile, device)
     if tile.split_last_wave == 1:

@@ -1,8 +1,8 @@
 """wgmma_padded: wgmma over copies of the operands that it cannot take as they lie (kernels/gemm/pad.cu).
 
-A launch copies one or two of a, b and scale_a into the plan's scratch, each line on a multiple of 16 bytes: line for line, or
-transposed so that K runs along lines where the element is multiplied no other way, and along those of block scales M. wgmma's own
-lowering serves the problem so described. A broadcast batch axis is copied once. The sums are wgmma's.
+Each copying launch copies one or two of a, b and scale_a into the plan's scratch, with lines that begin on multiples of 16 bytes.
+Types other than 16-bit ones are transposed where needed, so that K is contiguous; block scales so that M is. wgmma's own lowering
+then serves the problem with the copies as operands, with the same sums. A broadcast batch axis is copied once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _over(tile: Tile, staged: tuple[str, ...]) -> StagedTile:
 def _table(desc: Any, device: DeviceSpec) -> Table[StagedTile]:
     copies = staged_copies(desc)
     product = WgmmaPadded._product.table(over_copies(desc), device)
-    # What L2 keeps of the copies is on its way to memory while the product begins, and is not read from there.
+    # The part of the copies that L2 keeps is written back while the product begins, and is not read from memory.
     kept = min(sum(x.nbytes for x in copies), device.l2_bytes // 2)
     steps = -(-len(copies) // 2)
     ahead = steps * (overlapped_overhead(device) + LATENCY) + (_copied(desc) - kept / 2) / device.bandwidth
@@ -54,7 +54,7 @@ def _table(desc: Any, device: DeviceSpec) -> Table[StagedTile]:
     def limit(place: int) -> str:
         return product.limit(place) if product.seconds[place] > ahead else "bandwidth"
 
-    # Tiles of several CTAs an SM were measured behind the others, up to twice as slow, where copies run ahead of them.
+    # After copies, tiles with several CTAs per SM were measured to be up to twice as slow as the others.
     alone = np.repeat(menu_for(over_copies(desc), device).rates.ctas_per_sm == 1, 2)
     seconds = np.where(alone, product.seconds, np.inf) + ahead
     return Table(seconds, lambda place: _over(product.config(place), staged), limit)

@@ -1,5 +1,7 @@
-"""Copies of operands in lines that TMA can take, on multiples of 16 bytes, in scratch: which, how they lie, and the launch
-(kernels/gemm/pad.cu)."""
+"""Staged copies: operands that TMA cannot read, copied to scratch with lines on multiples of 16 bytes (kernels/gemm/pad.cu).
+
+Says which operands are copied, how the copies lie, and which launches make them.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from .tma import either_major, scales_map, taken
 
 __all__ = ["WORD", "StagedCopy", "copy_steps", "over_copies", "places", "relaid", "staged_copies"]
 
-LINE = 128  # bytes of a cache line, on which long lines lie
-UNROLL = 4  # words a thread
+LINE = 128  # bytes of a cache line, on which long lines begin
+UNROLL = 4  # 16-byte words per thread
 WARP_BITS = 5
 TILE = 16384  # bytes that are transposed at once
 
@@ -32,11 +34,11 @@ class StagedCopy:
     source: Layout
     inner: int  # the axis along which a line runs
     outer: tuple[int, ...]  # the axes that lines are counted along
-    transposed: bool  # whether the source runs from line to line
+    transposed: bool  # whether the source is contiguous across lines
 
     @staticmethod
     def of(operand: str, source: Layout, along: int | None = None) -> StagedCopy:
-        """Lines run along axis `along`, or as the source does."""
+        """A copy whose lines run along axis `along`, by default the source's contiguous axis."""
         rank = len(source.shape)
         walked = [axis for axis in range(rank) if source.shape[axis] > 1]
         matrix = [axis for axis in walked if axis >= rank - 2] or [rank - 1]
@@ -67,7 +69,7 @@ class StagedCopy:
 
     @property
     def pitch(self) -> int:
-        """Bytes. Lines of several cache lines start on one, short ones lie closer."""
+        """Bytes from line to line. Long lines begin on cache lines, short ones are packed closer."""
         nbytes = self.length * self.itemsize
         unit = LINE if nbytes >= 4 * LINE else WORD
         return -(-nbytes // unit) * unit
@@ -125,11 +127,11 @@ class StagedCopy:
         ))  # fmt: skip
 
     def _step(self, axis: int) -> np.int64:
-        """Bytes between neighbours; where there are none, an element's."""
+        """Bytes between neighbours along an axis; an element's where the extent is 1."""
         return np.int64((self.source.strides[axis] if self.source.shape[axis] > 1 else 1) * self.itemsize)
 
     def _walked(self, axes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Extents and source strides in bytes, as few as will do."""
+        """Extents and source strides in bytes, with axes merged."""
         shape, strides = self.source.shape, self.source.strides
         extents, (steps,) = merge_axes(
             [shape[axis] for axis in axes], [[strides[axis] * self.itemsize for axis in axes]]
@@ -138,13 +140,13 @@ class StagedCopy:
 
     @property
     def _tile(self) -> tuple[int, int]:
-        """Lines, and elements of each, that a CTA turns."""
+        """Lines, and elements of each, that a CTA transposes."""
         lines = 64 if self.itemsize == 4 else 128
         return lines, TILE // lines // self.itemsize
 
     @property
     def _words(self) -> int:
-        """Of a line."""
+        """16-byte words of a line."""
         return -(-self.length * self.itemsize // WORD)
 
     @property
@@ -154,7 +156,7 @@ class StagedCopy:
 
     @property
     def _parts(self) -> int:
-        """Of a line: what such threads copy."""
+        """Parts of a line, each copied by one such group of threads."""
         return -(-self._words // (UNROLL << self._lane_bits))
 
     @property
@@ -177,13 +179,13 @@ def _staged_copy(name: str, source: Layout) -> StagedCopy:
     if not source.shape:  # one scale
         source = source._replace(shape=(1,), strides=(1,))
     rank = len(source.shape)
-    along = rank - 1 if name == "a" or rank == 1 else rank - 2  # K; of scales M
+    along = rank - 1 if name == "a" or rank == 1 else rank - 2  # K; for scales M
     return StagedCopy.of(name, source, None if either_major(source.element) else along)
 
 
 @lru_cache(maxsize=256)
 def over_copies(desc: Any) -> Any:
-    """The problem of the copies."""
+    """The problem whose operands are the copies."""
     return replace(desc, **relaid(desc, staged_copies(desc)))
 
 
@@ -213,7 +215,7 @@ def copy_steps(copies: tuple[StagedCopy, ...]) -> tuple[Launch, ...]:
 
 
 def _copy_step(first: StagedCopy, last: StagedCopy, to: dict[str, Scratch]) -> Launch:
-    """One launch for both, or for the same one."""
+    """One launch that makes both copies, or one where `first` is `last`."""
     return Launch(
         Kernel("gemm/pad.cu", f"pad<{first.entry}, {last.entry}>"),
         (first.ctas + (last.ctas if last is not first else 0), 1, 1),

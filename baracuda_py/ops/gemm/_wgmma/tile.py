@@ -1,4 +1,4 @@
-"""wgmma's tiles: which there are, what they take of shared memory, how many run at once, and how they are ordered."""
+"""wgmma's tiles: the menu, their shared memory, how many run at once, and the order in which they are computed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = [
     "split_last_waves", "tiles_of", "traits_of",
 ]  # fmt: skip
 
-STEP = 32  # bytes of K an instruction
-SHARED, RESERVED = 232448, 1024  # bytes a CTA may have, and those that it takes besides
-SLACK = 512  # barriers
-MOST_STAGES, LEAST_STAGES = 16, 2  # a stage is released one behind
-PARTS = (8, 4, 2)  # that K of the last wave's tiles may be split in, the most first
+STEP = 32  # bytes of K per instruction
+SHARED, RESERVED = 232448, 1024  # most bytes of shared memory per CTA, and bytes that the system reserves per CTA
+SLACK = 512  # bytes for barriers
+MOST_STAGES, LEAST_STAGES = 16, 2  # at least two: a stage is released only when the next one is being multiplied
+PARTS = (8, 4, 2)  # into which K may be split in the last wave, the most first
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Tile(Config):
 
     @property
     def of_last_wave(self) -> Tile:
-        """The tile, as large, of which `split_last_wave` CTAs each sum a part."""
+        """The tile of the same size that the last wave uses, with K split over `split_last_wave` CTAs."""
         return replace(self, cluster=1, split_k=self.split_last_wave, split_last_wave=1, ping_pong=False)
 
 
@@ -63,9 +63,9 @@ SPLITS = tuple(
     replace(t, split_k=k)
     for t in (*(Tile(128, bn) for bn in (128, 64, 32)), *(Tile(256, bn) for bn in (128, 64, 32)), Tile(64, 64))
     for k in (2, 4, 8)
-    if t.bn // k >= 16  # columns that each of them finishes
+    if t.bn // k >= 16  # columns that each CTA finishes
 )  # fmt: skip
-# Where a tile an SM would leave some SMs idle, or, for few tokens, where the next kernel gets ready beside this one.
+# For problems where one tile per SM would leave SMs idle, or, with few tokens, so that the next kernel can start beside this one.
 SHORT = (
     Tile(64, 32, split_k=2, ctas_per_sm=3), Tile(64, 64, split_k=2, ctas_per_sm=2),
     *(Tile(64, bn, cluster=c, ctas_per_sm=2) for bn in (16, 32) for c in (1, 2)),
@@ -74,7 +74,7 @@ MENU = tuple(replace(t, transposed=s) for t in (*SHORT, *TILES, *SPLITS) for s i
 
 
 class Traits(NamedTuple):
-    """What decides, of a product as a tile has it and whatever its M, N and batch, which tiles there are and what they cost."""
+    """The properties of a product, M, N and batch aside, that decide which tiles serve it and what they cost."""
 
     itemsize: int
     out_itemsize: int
@@ -85,7 +85,7 @@ class Traits(NamedTuple):
 
 
 def traits_of(gemm: Gemm, *, transposed: bool = False) -> Traits:
-    """Of a product that wgmma takes, or of the transposed one."""
+    """The traits of a product that wgmma takes, or of its transpose."""
     m, n, b, out = gemm.m, gemm.n, gemm.b.mT, gemm.out
     if transposed:
         m, n, b, out = n, m, gemm.a, out.mT
@@ -101,17 +101,17 @@ def oriented(desc: Any, tile: Tile) -> Gemm:
 
 
 def k_blocks_of(gemm: Gemm) -> int:
-    """Stages' worth of K."""
+    """Blocks of K, one per pipeline stage."""
     return -(-gemm.k * gemm.a.itemsize // K_BLOCK)
 
 
 def tiles_of(gemm: Gemm, tile: Tile) -> int:
-    """Tiles, those of a cluster counted as one."""
+    """Tiles of the result; a cluster counts as one."""
     return -(-gemm.m // (tile.bm * tile.cluster)) * -(-gemm.n // tile.bn) * gemm.batches
 
 
 def clusters_at_once(device: DeviceSpec, tile: Tile) -> int:
-    """Clusters that run at once. Those of four and more leave SMs of some GPCs idle: about one in seven on an H200."""
+    """Clusters that run at once. Clusters of four and more leave SMs of some GPCs idle: one in seven on an H200."""
     together = tile.cluster * tile.split_k
     return (device.sms if together <= 2 else device.sms * 6 // 7) * tile.ctas_per_sm // together
 
@@ -119,7 +119,7 @@ def clusters_at_once(device: DeviceSpec, tile: Tile) -> int:
 def pipeline_of(traits: Traits, tile: Tile) -> tuple[int, int]:
     """Stages, and the bytes of shared memory in all."""
     stage = (tile.bm + (-(-tile.bn // 64) * 64 if traits.b_mn_major else tile.bn)) * K_BLOCK
-    scales = tile.bm * 4 if traits.blocked else 0  # a stage's: sums.cuh's STAGED
+    scales = tile.bm * 4 if traits.blocked else 0  # bytes per stage: sums.cuh's STAGED
     staged = tile.consumers * staged_bytes(traits.leave, traits.out_itemsize, tile.bn // tile.split_k)
     room = ((SHARED + RESERVED) // tile.ctas_per_sm - RESERVED) // 128 * 128 - SLACK
     if tile.split_k == 1:
@@ -131,9 +131,8 @@ def pipeline_of(traits: Traits, tile: Tile) -> tuple[int, int]:
 
 
 def split_last_waves(traits: Traits, tile: Tile, device: DeviceSpec) -> dict[int, int]:
-    """Into how many parts K can be split for the tiles of a last wave of their own, the most first, and how many tiles that
-    wave then has room for."""
-    most = 32 if tile.bm == 64 else 96  # columns of a second share of the sums that there are registers for
+    """The possible numbers of parts of K in a separate last wave, the most first, each with the tiles that such a wave holds."""
+    most = 32 if tile.bm == 64 else 96  # columns of partial sums from another CTA that fit the registers
     found = {}
     for parts in PARTS if tile.split_k == 1 else ():
         if tile.bn % (parts * 16) or tile.bn // parts > most or traits.k_blocks < 4 * parts:
@@ -145,7 +144,7 @@ def split_last_waves(traits: Traits, tile: Tile, device: DeviceSpec) -> dict[int
 
 
 def group_m_of(rows: int, cols: int, tile: Tile, device: DeviceSpec) -> int:
-    """Rows of tiles that are walked together, column by column: what the tiles in flight read of A and B is least."""
+    """Rows of tiles per group, walked column by column, so that the tiles in flight read the least of A and B."""
     flying = clusters_at_once(device, tile)
     height = tile.bm * tile.cluster
     return min(range(1, min(rows, 32) + 1), key=lambda group: group * height + min(cols, -(-flying // group)) * tile.bn)

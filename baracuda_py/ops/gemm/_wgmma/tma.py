@@ -1,4 +1,4 @@
-"""Matrices as TMA sees them: operands in swizzled boxes, and how a result leaves (kernels/include/tma.cuh, staging.cuh)."""
+"""Matrices as TMA sees them: operands in swizzled boxes, and how results are stored (kernels/include/tma.cuh, staging.cuh)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = [
     "ELEMENTS", "K_BLOCK", "View", "either_major", "leave_of", "out_map", "scales_map", "staged_bytes", "taken", "view_of",
 ]  # fmt: skip
 
-K_BLOCK = 128  # bytes of K a stage, one swizzled row
-# How PTX names the element, and how TMA reads it: TF32 rounds to nearest where the tensor core would truncate.
+K_BLOCK = 128  # bytes of K per stage: one swizzled row
+# The element's name in PTX, and how TMA reads it: as TF32 it rounds to nearest, where the tensor core would truncate.
 ELEMENTS = {
     ElementKind.F16: ("f16", "float16"), ElementKind.BF16: ("bf16", "bfloat16"), ElementKind.F32: ("tf32", "tfloat32"),
     ElementKind.FP8_E4M3: ("e4m3", "uint8"), ElementKind.FP8_E5M2: ("e5m2", "uint8"),
 }  # fmt: skip
 RESULTS = {ElementKind.F16: "float16", ElementKind.BF16: "bfloat16", ElementKind.F32: "float32"}
-PART = 128  # bytes of a row of the result that are staged at once
+PART = 128  # bytes of a row of the result that one staged part holds
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class View:
         return _tensor_map(x, ELEMENTS[x.element][1], of, inner, outer, pitch, batch, box, 128)
 
     def rows(self, box_mn: int) -> int:
-        """Rows of K_BLOCK bytes that a box of `box_mn` brings: rows outside the operand would take four times as long as others.
-        What is left in their place stays in rows or columns that are not written."""
+        """Rows of K_BLOCK bytes that a box of `box_mn` loads. Rows outside the operand are left out, because they take four
+        times as long as others; the stale data in their place only reaches results that are not stored."""
         return -(-box_mn // 64) * 64 if self.mn_major else min(box_mn, self.mn)
 
 
@@ -55,7 +55,7 @@ def _tensor_map(
     box: tuple[int, int],
     swizzle: int,
 ) -> TensorMap:
-    """Rank 2, or rank 5 where there is a batch; axes that are not stepped along have extent 1."""
+    """The tensor map: rank 2, or rank 5 with a batch, where axes that are not stepped have extent 1."""
     shape, strides, boxes = [inner, outer], [pitch * x.itemsize if outer > 1 else 16], list(box)
     if batch:
         fill = BATCH_RANK - len(batch)
@@ -67,11 +67,13 @@ def _tensor_map(
 
 
 def _pitched(x: Matrix, pitch: int, outer: int) -> bool:
-    """Whether the lines of `x` and its matrices start on multiples of 16 bytes, upwards."""
+    """Whether the lines of `x`, and its matrices, begin on multiples of 16 bytes, with positive strides."""
     if x.align < 16 or (outer != 1 and pitch <= 0):
         return False
     size = x.itemsize
-    for step in (pitch, *x.batch) if outer > 1 else x.batch:  # a generator would take longer than all else here
+    for step in (
+        (pitch, *x.batch) if outer > 1 else x.batch
+    ):  # a loop: a generator would dominate the time of this function
         if step < 0 or step * size % 16 or step * size >= 1 << 40:
             return False
     return True
@@ -87,7 +89,7 @@ def view_of(x: Matrix, mn: int, k: int) -> View | None:
 
 
 def either_major(element: ElementKind) -> bool:
-    """Whether operands of this type are multiplied from K-major and from MN-major layouts, not from the first alone."""
+    """Whether operands of this type are multiplied from MN-major layouts as well as from K-major ones."""
     return element.bits == 16
 
 
@@ -98,8 +100,8 @@ def taken(x: Matrix, mn: int, k: int) -> View | None:
 
 
 def scales_map(gemm: Gemm, rows: int) -> TensorMap | None:
-    """The map of A's block scales whose boxes are those of `rows` rows and one block of K; None where rows do not lie side by
-    side, in lines on multiples of 16 bytes."""
+    """The tensor map of A's block scales, in boxes of `rows` rows and one block of K; None unless M is contiguous and lines lie
+    on multiples of 16 bytes."""
     x, blocks = gemm.scales["scale_a"], -(-gemm.k // BLOCK)
     if (x.row != 1 and gemm.m > 1) or not _pitched(x, x.col, blocks):
         return None
@@ -107,8 +109,8 @@ def scales_map(gemm: Gemm, rows: int) -> TensorMap | None:
 
 
 def leave_of(out: Matrix, m: int, n: int) -> str:
-    """How the result [m, n] leaves: in rows (16-bit also in columns) through shared memory, by TMA if these lie on multiples
-    of 16 bytes and are such multiples long (TMA clips a store there, not at an element), and else by warps."""
+    """How the result [m, n] is stored: through shared memory in rows (16-bit types also in columns). TMA stores them where they
+    begin on and are as long as multiples of 16 bytes (TMA clips stores there, not at elements), otherwise warps do."""
     if out.col != 1 and (out.row != 1 or out.itemsize != 2):
         return "STRAIGHT"
     lies, pitch, outer, inner = ("ROWS", out.row, m, n) if out.col == 1 else ("COLUMNS", out.col, n, m)
@@ -117,12 +119,12 @@ def leave_of(out: Matrix, m: int, n: int) -> str:
 
 
 def _part_of(itemsize: int, columns: int) -> int:
-    """Columns of a part of the result, of those that a warpgroup holds: staging.cuh's WIDEST."""
+    """Columns of the result that a warpgroup stages at once: staging.cuh's WIDEST."""
     return next(w for w in (64, 32, 16) if w * itemsize <= PART and columns % w == 0)
 
 
 def staged_bytes(leave: str, itemsize: int, columns: int) -> int:
-    """A warpgroup's buffers for 64 rows of so many columns of `itemsize` bytes on their way out: staging.cuh's BUFFERS."""
+    """Bytes of a warpgroup's staging buffers for 64 rows of so many columns of `itemsize` bytes: staging.cuh's BUFFERS."""
     if leave == "STRAIGHT":
         return 0
     part = _part_of(itemsize, columns)
@@ -130,7 +132,7 @@ def staged_bytes(leave: str, itemsize: int, columns: int) -> int:
 
 
 def out_map(gemm: Gemm, columns: int, leave: str) -> TensorMap | None:
-    """The result's map, through which boxes leave of which `columns` columns of a tile are made up; None where none is used."""
+    """The tensor map through which TMA stores a tile's `columns` columns in boxes; None where warps store them."""
     out, dtype, ptr = gemm.out, RESULTS[gemm.out.element], Ptr(gemm.out.operand)
     width = _part_of(out.itemsize, columns)
     if leave == "ROWS_BY_TMA":

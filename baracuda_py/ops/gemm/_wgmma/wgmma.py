@@ -1,4 +1,4 @@
-"""wgmma: Hopper's warpgroup tensor cores fed by TMA (kernels/gemm/wgmma.cu), for operands whose rows lie on 16 bytes."""
+"""wgmma: Hopper's warpgroup tensor cores fed by TMA (kernels/gemm/wgmma.cu), for operands whose lines begin on 16 bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Wgmma", "menu_for"]
 
 
 def _copied(desc: Any, name: str) -> tuple[str, Change]:
-    """How an operand that is not taken has to lie, in words and in fields: as wgmma_padded copies it."""
+    """How a refused operand would have to lie, in words and as fields: as wgmma_padded copies it."""
     copy = next(x for x in staged_copies(desc) if x.operand == name)
     fields, x = relaid(desc, (copy,)), copy.source
     unit = WORD // copy.itemsize
@@ -92,8 +92,8 @@ class Wgmma(Tabled):
         return floor_of(desc.gemm, device)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Tile) -> PrecisionGuarantee:
-        # Every tile sums instruction by instruction in order, so a row's result is the same whatever the tile, unless K is
-        # split.
+        # Every tile adds its instructions' products in the order of K, so a row's result does not depend on the tile, unless K
+        # is split.
         k = desc.gemm.k
         eight = desc.gemm.a.element.bits == 8
         return guarantee_of(
