@@ -1,4 +1,4 @@
-"""Fresh outputs, CuPy arrays of a layout, and scratch: from CuPy's pool, in a stream's order."""
+"""Fresh outputs (CuPy arrays of a layout) and scratch, allocated from CuPy's pool in a stream's order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BYTES_IN_CUPY = (ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)  # kinds that CuPy 
 
 
 def allocator(layout: Layout) -> Callable[[], Any]:
-    """What makes fresh arrays of that layout, on the current device and in the current stream's order."""
+    """A function that makes fresh arrays of that layout, on the current device and in the current stream's order."""
     cupy = require_gpu("allocating an output")
     shape, element, dtype = layout.shape, layout.element, layout.element.dtype
     if element.packed or element in BYTES_IN_CUPY:
@@ -39,8 +39,8 @@ def allocate(layout: Layout, stream: int) -> Any:
 
 
 def take_workspace(op: str, nbytes: int, stream: int) -> Any:
-    """Scratch for work on `stream`. The pool hands it to nothing but later work there, so that it may be let go once its use
-    is queued. UnsupportedError in a capture, which allocates nothing."""
+    """Scratch for work on `stream`. The pool reuses it only for later work on that stream, so it may be released as soon as its
+    use is queued. UnsupportedError during a capture, in which nothing can be allocated."""
     if is_capturing(stream):
         raise UnsupportedError(
             f"{op}: a capture allocates nothing, and workspace was not passed", "run a plan with workspace=..."

@@ -1,4 +1,4 @@
-"""BoundPlan: a plan with its operands, validated and packed once, so that a call is nothing but launches."""
+"""BoundPlan: a plan with its operands, validated and packed once, so that a call only launches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Calls = tuple[Callable[[int], None], ...]
 
 
 class _HostStream:
-    """Stands in for a stream where operands lie in the host's memory."""
+    """The stream of plans whose operands lie in host memory: does nothing."""
 
     ptr = 0
 
@@ -101,8 +101,7 @@ class BoundPlan:
 def _prepared(
     selection: Selection, given: dict[str, Any], workspace: Any
 ) -> tuple[int, Calls, Any, dict[str, Any], Any]:
-    """The operands' device, calls that take only the stream, the result they write, and what must stay alive: operands and
-    scratch."""
+    """The operands' device, calls that take only the stream, the result, the operands, and what must stay alive."""
     if selection.device.host_memory:
         call, whole = prepare(selection, given)
         return HOST_ORDINAL, (call,), selection.result(whole), whole, None

@@ -36,12 +36,14 @@ class PlanCache:
         self._lock = new_lock()
         self._plans: OrderedDict[Any, Selection] = OrderedDict()
         self.calls: dict[Any, Ready] = {}
-        self.of_strangers: set[Any] = set()  # beginnings of keys under which calls with operands of handshakes are kept
+        self.of_strangers: set[Any] = (
+            set()
+        )  # key prefixes of calls with operands that were read by a protocol (foreign.py)
         self.clock = itertools.count(1)  # next() is atomic, so a hit takes no lock
         self._misses = self._looks = 0
 
     def info(self) -> CacheInfo:
-        with self._lock:  # reading the clock moves it
+        with self._lock:  # reading the clock advances it
             hits = next(self.clock) - 1 - self._looks
             self._looks += 1
         return CacheInfo(hits, self._misses, len(self._plans), len(self.calls), self._limit)
@@ -56,7 +58,7 @@ class PlanCache:
     def selection(
         self, kind: type[Family[Any]], desc: Descriptor, pref: PlanPreference | None, device: DeviceSpec
     ) -> Selection:
-        """What serves a canonical descriptor, selected the first time."""
+        """The selection for a canonical descriptor, made the first time."""
         key = (kind, desc, pref, device)
         with self._lock:
             held = self._plans.get(key)
@@ -73,9 +75,9 @@ class PlanCache:
         return selection
 
     def keep(self, key: Any, ready: Ready, beginning: Any = None) -> None:
-        """Keeps a call; `beginning` is that of its key, where an operand was taken in by a handshake."""
+        """Keeps a call; `beginning` is its key's prefix, where an operand was read by a protocol."""
         with self._lock:
-            if len(self.calls) >= self._limit:  # drop the eighth used longest ago
+            if len(self.calls) >= self._limit:  # drop the least recently used eighth
                 for old in sorted(self.calls, key=lambda k: self.calls[k].used)[: max(1, self._limit // 8)]:
                     del self.calls[old]
             ready.used = next(self.clock)

@@ -1,4 +1,4 @@
-"""What `plan.run` is: calls by how their operands lie, each validated the first time and launched at once after that."""
+"""The implementation of `plan.run`: a layout of operands is validated the first time, and launched at once from then on."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Caller:
         self._ready: dict[Any, Ready] = {}
 
     def __call__(self, operands: dict[str, Any], workspace: Any, stream: Any) -> Any:
-        """Validates what is new, launches, and gives the result."""
+        """Validates new layouts, launches, and returns the result."""
         if self._on_host:
             return run_on_host(self._selection, operands)
         moved = 0
         shifts, values = self._unmoved
-        if len(operands) != len(self._names):  # there may be run-time values among them
+        if len(operands) != len(self._names):  # run-time values may be among them
             for name in self._values:
                 moved += name in operands
             if moved:
@@ -47,14 +47,14 @@ class Caller:
         ordinal = read(map(operands.get, self._names), shifts, key, pointers)
         if ordinal is not None and workspace is None:
             ready = self._ready.get(tuple(key))
-            if ready is not None and ready.taken == len(operands) - moved:  # so that no operand has another name
+            if ready is not None and ready.taken == len(operands) - moved:  # so every name is an operand's
                 result = ready.launch(operands, pointers, values, stream, ordinal)
                 if result is not MISSED:
                     return result
         return self._checked(operands, workspace, stream)
 
     def _checked(self, operands: dict[str, Any], workspace: Any, stream: Any) -> Any:
-        """The long way, which is remembered."""
+        """The full path with every check; its result is kept for the next call."""
         learn()
         selection = self._selection
         ready = resolve(selection, operands, workspace, stream)

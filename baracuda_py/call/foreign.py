@@ -1,4 +1,4 @@
-"""Operands that only a handshake can read (JAX's arrays, producers of DLPack or ``__cuda_array_interface__``), taken in once."""
+"""Foreign operands, read by a protocol (DLPack or ``__cuda_array_interface__``, JAX's arrays for one), once per call."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["operands_as_read", "taken_in"]
 
 
 def operands_as_read(operands: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The operands, in the place of strangers the Tensors that they were taken in as."""
+    """The operands, with foreign ones replaced by the Tensors that were read from them."""
     return {name: x if x is None or is_read(x) else tensors.get(name, x) for name, x in operands.items()}
 
 
 def taken_in(operands: Mapping[str, Any], family: type[Descriptor], stream: Any) -> tuple[dict[str, Any], int] | None:
-    """The operands, strangers among them as Tensors whose work is ordered before the stream that the call belongs on, and that
-    stream; None where the long way is to look: at arrays of the host, at what is refused, on another device."""
+    """The operands, with foreign ones as Tensors whose queued work is ordered before the call's stream, and that stream. None
+    where the full path must decide: for host arrays, refused operands, and other devices."""
     strangers = {name: x for name, x in operands.items() if x is not None and not is_read(x)}
     if (
         not strangers
@@ -39,7 +39,7 @@ def taken_in(operands: Mapping[str, Any], family: type[Descriptor], stream: Any)
         return None
     try:
         handle = _stream_of(operands, family, ordinal) if stream is None else stream_pointer(stream)
-        if is_capturing(handle):  # which a handshake would draw into the graph
+        if is_capturing(handle):  # reading by a protocol would become a part of the graph
             return None
         tensors = {name: intake(x, what=name, stream=handle) for name, x in strangers.items()}
     except BaracudaError:

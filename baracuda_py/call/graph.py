@@ -75,7 +75,7 @@ class Graph:
             raise InvalidProblemError("Graph.update: that bound plan is not in this graph", "pass one of graph.bounds")
         there = ordinal_of(operands.values())
         if there is not None:
-            self._check_device(there)  # first, so that `bound` keeps what the graph holds
+            self._check_device(there)  # before `bound` changes, so that it still matches the graph if this raises
         driver = bindings()
         bound.update(**operands)
         fresh = self._capture()
@@ -83,7 +83,7 @@ class Graph:
             driver.CUgraphExec(int(self._graph.graphExec)), driver.CUgraph(int(fresh.graph))
         )
         if code == driver.CUresult.CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE:
-            self._graph = fresh  # another variant's nodes: the fresh graph takes over
+            self._graph = fresh  # other kernels than before: the new graph replaces the old one
         elif code != driver.CUresult.CUDA_SUCCESS:
             raise DriverError(f"Graph.update: the CUDA driver answered {code.name}", int(code), code.name)
 

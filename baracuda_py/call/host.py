@@ -1,4 +1,4 @@
-"""Running a plan on the host's memory: its own kernels, emulated, or the family's NumPy oracle, rounded once to the output."""
+"""Running a plan in host memory: its kernels emulated, or the family's NumPy oracle, rounded once to the output type."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["prepare", "run_on_host"]
 
 
 def run_on_host(selection: Selection, operands: Mapping[str, Any]) -> Any:
-    """The result of a call, which is done when this returns."""
+    """Runs a call to its end, and returns its result."""
     call, whole = prepare(selection, operands)
     call(0)
     return selection.result(whole)
@@ -32,7 +32,7 @@ def prepare(
 ) -> tuple[Callable[[int], Any], dict[str, Any]]:
     """Validated host operands as a call that ignores its stream, and the operands with the outputs allocated.
 
-    The call gives the emulator's report, with memory transactions where `accesses` are counted; None where the oracle answers.
+    The call returns the emulator's report, with memory transactions if `accesses`; None for the oracle.
     """
     refuse_unknown(selection, given)
     desc = selection.desc.at(given)
@@ -47,7 +47,7 @@ def prepare(
 
 
 def _emulated(selection: Selection, desc: Any, held: Mapping[str, Tensor], accesses: bool) -> Callable[[int], Any]:
-    """The plan's own kernels on what they touch of each operand; how they are run is asked at the call."""
+    """A call that emulates the plan's kernels on the touched part of each operand, with the options in effect at the call."""
     from ..emulator.options import current_options
 
     feet = {name: desc.footprint(name, tensor) for name, tensor in held.items()}
@@ -65,9 +65,9 @@ def _emulated(selection: Selection, desc: Any, held: Mapping[str, Tensor], acces
 
 
 def _computed(selection: Selection, desc: Any, held: Mapping[str, Tensor]) -> Callable[[int], None]:
-    """The oracle's answer, put into the written operands."""
+    """A call that writes the oracle's answer into the written operands."""
     apart = {n: t.source for n, t in held.items() if t.element.packed and not t.source.plain}
-    # A NumPy view of whatever was passed, on the same memory, which the view keeps alive.
+    # NumPy views of the operands' memory, which they keep alive.
     fixed = {n: t.source.array if t.element.packed else t.array() for n, t in held.items() if n not in apart}
 
     def call(_stream: int) -> None:
@@ -91,7 +91,7 @@ def _run_reference(selection: Selection, desc: Any, arrays: dict[str, np.ndarray
         layout = desc.layout(name)
         result = round_to(wide, layout.element)
         used = layout.shape[-1] * layout.element.bits % 8 if layout.element.packed and layout.shape else 0
-        if used:  # the spare bits of a row's last byte are not ours
+        if used:  # the unused bits of a row's last byte stay as they were
             spare, last = np.uint8(0xFF << used & 0xFF), layout.shape[-1] * layout.element.bits // 8
             result = np.array(result)
             result[..., last] = (result[..., last] & ~spare) | (arrays[name][..., last] & spare)

@@ -1,4 +1,4 @@
-"""Outputs with an extent that the device counts, cut to what was counted: the one place where a call waits."""
+"""Outputs whose extent the device counts, cut to the count: the only place where a call waits for the device."""
 
 from __future__ import annotations
 

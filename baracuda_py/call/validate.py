@@ -42,7 +42,7 @@ def check_operands(desc: Descriptor, canonical: Descriptor, tensors: Tensors, de
     ordinal = common_device(desc, [(o.name, t) for o, t in present if t is not None], device)
     whole = {o.name: t for o, t in present if t is not None}
     feet = {name: desc.footprint(name, tensor) for name, tensor in whole.items()}
-    _check_phase(canonical, feet, whole)  # first: another place in a byte may be another byte
+    _check_phase(canonical, feet, whole)  # first, because another phase may touch another byte
     _check_alignment(canonical, feet)
     _check_overlap(desc, feet, whole, device)
     return ordinal
@@ -123,7 +123,7 @@ def _check_alignment(desc: Descriptor, feet: Mapping[str, Tensor]) -> None:
 
 
 def _check_phase(desc: Descriptor, feet: Mapping[str, Tensor], whole: Mapping[str, Tensor]) -> None:
-    """A kernel is told at which element of a byte an operand begins when it is chosen, not when it is launched."""
+    """Checks phases: the element of its byte at which an operand begins is fixed at selection, not at launch."""
     for name, foot in feet.items():
         wanted = desc.layout(name).phase
         if foot.phase != wanted and 0 not in foot.shape:
@@ -136,12 +136,12 @@ def _check_phase(desc: Descriptor, feet: Mapping[str, Tensor], whole: Mapping[st
 
 
 def _described(desc: Descriptor, field: str) -> str:
-    """The other way out, where the descriptor says how the operand lies."""
+    """The alternative fix, for descriptors with a field for the operand's layout."""
     return f", or select with {type(desc).__name__}.of(...) on these arrays" if hasattr(desc, field) else ""
 
 
 def _interleaved(written: Tensor, device: DeviceSpec) -> bool:
-    """Whether a view may be written in one place by two of a kernel's threads, which share bytes of packed rows as well."""
+    """Whether two of a kernel's threads may write to the same byte of a view; rows of packed kinds can share bytes."""
     shape, strides, element = written.shape, written.strides, written.element
     shared = element.packed and not device.is_host and rows_meet(shape, strides, element, written.phase)
     return shared or self_overlapping(shape, strides)
@@ -150,7 +150,7 @@ def _interleaved(written: Tensor, device: DeviceSpec) -> bool:
 def _check_overlap(
     desc: Descriptor, feet: Mapping[str, Tensor], whole: Mapping[str, Tensor], device: DeviceSpec
 ) -> None:
-    written_to = whole if device.is_host else feet  # the oracle puts all of an operand into memory
+    written_to = whole if device.is_host else feet  # the oracle writes whole operands
     for operand in desc.operands:
         if not operand.written or operand.name not in feet:
             continue

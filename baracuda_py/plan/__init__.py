@@ -1,5 +1,7 @@
-"""What every op shares: descriptor, candidates, select, and the plan that they make. Names are looked up when they are used,
-so that a module of this package can be imported from below."""
+"""What every op shares: descriptors, candidates, selection, and plans.
+
+Names are resolved when they are used, so that lower layers can import single modules of this package.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Config = Any  # hashable, printed with str(): "" where a candidate has only one
 
 @dataclass(frozen=True)
 class Change:
-    """What is to be other than it is: fields of the descriptor, fields of the preference, the device."""
+    """A change of a question: other fields of the descriptor or the preference, or another device."""
 
     desc: Mapping[str, Any] = field(default_factory=dict)
     pref: Mapping[str, Any] = field(default_factory=dict)
@@ -53,8 +53,8 @@ class Change:
 class Feasibility:
     """Truthy, or falsy with a `reason`.
 
-    `fix` says in words, and `change` in data, the least that would admit it; `instead` is a variant that serves where no
-    change does. `error` is what to raise where nothing serves.
+    `fix` says in words, and `change` as data, the smallest change that would admit it; `instead` is a variant that serves where
+    no change does. `error` is what to raise where nothing serves.
     """
 
     reason: str = ""
@@ -68,7 +68,7 @@ class Feasibility:
 
     @property
     def advice(self) -> str:
-        """What to do about it, as one reads it behind the reason; empty where nothing helps."""
+        """What to do about it, worded to follow the reason; empty where nothing helps."""
         if self.fix:
             return f"to admit it: {self.fix}"
         return f"serves instead: {self.instead}" if self.instead else ""
@@ -86,12 +86,12 @@ OK = Feasibility()
 
 
 def no(reason: str, fix: str = "", change: Change | None = None) -> Feasibility:
-    """A refusal. `change` is what would admit the candidate, as far as it knows, and `fix` its words (by default its own)."""
+    """A refusal. `change` would admit the candidate, if that is known; `fix` says it (default: the change's own words)."""
     return Feasibility(reason, fix or (str(change) if change else ""), change=change)
 
 
 def natural(desc: Descriptor) -> Feasibility:
-    """Whether every operand starts on a multiple of its element, which a kernel that accesses elements needs."""
+    """Whether every operand is aligned to its element's size, as kernels that access elements need."""
     low = [o for o in desc.operands for x in (desc.layout(o.name),) if x.align < x.natural and 0 not in x.shape]
     if not low:
         return OK
@@ -134,7 +134,7 @@ class Cost:
 
 
 class Constraint(Protocol):
-    """Something that a kernel asks of its operands (plan/constraints.py)."""
+    """A requirement of a kernel on its operands (plan/constraints.py)."""
 
     def of(self, desc: Any) -> Feasibility:
         """Whether it holds for the canonical `desc`."""
@@ -142,7 +142,7 @@ class Constraint(Protocol):
 
 
 class Candidate(Generic[D]):
-    """One variant of a plan. Stateless; every question is pure in (canonical descriptor, device).
+    """One variant of a plan. Stateless: every answer depends on the canonical descriptor and the device only.
 
     Tile sizes are the candidate's own: `configs` lists them, `cost` ranks them, and the winner shows as `sku.config`.
     """
@@ -150,7 +150,7 @@ class Candidate(Generic[D]):
     variant: ClassVar[str]
     backend: ClassVar[BackendKind] = BackendKind.BESPOKE
     launches: ClassVar[tuple[str, ...]] = ()  # the kernels that it may launch, as "file:kernel"
-    constraints: ClassVar[tuple[Constraint, ...]] = ()  # what it asks of operands; of a device, and else, in `supports`
+    constraints: ClassVar[tuple[Constraint, ...]] = ()  # requirements on operands; all others are in `supports`
     unaligned: ClassVar[bool] = False  # whether operands may start between two of their elements
 
     def supports(self, desc: D, device: DeviceSpec) -> Feasibility:
@@ -163,8 +163,8 @@ class Candidate(Generic[D]):
         raise NotImplementedError
 
     def floor(self, desc: D, device: DeviceSpec) -> float:
-        """Seconds that none of its configurations is predicted to beat, told without asking them: `select` leaves out a
-        candidate whose floor is above what another was found to take. Infinite where it has none at all."""
+        """A lower bound of the predicted seconds of all configurations, found without pricing them: `select` skips a candidate
+        whose bound is above the best prediction so far. Infinite where there are no configurations."""
         return 0.0
 
     def ranked(self, desc: D, device: DeviceSpec) -> Iterator[tuple[Config, float]]:
@@ -173,7 +173,7 @@ class Candidate(Generic[D]):
         return iter(sorted(priced, key=lambda pair: pair[1]))
 
     def guarantee(self, desc: D, device: DeviceSpec, config: Config) -> PrecisionGuarantee:
-        """What its results are worth: one for all outputs, or ``PrecisionGuarantee.by_output(...)`` where they differ."""
+        """The error bounds: one for all outputs, or ``PrecisionGuarantee.by_output(...)`` where they differ."""
         raise NotImplementedError
 
     def lower(self, desc: D, device: DeviceSpec, config: Config) -> tuple[Step | Sub, ...]:

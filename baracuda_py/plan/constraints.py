@@ -1,7 +1,7 @@
-"""What kernels ask of operands, as data: kinds, order in memory, alignment, extents.
+"""Requirements of kernels on operands, as data: kinds, order in memory, alignment, extents.
 
-A candidate lists its own in `constraints`; `Candidate.supports` asks one after the other, and the first that does not hold says
-why and the smallest change that admits.
+A candidate lists its own in `constraints`. `Candidate.supports` checks them in order; the first that fails gives the reason and
+the smallest change that would admit the candidate.
 """
 
 from __future__ import annotations
@@ -106,13 +106,13 @@ class Multiple:
 
 
 def _relaid(desc: Descriptor, name: str, reason: str) -> Feasibility:
-    """A refusal that an operand in C order admits."""
+    """A refusal whose fix is the operand in C order."""
     said = "pass out in C order" if desc.slot_of[name].role == "out" else f"contiguize {name}"
     return no(reason, said, Change({f"{name}_strides": None}))
 
 
 def _padded(name: str, x: Layout, reason: str, nbytes: int) -> Feasibility:
-    """A refusal that rows of the same operand admit which start on multiples of `nbytes`."""
+    """A refusal whose fix is padded rows that start on multiples of `nbytes`."""
     per = max(1, nbytes * 8 // x.element.bits)
     strides: list[Any] = list(c_strides((*x.shape[:-1], -(-x.shape[-1] // per) * per)))
     apart = x.element.nbytes(strides[-2])

@@ -1,4 +1,4 @@
-"""What a problem is: a frozen descriptor of structure and values, and the operands it speaks of."""
+"""Problems: a frozen descriptor of structure and values, and its operands."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = [
     "scalar",
 ]
 
-RANK = 64  # axes, as many as NumPy's arrays have
+RANK = 64  # the most axes, as for NumPy's arrays
 
 
 class ProblemKey(NamedTuple):
-    """What measured winners of a problem are kept under: a text that a later version spells alike, and the extent called
-    `axis`, left out of the text, whose neighbours may share winners; 0 where there is none."""
+    """The key under which tuned plans are stored: a text that stays the same in later versions, and the extent called `axis`,
+    which is not in the text because neighbouring extents may share tuned plans; 0 where there is none."""
 
     text: str
     extent: int = 0
@@ -177,7 +177,7 @@ class Descriptor:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is written, so that nothing is launched."""
+        """Whether nothing is written, and so nothing launched."""
         written = [o.name for o in self.operands if o.written and not o.optional]
         return all(0 in self.layout(name).shape for name in written)
 
@@ -221,8 +221,8 @@ class Descriptor:
 
     @classmethod
     def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> Any:
-        """Raises where run-time values cannot be, whatever the operands are like. Gives what of them decides whether other
-        checks pass, as a part of a call's key."""
+        """Raises for run-time values that are wrong for any operands. Returns the part of them on which other checks depend,
+        which becomes a part of a call's key."""
         return None
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
@@ -239,7 +239,7 @@ class Descriptor:
         return self.displacements(), self.scalars(given)
 
     def problem_key(self) -> ProblemKey:
-        """The key of a canonical problem. Fields at their default are not spelled, so that a new one voids nothing."""
+        """The key of a canonical problem. Fields at their default are left out, so a field added later invalidates no record."""
         used = {f.name: value for f in fields(self) if (value := plain(getattr(self, f.name))) != plain(f.default)}
         return ProblemKey(json.dumps(used, sort_keys=True))
 
@@ -250,7 +250,7 @@ class Descriptor:
         64 bits, no shape has more than `RANK` axes or a negative extent, and operands hold kinds that are taken."""
 
     def validate(self) -> None:
-        """Raises InvalidProblemError or OperandTypeError where the problem makes no sense, or no memory could hold it."""
+        """Raises InvalidProblemError or OperandTypeError where the problem is inconsistent, or too large for any memory."""
         cls: Any = type(self)
         held = self.__dict__
         for name, is_align, is_shape in bounded_fields(cls):
@@ -274,7 +274,7 @@ class Descriptor:
         self.check()
         for operand in self.operands:
             layout = self.layout(operand.name)
-            # An empty array's strides are within bounds as well.
+            # The strides of empty arrays are checked as well.
             reach = 1 + sum([abs(s) * (n - 1) for n, s in zip(layout.shape, layout.strides) if n > 1])
             if reach * layout.element.bits > (INT64 - 1) * 8:
                 raise InvalidProblemError(
@@ -294,27 +294,27 @@ class Descriptor:
         return min(16, int(align))
 
     def _names_op(self, known: Any, field: str) -> None:
-        """The field that names the op, first of all: until it is known, errors speak of the class."""
+        """Converts the field that names the op, first of all: until then errors name the class instead."""
         object.__setattr__(self, field, choice(known)(getattr(self, field), f"{type(self).__name__}: {field}"))
 
     def _member(self, known: Any, *names: str) -> None:
-        """Members of an enumeration (a class with `of`), or names out of several."""
+        """Converts fields to members of an enumeration (a class with `of`), or checks names against several."""
         self._each(names, choice(known))
 
     def _ints(self, *names: str) -> None:
-        """Shapes and strides."""
+        """Converts shapes and strides."""
         self._each(names, integers)
 
     def _int(self, *names: str) -> None:
-        """Counts, axes and alignments."""
+        """Converts counts, axes and alignments."""
         self._each(names, integer)
 
     def _kind(self, *names: str) -> None:
-        """Element kinds."""
+        """Converts element kinds."""
         self._each(names, kind)
 
     def _each(self, names: Sequence[str], made: Callable[[Any, str], Any]) -> None:
-        """Puts ``made(value, what it is)`` in the place of each field; None stays where it is the default."""
+        """Replaces each field by ``made(value, its description)``; None stays where it is the default."""
         for name in names:
             value = getattr(self, name)
             if value is not None or type(self).__dataclass_fields__[name].default is not None:

@@ -21,8 +21,8 @@ Conversion: TypeAlias = Callable[[Any, str], Any]  # of a value and what it is, 
 
 
 def conversion(annotation: str, known: Mapping[str, Any], *, value: bool = False) -> Conversion | None:
-    """What takes a field of that annotation (names as in the namespace `known`), a run-time `value` where it is one; None
-    where the descriptor sees to it itself."""
+    """The conversion for a field of that annotation (names as in the namespace `known`); `value` marks run-time values. None
+    where the descriptor converts the field itself."""
     stored = annotation.removesuffix(" | None")
     if value:
         return scalar
@@ -34,12 +34,12 @@ def conversion(annotation: str, known: Mapping[str, Any], *, value: bool = False
 
 
 def integer(value: Any, what: str) -> int:
-    """`index_of` with errors that name what the value is."""
+    """`index_of`, with errors that say what the value is for."""
     return _told(index_of, value, what, "an integer", "an int")
 
 
 def integers(values: Any, what: str) -> tuple[int, ...]:
-    """A tuple of Python ints from a tuple, a list or a NumPy array of them: what has an order and an end."""
+    """A tuple of Python ints from a tuple, a list or a NumPy array; sets and iterators are refused."""
     return _told(as_ints, values, what, "a sequence of integers", "a tuple of ints")
 
 
@@ -50,7 +50,7 @@ def _told(made: Callable[[Any], T], value: Any, what: str, wanted: str, hint: st
         raise InvalidProblemError(
             f"{what}={shown(value)} reaches beyond 64 bits", f"give {hint} of memory's size"
         ) from None
-    except Exception:  # whatever a stranger's __index__ or __len__ raises
+    except Exception:  # a foreign object's __index__ or __len__ may raise anything
         raise InvalidProblemError(f"{what}={shown(value)} is not {wanted}", f"give {hint}") from None
 
 
@@ -60,8 +60,8 @@ def kind(value: Any, _what: str) -> ElementKind:
 
 
 def scalar(value: Any, what: str) -> float:
-    """A float, the one NaN for any, so that a descriptor equals itself. Arrays are refused: reading one that lies on the
-    device would wait for it."""
+    """A float; every NaN becomes the same object, so that a descriptor equals itself. Arrays are refused, because reading one on
+    a device would synchronise."""
     if type(value) is float:
         return math.nan if value != value else value
     name = what.split()[-1]
@@ -77,7 +77,7 @@ def scalar(value: Any, what: str) -> float:
 
 
 def choice(known: Any) -> Conversion:
-    """What takes a value to a member of an enumeration (a class with `of`), or to one of several names."""
+    """The conversion to a member of an enumeration (a class with `of`), or to one of several names."""
 
     def one_of(value: Any, what: str) -> str:
         if not isinstance(value, str) or value not in known:

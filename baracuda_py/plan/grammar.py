@@ -1,6 +1,6 @@
-"""How configurations are spelled: ``128x256 cluster=2 stages=4 ping_pong transposed``, read aloud without a legend.
+"""How configurations are written and parsed: ``128x256 cluster=2 stages=4 ping_pong transposed``.
 
-A configuration is a frozen dataclass whose fields are made by `term`. Its text follows from them, and it from its text:
+A configuration is a frozen dataclass whose fields are made by `term`. It prints as text and is parsed from it:
 extents of a tile come first, joined by ``x``; then ``name=value``, where the value is not the default; then the names of flags
 that are set. A tuple of numbers is joined by ``x``, one of names by ``+``.
 """
@@ -19,8 +19,8 @@ __all__ = ["Config", "glossary", "term"]
 
 
 def term(words: str, *, default: Any = MISSING, leads: bool = False, hidden: bool = False) -> Any:
-    """A field of a configuration. `words` explain it in one sentence, for the glossary. One that `leads` is an extent of the
-    tile; a `hidden` one follows from the problem and is not spelled."""
+    """A field of a configuration. `words` explain it for the glossary. A field that `leads` is an extent of the tile; a `hidden`
+    one follows from the problem and is not printed."""
     metadata = {"words": words, "leads": leads, "hidden": hidden}
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -38,8 +38,8 @@ class Config:
 
     @classmethod
     def parse(cls, text: str, **hidden: Any) -> Self:
-        """The configuration that prints so; `hidden` are its fields that are not spelled. InvalidProblemError where `text` is
-        no configuration of this class, or not how one prints."""
+        """The configuration that prints as `text`; `hidden` gives its fields that are not printed. InvalidProblemError where no
+        configuration of this class prints so."""
         known = {f.name: f for f in _spelled(cls)}
         hints = get_type_hints(cls)
         leads = [name for name, f in known.items() if f.metadata["leads"]]
@@ -91,8 +91,8 @@ def _kinds(kind: type[Any]) -> Iterator[type[Any]]:
 
 
 def glossary() -> str:
-    """Every term that an op's configurations may be spelled with, a line each, as its field explains it."""
-    from .registry import all_ops  # families know this module
+    """Every term of the ops' configurations, with its explanation, a line each."""
+    from .registry import all_ops  # imported here, because families import this module
 
     all_ops()  # loads them
     said: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""From what a candidate says to steps that run: scratch by name is placed, and other plans' steps are put in for `Sub`."""
+"""Lowering to executable steps: named scratch is placed, and each `Sub` is replaced by the other plan's steps."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Sub", "lowered"]
 
-ALIGN = 256  # bytes: what regions of scratch begin on, more than any access of a kernel needs
+ALIGN = 256  # bytes: the alignment of scratch regions, more than any access of a kernel needs
 Place: TypeAlias = Ptr | Scratch
 
 
 @dataclass(frozen=True)
 class Sub:
-    """Another plan on operands and scratch of this one: `operands` says where each of its own lies, of those it has.
+    """Another plan, run on operands and scratch of this one: `operands` says where each operand that it has lies.
 
-    Its selection is part of the candidate's configuration, so that it is made once and the sku names it. Its run-time values
-    are those of its descriptor. What it takes of scratch it shares with the other steps of this kind, which run in turn.
+    Its selection is part of the candidate's configuration, so it is made once and the sku names it. Its run-time values are
+    those of its descriptor. All steps of this kind share their scratch, because they run one after another.
     """
 
     selection: Selection
@@ -47,7 +47,7 @@ class Sub:
 
 
 def lowered(steps: Sequence[Step | Sub]) -> tuple[Step, ...]:
-    """Launches, copies, fills and calls alone, all scratch placed."""
+    """Only launches, copies, fills and calls, with all scratch placed."""
     plain = tuple(step for step in steps if not isinstance(step, Sub))
     if len(plain) == len(steps) and not any(_is_open(place) for step in plain for place in _scratch_of(step)):
         return plain
@@ -64,7 +64,7 @@ def lowered(steps: Sequence[Step | Sub]) -> tuple[Step, ...]:
 
 
 def _placed(steps: Sequence[Step | Sub]) -> tuple[dict[str, Scratch], int]:
-    """Where each named region lies, behind those that say it themselves, and where all of them end."""
+    """The place of each named region, after those with fixed places, and the end of all."""
     named: dict[str, int] = {}
     fixed = 0
     for step in steps:
@@ -85,12 +85,12 @@ def _aligned(nbytes: int) -> int:
 
 
 def _is_open(scratch: object) -> bool:
-    """Whether it is still to be placed."""
+    """Whether the region is still to be placed."""
     return callable(scratch) or (isinstance(scratch, Scratch) and bool(scratch.name))
 
 
 def _scratch_of(step: Step) -> Iterator[object]:
-    """What a step says of scratch."""
+    """The regions of scratch that a step uses."""
     if isinstance(step, Launch):
         for arg in step.args:
             for one in arg.fields if isinstance(arg, Struct) else (arg,):
@@ -107,7 +107,7 @@ def _scratch_of(step: Step) -> Iterator[object]:
 
 @dataclass(frozen=True)
 class _Moving:
-    """Says of a step's places where they are: `place` of each, and where scratch of a size yet unknown begins."""
+    """Rewrites the places in a step: each through `place`. Also knows where scratch of a still unknown size begins."""
 
     place: Callable[[Place], Place]
     end: int
@@ -137,7 +137,7 @@ class _Moving:
 
 @dataclass(frozen=True)
 class _Inside(_Moving):
-    """The same of the steps of a plan inside another."""
+    """The same for the steps of a plan inside another."""
 
     names: tuple[str, ...] = ()
     held: Mapping[str, Place] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class _Inside(_Moving):
         if isinstance(scratch, Asked):
             own = self.end + scratch.offset
             scratch = replace(scratch, offset=own)
-        else:  # from where the workspace begins, since operands may lie in it
+        else:  # from the beginning of the workspace, since operands may lie in it
             reached = [place.offset + place.nbytes for place in self.held.values() if isinstance(place, Scratch)]
             if isinstance(scratch, Scratch):
                 own = self.end + scratch.offset
@@ -184,8 +184,8 @@ class _Inside(_Moving):
 
 @dataclass(frozen=True)
 class _Renamed:
-    """A call's function, told its operands' addresses under its own names. `own` is the place of its scratch, and `begins` that
-    of the scratch which the step itself has, in bytes of the workspace."""
+    """A call's function, given its operands' addresses under its own names. `own` is the place of its scratch; `begins` is the
+    offset in the workspace, in bytes, of the scratch that the outer step has."""
 
     function: Callable[..., None]
     places: tuple[tuple[str, Place | None], ...]
@@ -205,7 +205,7 @@ class _Renamed:
 
 
 def _on(place: Place, nbytes: int) -> Place:
-    """The place so many bytes on."""
+    """The place `nbytes` bytes further."""
     if isinstance(place, Ptr):
         return replace(place, offset=place.offset + nbytes)
     return replace(place, offset=place.offset + nbytes, nbytes=place.nbytes - nbytes)

@@ -37,7 +37,7 @@ class Plan(Family[D]):
     It owns no device memory and no stream. Setting an attribute raises dataclasses.FrozenInstanceError.
     """
 
-    selection: Selection  # what was chosen, with all that follows from it: the rest shows it
+    selection: Selection  # what was chosen, and all that follows from it; the plan's attributes show it
     desc: Any
     pref: PlanPreference
     device: DeviceSpec
@@ -130,7 +130,7 @@ class Plan(Family[D]):
 
     @property
     def shared_memory_bytes(self) -> int:
-        """The most dynamic shared memory that a CTA of this plan takes."""
+        """The largest dynamic shared memory of a CTA in this plan, in bytes."""
         return max((launch.shared_bytes for launch in self.selection.launches), default=0)
 
     @property
@@ -252,7 +252,7 @@ class Plan(Family[D]):
 
     @property
     def result(self) -> Callable[[Mapping[str, Any]], Any]:
-        """What takes the operands of a call to its result: the written one bare, several as a named tuple."""
+        """The function from the operands of a call to its result: the written one itself, several as a named tuple."""
         return self.selection.result
 
     # ---- as a value -----------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ class Op:
         return self.plan.descriptor.of(**{**self.fixed, **operands})
 
     def of_sample(self, operands: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
-        """The descriptor of a sample's arrays and options, of which some may be the function's alone."""
+        """The descriptor of a sample's arrays and options; options that only the function takes are ignored."""
         known = inspect.signature(self.plan.descriptor.of).parameters
         return self.of(**{k: v for k, v in {**operands, **options}.items() if k in known})
 
@@ -73,7 +73,7 @@ _OPS: dict[str, Op] = {}
 
 
 def register(op: Op) -> Op:
-    """Adds an op; a family's module calls this once a row of its table."""
+    """Adds an op; a family's module calls this once per row of its table."""
     if op.name in _OPS and _OPS[op.name].function.__module__ != op.function.__module__:
         raise ValueError(f"op {op.name!r} is registered twice")
     _OPS[op.name] = op
@@ -85,7 +85,7 @@ def _import_families() -> None:
     """Imports every module of ops: walking their folders takes most of a millisecond, and every look-up of an op asks for it."""
     ops = importlib.import_module(
         f"{__package__.partition('.')[0]}.ops"
-    )  # found as its modules are: nothing here names one
+    )  # found by walking the folder: no module is named here
     for module in pkgutil.walk_packages(ops.__path__, ops.__name__ + "."):
         importlib.import_module(module.name)
 

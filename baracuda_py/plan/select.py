@@ -1,4 +1,4 @@
-"""Ranking: a problem checked, every candidate asked, every answer kept, the cheapest admissible one chosen."""
+"""Selection: the problem is checked, every candidate assessed, and the fastest admissible one chosen."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .descriptor import Descriptor
 __all__ = ["Assessment", "advised", "assess", "best", "cheapest", "checked", "choose", "serves"]
 
 D = TypeVar("D", bound=Descriptor)
-GRID = (2**31 - 1, 65535, 65535)  # CTAs a launch may have along x, y and z
-ROUNDING = 1 - 1e-9  # what a floor may be above the prediction that it bounds, for both are rounded
-MOST_CHANGES = 8  # of one candidate, until it serves
+GRID = (2**31 - 1, 65535, 65535)  # most CTAs of a launch along x, y and z
+ROUNDING = 1 - 1e-9  # a floor may exceed the prediction that it bounds by rounding
+MOST_CHANGES = 8  # most changes tried for one candidate until it serves
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def assess(
     *,
     only: str | None = None,
 ) -> list[Assessment]:
-    """What every candidate says of the canonical `desc`, one entry a configuration; with `only`, of the configuration that
+    """Every candidate's assessment of the canonical `desc`, one per configuration; with `only`, that of the configuration that
     prints so."""
     answers = []
     looked_at = _looked_at(desc, pref)
@@ -75,7 +75,7 @@ def assess(
 def best(
     candidates: Sequence[Candidate[Any]], desc: Descriptor, pref: PlanPreference, device: DeviceSpec
 ) -> Assessment:
-    """What ``choose(assess(...))`` returns or raises, with no more asked than decides it."""
+    """What ``choose(assess(...))`` returns or raises, found with as few questions to candidates as possible."""
     found = cheapest(candidates, desc, pref, device)
     return found[0] if found else choose(assess(candidates, desc, pref, device), desc, pref, device)
 
@@ -85,8 +85,8 @@ def cheapest(
 ) -> tuple[Assessment, float] | None:
     """The admissible configuration that is predicted to take least, with its seconds; None where nothing serves.
 
-    A candidate is passed over where its floor is not below the best found so far. Of the others each configuration is priced,
-    and in the order of prices one after the other is asked whether it is admitted, until one is.
+    A candidate whose floor is not below the best time so far is skipped. The others' configurations are priced, and checked in
+    the order of their prices until one is admitted.
     """
     found, least = None, math.inf
     looked_at = _looked_at(desc, pref)
@@ -105,7 +105,7 @@ def cheapest(
 
 
 def serves(candidate: Candidate[Any], desc: Descriptor, pref: PlanPreference, device: DeviceSpec, config: Any) -> bool:
-    """Whether `select` might choose this configuration, one of the candidate's for this problem, were it the fastest."""
+    """Whether `select` would choose this configuration of the candidate for this problem if it were the fastest."""
     return bool(
         _supported(candidate, desc, device)
         and _admitted(candidate, desc, pref, device, config, looked_at=_looked_at(desc, pref))
@@ -113,8 +113,8 @@ def serves(candidate: Candidate[Any], desc: Descriptor, pref: PlanPreference, de
 
 
 def _looked_at(desc: Descriptor, pref: PlanPreference) -> bool:
-    """Whether a configuration's steps are asked for. A CTA writes one element at least, so that grids are those of the largest
-    problems."""
+    """Whether a configuration's steps have to be checked. Each CTA writes at least one element, so only large problems can have
+    grids that are too large."""
     written = sum(math.prod(desc.layout(o.name).shape) for o in desc.operands if o.written)
     return written > GRID[0] or pref.max_workspace_bytes is not None
 
@@ -124,7 +124,7 @@ def _supported(candidate: Candidate[Any], desc: Descriptor, device: DeviceSpec) 
 
 
 def _named(candidate: Candidate[Any], pref: PlanPreference) -> bool:
-    """Whether the preference leaves a choice of this variant and back end."""
+    """Whether the preference permits this variant and back end."""
     return pref.variant in (None, candidate.variant) and pref.backend in (None, candidate.backend)
 
 
@@ -158,14 +158,14 @@ def _preferred(candidate: Candidate[Any], guarantee: PrecisionGuarantee, pref: P
 
 
 def _asked(reason: str, **pref: Any) -> Feasibility:
-    """A refusal for a preference, and the one that would be honoured."""
+    """A refusal because of the preference, with the preference that would be met."""
     return no(reason, change=Change(pref=pref))
 
 
 def _launchable(
     candidate: Candidate[Any], desc: Descriptor, pref: PlanPreference, device: DeviceSpec, config: Any
 ) -> Feasibility:
-    """Whether the steps' grids are no larger than launches may be, and their scratch no more than was asked for."""
+    """Whether the steps' grids are within launch limits, and their scratch within the preference's limit."""
     try:
         steps = steps_of(candidate, desc, device, config)
     except (OverflowError, struct.error):
@@ -182,8 +182,8 @@ def _launchable(
 def advised(
     answer: Assessment, desc: Descriptor, pref: PlanPreference, device: DeviceSpec, *, instead: str = ""
 ) -> Feasibility:
-    """What an answer that says no comes to, its changes followed until the candidate serves: all of them together. Where they
-    lead nowhere none is told, but `instead`, the variant that serves."""
+    """A refusal with all the changes that are needed together, found by following each refusal's change until the candidate
+    serves. Where that does not succeed, only `instead`, the variant that serves."""
     feasible, change = answer.feasibility, Change()
     told: list[str] = []
     asked = (desc, pref, device)
@@ -194,7 +194,7 @@ def advised(
             asked = feasible.change.applied(*asked)
             found = [a.feasibility for a in assess([answer.candidate], *asked)]
         except BaracudaError:
-            break  # the changed problem makes no sense
+            break  # the changed problem is inconsistent
         if any(found):
             return replace(answer.feasibility, fix=" and ".join(dict.fromkeys(told)), change=change)
         feasible = found[0]
@@ -222,7 +222,7 @@ def choose(answers: Sequence[Assessment], desc: Descriptor, pref: PlanPreference
             and pref.backend in (None, a.candidate.backend)
         ):
             raise a.feasibility.error
-    reasons: dict[str, list[str]] = {}  # variants that give the same one speak together
+    reasons: dict[str, list[str]] = {}  # variants with the same reason are listed together
     for a in answers:
         feasible = advised(a, desc, pref, device)
         named = reasons.setdefault(feasible.reason + (f" ({feasible.advice})" if feasible.advice else ""), [])

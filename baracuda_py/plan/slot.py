@@ -1,7 +1,7 @@
-"""A descriptor's operands as a table: a slot says what one operand is called, holds and has the shape of.
+"""A descriptor's operands as a table: a slot gives one operand's name, element kinds and shape.
 
-``@described(Slot(...), ...)`` makes a descriptor of a class that says what is peculiar to it. The fields that say how operands
-lie are put in by the table: ``<operand>_strides`` (elements; C order where None) and ``<operand>_align`` (bytes), and of an
+``@described(Slot(...), ...)`` turns a class with an op's own fields into a descriptor. The table adds the fields for the
+operands' layouts: ``<operand>_strides`` (elements; C order where None) and ``<operand>_align`` (bytes), and of an
 optional operand its ``<operand>_shape`` and ``<operand>_element``. Inputs come first, then outputs.
 """
 
@@ -74,7 +74,7 @@ class Slot:
 
     @cached_property
     def operand(self) -> Operand:
-        """As `Plan.run` knows it: what a problem has is not optional there."""
+        """The operand as `Plan.run` takes it: one that the problem has is not optional there."""
         return Operand(self.name, self.role)
 
     @cached_property
@@ -147,7 +147,7 @@ def described(*slots: Slot, last: tuple[str, ...] = ()) -> Callable[[type[C]], t
 
 
 def _fields_of(slots: list[Slot]) -> Iterator[tuple[str, str]]:
-    """The fields that the table puts in, each with its annotation; all of them are None by default."""
+    """The fields that the table adds, with their annotations; all default to None."""
     integers, kind, count = "tuple[int, ...] | None", "ElementKind | None", "int | None"
     optional = [slot for slot in slots if slot.optional]
     yield from ((slot.shape, integers) for slot in optional if slot.shape == f"{slot.name}_shape")
@@ -157,7 +157,7 @@ def _fields_of(slots: list[Slot]) -> Iterator[tuple[str, str]]:
 
 
 def _conversions(cls: Any, values: tuple[str, ...]) -> Iterator[tuple[str, Conversion, bool]]:
-    """What each field is taken by, and whether it may be None."""
+    """Each field's name, its conversion, and whether it may be None."""
     for field in fields(cls):
         made = conversion(str(field.type), vars(sys.modules[cls.__module__]), value=field.name in values)
         if made is not None:
@@ -175,7 +175,7 @@ def own_fields(cls: Any) -> tuple[str, ...]:
 
 @cache
 def filled_fields(cls: Any) -> dict[str, tuple[tuple[str, str], ...]]:
-    """By operand the fields that the canonical form fills in, each with what of the layout fills it."""
+    """For each operand, the fields that the canonical form fills in, and the part of the layout that fills each."""
     named = {
         slot.name: [(f"{slot.name}_{what}", what) for what in ("element", "strides", "align")] for slot in cls.slots
     }
@@ -184,7 +184,7 @@ def filled_fields(cls: Any) -> dict[str, tuple[tuple[str, str], ...]]:
 
 @cache
 def bounded_fields(cls: Any) -> tuple[tuple[str, bool, bool], ...]:
-    """The fields that may be tuples or alignments: whether it is an alignment, and whether a shape."""
+    """The fields that may be tuples or alignments: the name, whether it is an alignment, and whether a shape."""
     single = {name for name, made, _ in cls.conversions if made is not integers}
     return tuple(
         (name, name.endswith("align"), name.endswith("shape") and bool(cls.slots))
@@ -194,7 +194,7 @@ def bounded_fields(cls: Any) -> tuple[tuple[str, bool, bool], ...]:
 
 
 def _reader(cls: Any, slots: list[Slot]) -> Callable[..., Any]:
-    """`of`: operands as arguments in the order of fields, then by name every field that is not read off them."""
+    """Makes `of`: it takes operands in the order of the fields, then by name every field that is not read off them."""
     read = {name for slot in slots for name, _ in slot.read(_Nothing)}
     word = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter("cls", word)]

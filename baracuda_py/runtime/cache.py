@@ -1,4 +1,4 @@
-"""The kernel cache: content-addressed, atomic, shared by threads, processes and users, bounded, and never in the way.
+"""The kernel cache: content-addressed, atomic, bounded, and shared by threads, processes and users.
 
 An entry is ``<key>.json`` (mangled name, resources, which code) beside the code: ``<digest>.cubin``, which kernels that compiled
 together share, or ``<digest>.ptx``. A seal in the JSON is the digest of the key, of all that the JSON says and of the code. The
@@ -31,11 +31,11 @@ LIMIT_BYTES = 512 << 20
 _LARGEST_ENTRY, _LARGEST_CODE = 1 << 16, 64 << 20
 _OURS = re.compile(r"[0-9a-f]{40}\.(json|cubin|ptx)")
 _UNFINISHED = re.compile(re.escape(TEMPORARY) + "[0-9a-f]{16}")
-_STALE_SECONDS = 3600.0  # a temporary that old is nobody's any more
+_STALE_SECONDS = 3600.0  # a temporary file this old was left behind
 _warned: set[Path] = set()
-_sizes: dict[Path, int] = {}  # bytes known to be in a folder: counted once, then added to
+_sizes: dict[Path, int] = {}  # bytes in a folder: counted once, then updated
 
-Kind: TypeAlias = Literal["cubin", "ptx"]  # of code; an entry's key is of one kind too
+Kind: TypeAlias = Literal["cubin", "ptx"]  # of code; each key is for one kind
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _absolute(folder: str) -> Path:
 
 @lru_cache(maxsize=8)
 def _anchored(path: Path) -> Path:
-    """A relative folder, from where the process was when it was first asked for: a change of directory does not move it."""
+    """A relative folder made absolute at its first use, so that a change of the working directory does not move it."""
     return path.absolute()
 
 
@@ -97,7 +97,7 @@ def _seal(entry: str, meta: Mapping[str, Any], code: bytes) -> str:
 
 
 def load(entry: str, kind: Kind = "cubin") -> Hit | None:
-    """The entry, if it is whole and its files are to be trusted; None if it is absent, damaged or another user's."""
+    """The entry, if it is whole and its files are trusted; None if it is absent, damaged or another user's."""
     path = cache_dir() / f"{entry}.json"
     text = read_trusted(path, _LARGEST_ENTRY)
     if text is None:
@@ -110,14 +110,14 @@ def load(entry: str, kind: Kind = "cubin") -> Hit | None:
             return None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    for used in (path, path.with_name(name)):  # what was used longest ago is dropped first
+    for used in (path, path.with_name(name)):  # marks the files as used: the least recently used are dropped first
         with contextlib.suppress(OSError, NotImplementedError):
             os.utime(used, follow_symlinks=False)
     return Hit(code, meta)
 
 
 def store(code: bytes, entries: Mapping[str, Mapping[str, Any]], kind: Kind = "cubin") -> None:
-    """Writes code, and by their keys what is to be known of its kernels; one warning where that cannot be."""
+    """Writes code, and the entries of its kernels by their keys; one warning where the folder cannot be written."""
     folder, name = cache_dir(), _digest(code)
     try:
         _write(folder / f"{name}.{kind}", code)
@@ -137,7 +137,7 @@ def store(code: bytes, entries: Mapping[str, Mapping[str, Any]], kind: Kind = "c
 
 def _write(path: Path, data: bytes) -> None:
     write_whole(path, data)
-    # Threads may miss each other's bytes here, and processes do: whoever crosses the limit counts anew.
+    # Other threads' and processes' bytes may be missing here: whoever crosses the limit counts again.
     known = _sizes.get(path.parent)
     _sizes[path.parent] = _evict(path.parent) if known is None else known + len(data)
     if _sizes[path.parent] > LIMIT_BYTES:
@@ -145,7 +145,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def contents(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files of a folder that are named as this module names them; other files are other people's."""
+    """The files of a folder whose names this module gives; others are left alone."""
     with contextlib.suppress(OSError):
         for item in folder.iterdir():
             if _OURS.fullmatch(item.name) or _UNFINISHED.fullmatch(item.name):

@@ -25,7 +25,7 @@ log = logging.getLogger("baracuda_py")
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel takes of an SM, as ptxas reports it. Bytes are per thread but for shared memory (per CTA)."""
+    """A kernel's use of an SM, as ptxas reports it. Bytes are per thread, shared memory per CTA."""
 
     registers: int
     spill_bytes: int
@@ -49,7 +49,7 @@ def _language() -> tuple[str, ...]:
     return ("--std=c++17", "--frandom-seed=baracuda") if nvrtc_version() >= _SEEDED else ("--std=c++17",)
 
 
-_SEEDED = (12, 9)  # the oldest NVRTC that was seen to take a seed
+_SEEDED = (12, 9)  # the oldest NVRTC known to accept a seed
 
 
 def _options(kernel_source: Source) -> tuple[str, ...]:
@@ -63,8 +63,8 @@ _LINE_INFO = "-lineinfo"
 
 @contextmanager
 def line_info() -> Iterator[None]:
-    """Cubins that are built or loaded in here say which source line an instruction is of, as compute-sanitizer and Nsight Compute
-    show it. The code is the same; a kernel that this process has loaded before stays as it is."""
+    """Within this context, cubins are built or loaded with source lines, which compute-sanitizer and Nsight Compute show. The
+    code is the same. Kernels that this process has already loaded are not affected."""
     token = _LINES.set(True)
     try:
         yield
@@ -110,7 +110,7 @@ def compile_kernels(kernels: Iterable[Kernel], arch: str, *, force: bool = False
 
 
 def _recall(hit: cache.Hit | None) -> Compiled | None:
-    """What an entry records, or None where it is of another form: then the kernel is built again."""
+    """The record in an entry, or None where it is malformed: then the kernel is built again."""
     if hit is None:
         return None
     try:
@@ -169,7 +169,7 @@ def _build_ptx(kernel: Kernel, arch: str, *options: str) -> str:
 
 
 def _recall_ptx(hit: cache.Hit | None) -> str | None:
-    """What an entry holds, or None where that is no PTX of a kernel: then it is built again."""
+    """The PTX in an entry, or None where it is malformed: then it is built again."""
     try:
         text = hit.code.decode() if hit is not None else ""
     except UnicodeDecodeError:
@@ -193,12 +193,12 @@ def _relative(text: str, source: Source) -> str:
 
 
 def _text(answer: str | bytes) -> str:
-    """What NVRTC says: CuPy hands out some of it as bytes."""
+    """NVRTC's text, which CuPy returns partly as bytes."""
     return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
 
 
 class _Program:
-    """An NVRTC program that is destroyed on the way out. What NVRTC refuses is a CompileError with its log."""
+    """An NVRTC program, destroyed on exit. NVRTC's errors are CompileErrors with its log."""
 
     def __init__(self, source: Source, entries: Sequence[str], what: str) -> None:
         self.nvrtc = nvrtc()

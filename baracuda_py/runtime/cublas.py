@@ -73,7 +73,7 @@ class Gemm(NamedTuple):
 
 
 class _Handle:
-    """cuBLAS's handle on one device. Stream and workspace are its state, so a call holds the lock."""
+    """cuBLAS's handle on one device. Calls hold the lock, because stream and workspace are the handle's state."""
 
     def __init__(self) -> None:
         self._cublas = library()
@@ -88,8 +88,8 @@ class _Handle:
         one, zero = scalar(alpha), scalar(0.0)
         cublas, handle = self._cublas, self._pointer
         with self._lock:
-            # Setting the stream takes the workspace away. With one of its own no call shares scratch with another stream,
-            # captures no allocation, and chooses the same algorithm whatever else runs.
+            # Setting the stream resets the workspace. With its own one a call shares scratch with no other stream, allocates
+            # nothing in a capture, and chooses the same algorithm whatever else runs.
             _check(cublas.cublasSetStream_v2(handle, stream), "setting the stream")
             _check(
                 cublas.cublasSetWorkspace_v2(handle, pointers[WORKSPACE], p.workspace_bytes), "setting the workspace"

@@ -1,4 +1,4 @@
-"""CUDA sources read as definitions: which names each piece of a file defines, and which names it uses.
+"""Splits CUDA sources into definitions: which names each defines, and which names it uses.
 
 What a kernel is compiled from is not the headers that it includes but those of their definitions that it reaches. They are
 followed by name alone: a name stands for every definition of it in whatever namespace, with its overloads, specialisations and
@@ -43,7 +43,7 @@ _KEYWORDS = {
     "alignof", "auto", "bool", "char", "const", "double", "explicit", "float", "int", "long", "short", "sizeof", "unsigned",
     "void",
 }  # fmt: skip
-_IMPLICIT = {"begin", "end", "get", "tuple_size", "tuple_element"}  # looked for where nobody writes them
+_IMPLICIT = {"begin", "end", "get", "tuple_size", "tuple_element"}  # looked up by the language without being written
 _DEPTH = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 _MARKS = set('()[]{};#\\"')
 _ANGLES = {"<": 1, ">": -1, ">>": -2}
@@ -52,7 +52,7 @@ _FOLLOWS = ("=", "[", ",", ";", "{", "(")  # a name that is being declared
 
 @dataclass(frozen=True)
 class Piece:
-    """A definition, or what else stands at the level of a namespace. Without `names` it belongs to all users of the file."""
+    """A definition, or another item at namespace level. An item without `names` belongs to all users of the file."""
 
     names: frozenset[str]
     uses: frozenset[str]
@@ -70,7 +70,7 @@ class Text:
 
 
 class _Unknown(Exception):
-    """A text of a form that is not known here."""
+    """The text has a form that this module does not know."""
 
 
 def identifiers(text: str) -> frozenset[str]:
@@ -125,7 +125,7 @@ def _parts(tokens: list[str]) -> Iterator[Piece | str]:
             end, names = _declaration(tokens, at)
             yield _piece([*scopes, *tokens[at:end]], names)
             for token in tokens[at:end]:
-                if token[0] == "#" and _DEFINE.match(token):  # a macro ends with no brace
+                if token[0] == "#" and _DEFINE.match(token):  # a macro has no closing brace
                     yield from _directive(token)
             at = end
     if scopes:

@@ -1,4 +1,4 @@
-"""Devices that are present: ordinals, their DeviceSpec, and which one `device=` means."""
+"""The devices of this machine: ordinals, their DeviceSpec, and which one `device=` means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one door to CuPy: imported inside functions only, its exceptions turned into ours."""
+"""The only access to CuPy: it is imported inside functions, and its exceptions become this library's."""
 
 from __future__ import annotations
 

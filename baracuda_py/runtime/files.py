@@ -17,7 +17,7 @@ from pathlib import Path
 
 __all__ = ["TEMPORARY", "read_trusted", "write_atomic", "write_whole"]
 
-TEMPORARY = ".new-"  # how a file is called until it is whole
+TEMPORARY = ".new-"  # in the name of a file until it is whole
 # A FIFO or a device must not block, nor a link lead elsewhere. Flags that a system lacks are 0.
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
@@ -69,7 +69,7 @@ def _warn(path: Path, reason: str) -> None:
 
 
 def write_atomic(path: Path, data: bytes) -> bool:
-    """Writes a file as `write_whole` does; whether that could be done."""
+    """`write_whole`, returning whether it succeeded."""
     with contextlib.suppress(OSError):
         write_whole(path, data)
         return True

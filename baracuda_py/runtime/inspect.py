@@ -1,4 +1,4 @@
-"""What a plan shows of its kernels: source, PTX, SASS, resources and launch shape."""
+"""A plan's view of its kernels: source, PTX, SASS, resources and launch shape."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ FILES = {"cublas": "libcublas.so*"}  # library -> what its file is called
 
 def package_folders(name: str) -> list[Path]:
     """Where a package that need not be importable lies: several folders for `nvidia`, which many wheels share."""
-    with contextlib.suppress(ImportError, ValueError):  # a hook that refuses; a module without a spec
+    with contextlib.suppress(ImportError, ValueError):  # an import hook that raises; a module without a spec
         spec = importlib.util.find_spec(name)
         return [Path(base) for base in (spec.submodule_search_locations or [])] if spec else []
     return []

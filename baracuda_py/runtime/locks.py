@@ -1,4 +1,4 @@
-"""Locks that survive a fork: a child has only the thread that forked, so a lock that another one held stays shut for ever."""
+"""Locks that survive a fork. A child has only the forking thread, so a lock held by another thread would never be released."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _locks: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
 
 
 def new_lock() -> threading.Lock:
-    """A lock that is open in every forked child. What it guards must be whole between any two statements."""
+    """A lock that is released in every forked child. The guarded state must be consistent after each statement."""
     lock = threading.Lock()
     _locks.add(lock)
     return lock

@@ -1,4 +1,4 @@
-"""What a kernel is made of: the definitions that its entry and its prelude reach, through one another, by name."""
+"""The sources of a kernel: the definitions that its entry and its prelude reach by name, directly or through others."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Reach:
         self._headers = headers
         self._pieces: list[Piece] = []
         self._included: set[str] = set()
-        self._compile(read(prelude), nameless=True)  # all of it was written for the one kernel
+        self._compile(read(prelude), nameless=True)  # the whole prelude was generated for this kernel
         self._compile(read(text))
         texts = [read(each) for each in (prelude, text, *headers.values())]
         macros = frozenset[str]().union(*(each.macros for each in texts))
         whole = any(each.whole for each in texts)
-        # a macro may stand for any name: what seems to define one defines something else
+        # a macro may stand for any name, so what seems to define it defines something else
         self._common = {i for i, p in enumerate(self._pieces) if whole or not p.names or p.names & macros}
         self._defined: dict[str, set[int]] = {}
         for i, piece in enumerate(self._pieces):

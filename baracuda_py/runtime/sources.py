@@ -68,18 +68,18 @@ class Source:
 
     @cached_property
     def _reach(self) -> Reach:
-        from .reach import Reach  # only who asks whether a record stands needs it
+        from .reach import Reach  # imported late: needed only to check records
 
         return Reach(self.prelude, self.text, self.headers)
 
     @cached_property
     def code_digest(self) -> str:
-        """SHA-256 of all our code, reached or not, without comments: whatever NVRTC's output may depend on."""
+        """SHA-256 of all the source, reached or not, without comments: everything that NVRTC's output may depend on."""
         return self._sha256(_code)
 
     @cached_property
     def exact_digest(self) -> str:
-        """SHA-256 of our code to the letter, for what tells its lines apart."""
+        """SHA-256 of the source text itself, for outputs with line numbers."""
         return self._sha256(str)
 
     def _sha256(self, form: Callable[[str], str]) -> str:

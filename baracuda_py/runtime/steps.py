@@ -1,4 +1,4 @@
-"""What a plan lowers to: launches, copies, fills and calls as data, with operands named and no pointer in sight."""
+"""The steps that a plan lowers to: launches, copies, fills and calls as data, with operands by name instead of pointers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-WORKSPACE = "workspace"  # no operand is called so: `run` and `bind` take scratch under this name
+WORKSPACE = "workspace"  # reserved: `run` and `bind` take scratch under this name
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class Scratch:
 
     @staticmethod
     def named(name: str, nbytes: int) -> Scratch:
-        """A region of that name, which is placed when the plan is lowered."""
+        """A region with a name, placed when the plan is lowered."""
         return Scratch(0, nbytes, name)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Scratch from `offset` bytes of the workspace on, of which `nbytes` tells how much, once the library is there to ask."""
+    """Scratch from `offset` bytes of the workspace on. The function `nbytes` gives its size once the library is loaded."""
 
     nbytes: Callable[[], int]
     offset: int
@@ -181,7 +181,7 @@ Step: TypeAlias = Launch | Copy | Copy2D | Fill | Call
 
 
 def workspace_size(steps: Sequence[Step]) -> int:
-    """Bytes of scratch that the steps reach."""
+    """Bytes of workspace that the steps need."""
     regions = [a for s in steps if isinstance(s, Launch) for a in _flat(s.args) if isinstance(a, Scratch)]
     regions += [s.dest for s in steps if isinstance(s, Fill) and isinstance(s.dest, Scratch)]
     copies = [s for s in steps if isinstance(s, (Copy, Copy2D))]

@@ -1,4 +1,4 @@
-"""Encoding TMA tensor maps through cuda.bindings; a map whose tensor only moved is re-encoded for its address."""
+"""Encodes TMA tensor maps through cuda.bindings, once for each address of the tensor."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .steps import TensorMap
 __all__ = ["BYTES", "FLAGS", "MapEncoder"]
 
 BYTES = 128
-_KEPT = 32  # addresses a map remembers
+_KEPT = 32  # addresses for which a map keeps its encoding
 
 _DTYPES = {
     "uint8": "UINT8", "float16": "FLOAT16", "bfloat16": "BFLOAT16", "tfloat32": "TFLOAT32", "float32": "FLOAT32",
     "float64": "FLOAT64",
 }  # fmt: skip
 
-# What is alike in every map. Lines that L2 asks for beyond a box's own disturb DRAM: up to 4 % of products that read
-# weights once.
+# The same in every map. L2 promotion is off: fetching lines beyond a box's own cost up to 4 % in products that read weights
+# once.
 FLAGS = ("INTERLEAVE_NONE", "L2_PROMOTION_NONE", "FLOAT_OOB_FILL_NONE")
 
 

@@ -1,4 +1,4 @@
-"""Taking arrays in: CuPy, PyTorch, JAX, NumPy, or anything with ``__dlpack__`` or ``__cuda_array_interface__``.
+"""Reading arrays of CuPy, PyTorch, JAX and NumPy, or anything with ``__dlpack__`` or ``__cuda_array_interface__``.
 
 Nothing is copied or cast, and nothing but a BaracudaError is raised.
 """
@@ -30,7 +30,7 @@ _hosted: ContextVar[bool] = ContextVar("hosted", default=False)
 
 @contextmanager
 def described_for(host: bool) -> Iterator[None]:
-    """While operands are described for a plan that takes the host's memory, or a device's."""
+    """A context in which operands are described for a plan that takes host memory, or device memory."""
     token = _hosted.set(host)
     try:
         yield
@@ -79,7 +79,7 @@ def intake(x: Any, *, what: str, stream: int | None = None, host: bool = False) 
 
 
 def _has(x: Any, name: str, what: str) -> bool:
-    """Whether a stranger has that attribute; OperandTypeError where it stumbles over the question."""
+    """Whether a foreign object has that attribute; OperandTypeError where asking raises."""
     try:
         return hasattr(x, name)
     except Exception as error:
@@ -213,7 +213,9 @@ def _from_dlpack(x: Any, what: str, stream: int | None, host: bool) -> Tensor:
             f"{what}: the array is on DLPack device type {device_type}, and only CUDA devices (and the host, with "
             'device="cpu") are supported: copy it there first'
         )
-    consumer = (-1 if stream is None else stream or 1) if on_device else None  # 1 is the legacy default stream there
+    consumer = (
+        (-1 if stream is None else stream or 1) if on_device else None
+    )  # 1 is the legacy default stream in DLPack
     capsule = _export(x, what, framework, consumer)
     got = dlpack.read(capsule, what)
     held = got.device_type in dlpack.CUDA_DEVICES, got.device_id if on_device else device_id

@@ -201,7 +201,7 @@ class GpuBuffer:
         bits, per, places = self.element.bits, self.element.per_byte, self._places()
         flat, column = self.array, np.arange(self.shape[-1])
         values = rows[..., column // per] >> (column % per * bits).astype(np.uint8) & ((1 << bits) - 1)
-        for k in range(per):  # the elements of one byte in turn, so that no two writes of a pass meet
+        for k in range(per):  # one element of each byte per pass, so that no two writes of a pass touch the same byte
             mine = places % per == k
             at = places[mine] // per
             flat[at] = (flat[at] & ~np.uint8(((1 << bits) - 1) << k * bits)) | (values[mine] << (k * bits)).astype(
@@ -209,7 +209,7 @@ class GpuBuffer:
             )
 
     def _places(self) -> np.ndarray[Any, Any]:
-        """Where each element lies, counted in elements from the array's first."""
+        """The position of each element, in elements from the array's first."""
         places = np.full(self.shape, self.offset, np.int64)
         for axis, (extent, stride) in enumerate(zip(self.shape, self.strides)):
             places += (np.arange(extent) * stride).reshape([-1 if a == axis else 1 for a in range(len(self.shape))])
@@ -260,7 +260,7 @@ class GpuBuffer:
 
 
 def _storage_dtype(kind: ElementKind) -> np.dtype[Any]:
-    """What CuPy holds it as: it has no dtype for fp8 and packed kinds, so those are bytes."""
+    """The dtype of the CuPy array: bytes for fp8 and packed kinds, for which CuPy has none."""
     return np.dtype(np.uint8) if kind.packed or "fp8" in kind.value else kind.dtype
 
 

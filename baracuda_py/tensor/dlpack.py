@@ -1,7 +1,7 @@
 """Reading and relabelling DLPack capsules: the one place that uses ctypes.
 
 Follows the DLPack 1.x C structures (https://dmlc.github.io/dlpack/latest/c_api.html). CuPy's own reader refuses fp8 and
-drops the read-only flag, so the capsule is read here. It is never consumed: whoever keeps it alive keeps the memory.
+drops the read-only flag, so the capsule is read here. It is never consumed: the capsule's owner keeps the memory alive.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _KINDS = {k.dlpack: k for k in ElementKind if not k.packed} | {
 
 @dataclass(frozen=True)
 class Imported:
-    """What a capsule says. `element` is None for a type this library has no kind for; `dtype` then names it."""
+    """The contents of a capsule. `element` is None for a type without a kind in this library; `dtype` then names it."""
 
     pointer: int
     shape: tuple[int, ...]
@@ -131,7 +131,7 @@ def read(capsule: Any, what: str) -> Imported:
 
 
 def relabel(capsule: Any, element: ElementKind, last: int | None = None) -> Any:
-    """Makes a fresh capsule of unsigned integers say `element`, a kind that its exporter has no name for.
+    """Changes the type of a fresh capsule of unsigned integers to `element`, which its exporter cannot express.
 
     The capsule of a packed kind's rows of bytes counts elements then: `last` is the extent of its last axis.
     """

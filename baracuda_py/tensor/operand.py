@@ -14,7 +14,7 @@ from .axes import alignment_of, span
 __all__ = ["HOST_ORDINAL", "NO_MEMORY", "Tensor", "how_to_copy"]
 
 HOST_ORDINAL = -1
-NO_MEMORY = -2  # a layout alone: a meta tensor, a jax.ShapeDtypeStruct
+NO_MEMORY = -2  # only a layout: a meta tensor, a jax.ShapeDtypeStruct
 
 _COPIES = {
     "GpuBuffer": "bp.GpuBuffer.view({0}.to_host(), {0}.element, {0}.shape)",
@@ -78,7 +78,7 @@ class Tensor:
 
 
 class _Memory:
-    """Shows NumPy the memory of a host tensor as opaque items, and keeps it alive for the arrays made of it."""
+    """Exposes a host tensor's memory to NumPy as opaque items, and keeps it alive for arrays over it."""
 
     def __init__(self, tensor: Tensor, itemsize: int) -> None:
         self.keep = tensor.keep

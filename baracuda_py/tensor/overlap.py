@@ -1,4 +1,4 @@
-"""Whether two operands share a byte, decided exactly on the bytes they touch."""
+"""Whether two operands share a byte, decided exactly from the bytes that they touch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ class _Bytes:
             return False
         try:
             return bool(np.shares_memory(np.asarray(self), np.asarray(other), max_work=_WORK))  # type: ignore[arg-type]
-        except (np.exceptions.TooHardError, OverflowError, ValueError):  # the latter two: beyond NumPy's own limits
+        except (
+            np.exceptions.TooHardError,
+            OverflowError,
+            ValueError,
+        ):  # the latter two where NumPy's limits are exceeded
             return True
 
 
@@ -41,7 +45,7 @@ def _views(tensor: Tensor) -> list[_Bytes] | None:
     """The bytes that a view touches as views of whole bytes; None where these would be too many."""
     steps = [(n, s) for n, s in zip(tensor.shape, tensor.strides) if n > 1 and s]
     first = tensor.phase + sum(s * (n - 1) for n, s in steps if s < 0)
-    axes = [(n, abs(s)) for n, s in steps]  # reversed axes walked from their other end
+    axes = [(n, abs(s)) for n, s in steps]  # reversed axes are walked from their other end
     bits = tensor.element.bits
     if not tensor.element.packed:
         size = bits // 8

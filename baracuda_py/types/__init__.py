@@ -1,4 +1,4 @@
-"""The vocabulary: pure Python values that every other layer speaks in. Nothing here names CuPy or CUDA's libraries."""
+"""The basic types that all other layers use: pure Python values, without CuPy or CUDA's libraries."""
 
 from .device import DeviceSpec, known_devices
 from .elements import ElementKind, ElementLike

@@ -1,4 +1,4 @@
-"""What a plan knows of a GPU: :class:`DeviceSpec`, with figures for an arch, a known GPU, or the host, which may emulate it."""
+"""The description of a GPU that plans use: :class:`DeviceSpec`, for an arch, a known GPU, the host, or a GPU emulated there."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ _ARCHES = {
     "90": ("sm_90a", "sm_90a"), "100": ("sm_100a", "sm_100a"), "103": ("sm_100a", "sm_103a"),
     "120": ("sm_120", "sm_120"), "121": ("sm_120", "sm_121"),
 }  # fmt: skip
-_SHARED = {"86": 99 << 10}  # bytes a CTA, where they are not its tier's
+_SHARED = {"86": 99 << 10}  # bytes per CTA, where they differ from the tier's
 _EXACT = {"80", "89", "90", "100", "120"}
 _TIERS = {target: ArchSku(tier.replace("_", "")) for tier, target in _ARCHES.values()} | {"host": ArchSku.HOST}
 
@@ -158,14 +158,14 @@ def _is_figure(value: Any, least: int) -> bool:
 def _spec(
     name: str, arch: str, tier: ArchSku, sms: int, shared_kib: int, l2_mib: float, gbps: float, ghz: float, tc: float
 ) -> DeviceSpec:
-    lanes = 128.0  # thread instructions a clock and SM on every tier here
+    lanes = 128.0  # thread instructions per clock and SM, on every tier here
     rates = (
         ("bf16", tc * 1e12), ("f16", tc * 1e12), ("f32", sms * lanes * 2 * ghz * 1e9), ("issue", sms * lanes * ghz * 1e9),
     )  # fmt: skip
     return DeviceSpec(name, arch, tier, sms, shared_kib << 10, int(l2_mib * 2**20), gbps * 1e9, rates)
 
 
-# Bandwidth: that of a plain copy, measured on an H200 (benchmarks/results/); elsewhere the datasheet's times the same 0.87.
+# Bandwidth of a plain copy: measured on an H200 (benchmarks/results/), elsewhere the datasheet's times the same 0.87.
 _KNOWN = {
     "cpu": DeviceSpec("cpu", "host", ArchSku.HOST, 1, 0, 0, 1e10, (("f32", 1e10), ("issue", 1e9)), 0.0),
     "sm_80": _spec("sm_80", "sm_80", ArchSku.SM80, 108, 163, 40, 1350, 1.41, 312),
@@ -188,17 +188,17 @@ def _nominal(capability: str) -> DeviceSpec:
 
 
 def _spelled(name: str) -> str:
-    """A name in lower case, the vendor's words left out and the others joined by underscores."""
+    """A normalised name: lower case, without the vendor's words, the others joined by underscores."""
     words = re.split(r"[\s_-]+", name.strip().lower())
     return "_".join(word for word in words if word not in ("nvidia", "geforce", "tesla", "jetson"))
 
 
 _NAMED = _KNOWN | {_spelled(spec.name): spec for spec in _KNOWN.values()}
-_EMULATED = "sm_90a"  # what "ptx" alone emulates
+_EMULATED = "sm_90a"  # the arch that "ptx" alone emulates
 
 
 def _found(key: str) -> DeviceSpec | None:
-    """The spec that a spelled name has figures for."""
+    """The spec of a normalised name, where there are figures for it."""
     if key in _NAMED:
         return _NAMED[key]
     match = re.fullmatch(r"(?:sm|compute)?_?(\d{2,3})([af]?)", key)

@@ -94,7 +94,7 @@ class ElementKind(enum.Enum):
 
     @property
     def digits(self) -> int:
-        """Significand bits of a floating kind, the hidden one included; 0 for the others."""
+        """Significand bits of a floating-point kind, the hidden one included; 0 for other kinds."""
         return _TRAITS[self.value].digits
 
     @property
@@ -135,7 +135,7 @@ class ElementKind(enum.Enum):
             return _kind_of(like)
         except OperandTypeError:
             raise
-        except Exception:  # unhashable, or NumPy's own of many types
+        except Exception:  # unhashable, or one of many errors of NumPy
             raise OperandTypeError(_unknown(like)) from None
 
     def __str__(self) -> str:
@@ -161,7 +161,7 @@ def _kind_of(like: Any) -> ElementKind:
         if name in _TRAITS:
             return ElementKind(name)
         name = getattr(ml_dtypes, name, name)
-    if name is None:  # float64, to NumPy
+    if name is None:  # NumPy takes None for float64
         raise OperandTypeError(_unknown(like))
     dtype = np.dtype(name)
     kind = _BY_DTYPE.get(dtype)

@@ -1,4 +1,4 @@
-"""Every error the library raises, all under :class:`BaracudaError`.
+"""The errors that the library raises, all subclasses of :class:`BaracudaError`.
 
 A message names the op, the operand, what was expected, what came, and how to fix it.
 """
@@ -101,7 +101,7 @@ class DriverError(BaracudaError, RuntimeError):
 
 
 def shown(value: Any) -> str:
-    """`value` in a message: its repr, cut short; only the type of an array, or of what has no repr that says anything."""
+    """`value` as messages show it: its repr, shortened; only the type of arrays and of objects without a telling repr."""
     kind = type(value)
     try:
         array = hasattr(kind, "__dlpack__") or hasattr(kind, "__cuda_array_interface__")

@@ -1,4 +1,4 @@
-"""What an emulated kernel does wrong, all under :class:`KernelFault`: each says what happened, to which bytes, and who did it."""
+"""Faults of emulated kernels, all subclasses of :class:`KernelFault`: what happened, to which bytes, and by which thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class KernelFault(BaracudaError, RuntimeError):
-    """A kernel did what a GPU does not allow, or answers with whatever it likes. No operand was written.
+    """A kernel did what a GPU does not allow, or leaves undefined. No operand was written.
 
     `message` says what happened; where it is known, `kernel` (``"gemm/tc.cu:tc<...>"``) says in which kernel, `operand` (``""``
     for shared memory), `space` (``"global"``, ``"shared"``, ``"local"``, ``"parameter"``), `byte` (an offset in the operand or in
@@ -70,7 +70,7 @@ class KernelFault(BaracudaError, RuntimeError):
         return f" at {place}{at}" + ("" if self.extent is None else f", which has {self.extent}")
 
     def _doer(self) -> str:
-        """The words for who did it, and where in the program."""
+        """The words for the thread, and the place in the program."""
         line = "" if self.ptx_line is None else f"PTX line {self.ptx_line}"
         ptx = ", ".join(filter(None, (line, self.instruction)))
         parts = (
@@ -111,7 +111,7 @@ class DivergenceFault(KernelFault):
 
 
 class BarrierFault(KernelFault):
-    """A barrier or an mbarrier used as it must not be: not initialised, counted too far, or of another size."""
+    """A barrier or an mbarrier misused: not initialised, with too many arrivals, or with another count."""
 
 
 class DeadlockFault(KernelFault):

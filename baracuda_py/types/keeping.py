@@ -1,4 +1,4 @@
-"""Hashes of frozen dataclasses with many fields, computed once an instance."""
+"""Hashes of frozen dataclasses with many fields, computed once per instance."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _HASH = "_hash"
 
 
 def keeps_hash(cls: C) -> C:
-    """Has instances of a frozen dataclass remember their hash, and leave it out where they are pickled or copied: texts hash
-    otherwise in another process."""
+    """Makes instances of a frozen dataclass cache their hash. It is not pickled or copied, because strings hash differently in
+    another process."""
     known: Any = cls
     fresh, names = known.__hash__, tuple(field.name for field in fields(known))
 

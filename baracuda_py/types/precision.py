@@ -1,4 +1,4 @@
-"""What a result is worth: numeric error bounds as data, and the guarantee a plan carries.
+"""Error bounds as data, and the guarantee of a plan.
 
 `Componentwise` follows N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., SIAM 2002, section 3:
 |computed - exact| <= sum of coefficient * unit roundoff * measure, each measure a non-negative function of the operands.
@@ -61,8 +61,8 @@ class Term:
 
 @dataclass(frozen=True)
 class Componentwise:
-    """A sum of terms, each scaled by a measure of the operands. `outside` names a measure that is true of elements whose operands
-    lie where nothing is said of the result; "" where there are none."""
+    """A sum of terms, each scaled by a measure of the operands. `outside` names a measure that is true of elements to which the
+    bound does not apply, because of their operands' values; "" where it always applies."""
 
     terms: tuple[Term, ...]
     source: str
@@ -75,7 +75,7 @@ class Componentwise:
         return sum(t.coefficient * t.unit.unit_roundoff * measured(t.measure) for t in self.terms)
 
     def coefficients(self) -> dict[tuple[ElementKind, str], float]:
-        """What each measure is multiplied with, in units of each roundoff."""
+        """The coefficient of each measure, in units of each roundoff."""
         sums: dict[tuple[ElementKind, str], float] = {}
         for term in self.terms:
             sums[term.unit, term.measure] = sums.get((term.unit, term.measure), 0.0) + term.coefficient
@@ -128,7 +128,9 @@ def _as_tight(bound: Bound, other: Bound) -> bool:
 def ulp_of(wide: Array, output: ElementKind) -> Array:
     """The spacing of `output`'s numbers at each |wide|, subnormals included (long double for f64: half of one counts)."""
     info = _float_info(output)
-    magnitude = np.abs(np.asarray(wide, dtype=np.float64))  # rounding up to a power of two doubles the ulp, rightly
+    magnitude = np.abs(
+        np.asarray(wide, dtype=np.float64)
+    )  # a value that rounds up to a power of two gets the larger ulp, as it should
     _, exponent = np.frexp(np.where(np.isfinite(magnitude), magnitude, 1.0))
     exponent = np.where(magnitude == 0, info, exponent)  # frexp(0) has exponent 0, as if it were a half
     one = np.longdouble(1) if output is ElementKind.F64 else np.float64(1)
@@ -144,14 +146,14 @@ def _float_info(output: ElementKind) -> int:
 
 @dataclass(frozen=True)
 class PrecisionGuarantee:
-    """What a plan promises of its result, computed from the chosen candidate.
+    """The guarantee of a plan's result, computed from the chosen candidate.
 
     `deterministic`: the same plan on the same operands gives the same bits at every call.
     `bit_stable_on_same_hardware`: also in another process, at other addresses of the same alignment.
     `batch_invariant`: a row's result does not depend on what else is in the batch.
-    `outputs` names what it is of, as far as that is known; where outputs differ, `parts` has that of each, which `of` gives.
-    `bound` is for any operands, but of elements that it leaves outside; `probable`, where there is one, for those without a
-    pattern, so tight that missing work shows.
+    `outputs` are the names of the outputs it is about, if known; where outputs differ, `parts` has a guarantee for each, which
+    `of` returns. `bound` holds for any operands, apart from the elements that it excludes; `probable`, where there is one,
+    holds for operands without a pattern, and is tight enough to show missing work.
     """
 
     math_precision: MathPrecision
@@ -167,19 +169,19 @@ class PrecisionGuarantee:
 
     @staticmethod
     def exact(element: ElementKind) -> PrecisionGuarantee:
-        """That of a kernel which only moves bytes, or whose every result is the right one."""
+        """The guarantee of a kernel that only moves bytes, or whose results are all exact."""
         return PrecisionGuarantee(MathPrecision.EXACT, element, True, True, True, False, Exact())
 
     @staticmethod
     def fixed_order(
         math: MathPrecision, accumulator: ElementKind, bound: Bound, *, batch_invariant: bool = True
     ) -> PrecisionGuarantee:
-        """That of a kernel which adds in an order that only the problem decides: the same bits at every call."""
+        """The guarantee of a kernel whose order of additions depends only on the problem: the same bits at every call."""
         return PrecisionGuarantee(math, accumulator, True, True, batch_invariant, False, bound)
 
     @staticmethod
     def by_output(**parts: PrecisionGuarantee) -> PrecisionGuarantee:
-        """That of several outputs, each with its own: every flag says what all of them promise together.
+        """The guarantee of several outputs, each with its own. A flag is set where it is set for all of them.
 
         Math and accumulator are those of the first output that is computed, not moved.
         """
@@ -198,14 +200,14 @@ class PrecisionGuarantee:
         )
 
     def for_outputs(self, names: Sequence[str]) -> PrecisionGuarantee:
-        """The same, of outputs of these names. ValueError where it is of others: the candidate that gave it is wrong."""
+        """The same guarantee for outputs of these names. ValueError where it names others, which is an error of the candidate."""
         own = [name for name, _ in self.parts]
         if own and set(own) != set(names):
             raise ValueError(f"a guarantee of the outputs {', '.join(own)}, where there are {', '.join(names)}")
         return replace(self, outputs=tuple(names))
 
     def of(self, output: str) -> PrecisionGuarantee:
-        """What one output is worth; InvalidProblemError, naming those there are, where there is none of that name."""
+        """The guarantee of one output; InvalidProblemError, listing the outputs, where there is none of that name."""
         if self.outputs and output not in self.outputs:
             raise InvalidProblemError(
                 f"precision_guarantee: there is no output {output!r}", f"ask of one of {', '.join(self.outputs)}"
@@ -250,7 +252,7 @@ class PrecisionGuarantee:
             return
         # A long double reference (for f64 results) is kept as it is: narrowing it would cost the half ulp in question.
         wide = np.asarray(reference, dtype=np.longdouble if reference.dtype == np.longdouble else np.float64)
-        with np.errstate(invalid="ignore"):  # a signalling NaN is one
+        with np.errstate(invalid="ignore"):  # signalling NaNs count as NaN
             found = got.astype(wide.dtype)
         _check_bound(self.bound, found, wide, output, operands or {}, measures or {})
         if self.probable:

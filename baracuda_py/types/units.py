@@ -17,7 +17,7 @@ def bytes_text(count: float) -> str:
 def time_text(seconds: float) -> str:
     """A duration of three digits: ``7.20 ns``, ``18.3 µs``, ``1.20 ms``, ``2.00 s``."""
     for unit, scale in (("ns", 1e9), ("µs", 1e6), ("ms", 1e3)):
-        if seconds * scale < 999.5:  # what would print as 1000 is one of the next unit
+        if seconds * scale < 999.5:  # what would print as 1000 takes the next unit
             return f"{_digits(seconds * scale)} {unit}"
     return f"{_digits(seconds)} s"
 
@@ -31,7 +31,7 @@ def rate_text(bytes_per_second: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three significant digits, the last ones kept though they be zeros; below 0.1, two."""
+    """Three significant digits, trailing zeros included; two below 0.1."""
     if value < 0.1:
         return f"{value:.2g}"
     return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"

@@ -1,7 +1,7 @@
-"""One name for what a plan would launch: the sources of its kernels, and everything that the host hands them.
+"""A digest of what a plan would launch: its kernels' sources, and everything that the host passes to them.
 
-Two lists of steps have one digest only where a device would do the same work in the same way. So what was measured or tested
-of them holds as long as their digest does, and no longer.
+Two lists of steps have the same digest only if a device would do the same work in the same way. So a measurement or a test holds
+for as long as the digest stays the same.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def lowered_digest(steps: Sequence[Step]) -> str:
 
 
 def _text(value: Any) -> str:
-    """`value` spelled alike by every version of Python and NumPy, in every process.
+    """`value` as text that is the same for every version of Python and NumPy, in every process.
 
-    Fields that say nothing (None, False, 0, empty) are left out: a new kind of field changes no digest until it is used.
+    Empty fields (None, False, 0, empty) are left out, so a field added later changes no digest until it is used.
     """
     if isinstance(value, (int, str)) and not isinstance(value, enum.Enum):
         return repr(value)

@@ -75,7 +75,7 @@ class Explanation:
 
 
 def _counted(selection: Selection) -> str:
-    """What is said of outputs whose extent the device counts."""
+    """The words for outputs whose extent the device counts."""
     said = [
         f"how much of {name} is written is counted on the device, in {by}"
         for name, by in selection.desc.counted.items()
@@ -84,7 +84,7 @@ def _counted(selection: Selection) -> str:
 
 
 def _advised(selection: Selection, answers: Sequence[Assessment]) -> list[Assessment]:
-    """The answers, refusals with what was found to admit the candidate, or else with the variant that serves."""
+    """The answers, with refusals completed by the changes that would admit the candidate, or by the variant that serves."""
     found: dict[tuple[str, str], Feasibility] = {}
     for a in answers:
         key = a.candidate.variant, a.feasibility.reason
@@ -102,7 +102,7 @@ def _names(answer: Assessment) -> tuple[str, str]:
 
 
 def _why(selection: Selection, answers: Sequence[Assessment], index: int, chosen: int) -> str:
-    """Why an answer was chosen, or not. Ties go to the earlier; a measured winner need not be the best predicted."""
+    """Why an answer was chosen, or not. Ties go to the earlier; a tuned plan need not have the best prediction."""
     answer = answers[index]
     if not answer.feasibility:
         return answer.feasibility.reason

@@ -1,8 +1,8 @@
-"""Which ops' present kernels have passed the tests on a device: ``kernels/records/<op>.json``, read and keyed here.
+"""Reads which ops' current kernels have passed the tests on a device: ``kernels/records/<op>.json``.
 
-An op's digest covers what the kernels are made of that its candidates say they may launch, and everything that each candidate
-launches for the family's probes: kernels, grids, shared bytes, packed arguments, tensor maps. So it lapses with the host code
-that decides them as with the kernels. It needs no GPU and no compiler, and takes milliseconds.
+A record is valid for one digest of the op. The digest covers the sources of all kernels that the op's candidates may launch, and
+everything that each candidate launches for the family's probes: kernels, grids, shared bytes, packed arguments, tensor maps. So a
+change of the host code that decides these invalidates a record, as a change of a kernel does. It needs no GPU and no compiler.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from .digest import lowered_digest
 
 __all__ = ["lowered", "op_digest", "records_dir", "verified_on"]
 
-LONG = 16  # configurations of a candidate
+LONG = 16  # a menu of more configurations is sampled
 
 
 def lowered(op: Op, arch: str) -> Iterator[tuple[str, tuple[Step, ...]]]:
-    """Every candidate that takes a probe on a nominal GPU of `arch`, and what it launches; of long menus each probe takes every
-    so manyth configuration, in turn."""
+    """Every candidate that takes a probe on a nominal GPU of `arch`, and what it launches. Of a long menu each probe takes every
+    n-th configuration, with another start for each probe."""
     device = DeviceSpec.named(arch).with_libraries(frozenset(FILES))
     for turn, probe in enumerate(op.plan.probes):
         try:
             desc = op.describe(**probe)
             desc.validate()
-        except BaracudaError:  # a type that the op does not take
+        except BaracudaError:  # the op does not take this type
             continue
         desc = desc.canonical()
         for candidate in op.plan.candidates:
@@ -55,7 +55,7 @@ def _digest_of(name: str, arch: str) -> str:
     serving = {candidate.partition("[")[0] for candidate, _ in launched}
     declared = {kernel for c in op.plan.candidates if c.variant in serving for kernel in c.launches}
     parts = [f"{kernel} {_made_of(*kernel.split(':'))}" for kernel in sorted(declared)]
-    # Not how a configuration is spelled: what is lowered to says what runs.
+    # Not the configuration's text: what it is lowered to is what runs.
     parts += [f"{candidate.partition('[')[0]} {lowered_digest(steps)}" for candidate, steps in launched]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
@@ -65,12 +65,12 @@ def _made_of(file: str, kernel: str) -> str:
 
 
 def op_digest(op: Op, arch: str = "sm_90a") -> str:
-    """Names the present version of everything the op can launch on `arch`; empty where it launches no kernel of ours."""
+    """The digest of everything the op can launch on `arch`; empty where it launches no kernel of this library."""
     return _digest_of(op.name, arch)
 
 
 def records_dir() -> Path:
-    """The folder of what is known of each op's kernels, one file an op."""
+    """The folder of the records of ops' kernels, one file per op."""
     return kernels_dir() / "records"
 
 

@@ -1,7 +1,7 @@
-"""Plans as JSON: what was chosen is restored, never ranked again, and nothing in the text is believed unchecked.
+"""Plans as JSON: the choice is restored without selecting again, and everything in the text is checked.
 
-A saved plan may have been cut short, edited, or written by another version. So its descriptor is validated as `select` does
-and must read as it would be saved again; the device must be one that can be; and the candidate is asked whether it serves.
+A saved plan may have been cut short, edited, or written by another version. So its descriptor is validated as `select`
+does, and must equal what would be saved again; the device must be a possible one; and the candidate must serve the problem.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPS = re.compile(r"(baracuda_py\.ops(?:\.\w+)+):(\w+)", re.ASCII)
 
 @dataclass(frozen=True)
 class _Saved:
-    """The text's own fields, all of them needed."""
+    """The fields of a saved plan, all of them required."""
 
     plan: str
     descriptor: Any
@@ -42,7 +42,7 @@ class _Saved:
 
 @dataclass
 class _Reader:
-    """Takes fields out of JSON objects, and keeps the names of those that this version does not know."""
+    """Reads fields from JSON objects, and collects the names of those that this version does not know."""
 
     unknown: list[str] = field(default_factory=list)
 
@@ -112,7 +112,7 @@ def _parsed(text: str) -> Any:
 
 
 def _family(name: str) -> type[Family[Any]]:
-    """The Plan class of that name, which only a family of ops of this library has."""
+    """The Plan class of that name; only classes of this library's op families are found."""
     found = _OPS.fullmatch(name)
     try:
         kind = getattr(importlib.import_module(found[1]), found[2], None) if found else None
@@ -124,7 +124,7 @@ def _family(name: str) -> type[Family[Any]]:
 
 
 def _understood(read: Callable[[], T]) -> T:
-    """What `read` makes of fields from outside; whatever it stumbles over is an InvalidProblemError."""
+    """The result of `read` on untrusted fields; any failure becomes an InvalidProblemError."""
     try:
         return read()
     except BaracudaError:
@@ -134,7 +134,7 @@ def _understood(read: Callable[[], T]) -> T:
 
 
 def _described(kind: type[Family[Any]], data: dict[str, Any]) -> tuple[Descriptor, Descriptor]:
-    """The descriptor and its canonical form. What it would be saved as again must be `data`, to the type of each number."""
+    """The descriptor and its canonical form. Saving it again must give `data`, up to the type of each number."""
     values = {n: float(v) for n, v in data.items() if n in kind.descriptor.values and v in ("nan", "inf", "-inf")}
     desc = kind.descriptor(**data | values)
     canonical = checked(desc)

@@ -1,4 +1,4 @@
-"""Timing plans: the only code that measures. `profile` one plan, `autotune` among the admissible ones."""
+"""Timing plans: `profile` times one plan, `autotune` finds the fastest admissible one. No other code of the package measures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["admissible", "autotune", "copy_of", "profile"]
 
-LAUNCHES = 16  # a graph, so that the host's own time does not show
+LAUNCHES = 16  # launches per graph, so that host time does not count
 MARGIN = 0.95  # a challenger must be 5 % faster
 log = logging.getLogger("baracuda_py")
 
@@ -49,7 +49,7 @@ def copy_of(x: Any, *, to_gpu: bool = False) -> Any:
         return fresh
     cupy = require_gpu("copying an operand")
     stream = cupy.cuda.get_current_stream().ptr
-    intake(x, what="operand", stream=stream)  # what another framework has queued on it comes first
+    intake(x, what="operand", stream=stream)  # ordered after work that another framework has queued
     pad = low % 256
     memory = cupy.cuda.alloc(high - low + pad)
     if high > low:
@@ -61,7 +61,7 @@ def copy_of(x: Any, *, to_gpu: bool = False) -> Any:
 
 
 def _spared(plan: Selection, operands: Mapping[str, Any]) -> dict[str, Any]:
-    """The operands, those that are written as copies."""
+    """The operands, with copies of those that are written."""
     written = {o.name for o in plan.operands if o.written}
     return {n: copy_of(x) if n in written and x is not None else x for n, x in operands.items()}
 
@@ -129,7 +129,7 @@ def autotune(plan: Selection, operands: Mapping[str, Any], top: int | None) -> S
         raise InvalidProblemError(
             f"{plan.desc.op}: autotune(top={top!r:.40})", "give an int of 1 or more, or None for all"
         )
-    times = {plan: profile(plan, operands, repeats=20)}  # what is wrong with the operands shows here, and is raised
+    times = {plan: profile(plan, operands, repeats=20)}  # wrong operands raise here
     for rival in _tracked([rival for rival in rivals(plan, top) if rival != plan]):
         try:
             times[rival] = profile(rival, operands, repeats=20)

@@ -1,9 +1,8 @@
-"""Measured winners: what autotune found, in the cache directory, and what the package ships for known GPUs.
+"""Tuned plans ("winners"): those that autotune found, in the cache directory, and those that the package ships for known GPUs.
 
-A winner counts on the device it was measured on (its full name, arch and number of SMs) and is void once what it names would
-launch other code, or launch it otherwise. The package ships a table an op, ``tuned/<gpu>/<op>.json``. In the cache directory each
-winner is a file of its own, so that processes which tune at the same time lose nothing. A record that is none is ignored, with
-one warning in the log.
+A winner is valid on the device where it was measured (its full name, arch and number of SMs), for as long as it launches the same
+code in the same way. The package ships one table per op, ``tuned/<gpu>/<op>.json``. In the cache directory each winner is a file
+of its own, so that processes can tune at the same time. Malformed records are ignored, with one warning in the log.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ Winner = dict[str, str]
 Stamp = tuple[int, int]
 FIELDS = ("variant", "config", "sources", "provenance")
 SHIPPED = Path(__file__).resolve().parents[2] / "tuned"
-GRACE = 1.05  # as much as autotune asks of a challenger
+GRACE = 1.05  # the margin that autotune asks of a challenger
 MOST_CODES = 1024
 _codes: dict[tuple[Any, ...], str] = {}
-MOST_BYTES = 8 << 20  # of a table, or of one winner
+MOST_BYTES = 8 << 20  # most bytes of a table, or of one winner's file
 log = logging.getLogger("baracuda_py")
 
 
@@ -57,7 +56,7 @@ def _version() -> str:
 
 
 class Key(NamedTuple):
-    """Under what a problem's winner is kept: a digest of its structure, of the preference and the family, and its extent."""
+    """The key of a problem's winner: a digest of its structure, the preference and the family, and its extent."""
 
     structure: str
     extent: int
@@ -68,7 +67,7 @@ class Key(NamedTuple):
 
     @property
     def range(self) -> tuple[int, int]:
-        """Extents from one power of two to the next, this one among them: neighbours, of which one may speak for another."""
+        """The extents from one power of two to the next that contain this one: their winners may serve it as well."""
         most = 1 << (self.extent - 1).bit_length()
         return most // 2 + 1, most
 
@@ -90,12 +89,12 @@ def key_of(kind: type[Family[Any]], desc: Any, pref: PlanPreference) -> str:
 
 
 def source_digest(candidate: Candidate[Any], config: Any, desc: Any, device: DeviceSpec) -> str:
-    """Names what a candidate's configuration would launch."""
+    """The digest of what a candidate's configuration would launch."""
     return lowered_digest(steps_of(candidate, desc, device, config))
 
 
 def code_digest(steps: Sequence[Step]) -> str:
-    """32 hex digits over what the steps' kernels are made of, whatever they are launched with."""
+    """32 hex digits over the sources of the steps' kernels, whatever their launch arguments."""
     kernels = [step.kernel for step in steps if isinstance(step, Launch)]
     made = sorted({f"{kernel.file} {source_of(kernel).digest(kernel.entry)}" for kernel in kernels})
     return hashlib.sha256("\n".join(made).encode()).hexdigest()[:32]
@@ -140,7 +139,7 @@ def _table_in(shipped: Path, name: str, op: str) -> Path:
 
 
 class Place(NamedTuple):
-    """Where winners are: the folder of this machine's own, or a shipped table. A call looks once what state it is in."""
+    """A source of winners: this machine's own folder, or a shipped table. Its state on disk is read once per call."""
 
     path: Path
     stamp: Stamp
@@ -148,7 +147,7 @@ class Place(NamedTuple):
 
 
 def _stamp(path: Path) -> Stamp | None:
-    """What changes with a file; None where there is none."""
+    """A value that changes when the file does; None where there is no file."""
     try:
         status = os.stat(path)  # noqa: PTH116 - of what Path.stat takes half
     except (OSError, ValueError):
@@ -158,8 +157,8 @@ def _stamp(path: Path) -> Stamp | None:
 
 @lru_cache(maxsize=512)
 def _read(path: Path, _stamp: Stamp, *, shipped: bool) -> dict[str, Winner]:
-    """The winners in a file by their keys; what is none is left out, and that is logged once for each state of the file."""
-    try:  # whoever installed the package is trusted already
+    """The winners in a file by their keys. Malformed ones are left out, and logged once for each state of the file."""
+    try:  # shipped files are trusted as the installed package is
         table = json.loads((path.read_bytes() if shipped else read_trusted(path, MOST_BYTES)) or b"{}")
     except (OSError, ValueError, RecursionError):
         table = None
@@ -171,14 +170,14 @@ def _read(path: Path, _stamp: Stamp, *, shipped: bool) -> dict[str, Winner]:
 
 
 def _is_winner(record: Any) -> bool:
-    """Whether each field is a line of text: a plan shows its provenance, and is restored with it."""
+    """Whether each field is one line of text: plans show their provenance and are restored with it."""
     values = [record.get(field) for field in FIELDS] if isinstance(record, dict) else [None]
     return all(isinstance(value, str) and value.isprintable() for value in values)
 
 
 @lru_cache(maxsize=64)
 def _extents(place: Place) -> dict[str, tuple[int, ...]]:
-    """Of which extents a table, or a folder of winners' files, holds winners, by structure."""
+    """By structure, the extents for which a table, or a folder of winners' files, holds winners."""
     path, stamp, shipped = place
     names = _read(path, stamp, shipped=True) if shipped else [file.stem for file in path.glob("*-*.json")]
     found: dict[str, list[int]] = {}
@@ -190,13 +189,13 @@ def _extents(place: Place) -> dict[str, tuple[int, ...]]:
 
 
 def _places(op: str, device: DeviceSpec) -> list[Place]:
-    """Those that there are, this machine's own first."""
+    """The existing sources of winners, this machine's own first."""
     paths = (own_folder(device), False), (shipped_path(device, op), True)
     return [Place(p, stamp, shipped) for p, shipped in paths if p is not None and (stamp := _stamp(p))]
 
 
 def _winners(key: str, places: Sequence[Place]) -> Iterator[Winner]:
-    """What is recorded under a key, this machine's own winner first."""
+    """The winners recorded under a key, this machine's own first."""
     for path, stamp, shipped in places:
         file = path if shipped else path / f"{key}.json"
         state = stamp if shipped else _stamp(file)
@@ -206,7 +205,7 @@ def _winners(key: str, places: Sequence[Place]) -> Iterator[Winner]:
 
 
 def _neighbours(key: Key, places: Sequence[Place]) -> Iterator[Winner]:
-    """What is recorded for other extents of the key's range, this machine's own winners first, then the nearest."""
+    """The winners recorded for other extents of the key's range, this machine's own first, then the nearest."""
     low, high = key.range
     for place in places:
         within = [e for e in _extents(place).get(key.structure, ()) if low <= e <= high and e != key.extent]
@@ -217,8 +216,8 @@ def _neighbours(key: Key, places: Sequence[Place]) -> Iterator[Winner]:
 def recommended(
     kind: type[Family[Any]], candidates: Sequence[Candidate[Any]], desc: Any, pref: PlanPreference, device: DeviceSpec
 ) -> tuple[Assessment, str]:
-    """What `select` chooses, and by what: the recorded winner where there is one that still stands, else the model's best or
-    what a neighbour's winner corrects it to."""
+    """What `select` chooses, and its provenance: a recorded winner that is still valid, else the model's best, or what the winner
+    of a neighbouring extent corrects it to."""
     if device.is_host:
         return best(candidates, desc, pref, device), "model"
     key, places = _key(kind, desc, pref), _places(desc.op, device.chip)
@@ -254,12 +253,12 @@ def _corrected(
     pref: PlanPreference,
     device: DeviceSpec,
 ) -> tuple[Assessment, str] | None:
-    """A neighbour's winner in the place of the model's choice.
+    """The winner of a neighbouring extent, in place of the model's choice.
 
-    Where it was measured, the model predicted the winner to take `slower` times what its own choice would, and was wrong. It is
-    taken to be wrong by as much for extents nearby, and no more: the winner is chosen where its prediction is at most
-    `slower` times `GRACE` that of the choice, and where its kernels are made of the code that was measured. How they are
-    launched differs with the extent, so that it is not compared.
+    At the measured extent the model wrongly predicted the winner to take `slower` times as long as the model's own choice. It is
+    assumed to err by at most as much at neighbouring extents: the winner is chosen where its prediction is at most `slower`
+    times `GRACE` that of the choice, and where its kernels have the code that was measured. Launch arguments differ with the
+    extent, so they are not compared.
     """
     for winner in neighbours:
         found = _admissible(winner, candidates, desc, pref, device)
@@ -286,8 +285,8 @@ def _admissible(
 
 
 def _code_of(key: Key, found: Assessment, desc: Any, device: DeviceSpec) -> str:
-    """`code_digest` of what a configuration launches for problems of this structure, remembered: lowering takes longer than all
-    else that is asked of a neighbour."""
+    """`code_digest` of what a configuration launches for problems of this structure. Cached, because lowering dominates the time
+    of these checks."""
     known = key.structure, found.candidate.variant, found.config, device
     if known not in _codes:
         if len(_codes) >= MOST_CODES:
@@ -301,7 +300,7 @@ def _seconds(answer: Assessment, desc: Any, device: DeviceSpec) -> float:
 
 
 def _slower(winner: Winner) -> float:
-    """How many times the model's choice the winner was predicted to take; 0, which admits nothing, where it is not said."""
+    """The winner's predicted time over that of the model's choice; 0, which admits nothing, where it was not recorded."""
     try:
         return float(winner.get("slower", 0.0))
     except ValueError:
@@ -312,7 +311,7 @@ def _slower(winner: Winner) -> float:
 
 
 def entry(winner: Selection, provenance: str) -> tuple[str, Winner]:
-    """What a table holds for the problem and preference of `winner`, and under which key."""
+    """The key and the record of `winner` in a table."""
     candidate, config, desc = winner.candidate, winner.config, winner.canonical
     device, pref = winner.device, winner.pref
     steps = steps_of(candidate, desc, device, config)

@@ -1,4 +1,4 @@
-"""Checking a plan: run on copies of real operands, or on the op's samples, and compared with the oracle within the guarantee."""
+"""Checking plans: results on copies of given operands, or on the op's samples, compared with the oracle within the guarantee."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def verify(plan: Selection, operands: Mapping[str, Any], run: Callable[[dict[str
     for name, got, expected in zip(plan.written, results, wide if isinstance(wide, tuple) else (wide,)):
         element, measures = plan.canonical.layout(name).element, plan.measured(desc, name)
         held = _host(got)[: len(expected)] if name in desc.counted else _host(got)
-        if element.is_integer:  # the oracle's are wide
+        if element.is_integer:  # the oracle's integers are wide
             expected = round_to(np.asarray(expected), element)
         try:
             plan.guarantee.of(name).check(held, np.asarray(expected), inputs, output=element, measures=measures)
@@ -53,7 +53,7 @@ def verify(plan: Selection, operands: Mapping[str, Any], run: Callable[[dict[str
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a sample: `selection` ran it (None: nothing serves it); `error` is what was wrong, or why nothing does."""
+    """The outcome of a sample: the `selection` that ran it (None: nothing serves it), and the `error`, if any."""
 
     selection: Selection | None
     error: Exception | None = None
