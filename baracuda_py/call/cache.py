@@ -36,9 +36,7 @@ class PlanCache:
         self._lock = new_lock()
         self._plans: OrderedDict[Any, Selection] = OrderedDict()
         self.calls: dict[Any, Ready] = {}
-        self.of_strangers: set[Any] = (
-            set()
-        )  # key prefixes of calls with operands that were read by a protocol (foreign.py)
+        self.of_strangers: set[Any] = set()  # key prefixes of calls with operands that foreign.py read
         self.clock = itertools.count(1)  # next() is atomic, so a hit takes no lock
         self._misses = self._looks = 0
 

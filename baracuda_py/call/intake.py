@@ -1,4 +1,4 @@
-"""Reading the operands of a call: names are checked, arrays become Tensors, and the device is found."""
+"""Taking in the operands of a call: names that are known, arrays as Tensors, the device they mean, and whether all would do."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["device_for", "feasible", "refuse_unknown", "take"]
 
 
 def device_for(device: Any, operands: Iterable[Any]) -> DeviceSpec:
-    """The DeviceSpec that `device` means; by default (None, outside ``with bp.device(...)``) that of the CUDA device on which the
-    operands lie."""
+    """The DeviceSpec that `device` means; where nothing says (None, outside ``with bp.device(...)``), that of the CUDA device
+    on which the operands lie."""
     if device is None and default_device() is None and device_count():
         device = ordinal_of(operands)
     return spec_of(device)

@@ -213,9 +213,7 @@ def _from_dlpack(x: Any, what: str, stream: int | None, host: bool) -> Tensor:
             f"{what}: the array is on DLPack device type {device_type}, and only CUDA devices (and the host, with "
             'device="cpu") are supported: copy it there first'
         )
-    consumer = (
-        (-1 if stream is None else stream or 1) if on_device else None
-    )  # 1 is the legacy default stream in DLPack
+    consumer = (-1 if stream is None else stream or 1) if on_device else None  # in DLPack 1 is the default stream
     capsule = _export(x, what, framework, consumer)
     got = dlpack.read(capsule, what)
     held = got.device_type in dlpack.CUDA_DEVICES, got.device_id if on_device else device_id

@@ -33,11 +33,7 @@ class _Bytes:
             return False
         try:
             return bool(np.shares_memory(np.asarray(self), np.asarray(other), max_work=_WORK))  # type: ignore[arg-type]
-        except (
-            np.exceptions.TooHardError,
-            OverflowError,
-            ValueError,
-        ):  # the latter two where NumPy's limits are exceeded
+        except (np.exceptions.TooHardError, OverflowError, ValueError):  # the latter two: beyond NumPy's own limits
             return True
 
 

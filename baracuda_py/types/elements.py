@@ -94,7 +94,7 @@ class ElementKind(enum.Enum):
 
     @property
     def digits(self) -> int:
-        """Significand bits of a floating-point kind, the hidden one included; 0 for other kinds."""
+        """Significand bits of a floating kind, the hidden one included; 0 for the others."""
         return _TRAITS[self.value].digits
 
     @property

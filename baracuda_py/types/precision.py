@@ -128,9 +128,7 @@ def _as_tight(bound: Bound, other: Bound) -> bool:
 def ulp_of(wide: Array, output: ElementKind) -> Array:
     """The spacing of `output`'s numbers at each |wide|, subnormals included (long double for f64: half of one counts)."""
     info = _float_info(output)
-    magnitude = np.abs(
-        np.asarray(wide, dtype=np.float64)
-    )  # a value that rounds up to a power of two gets the larger ulp, as it should
+    magnitude = np.abs(np.asarray(wide, dtype=np.float64))  # what rounds up to a power of two gets the larger ulp
     _, exponent = np.frexp(np.where(np.isfinite(magnitude), magnitude, 1.0))
     exponent = np.where(magnitude == 0, info, exponent)  # frexp(0) has exponent 0, as if it were a half
     one = np.longdouble(1) if output is ElementKind.F64 else np.float64(1)

@@ -24,9 +24,7 @@ __all__ = ["SHORT_RUN", "ShortRuns", "narrow", "slots_cost"]
 SHORT_RUN = 2048  # bytes
 NARROW = (4, 8)  # bytes of slots narrower than the alignment allows, which can pay although they take more lanes
 LONGEST_SLOTTED = 1 << 16  # bytes of a run whose slots 32-bit indices can count
-MOST_INDICES = (
-    1 << 30
-)  # most slots of a launch, where rows can be divided so: 64-bit divisions would cost more than the copy
+MOST_INDICES = 1 << 30  # slots of a launch, where rows can be divided so: 64-bit divisions cost more than the copy
 MOST_PARTS = 1024  # most launches of a copy: more would need more memory than exists, and minutes to lower
 # Counted in the kernel: instructions of a slot of copy_slots, more for each axis but one, and more where slots are by sectors.
 SLOT_INSTRUCTIONS, AXIS_INSTRUCTIONS, SECTOR_INSTRUCTIONS = 11, 6, 8

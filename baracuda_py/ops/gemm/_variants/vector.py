@@ -13,9 +13,7 @@ def nearest_axis(matrix: Matrix, rows: int, cols: int) -> int:
     """The axis along which neighbours lie closest: 0 down a column, 1 along a row."""
 
     def distance(stride: int, extent: int) -> float:
-        return (
-            abs(stride) or 2.0 if extent > 1 else float("inf")
-        )  # a broadcast axis (stride 0) comes after one of stride 1
+        return abs(stride) or 2.0 if extent > 1 else float("inf")  # a broadcast axis is second to one of stride 1
 
     return 0 if distance(matrix.row, rows) < distance(matrix.col, cols) else 1
 

@@ -26,10 +26,7 @@ CORES = 1.03  # times the tensor cores' nominal time
 SHARED_RATE, L2_RATE = 162.0, 55.0
 CYCLES_PER_OUTSIDE_ROW = 10.4  # a row of a box that lies outside the operand
 PING_PONG, TOGETHER = 185.0, 383.0  # epilogue of a tile: ping-pong consumers, and consumers that share a tile
-PER_ELEMENT, RAGGED = (
-    0.034,
-    2.65,
-)  # per element of a shared tile of two-byte results, and the factor where warps store it
+PER_ELEMENT, RAGGED = 0.034, 2.65  # an element of a shared tile of two-byte results; the factor where warps store it
 SENT_RATE = 29.3  # of partial sums within a cluster
 DRAIN_RATE = 23.7  # the last tile's result
 START, START_PAIR = 307.0, 300.0
@@ -90,7 +87,7 @@ class Rates(NamedTuple):
         return self.blocks * np.maximum(np.maximum(self.cores, self.shared), l2)
 
     def each(self, multiplying: Array, tiles: Array, sms: int) -> Array:
-        """Cycles per tile: its blocks of K, beside those of other CTAs on the SM, and its epilogue."""
+        """Cycles a tile, of as many as there are: what its blocks of K take beside those of other CTAs, and finishing."""
         beside = np.minimum(self.ctas_per_sm, across(tiles * self.ctas, float(sms)))
         return multiplying * beside + self.finish + self.sent
 
@@ -112,12 +109,12 @@ class Menu:
         turned = np.array([tile.transposed for tile in self.tiles], int)
         self.own = np.array((turned, 1 - turned))  # which of M and N (0 or 1) a tile's rows and columns run along
         self.at_once = np.array([clusters_at_once(device, tile) for tile in self.tiles], float)
-        # Each CTA of a cluster has its own rows, and loads a part of B's columns.
+        # A cluster's CTAs each have rows of their own, and bring columns of B.
         apart = [(tile.bm, tile.bn // tile.cluster) if tile.cluster > 1 else (-1, -1) for tile in self.tiles]
         self.more_than = np.array(apart, float).T
         split = np.array([tile.split_k > 1 for tile in self.tiles])
         self.most_tiles = np.where(split, self.at_once, np.inf)  # K is split only where tiles are few
-        self.at_once = np.maximum(self.at_once, 1.0)  # 0 on a GPU with fewer SMs than the cluster has CTAs
+        self.at_once = np.maximum(self.at_once, 1.0)  # of a GPU with fewer SMs than the cluster has CTAs none
         self.clusters = np.array([tile.cluster for tile in self.tiles], float)
         self.rates = Rates(*np.array([Rates.of(tile, traits) for tile, traits in found], float).T)
         # The last wave's figures, [parts][tile]; room is 0 where there is no such tile.
@@ -132,14 +129,12 @@ class Menu:
         ).transpose(2, 0, 1)
         self.steps = np.array((self.rates.height, self.rates.columns))
         self.widest = int(max(self.rates.columns))
-        self.multiplying = self.rates.multiplying(self.rates.l2)  # with no row of B outside the operand
+        self.multiplying = self.rates.multiplying(self.rates.l2)  # where no row of B is outside
         self.clock = device.rate("issue") / (device.sms * 128)
         self.most_room = self.room.max(axis=0)
         last = Rates(*self.last_rates)
         least = last.multiplying(last.l2) + last.finish + last.sent + last.last + last.start
-        self.least_last = np.where(self.room > 0, least, np.inf).min(
-            axis=0
-        )  # a lower bound of a separate last wave's cycles
+        self.least_last = np.where(self.room > 0, least, np.inf).min(axis=0)  # cycles of any last wave of its own
         # Cycles saved that make up for one more launch: a cycle fewer saves 1 + THROTTLE times its own time at most.
         self.relaunch = overlapped_overhead(device) * self.clock / (1 + THROTTLE)
         self.bandwidth, self.sms, self.launch = device.bandwidth * BANDWIDTH, device.sms, overlapped_overhead(device)
@@ -150,16 +145,16 @@ class Menu:
 
 
 class Priced(Table[Tile]):
-    """The menu priced for one product: whole tiles at once, split last waves only when they are asked for."""
+    """The menu priced for one product: tiles as they are at once, and with a last wave of their own as far as is asked for."""
 
     def __init__(self, menu: Menu, gemm: Gemm) -> None:
         self.menu, rates = menu, menu.rates
-        self.parts: dict[int, int] = {}  # tile -> index into PARTS, for those priced with a split last wave
+        self.parts: dict[int, int] = {}  # of tiles that were priced with a last wave of their own, as a place in PARTS
         self.batches = float(gemm.batches)
         self.memory = gemm.nbytes / menu.bandwidth
         self.extents = np.array((gemm.m, gemm.n), float)[menu.own]
         down, over = across(self.extents, menu.steps)
-        tiles = down * over * self.batches  # a cluster counts as one; floats do not overflow
+        tiles = down * over * self.batches  # those of a cluster counted as one; in floating point they do not overflow
         more = self.extents > menu.more_than
         fits = more[0] & more[1] & (tiles <= menu.most_tiles)
         whole, self.rest = np.divmod(tiles, menu.at_once)
@@ -171,11 +166,11 @@ class Priced(Table[Tile]):
         self.cycles = (whole + begun) * each + rates.last + rates.start
         self.compute = self._compute(self.cycles)
         self.plain = np.where(fits, self._seconds(self.compute, 1), np.inf)
-        self.before = whole * each + rates.last + rates.start  # cycles until a separate last wave begins
+        self.before = whole * each + rates.last + rates.start  # cycles until a last wave of its own
         self.parted = fits & begun & (whole >= LEAST_WAVES) & (self.rest * menu.clusters <= menu.most_room)
 
     def _compute(self, cycles: Array) -> Array:
-        """Seconds of computing, with the power limit's slowdown."""
+        """Seconds of computing, slowed by what power allows."""
         compute = cycles / self.menu.clock
         return compute * (1 + THROTTLE * compute / (compute + BEFORE))
 
@@ -184,7 +179,8 @@ class Priced(Table[Tile]):
         return both + self.menu.launch * launches
 
     def _apart(self, tiles: Array) -> Array:
-        """Seconds of computing with a separate last wave, K split into the most parts whose CTAs all run at once."""
+        """Seconds of computing by tiles with a last wave of their own, whose K is in the most parts that run at once with all
+        their CTAs."""
         menu = self.menu
         roomy = (self.rest * menu.clusters)[tiles] <= menu.room[:, tiles]
         at = roomy.argmax(axis=0)
@@ -197,7 +193,7 @@ class Priced(Table[Tile]):
 
     @cached_property
     def seconds(self) -> Array:
-        """In pairs: a tile, and the same with a split last wave."""
+        """In pairs: a tile, and the same with a last wave of its own."""
         tiles = self.parted.nonzero()[0]
         seconds = np.full(2 * len(self.plain), np.inf)
         seconds[0::2] = self.plain
@@ -208,7 +204,7 @@ class Priced(Table[Tile]):
         return 2 * len(self.plain)
 
     def least(self) -> tuple[int, float]:
-        """Split last waves are priced only where their lower bound is below the best whole tile."""
+        """A last wave of its own is priced only where the least that it may take leaves less than the best tile as it is."""
         first = int(self.plain.argmin())
         found = 2 * first, float(self.plain[first])
         most = float(self.cycles[first]) * (1 + ROUNDING) - self.menu.relaunch

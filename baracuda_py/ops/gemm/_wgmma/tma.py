@@ -71,9 +71,7 @@ def _pitched(x: Matrix, pitch: int, outer: int) -> bool:
     if x.align < 16 or (outer != 1 and pitch <= 0):
         return False
     size = x.itemsize
-    for step in (
-        (pitch, *x.batch) if outer > 1 else x.batch
-    ):  # a loop: a generator would dominate the time of this function
+    for step in (pitch, *x.batch) if outer > 1 else x.batch:  # a generator would take longer than all else here
         if step < 0 or step * size % 16 or step * size >= 1 << 40:
             return False
     return True
