@@ -220,14 +220,16 @@ def row_configs(
     """How a row of `length` may be shared out, the best known first. `inputs` are the operands that a thread holds at once;
     `shallow` halves how many vectors it may hold, and `streams` are the most threads that stream a row.
 
-    Up to a warp's worth of vectors a thread has one. Longer rows take warps until a thread holds `deep` vectors, 64 bytes or so
-    an operand: enough bytes under way, few enough registers. What does not fit 1,024 threads is streamed.
+    A thread has two vectors in all until 128 threads share a row (a warp, where there are two inputs); then up to `deep`, 64
+    bytes or so an operand: enough bytes under way, few enough registers. Longer rows take more threads, and what does not fit
+    1,024 of them is streamed.
     """
     access = vector * element.bits // 8
     deep = {16: 4, 8: 8}.get(access, 16) >> shallow
     vectors = max(1, -(-length // vector))
-    least = min(WARP, share(vectors))
-    lanes = max(least, share(-(-vectors // deep)))
+    pairs = share(-(-vectors * inputs // 2))
+    lanes = min(pairs, 128 if inputs == 1 else WARP) if pairs >= 8 else min(share(vectors), WARP)
+    lanes = max(lanes, share(-(-vectors // deep)))
     most = MOST_LANES if inputs == 1 else MOST_LANES // 2
     wide = MOST_LANES if element is not ElementKind.F64 else MOST_LANES // 2
     if lanes <= min(most, wide):

@@ -34,6 +34,11 @@ norm(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, 
   };
   C sum = 0;
   line.load(load);
+  // Weights for which there are registers come while the statistics are made.
+  constexpr bool EARLY = RESIDENT && LANES <= 256 && (WITH & WEIGHT) && !(WITH & BIAS);
+  rows::Row<EARLY, rows::Pack<W, V>, V, ITEMS, LANES, I> scale(live ? length : 0, threadIdx.x % LANES);
+  const auto weights = [&](I column) { return rows::loaded<W, V>(places.template at<SCALE>(weight, at, column)); };
+  scale.load(weights);
   line.pass(load, [&](Loaded& loaded, I column, int) {
     C h[V];
     loaded.x.widen(h);
@@ -76,10 +81,10 @@ norm(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, 
   }
 
   // The result.
-  line.pass(reload, [&](Loaded& loaded, I column, int) {
+  line.pass(reload, [&](Loaded& loaded, I column, int item) {
     C y[V], w[V], b[V];
     loaded.x.widen(y);
-    if constexpr (WITH & WEIGHT) rows::fetch(w, places.template at<SCALE>(weight, at, column));
+    if constexpr (WITH & WEIGHT) (EARLY ? scale.item[item] : weights(column)).widen(w);
     if constexpr (WITH & BIAS) rows::fetch(b, places.template at<SHIFT>(bias, at, column));
 #pragma unroll
     for (int v = 0; v < V; ++v) {

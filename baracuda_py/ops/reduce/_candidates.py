@@ -6,18 +6,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
-from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Scratch, Step
-from ...tensor.axes import collapse
 from ...types import DeviceSpec, PrecisionGuarantee
+from .._columns import ColumnConfig, Columns, across
 from .._launch import grid_of, index_scalar, pack_dims
-from .._rows import RowConfig, Rows, Walk, row_configs, row_cost, rows_of, share
+from .._rows import RowConfig, row_configs, row_cost, rows_of, share
 from . import _guarantee
 from ._problem import ReduceDescriptor
 
@@ -86,14 +84,6 @@ class RowsReduce(Candidate[ReduceDescriptor]):
         return first, _join(desc, chunks, rows.count, partial, kept, index)
 
 
-@dataclass(frozen=True)
-class ColumnConfig(Config):
-    """How many threads go down columns of a CTA, a thread down `vector` neighbours."""
-
-    vector: int = term("neighbouring columns a thread")
-    warps: int = term("warps of a CTA that go down the same columns side by side")
-
-
 class ColumnsReduce(Candidate[ReduceDescriptor]):
     """Results lie along the innermost axis: threads take neighbours of them and go down the terms, many in chunks."""
 
@@ -108,10 +98,7 @@ class ColumnsReduce(Candidate[ReduceDescriptor]):
     def configs(self, desc: ReduceDescriptor, device: DeviceSpec) -> Iterable[ColumnConfig]:
         found = _columns(desc)
         if found is not None:
-            rows, _, steps = found
-            size, vector = desc.element.bits // 8, min(8, rows.vector(desc.element))
-            while vector > 1 and any(step % (vector * size) for step in steps):
-                vector //= 2
+            vector = found[0].vector(desc.element, 8)
             while vector > 1 and vector * desc.state > 64:
                 vector //= 2  # states in shared memory
             yield ColumnConfig(vector, min(8, share(max(1, desc.extent // 4))))
@@ -130,7 +117,7 @@ class ColumnsReduce(Candidate[ReduceDescriptor]):
     def lower(self, desc: ReduceDescriptor, device: DeviceSpec, config: ColumnConfig) -> tuple[Step, ...]:
         found = _columns(desc)
         assert found is not None
-        rows, extents, steps = found
+        (rows, steps, _), extents = found
         index, chunks = rows.index if math.prod(desc.shape) < 1 << 31 else "u64", _chunks(desc.extent, ROWS_DOWN)
         results = rows.count * rows.length
         partial = _scratch(desc, chunks, results)
@@ -148,8 +135,7 @@ class ColumnsReduce(Candidate[ReduceDescriptor]):
             partial,
             Ptr("x"),
         )
-        grid = rows.count * -(-rows.length // (32 * config.vector)) * chunks
-        first = Launch(Kernel(FILE, entry), (grid, 1, 1), (32 * config.warps, 1, 1), args)
+        first = Launch(Kernel(FILE, entry), (config.ctas(rows) * chunks, 1, 1), (config.threads, 1, 1), args)
         if chunks == 1:
             return (first,)
         size = desc.layout("out").element.bits // 8
@@ -166,21 +152,16 @@ def _joins(chunks: int) -> int:
     return -(-chunks // 8) + 16
 
 
-def _columns(desc: ReduceDescriptor) -> tuple[Rows, tuple[int, ...], tuple[int, ...]] | None:
-    """Kept axes as rows and, as columns, the innermost of them; the axes of terms and x's steps along them in bytes. None
-    where that innermost axis does not lie side by side in out and x."""
-    shape, x, out = desc.shape, desc.layout("x"), desc.spread()
-    kept = [a for a in range(len(shape)) if a not in desc.along]
-    extents, (x_steps, out_steps) = collapse([shape[a] for a in kept], [[s[a] for a in kept] for s in (x.strides, out)])
-    if not extents or x_steps[-1] != 1 or out_steps[-1] != 1:
+def _columns(desc: ReduceDescriptor) -> tuple[Columns, tuple[int, ...]] | None:
+    """Kept axes, and x's steps along the axes of terms; the extents of those. None where the innermost kept axis does not lie
+    side by side in out and x."""
+    x = desc.layout("x").strides
+    rows = across(desc, desc.shape, desc.along, {"out": desc.spread(), "x": x}, ("out",))
+    if rows is None:
         return None
-    walks = {
-        "out": Walk(desc.layout("out"), out_steps[:-1], (1,), False),
-        "x": Walk(x, x_steps[:-1], (1,), True),
-    }
-    terms = rows_of(desc, shape, desc.along, {"x": x.strides}, ordered=desc.name == "argmax")
-    size = desc.element.bits // 8
-    return Rows(extents[:-1], extents[-1:], walks), terms.columns, tuple(s * size for s in terms.walks["x"].columns)
+    terms, size = rows_of(desc, desc.shape, desc.along, {"x": x}, ordered=desc.name == "argmax"), desc.element.bits // 8
+    steps = tuple(s * size for s in terms.walks["x"].columns)
+    return Columns(rows, steps, (size,) * len(steps)), terms.columns
 
 
 CANDIDATES: tuple[Candidate[Any], ...] = (RowsReduce(), ColumnsReduce())

@@ -14,8 +14,8 @@ from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.descriptor import Layout
 from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Scratch, Step
-from ...tensor.axes import collapse
 from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
+from .._columns import ColumnConfig
 from .._launch import grid_of, index_scalar, index_type
 from .._rows import WARP, Rows, Walk, share
 from ._problem import CumsumDescriptor, promised
@@ -70,7 +70,7 @@ class RowsCumsum(Candidate[CumsumDescriptor]):
 
     def supports(self, desc: CumsumDescriptor, device: DeviceSpec) -> Feasibility:
         """By how operands lie and not by cost, which would let the number of rows decide on the order of additions."""
-        if desc.rows().dense or _inner(desc) is None:
+        if desc.rows().dense or desc.columns() is None:
             return OK
         return Feasibility("another axis lies side by side in out and in x", instead="columns")
 
@@ -119,11 +119,8 @@ def _along(
 
 
 @dataclass(frozen=True)
-class ColumnScan(Config):
-    """How many threads go down columns of a CTA."""
-
-    vector: int = term("neighbouring columns a thread")
-    warps: int = term("warps of a CTA that go down the same columns, one behind the other")
+class ColumnScan(ColumnConfig):
+    """Warps go down the same columns one behind the other."""
 
     def depth(self, extent: int) -> int:
         """Additions that a term goes through: a thread's, then warps and tiles in turn."""
@@ -141,17 +138,12 @@ class ColumnsCumsum(Candidate[CumsumDescriptor]):
     launches = ("scan/columns.cu:scan_columns",)
 
     def supports(self, desc: CumsumDescriptor, device: DeviceSpec) -> Feasibility:
-        return OK if _inner(desc) is not None else no("no other axis lies side by side in out and in x")
+        return OK if desc.columns() is not None else no("no other axis lies side by side in out and in x")
 
     def configs(self, desc: CumsumDescriptor, device: DeviceSpec) -> Iterable[ColumnScan]:
-        found = _inner(desc)
-        if found is not None:
-            rows, steps = found
-            vector = min(rows.vector(desc.element), 8 if desc.summed.bits == 32 else 2)  # registers
-            sizes = [walk.size for walk in rows.walks.values()]
-            while vector > 1 and any(step % min(16, vector * size) for step, size in zip(steps, sizes)):
-                vector //= 2
-            yield ColumnScan(vector, _warps(desc.extent))
+        columns = desc.columns()
+        if columns is not None:  # sums of 64 bits take twice the registers
+            yield ColumnScan(columns.vector(desc.element, 8 if desc.summed.bits == 32 else 2), _warps(desc.extent))
 
     def guarantee(self, desc: CumsumDescriptor, device: DeviceSpec, config: ColumnScan) -> PrecisionGuarantee:
         chunks = _chunks(desc.extent, TALLEST, CHUNK_DOWN)
@@ -165,9 +157,9 @@ class ColumnsCumsum(Candidate[CumsumDescriptor]):
         return _cost(desc, device, _chunks(desc.extent, TALLEST, CHUNK_DOWN), efficiency)
 
     def lower(self, desc: CumsumDescriptor, device: DeviceSpec, config: ColumnScan) -> tuple[Step, ...]:
-        found = _inner(desc)
-        assert found is not None
-        rows, steps = found
+        columns = desc.columns()
+        assert columns is not None
+        rows, steps = columns.rows, columns.steps
         chunks, (out, x) = _chunks(desc.extent, TALLEST, CHUNK_DOWN), rows.pointers()
         if chunks == 1:
             return (_down(desc.template, "WHOLE", config, rows, desc.extent, 1, steps, out, NOWHERE, x),)
@@ -190,9 +182,8 @@ def _down(
     index = index_type(rows.count * rows.length * extent)
     entry = f"scan_columns<{types}, {config.vector}, {ITEMS}, {config.warps}, {mode}, {len(rows.rows)}, {index}>"
     counts = (index_scalar(n, index) for n in (rows.count, rows.length, extent, CHUNK_DOWN, chunks))
-    grid = rows.count * -(-rows.length // (WARP * config.vector)) * chunks
     args = (*counts, rows.places(index), *map(np.int64, steps), out, totals, x)
-    return Launch(Kernel("scan/columns.cu", entry), (grid, 1, 1), (WARP * config.warps, 1, 1), args)
+    return Launch(Kernel("scan/columns.cu", entry), (config.ctas(rows) * chunks, 1, 1), (config.threads, 1, 1), args)
 
 
 def _chunks(extent: int, longest: int, chunk: int) -> int:
@@ -209,21 +200,6 @@ def _cost(desc: CumsumDescriptor, device: DeviceSpec, chunks: int, efficiency: f
     again = desc.element.nbytes(math.prod(desc.shape)) if chunks > 1 else 0
     one = Cost.streaming(device, desc.nbytes + again, flops=int(spent), instructions=spent, efficiency=efficiency)
     return Cost(desc.nbytes, one.flops, one.seconds + (2 * device.overhead if chunks > 1 else 0.0), one.limit)
-
-
-def _inner(desc: CumsumDescriptor) -> tuple[Rows, tuple[int, ...]] | None:
-    """The other axes as rows and, as columns, the innermost of them, and the bytes of a step along the axis, in out and x; None
-    where that one does not lie side by side in both."""
-    if not desc.shape:
-        return None
-    kept = [a for a in range(len(desc.shape)) if a != desc.axis]
-    layouts = {name: desc.layout(name) for name in ("out", "x")}
-    extents, steps = collapse([desc.shape[a] for a in kept], [[x.strides[a] for a in kept] for x in layouts.values()])
-    if not extents or any(s[-1] != 1 for s in steps):
-        return None
-    walks = {name: Walk(layouts[name], s[:-1], (1,), True) for name, s in zip(layouts, steps)}
-    along = tuple(x.strides[desc.axis] * (x.element.bits // 8) for x in layouts.values())
-    return Rows(extents[:-1], extents[-1:], walks), along
 
 
 CANDIDATES: tuple[Candidate[Any], ...] = (RowsCumsum(), ColumnsCumsum())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ...plan.descriptor import Descriptor, Slot, described
+from ...plan.descriptor import Slot, described
 from ...types import Componentwise, ElementKind, OperandTypeError, PrecisionGuarantee, Term
-from .._rows import FLOATS, Rows, axes_of, computed_in, rows_of
+from .._axis import AlongAxis
+from .._rows import FLOATS, computed_in
 
 __all__ = ["CumsumDescriptor", "promised"]
 
@@ -13,7 +14,7 @@ SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 4.2"
 
 
 @described(Slot("out", "out", element="out_element"), Slot("x", takes=(*FLOATS, *INTEGERS)))
-class CumsumDescriptor(Descriptor):
+class CumsumDescriptor(AlongAxis):
     """The sums of an x of `shape` up to each element along `axis`, counted from the end if negative."""
 
     shape: tuple[int, ...]
@@ -22,19 +23,6 @@ class CumsumDescriptor(Descriptor):
     out_element: ElementKind | None = None
 
     name = "cumsum"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if -len(self.shape) <= self.axis < 0:
-            object.__setattr__(self, "axis", self.axis + len(self.shape))
-
-    @property
-    def along(self) -> tuple[int, ...]:
-        return axes_of(self.op, self.axis, len(self.shape))
-
-    @property
-    def extent(self) -> int:
-        return self.shape[self.axis] if self.shape else 1
 
     def default_element(self, name: str) -> ElementKind:
         return self.summed if self.element.is_integer else self.element
@@ -47,19 +35,12 @@ class CumsumDescriptor(Descriptor):
         return computed_in(self.element).element
 
     def check(self) -> None:
-        axes_of(self.op, self.axis, len(self.shape))
+        super().check()
         wanted = self.default_element("out")
         if self.out_element not in (None, wanted):
             raise OperandTypeError(
                 f"{self.op}: out must hold {wanted}, got {self.out_element}", f"pass an out of {wanted}"
             )
-
-    def in_place(self, written: str, read: str) -> bool:
-        """x may be what is written: a thread writes elements that it alone has read."""
-        return True
-
-    def rows(self) -> Rows:
-        return rows_of(self, self.shape, self.along, {name: self.layout(name).strides for name in ("out", "x")})
 
     @property
     def template(self) -> str:

@@ -10,20 +10,19 @@ from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import softmax as oracle
-from ...runtime.steps import Kernel, Launch, Step
+from ...runtime.steps import Step
 from ...samples import softmax as samples
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from .._function import function_of
-from .._launch import index_scalar
 from .._rows import FLOATS, RowConfig, row_configs, row_cost
 from . import _guarantee
-from .forward import TABLE, AlongAxis
+from .forward import TABLE, Softmaxed
 
 __all__ = ["SoftmaxBackwardDescriptor", "SoftmaxBackwardPlan"]
 
 
 @described(Slot("grad_x", "out", takes=FLOATS), Slot("grad", takes=FLOATS), Slot("y", takes=FLOATS))
-class SoftmaxBackwardDescriptor(AlongAxis):
+class SoftmaxBackwardDescriptor(Softmaxed):
     """The gradient of `name` without its ``_backward``, along `axis`."""
 
     shape: tuple[int, ...]
@@ -46,7 +45,9 @@ class RowsSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
         return OK
 
     def configs(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
-        return row_configs(desc.extent, desc.rows().vector(desc.element), desc.element, 2)
+        """Accesses of 8 bytes, two of them as one of 16: rows of 16 KB take 0.87 of the time (H200)."""
+        vector = min(desc.rows().vector(desc.element), 64 // desc.element.bits)
+        return row_configs(desc.extent, vector, desc.element, shallow=True)
 
     def guarantee(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
         return _guarantee.backward(desc.element, log=desc.log, depth=config.depth(desc.extent))
@@ -55,15 +56,7 @@ class RowsSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
         return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=10.0)
 
     def lower(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
-        rows = desc.rows()
-        entry = f"softmax_backward<{desc.template}, {config.template}, {rows.template}>"
-        args = (
-            index_scalar(rows.count, rows.index),
-            index_scalar(rows.length, rows.index),
-            rows.places(),
-            *rows.pointers(),
-        )
-        return (Launch(Kernel("softmax/backward.cu", entry), config.grid(rows.count), (config.threads, 1, 1), args),)
+        return (desc.launch("softmax/backward.cu", "softmax_backward", config),)
 
 
 class SoftmaxBackwardPlan(Plan[SoftmaxBackwardDescriptor]):

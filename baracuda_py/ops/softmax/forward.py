@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
-from ...plan.descriptor import Descriptor, Slot, described
-from ...plan.grammar import Config, term
+from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...reference import softmax as oracle
 from ...runtime.steps import Kernel, Launch, Step
 from ...samples import softmax as samples
-from ...tensor.axes import collapse
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
+from .._axis import AlongAxis
+from .._columns import ColumnConfig
 from .._function import function_of
 from .._launch import index_scalar
-from .._rows import FLOATS, RowConfig, Rows, Walk, axes_of, computed_in, row_configs, row_cost, rows_of, share
+from .._rows import FLOATS, RowConfig, Rows, computed_in, row_configs, row_cost, share
 from . import _guarantee
 
 __all__ = ["SoftmaxDescriptor", "SoftmaxPlan"]
@@ -29,33 +28,14 @@ LONG = 2048  # columns from which unaligned rows go by aligned words
 TABLE = {"softmax": "exp(x) / sum(exp(x))", "log_softmax": "x - log(sum(exp(x)))"}  # op: what it computes
 
 
-class AlongAxis(Descriptor):
-    """What forward and backward have in common: rows lie along `axis`."""
+class Softmaxed(AlongAxis):
+    """What forward and backward have in common."""
 
-    shape: tuple[int, ...]
-    element: ElementKind
-    axis: int
     name: str
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if -len(self.shape) <= self.axis < 0:
-            object.__setattr__(self, "axis", self.axis + len(self.shape))
 
     @property
     def log(self) -> bool:
         return self.name.startswith("log")
-
-    @property
-    def extent(self) -> int:
-        return self.shape[self.axis] if self.shape else 1
-
-    def check(self) -> None:
-        axes_of(self.op, self.axis, len(self.shape))
-
-    def in_place(self, written: str, read: str) -> bool:
-        """What is written may be an input itself: a thread writes columns that it alone has read."""
-        return True
 
     @property
     def template(self) -> str:
@@ -63,14 +43,17 @@ class AlongAxis(Descriptor):
         digits = self.element.digits
         return f"{self.element.number}, {computed_in(self.element).cuda}, {digits}, {str(self.log).lower()}"
 
-    def rows(self) -> Rows:
-        along = axes_of(self.op, self.axis, len(self.shape))
-        names = [slot.name for slot in self.slots]
-        return rows_of(self, self.shape, along, {name: self.layout(name).strides for name in names})
+    def launch(self, file: str, name: str, config: RowConfig) -> Launch:
+        """A kernel of the row toolkit."""
+        rows = self.rows()
+        entry = f"{name}<{self.template}, {config.template}, {rows.template}>"
+        counts = (index_scalar(n, rows.index) for n in (rows.count, rows.length))
+        args = (*counts, rows.places(), *rows.pointers())
+        return Launch(Kernel(file, entry), config.grid(rows.count), (config.threads, 1, 1), args)
 
 
 @described(Slot("out", "out", takes=FLOATS), Slot("x", takes=FLOATS))
-class SoftmaxDescriptor(AlongAxis):
+class SoftmaxDescriptor(Softmaxed):
     """`name` of an x of `shape` along `axis`, counted from the end if negative."""
 
     shape: tuple[int, ...]
@@ -103,15 +86,7 @@ class RowsSoftmax(Candidate[SoftmaxDescriptor]):
         return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=10.0)
 
     def lower(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
-        rows = desc.rows()
-        entry = f"softmax_rows<{desc.template}, {config.template}, {rows.template}>"
-        args = (
-            index_scalar(rows.count, rows.index),
-            index_scalar(rows.length, rows.index),
-            rows.places(),
-            *rows.pointers(),
-        )
-        return (Launch(Kernel("softmax/forward.cu", entry), config.grid(rows.count), (config.threads, 1, 1), args),)
+        return (desc.launch("softmax/forward.cu", "softmax_rows", config),)
 
 
 class AnywhereSoftmax(Candidate[SoftmaxDescriptor]):
@@ -150,14 +125,6 @@ class AnywhereSoftmax(Candidate[SoftmaxDescriptor]):
         return (Launch(Kernel("softmax/forward.cu", entry), (rows.count, 1, 1), (config.threads, 1, 1), args),)
 
 
-@dataclass(frozen=True)
-class ColumnConfig(Config):
-    """How many threads go down columns of a CTA, a thread down `vector` neighbours."""
-
-    vector: int = term("neighbouring columns a thread")
-    warps: int = term("warps of a CTA that go down the same columns side by side")
-
-
 class ColumnsSoftmax(Candidate[SoftmaxDescriptor]):
     """The axis is not the innermost one: threads take neighbours of that and go down the axis."""
 
@@ -165,22 +132,19 @@ class ColumnsSoftmax(Candidate[SoftmaxDescriptor]):
     launches = ("softmax/forward.cu:softmax_columns",)
 
     def supports(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Feasibility:
-        if _inner(desc) is None:
-            return no("no other axis lies side by side in out and in x")
-        return OK
+        return OK if desc.columns() is not None else no("no other axis lies side by side in out and in x")
 
     def configs(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Iterable[ColumnConfig]:
-        inner = _inner(desc)
-        if inner is None:
+        columns = desc.columns()
+        if columns is None:
             return
-        rows, steps = inner
-        size, warps = desc.element.bits // 8, min(32, max(4, share(desc.extent // 64)))
-        vector = min(rows.vector(desc.element), max(1, 8 // (warps // 16 or 1)))
-        while vector > 1 and any(step % (vector * size) for step in steps):
-            vector //= 2
-        while vector > 1 and vector * size > 4 and rows.count * -(-rows.length // (32 * vector)) < 2 * device.sms:
-            vector //= 2  # narrower, and more CTAs
-        yield ColumnConfig(vector, warps)
+        warps = min(32, max(4, share(desc.extent // 64)))
+        config = ColumnConfig(columns.vector(desc.element, max(1, 8 // (warps // 16 or 1))), warps)
+        while (
+            config.vector > 1 and config.vector * desc.element.bits > 32 and config.ctas(columns.rows) < 2 * device.sms
+        ):
+            config = ColumnConfig(config.vector // 2, warps)  # narrower, and more CTAs
+        yield config
 
     def guarantee(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: ColumnConfig) -> PrecisionGuarantee:
         depth = -(-desc.extent // config.warps) + 8 + config.warps
@@ -193,30 +157,13 @@ class ColumnsSoftmax(Candidate[SoftmaxDescriptor]):
         return Cost.streaming(device, desc.nbytes, flops=int(spent), instructions=spent, efficiency=efficiency)
 
     def lower(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: ColumnConfig) -> tuple[Step, ...]:
-        inner = _inner(desc)
-        assert inner is not None
-        rows, steps = inner
-        index, ranks = rows.index, f"{len(rows.rows)}, {rows.index}"
-        entry = f"softmax_columns<{desc.template}, {config.vector}, {config.warps}, {ranks}>"
-        counts = (index_scalar(n, index) for n in (rows.count, rows.length, desc.extent))
-        args = (*counts, rows.places(), *map(np.int64, steps), *rows.pointers())
-        grid = rows.count * -(-rows.length // (32 * config.vector))
-        return (Launch(Kernel("softmax/forward.cu", entry), (grid, 1, 1), (32 * config.warps, 1, 1), args),)
-
-
-def _inner(desc: SoftmaxDescriptor) -> tuple[Rows, tuple[int, ...]] | None:
-    """The other axes as rows and, as columns, the innermost of them, and the bytes of a step along the axis, in out and x; None
-    where that one does not lie side by side in both."""
-    if not desc.shape:
-        return None
-    kept = [a for a in range(len(desc.shape)) if a != desc.axis]
-    layouts = {name: desc.layout(name) for name in ("out", "x")}
-    extents, steps = collapse([desc.shape[a] for a in kept], [[x.strides[a] for a in kept] for x in layouts.values()])
-    if not extents or any(s[-1] != 1 for s in steps):
-        return None
-    walks = {name: Walk(x, s[:-1], (1,), True) for (name, x), s in zip(layouts.items(), steps)}
-    size = desc.element.bits // 8
-    return Rows(extents[:-1], extents[-1:], walks), tuple(x.strides[desc.axis] * size for x in layouts.values())
+        columns = desc.columns()
+        assert columns is not None
+        rows = columns.rows
+        entry = f"softmax_columns<{desc.template}, {config.vector}, {config.warps}, {len(rows.rows)}, {rows.index}>"
+        counts = (index_scalar(n, rows.index) for n in (rows.count, rows.length, desc.extent))
+        args = (*counts, rows.places(), *map(np.int64, columns.steps), *rows.pointers())
+        return (Launch(Kernel("softmax/forward.cu", entry), (config.ctas(rows), 1, 1), (config.threads, 1, 1), args),)
 
 
 class SoftmaxPlan(Plan[SoftmaxDescriptor]):
