@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -601,6 +602,29 @@ def test_a_tensor_map_is_of_the_address_that_is_asked_for(monkeypatch: pytest.Mo
         for address in (0x1000, 0x2000):
             assert int.from_bytes(maps.at(address), "little") == address
     assert encoded == [0x1000, 0x2000], "an address that is known is not encoded again"
+
+
+def test_launches_that_overlap_in_time_have_arguments_of_their_own(gpus: Gpus) -> None:
+    """A launch lets other threads go on before the driver has read its arguments."""
+    pairs = [[gpus.array(np.ones(64, F32)) for _ in range(2)] for _ in range(2)]
+    addresses = [{x.data.ptr for x in pair} for pair in pairs]
+    together, read = threading.Barrier(2), []
+
+    def launching(_function: int, *rest: Any) -> None:
+        together.wait(10)
+        table = rest[-2]
+        words = (ctypes.c_uint64 * 4).from_address(ctypes.c_uint64.from_address(table).value)
+        read.extend(pair for pair in addresses if pair <= set(words))
+        together.wait(10)
+
+    gpus.launchKernel = launching  # type: ignore[method-assign]
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (64,), "f32"), device=0)
+    threads = [threading.Thread(target=plan.run, kwargs={"x": x, "out": out}) for x, out in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(map(sorted, read)) == sorted(map(sorted, addresses))
 
 
 @pytest.mark.parametrize("code", [0, 1, 201])

@@ -152,6 +152,36 @@ def test_an_output_for_a_named_stream_is_allocated_in_its_order(gpus: Gpus) -> N
         assert "torch takes 99" in gpus.events and gpus.events[-1] == "launch on 0:99"
 
 
+@pytest.mark.parametrize("seen", [0, 1])
+def test_an_output_lies_on_the_operands_device_whichever_torch_takes_for_current(
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch, seen: int
+) -> None:
+    """Its quick way allocates on torch's current device, which another library's calls may leave where it was."""
+    quick: list[Any] = []
+
+    def empty(shape: Any, strides: Any, dtype: Any) -> Any:
+        quick.append(on(torch.empty_strided(shape, strides, dtype=dtype), f"cuda:{seen}"))
+        return quick[-1]
+
+    raw = SimpleNamespace(_dynamo=SimpleNamespace(guards=SimpleNamespace(_empty_strided_cuda=empty)))
+    monkeypatch.setattr(sys.modules["torch"], "_C", raw, raising=False)
+    x = on(torch.ones(6, 4).t())
+    for _ in range(2):
+        y = bp.neg(x)
+        assert (y.shape, y.stride(), y.dtype, y.get_device()) == ((4, 6), (1, 4), F32, 0)
+        assert (y is quick[-1]) is (seen == 0)
+    assert gpus.work == ["launch on 0:57"] * 2
+
+
+def test_a_tensor_whose_storage_was_taken_away_is_refused(gpus: Gpus) -> None:
+    x, out = on(torch.ones(64)), on(torch.zeros(64))
+    bp.neg(x, out=out)
+    x.untyped_storage().resize_(0)
+    with pytest.raises(bp.OperandTypeError, match="has no memory"):
+        bp.neg(x, out=out)
+    assert len(gpus.work) == 1
+
+
 def test_what_a_tensor_says_of_itself_is_part_of_the_key(gpus: Gpus) -> None:
     """Those that are refused are refused after a call on one that lies alike, too."""
     x, out = on(torch.ones(64)), on(torch.zeros(64))

@@ -93,8 +93,8 @@ def resolve(selection: Selection, given: Mapping[str, Any], workspace: Any, stre
         taken = {n: t for n, t in tensors.items() if t is not None}
         scratch = _scratch(selection, workspace, handle, ordinal, taken)
     feet = {n: desc.footprint(n, t) for n, t in taken.items()}
-    given_tensors = {n: t for n, t in taken.items() if n not in made}
-    recipe = Recipe(desc, executable, ordinal, given_tensors, feet, selection.workspace_size)
+    passed = {n: t for n, t in taken.items() if n not in made}  # a fresh output fits, and meets nothing
+    recipe = Recipe(desc, executable, ordinal, passed, {n: feet[n] for n in passed}, selection.workspace_size)
     pointers = [feet[n].pointer if n in feet else 0 for n in selection.names]
     keep = tuple(t.keep for t in taken.values())
     return Resolved(recipe, pointers, desc.resolve(given)[1], whole, made, taken, scratch, handle, keep)
