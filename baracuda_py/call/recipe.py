@@ -8,15 +8,13 @@ from typing import Any
 from ..plan.descriptor import Descriptor
 from ..runtime.driver import require_gpu
 from ..runtime.launch import Executable
-from ..runtime.streams import foreign_stream
 from ..tensor import Tensor
 from ..tensor.arrays import room_of
 from ..tensor.axes import span
-from ..tensor.pytorch import is_tensor
 from .allocate import take_workspace
 from .key import array_type
 
-__all__ = ["Recipe", "framework_stream", "written_stream"]
+__all__ = ["Recipe"]
 
 
 class Recipe:
@@ -123,14 +121,3 @@ def _pairs(desc: Descriptor, feet: Mapping[str, Tensor]) -> tuple[tuple[int, int
             (low, high), (other_low, other_high) = spans[operand.name], spans[other]
             pairs.append((index[operand.name], index[other], low - other_high, high - other_low, in_place))
     return tuple(pairs)
-
-
-def framework_stream(x: Any) -> int | None:
-    """The current stream of the framework that owns `x`, or None for CuPy, NumPy and frameworks without the notion."""
-    return foreign_stream("torch", x.device.index) if is_tensor(x) and x.is_cuda else None
-
-
-def written_stream(desc: Descriptor, given: Mapping[str, Any]) -> int | None:
-    """The current stream of the foreign framework that owns a written operand, if one does."""
-    streams = (framework_stream(given[o.name]) for o in desc.operands if o.written and given.get(o.name) is not None)
-    return next((s for s in streams if s is not None), None)
