@@ -173,6 +173,15 @@ def test_an_output_lies_on_the_operands_device_whichever_torch_takes_for_current
     assert gpus.work == ["launch on 0:57"] * 2
 
 
+def test_torch_s_quick_allocation_is_what_it_is_taken_for() -> None:
+    """Where this version of torch has it; that of the host, which takes the same arguments, answers for that of a GPU."""
+    guards = torch._C._dynamo.guards
+    assert hasattr(guards, pytorch.RAW_EMPTY)
+    made = guards._empty_strided_cpu((4, 6), (1, 4), torch.bfloat16)
+    assert (made.shape, made.stride(), made.dtype) == ((4, 6), (1, 4), torch.bfloat16)
+    assert type(made) is torch.Tensor and not made.requires_grad
+
+
 def test_a_tensor_whose_storage_was_taken_away_is_refused(gpus: Gpus) -> None:
     x, out = on(torch.ones(64)), on(torch.zeros(64))
     bp.neg(x, out=out)
