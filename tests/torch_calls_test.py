@@ -254,3 +254,20 @@ def test_strides_are_part_of_the_key(gpus: Gpus, long_way: list[Any]) -> None:
     assert len(long_way) == 2
     assert sorted(ready.selection.desc.x_strides for ready in plan_cache.calls.values()) == [(1, 8), (8, 1)]
     assert len(gpus.work) == 4
+
+
+def test_a_tensor_whose_storage_was_given_back_is_refused_after_a_call_on_one_that_lies_alike(gpus: Gpus) -> None:
+    x, out = on(torch.ones(64)), on(torch.zeros(64))
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x, out), device=0)
+    bp.neg(x, out=out), plan.run(x=x, out=out)
+    for given in (x, out):
+        given.untyped_storage().resize_(0)
+        assert not given.data_ptr(), "what the test is about"
+        with pytest.raises(bp.OperandTypeError, match="has no memory"):
+            bp.neg(x, out=out)
+        with pytest.raises(bp.OperandTypeError, match="has no memory"):
+            plan.run(x=x, out=out)
+        given.untyped_storage().resize_(256)
+    assert len(gpus.work) == 2
+    empty = on(torch.ones(0, 4))
+    assert bp.neg(empty).shape == (0, 4)

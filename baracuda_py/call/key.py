@@ -74,6 +74,8 @@ def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], 
                 return None
             try:
                 address, ordinal = x.data_ptr(), x.get_device()
+                if not address and x.numel():  # its storage was given back, as by FSDP
+                    return None
                 lies = x.shape, x.stride(), x.dtype, ordinal, x.requires_grad, x.is_neg(), x.is_conj()
             except RuntimeError:  # sparse and nested tensors have no strides, what torch.func has wrapped no address
                 return None
