@@ -42,6 +42,20 @@ def short(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return taken
 
 
+def test_bytes_in_the_other_order_are_refused_after_a_call_on_an_array_that_lies_alike(gpus: Gpus) -> None:
+    x, out = (gpus.array(np.ones(64, F32)) for _ in range(2))
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x, out), device=0)
+    bp.neg(x, out=out), plan.run(x=x, out=out)
+    swapped = gpus.over(x.data, (64,), np.dtype(">f4"))
+    assert swapped.dtype.num == x.dtype.num, "what the test is about"
+    for given in ({"x": swapped, "out": out}, {"x": x, "out": swapped}):
+        with pytest.raises(bp.OperandTypeError, match="not an element kind"):
+            bp.neg(given["x"], out=given["out"])
+        with pytest.raises(bp.OperandTypeError, match="not an element kind"):
+            plan.run(**given)
+    assert len(gpus.work) == 2
+
+
 # ---- memory that only an export owns ---------------------------------------------------------------------------------
 
 
