@@ -114,6 +114,14 @@ def test_a_stranger_takes_the_long_way_once(gpus: Gpus, short: list[Any]) -> Non
     assert len(short) == 2
 
 
+def test_a_stranger_that_is_written_is_given_back_each_time(gpus: Gpus, short: list[Any]) -> None:
+    x, out = gpus.array(np.ones((4, 8), F32)), Lazy(gpus, np.zeros((4, 8), F32))
+    for _ in range(3):
+        assert bp.neg(x, out=out) is out
+    assert len(short) == 1
+    assert len(gpus.work) == 3
+
+
 def test_an_export_lives_as_long_as_the_bound_plan(gpus: Gpus) -> None:
     dest = gpus.array(np.zeros((4, 8), F32))
     source = Lazy(gpus, np.ones((2, 8), F32))
