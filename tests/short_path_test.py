@@ -12,7 +12,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py import functional
-from baracuda_py.call.cache import plan_cache
+from baracuda_py.call.cache import PlanCache, plan_cache
 from baracuda_py.plan.registry import get_op
 from baracuda_py.runtime import launch, tensormap
 from baracuda_py.runtime.compiler import Compiled, Resources
@@ -577,6 +577,22 @@ def test_scratch_is_taken_at_every_call_without_one(gpus: Gpus, monkeypatch: pyt
     for _ in range(3):
         plan.run(a=a, b=b, out=out)
     assert sizes == [plan.workspace_size] * 3 and (sizes[0] < 512) is (n == 1)
+    plan.run(a=a, b=b, out=out, workspace=gpus.array(np.zeros(plan.workspace_size, np.uint8)))
+    assert len(sizes) == 3, "memory that was passed is not what was used"
+
+
+# ---- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def test_the_calls_used_longest_ago_are_forgotten() -> None:
+    cache = PlanCache(limit=16)
+    kept: Any = [SimpleNamespace(used=0) for _ in range(100)]
+    for key, ready in enumerate(kept):
+        cache.keep(key, ready, beginning=key)
+        kept[3].used = next(cache.clock)  # as at every hit
+        assert len(cache.calls) <= 16 and len(cache.of_strangers) <= 16
+    assert 3 in cache.calls and 99 in cache.calls and 50 not in cache.calls
+    assert set(range(90, 100)) <= cache.calls.keys()
 
 
 def test_a_capture_asks_whether_the_plan_is_loaded_on_its_device(gpus: Gpus) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py import functional
+from baracuda_py.call import caller
 from baracuda_py.call.cache import plan_cache
 from baracuda_py.tensor import pytorch
 
@@ -244,6 +245,18 @@ def test_buffers_over_cupy_s_memory_take_the_short_path(gpus: Gpus, long_way: li
             bp.write_slice(whole, part, [(first, first + 2), (0, 16)])
         assert len(long_way) == ways
     assert len(gpus.work) == 6
+
+
+def test_a_plan_remembers_so_many_layouts_of_operands(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caller, "READY", 3)
+    memory = on(torch.ones(80))
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (8,), "f32", x_align=4, out_align=4), device=0)  # type: ignore[arg-type]
+    runs = caller.Caller(plan.selection)
+    places = [(x, out) for x in (0, 1, 2, 3) for out in (16, 17, 18, 19)]
+    for x, out in places:
+        runs({"x": on(memory[x : x + 8]), "out": on(memory[out : out + 8])}, None, None)
+        assert len(runs._ready) <= 3
+    assert len(gpus.work) == len(places)
 
 
 def test_strides_are_part_of_the_key(gpus: Gpus, long_way: list[Any]) -> None:
