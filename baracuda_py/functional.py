@@ -89,7 +89,7 @@ def _call_taken_in(
     if ready is None or ordinal is None:
         return MISSED
     ready.used = next(plan_cache.clock)
-    return ready.launch(seen, pointers, values, handle, ordinal)
+    return ready.launch(operands, pointers, values, handle, ordinal)  # an output is given back as it was passed
 
 
 @untraced

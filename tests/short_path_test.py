@@ -13,7 +13,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py import functional
-from baracuda_py.call.cache import plan_cache
+from baracuda_py.call.cache import PlanCache, plan_cache
 from baracuda_py.plan.registry import get_op
 from baracuda_py.runtime import launch, tensormap
 from baracuda_py.runtime.compiler import Compiled, Resources
@@ -41,6 +41,20 @@ def short(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     whole = functional._call_checked
     monkeypatch.setattr(functional, "_call_checked", lambda *a: (taken.append(a), whole(*a))[1])
     return taken
+
+
+def test_bytes_in_the_other_order_are_refused_after_a_call_on_an_array_that_lies_alike(gpus: Gpus) -> None:
+    x, out = (gpus.array(np.ones(64, F32)) for _ in range(2))
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x, out), device=0)
+    bp.neg(x, out=out), plan.run(x=x, out=out)
+    swapped = gpus.over(x.data, (64,), np.dtype(">f4"))
+    assert swapped.dtype.num == x.dtype.num, "what the test is about"
+    for given in ({"x": swapped, "out": out}, {"x": x, "out": swapped}):
+        with pytest.raises(bp.OperandTypeError, match="not an element kind"):
+            bp.neg(given["x"], out=given["out"])
+        with pytest.raises(bp.OperandTypeError, match="not an element kind"):
+            plan.run(**given)
+    assert len(gpus.work) == 2
 
 
 # ---- memory that only an export owns ---------------------------------------------------------------------------------
@@ -99,6 +113,14 @@ def test_a_stranger_takes_the_long_way_once(gpus: Gpus, short: list[Any]) -> Non
     with pytest.raises(bp.OperandTypeError):
         bp.write_slice(dest, other, [(1, 3), (0, 8)])
     assert len(short) == 2
+
+
+def test_a_stranger_that_is_written_is_given_back_each_time(gpus: Gpus, short: list[Any]) -> None:
+    x, out = gpus.array(np.ones((4, 8), F32)), Lazy(gpus, np.zeros((4, 8), F32))
+    for _ in range(3):
+        assert bp.neg(x, out=out) is out
+    assert len(short) == 1
+    assert len(gpus.work) == 3
 
 
 def test_an_export_lives_as_long_as_the_bound_plan(gpus: Gpus) -> None:
@@ -556,6 +578,22 @@ def test_scratch_is_taken_at_every_call_without_one(gpus: Gpus, monkeypatch: pyt
     for _ in range(3):
         plan.run(a=a, b=b, out=out)
     assert sizes == [plan.workspace_size] * 3 and (sizes[0] < 512) is (n == 1)
+    plan.run(a=a, b=b, out=out, workspace=gpus.array(np.zeros(plan.workspace_size, np.uint8)))
+    assert len(sizes) == 3, "memory that was passed is not what was used"
+
+
+# ---- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def test_the_calls_used_longest_ago_are_forgotten() -> None:
+    cache = PlanCache(limit=16)
+    kept: Any = [SimpleNamespace(used=0) for _ in range(100)]
+    for key, ready in enumerate(kept):
+        cache.keep(key, ready, beginning=key)
+        kept[3].used = next(cache.clock)  # as at every hit
+        assert len(cache.calls) <= 16 and len(cache.of_strangers) <= 16
+    assert 3 in cache.calls and 99 in cache.calls and 50 not in cache.calls
+    assert set(range(90, 100)) <= cache.calls.keys()
 
 
 def test_a_capture_asks_whether_the_plan_is_loaded_on_its_device(gpus: Gpus) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py import functional
+from baracuda_py.call import caller
 from baracuda_py.call.cache import plan_cache
 from baracuda_py.tensor import pytorch
 
@@ -182,15 +183,6 @@ def test_torch_s_quick_allocation_is_what_it_is_taken_for() -> None:
     assert type(made) is torch.Tensor and not made.requires_grad
 
 
-def test_a_tensor_whose_storage_was_taken_away_is_refused(gpus: Gpus) -> None:
-    x, out = on(torch.ones(64)), on(torch.zeros(64))
-    bp.neg(x, out=out)
-    x.untyped_storage().resize_(0)
-    with pytest.raises(bp.OperandTypeError, match="has no memory"):
-        bp.neg(x, out=out)
-    assert len(gpus.work) == 1
-
-
 def test_what_a_tensor_says_of_itself_is_part_of_the_key(gpus: Gpus) -> None:
     """Those that are refused are refused after a call on one that lies alike, too."""
     x, out = on(torch.ones(64)), on(torch.zeros(64))
@@ -285,6 +277,18 @@ def test_buffers_over_cupy_s_memory_take_the_short_path(gpus: Gpus, long_way: li
     assert len(gpus.work) == 6
 
 
+def test_a_plan_remembers_so_many_layouts_of_operands(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caller, "READY", 3)
+    memory = on(torch.ones(80))
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (8,), "f32", x_align=4, out_align=4), device=0)  # type: ignore[arg-type]
+    runs = caller.Caller(plan.selection)
+    places = [(x, out) for x in (0, 1, 2, 3) for out in (16, 17, 18, 19)]
+    for x, out in places:
+        runs({"x": on(memory[x : x + 8]), "out": on(memory[out : out + 8])}, None, None)
+        assert len(runs._ready) <= 3
+    assert len(gpus.work) == len(places)
+
+
 def test_strides_are_part_of_the_key(gpus: Gpus, long_way: list[Any]) -> None:
     x, out = on(torch.ones(8, 8)), on(torch.zeros(8, 8))
     for _ in range(2):
@@ -293,3 +297,20 @@ def test_strides_are_part_of_the_key(gpus: Gpus, long_way: list[Any]) -> None:
     assert len(long_way) == 2
     assert sorted(ready.selection.desc.x_strides for ready in plan_cache.calls.values()) == [(1, 8), (8, 1)]
     assert len(gpus.work) == 4
+
+
+def test_a_tensor_whose_storage_was_given_back_is_refused_after_a_call_on_one_that_lies_alike(gpus: Gpus) -> None:
+    x, out = on(torch.ones(64)), on(torch.zeros(64))
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x, out), device=0)
+    bp.neg(x, out=out), plan.run(x=x, out=out)
+    for given in (x, out):
+        given.untyped_storage().resize_(0)
+        assert not given.data_ptr(), "what the test is about"
+        with pytest.raises(bp.OperandTypeError, match="has no memory"):
+            bp.neg(x, out=out)
+        with pytest.raises(bp.OperandTypeError, match="has no memory"):
+            plan.run(x=x, out=out)
+        given.untyped_storage().resize_(256)
+    assert len(gpus.work) == 2
+    empty = on(torch.ones(0, 4))
+    assert bp.neg(empty).shape == (0, 4)

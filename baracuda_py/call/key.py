@@ -69,7 +69,7 @@ def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], 
             address = memory.ptr
             if shifts is not None:
                 address += shifts[len(pointers)]
-            key.append((x.shape, x.strides, x.dtype.num, address & 15, memory.device_id))
+            key.append((x.shape, x.strides, x.dtype, address & 15, memory.device_id))
         elif x is None:
             address = 0
             key.append(None)
@@ -81,7 +81,7 @@ def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], 
                 return None
             try:
                 address, ordinal = x.data_ptr(), x.get_device()
-                if not address and x.numel():  # its storage has been taken away
+                if not address and x.numel():  # its storage was given back, as by FSDP
                     return None
                 if shifts is not None:
                     address += shifts[len(pointers)]
