@@ -12,17 +12,17 @@ from typing import Any
 from .call.cache import plan_cache
 from .call.foreign import operands_as_read, taken_in
 from .call.host import run_on_host
-from .call.intake import device_for
 from .call.key import learn, read
 from .call.ready import MISSED, Ready
 from .call.resolve import resolve
 from .plan.descriptor import Descriptor
 from .plan.family import Family
-from .runtime.device import default_device
+from .runtime.device import default_device, spec_of
+from .runtime.driver import device_count
 from .runtime.untraced import untraced
-from .tensor import Tensor
+from .tensor import Tensor, ordinal_of
 from .tensor.arrays import described_for
-from .types import PlanPreference
+from .types import DeviceSpec, PlanPreference
 
 __all__ = ["call"]
 
@@ -89,7 +89,7 @@ def _call_taken_in(
     if ready is None or ordinal is None:
         return MISSED
     ready.used = next(plan_cache.clock)
-    return ready.launch(seen, pointers, values, handle, ordinal)
+    return ready.launch(operands, pointers, values, handle, ordinal)  # an output is given back as it was passed
 
 
 @untraced
@@ -107,7 +107,7 @@ def _call_checked(
     """The long way: describe, select (or find the plan), check every operand, run, and remember the call, `head` being its key
     ahead of the operands."""
     learn()
-    spec = device_for(device, operands.values())
+    spec = _device_for(device, operands)
     with described_for(spec.host_memory):
         desc = describe()
     desc.validate()
@@ -123,6 +123,14 @@ def _call_checked(
         kept = Ready(selection, ready.recipe, operands, ready.made)
         plan_cache.keep(tuple(key), kept, tuple(head) if strange else None)
     return result
+
+
+def _device_for(device: Any, operands: Mapping[str, Any]) -> DeviceSpec:
+    """The DeviceSpec that `device` means; where nothing says (None, outside ``with bp.device(...)``), that of the CUDA device
+    on which the operands lie."""
+    if device is None and default_device() is None and device_count():
+        device = ordinal_of(operands.values())
+    return spec_of(device)
 
 
 def _hashes(key: Sequence[Any]) -> bool:

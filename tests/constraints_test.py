@@ -43,6 +43,7 @@ REFUSED = (
     (UnitStride("x"), view(x_strides=(120, 3)), "x's last axis is stepped along by 3 elements: contiguize x"),
     (UnitStride("bias"), product(bias_shape=(8,), bias_strides=(0,)), "bias's last axis is stepped along by 0 elements"),
     (Aligned("x", 16), view(x_align=4), "aligned to 4 bytes, not to 16: x on a multiple of 16 bytes"),
+    (Aligned("x", 16), view(x_align=8), "aligned to 8 bytes, not to 16: x on a multiple of 16 bytes"),
     (Aligned("x", 16), view((6, 41)), "x's rows are 164 bytes apart, not a multiple of 16: x in C order with rows 176 bytes"),
     (Aligned("x", 16), view((5, 6, 8), x_strides=(49, 8, 1)), "x's rows are 196 bytes apart"),
     (Aligned("x", 8), view((6, 41), "bf16", x_strides=(-41, 1)), "x's rows are 82 bytes apart"),

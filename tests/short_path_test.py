@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py import functional
-from baracuda_py.call.cache import plan_cache
+from baracuda_py.call.cache import PlanCache, plan_cache
 from baracuda_py.plan.registry import get_op
 from baracuda_py.runtime import launch, tensormap
 from baracuda_py.runtime.compiler import Compiled, Resources
@@ -40,6 +41,20 @@ def short(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     whole = functional._call_checked
     monkeypatch.setattr(functional, "_call_checked", lambda *a: (taken.append(a), whole(*a))[1])
     return taken
+
+
+def test_bytes_in_the_other_order_are_refused_after_a_call_on_an_array_that_lies_alike(gpus: Gpus) -> None:
+    x, out = (gpus.array(np.ones(64, F32)) for _ in range(2))
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x, out), device=0)
+    bp.neg(x, out=out), plan.run(x=x, out=out)
+    swapped = gpus.over(x.data, (64,), np.dtype(">f4"))
+    assert swapped.dtype.num == x.dtype.num, "what the test is about"
+    for given in ({"x": swapped, "out": out}, {"x": x, "out": swapped}):
+        with pytest.raises(bp.OperandTypeError, match="not an element kind"):
+            bp.neg(given["x"], out=given["out"])
+        with pytest.raises(bp.OperandTypeError, match="not an element kind"):
+            plan.run(**given)
+    assert len(gpus.work) == 2
 
 
 # ---- memory that only an export owns ---------------------------------------------------------------------------------
@@ -98,6 +113,14 @@ def test_a_stranger_takes_the_long_way_once(gpus: Gpus, short: list[Any]) -> Non
     with pytest.raises(bp.OperandTypeError):
         bp.write_slice(dest, other, [(1, 3), (0, 8)])
     assert len(short) == 2
+
+
+def test_a_stranger_that_is_written_is_given_back_each_time(gpus: Gpus, short: list[Any]) -> None:
+    x, out = gpus.array(np.ones((4, 8), F32)), Lazy(gpus, np.zeros((4, 8), F32))
+    for _ in range(3):
+        assert bp.neg(x, out=out) is out
+    assert len(short) == 1
+    assert len(gpus.work) == 3
 
 
 def test_an_export_lives_as_long_as_the_bound_plan(gpus: Gpus) -> None:
@@ -555,6 +578,22 @@ def test_scratch_is_taken_at_every_call_without_one(gpus: Gpus, monkeypatch: pyt
     for _ in range(3):
         plan.run(a=a, b=b, out=out)
     assert sizes == [plan.workspace_size] * 3 and (sizes[0] < 512) is (n == 1)
+    plan.run(a=a, b=b, out=out, workspace=gpus.array(np.zeros(plan.workspace_size, np.uint8)))
+    assert len(sizes) == 3, "memory that was passed is not what was used"
+
+
+# ---- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def test_the_calls_used_longest_ago_are_forgotten() -> None:
+    cache = PlanCache(limit=16)
+    kept: Any = [SimpleNamespace(used=0) for _ in range(100)]
+    for key, ready in enumerate(kept):
+        cache.keep(key, ready, beginning=key)
+        kept[3].used = next(cache.clock)  # as at every hit
+        assert len(cache.calls) <= 16 and len(cache.of_strangers) <= 16
+    assert 3 in cache.calls and 99 in cache.calls and 50 not in cache.calls
+    assert set(range(90, 100)) <= cache.calls.keys()
 
 
 def test_a_capture_asks_whether_the_plan_is_loaded_on_its_device(gpus: Gpus) -> None:
@@ -601,6 +640,29 @@ def test_a_tensor_map_is_of_the_address_that_is_asked_for(monkeypatch: pytest.Mo
         for address in (0x1000, 0x2000):
             assert int.from_bytes(maps.at(address), "little") == address
     assert encoded == [0x1000, 0x2000], "an address that is known is not encoded again"
+
+
+def test_launches_that_overlap_in_time_have_arguments_of_their_own(gpus: Gpus) -> None:
+    """A launch lets other threads go on before the driver has read its arguments."""
+    pairs = [[gpus.array(np.ones(64, F32)) for _ in range(2)] for _ in range(2)]
+    addresses = [{x.data.ptr for x in pair} for pair in pairs]
+    together, read = threading.Barrier(2), []
+
+    def launching(_function: int, *rest: Any) -> None:
+        together.wait(10)
+        table = rest[-2]
+        words = (ctypes.c_uint64 * 4).from_address(ctypes.c_uint64.from_address(table).value)
+        read.extend(pair for pair in addresses if pair <= set(words))
+        together.wait(10)
+
+    gpus.launchKernel = launching  # type: ignore[method-assign]
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (64,), "f32"), device=0)
+    threads = [threading.Thread(target=plan.run, kwargs={"x": x, "out": out}) for x, out in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(map(sorted, read)) == sorted(map(sorted, addresses))
 
 
 @pytest.mark.parametrize("code", [0, 1, 201])

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baracuda_py.call import allocate, bound, foreign, graph, intake, recipe, resolve
+from baracuda_py import functional
+from baracuda_py.call import allocate, bound, foreign, graph, recipe, resolve
 from baracuda_py.call.cache import plan_cache
 from baracuda_py.runtime import device, driver, launch, streams
 from baracuda_py.tensor import arrays, buffer
@@ -182,7 +183,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[Gpus]:
     gpus = Gpus([DeviceSpec.named(name) for name in names])
     for module in (allocate, bound, buffer, device, foreign, graph, launch, recipe, resolve, streams):
         monkeypatch.setattr(module, "require_gpu", lambda _what: gpus)
-    for module in (arrays, device, driver, foreign, intake, resolve):
+    for module in (arrays, device, driver, foreign, functional, resolve):
         monkeypatch.setattr(module, "device_count", lambda: len(names))
     monkeypatch.setattr(arrays, "cupy_or_none", lambda: gpus)
     monkeypatch.setattr(device, "_present", lambda ordinal: gpus.specs[ordinal])

@@ -13,6 +13,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py import functional
+from baracuda_py.call import caller
 from baracuda_py.call.cache import plan_cache
 from baracuda_py.tensor import pytorch
 
@@ -152,6 +153,36 @@ def test_an_output_for_a_named_stream_is_allocated_in_its_order(gpus: Gpus) -> N
         assert "torch takes 99" in gpus.events and gpus.events[-1] == "launch on 0:99"
 
 
+@pytest.mark.parametrize("seen", [0, 1])
+def test_an_output_lies_on_the_operands_device_whichever_torch_takes_for_current(
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch, seen: int
+) -> None:
+    """Its quick way allocates on torch's current device, which another library's calls may leave where it was."""
+    quick: list[Any] = []
+
+    def empty(shape: Any, strides: Any, dtype: Any) -> Any:
+        quick.append(on(torch.empty_strided(shape, strides, dtype=dtype), f"cuda:{seen}"))
+        return quick[-1]
+
+    raw = SimpleNamespace(_dynamo=SimpleNamespace(guards=SimpleNamespace(_empty_strided_cuda=empty)))
+    monkeypatch.setattr(sys.modules["torch"], "_C", raw, raising=False)
+    x = on(torch.ones(6, 4).t())
+    for _ in range(2):
+        y = bp.neg(x)
+        assert (y.shape, y.stride(), y.dtype, y.get_device()) == ((4, 6), (1, 4), F32, 0)
+        assert (y is quick[-1]) is (seen == 0)
+    assert gpus.work == ["launch on 0:57"] * 2
+
+
+def test_torch_s_quick_allocation_is_what_it_is_taken_for() -> None:
+    """Where this version of torch has it; that of the host, which takes the same arguments, answers for that of a GPU."""
+    guards = torch._C._dynamo.guards
+    assert hasattr(guards, pytorch.RAW_EMPTY)
+    made = guards._empty_strided_cpu((4, 6), (1, 4), torch.bfloat16)
+    assert (made.shape, made.stride(), made.dtype) == ((4, 6), (1, 4), torch.bfloat16)
+    assert type(made) is torch.Tensor and not made.requires_grad
+
+
 def test_what_a_tensor_says_of_itself_is_part_of_the_key(gpus: Gpus) -> None:
     """Those that are refused are refused after a call on one that lies alike, too."""
     x, out = on(torch.ones(64)), on(torch.zeros(64))
@@ -246,6 +277,18 @@ def test_buffers_over_cupy_s_memory_take_the_short_path(gpus: Gpus, long_way: li
     assert len(gpus.work) == 6
 
 
+def test_a_plan_remembers_so_many_layouts_of_operands(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caller, "READY", 3)
+    memory = on(torch.ones(80))
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor("neg", (8,), "f32", x_align=4, out_align=4), device=0)  # type: ignore[arg-type]
+    runs = caller.Caller(plan.selection)
+    places = [(x, out) for x in (0, 1, 2, 3) for out in (16, 17, 18, 19)]
+    for x, out in places:
+        runs({"x": on(memory[x : x + 8]), "out": on(memory[out : out + 8])}, None, None)
+        assert len(runs._ready) <= 3
+    assert len(gpus.work) == len(places)
+
+
 def test_strides_are_part_of_the_key(gpus: Gpus, long_way: list[Any]) -> None:
     x, out = on(torch.ones(8, 8)), on(torch.zeros(8, 8))
     for _ in range(2):
@@ -254,3 +297,20 @@ def test_strides_are_part_of_the_key(gpus: Gpus, long_way: list[Any]) -> None:
     assert len(long_way) == 2
     assert sorted(ready.selection.desc.x_strides for ready in plan_cache.calls.values()) == [(1, 8), (8, 1)]
     assert len(gpus.work) == 4
+
+
+def test_a_tensor_whose_storage_was_given_back_is_refused_after_a_call_on_one_that_lies_alike(gpus: Gpus) -> None:
+    x, out = on(torch.ones(64)), on(torch.zeros(64))
+    plan = bp.UnaryPlan.select(bp.UnaryDescriptor.of("neg", x, out), device=0)
+    bp.neg(x, out=out), plan.run(x=x, out=out)
+    for given in (x, out):
+        given.untyped_storage().resize_(0)
+        assert not given.data_ptr(), "what the test is about"
+        with pytest.raises(bp.OperandTypeError, match="has no memory"):
+            bp.neg(x, out=out)
+        with pytest.raises(bp.OperandTypeError, match="has no memory"):
+            plan.run(x=x, out=out)
+        given.untyped_storage().resize_(256)
+    assert len(gpus.work) == 2
+    empty = on(torch.ones(0, 4))
+    assert bp.neg(empty).shape == (0, 4)

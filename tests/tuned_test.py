@@ -247,6 +247,15 @@ def test_a_winner_corrects_the_model_for_its_neighbours_and_for_no_others() -> N
     assert bp.MatmulPlan.select(replace(products(500), activation="relu"), device=H200).provenance == "model"
 
 
+def test_the_nearest_neighbour_speaks_first() -> None:
+    for m, provenance in ((260, "far below"), (500, "near below"), (512, "near above")):
+        tuned.record(second(desc=products(m)).selection, provenance)
+        tuned._extents.cache_clear()  # folders of one moment look alike
+    found = {m: bp.MatmulPlan.select(products(m), device=H200).provenance for m in (262, 505, 507)}
+    said = {m: provenance.partition(",")[0] for m, provenance in found.items()}
+    assert said == {262: "far below", 505: "near below", 507: "near above"}
+
+
 @pytest.mark.parametrize(
     ("changed", "stands"),
     [

@@ -124,6 +124,8 @@ def test_what_is_refused() -> None:
         (lambda: bp.add(x, 1j, device="cpu"), ("add: x2",)),
         (lambda: bp.add(x, None, device="cpu"), ("add: x2",)),
         (lambda: bp.exp(1.5, device="cpu"), ("exp",)),
+        (lambda: bp.add(np.ones(2, np.complex64), 2, device="cpu"), ("add: complex64 is not supported",)),
+        (lambda: bp.where(x > 0, np.ones(4, np.complex64), 2, device="cpu"), ("where: complex64", "pass arrays")),
     ):
         with pytest.raises(bp.BaracudaError) as caught:
             call()
@@ -176,6 +178,18 @@ def test_clamp_is_torch_s(device: str) -> None:
     np.testing.assert_array_equal(bp.clamp(whole, -2, 3, device=device), np.clip(whole, -2, 3))
     assert bp.clamp(whole, 0.5, device=device).dtype == np.float64  # as NumPy has it
     np.testing.assert_array_equal(bp.clamp(x, x, device=device), x)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_a_bound_that_is_left_out_bounds_nothing_of_the_result_s_type(device: str) -> None:
+    """What stands for it is the end of the wider type, not of x's own."""
+    x = np.array([-3, 100], np.int8)
+    assert bp.clamp(x, 300.0, device=device).tolist() == [300, 300]
+    assert bp.clamp(x, max=-1e300, device=device).tolist() == [-1e300, -1e300]
+    wide = np.array([1000, -1000], np.int32)
+    assert bp.clamp(x, wide, device=device).tolist() == [1000, 100]
+    assert bp.clamp(x, None, wide, device=device).tolist() == [-3, -1000]
+    assert bp.clamp(x.view(np.uint8), wide, device=device).tolist() == [1000, 100]
 
 
 # ---- cast ------------------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def prepare(
     desc = selection.desc.at(given)
     tensors = take(selection, given, None)
     check_operands(desc, selection.canonical, tensors, selection.device)
-    made = outputs_of(selection, kind_of(given.get(name) for name in selection.names), tensors, HOST_ORDINAL)
+    made = outputs_of(selection, kind_of([given.get(name) for name in selection.names]), tensors, HOST_ORDINAL)
     given = dict(given) | {name: one.make(0) for name, one in made.items()}
     held = {n: tensors[n] or intake(given[n], what=n) for n in selection.names if given.get(n) is not None}
     return _emulated(selection, desc, held, accesses) if selection.device.emulated else _computed(

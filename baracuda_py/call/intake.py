@@ -1,27 +1,17 @@
-"""Taking in the operands of a call: names that are known, arrays as Tensors, the device they mean, and whether all would do."""
+"""Taking in the operands of a call: names that are known, arrays as Tensors, and whether all would do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..plan.candidate import OK, Feasibility
 from ..plan.selection import Selection
-from ..runtime.device import default_device, spec_of
-from ..runtime.driver import device_count
-from ..tensor import Tensor, intake, ordinal_of
-from ..types import BaracudaError, DeviceSpec, InvalidProblemError
+from ..tensor import Tensor, intake
+from ..types import BaracudaError, InvalidProblemError
 from .validate import check_operands
 
-__all__ = ["device_for", "feasible", "refuse_unknown", "take"]
-
-
-def device_for(device: Any, operands: Iterable[Any]) -> DeviceSpec:
-    """The DeviceSpec that `device` means; where nothing says (None, outside ``with bp.device(...)``), that of the CUDA device
-    on which the operands lie."""
-    if device is None and default_device() is None and device_count():
-        device = ordinal_of(operands)
-    return spec_of(device)
+__all__ = ["feasible", "refuse_unknown", "take"]
 
 
 def refuse_unknown(selection: Selection, given: Mapping[str, Any]) -> None:

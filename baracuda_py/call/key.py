@@ -21,9 +21,13 @@ NO_TORCH = -1
 class _Frameworks:
     """The types that are read, as far as the program has imported their frameworks."""
 
-    cupy: Any = None  # cupy.ndarray
-    torch: tuple[Any, ...] = ()  # torch.Tensor and torch.nn.Parameter
-    tracing: Callable[[], bool] = staticmethod(lambda: False)  # whether TorchDynamo traces this very call
+    def __init__(self) -> None:
+        self.cupy: Any = None  # cupy.ndarray
+        self.torch: tuple[Any, ...] = ()  # torch.Tensor and torch.nn.Parameter
+        self.tracing: Callable[[], bool] = lambda: False  # whether TorchDynamo traces this very call
+
+
+_known = _Frameworks()
 
 
 def array_type() -> type | None:
@@ -33,11 +37,11 @@ def array_type() -> type | None:
 
 def learn() -> None:
     """Looks which frameworks the program has imported by now."""
-    _Frameworks.cupy = array_type()
+    _known.cupy = array_type()
     torch: Any = sys.modules.get("torch")
     if hasattr(torch, "compiler"):  # not while torch is being imported
-        _Frameworks.torch = torch.Tensor, torch.nn.Parameter
-        _Frameworks.tracing = torch.compiler.is_dynamo_compiling
+        _known.torch = torch.Tensor, torch.nn.Parameter
+        _known.tracing = torch.compiler.is_dynamo_compiling
 
 
 def is_cupy_s(x: Any) -> bool:
@@ -48,7 +52,7 @@ def is_cupy_s(x: Any) -> bool:
 def is_read(x: Any) -> bool:
     """Whether arrays of that type are read here."""
     kind = type(x)
-    return kind is _Frameworks.cupy or kind in _Frameworks.torch or kind is GpuBuffer
+    return kind is _known.cupy or kind in _known.torch or kind is GpuBuffer
 
 
 def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], pointers: list[int]) -> int | None:
@@ -57,7 +61,7 @@ def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], 
     Gives the CUDA ordinal of the torch tensors among them, NO_TORCH where there are none; None where an operand takes the long
     way.
     """
-    cupy, torch, ordinal = _Frameworks.cupy, _Frameworks.torch, NO_TORCH
+    cupy, torch, ordinal = _known.cupy, _known.torch, NO_TORCH
     for x in operands:
         kind = type(x)
         if kind is cupy:
@@ -65,22 +69,25 @@ def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], 
             address = memory.ptr
             if shifts is not None:
                 address += shifts[len(pointers)]
-            key += (x.shape, x.strides, x.dtype.num, address & 15, memory.device_id)
+            key.append((x.shape, x.strides, x.dtype, address & 15, memory.device_id))
         elif x is None:
             address = 0
             key.append(None)
         elif kind in torch:
-            if _Frameworks.tracing() or not x.is_cuda:
+            if (ordinal == NO_TORCH and _known.tracing()) or not x.is_cuda or x.requires_grad or x.is_neg():
+                return None  # the long way says why
+            dtype = x.dtype
+            if dtype.is_complex and x.is_conj():
                 return None
             try:
                 address, ordinal = x.data_ptr(), x.get_device()
-                lies = x.shape, x.stride(), x.dtype, ordinal, x.requires_grad, x.is_neg(), x.is_conj()
+                if not address and x.numel():  # its storage was given back, as by FSDP
+                    return None
+                if shifts is not None:
+                    address += shifts[len(pointers)]
+                key.append((x.shape, x.stride(), dtype, address & 15, ordinal))
             except RuntimeError:  # sparse and nested tensors have no strides, what torch.func has wrapped no address
                 return None
-            if shifts is not None:
-                address += shifts[len(pointers)]
-            key += lies
-            key.append(address & 15)
         elif kind is GpuBuffer or kind is Tensor:  # the latter of a stranger that was taken in
             tensor = x if kind is Tensor else x.__baracuda_tensor__()
             if tensor.element.packed or tensor.on_host or (kind is GpuBuffer and tensor.framework != "cupy"):
@@ -88,7 +95,7 @@ def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], 
             address = tensor.pointer
             if shifts is not None:
                 address += shifts[len(pointers)]
-            key += (tensor.shape, tensor.strides, tensor.element, tensor.ordinal, tensor.readonly, address & 15)
+            key.append((tensor.shape, tensor.strides, tensor.element, address & 15, tensor.ordinal, tensor.readonly))
         else:
             return None
         pointers.append(address)
@@ -98,11 +105,11 @@ def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], 
 def byte_strides(x: Any) -> tuple[int, ...]:
     """The strides in bytes of an array that `read` reads; nothing of others, whose calls are never kept."""
     kind = type(x)
-    if kind is not _Frameworks.cupy and kind not in _Frameworks.torch:
+    if kind is not _known.cupy and kind not in _known.torch:
         learn()
-    if kind is _Frameworks.cupy:
+    if kind is _known.cupy:
         return x.strides  # type: ignore[no-any-return]
-    if kind in _Frameworks.torch:
+    if kind in _known.torch:
         return tuple(stride * x.element_size() for stride in x.stride())
     if kind is GpuBuffer and not x.element.packed:
         return tuple(stride * x.element.bits // 8 for stride in x.strides)

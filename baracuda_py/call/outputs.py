@@ -15,7 +15,7 @@ import numpy as np
 from ..plan.descriptor import Layout
 from ..runtime.streams import foreign_stream, made_current
 from ..tensor import GpuBuffer
-from ..tensor.pytorch import dtype_of, is_tensor
+from ..tensor.pytorch import dtype_of, empty_tensors, is_tensor
 from .allocate import allocate, allocator
 
 __all__ = ["Output", "kind_of", "output"]
@@ -38,17 +38,19 @@ class Output:
     """Makes one output of a layout on one device, call by call."""
 
     of_torch = False
+    hands_over = False  # whether the caller gets another array than that which is made
 
     def __init__(self, layout: Layout, ordinal: int) -> None:
         self.layout, self.ordinal = layout, ordinal
         self._make: Callable[[], Any] = allocator(layout)
 
     def make(self, stream: int, current: int | None = None) -> Any:
-        """A fresh one, for work on `stream`; `current` is CuPy's current stream, where that is known."""
+        """A fresh one, for work on `stream`; `current` is its framework's current stream, where that is known. The device is
+        current."""
         return self._make() if stream == current else allocate(self.layout, stream)
 
     def address(self, x: Any) -> int:
-        return int(x.__baracuda_tensor__().pointer if type(x) is GpuBuffer else x.data.ptr)
+        return x.__baracuda_tensor__().pointer if type(x) is GpuBuffer else x.data.ptr
 
     def finished(self, x: Any, stream: int) -> Any:
         """What the caller gets of it, once the work is queued on `stream`."""
@@ -60,23 +62,23 @@ class _TorchOutput(Output):
 
     def __init__(self, layout: Layout, ordinal: int, dtype: Any) -> None:
         self.layout, self.ordinal = layout, ordinal
-        torch = sys.modules["torch"]
-        empty, device = torch.empty_strided, torch.device("cpu" if ordinal < 0 else f"cuda:{ordinal}")
-        self._make = lambda: empty(layout.shape, layout.strides, dtype=dtype, device=device)
+        self._make = empty_tensors(layout.shape, layout.strides, dtype, ordinal)
 
     def make(self, stream: int, current: int | None = None) -> Any:
-        if self.ordinal < 0 or stream == foreign_stream("torch", self.ordinal):
+        if self.ordinal < 0 or stream == (foreign_stream("torch", self.ordinal) if current is None else current):
             return self._make()
         cuda = sys.modules["torch"].cuda
         with cuda.stream(cuda.ExternalStream(stream, device=self.ordinal)):  # the memory is that stream's to take again
             return self._make()
 
     def address(self, x: Any) -> int:
-        return int(x.data_ptr())
+        return x.data_ptr()  # type: ignore[no-any-return]
 
 
 class _JaxOutput(Output):
     """JAX has no memory to hand out that others may write, and takes over what was written."""
+
+    hands_over = True
 
     def finished(self, x: Any, stream: int) -> Any:
         with made_current(stream):  # JAX's own stream is made to wait for this one

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..plan.selection import Selection
-from ..runtime.streams import foreign_stream, is_capturing, stream_pointer
+from ..runtime.streams import stream_pointer, streams_of
 from ..tensor.pytorch import is_tensor
 from ..types import UnsupportedError
 from .key import NO_TORCH, is_cupy_s
@@ -21,7 +21,19 @@ MISSED: Any = object()  # the long way must look at this call
 class Ready:
     """A selection, its validated recipe, and what makes the outputs that a call of this key leaves out."""
 
-    __slots__ = ("_made", "_mixed", "_on_torch", "_op", "_result", "recipe", "selection", "taken", "used")
+    __slots__ = (
+        "_handed_over",
+        "_made",
+        "_mixed",
+        "_on_torch",
+        "_op",
+        "_result",
+        "_torch_s",
+        "recipe",
+        "selection",
+        "taken",
+        "used",
+    )
 
     def __init__(
         self, selection: Selection, recipe: Recipe, given: Mapping[str, Any], made: Mapping[str, Output]
@@ -30,8 +42,10 @@ class Ready:
         self.selection, self.recipe, self.used = selection, recipe, 0
         self.taken = sum(x is not None for x in given.values())
         self._op, self._result = selection.desc.op, selection.result
+        self._torch_s: Callable[[int], Any] = streams_of("torch")
         places = {operand.name: i for i, operand in enumerate(selection.operands)}
         self._made = tuple((places[name], name, output) for name, output in made.items())
+        self._handed_over = tuple((name, output) for name, output in made.items() if output.hands_over)
         written = [given.get(o.name) for o in selection.operands if o.written]
         self._mixed = any(map(is_cupy_s, given.values()))
         # A call whose result is torch's belongs in torch's stream.
@@ -45,8 +59,9 @@ class Ready:
         if recipe.refuses(pointers, given):
             return MISSED
         handle = None if stream is None else stream_pointer(stream)
+        of_torch = None
         if ordinal != NO_TORCH:
-            of_torch = foreign_stream("torch", ordinal)
+            of_torch = self._torch_s(ordinal)
             if handle is None:
                 handle = of_torch if self._on_torch else recipe.current_stream()
                 if self._mixed and handle != recipe.current_stream():  # one stream must wait for the other
@@ -58,19 +73,21 @@ class Ready:
             return self._result(given)
         if recipe.elsewhere():  # an output belongs where its operands are
             return MISSED
-        current = recipe.current_stream()
-        if handle is None:
-            handle = current
-        if is_capturing(handle):
+        current: int = recipe.current_stream() if of_torch is None else of_torch
+        queue = current if handle is None else handle
+        if recipe.is_capturing(queue):
             name = self._made[0][1]
             raise UnsupportedError(
                 f"{self._op}: a capture allocates nothing, and {name} was not passed", f"pass {name}=..."
             )
         whole = dict(given)
         for place, name, output in self._made:
-            fresh = whole[name] = output.make(handle, current)
+            known = (
+                output.of_torch or of_torch is None
+            )  # torch's call makes an array of CuPy's where torch lacks the dtype
+            fresh = whole[name] = output.make(queue, current if known else None)
             pointers[place] = output.address(fresh)
-        recipe.fire(pointers, values, 0, handle)
-        for _, name, output in self._made:
-            whole[name] = output.finished(whole[name], handle)
+        recipe.fire_here(pointers, values, 0, queue)
+        for name, output in self._handed_over:
+            whole[name] = output.finished(whole[name], queue)
         return self._result(whole)

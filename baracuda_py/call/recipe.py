@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..plan.descriptor import Descriptor
 from ..runtime.driver import require_gpu
 from ..runtime.launch import Executable
-from ..runtime.streams import foreign_stream
 from ..tensor import Tensor
 from ..tensor.arrays import room_of
 from ..tensor.axes import span
-from ..tensor.pytorch import is_tensor
 from .allocate import take_workspace
 from .key import array_type
 
-__all__ = ["Recipe", "framework_stream", "written_stream"]
+__all__ = ["Recipe"]
 
 
 class Recipe:
     """An executable with the comparisons that a set of validated operand layouts still needs: does each operand that was given
-    fit into its allocation, and do their bytes meet? `tensors` are those given, `feet` what is touched of all."""
+    fit into its allocation, and do their bytes meet? `tensors` are those given, `feet` what is touched of them."""
 
     __slots__ = (
         "_device",
@@ -33,6 +31,7 @@ class Recipe:
         "_stream_of",
         "_workspace",
         "executable",
+        "is_capturing",
         "ordinal",
     )
 
@@ -52,6 +51,7 @@ class Recipe:
         self._execute = executable.run
         self._stream_of = cupy.cuda.get_current_stream
         self._device, self._restore = cupy.cuda.runtime.getDevice, cupy.cuda.runtime.setDevice
+        self.is_capturing: Callable[[int], bool] = cupy.cuda.runtime.streamIsCapturing  # of a stream's handle
         self._pairs = _pairs(desc, feet)
         # Of other arrays nobody knows the room, or their kind has seen to it.
         own = [(n, t) for n, t in tensors.items() if type(t.source) is array_type()]
@@ -65,13 +65,9 @@ class Recipe:
             before = memory.ptr - whole.ptr
             if (before + high > whole.size or before < -low) and room_of(memory) is not None:
                 return True
-        return self.meets(pointers)
-
-    def meets(self, pointers: Sequence[int]) -> bool:
-        """Whether the intervals of a written operand and another may share a byte, but for a permitted in-place view."""
-        for i, low, high, j, other_low, other_high, in_place in self._pairs:
-            a, b = pointers[i], pointers[j]
-            if a + low < b + other_high and b + other_low < a + high and not (in_place and a == b):
+        for written, other, low, high, in_place in self._pairs:
+            apart = pointers[other] - pointers[written]
+            if low < apart < high and (apart or not in_place):
                 return True
         return False
 
@@ -96,38 +92,32 @@ class Recipe:
             finally:
                 self._restore(here)
             return
-        if stream is None:
-            stream = self._stream_of().ptr
+        self.fire_here(pointers, values, scratch, self._stream_of().ptr if stream is None else stream)
+
+    def fire_here(self, pointers: Sequence[int], values: Mapping[str, Any], scratch: int, stream: int) -> None:
+        """`fire` where the operands' device is known to be current."""
         if self._workspace and not scratch:
             taken = take_workspace(self._op, self._workspace, stream)  # held until this returns
             scratch = taken.ptr
         self._execute(pointers, values, scratch, stream)
 
 
-def _pairs(desc: Descriptor, feet: Mapping[str, Tensor]) -> tuple[tuple[int, int, int, int, int, int, bool], ...]:
+def _pairs(desc: Descriptor, feet: Mapping[str, Tensor]) -> tuple[tuple[int, int, int, int, bool], ...]:
+    """The places of each written operand and another, the distances from the first to the second between which their bytes may
+    meet, and whether the same view may be both."""
     spans = {name: span(f.shape, f.strides, f.element) for name, f in feet.items()}
     index = {operand.name: i for i, operand in enumerate(desc.operands)}
-    pairs: list[tuple[int, int, int, int, int, int, bool]] = []
+    pairs: list[tuple[int, int, int, int, bool]] = []
     for operand in desc.operands:
         if not operand.written or operand.name not in feet:
             continue
         for other in feet:
-            twice = any(p[0] == index[other] and p[3] == index[operand.name] for p in pairs)
+            twice = any(p[:2] == (index[other], index[operand.name]) for p in pairs)
             if other == operand.name or twice or spans[operand.name][1] == spans[operand.name][0]:
                 continue
             mine, theirs = feet[operand.name], feet[other]
             alike = mine.shape == theirs.shape and mine.strides == theirs.strides and mine.element is theirs.element
             in_place = alike and desc.in_place(operand.name, other)
-            pairs.append((index[operand.name], *spans[operand.name], index[other], *spans[other], in_place))
+            (low, high), (other_low, other_high) = spans[operand.name], spans[other]
+            pairs.append((index[operand.name], index[other], low - other_high, high - other_low, in_place))
     return tuple(pairs)
-
-
-def framework_stream(x: Any) -> int | None:
-    """The current stream of the framework that owns `x`, or None for CuPy, NumPy and frameworks without the notion."""
-    return foreign_stream("torch", x.device.index) if is_tensor(x) and x.is_cuda else None
-
-
-def written_stream(desc: Descriptor, given: Mapping[str, Any]) -> int | None:
-    """The current stream of the foreign framework that owns a written operand, if one does."""
-    streams = (framework_stream(given[o.name]) for o in desc.operands if o.written and given.get(o.name) is not None)
-    return next((s for s in streams if s is not None), None)

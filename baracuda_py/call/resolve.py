@@ -9,7 +9,7 @@ import numpy as np
 
 from ..plan.selection import Selection
 from ..runtime.driver import device_count, require_gpu
-from ..runtime.streams import fence, foreign_stream, is_capturing, stream_pointer
+from ..runtime.streams import fence, is_capturing, stream_pointer
 from ..runtime.untraced import untraced
 from ..tensor import Tensor, intake, ordinal_of, overlaps
 from ..types import (
@@ -24,7 +24,8 @@ from .allocate import take_workspace
 from .intake import refuse_unknown, take
 from .key import array_type, is_cupy_s
 from .outputs import Output, kind_of, output
-from .recipe import Recipe, framework_stream, written_stream
+from .recipe import Recipe
+from .stream import framework_stream, stream_of_call
 from .validate import check_operands
 
 __all__ = ["Resolved", "outputs_of", "resolve"]
@@ -71,8 +72,8 @@ def resolve(selection: Selection, given: Mapping[str, Any], workspace: Any, stre
             "copy it to one of them",
         )
     with cupy.cuda.Device(ordinal):  # streams, events and memory are a device's own
-        kind = kind_of(given.get(name) for name in selection.names)
-        handle = _stream_of(desc, given, kind, ordinal) if stream is None else stream_pointer(stream)
+        kind = kind_of([given.get(name) for name in selection.names])
+        handle = stream_of_call(desc, given, kind, ordinal) if stream is None else stream_pointer(stream)
         if handle is None:
             handle = int(cupy.cuda.get_current_stream().ptr)
         capturing = is_capturing(handle)
@@ -93,8 +94,8 @@ def resolve(selection: Selection, given: Mapping[str, Any], workspace: Any, stre
         taken = {n: t for n, t in tensors.items() if t is not None}
         scratch = _scratch(selection, workspace, handle, ordinal, taken)
     feet = {n: desc.footprint(n, t) for n, t in taken.items()}
-    given_tensors = {n: t for n, t in taken.items() if n not in made}
-    recipe = Recipe(desc, executable, ordinal, given_tensors, feet, selection.workspace_size)
+    passed = {n: t for n, t in taken.items() if n not in made}  # a fresh output fits, and meets nothing
+    recipe = Recipe(desc, executable, ordinal, passed, {n: feet[n] for n in passed}, selection.workspace_size)
     pointers = [feet[n].pointer if n in feet else 0 for n in selection.names]
     keep = tuple(t.keep for t in taken.values())
     return Resolved(recipe, pointers, desc.resolve(given)[1], whole, made, taken, scratch, handle, keep)
@@ -108,14 +109,6 @@ def outputs_of(
         name for name, role, optional in selection.operands if role == "out" and not optional and tensors[name] is None
     ]
     return {name: output(kind, selection.canonical.layout(name), ordinal) for name in absent}
-
-
-def _stream_of(desc: Any, given: Mapping[str, Any], kind: str, ordinal: int) -> int | None:
-    """The current stream of the framework that what is written belongs to, whether it is given or to be made."""
-    written = [given.get(o.name) for o in desc.operands if o.written and not o.optional]
-    if kind == "torch" and any(x is None for x in written):
-        return foreign_stream("torch", ordinal)
-    return written_stream(desc, given)
 
 
 def _scratch(selection: Selection, workspace: Any, stream: int, ordinal: int, taken: Mapping[str, Tensor]) -> Any:

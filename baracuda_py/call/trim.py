@@ -8,7 +8,7 @@ from ..runtime.driver import device_count, require_gpu
 from ..runtime.streams import current_stream, is_capturing, stream_pointer
 from ..tensor import intake
 from ..types import UnsupportedError
-from .recipe import framework_stream
+from .stream import framework_stream
 
 __all__ = ["refuse_capture", "trimmed"]
 

@@ -143,9 +143,7 @@ class Descriptor:
         if element is None:
             element = self.default_element(name)
         strides = getattr(self, f"{name}_strides") if slot.strided else None
-        if strides is None:
-            strides = self.default_strides(name, shape, element)
-        elif len(strides) != len(shape):
+        if strides is not None and len(strides) != len(shape):
             raise InvalidProblemError(
                 f"{self.op}: {name}_strides {strides} has {len(strides)} axes and {name} has {len(shape)}",
                 "give one stride an axis",
@@ -158,10 +156,6 @@ class Descriptor:
     def default_element(self, name: str) -> ElementKind:
         """The kind of an operand of which none was given."""
         return self.layout(self.slots[0].name).element
-
-    def default_strides(self, name: str, shape: tuple[int, ...], element: ElementKind) -> tuple[int, ...]:
-        """The strides of an operand of which none were given: C order."""
-        return c_strides(shape, element)
 
     def displacements(self) -> tuple[int, ...]:
         """Bytes from each operand's first element to the first one touched."""
@@ -263,7 +257,7 @@ class Descriptor:
                 )
             if isinstance(value, tuple) and len(value) > RANK:
                 raise InvalidProblemError(f"{self.op}: {name} has {len(value)} axes", f"give {RANK} at most")
-            if is_shape and any(n < 0 for n in value):
+            if is_shape and min(value, default=0) < 0:
                 raise InvalidProblemError(
                     f"{self.op}: {name} {value} has a negative extent", "give extents of 0 or more"
                 )

@@ -25,9 +25,7 @@ class Family(Generic[D]):
     candidates: ClassVar[tuple[Candidate[Any], ...]] = ()
     # Functions (descriptor, operands by name) that bounds name; one with a parameter `output` is told for which output.
     measures: ClassVar[Mapping[str, Callable[..., Any]]] = {}
-    result_type: ClassVar[Callable[..., Any] | None] = (
-        None  # a named tuple of several results; made where there is none
-    )
+    result_type: ClassVar[Any] = None  # a class of named tuples for several results; made where there is none
     # Fields of small problems, some for every candidate: what they lower to names the present version of the family's host
     # code (about/ledger.py). Fields that the op's name fixes are left out.
     probes: ClassVar[tuple[Mapping[str, Any], ...]] = ()

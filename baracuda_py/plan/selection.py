@@ -112,8 +112,9 @@ class Selection:
         names = self.written
         if len(names) == 1:
             return itemgetter(names[0])
-        made = self.family.result_type or _result_type(self.family.__name__, names)
-        return lambda given: made(*[given[name] for name in names])
+        together = (self.family.result_type or _result_type(self.family.__name__, names))._make
+        of: Callable[[Mapping[str, Any]], Any] = itemgetter(*names)
+        return lambda given: together(of(given))
 
     # ---- the kernel -----------------------------------------------------------------------------------------------
 

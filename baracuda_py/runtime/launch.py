@@ -205,17 +205,20 @@ class _LaunchRunner:
         plain = partial(driver.launchKernel, function, *step.grid, *step.block, step.shared_bytes)
         self._launcher = partial(overlapped_launch, function, step) if overlapped else lambda: plain
         self._launch: Callable[[int, int, int], Any] = self._launcher()
-        self._arguments = Arguments(step.args, index)
-        self._lock = new_lock()  # the driver copies the arguments before launchKernel returns
+        self._idle = [Arguments(step.args, index)]  # a launch at a time takes one, each thread its own
 
     def run(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
-        arguments = self._arguments
-        with self._lock:
+        try:
+            arguments = self._idle.pop()  # atomic, and half the time of a lock
+        except IndexError:
+            arguments = Arguments(self._step.args, self._index)
+        try:
             arguments.patch(pointers, values, scratch)
-            try:
-                self._launch(stream, arguments.address, 0)
-            except self._refused as error:
-                raise driver_error(error, f"launching {self._step.kernel}") from None
+            self._launch(stream, arguments.address, 0)
+        except self._refused as error:
+            raise driver_error(error, f"launching {self._step.kernel}") from None
+        finally:
+            self._idle.append(arguments)  # the driver has copied them when launchKernel returns
 
     def prepare(self, pointers: Pointers, values: Values, scratch: int) -> Callable[[int], None]:
         own = Arguments(self._step.args, self._index)

@@ -12,7 +12,7 @@ from ..types import OperandTypeError
 from ..types.errors import shown
 from .driver import driver_error, require_gpu
 
-__all__ = ["current_stream", "fence", "foreign_stream", "is_capturing", "made_current", "stream_pointer"]
+__all__ = ["current_stream", "fence", "foreign_stream", "is_capturing", "made_current", "stream_pointer", "streams_of"]
 
 
 _HANDLES = 1 << 63  # a handle is an address of the host, or 0, 1 or 2
@@ -64,8 +64,17 @@ def stream_pointer(stream: Any) -> int:
 
 def foreign_stream(framework: str, ordinal: int) -> int | None:
     """The current stream of a framework that is already imported, or None where it has no such notion."""
+    return streams_of(framework)(ordinal)
+
+
+def streams_of(framework: str) -> Callable[[int], int | None]:
+    """What gives a device's current stream in a framework, for callers that ask again and again."""
     torch = sys.modules.get("torch") if framework == "torch" else None
-    return None if torch is None else _torch_s(torch)(ordinal)
+    return _no_stream if torch is None else _torch_s(torch)
+
+
+def _no_stream(_ordinal: int) -> None:
+    return None
 
 
 @lru_cache(maxsize=4)

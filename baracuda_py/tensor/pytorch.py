@@ -6,6 +6,7 @@ torch is never imported here: only where a program has imported it can it have m
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +14,9 @@ from ..runtime.streams import fence, foreign_stream
 from ..types import DeviceMismatchError, ElementKind, OperandTypeError, UnsupportedError
 from .operand import HOST_ORDINAL, NO_MEMORY, Tensor
 
-__all__ = ["dtype_of", "is_tensor", "read"]
+__all__ = ["dtype_of", "empty_tensors", "is_tensor", "read"]
+
+RAW_EMPTY = "_empty_strided_cuda"  # of torch._C._dynamo.guards
 
 
 def is_tensor(x: Any) -> bool:
@@ -65,6 +68,27 @@ def dtype_of(element: ElementKind) -> Any:
     """torch's dtype of that kind, None where it has none. torch is imported already."""
     torch = sys.modules["torch"]
     return next((d for d in vars(torch).values() if isinstance(d, torch.dtype) and _kind_of(d) is element), None)
+
+
+def empty_tensors(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, ordinal: int) -> Callable[[], Any]:
+    """What makes fresh tensors of that layout on the CUDA device `ordinal`, which is then current, or on the host (-1), from
+    torch's allocator in the order of torch's current stream.
+
+    Code that torch.compile writes allocates on torch's current device without the dispatcher, in half the time. Which device
+    that is torch may see in another way than the CUDA runtime, so that it is looked at.
+    """
+    torch = sys.modules["torch"]
+    device = torch.device("cpu" if ordinal < 0 else f"cuda:{ordinal}")
+    raw: Any = getattr(getattr(getattr(getattr(torch, "_C", None), "_dynamo", None), "guards", None), RAW_EMPTY, None)
+
+    def dispatched() -> Any:
+        return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+    def direct() -> Any:
+        made = raw(shape, strides, dtype)
+        return made if made.get_device() == ordinal else dispatched()
+
+    return dispatched if raw is None or ordinal < 0 else direct
 
 
 def _place(x: Any, what: str) -> tuple[int, int]:

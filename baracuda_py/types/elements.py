@@ -82,6 +82,10 @@ class ElementKind(enum.Enum):
     cuda: str
     packed: bool
     per_byte: int
+    digits: int  # significand bits of a floating kind, the hidden one included; 0 for the others
+    is_float: bool
+    is_complex: bool
+    is_integer: bool
 
     def __init__(self, value: str) -> None:
         traits = _TRAITS[value]
@@ -91,11 +95,14 @@ class ElementKind(enum.Enum):
         self.cuda = traits.cuda
         self.packed = traits.bits < 8
         self.per_byte = 8 // traits.bits if traits.bits < 8 else 1
+        self.digits = traits.digits
+        self.is_complex = value.startswith("complex")
+        self.is_float = traits.digits > 0 and not self.is_complex
+        self.is_integer = value[0] in "isu" and value[1:].isdigit()
 
-    @property
-    def digits(self) -> int:
-        """Significand bits of a floating kind, the hidden one included; 0 for the others."""
-        return _TRAITS[self.value].digits
+    __hash__ = (
+        object.__hash__
+    )  # members are one of a kind, and kinds are looked up on every call: Enum's own is in Python
 
     @property
     def number(self) -> str:
@@ -109,18 +116,6 @@ class ElementKind(enum.Enum):
     def unit_roundoff(self) -> float:
         """Half the distance from 1 to the next larger number, 2**-digits; 0 for exact kinds."""
         return 2.0**-self.digits if self.digits else 0.0
-
-    @property
-    def is_float(self) -> bool:
-        return self.digits > 0 and not self.is_complex
-
-    @property
-    def is_complex(self) -> bool:
-        return str(self.value).startswith("complex")
-
-    @property
-    def is_integer(self) -> bool:
-        return self.value[0] in "isu" and self.value[1:].isdigit()
 
     def nbytes(self, count: int) -> int:
         """Bytes that `count` consecutive elements of one row take."""
@@ -139,7 +134,7 @@ class ElementKind(enum.Enum):
             raise OperandTypeError(_unknown(like)) from None
 
     def __str__(self) -> str:
-        return str(self.value)
+        return str(self._value_)
 
     def __repr__(self) -> str:
         return f"bp.{self.name}"

@@ -31,6 +31,8 @@ def unknown(name: Any, known: Sequence[str], what: str) -> InvalidProblemError:
 class Named(enum.Enum):
     """An enum whose values are the members' lower-case names."""
 
+    __hash__ = object.__hash__  # members are one of a kind; Enum's own is in Python
+
     @staticmethod
     def _generate_next_value_(name: str, start: int, count: int, last_values: list[str]) -> str:
         return name.lower()

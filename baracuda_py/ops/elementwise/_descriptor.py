@@ -114,7 +114,7 @@ class MapDescriptor(Descriptor):
         if name in self.row.params:
             kind = self.kind_of("out")
             return kind if kind is ElementKind.F64 or not kind.is_float else ElementKind.F32
-        return (self._element(name) or self.kinds[0]) if name in self.inputs else self.out_element or self._result()
+        return (self._element(name) or self.common) if name in self.inputs else self.out_element or self._result()
 
     @property
     def common(self) -> ElementKind:

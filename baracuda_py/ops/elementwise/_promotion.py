@@ -77,7 +77,7 @@ def weak_kind(row: Row, weak: Sequence[type], kinds: Sequence[ElementKind]) -> E
 
 def number(value: Any, kind: ElementKind, what: str) -> Any:
     """A run-time number as one of `kind`: a float, an int within its range or a bool."""
-    if kind.is_float:
+    if kind.is_float or kind.is_complex:  # the latter is refused with its arrays
         return scalar(int(value) if type(value) is bool else value, what)
     if kind is ElementKind.BOOL and type(value) is bool:
         return value

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from ....types import DeviceSpec
 from ..._launch import overlapped_overhead
 from .._problem.gemm import Gemm
 from .._problem.scales import BLOCK
-from .._variants.table import Array, Table, across
+from .._variants.table import Array, Table, larger, smaller
 from .tile import LEAST_STAGES, MENU, PARTS, STEP, Tile, Traits, clusters_at_once, pipeline_of, split_last_waves
 from .tma import K_BLOCK
 
@@ -88,7 +89,7 @@ class Rates(NamedTuple):
 
     def each(self, multiplying: Array, tiles: Array, sms: int) -> Array:
         """Cycles a tile, of as many as there are: what its blocks of K take beside those of other CTAs, and finishing."""
-        beside = np.minimum(self.ctas_per_sm, across(tiles * self.ctas, float(sms)))
+        beside = np.minimum(self.ctas_per_sm, np.ceil(tiles * self.ctas / sms))
         return multiplying * beside + self.finish + self.sent
 
 
@@ -112,6 +113,7 @@ class Menu:
         # A cluster's CTAs each have rows of their own, and bring columns of B.
         apart = [(tile.bm, tile.bn // tile.cluster) if tile.cluster > 1 else (-1, -1) for tile in self.tiles]
         self.more_than = np.array(apart, float).T
+        self.enough = self.more_than.max(initial=0.0)  # more than that is more than any tile asks for
         split = np.array([tile.split_k > 1 for tile in self.tiles])
         self.most_tiles = np.where(split, self.at_once, np.inf)  # K is split only where tiles are few
         self.at_once = np.maximum(self.at_once, 1.0)  # of a GPU with fewer SMs than the cluster has CTAs none
@@ -133,7 +135,8 @@ class Menu:
         self.clock = device.rate("issue") / (device.sms * 128)
         self.most_room = self.room.max(axis=0)
         last = Rates(*self.last_rates)
-        least = last.multiplying(last.l2) + last.finish + last.sent + last.last + last.start
+        self.last_multiplying = last.multiplying(last.l2)
+        least = self.last_multiplying + last.finish + last.sent + last.last + last.start
         self.least_last = np.where(self.room > 0, least, np.inf).min(axis=0)  # cycles of any last wave of its own
         # Cycles saved that make up for one more launch: a cycle fewer saves 1 + THROTTLE times its own time at most.
         self.relaunch = overlapped_overhead(device) * self.clock / (1 + THROTTLE)
@@ -153,67 +156,73 @@ class Priced(Table[Tile]):
         self.batches = float(gemm.batches)
         self.memory = gemm.nbytes / menu.bandwidth
         self.extents = np.array((gemm.m, gemm.n), float)[menu.own]
-        down, over = across(self.extents, menu.steps)
+        down, over = np.ceil(self.extents / menu.steps)  # a third of the time of whole division
         tiles = down * over * self.batches  # those of a cluster counted as one; in floating point they do not overflow
-        more = self.extents > menu.more_than
-        fits = more[0] & more[1] & (tiles <= menu.most_tiles)
-        whole, self.rest = np.divmod(tiles, menu.at_once)
+        self.fits = tiles <= menu.most_tiles
+        if min(gemm.m, gemm.n) <= menu.enough:
+            more = self.extents > menu.more_than
+            self.fits &= more[0] & more[1]
+        whole = np.floor(tiles / menu.at_once)
+        self.rest = tiles - whole * menu.at_once
         begun = self.rest > 0
-        multiplying = menu.multiplying
-        if min(gemm.m, gemm.n) < menu.widest:
-            multiplying = rates.multiplying(rates.l2_for(self.extents[1]))
+        self.outside = min(gemm.m, gemm.n) < menu.widest  # whether boxes may reach beyond an operand
+        multiplying = rates.multiplying(rates.l2_for(self.extents[1])) if self.outside else menu.multiplying
         each = rates.each(multiplying, tiles, menu.sms)
         self.cycles = (whole + begun) * each + rates.last + rates.start
-        self.compute = self._compute(self.cycles)
-        self.plain = np.where(fits, self._seconds(self.compute, 1), np.inf)
         self.before = whole * each + rates.last + rates.start  # cycles until a last wave of its own
-        self.parted = fits & begun & (whole >= LEAST_WAVES) & (self.rest * menu.clusters <= menu.most_room)
+        self.parted = self.fits & begun & (whole >= LEAST_WAVES) & (self.rest * menu.clusters <= menu.most_room)
 
-    def _compute(self, cycles: Array) -> Array:
+    def _compute(self, cycles: Any) -> Any:
         """Seconds of computing, slowed by what power allows."""
         compute = cycles / self.menu.clock
         return compute * (1 + THROTTLE * compute / (compute + BEFORE))
 
-    def _seconds(self, compute: Array, launches: int) -> Array:
-        both = np.maximum(compute, self.memory) + (1 - HIDDEN) * np.minimum(compute, self.memory)
+    def _seconds(self, cycles: Any, launches: int) -> Any:
+        """Of one tile or an array of them. They grow with the cycles, so that what takes least takes the fewest."""
+        compute = self._compute(cycles)
+        both = larger(compute, self.memory) + (1 - HIDDEN) * smaller(compute, self.memory)
         return both + self.menu.launch * launches
 
     def _apart(self, tiles: Array) -> Array:
-        """Seconds of computing by tiles with a last wave of their own, whose K is in the most parts that run at once with all
-        their CTAs."""
+        """Cycles of tiles with a last wave of their own, whose K is in the most parts that run at once with all their CTAs."""
         menu = self.menu
         roomy = (self.rest * menu.clusters)[tiles] <= menu.room[:, tiles]
         at = roomy.argmax(axis=0)
         self.parts.update(zip(tiles.tolist(), at.tolist()))
         split = Rates(*menu.last_rates[:, at, tiles])
         m, n = self.extents[:, tiles]
-        counted = across(m, split.height) * across(n, split.columns) * self.batches
-        last = split.each(split.multiplying(split.l2_for(n)), counted, menu.sms) + split.last + split.start
-        return self._compute(self.before[tiles] + last)
+        counted = np.ceil(m / split.height) * np.ceil(n / split.columns) * self.batches
+        multiplying = split.multiplying(split.l2_for(n)) if self.outside else menu.last_multiplying[at, tiles]
+        last = split.each(multiplying, counted, menu.sms) + split.last + split.start
+        return self.before[tiles] + last
 
     @cached_property
     def seconds(self) -> Array:
         """In pairs: a tile, and the same with a last wave of its own."""
         tiles = self.parted.nonzero()[0]
-        seconds = np.full(2 * len(self.plain), np.inf)
-        seconds[0::2] = self.plain
+        seconds = np.full(len(self), np.inf)
+        seconds[0::2] = np.where(self.fits, self._seconds(self.cycles, 1), np.inf)
         seconds[2 * tiles + 1] = self._seconds(self._apart(tiles), 2)
         return seconds
 
     def __len__(self) -> int:
-        return 2 * len(self.plain)
+        return 2 * len(self.fits)
 
     def least(self) -> tuple[int, float]:
         """A last wave of its own is priced only where the least that it may take leaves less than the best tile as it is."""
-        first = int(self.plain.argmin())
-        found = 2 * first, float(self.plain[first])
-        most = float(self.cycles[first]) * (1 + ROUNDING) - self.menu.relaunch
+        fitting = np.where(self.fits, self.cycles, np.inf)
+        first = int(fitting.argmin())
+        cycles = float(fitting[first])
+        if cycles == math.inf:
+            return 0, math.inf
+        found = self._seconds(cycles, 1), 2 * first
+        most = cycles * (1 + ROUNDING) - self.menu.relaunch
         within = (self.parted & (self.before + self.menu.least_last < most)).nonzero()[0]
         if len(within):
-            pairs = zip(self._seconds(self._apart(within), 2).tolist(), (2 * within + 1).tolist())
-            seconds, place = min([(found[1], found[0]), *pairs])
-            return place, seconds
-        return found
+            apart = self._apart(within)
+            best = int(apart.argmin())
+            found = min(found, (self._seconds(float(apart[best]), 2), 2 * int(within[best]) + 1))
+        return found[1], found[0]
 
     def config(self, place: int) -> Tile:
         tile = self.menu.tiles[place // 2]
@@ -223,8 +232,7 @@ class Priced(Table[Tile]):
 
     def limit(self, place: int) -> str:
         i, rates = place // 2, self.menu.rates
-        compute = self._apart(np.array([i]))[0] if place % 2 else self.compute[i]
-        if self.memory > compute:
+        if self.memory > self._compute(self._apart(np.array([i]))[0] if place % 2 else self.cycles[i]):
             return "bandwidth"
         each = [float(x[i]) for x in (rates.cores, rates.shared, rates.l2_for(self.extents[1]))]
         return LIMITS[each.index(max(each))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ....runtime.steps import Ptr, Scratch, TensorMap
 from ....types import ElementKind
@@ -23,8 +23,7 @@ RESULTS = {ElementKind.F16: "float16", ElementKind.BF16: "bfloat16", ElementKind
 PART = 128  # bytes of a row of the result that one staged part holds
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """How TMA sees a matrix operand: `mn_major` where M (or N) is the contiguous axis."""
 
     matrix: Matrix
