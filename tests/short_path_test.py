@@ -115,6 +115,61 @@ def test_a_stranger_takes_the_long_way_once(gpus: Gpus, short: list[Any]) -> Non
     assert len(short) == 2
 
 
+def test_a_stranger_is_refused_in_a_capture_after_a_call_outside_it(gpus: Gpus) -> None:
+    """Its handshake would be drawn into the graph."""
+    out = gpus.array(np.zeros((4, 8), F32))
+    bp.neg(Lazy(gpus, np.ones((4, 8), F32)), out=out)
+    gpus.capturing = True
+    with pytest.raises(bp.UnsupportedError, match="graph is being captured"):
+        bp.neg(Lazy(gpus, np.ones((4, 8), F32)), out=out)
+    gpus.capturing = False
+    assert len(gpus.work) == 1
+
+
+def test_a_stranger_s_work_is_awaited_on_its_own_device(gpus: Gpus) -> None:
+    """Whichever is current."""
+    out = gpus.array(np.zeros((4, 8), F32))
+    for current in (0, 1, 0, 1):
+        gpus.current = current
+        x = Lazy(gpus, np.ones((4, 8), F32))
+        bp.neg(x, out=out, device=0)
+        assert x.streams[-1] == gpus.streams[0] and gpus.current == current
+    assert gpus.work == [f"launch on 0:{gpus.streams[0]}"] * 4
+
+
+class Frozen(Lazy):
+    """One whose memory may only be read, and says so."""
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None) -> Any:
+        self.values.flags.writeable = False
+        capsule = self.values.__dlpack__(max_version=max_version)
+        dlpack._fields(capsule, "x")[0].device.type = self.device_type
+        return capsule
+
+
+def test_a_read_only_stranger_is_refused_after_a_call_on_one_that_lies_alike(gpus: Gpus) -> None:
+    x = gpus.array(np.ones((4, 8), F32))
+    out, frozen = (kind(gpus, np.zeros((4, 8), F32)) for kind in (Lazy, Frozen))
+    bp.neg(x, out=out)
+    for _ in range(2):
+        with pytest.raises(bp.OperandTypeError, match="read-only"):
+            bp.neg(x, out=frozen)
+    assert len(gpus.work) == 1
+
+
+def test_another_view_at_the_same_address_is_refused_after_a_call_on_memory_apart(gpus: Gpus) -> None:
+    """In place is an operand itself, not its transpose."""
+    memory = gpus.memory(4096)
+    x, apart, own = (
+        gpus.over(memory + at, (8, 8), F32, strides) for at, strides in ((0, (4, 32)), (1024, None), (0, None))
+    )
+    bp.neg(x, out=apart)
+    for _ in range(2):
+        with pytest.raises(bp.OverlapError):
+            bp.neg(x, out=own)
+    assert len(gpus.work) == 1
+
+
 def test_a_stranger_that_is_written_is_given_back_each_time(gpus: Gpus, short: list[Any]) -> None:
     x, out = gpus.array(np.ones((4, 8), F32)), Lazy(gpus, np.zeros((4, 8), F32))
     for _ in range(3):

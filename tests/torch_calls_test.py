@@ -17,6 +17,7 @@ from baracuda_py.call import caller
 from baracuda_py.call.cache import plan_cache
 from baracuda_py.tensor import pytorch
 
+from .short_path_test import Lazy
 from .simulated import Gpus, simulated
 
 torch = pytest.importorskip("torch")
@@ -198,6 +199,24 @@ def test_what_a_tensor_says_of_itself_is_part_of_the_key(gpus: Gpus) -> None:
         with pytest.raises(bp.BaracudaError):
             bp.neg(on(torch.ones(128))[::2], out=on(torch.ones(32)))
     assert len(gpus.work) == 1
+
+
+def test_a_lazy_conjugate_is_refused_after_a_call_on_a_tensor_that_lies_alike(gpus: Gpus) -> None:
+    x, out = (on(torch.ones(64, dtype=torch.complex64)) for _ in range(2))
+    bp.contiguize(x, out=out)
+    for _ in range(2):
+        with pytest.raises(bp.OperandTypeError, match="resolve_conj"):
+            bp.contiguize(on(x.conj()), out=out)
+    assert len(gpus.work) == 1
+
+
+def test_a_stranger_s_work_is_awaited_on_the_stream_of_torch_s_result(gpus: Gpus, long_way: list[Any]) -> None:
+    out = on(torch.zeros(4, 8))
+    for _ in range(3):
+        x = Lazy(gpus, np.ones((4, 8), np.float32))
+        assert bp.neg(x, out=out) is out
+        assert x.streams[-1] == 57
+    assert gpus.work == ["launch on 0:57"] * 3 and len(long_way) == 1
 
 
 def test_tensors_on_two_devices_share_no_call(gpus: Gpus) -> None:

@@ -45,6 +45,31 @@ def test_numbers_are_weak(op: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_numbers_beside_masks_and_alone(device: str) -> None:
+    """An int among bools is an i64; of numbers alone, their own types decide."""
+    mask = np.array([True, False, True])
+    for number in (0, 1, 2, -1, True, 0.5):
+        np.testing.assert_array_equal(bp.less(mask, number, device=device), mask < number)
+        expected = np.where(mask, mask, number)
+        got = bp.where(mask, mask, number, device=device)
+        assert got.dtype == expected.dtype and np.array_equal(got, expected)
+    for pair in ((1, 2), (True, False), (True, 2), (1, 2.5), (2.5, True), (-(2**63), 0)):
+        expected = np.where(mask, *pair)
+        got = bp.where(mask, *pair, device=device)
+        assert got.dtype == expected.dtype and np.array_equal(got, expected), pair
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_an_int_is_a_float_where_the_result_is(device: str) -> None:
+    x = np.array([-128, 1, 127], np.int8)
+    for op, ufunc in (("divide", np.true_divide), ("copysign", np.copysign)):
+        for number in (300, -1000):
+            got = getattr(bp, op)(x, number, device=device)
+            expected = ufunc(x, got.dtype.type(number))
+            np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
 def test_numbers_are_rounded_once_to_the_array_s_type(device: str) -> None:
     rng = np.random.default_rng(0)
     for kind in (bp.F16, bp.BF16):
