@@ -61,6 +61,24 @@ def test_a_gradient_in_place_of_the_one_it_comes_from() -> None:
             assert np.array_equal(a, b)
 
 
+@pytest.mark.parametrize("backend", ["cpu", "ptx"])
+@pytest.mark.parametrize("order", [(0, 2, 1), (2, 1, 0)])
+def test_sums_over_rows_lie_in_c_order_however_rows_lie(backend: str, order: tuple[int, ...]) -> None:
+    """Rows of two axes, whose inner one is not the innermost of memory."""
+    for shape in ((5, 3, 7), (2, 101, 200)):  # resident, streamed
+        grad, x, grad_x = (normal(*(shape[a] for a in order)).transpose(order) for _ in range(3))
+        weight, mean = normal(*shape[:0:-1]).T, normal(shape[0])
+        rstd = np.abs(normal(shape[0])) + np.float32(0.1)
+        given = {"mean": mean, "rstd": rstd, "normalized_shape": shape[1:], "grad_x": grad_x, "device": backend}
+        got = bp.layer_norm_backward(grad, x, weight, **given)
+        n = (x.astype(np.float64) - mean[:, None, None]) * rstd[:, None, None]
+        assert np.allclose(got.grad_weight, (grad * n).sum(axis=0), rtol=1e-4, atol=1e-4)
+        assert np.allclose(got.grad_bias, grad.astype(np.float64).sum(axis=0), rtol=1e-4, atol=1e-4)
+        alone = bp.layer_norm_backward(grad, x, **given, grad_bias=np.full(shape[1:], np.nan, np.float32))
+        assert np.array_equal(alone.grad_bias, got.grad_bias)
+        assert not hasattr(alone, "grad_weight")
+
+
 def test_the_sum_with_a_residual_is_rounded_once() -> None:
     """Sums that f32 cannot hold, near ties of bf16."""
     x = np.array([[1 + 2.0**-7, 1.0, 256.0]], BF16)

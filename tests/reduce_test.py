@@ -53,6 +53,41 @@ def test_a_row_does_not_depend_on_the_others(op: str) -> None:
     assert np.array_equal(getattr(bp, op)(np.ascontiguousarray(x[:, 8:24]), axis=0, device="ptx"), whole[..., 8:24])
 
 
+@pytest.mark.parametrize("op", ["softmax", "log_softmax"])
+def test_a_column_does_not_depend_on_how_many_there_are(op: str) -> None:
+    """Few columns are shared out by narrower vectors."""
+    x = normal(300, 61, 24) * np.float32(3)
+    whole, few = (getattr(bp, op)(given, axis=1, device="ptx") for given in (x, x[:2].copy()))
+    assert np.array_equal(whole[:2], few)
+
+
+def test_long_columns_are_counted_in_64_bits() -> None:
+    desc = bp.SoftmaxDescriptor((2**32 - 40, 2), "f16", axis=0)
+    (launch,) = bp.SoftmaxPlan.select(desc, device="h200", pref=bp.PlanPreference(variant="columns")).selection.steps
+    assert np.uint64(2**32 - 40) in launch.args
+    assert "u64" in str(launch.kernel)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "ptx"])
+def test_the_sum_of_an_infinite_exponential(backend: str) -> None:
+    inf = np.inf
+    x = np.array([[inf, 0, 1], [inf, -inf, inf], [-inf, -inf, -inf], [-inf, 0, -inf], [inf, np.nan, 0]])
+    wanted = np.array([inf, inf, -inf, 0, np.nan])
+    for dtype in (np.float32, np.float64, np.float16, bp.BF16.dtype):
+        given = x.astype(dtype)
+        for axis, view in ((1, given), (0, np.ascontiguousarray(given.T))):
+            got = bp.logsumexp(view, axis=axis, device=backend).astype(np.float64)
+            assert np.array_equal(got, wanted, equal_nan=True)
+
+
+def test_a_variance_about_a_mean_whose_square_overflows() -> None:
+    x = np.float32(1e20) + np.float32(1e14) * np.arange(-300, 300, dtype=np.float32).reshape(1, -1)
+    wanted = x.astype(np.float64).var()
+    for given, axis in ((x, 1), (np.repeat(x.T, 3, axis=1), 0)):
+        assert np.allclose(bp.var(given, axis=axis, device="ptx"), wanted, rtol=1e-3)
+    assert not bp.var(np.full((2, 5000), 1e30, np.float32), axis=1, device="ptx").any()
+
+
 @pytest.mark.parametrize("op", ["logsumexp", "softmax", "log_softmax"])
 def test_exponentials_that_all_vanish(op: str) -> None:
     for shape, axis in (((3, 40), 1), ((2, 9001), 1), ((300, 8), 0)):

@@ -49,7 +49,7 @@ def _var(desc: Any, rows: Array) -> Array:
 
 def _logsumexp(rows: Array) -> Array:
     most, _, total = _shift(rows)
-    return np.asarray(most + np.log(total))
+    return np.asarray(np.where(np.isposinf(most), most, most + np.log(total)))
 
 
 _OPS: dict[str, Callable[[Any, Array], Array]] = {

@@ -151,7 +151,8 @@ class RowsNormBackward(Candidate[NormBackwardDescriptor]):
 
 
 def _problem(desc: NormBackwardDescriptor) -> Rows:
-    return desc.rows("grad_x", "grad", "x", "mean", "rstd", "weight")
+    """Sums over rows are counted by column, as they lie in grad_weight: in C order."""
+    return desc.rows("grad_x", "grad", "x", "mean", "rstd", "weight", ordered=bool(desc.flags))
 
 
 def _shared(desc: NormBackwardDescriptor, config: RowConfig) -> int:

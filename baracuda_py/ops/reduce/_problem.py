@@ -39,7 +39,7 @@ TABLE = {row.name: row for row in (
         integers=True, empty=False, state=lambda c: 16, instructions=5.0),
     Row("var", "Variance<{c}, {out}>", "The mean square deviation from the mean, of n - correction; NaN of nothing.",
         state=lambda c: 3 * c, instructions=6.0),
-    Row("logsumexp", "LogSumExp<{c}, {out}, {digits}>", "log(sum(exp(x))) without overflow; -inf of nothing.",
+    Row("logsumexp", "LogSumExp<{c}, {out}, {digits}>", "log(sum(exp(x))) without overflow; inf where x holds inf, -inf of nothing.",
         state=lambda c: 2 * c, instructions=8.0),
 )}  # fmt: skip
 

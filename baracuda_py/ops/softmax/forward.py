@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from ...samples import softmax as samples
 from ...tensor.axes import collapse
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from .._function import function_of
-from .._launch import index_scalar
+from .._launch import index_scalar, index_type
 from .._rows import FLOATS, RowConfig, Rows, Walk, axes_of, computed_in, row_configs, row_cost, rows_of, share
 from . import _guarantee
 
@@ -196,10 +197,11 @@ class ColumnsSoftmax(Candidate[SoftmaxDescriptor]):
         inner = _inner(desc)
         assert inner is not None
         rows, steps = inner
-        index, ranks = rows.index, f"{len(rows.rows)}, {rows.index}"
+        index = index_type(math.prod(desc.shape))
+        ranks = f"{len(rows.rows)}, {index}"
         entry = f"softmax_columns<{desc.template}, {config.vector}, {config.warps}, {ranks}>"
         counts = (index_scalar(n, index) for n in (rows.count, rows.length, desc.extent))
-        args = (*counts, rows.places(), *map(np.int64, steps), *rows.pointers())
+        args = (*counts, rows.places(index), *map(np.int64, steps), *rows.pointers())
         grid = rows.count * -(-rows.length // (32 * config.vector))
         return (Launch(Kernel("softmax/forward.cu", entry), (grid, 1, 1), (32 * config.warps, 1, 1), args),)
 
