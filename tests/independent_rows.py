@@ -81,9 +81,7 @@ def _norm_backward(problem: Problem) -> None:
     rstd = torch.from_numpy(given["rstd"])[column]
     mean = torch.from_numpy(given["mean"])[column] if "mean" in given else torch.zeros_like(rstd)
     if desc.name == "layer_norm_backward":
-        made = torch.ops.aten.native_layer_norm_backward(
-            grad, x, last, mean, rstd, weight, weight, [True] * 3
-        )
+        made = torch.ops.aten.native_layer_norm_backward(grad, x, last, mean, rstd, weight, weight, [True] * 3)
     else:  # rstd = (mean(x^2) + eps)^(-1/2): d rstd / d x = -rstd^3 x / n
         n = x * rstd
         along = (grad * weight * n).mean(tuple(range(-desc.rank, 0)), keepdim=True)

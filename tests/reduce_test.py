@@ -124,6 +124,27 @@ def test_results_of_a_view_that_starts_anywhere(op: str) -> None:
         served(problem, admissible(problem))
 
 
+@pytest.mark.parametrize("op", ["softmax", "log_softmax"])
+def test_long_rows_that_start_anywhere(op: str) -> None:
+    for offset, length in ((1, 2051), (4, 2055), (0, 2049)):
+        x = normal(2, offset + length, dtype=np.float16)[:, offset:]
+        x[:, -1] = 3  # counts
+        problem = Problem(get_op(op), Sample(f"{offset} {length}", {"x": x}), "ptx")
+        plans = admissible(problem)
+        assert {plan.sku.variant for plan in plans} == {"rows", "anywhere"}
+        served(problem, plans)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "ptx"])
+def test_a_variance_of_less_than_nothing(backend: str) -> None:
+    """As in PyTorch: a count that is corrected away is none."""
+    x = np.array([[1, 2], [3, 3]], np.float32)
+    for correction in (2, 3, 2**31 - 1):
+        got = bp.var(x, axis=1, correction=correction, device=backend)
+        assert np.array_equal(got, [np.inf, np.nan], equal_nan=True)
+    assert bp.var(x, axis=1, correction=-(2**31), device=backend)[0] < 1e-9
+
+
 @pytest.mark.parametrize("op", ["softmax", "log_softmax", *OPS])
 def test_an_axis_that_there_is_not_is_refused(op: str) -> None:
     for axis in (2, -3):
@@ -146,5 +167,11 @@ def test_what_else_is_refused() -> None:
         bp.mean(np.arange(4), device="cpu")
     with pytest.raises(bp.OperandTypeError, match="out must hold i64"):
         bp.sum(np.arange(4, dtype=np.int32), out=np.zeros((), np.int32), device="cpu")
+    for keepdims in (2, None, "yes", 1.0):
+        with pytest.raises(bp.InvalidProblemError, match="keepdims must be True or False"):
+            bp.sum(normal(3), keepdims=keepdims, device="cpu")
+    for correction in (2**31, -(2**31) - 1):
+        with pytest.raises(bp.InvalidProblemError, match="more than 32 bits"):
+            bp.var(normal(3), correction=correction, device="cpu")
     with pytest.raises(bp.InvalidProblemError, match="several axes"):
         bp.argmax(normal(2, 3, 4), axis=(0, 1), device="cpu")

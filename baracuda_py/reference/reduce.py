@@ -101,7 +101,7 @@ def _expected_shift(desc: Any, rows: Array) -> Array:  # noqa: ARG001
 def _smallest_normal(desc: Any, **_: Array) -> Array:
     import ml_dtypes
 
-    return np.asarray(float(ml_dtypes.finfo(desc.element.dtype).smallest_normal))
+    return np.asarray(ml_dtypes.finfo(desc.element.dtype).smallest_normal, np.longdouble)
 
 
 def _overflowing(desc: Any, rows: Array) -> Array:

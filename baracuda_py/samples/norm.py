@@ -60,7 +60,11 @@ def norm_backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[
     centered = dict(fixed or {}).get("name") == "layer_norm_backward"
 
     def sample(
-        shape: tuple[int, ...], element: ElementKind, weighted: bool | ElementKind = True, view: str = "C", rank: int = 1
+        shape: tuple[int, ...],
+        element: ElementKind,
+        weighted: bool | ElementKind = True,
+        view: str = "C",
+        rank: int = 1,
     ) -> Sample:
         computed = ElementKind.F64 if element is ElementKind.F64 else ElementKind.F32
         x, grad = (layouts(values(rng, shape, element))[view] for _ in range(2))
