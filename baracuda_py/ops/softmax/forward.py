@@ -250,7 +250,8 @@ _DOC = """{formula} along an axis, as if in exact arithmetic.
 
 x: an array of any shape and strides (f16, bf16, f32, f64). axis: counted from the end if negative.
 out: an array of x's shape and dtype, x itself included; allocated in C order if not given. Computed in f32 (f64 for f64) and
-rounded once. A row that holds NaN or +inf, or -inf alone, is NaN.
+rounded once, in an order that the extent and how x lies decide, and not how many rows or columns there are (a single column
+lies like a row). A row that holds NaN or +inf, or -inf alone, is NaN.
 Returns out. Raises InvalidProblemError for an axis that there is not.
 """
 
