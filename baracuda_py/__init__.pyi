@@ -730,7 +730,7 @@ def var(x: Any, /, axis: Any = None, *, correction: int = 0, keepdims: bool = Fa
     """The mean square deviation from the mean, of n - correction; NaN of nothing."""
 
 def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
-    """log(sum(exp(x))) without overflow; -inf of nothing."""
+    """log(sum(exp(x))) without overflow; inf of inf, -inf of nothing."""
 
 def cumsum(x: Any, /, axis: int = -1, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The sums of x's elements up to and with each one, along an axis."""

@@ -74,19 +74,18 @@ def _norm_backward(problem: Problem) -> None:
     given, desc = _given(problem), problem.desc
     if 0 in desc.shape:
         return
+    last, column = desc.normalized_shape, (..., *(None,) * desc.rank)
     x = torch.from_numpy(np.ascontiguousarray(given["x"]))
     grad = torch.from_numpy(np.ascontiguousarray(given["grad"]))
-    weight = torch.from_numpy(given["weight"]) if "weight" in given else torch.ones(desc.shape[-1], dtype=torch.float64)
-    rstd = torch.from_numpy(given["rstd"])[..., None]
-    mean = torch.from_numpy(given["mean"])[..., None] if "mean" in given else torch.zeros_like(rstd)
+    weight = torch.from_numpy(given["weight"]) if "weight" in given else torch.ones(last, dtype=torch.float64)
+    rstd = torch.from_numpy(given["rstd"])[column]
+    mean = torch.from_numpy(given["mean"])[column] if "mean" in given else torch.zeros_like(rstd)
     if desc.name == "layer_norm_backward":
-        made = torch.ops.aten.native_layer_norm_backward(
-            grad, x, desc.shape[-1:], mean, rstd, weight, weight, [True] * 3
-        )
+        made = torch.ops.aten.native_layer_norm_backward(grad, x, last, mean, rstd, weight, weight, [True] * 3)
     else:  # rstd = (mean(x^2) + eps)^(-1/2): d rstd / d x = -rstd^3 x / n
         n = x * rstd
-        along = (grad * weight * n).sum(-1, keepdim=True) / desc.shape[-1]
-        made = (rstd * (grad * weight) - rstd * n * along, (grad * n).sum(tuple(range(x.ndim - 1))), None)
+        along = (grad * weight * n).mean(tuple(range(-desc.rank, 0)), keepdim=True)
+        made = (rstd * (grad * weight) - rstd * n * along, (grad * n).sum(tuple(range(x.ndim - desc.rank))), None)
     size = float(
         np.abs(given["grad"]).max() * (1 + np.abs(given["x"]).max()) ** 2 * (1 + given["rstd"].max()) ** 3 * 64
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import baracuda_py as bp
 from baracuda_py.plan import get_op
+from baracuda_py.samples import Sample
 
 from .gauntlet import Problem, admissible, served
 
@@ -30,6 +32,34 @@ def test_every_configuration(op: str) -> None:
         plans = admissible(problem)
         assert len(plans) > 1 or "20000" in sample.label
         served(problem, plans)
+
+
+@pytest.mark.parametrize("op", ["rms_norm", "layer_norm"])
+def test_a_long_row_with_a_residual(op: str) -> None:
+    """What is read again is the sum."""
+    (sample,) = (s for s in get_op(op).samples({"name": op}) if "33000" in s.label)
+    problem = Problem(get_op(op), sample, "ptx")
+    assert not problem.plan.selection.config.resident
+    served(problem, [problem.plan])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, BF16])
+@pytest.mark.parametrize("op", ["rms_norm", "layer_norm", "rms_norm_backward", "layer_norm_backward"])
+def test_bounds_hold_at_the_ends_of_the_range(op: str, kind: Any) -> None:
+    """Squares and products that overflow, vanish, or are not normal numbers, and rows beside them that are as ever."""
+    top, least = (float(getattr(ml_dtypes.finfo(kind), name)) for name in ("max", "smallest_normal"))
+    scales = np.array([1, top / 64, top**0.6, top**0.3, least * 4, least**0.6, least**0.3])[:, None]
+    for eps, turn in ((0.0, 0), (1e-5, 3), (1.0, 5)):
+        x, grad = ((rng.standard_normal((7, 33)) * np.roll(scales, by, axis=0)).astype(kind) for by in (0, turn))
+        operands: dict[str, Any] = {"x": x, "weight": (rng.standard_normal(33) * least**-0.2).astype(kind)}
+        computed = np.float64 if kind is np.float64 else np.float32
+        statistics = ("mean", "rstd") if "layer" in op else ("rstd",)
+        operands |= {name: np.full(7, 0.5, computed) for name in statistics}
+        options = {"eps": eps}
+        if "backward" in op:
+            operands, options = {"grad": grad, **operands}, {}
+        problem = Problem(get_op(op), Sample(f"{eps}", operands, options), "ptx")
+        served(problem, [problem.plan])
 
 
 def test_a_row_does_not_depend_on_the_others() -> None:
@@ -59,6 +89,24 @@ def test_a_gradient_in_place_of_the_one_it_comes_from() -> None:
         assert got.grad_x is g
         for a, b in zip(got, wanted):
             assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "ptx"])
+@pytest.mark.parametrize("order", [(0, 2, 1), (2, 1, 0)])
+def test_sums_over_rows_lie_in_c_order_however_rows_lie(backend: str, order: tuple[int, ...]) -> None:
+    """Rows of two axes, whose inner one is not the innermost of memory."""
+    for shape in ((5, 3, 7), (2, 101, 200)):  # resident, streamed
+        grad, x, grad_x = (normal(*(shape[a] for a in order)).transpose(order) for _ in range(3))
+        weight, mean = normal(*shape[:0:-1]).T, normal(shape[0])
+        rstd = np.abs(normal(shape[0])) + np.float32(0.1)
+        given = {"mean": mean, "rstd": rstd, "normalized_shape": shape[1:], "grad_x": grad_x, "device": backend}
+        got = bp.layer_norm_backward(grad, x, weight, **given)
+        n = (x.astype(np.float64) - mean[:, None, None]) * rstd[:, None, None]
+        assert np.allclose(got.grad_weight, (grad * n).sum(axis=0), rtol=1e-4, atol=1e-4)
+        assert np.allclose(got.grad_bias, grad.astype(np.float64).sum(axis=0), rtol=1e-4, atol=1e-4)
+        alone = bp.layer_norm_backward(grad, x, **given, grad_bias=np.full(shape[1:], np.nan, np.float32))
+        assert np.array_equal(alone.grad_bias, got.grad_bias)
+        assert not hasattr(alone, "grad_weight")
 
 
 def test_the_sum_with_a_residual_is_rounded_once() -> None:

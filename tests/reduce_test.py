@@ -53,6 +53,41 @@ def test_a_row_does_not_depend_on_the_others(op: str) -> None:
     assert np.array_equal(getattr(bp, op)(np.ascontiguousarray(x[:, 8:24]), axis=0, device="ptx"), whole[..., 8:24])
 
 
+@pytest.mark.parametrize("op", ["softmax", "log_softmax"])
+def test_a_column_does_not_depend_on_how_many_there_are(op: str) -> None:
+    """Few columns are shared out by narrower vectors."""
+    x = normal(300, 61, 24) * np.float32(3)
+    whole, few = (getattr(bp, op)(given, axis=1, device="ptx") for given in (x, x[:2].copy()))
+    assert np.array_equal(whole[:2], few)
+
+
+def test_long_columns_are_counted_in_64_bits() -> None:
+    desc = bp.SoftmaxDescriptor((2**32 - 40, 2), "f16", axis=0)
+    (launch,) = bp.SoftmaxPlan.select(desc, device="h200", pref=bp.PlanPreference(variant="columns")).selection.steps
+    assert np.uint64(2**32 - 40) in launch.args
+    assert "u64" in str(launch.kernel)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "ptx"])
+def test_the_sum_of_an_infinite_exponential(backend: str) -> None:
+    inf = np.inf
+    x = np.array([[inf, 0, 1], [inf, -inf, inf], [-inf, -inf, -inf], [-inf, 0, -inf], [inf, np.nan, 0]])
+    wanted = np.array([inf, inf, -inf, 0, np.nan])
+    for dtype in (np.float32, np.float64, np.float16, bp.BF16.dtype):
+        given = x.astype(dtype)
+        for axis, view in ((1, given), (0, np.ascontiguousarray(given.T))):
+            got = bp.logsumexp(view, axis=axis, device=backend).astype(np.float64)
+            assert np.array_equal(got, wanted, equal_nan=True)
+
+
+def test_a_variance_about_a_mean_whose_square_overflows() -> None:
+    x = np.float32(1e20) + np.float32(1e14) * np.arange(-300, 300, dtype=np.float32).reshape(1, -1)
+    wanted = x.astype(np.float64).var()
+    for given, axis in ((x, 1), (np.repeat(x.T, 3, axis=1), 0)):
+        assert np.allclose(bp.var(given, axis=axis, device="ptx"), wanted, rtol=1e-3)
+    assert not bp.var(np.full((2, 5000), 1e30, np.float32), axis=1, device="ptx").any()
+
+
 @pytest.mark.parametrize("op", ["logsumexp", "softmax", "log_softmax"])
 def test_exponentials_that_all_vanish(op: str) -> None:
     for shape, axis in (((3, 40), 1), ((2, 9001), 1), ((300, 8), 0)):
@@ -89,6 +124,27 @@ def test_results_of_a_view_that_starts_anywhere(op: str) -> None:
         served(problem, admissible(problem))
 
 
+@pytest.mark.parametrize("op", ["softmax", "log_softmax"])
+def test_long_rows_that_start_anywhere(op: str) -> None:
+    for offset, length in ((1, 2051), (4, 2055), (0, 2049)):
+        x = normal(2, offset + length, dtype=np.float16)[:, offset:]
+        x[:, -1] = 3  # counts
+        problem = Problem(get_op(op), Sample(f"{offset} {length}", {"x": x}), "ptx")
+        plans = admissible(problem)
+        assert {plan.sku.variant for plan in plans} == {"rows", "anywhere"}
+        served(problem, plans)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "ptx"])
+def test_a_variance_of_less_than_nothing(backend: str) -> None:
+    """As in PyTorch: a count that is corrected away is none."""
+    x = np.array([[1, 2], [3, 3]], np.float32)
+    for correction in (2, 3, 2**31 - 1):
+        got = bp.var(x, axis=1, correction=correction, device=backend)
+        assert np.array_equal(got, [np.inf, np.nan], equal_nan=True)
+    assert bp.var(x, axis=1, correction=-(2**31), device=backend)[0] < 1e-9
+
+
 @pytest.mark.parametrize("op", ["softmax", "log_softmax", *OPS])
 def test_an_axis_that_there_is_not_is_refused(op: str) -> None:
     for axis in (2, -3):
@@ -111,5 +167,11 @@ def test_what_else_is_refused() -> None:
         bp.mean(np.arange(4), device="cpu")
     with pytest.raises(bp.OperandTypeError, match="out must hold i64"):
         bp.sum(np.arange(4, dtype=np.int32), out=np.zeros((), np.int32), device="cpu")
+    for keepdims in (2, None, "yes", 1.0):
+        with pytest.raises(bp.InvalidProblemError, match="keepdims must be True or False"):
+            bp.sum(normal(3), keepdims=keepdims, device="cpu")
+    for correction in (2**31, -(2**31) - 1):
+        with pytest.raises(bp.InvalidProblemError, match="more than 32 bits"):
+            bp.var(normal(3), correction=correction, device="cpu")
     with pytest.raises(bp.InvalidProblemError, match="several axes"):
         bp.argmax(normal(2, 3, 4), axis=(0, 1), device="cpu")

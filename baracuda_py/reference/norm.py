@@ -129,17 +129,31 @@ def _mean_squared_scaled(desc: Any, h: Array, mean: Array, rstd: Array, scale: A
     return np.asarray((_mean(desc, np.abs(h)) * rstd) ** 2 * _scaled(desc, h, mean, rstd, scale))
 
 
-def _overflowing(desc: Any, h: Array, mean: Array, rstd: Array, scale: Array) -> Array:  # noqa: ARG001
-    """Whether the sum of squares along the row is beyond what is computed in."""
-    most = 2.0**126 if desc.element is not ElementKind.F64 else np.longdouble(2) ** 1022
+def _lost(desc: Any, h: Array, mean: Array, rstd: Array, scale: Array) -> Array:  # noqa: ARG001
+    """What steps lose whose results are less than the smallest normal number, which is the unit."""
+    return np.asarray((1 + scale * (1 + rstd) + 0 * h) * _least(desc))
+
+
+def _out_of_range(desc: Any, h: Array, mean: Array, rstd: Array, scale: Array) -> Array:  # noqa: ARG001
+    """Whether the row's squares add up beyond what is computed in, or their mean and eps to less than normal numbers."""
     total = (h * h).sum(axis=_axes(desc), keepdims=True)
-    return np.asarray((total > most) & np.isfinite(h).all(axis=_axes(desc), keepdims=True) & (h == h))
+    return np.asarray((_beyond(desc, total) | _beyond(desc, 4 * rstd * rstd * np.isfinite(total))) & (h == h))
+
+
+def _least(desc: Any) -> Any:
+    """The smallest normal number of what is computed in."""
+    return np.longdouble(2) ** (-1022 if desc.element is ElementKind.F64 else -126)
+
+
+def _beyond(desc: Any, size: Array) -> Array:
+    """Whether it is finite, and near the end of what is computed in or beyond."""
+    return np.asarray(np.isfinite(size) & (size > 1 / _least(desc)))
 
 
 def _smallest_normal(desc: Any, **_: Array) -> Array:
     import ml_dtypes
 
-    return np.asarray(float(ml_dtypes.finfo(desc.element.dtype).smallest_normal))
+    return np.asarray(ml_dtypes.finfo(desc.element.dtype).smallest_normal, np.longdouble)
 
 
 def _backward_measure(of: Callable[..., Array]) -> Callable[..., Array]:
@@ -165,12 +179,34 @@ def _over_rows(desc: Any, terms: Array) -> Array:
     return np.asarray(np.abs(terms).sum(axis=tuple(range(len(desc.row_shape)))))
 
 
+def _along_lost(desc: Any, raw: Array, n: Array, g: Array, r: Array) -> Array:  # noqa: ARG001
+    """What is lost on the way to grad_x, as `_lost`: by each product, times what it is multiplied with."""
+    means = _mean(desc, np.abs(g * n)) + np.abs(n) * (2 + _mean(desc, np.abs(g)) + _mean(desc, np.abs(n)))
+    return np.asarray((1 + r * (2 + means)) * _least(desc))
+
+
+def _along_overflowing(desc: Any, raw: Array, n: Array, g: Array, r: Array) -> Array:  # noqa: ARG001
+    """Whether anything on the way to a row of grad_x is beyond what is computed in."""
+    most = np.abs(n).max(axis=_axes(desc), keepdims=True, initial=0)
+    sums = (_mean(desc, np.abs(g)) + _mean(desc, np.abs(g * n)) * (1 + most)) * desc.length
+    return _beyond(desc, np.maximum(sums, most * np.maximum(1, 1 / r)) + 0 * n)
+
+
+def _down_overflowing(desc: Any, raw: Array, n: Array, g: Array, r: Array) -> Array:  # noqa: ARG001
+    """The same of the sums over rows."""
+    return _beyond(desc, _over_rows(desc, np.abs(raw * n) + np.abs(raw) + np.abs(n) * np.maximum(1, 1 / r)))
+
+
 BACKWARD_MEASURES: dict[str, Callable[..., Array]] = {
     "g_scaled": _backward_measure(lambda desc, raw, n, g, r: np.abs(g) * r),
     "plain_scaled": _backward_measure(lambda desc, raw, n, g, r: _mean(desc, np.abs(g)) * r + 0 * n),
     "along_scaled": _backward_measure(lambda desc, raw, n, g, r: np.abs(n) * r * _mean(desc, np.abs(g * n))),
     "weight_terms": _backward_measure(lambda desc, raw, n, g, r: _over_rows(desc, raw * n)),
     "bias_terms": _backward_measure(lambda desc, raw, n, g, r: _over_rows(desc, raw)),
+    "lost": _backward_measure(_along_lost),
+    "lost_down": _backward_measure(lambda desc, raw, n, g, r: _over_rows(desc, 1 + np.abs(raw)) * _least(desc)),
+    "overflowing": _backward_measure(_along_overflowing),
+    "overflowing_down": _backward_measure(_down_overflowing),
     "smallest_normal": _smallest_normal,
 }
 
@@ -182,7 +218,9 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "rstd_mean_squared": _measure(
         lambda desc, h, mean, rstd, scale: (_mean(desc, np.abs(h)) ** 2 * rstd**3).reshape(desc.row_shape)
     ),
-    "overflowing": _measure(_overflowing),
-    "row_overflowing": _measure(lambda desc, *of: np.asarray(_overflowing(desc, *of).any(axis=_axes(desc)))),
+    "lost": _measure(_lost),
+    "out_of_range": _measure(_out_of_range),
+    "row_out_of_range": _measure(lambda desc, *of: np.asarray(_out_of_range(desc, *of).any(axis=_axes(desc)))),
+    "computed_smallest_normal": lambda desc, **_: np.asarray(_least(desc)),
     "smallest_normal": _smallest_normal,
 }

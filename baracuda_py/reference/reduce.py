@@ -49,7 +49,7 @@ def _var(desc: Any, rows: Array) -> Array:
 
 def _logsumexp(rows: Array) -> Array:
     most, _, total = _shift(rows)
-    return np.asarray(most + np.log(total))
+    return np.asarray(np.where(np.isposinf(most), most, most + np.log(total)))
 
 
 _OPS: dict[str, Callable[[Any, Array], Array]] = {
@@ -101,7 +101,7 @@ def _expected_shift(desc: Any, rows: Array) -> Array:  # noqa: ARG001
 def _smallest_normal(desc: Any, **_: Array) -> Array:
     import ml_dtypes
 
-    return np.asarray(float(ml_dtypes.finfo(desc.element.dtype).smallest_normal))
+    return np.asarray(ml_dtypes.finfo(desc.element.dtype).smallest_normal, np.longdouble)
 
 
 def _overflowing(desc: Any, rows: Array) -> Array:

@@ -56,7 +56,7 @@ def _overflowing(desc: Any, x: Array) -> Array:
 def _smallest_normal(desc: Any, **_: Array) -> Array:
     import ml_dtypes
 
-    return np.asarray(float(ml_dtypes.finfo(desc.element.dtype).smallest_normal))
+    return np.asarray(ml_dtypes.finfo(desc.element.dtype).smallest_normal, np.longdouble)
 
 
 MEASURES: dict[str, Callable[..., Array]] = {

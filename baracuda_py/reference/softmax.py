@@ -69,11 +69,12 @@ def _measure(of: Callable[..., Array]) -> Callable[..., Array]:
 def _smallest_normal(desc: Any, **_: Array) -> Array:
     import ml_dtypes
 
-    return np.asarray(float(ml_dtypes.finfo(desc.element.dtype).smallest_normal))
+    return np.asarray(ml_dtypes.finfo(desc.element.dtype).smallest_normal, np.longdouble)
 
 
 def _computed_smallest_normal(desc: Any, **_: Array) -> Array:
-    return np.asarray(float(np.finfo(np.float64 if desc.element is ElementKind.F64 else np.float32).smallest_normal))
+    kind = np.float64 if desc.element is ElementKind.F64 else np.float32
+    return np.asarray(np.finfo(kind).smallest_normal, np.longdouble)
 
 
 _SMALLEST = {"smallest_normal": _smallest_normal, "computed_smallest_normal": _computed_smallest_normal}

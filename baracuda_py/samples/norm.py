@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..types import ElementKind
-from .sample import Sample, adversarial, layouts, values
+from .sample import Sample, adversarial, layouts, strided_like, values
 
 __all__ = ["norm", "norm_backward"]
 
@@ -60,16 +60,20 @@ def norm_backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[
     centered = dict(fixed or {}).get("name") == "layer_norm_backward"
 
     def sample(
-        shape: tuple[int, ...], element: ElementKind, weighted: bool | ElementKind = True, view: str = "C"
+        shape: tuple[int, ...],
+        element: ElementKind,
+        weighted: bool | ElementKind = True,
+        view: str = "C",
+        rank: int = 1,
     ) -> Sample:
         computed = ElementKind.F64 if element is ElementKind.F64 else ElementKind.F32
         x, grad = (layouts(values(rng, shape, element))[view] for _ in range(2))
         operands = {"grad": grad, "x": x}
         if weighted:
-            operands["weight"] = values(rng, shape[-1:], element if weighted is True else weighted)
+            operands["weight"] = values(rng, shape[-rank:], element if weighted is True else weighted)
         if centered:
-            operands["mean"] = values(rng, shape[:-1], computed)
-        operands["rstd"] = np.abs(values(rng, shape[:-1], computed)) + computed.dtype.type(0.1)
+            operands["mean"] = values(rng, shape[:-rank], computed)
+        operands["rstd"] = np.abs(values(rng, shape[:-rank], computed)) + computed.dtype.type(0.1)
         return Sample(f"{element}{list(shape)} {view} {'weighted' if weighted else 'plain'}", operands)
 
     for element in FLOATS:
@@ -78,6 +82,10 @@ def norm_backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[
         yield sample((7, 136), element, weighted=False)
         for view in ("padded", "stepped", "reversed", "F"):
             yield sample((6, 40), element, view=view)
+    for view in ("C", "F"):
+        given = sample((4, 6, 10), ElementKind.F32, view=view, rank=2)
+        x = given.operands["x"]
+        yield Sample(f"{given.label} of two axes", {**given.operands, "grad_x": strided_like(np.zeros_like(x), x)})
     yield sample((700, 40), ElementKind.BF16)
     yield sample((700, 264), ElementKind.F16, ElementKind.F32)
     yield sample((300, 1040), ElementKind.F32)

@@ -39,6 +39,9 @@ def reduce(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
             np.where(np.isfinite(corners.astype(float)), corners, 0),
         ]
         yield Sample(f"{element} corners", {"x": np.stack(rows).astype(element.dtype)}, {"axis": 1})
+        if element.is_float:
+            infinite = np.array([[np.inf, 0, 2], [np.inf, 1, -np.inf], [-np.inf, 3, 3], [-np.inf, -np.inf, -np.inf]])
+            yield Sample(f"{element} infinities", {"x": infinite.astype(element.dtype)}, {"axis": 1})
         for view_name, view in layouts(values(rng, (6, 40), element)).items():
             yield Sample(f"{element} {view_name}", {"x": view}, {"axis": int(view_name in ("padded", "stepped"))})
             yield Sample(f"{element} {view_name}, all", {"x": view}, {"axis": None})

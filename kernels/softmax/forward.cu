@@ -5,7 +5,7 @@
 // softmax_anywhere: long rows that start at any address (rows/pack.cuh), streamed. A CTA takes a row; vectors of the first pass count
 // from the row's start, those of the second are out's aligned words, so that where a row starts changes no bit.
 // softmax_columns: the axis is not the innermost. A thread takes V neighbours of the inner axis and goes down the axis twice, WARPS
-// of a CTA side by side, DEPTH vectors at a time, for which sums are scaled once.
+// of a CTA side by side, DEPTH vectors at a time; sums are scaled once for every GROUP of them, so that V changes no bit.
 // A row with +inf or NaN, or of -inf alone, is NaN. Shared memory: a value a warp; a state a column and warp. Bound: bandwidth.
 #include "math/log.cuh"
 #include "rows/group.cuh"
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(WARPS * 32)
 softmax_columns(I count, I length, I extent, rows::Places<I, R, 0, OPERANDS> places, i64 out_step, i64 x_step, T* out, const T* x) {
   using Sum = rows::ShiftedSum<C, DIGITS>;
   using Pack = rows::Pack<T, V>;
-  constexpr int DEPTH = V * int(sizeof(C)) > 8 ? 4 : 8;
+  constexpr int GROUP = 4, DEPTH = V * int(sizeof(C)) > 8 ? GROUP : 2 * GROUP;
   constexpr I STEP = I(DEPTH) * WARPS;
   __shared__ Sum sums[WARPS][V][32];
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -157,16 +157,18 @@ softmax_columns(I count, I length, I extent, rows::Places<I, R, 0, OPERANDS> pla
   for (I base = warp; base < end; base += STEP) {
     Pack pack[DEPTH];
     load(base, pack);
-    C a[V][DEPTH];
+    C a[V][DEPTH / GROUP][GROUP];
 #pragma unroll
     for (int k = 0; k < DEPTH; ++k) {
       C values[V];
       pack[k].widen(values);
 #pragma unroll
-      for (int v = 0; v < V; ++v) a[v][k] = base + k * WARPS < end ? values[v] : rows::minus_infinity<C>();
+      for (int v = 0; v < V; ++v) a[v][k / GROUP][k % GROUP] = base + k * WARPS < end ? values[v] : rows::minus_infinity<C>();
     }
 #pragma unroll
-    for (int v = 0; v < V; ++v) sum[v].add(a[v]);
+    for (int v = 0; v < V; ++v)
+#pragma unroll
+      for (int group = 0; group < DEPTH / GROUP; ++group) sum[v].add(a[v][group]);
   }
 #pragma unroll
   for (int v = 0; v < V; ++v) sums[warp][v][lane] = sum[v];

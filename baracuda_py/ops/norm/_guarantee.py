@@ -9,6 +9,9 @@ and q the mean and the mean square deviation, r = 1 / sqrt(q + eps) and n = (h -
 - r errs by half of that and by 4 u: eps' addition, and rsqrt, which is good to 2 ulp (CUDA C++ Programming Guide, "Mathematical
   Functions").
 - n weight + bias errs by r |weight| times m's error, |n weight| times r's, and four roundings more; then comes the result's own.
+
+A step whose result is not a normal number loses up to half of the smallest one there is. Where the squares overflow, or their
+mean and eps are no normal number, nothing is said.
 """
 
 from __future__ import annotations
@@ -30,17 +33,19 @@ def forward(desc: Any, config: RowConfig) -> PrecisionGuarantee:
     u = unit.unit_roundoff
     of_q, rounded = (d + 4) / 2 + 4, Term(1.0, desc.element, "abs_result")
     own = (rounded, Term(1.0, desc.element, "smallest_normal"))
-    terms = [Term(of_q + 4, unit, "scaled")]
+    terms = [Term(of_q + 4, unit, "scaled"), Term(4.0, unit, "lost")]
     of_rstd = [Term(of_q, unit, "abs_result")]
     if desc.centered:
         square = (d + 1) ** 2 * u / 2
         terms += [Term(d + 1.0, unit, "mean_scaled"), Term(square, unit, "mean_squared_scaled")]
         of_rstd += [Term(square, unit, "rstd_mean_squared")]
     bounds: dict[str, Componentwise | Ulp] = {
-        "out": Componentwise((*terms, *own), SOURCE, "overflowing"),
+        "out": Componentwise((*terms, *own), SOURCE, "out_of_range"),
         "residual_out": Ulp(0.5),
-        "mean": Componentwise((Term(d + 1.0, unit, "mean_magnitude"),), SOURCE),
-        "rstd": Componentwise(tuple(of_rstd), SOURCE, "row_overflowing"),
+        "mean": Componentwise(
+            (Term(d + 1.0, unit, "mean_magnitude"), Term(2.0, unit, "computed_smallest_normal")), SOURCE
+        ),
+        "rstd": Componentwise(tuple(of_rstd), SOURCE, "row_out_of_range"),
     }
     return PrecisionGuarantee.by_output(**{o.name: _promise(desc, bounds[o.name]) for o in desc.operands if o.written})
 
@@ -49,16 +54,16 @@ def backward(desc: Any, config: RowConfig, down: int) -> PrecisionGuarantee:
     """What a gradient promises of each output; a term of a sum over rows goes through at most `down` additions.
 
     mean and rstd count as exact: they are operands. n takes 2 roundings, g = grad weight one, a product of them one more; the
-    last line, rstd (g - mean(g) - n mean(g n)), 4.
+    last line, rstd (g - mean(g) - n mean(g n)), 4. What is lost below normal numbers comes on top, as in `forward`.
     """
     unit = computed_in(desc.element).element
     d = config.depth(desc.length)
-    along = [Term(5.0, unit, "g_scaled"), Term(d + 12.0, unit, "along_scaled")]
+    along = [Term(5.0, unit, "g_scaled"), Term(d + 12.0, unit, "along_scaled"), Term(8.0, unit, "lost")]
     along += [Term(d + 7.0, unit, "plain_scaled")] if desc.centered else []
     kinds = {"grad_x": desc.element, "grad_weight": desc.kind("weight"), "grad_bias": desc.kind("grad_bias")}
     terms = {
         "grad_x": along,
-        "grad_weight": [Term(down + 4.0, unit, "weight_terms")],
+        "grad_weight": [Term(down + 4.0, unit, "weight_terms"), Term(4.0, unit, "lost_down")],
         "grad_bias": [Term(down + 1.0, unit, "bias_terms")],
     }
     promised = {}
@@ -66,7 +71,9 @@ def backward(desc: Any, config: RowConfig, down: int) -> PrecisionGuarantee:
         if kind is not None:
             own = (Term(1.0, kind, "abs_result"), Term(1.0, kind, "smallest_normal"))
             promised[name] = _promise(
-                desc, Componentwise((*terms[name], *own), SOURCE), batch_invariant=name == "grad_x"
+                desc,
+                Componentwise((*terms[name], *own), SOURCE, f"overflowing{'' if name == 'grad_x' else '_down'}"),
+                batch_invariant=name == "grad_x",
             )
     return PrecisionGuarantee.by_output(**promised)
 

@@ -90,6 +90,8 @@ class Normed(Descriptor):
         if held not in (None, wanted):
             raise OperandTypeError(f"{self.op}: {name} must hold {wanted}, got {held}", f"cast it to {wanted}")
 
-    def rows(self, *names: str) -> Rows:
+    def rows(self, *names: str, ordered: bool = False) -> Rows:
+        """Columns are counted in C order where `ordered`, else in the order of memory."""
         along = range(len(self.shape) - self.rank, len(self.shape))
-        return rows_of(self, self.shape, along, {name: self.spread(name) for name in names}, ("mean", "rstd"))
+        strides = {name: self.spread(name) for name in names}
+        return rows_of(self, self.shape, along, strides, ("mean", "rstd"), ordered=ordered)

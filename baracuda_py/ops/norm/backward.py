@@ -98,8 +98,10 @@ class RowsNormBackward(Candidate[NormBackwardDescriptor]):
 
     def configs(self, desc: NormBackwardDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         wide = (desc.kind("weight") or desc.element).bits > desc.element.bits
+        # With half of the vectors as many registers do: ptxas spills up to 984 bytes there else
+        spills = desc.centered and desc.element.bits == 16 and device.arch.startswith(("sm_10", "sm_12"))
         vector = _problem(desc).vector(desc.element)
-        for config in row_configs(desc.length, vector, desc.element, 2, shallow=wide):
+        for config in row_configs(desc.length, vector, desc.element, 2, shallow=wide or spills):
             if _shared(desc, config) + 1024 <= device.shared_bytes:
                 yield config
 
@@ -151,7 +153,8 @@ class RowsNormBackward(Candidate[NormBackwardDescriptor]):
 
 
 def _problem(desc: NormBackwardDescriptor) -> Rows:
-    return desc.rows("grad_x", "grad", "x", "mean", "rstd", "weight")
+    """Sums over rows are counted by column, as they lie in grad_weight: in C order."""
+    return desc.rows("grad_x", "grad", "x", "mean", "rstd", "weight", ordered=bool(desc.flags))
 
 
 def _shared(desc: NormBackwardDescriptor, config: RowConfig) -> int:

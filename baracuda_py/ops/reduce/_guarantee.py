@@ -36,6 +36,7 @@ def promised(desc: Any, depth: float) -> PrecisionGuarantee:
         "logsumexp": (Term(6 * depth + 8, u, "one"), Term(3.0, u, "expected_shift"), Term(4.0, u, "log_sum"),
                       Term(1.0, u, "abs_result")),
     }[desc.name]  # fmt: skip
-    own = (Term(1.0, element, "abs_result"), Term(1.0, element, "smallest_normal"))
+    lost = 4.0 if desc.name == "var" else 1.0  # of its squares, where they are no normal numbers
+    own = (Term(1.0, element, "abs_result"), Term(lost, element, "smallest_normal"))
     outside = "overflowing" if desc.name in ("sum", "mean", "var") else ""
     return PrecisionGuarantee.fixed_order(computed.math, u, Componentwise((*terms, *own), SOURCE, outside))

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ...plan.descriptor import Descriptor, Slot, described
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
 from .._rows import FLOATS, Rows, axes_of, computed_in, rows_of
@@ -14,6 +16,7 @@ from .._rows import FLOATS, Rows, axes_of, computed_in, rows_of
 __all__ = ["TABLE", "ReduceDescriptor"]
 
 INTEGERS = tuple(kind for kind in ElementKind if kind.is_integer and not kind.packed)
+CORRECTION = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,16 @@ TABLE = {row.name: row for row in (
         integers=True, empty=False, state=lambda c: 16, instructions=5.0),
     Row("var", "Variance<{c}, {out}>", "The mean square deviation from the mean, of n - correction; NaN of nothing.",
         state=lambda c: 3 * c, instructions=6.0),
-    Row("logsumexp", "LogSumExp<{c}, {out}, {digits}>", "log(sum(exp(x))) without overflow; -inf of nothing.",
+    Row("logsumexp", "LogSumExp<{c}, {out}, {digits}>", "log(sum(exp(x))) without overflow; inf of inf, -inf of nothing.",
         state=lambda c: 2 * c, instructions=8.0),
 )}  # fmt: skip
+
+
+def _kept(op: str, keepdims: Any) -> int:
+    """1 for True, 0 for False; InvalidProblemError for anything else."""
+    if isinstance(keepdims, (bool, np.bool_, int)) and keepdims in (0, 1):
+        return int(keepdims)
+    raise InvalidProblemError(f"{op}: keepdims must be True or False, got {keepdims!r}", "give a bool")
 
 
 @described(Slot("out", "out", shape="out_shape", element="out_element"), Slot("x", takes=(*FLOATS, *INTEGERS)))
@@ -71,7 +81,7 @@ class ReduceDescriptor(Descriptor):
         """The descriptor of arrays as they lie."""
         tensors = cls.taken(name, {"x": x, "out": out})
         axes = axes_of(name, axis, len(tensors["x"].shape))
-        return cls.of_tensors(tensors, axes=axes, keepdims=int(keepdims), correction=correction, name=name)
+        return cls.of_tensors(tensors, axes=axes, keepdims=_kept(name, keepdims), correction=correction, name=name)
 
     @property
     def row(self) -> Row:
@@ -105,6 +115,11 @@ class ReduceDescriptor(Descriptor):
             wanted = self.default_element("out")
             raise OperandTypeError(
                 f"{self.op}: out must hold {wanted}, got {self.out_element}", f"pass an out of {wanted}"
+            )
+        _kept(self.op, self.keepdims)
+        if not -CORRECTION <= self.correction < CORRECTION:
+            raise InvalidProblemError(
+                f"{self.op}: correction={self.correction} has more than 32 bits", "give a smaller one"
             )
         if self.name == "argmax" and len(self.along) not in (1, len(self.shape)):
             raise InvalidProblemError(

@@ -49,7 +49,8 @@ _DOC = """{doc}
 
 x: an array of any shape and strides, {kinds}. axis: an axis or several, counted from the end if negative; None for all.
 keepdims: whether those stay as extents of 1. out: an array of the result's shape and dtype, allocated in C order if not given.
-Computed in f32 (f64 for f64) and rounded once; the order of terms is fixed, and no result depends on how many there are.
+Computed in f32 (f64 for f64) and rounded once; the order of terms is fixed, and no result depends on how many there are (a
+single column lies like a row, whose terms come in another order).
 Returns out. Raises InvalidProblemError for an axis that there is not or that is named twice{empty}.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,7 +19,7 @@ from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from .._axis import AlongAxis
 from .._columns import ColumnConfig
 from .._function import function_of
-from .._launch import index_scalar
+from .._launch import index_scalar, index_type
 from .._rows import FLOATS, RowConfig, Rows, computed_in, row_configs, row_cost, share
 from . import _guarantee
 
@@ -159,10 +160,10 @@ class ColumnsSoftmax(Candidate[SoftmaxDescriptor]):
     def lower(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: ColumnConfig) -> tuple[Step, ...]:
         columns = desc.columns()
         assert columns is not None
-        rows = columns.rows
-        entry = f"softmax_columns<{desc.template}, {config.vector}, {config.warps}, {len(rows.rows)}, {rows.index}>"
-        counts = (index_scalar(n, rows.index) for n in (rows.count, rows.length, desc.extent))
-        args = (*counts, rows.places(), *map(np.int64, columns.steps), *rows.pointers())
+        rows, index = columns.rows, index_type(math.prod(desc.shape))
+        entry = f"softmax_columns<{desc.template}, {config.vector}, {config.warps}, {len(rows.rows)}, {index}>"
+        counts = (index_scalar(n, index) for n in (rows.count, rows.length, desc.extent))
+        args = (*counts, rows.places(index), *map(np.int64, columns.steps), *rows.pointers())
         return (Launch(Kernel("softmax/forward.cu", entry), (config.ctas(rows), 1, 1), (config.threads, 1, 1), args),)
 
 
@@ -195,7 +196,8 @@ _DOC = """{formula} along an axis, as if in exact arithmetic.
 
 x: an array of any shape and strides (f16, bf16, f32, f64). axis: counted from the end if negative.
 out: an array of x's shape and dtype, x itself included; allocated in C order if not given. Computed in f32 (f64 for f64) and
-rounded once. A row that holds NaN or +inf, or -inf alone, is NaN.
+rounded once, in an order that the extent and how x lies decide, and not how many rows or columns there are (a single column
+lies like a row). A row that holds NaN or +inf, or -inf alone, is NaN.
 Returns out. Raises InvalidProblemError for an axis that there is not.
 """
 

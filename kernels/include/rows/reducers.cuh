@@ -82,7 +82,8 @@ template <class C, class Out> struct ArgMax {
 };
 
 // Counts, means and sums of squared deviations, joined without cancellation (T. F. Chan, G. H. Golub and R. J. LeVeque,
-// "Algorithms for computing the sample variance: analysis and recommendations", The American Statistician 37(3), 1983).
+// "Algorithms for computing the sample variance: analysis and recommendations", The American Statistician 37(3), 1983). Counts
+// come before what they multiply: nothing is far apart from any mean, whose square may be infinite.
 template <class C, class Out> struct Variance {
   struct State { C count, mean, squares; };
   using Result = Out;
@@ -96,11 +97,11 @@ template <class C, class Out> struct Variance {
   template <int LANES> static __device__ __forceinline__ State gather(const State& own) {
     const C count = rows::sum<LANES, 0>(own.count), share = count > 0 ? own.count / count : C(0);
     const C mean = rows::sum<LANES, 1>(own.mean * share), apart = own.mean - mean;
-    return {count, mean, rows::sum<LANES, 2>(own.squares + own.count * (apart * apart))};
+    return {count, mean, rows::sum<LANES, 2>(own.squares + own.count * apart * apart)};
   }
   static __device__ __forceinline__ State join(const State& a, const State& b) {
     const C count = a.count + b.count, share = count > 0 ? quotient(b.count, count) : C(0), apart = b.mean - a.mean;
-    return {count, a.mean + apart * share, a.squares + b.squares + apart * apart * (a.count * share)};
+    return {count, a.mean + apart * share, a.squares + b.squares + a.count * share * apart * apart};
   }
   template <int V, class I> static __device__ __forceinline__ void add(State& s, const C (&x)[V], I) {
     State block = {V, 0, 0};
@@ -124,7 +125,8 @@ template <class C, class Out, int DIGITS> struct LogSumExp {
   static __device__ __forceinline__ State join(const State& a, const State& b) { return State::join(a, b); }
   template <int LANES> static __device__ __forceinline__ State gather(const State& own) { return State::template gather<LANES>(own); }
   template <class I> static __device__ __forceinline__ Out finish(const State& s, I, int) {
-    return convert<Out>(s.most + math::log<24>(s.sum));
+    const bool infinite = s.most == -minus_infinity<C>();  // the sum is NaN
+    return convert<Out>(infinite ? s.most : s.most + math::log<24>(s.sum));
   }
 };
 
