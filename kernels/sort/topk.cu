@@ -2,13 +2,15 @@
 // place.
 //
 // sort_rows: short rows, TILE / length a CTA, sorted whole in shared memory (8 or 16 KB; 64-bit keys twice that).
-// select_rows: a CTA a row of any length, or a part of one. Digits of 11 bits from the top are counted in shared memory (32 KB,
-// four counters a digit so that the lanes of a warp meet less) until the k-th key's leading digits are known; a pass in order
-// then keeps what is above and the first of what ties. What is kept is sorted in the same memory, or, where it does not fit,
-// in runs there that are merged in scratch. Every pass reads the row again, mostly from L2. Bound: bandwidth and atomics.
+// select_rows: a CTA a row of any length, or a part of one. A sample of the row gives a bound that k keys and few more should
+// reach; one pass over the row lists those that do, in shared memory (32 KB), where they are sorted. Bound: bandwidth.
+// Where too few or too many reach the bound (or k is large), the row is searched: digits of 11 bits from the top are counted in
+// the same memory (four counters a digit so that the lanes of a warp meet less) until the k-th key's leading digits are known; a
+// pass in order then keeps what is above and the first of what ties. What is kept is sorted there, or, where it does not fit, in
+// runs that are merged in scratch. Every pass reads the row again, mostly from L2. Bound: instructions and atomics.
 #include "cta_scan.cuh"
 #include "index.cuh"
-#include "sort/entry.cuh"
+#include "sort/probe.cuh"
 
 using namespace sort;
 
@@ -73,6 +75,7 @@ template <class T, int V> struct Keys {
 
 template <class T, int ROLE, bool VECTOR> struct Source {
   static constexpr int V = VECTOR ? 16 / int(sizeof(T)) : 4;
+  static constexpr int DEPTH = ROLE == LISTED || V * sizeof(T) > 16 ? 2 : 4;  // vectors a thread that are under way
   using Key = typename Order<T>::Key;
   const u8* row;
   i64 step;
@@ -82,21 +85,40 @@ template <class T, int ROLE, bool VECTOR> struct Source {
 
   __device__ __forceinline__ u32 place(u32 i) const { return ROLE == LISTED ? list[i] : begin + i; }
 
+  // V elements that follow one another from `i`, all of which there are.
+  __device__ __forceinline__ Stored<T, V> stored(u32 i) const {
+    Stored<T, V> some = {};
+    if constexpr (VECTOR) {
+      some = *reinterpret_cast<const Stored<T, V>*>(row + i64(begin + i) * sizeof(T));
+    } else {
+#pragma unroll
+      for (int v = 0; v < V; ++v) some.put(v, at<T>(row, step, place(i + v)));
+    }
+    return some;
+  }
+
   // V keys that follow one another from `i`, of which `valid` there are.
   __device__ __forceinline__ Keys<T, V> keys(u32 i) const {
-    using Word = typename Order<T>::Word;
     Keys<T, V> found;
     found.valid = i >= length ? 0 : length - i < V ? length - i : V;
     if (VECTOR && found.valid == V) {
-      const Vec<Word, V> whole = *reinterpret_cast<const Vec<Word, V>*>(row + i64(begin + i) * sizeof(T));
+      const Stored<T, V> whole = stored(i);
 #pragma unroll
-      for (int v = 0; v < V; ++v) found.key[v] = Order<T>::key(whole.at[v]) ^ flip;
+      for (int v = 0; v < V; ++v) found.key[v] = Order<T>::key(whole.get(v)) ^ flip;
     } else {
 #pragma unroll
       for (int v = 0; v < V; ++v) found.key[v] = v < found.valid ? Order<T>::key(at<T>(row, step, place(i + v))) ^ flip : Key(0);
     }
     return found;
   }
+};
+
+// One key a thread.
+template <class T> struct OwnKey {
+  static constexpr int V = 1;
+  typename Order<T>::Key own;
+  u32 length;
+  __device__ __forceinline__ Keys<T, 1> keys(u32 i) const { return {{own}, i == threadIdx.x}; }
 };
 
 // The leading digits of the k-th greatest key: all but `shift` bits; `ties` keys with the same are among the k.
@@ -183,6 +205,73 @@ __device__ __forceinline__ void keep_in_order(const S& source, const Threshold<t
   }
 }
 
+// Lists all keys of at least a bound, in any order, and gives how many there are: of more than fit, not all are counted. The bound
+// is a key that `rank` threads reach, each with the greatest of the `samples` vectors that it reads.
+template <class T, class S, class E>
+__device__ __forceinline__ u32 list_greatest(u32* pool, const S& source, u32 samples, u32 rank) {
+  using Key = typename Order<T>::Key;
+  constexpr u32 V = S::V, DEPTH = S::DEPTH, TILE = SELECT_THREADS * V, MOST = POOL * 4 / sizeof(E);
+  struct Batch { Stored<T, V> at[DEPTH]; };
+  __shared__ u32 listed;
+  if (threadIdx.x == 0) listed = 0;
+  const u32 whole = source.length / V * V, first = threadIdx.x * V;
+  const auto load = [&](u32 i, u32 step, u32 end) {
+    Batch batch;
+#pragma unroll
+    for (int d = 0; d < DEPTH; ++d) batch.at[d] = i + d * step < end ? source.stored(i + d * step) : Stored<T, V>{};
+    return batch;
+  };
+
+  // The sample, spread over the row, and the bound; the row's first vectors are under way meanwhile
+  const u32 chosen = SELECT_THREADS * samples, apart = whole / V > chosen ? whole / V / chosen : 1;
+  const u32 end = whole < chosen * apart * V ? whole : chosen * apart * V;
+  const Batch some = load(first * apart, TILE * apart, end);
+  Batch words = load(first, TILE, whole);
+  Key greatest = 0;
+#pragma unroll
+  for (int d = 0; d < DEPTH; ++d) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      const Key key = Order<T>::key(some.at[d].get(v)) ^ source.flip;
+      if (first * apart + d * TILE * apart < end && key > greatest) greatest = key;
+    }
+  }
+  const Threshold<Key> top = threshold<T>(pool, OwnKey<T>{greatest, SELECT_THREADS}, rank);
+  const Key bound = top.prefix << top.shift;
+  const Probe<T> probe(bound, source.flip);
+
+  // Whole vectors, most of which do not pass, and what is left of the row
+  bool full = false;
+  const auto list = [&](u32 i) {
+    const Keys<T, V> mine = source.keys(i);
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      if (v >= mine.valid || mine.key[v] < bound) continue;
+      const u32 slot = atomicAdd(&listed, 1u);
+      if (slot < MOST) reinterpret_cast<E*>(pool)[slot] = entry(mine.key[v], source.place(i + v));
+      else full = true;
+    }
+  };
+  for (u32 i = first; i < whole && !full; i += TILE * DEPTH) {
+    u32 passing = 0;
+#pragma unroll
+    for (int d = 0; d < DEPTH; ++d) passing |= u32(i + d * TILE < whole && probe.passes(words.at[d])) << d;
+    words = load(i + TILE * DEPTH, TILE, whole);
+    for (; passing; passing &= passing - 1) list(i + (__ffs(passing) - 1) * TILE);
+  }
+  if (threadIdx.x == 0) list(whole);
+  __syncthreads();
+  return listed;
+}
+
+// Puts the entries into order, the greatest first; length: from `count` to the next power of two there is room.
+template <class E> __device__ __forceinline__ void sort_listed(E* entries, u32 count) {
+  u32 length = 1;
+  while (length < count) length *= 2;
+  for (u32 i = count + threadIdx.x; i < length; i += SELECT_THREADS) entries[i] = E{};
+  sort_blocks<SELECT_THREADS>(entries, length, length);
+}
+
 // Sorts `count` entries in scratch: runs that fit the pool, then pairs of runs, each entry to its place among both.
 // Gives where they are, `a` or `b`.
 template <class E> __device__ __forceinline__ E* sort_in_scratch(E* a, E* b, E* pool, u32 count) {
@@ -218,14 +307,15 @@ template <class E> __device__ __forceinline__ E* sort_in_scratch(E* a, E* b, E* 
 }
 
 // `n`: elements of a row, or places listed of one. A row is parted into `parts` of `part` elements, each of which lists at most
-// `k` places, `listed` a row. `in_order`: what is kept stays as it lies.
+// `k` places, `listed` a row. `samples`: vectors a thread, 0 where the row is searched. `in_order`: what is kept stays as it lies.
 template <class T, class I, int R, int ROLE, bool VECTOR>
 __global__ void __launch_bounds__(SELECT_THREADS, 2)
 select_rows(u8* values, u8* indices, const u8* x, u32* list, void* scratch, u32 n, u32 k, u32 parts, u32 part, u32 listed,
-            u32 in_order, typename Order<T>::Key flip, Rows<I, R> rows) {
+            u32 samples, u32 rank, u32 in_order, typename Order<T>::Key flip, Rows<I, R> rows) {
   using Key = typename Order<T>::Key;
   using E = typename EntryOf<Key>::type;
   __shared__ alignas(16) u32 pool[POOL];
+  constexpr u32 MOST = sizeof(pool) / sizeof(E);
   E* const entries = reinterpret_cast<E*>(pool);
   const I row = ROLE == PART ? blockIdx.x / parts : blockIdx.x;
   const u32 which = ROLE == PART ? blockIdx.x % parts : 0;
@@ -235,30 +325,32 @@ select_rows(u8* values, u8* indices, const u8* x, u32* list, void* scratch, u32 
   const u32 begin = which * part, length = ROLE == PART && n - begin > part ? part : n - begin;
   const Source<T, ROLE, VECTOR> source = {x + offset[0], rows.step[0], own_list, begin, length, flip};
   const u32 kept = k < length ? k : length;
+  const bool ordered = ROLE == PART || in_order;
+  const auto give = [&](u32 slot, u32 place) {
+    if constexpr (ROLE == PART) own_list[u64(which) * (k < part ? k : part) + slot] = place;
+    else put<T>(rows, offset, values, indices, x, slot, place);
+  };
 
-  const Threshold<Key> top = threshold<T>(pool, source, kept);
-  if constexpr (ROLE == PART) {
-    u32* const mine = own_list + u64(which) * (k < part ? k : part);
-    keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key) { mine[slot] = source.place(i); });
-  } else if (in_order) {
-    keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key) {
-      put<T>(rows, offset, values, indices, x, slot, source.place(i));
-    });
+  const u32 found = samples ? list_greatest<T, Source<T, ROLE, VECTOR>, E>(pool, source, samples, rank) : 0;
+  const E* sorted = entries;
+  if (found >= kept && found <= MOST) {
+    sort_listed(entries, found);
+    if (ordered) {  // by place alone
+      for (u32 i = threadIdx.x; i < kept; i += SELECT_THREADS) entries[i] = entry(Key(0), place_of(entries[i]));
+      sort_listed(entries, kept);
+    }
   } else {
-    // Entries, sorted where they fit
-    const bool fit = k * u64(sizeof(E)) <= sizeof(pool);
+    const Threshold<Key> top = threshold<T>(pool, source, kept);
+    if (ordered) {
+      keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key) { give(slot, source.place(i)); });
+      return;
+    }
+    const bool fit = k <= MOST;
     E* const a = reinterpret_cast<E*>(scratch) + u64(row) * 2 * k;
     E* const into = fit ? entries : a;
     keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key key) { into[slot] = entry(key, source.place(i)); });
-    const E* sorted = entries;
-    if (fit) {
-      u32 length = 1;
-      while (length < k) length *= 2;
-      for (u32 i = k + threadIdx.x; i < length; i += SELECT_THREADS) entries[i] = E{};
-      sort_blocks<SELECT_THREADS>(entries, length, length);
-    } else {
-      sorted = sort_in_scratch(a, a + k, entries, k);
-    }
-    for (u32 slot = threadIdx.x; slot < k; slot += SELECT_THREADS) put<T>(rows, offset, values, indices, x, slot, place_of(sorted[slot]));
+    if (fit) sort_listed(entries, kept);
+    else sorted = sort_in_scratch(a, a + k, entries, k);
   }
+  for (u32 slot = threadIdx.x; slot < kept; slot += SELECT_THREADS) give(slot, place_of(sorted[slot]));
 }

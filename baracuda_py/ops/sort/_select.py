@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ THREADS = 512
 PER_SM = 2  # CTAs, as registers and shared memory allow
 POOL = 32 << 10  # bytes of shared memory, for counts and then for entries
 DIGIT = 11  # bits
+STEPPED = 4  # elements of a vector that is read element by element
 LEAST_PART = 8192  # elements: less is not worth a CTA of its own
 WHOLE, PART, LISTED = 0, 1, 2
 # Estimates, not yet measured: of a CTA, what a pass takes beside reading (clearing, adding up, barriers), how long each element
@@ -39,6 +41,38 @@ def _streamed(nbytes: int, device: DeviceSpec) -> float:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """What of a row gives the bound that its k greatest should reach: `vectors` a thread, of which each thread takes the
+    greatest element; `rank` threads reach the bound. No vectors: there is no such bound, or k is too large for one."""
+
+    vectors: int = 0
+    rank: int = 0
+    reach: float = 0.0  # elements of the row that are expected to reach the bound
+
+    @staticmethod
+    def of(n: int, k: int, vector: int, depth: int, most: int) -> Sample:
+        """Of rows of `n` elements, read in vectors of so many, `depth` a thread at most; `most` elements can be listed.
+
+        As many of the k greatest as are in the sample follow Poisson's law, and more than mean + 4 sqrt(mean) + 3 of them are
+        a case in 100,000 where elements are independent. It is a matter of time alone: where fewer than k elements reach the
+        bound, the row is searched.
+        """
+        best = Sample()
+        for vectors in range(1, depth + 1) if 0 < k < most else ():
+            share = min(THREADS * vectors * vector / n, 1.0)
+            mean = k * share
+            rank = min(k, math.ceil(mean + 4 * math.sqrt(mean) + 3))
+            if rank > 3 * THREADS // 4:
+                continue
+            # Threads that reach it, from elements that do: the rest have none of these, by Poisson's law again
+            reach = -math.log1p(-rank / THREADS) * THREADS / share
+            fits = min(reach * (1 + 4 / math.sqrt(rank)), n) <= most
+            if fits and (not best.vectors or reach + n * share / 32 < best.reach):
+                best = Sample(vectors, rank, reach + n * share / 32)
+        return best
+
+
+@dataclass(frozen=True)
 class Search:
     """What select_rows looks through in one launch: `n` elements or listed places of a row, in `parts` of `part`."""
 
@@ -50,12 +84,15 @@ class Search:
 
     def launch(self, desc: Any, rows: SortedRows, places: Scratch | None) -> Launch:
         aligned = rows.vector and self.role != LISTED and self.part * rows.size % 16 == 0
+        vector = 16 // rows.size if aligned else STEPPED
+        depth = 2 if self.role == LISTED or vector * rows.size > 16 else 4
         needs_runs = self.role != PART and desc.sorted and desc.k * rows.entry > POOL
         runs = Scratch.named("runs", 2 * rows.count * desc.k * rows.entry) if needs_runs else np.uint64(0)
+        sample = Sample.of(self.part if self.role == PART else self.n, desc.k, vector, depth, POOL // rows.entry)
         args = (
             Ptr("values"), Ptr("indices"), Ptr("x"), places or np.uint64(0), runs, np.uint32(self.n), np.uint32(desc.k),
-            np.uint32(self.parts), np.uint32(self.part), np.uint32(self.listed), np.uint32(not desc.sorted), rows.flip,
-            rows.packed,
+            np.uint32(self.parts), np.uint32(self.part), np.uint32(self.listed), np.uint32(sample.vectors),
+            np.uint32(sample.rank), np.uint32(not desc.sorted), rows.flip, rows.packed,
         )  # fmt: skip
         taken = f"{desc.element.number}, {rows.index}, {rows.axes}, {self.role}, {str(aligned).lower()}"
         grid = (rows.count * self.parts, 1, 1)
