@@ -38,7 +38,8 @@ template <class T, class I, int R, int TILE>
 __global__ void __launch_bounds__(SORT_THREADS)
 sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 length, typename Order<T>::Key flip, Rows<I, R> rows) {
   using E = typename EntryOf<typename Order<T>::Key>::type;
-  __shared__ E entries[TILE];
+  __shared__ E tile[TILE];
+  const Entries<E> entries = {tile};
   const I first = I(blockIdx.x) * (TILE / length);
   // Keys with their places; behind the row's end there is nothing
   for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) {
@@ -113,14 +114,6 @@ template <class T, int ROLE, bool VECTOR> struct Source {
   }
 };
 
-// One key a thread.
-template <class T> struct OwnKey {
-  static constexpr int V = 1;
-  typename Order<T>::Key own;
-  u32 length;
-  __device__ __forceinline__ Keys<T, 1> keys(u32 i) const { return {{own}, i == threadIdx.x}; }
-};
-
 // The leading digits of the k-th greatest key: all but `shift` bits; `ties` keys with the same are among the k.
 template <class Key> struct Threshold {
   Key prefix;
@@ -137,7 +130,7 @@ template <class T, class S> __device__ __forceinline__ Threshold<typename Order<
   while (top.shift > 0) {
     const int low = top.shift > DIGIT ? top.shift - DIGIT : 0;
     const u32 digits = 1u << (top.shift - low);
-    for (u32 i = threadIdx.x; i < digits * COPIES; i += SELECT_THREADS) pool[i] = 0;
+    for (u32 i = threadIdx.x; i < digits; i += SELECT_THREADS) reinterpret_cast<uint4*>(pool)[i] = uint4{0, 0, 0, 0};
     __syncthreads();
     // Digits of the keys that have the prefix, counted
     for (u32 i = threadIdx.x * V; i < source.length; i += SELECT_THREADS * V * 2) {
@@ -205,10 +198,35 @@ __device__ __forceinline__ void keep_in_order(const S& source, const Threshold<t
   }
 }
 
+// A key that `rank` of the keys reach, one a thread, and as few more as may be: the greatest, if all its bits are looked at. A warp
+// tries bit by bit.
+template <class T> __device__ __forceinline__ typename Order<T>::Key bound_of(u32* pool, typename Order<T>::Key own, u32 rank) {
+  using Key = typename Order<T>::Key;
+  Key* const keys = reinterpret_cast<Key*>(pool);
+  __shared__ Key found;
+  keys[threadIdx.x] = own;
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    Key bound = 0;
+    for (int bit = Order<T>::BITS - 1; bit >= 0; --bit) {
+      const Key tried = bound | Key(1) << bit;
+      u32 reach = 0;
+#pragma unroll
+      for (int i = 0; i < SELECT_THREADS; i += 32) reach += keys[i + threadIdx.x] >= tried;
+      reach = __reduce_add_sync(~0u, reach);
+      if (reach >= rank) bound = tried;
+      if (reach == rank) break;
+    }
+    if (threadIdx.x == 0) found = bound;
+  }
+  __syncthreads();
+  return found;
+}
+
 // Lists all keys of at least a bound, in any order, and gives how many there are: of more than fit, not all are counted. The bound
 // is a key that `rank` threads reach, each with the greatest of the `samples` vectors that it reads.
 template <class T, class S, class E>
-__device__ __forceinline__ u32 list_greatest(u32* pool, const S& source, u32 samples, u32 rank) {
+__device__ __forceinline__ u32 list_greatest(u32* pool, const Entries<E>& entries, const S& source, u32 samples, u32 rank) {
   using Key = typename Order<T>::Key;
   constexpr u32 V = S::V, DEPTH = S::DEPTH, TILE = SELECT_THREADS * V, MOST = POOL * 4 / sizeof(E);
   struct Batch { Stored<T, V> at[DEPTH]; };
@@ -230,14 +248,14 @@ __device__ __forceinline__ u32 list_greatest(u32* pool, const S& source, u32 sam
   Key greatest = 0;
 #pragma unroll
   for (int d = 0; d < DEPTH; ++d) {
+    if (first * apart + d * TILE * apart >= end) break;
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       const Key key = Order<T>::key(some.at[d].get(v)) ^ source.flip;
-      if (first * apart + d * TILE * apart < end && key > greatest) greatest = key;
+      greatest = key > greatest ? key : greatest;
     }
   }
-  const Threshold<Key> top = threshold<T>(pool, OwnKey<T>{greatest, SELECT_THREADS}, rank);
-  const Key bound = top.prefix << top.shift;
+  const Key bound = bound_of<T>(pool, greatest, rank);
   const Probe<T> probe(bound, source.flip);
 
   // Whole vectors, most of which do not pass, and what is left of the row
@@ -248,7 +266,7 @@ __device__ __forceinline__ u32 list_greatest(u32* pool, const S& source, u32 sam
     for (int v = 0; v < V; ++v) {
       if (v >= mine.valid || mine.key[v] < bound) continue;
       const u32 slot = atomicAdd(&listed, 1u);
-      if (slot < MOST) reinterpret_cast<E*>(pool)[slot] = entry(mine.key[v], source.place(i + v));
+      if (slot < MOST) entries[slot] = entry(mine.key[v], source.place(i + v));
       else full = true;
     }
   };
@@ -265,8 +283,8 @@ __device__ __forceinline__ u32 list_greatest(u32* pool, const S& source, u32 sam
 }
 
 // Puts the entries into order, the greatest first; length: from `count` to the next power of two there is room.
-template <class E> __device__ __forceinline__ void sort_listed(E* entries, u32 count) {
-  u32 length = 1;
+template <class E> __device__ __forceinline__ void sort_listed(const Entries<E>& entries, u32 count) {
+  u32 length = 4;
   while (length < count) length *= 2;
   for (u32 i = count + threadIdx.x; i < length; i += SELECT_THREADS) entries[i] = E{};
   sort_blocks<SELECT_THREADS>(entries, length, length);
@@ -274,7 +292,7 @@ template <class E> __device__ __forceinline__ void sort_listed(E* entries, u32 c
 
 // Sorts `count` entries in scratch: runs that fit the pool, then pairs of runs, each entry to its place among both.
 // Gives where they are, `a` or `b`.
-template <class E> __device__ __forceinline__ E* sort_in_scratch(E* a, E* b, E* pool, u32 count) {
+template <class E> __device__ __forceinline__ E* sort_in_scratch(E* a, E* b, const Entries<E>& pool, u32 count) {
   constexpr u32 RUN = POOL * 4 / sizeof(E);
   for (u64 begin = 0; begin < count; begin += RUN) {
     __syncthreads();
@@ -316,7 +334,7 @@ select_rows(u8* values, u8* indices, const u8* x, u32* list, void* scratch, u32 
   using E = typename EntryOf<Key>::type;
   __shared__ alignas(16) u32 pool[POOL];
   constexpr u32 MOST = sizeof(pool) / sizeof(E);
-  E* const entries = reinterpret_cast<E*>(pool);
+  const Entries<E> entries = {reinterpret_cast<E*>(pool)};
   const I row = ROLE == PART ? blockIdx.x / parts : blockIdx.x;
   const u32 which = ROLE == PART ? blockIdx.x % parts : 0;
   i64 offset[3] = {0, 0, 0};
@@ -331,8 +349,7 @@ select_rows(u8* values, u8* indices, const u8* x, u32* list, void* scratch, u32 
     else put<T>(rows, offset, values, indices, x, slot, place);
   };
 
-  const u32 found = samples ? list_greatest<T, Source<T, ROLE, VECTOR>, E>(pool, source, samples, rank) : 0;
-  const E* sorted = entries;
+  const u32 found = samples ? list_greatest<T>(pool, entries, source, samples, rank) : 0;
   if (found >= kept && found <= MOST) {
     sort_listed(entries, found);
     if (ordered) {  // by place alone
@@ -341,16 +358,16 @@ select_rows(u8* values, u8* indices, const u8* x, u32* list, void* scratch, u32 
     }
   } else {
     const Threshold<Key> top = threshold<T>(pool, source, kept);
-    if (ordered) {
-      keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key) { give(slot, source.place(i)); });
+    if (ordered) return keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key) { give(slot, source.place(i)); });
+    if (k > MOST) {
+      E* const a = reinterpret_cast<E*>(scratch) + u64(row) * 2 * k;
+      keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key key) { a[slot] = entry(key, source.place(i)); });
+      const E* const sorted = sort_in_scratch(a, a + k, entries, k);
+      for (u32 slot = threadIdx.x; slot < k; slot += SELECT_THREADS) give(slot, place_of(sorted[slot]));
       return;
     }
-    const bool fit = k <= MOST;
-    E* const a = reinterpret_cast<E*>(scratch) + u64(row) * 2 * k;
-    E* const into = fit ? entries : a;
-    keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key key) { into[slot] = entry(key, source.place(i)); });
-    if (fit) sort_listed(entries, kept);
-    else sorted = sort_in_scratch(a, a + k, entries, k);
+    keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key key) { entries[slot] = entry(key, source.place(i)); });
+    sort_listed(entries, kept);
   }
-  for (u32 slot = threadIdx.x; slot < kept; slot += SELECT_THREADS) give(slot, place_of(sorted[slot]));
+  for (u32 slot = threadIdx.x; slot < kept; slot += SELECT_THREADS) give(slot, place_of(entries[slot]));
 }
