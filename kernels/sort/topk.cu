@@ -10,16 +10,11 @@
 // runs that are merged in scratch. Every pass reads the row again, mostly from L2. Bound: instructions and atomics.
 #include "cta_scan.cuh"
 #include "index.cuh"
-#include "sort/probe.cuh"
+#include "sort/list.cuh"
 
 using namespace sort;
 
-constexpr int SORT_THREADS = 256, SELECT_THREADS = 512;
-constexpr int DIGIT = 11, COPIES = 4, POOL = (1 << DIGIT) * COPIES;  // words
-
-template <class T> __device__ __forceinline__ typename Order<T>::Word at(const u8* row, i64 step, u32 place) {
-  return *reinterpret_cast<const typename Order<T>::Word*>(row + place * step);
-}
+constexpr int SORT_THREADS = 256;
 
 // Rows by their axes, and bytes from one element to the next, of x, values and indices.
 template <class I, int R> struct Rows {
@@ -36,8 +31,9 @@ __device__ __forceinline__ void put(const Rows<I, R>& rows, const i64 (&offset)[
 
 template <class T, class I, int R, int TILE>
 __global__ void __launch_bounds__(SORT_THREADS)
-sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 length, typename Order<T>::Key flip, Rows<I, R> rows) {
-  using E = typename EntryOf<typename Order<T>::Key>::type;
+sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 length, u32 in_order, typename Order<T>::Key flip, Rows<I, R> rows) {
+  using Key = typename Order<T>::Key;
+  using E = typename EntryOf<Key>::type;
   __shared__ E tile[TILE];
   const Entries<E> entries = {tile};
   const I first = I(blockIdx.x) * (TILE / length);
@@ -54,7 +50,11 @@ sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 lengt
     entries[i] = mine;
   }
   sort_blocks<SORT_THREADS>(entries, TILE, length);
-  // The first k of each
+  // The first k of each, by place alone where they stay as they lie
+  if (in_order) {
+    for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) entries[i] = i % length < k ? entry(Key(0), place_of(entries[i])) : E{};
+    sort_blocks<SORT_THREADS>(entries, TILE, length);
+  }
   for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) {
     const I row = first + i / length;
     const u32 slot = i % length;
@@ -64,55 +64,6 @@ sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 lengt
     put<T>(rows, offset, values, indices, x, slot, place_of(entries[i]));
   }
 }
-
-// What a CTA looks through: a WHOLE row, a PART of one, or those places of a row that its parts have LISTED.
-constexpr int WHOLE = 0, PART = 1, LISTED = 2;
-
-template <class T, int V> struct Keys {
-  using Key = typename Order<T>::Key;
-  Key key[V];
-  u32 valid;
-};
-
-template <class T, int ROLE, bool VECTOR> struct Source {
-  static constexpr int V = VECTOR ? 16 / int(sizeof(T)) : 4;
-  static constexpr int DEPTH = ROLE == LISTED || V * sizeof(T) > 16 ? 2 : 4;  // vectors a thread that are under way
-  using Key = typename Order<T>::Key;
-  const u8* row;
-  i64 step;
-  const u32* list;
-  u32 begin, length;
-  Key flip;
-
-  __device__ __forceinline__ u32 place(u32 i) const { return ROLE == LISTED ? list[i] : begin + i; }
-
-  // V elements that follow one another from `i`, all of which there are.
-  __device__ __forceinline__ Stored<T, V> stored(u32 i) const {
-    Stored<T, V> some = {};
-    if constexpr (VECTOR) {
-      some = *reinterpret_cast<const Stored<T, V>*>(row + i64(begin + i) * sizeof(T));
-    } else {
-#pragma unroll
-      for (int v = 0; v < V; ++v) some.put(v, at<T>(row, step, place(i + v)));
-    }
-    return some;
-  }
-
-  // V keys that follow one another from `i`, of which `valid` there are.
-  __device__ __forceinline__ Keys<T, V> keys(u32 i) const {
-    Keys<T, V> found;
-    found.valid = i >= length ? 0 : length - i < V ? length - i : V;
-    if (VECTOR && found.valid == V) {
-      const Stored<T, V> whole = stored(i);
-#pragma unroll
-      for (int v = 0; v < V; ++v) found.key[v] = Order<T>::key(whole.get(v)) ^ flip;
-    } else {
-#pragma unroll
-      for (int v = 0; v < V; ++v) found.key[v] = v < found.valid ? Order<T>::key(at<T>(row, step, place(i + v))) ^ flip : Key(0);
-    }
-    return found;
-  }
-};
 
 // The leading digits of the k-th greatest key: all but `shift` bits; `ties` keys with the same are among the k.
 template <class Key> struct Threshold {
@@ -196,90 +147,6 @@ __device__ __forceinline__ void keep_in_order(const S& source, const Threshold<t
     ties += total >> 16;
     if (above + top.ties == k && ties >= top.ties) break;
   }
-}
-
-// A key that `rank` of the keys reach, one a thread, and as few more as may be: the greatest, if all its bits are looked at. A warp
-// tries bit by bit.
-template <class T> __device__ __forceinline__ typename Order<T>::Key bound_of(u32* pool, typename Order<T>::Key own, u32 rank) {
-  using Key = typename Order<T>::Key;
-  Key* const keys = reinterpret_cast<Key*>(pool);
-  __shared__ Key found;
-  keys[threadIdx.x] = own;
-  __syncthreads();
-  if (threadIdx.x < 32) {
-    Key bound = 0;
-    for (int bit = Order<T>::BITS - 1; bit >= 0; --bit) {
-      const Key tried = bound | Key(1) << bit;
-      u32 reach = 0;
-#pragma unroll
-      for (int i = 0; i < SELECT_THREADS; i += 32) reach += keys[i + threadIdx.x] >= tried;
-      reach = __reduce_add_sync(~0u, reach);
-      if (reach >= rank) bound = tried;
-      if (reach == rank) break;
-    }
-    if (threadIdx.x == 0) found = bound;
-  }
-  __syncthreads();
-  return found;
-}
-
-// Lists all keys of at least a bound, in any order, and gives how many there are: of more than fit, not all are counted. The bound
-// is a key that `rank` threads reach, each with the greatest of the `samples` vectors that it reads.
-template <class T, class S, class E>
-__device__ __forceinline__ u32 list_greatest(u32* pool, const Entries<E>& entries, const S& source, u32 samples, u32 rank) {
-  using Key = typename Order<T>::Key;
-  constexpr u32 V = S::V, DEPTH = S::DEPTH, TILE = SELECT_THREADS * V, MOST = POOL * 4 / sizeof(E);
-  struct Batch { Stored<T, V> at[DEPTH]; };
-  __shared__ u32 listed;
-  if (threadIdx.x == 0) listed = 0;
-  const u32 whole = source.length / V * V, first = threadIdx.x * V;
-  const auto load = [&](u32 i, u32 step, u32 end) {
-    Batch batch;
-#pragma unroll
-    for (int d = 0; d < DEPTH; ++d) batch.at[d] = i + d * step < end ? source.stored(i + d * step) : Stored<T, V>{};
-    return batch;
-  };
-
-  // The sample, spread over the row, and the bound; the row's first vectors are under way meanwhile
-  const u32 chosen = SELECT_THREADS * samples, apart = whole / V > chosen ? whole / V / chosen : 1;
-  const u32 end = whole < chosen * apart * V ? whole : chosen * apart * V;
-  const Batch some = load(first * apart, TILE * apart, end);
-  Batch words = load(first, TILE, whole);
-  Key greatest = 0;
-#pragma unroll
-  for (int d = 0; d < DEPTH; ++d) {
-    if (first * apart + d * TILE * apart >= end) break;
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      const Key key = Order<T>::key(some.at[d].get(v)) ^ source.flip;
-      greatest = key > greatest ? key : greatest;
-    }
-  }
-  const Key bound = bound_of<T>(pool, greatest, rank);
-  const Probe<T> probe(bound, source.flip);
-
-  // Whole vectors, most of which do not pass, and what is left of the row
-  bool full = false;
-  const auto list = [&](u32 i) {
-    const Keys<T, V> mine = source.keys(i);
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      if (v >= mine.valid || mine.key[v] < bound) continue;
-      const u32 slot = atomicAdd(&listed, 1u);
-      if (slot < MOST) entries[slot] = entry(mine.key[v], source.place(i + v));
-      else full = true;
-    }
-  };
-  for (u32 i = first; i < whole && !full; i += TILE * DEPTH) {
-    u32 passing = 0;
-#pragma unroll
-    for (int d = 0; d < DEPTH; ++d) passing |= u32(i + d * TILE < whole && probe.passes(words.at[d])) << d;
-    words = load(i + TILE * DEPTH, TILE, whole);
-    for (; passing; passing &= passing - 1) list(i + (__ffs(passing) - 1) * TILE);
-  }
-  if (threadIdx.x == 0) list(whole);
-  __syncthreads();
-  return listed;
 }
 
 // Puts the entries into order, the greatest first; length: from `count` to the next power of two there is room.
