@@ -49,7 +49,7 @@ def topk(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]: 
     yield sample(np.full((2, 3000), np.nan, np.float32), 4)
     yield sample(np.broadcast_to(values(rng, (1, 2300), ElementKind.F16), (3, 2300)), 6)
     yield sample(rng.integers(0, 5000, (1, 20011)).astype(np.float32), 33)
-    yield sample(np.arange(10_006).reshape(2, 5003).astype(np.float32), 9)
+    yield sample(np.arange(18_006).reshape(2, 9003).astype(np.float32), 9)
     rare = values(rng, (2, 6005), ElementKind.F32)
     rare[:, ::1500], rare[0, 7::1700], rare[1, 5::1700] = np.nan, np.inf, -np.inf
     yield sample(rare, 14)

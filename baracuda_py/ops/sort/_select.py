@@ -58,9 +58,7 @@ class Sample:
             # Threads that reach it, from elements that do: the rest have none of these, by Poisson's law again
             reach = -math.log1p(-rank / THREADS) * THREADS / share
             fits = min(reach * (1 + 4 / math.sqrt(rank)), n) <= most
-            work = (
-                reach + n * share / 32
-            )  # what is listed is sorted, what is sampled is compared
+            work = reach + n * share / 32  # what is listed is sorted, what is sampled is compared
             if fits and work < least:
                 best, least = Sample(vectors, rank, reach), work
         return best
