@@ -530,6 +530,14 @@ want("topk-runs-of-bytes", "topk", ties((1, 7000), np.dtype(np.uint8), 4500), "s
 far = np.zeros((1, 5003), np.float32)
 far[0, :10], far[0, 4900] = 5, 1
 want("topk-last-one-far-behind", "topk", Sample("f32 11 of 5003", {"x": far}, {"k": 11}), "select_rows")
+rising = np.arange(18_006, dtype=np.float32).reshape(2, 9003)
+want("topk-of-elements-in-two-batches", "topk", Sample("f32 9 of 9003 rising", {"x": rising}, {"k": 9}), "select_rows")
+tied, above, rare = np.zeros((1, 5003), np.float32), np.zeros((1, 20_000), np.float32), n((1, 6005))
+# What is sampled: every ninth vector, or every fourth
+tied[0, ::1000], above[0, : 30 * 144 : 144], rare[0, ::1500] = 1, 1, np.nan
+want("topk-more-tie-than-are-listed", "topk", Sample("f32 40 of 5003", {"x": tied}, {"k": 40}), "select_rows")
+want("topk-sample-above-the-rest", "topk", Sample("f32 50 of 20000", {"x": above}, {"k": 50}), "select_rows")
+want("topk-nan-among-many", "topk", Sample("f32 14 of 6005", {"x": rare}, {"k": 14}), "select_rows")
 
 
 # ---- rows

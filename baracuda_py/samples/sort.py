@@ -40,6 +40,7 @@ def topk(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]: 
         for n, k in ((2049, 5), (9001, 50), (4096, 1024)) if full else ((5003, 50),):
             yield sample(values(rng, (2, n), element), k)
             yield sample(values(rng, (2, n), element), k, sorted=False)
+    yield sample(values(rng, (3, 70), ElementKind.F32), 9, sorted=False)
     for axis in (0, 1, -1):
         yield sample(values(rng, (6, 9, 5), ElementKind.F32), 3, axis=axis)
     yield sample(values(rng, (2500, 3), ElementKind.BF16), 11, axis=0)
@@ -48,3 +49,13 @@ def topk(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]: 
     yield sample(np.full((2, 3000), np.nan, np.float32), 4)
     yield sample(np.broadcast_to(values(rng, (1, 2300), ElementKind.F16), (3, 2300)), 6)
     yield sample(rng.integers(0, 5000, (1, 20011)).astype(np.float32), 33)
+    yield sample(np.arange(18_006).reshape(2, 9003).astype(np.float32), 9)
+    rare = values(rng, (2, 6005), ElementKind.F32)
+    rare[:, ::1500], rare[0, 7::1700], rare[1, 5::1700] = np.nan, np.inf, -np.inf
+    yield sample(rare, 14)
+    yield sample(rare, 14, largest=False)
+    # Nearly all tie; and what a sample of every ninth or fourth vector holds is greater than the rest
+    tied, above = np.zeros((2, 5003), np.float32), np.zeros((1, 20_000), np.float32)
+    tied[:, ::1000], above[:, : 30 * 144 : 144] = 1, 1
+    yield sample(tied, 40)
+    yield sample(above, 50)

@@ -2,22 +2,19 @@
 // place.
 //
 // sort_rows: short rows, TILE / length a CTA, sorted whole in shared memory (8 or 16 KB; 64-bit keys twice that).
-// select_rows: a CTA a row of any length, or a part of one. Digits of 11 bits from the top are counted in shared memory (32 KB,
-// four counters a digit so that the lanes of a warp meet less) until the k-th key's leading digits are known; a pass in order
-// then keeps what is above and the first of what ties. What is kept is sorted in the same memory, or, where it does not fit,
-// in runs there that are merged in scratch. Every pass reads the row again, mostly from L2. Bound: bandwidth and atomics.
+// select_rows: a CTA a row of any length, or a part of one. A sample of the row gives a bound that k keys and few more should
+// reach; one pass over the row lists those that do, in shared memory (32 KB), where they are sorted. Bound: bandwidth.
+// Where too few or too many reach the bound (or k is large), the row is searched: digits of 11 bits from the top are counted in
+// the same memory (four counters a digit so that the lanes of a warp meet less) until the k-th key's leading digits are known; a
+// pass in order then keeps what is above and the first of what ties. What is kept is sorted there, or, where it does not fit, in
+// runs that are merged in scratch. Every pass reads the row again, mostly from L2. Bound: instructions and atomics.
 #include "cta_scan.cuh"
 #include "index.cuh"
-#include "sort/entry.cuh"
+#include "sort/list.cuh"
 
 using namespace sort;
 
-constexpr int SORT_THREADS = 256, SELECT_THREADS = 512;
-constexpr int DIGIT = 11, COPIES = 4, POOL = (1 << DIGIT) * COPIES;  // words
-
-template <class T> __device__ __forceinline__ typename Order<T>::Word at(const u8* row, i64 step, u32 place) {
-  return *reinterpret_cast<const typename Order<T>::Word*>(row + place * step);
-}
+constexpr int SORT_THREADS = 256;
 
 // Rows by their axes, and bytes from one element to the next, of x, values and indices.
 template <class I, int R> struct Rows {
@@ -34,9 +31,11 @@ __device__ __forceinline__ void put(const Rows<I, R>& rows, const i64 (&offset)[
 
 template <class T, class I, int R, int TILE>
 __global__ void __launch_bounds__(SORT_THREADS)
-sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 length, typename Order<T>::Key flip, Rows<I, R> rows) {
-  using E = typename EntryOf<typename Order<T>::Key>::type;
-  __shared__ E entries[TILE];
+sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 length, u32 in_order, typename Order<T>::Key flip, Rows<I, R> rows) {
+  using Key = typename Order<T>::Key;
+  using E = typename EntryOf<Key>::type;
+  __shared__ E tile[TILE];
+  const Entries<E> entries = {tile};
   const I first = I(blockIdx.x) * (TILE / length);
   // Keys with their places; behind the row's end there is nothing
   for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) {
@@ -51,7 +50,11 @@ sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 lengt
     entries[i] = mine;
   }
   sort_blocks<SORT_THREADS>(entries, TILE, length);
-  // The first k of each
+  // The first k of each, by place alone where they stay as they lie
+  if (in_order) {
+    for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) entries[i] = i % length < k ? entry(Key(0), place_of(entries[i])) : E{};
+    sort_blocks<SORT_THREADS>(entries, TILE, length);
+  }
   for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) {
     const I row = first + i / length;
     const u32 slot = i % length;
@@ -61,43 +64,6 @@ sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 lengt
     put<T>(rows, offset, values, indices, x, slot, place_of(entries[i]));
   }
 }
-
-// What a CTA looks through: a WHOLE row, a PART of one, or those places of a row that its parts have LISTED.
-constexpr int WHOLE = 0, PART = 1, LISTED = 2;
-
-template <class T, int V> struct Keys {
-  using Key = typename Order<T>::Key;
-  Key key[V];
-  u32 valid;
-};
-
-template <class T, int ROLE, bool VECTOR> struct Source {
-  static constexpr int V = VECTOR ? 16 / int(sizeof(T)) : 4;
-  using Key = typename Order<T>::Key;
-  const u8* row;
-  i64 step;
-  const u32* list;
-  u32 begin, length;
-  Key flip;
-
-  __device__ __forceinline__ u32 place(u32 i) const { return ROLE == LISTED ? list[i] : begin + i; }
-
-  // V keys that follow one another from `i`, of which `valid` there are.
-  __device__ __forceinline__ Keys<T, V> keys(u32 i) const {
-    using Word = typename Order<T>::Word;
-    Keys<T, V> found;
-    found.valid = i >= length ? 0 : length - i < V ? length - i : V;
-    if (VECTOR && found.valid == V) {
-      const Vec<Word, V> whole = *reinterpret_cast<const Vec<Word, V>*>(row + i64(begin + i) * sizeof(T));
-#pragma unroll
-      for (int v = 0; v < V; ++v) found.key[v] = Order<T>::key(whole.at[v]) ^ flip;
-    } else {
-#pragma unroll
-      for (int v = 0; v < V; ++v) found.key[v] = v < found.valid ? Order<T>::key(at<T>(row, step, place(i + v))) ^ flip : Key(0);
-    }
-    return found;
-  }
-};
 
 // The leading digits of the k-th greatest key: all but `shift` bits; `ties` keys with the same are among the k.
 template <class Key> struct Threshold {
@@ -115,7 +81,7 @@ template <class T, class S> __device__ __forceinline__ Threshold<typename Order<
   while (top.shift > 0) {
     const int low = top.shift > DIGIT ? top.shift - DIGIT : 0;
     const u32 digits = 1u << (top.shift - low);
-    for (u32 i = threadIdx.x; i < digits * COPIES; i += SELECT_THREADS) pool[i] = 0;
+    for (u32 i = threadIdx.x; i < digits; i += SELECT_THREADS) reinterpret_cast<uint4*>(pool)[i] = uint4{0, 0, 0, 0};
     __syncthreads();
     // Digits of the keys that have the prefix, counted
     for (u32 i = threadIdx.x * V; i < source.length; i += SELECT_THREADS * V * 2) {
@@ -183,9 +149,17 @@ __device__ __forceinline__ void keep_in_order(const S& source, const Threshold<t
   }
 }
 
+// Puts the entries into order, the greatest first; length: from `count` to the next power of two there is room.
+template <class E> __device__ __forceinline__ void sort_listed(const Entries<E>& entries, u32 count) {
+  u32 length = 4;
+  while (length < count) length *= 2;
+  for (u32 i = count + threadIdx.x; i < length; i += SELECT_THREADS) entries[i] = E{};
+  sort_blocks<SELECT_THREADS>(entries, length, length);
+}
+
 // Sorts `count` entries in scratch: runs that fit the pool, then pairs of runs, each entry to its place among both.
 // Gives where they are, `a` or `b`.
-template <class E> __device__ __forceinline__ E* sort_in_scratch(E* a, E* b, E* pool, u32 count) {
+template <class E> __device__ __forceinline__ E* sort_in_scratch(E* a, E* b, const Entries<E>& pool, u32 count) {
   constexpr u32 RUN = POOL * 4 / sizeof(E);
   for (u64 begin = 0; begin < count; begin += RUN) {
     __syncthreads();
@@ -218,15 +192,16 @@ template <class E> __device__ __forceinline__ E* sort_in_scratch(E* a, E* b, E* 
 }
 
 // `n`: elements of a row, or places listed of one. A row is parted into `parts` of `part` elements, each of which lists at most
-// `k` places, `listed` a row. `in_order`: what is kept stays as it lies.
+// `k` places, `listed` a row. `samples`: vectors a thread, 0 where the row is searched. `in_order`: what is kept stays as it lies.
 template <class T, class I, int R, int ROLE, bool VECTOR>
 __global__ void __launch_bounds__(SELECT_THREADS, 2)
 select_rows(u8* values, u8* indices, const u8* x, u32* list, void* scratch, u32 n, u32 k, u32 parts, u32 part, u32 listed,
-            u32 in_order, typename Order<T>::Key flip, Rows<I, R> rows) {
+            u32 samples, u32 rank, u32 in_order, typename Order<T>::Key flip, Rows<I, R> rows) {
   using Key = typename Order<T>::Key;
   using E = typename EntryOf<Key>::type;
   __shared__ alignas(16) u32 pool[POOL];
-  E* const entries = reinterpret_cast<E*>(pool);
+  constexpr u32 MOST = sizeof(pool) / sizeof(E);
+  const Entries<E> entries = {reinterpret_cast<E*>(pool)};
   const I row = ROLE == PART ? blockIdx.x / parts : blockIdx.x;
   const u32 which = ROLE == PART ? blockIdx.x % parts : 0;
   i64 offset[3] = {0, 0, 0};
@@ -235,30 +210,31 @@ select_rows(u8* values, u8* indices, const u8* x, u32* list, void* scratch, u32 
   const u32 begin = which * part, length = ROLE == PART && n - begin > part ? part : n - begin;
   const Source<T, ROLE, VECTOR> source = {x + offset[0], rows.step[0], own_list, begin, length, flip};
   const u32 kept = k < length ? k : length;
+  const bool ordered = ROLE == PART || in_order;
+  const auto give = [&](u32 slot, u32 place) {
+    if constexpr (ROLE == PART) own_list[u64(which) * (k < part ? k : part) + slot] = place;
+    else put<T>(rows, offset, values, indices, x, slot, place);
+  };
 
-  const Threshold<Key> top = threshold<T>(pool, source, kept);
-  if constexpr (ROLE == PART) {
-    u32* const mine = own_list + u64(which) * (k < part ? k : part);
-    keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key) { mine[slot] = source.place(i); });
-  } else if (in_order) {
-    keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key) {
-      put<T>(rows, offset, values, indices, x, slot, source.place(i));
-    });
-  } else {
-    // Entries, sorted where they fit
-    const bool fit = k * u64(sizeof(E)) <= sizeof(pool);
-    E* const a = reinterpret_cast<E*>(scratch) + u64(row) * 2 * k;
-    E* const into = fit ? entries : a;
-    keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key key) { into[slot] = entry(key, source.place(i)); });
-    const E* sorted = entries;
-    if (fit) {
-      u32 length = 1;
-      while (length < k) length *= 2;
-      for (u32 i = k + threadIdx.x; i < length; i += SELECT_THREADS) entries[i] = E{};
-      sort_blocks<SELECT_THREADS>(entries, length, length);
-    } else {
-      sorted = sort_in_scratch(a, a + k, entries, k);
+  const u32 found = samples ? list_greatest<T>(pool, entries, source, samples, rank) : 0;
+  if (found >= kept && found <= MOST) {
+    sort_listed(entries, found);
+    if (ordered) {  // by place alone
+      for (u32 i = threadIdx.x; i < kept; i += SELECT_THREADS) entries[i] = entry(Key(0), place_of(entries[i]));
+      sort_listed(entries, kept);
     }
-    for (u32 slot = threadIdx.x; slot < k; slot += SELECT_THREADS) put<T>(rows, offset, values, indices, x, slot, place_of(sorted[slot]));
+  } else {
+    const Threshold<Key> top = threshold<T>(pool, source, kept);
+    if (ordered) return keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key) { give(slot, source.place(i)); });
+    if (k > MOST) {
+      E* const a = reinterpret_cast<E*>(scratch) + u64(row) * 2 * k;
+      keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key key) { a[slot] = entry(key, source.place(i)); });
+      const E* const sorted = sort_in_scratch(a, a + k, entries, k);
+      for (u32 slot = threadIdx.x; slot < k; slot += SELECT_THREADS) give(slot, place_of(sorted[slot]));
+      return;
+    }
+    keep_in_order<T>(source, top, kept, [&](u32 slot, u32 i, Key key) { entries[slot] = entry(key, source.place(i)); });
+    sort_listed(entries, kept);
   }
+  for (u32 slot = threadIdx.x; slot < kept; slot += SELECT_THREADS) give(slot, place_of(entries[slot]));
 }

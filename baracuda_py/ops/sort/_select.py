@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -20,22 +21,47 @@ THREADS = 512
 PER_SM = 2  # CTAs, as registers and shared memory allow
 POOL = 32 << 10  # bytes of shared memory, for counts and then for entries
 DIGIT = 11  # bits
+STEPPED = 4  # elements of a vector that is read element by element
 LEAST_PART = 8192  # elements: less is not worth a CTA of its own
 WHOLE, PART, LISTED = 0, 1, 2
-# Estimates, not yet measured: of a CTA, what a pass takes beside reading (clearing, adding up, barriers), how long each element
-# takes that is read by its place, and how fast rows are read again from L2, in units of the memory's bandwidth.
-PASS_SECONDS, GATHER_SECONDS, READS = 2e-6, 0.4e-9, 1.5
+# Estimates, not yet measured: seconds of a CTA beside reading, for a sample and what it finds, for each element that it lists
+# (tested, sorted), and for each pass of a search (clearing, adding up, barriers, counting an element); for each element that is
+# read by its place. Whole rows are read at a share of the memory's bandwidth.
+SAMPLE_SECONDS, LISTED_SECONDS, PASS_SECONDS, COUNT_SECONDS = 2.5e-6, 4e-9, 2e-6, 0.3e-9
+GATHER_SECONDS, STREAMS = 0.4e-9, 0.9
 
 
-def _seconds(ctas: int, read: float, size: int, device: DeviceSpec) -> float:
-    """Of so many CTAs, each of which takes `read` seconds to read what it looks through once."""
-    passes = -(-8 * size // DIGIT) + 1
-    return passes * -(-ctas // (PER_SM * device.sms)) * (read + PASS_SECONDS)
+@dataclass(frozen=True)
+class Sample:
+    """What of a row gives the bound that its k greatest should reach: `vectors` a thread, of which each thread takes the
+    greatest element; `rank` threads reach the bound. No vectors: there is no such bound, or k is too large for one."""
 
+    vectors: int = 0
+    rank: int = 0
+    reach: float = 0.0  # elements of the row that should reach the bound
 
-def _streamed(nbytes: int, device: DeviceSpec) -> float:
-    """Seconds that a CTA takes to read a row's bytes, while all others do the same."""
-    return nbytes * PER_SM * device.sms / (READS * device.bandwidth)
+    @staticmethod
+    def of(n: int, k: int, vector: int, depth: int, most: int) -> Sample:
+        """Of rows of `n` elements, read in vectors of so many, `depth` a thread at most; `most` elements can be listed.
+
+        As many of the k greatest as are in the sample follow Poisson's law, and more than mean + 4 sqrt(mean) + 3 of them are
+        a case in 100,000 where elements are independent. It is a matter of time alone: where fewer than k elements reach the
+        bound, the row is searched.
+        """
+        best, least = Sample(), math.inf
+        for vectors in range(1, depth + 1) if 0 < k < most else ():
+            share = min(THREADS * vectors * vector / n, 1.0)
+            mean = k * share
+            rank = min(k, math.ceil(mean + 4 * math.sqrt(mean) + 3))
+            if rank > 3 * THREADS // 4:
+                continue
+            # Threads that reach it, from elements that do: the rest have none of these, by Poisson's law again
+            reach = -math.log1p(-rank / THREADS) * THREADS / share
+            fits = min(reach * (1 + 4 / math.sqrt(rank)), n) <= most
+            work = reach + n * share / 32  # what is listed is sorted, what is sampled is compared
+            if fits and work < least:
+                best, least = Sample(vectors, rank, reach), work
+        return best
 
 
 @dataclass(frozen=True)
@@ -48,16 +74,42 @@ class Search:
     part: int
     listed: int = 0
 
+    def aligned(self, rows: SortedRows) -> bool:
+        """Whether it is read in vectors of 16 bytes."""
+        return rows.vector and self.role != LISTED and self.part * rows.size % 16 == 0
+
+    @property
+    def length(self) -> int:
+        """Elements or listed places that a CTA looks through."""
+        return self.part if self.role == PART else self.n
+
+    def sample(self, rows: SortedRows, k: int) -> Sample:
+        vector = 16 // rows.size if self.aligned(rows) else STEPPED
+        depth = 2 if self.role == LISTED or vector * rows.size > 16 else 4
+        return Sample.of(self.length, k, vector, depth, POOL // rows.entry)
+
+    def seconds(self, rows: SortedRows, k: int, device: DeviceSpec) -> float:
+        """Of as many waves of CTAs as there are: a CTA reads its share once, or in every pass of a search."""
+        sample, room = self.sample(rows, k), PER_SM * device.sms
+        streamed = self.length * rows.size * room / (STREAMS * device.bandwidth)
+        read = self.length * GATHER_SECONDS if self.role == LISTED else streamed
+        if sample.vectors:
+            one = read + SAMPLE_SECONDS + min(sample.reach, self.length) * LISTED_SECONDS
+        else:
+            passes = -(-8 * rows.size // DIGIT) + 1
+            one = passes * (max(read, self.length * COUNT_SECONDS) + PASS_SECONDS) + k * LISTED_SECONDS
+        return one * -(-rows.count * self.parts // room)
+
     def launch(self, desc: Any, rows: SortedRows, places: Scratch | None) -> Launch:
-        aligned = rows.vector and self.role != LISTED and self.part * rows.size % 16 == 0
         needs_runs = self.role != PART and desc.sorted and desc.k * rows.entry > POOL
         runs = Scratch.named("runs", 2 * rows.count * desc.k * rows.entry) if needs_runs else np.uint64(0)
+        sample = self.sample(rows, desc.k)
         args = (
             Ptr("values"), Ptr("indices"), Ptr("x"), places or np.uint64(0), runs, np.uint32(self.n), np.uint32(desc.k),
-            np.uint32(self.parts), np.uint32(self.part), np.uint32(self.listed), np.uint32(not desc.sorted), rows.flip,
-            rows.packed,
+            np.uint32(self.parts), np.uint32(self.part), np.uint32(self.listed), np.uint32(sample.vectors),
+            np.uint32(sample.rank), np.uint32(not desc.sorted), rows.flip, rows.packed,
         )  # fmt: skip
-        taken = f"{desc.element.number}, {rows.index}, {rows.axes}, {self.role}, {str(aligned).lower()}"
+        taken = f"{desc.element.number}, {rows.index}, {rows.axes}, {self.role}, {str(self.aligned(rows)).lower()}"
         grid = (rows.count * self.parts, 1, 1)
         return Launch(Kernel("sort/topk.cu", f"select_rows<{taken}>"), grid, (THREADS, 1, 1), args)
 
@@ -76,15 +128,15 @@ class SelectRows(Candidate[Any]):
 
     def cost(self, desc: Any, device: DeviceSpec, config: Any) -> Cost:
         rows = SortedRows.of(desc)
-        return Cost(
-            desc.nbytes,
-            0,
-            device.overhead + _seconds(rows.count, _streamed(rows.n * rows.size, device), rows.size, device),
-        )
+        return Cost(desc.nbytes, 0, device.overhead + _whole(rows).seconds(rows, desc.k, device))
 
     def lower(self, desc: Any, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         rows = SortedRows.of(desc)
-        return (Search(WHOLE, rows.n, 1, (rows.n + 15) // 16 * 16).launch(desc, rows, None),)
+        return (_whole(rows).launch(desc, rows, None),)
+
+
+def _whole(rows: SortedRows) -> Search:
+    return Search(WHOLE, rows.n, 1, (rows.n + 15) // 16 * 16)
 
 
 @dataclass(frozen=True)
@@ -118,19 +170,21 @@ class SplitRows(Candidate[Any]):
 
     def cost(self, desc: Any, device: DeviceSpec, config: Parts) -> Cost:
         rows = SortedRows.of(desc)
-        part = _streamed(-(-rows.n // config.parts) * rows.size, device)
-        first = _seconds(rows.count * config.parts, part, rows.size, device)
-        then = _seconds(rows.count, config.parts * desc.k * GATHER_SECONDS, rows.size, device)
-        return Cost(desc.nbytes, 0, 2 * device.overhead + first + then)
+        seconds = sum(
+            device.overhead + each.seconds(rows, desc.k, device) for each in _parted(rows, desc.k, config.parts)
+        )
+        return Cost(desc.nbytes, 0, seconds)
 
     def lower(self, desc: Any, device: DeviceSpec, config: Parts) -> tuple[Step, ...]:
         rows = SortedRows.of(desc)
-        part = -(-rows.n // config.parts)
-        part = -(-part // 16) * 16  # whole vectors
-        parts = -(-rows.n // part)
-        listed = (parts - 1) * min(desc.k, part) + min(desc.k, rows.n - (parts - 1) * part)
-        places = Scratch.named("places", rows.count * listed * 4)
-        return (
-            Search(PART, rows.n, parts, part, listed).launch(desc, rows, places),
-            Search(LISTED, listed, 1, listed, listed).launch(desc, rows, places),
-        )
+        first, then = _parted(rows, desc.k, config.parts)
+        places = Scratch.named("places", rows.count * then.n * 4)
+        return first.launch(desc, rows, places), then.launch(desc, rows, places)
+
+
+def _parted(rows: SortedRows, k: int, parts: int) -> tuple[Search, Search]:
+    """Of a row in so many parts, and of what they list."""
+    part = (-(-rows.n // parts) + 15) // 16 * 16  # whole vectors
+    parts = -(-rows.n // part)
+    listed = (parts - 1) * min(k, part) + min(k, rows.n - (parts - 1) * part)
+    return Search(PART, rows.n, parts, part, listed), Search(LISTED, listed, 1, listed, listed)

@@ -44,7 +44,7 @@ class SortRows(Candidate[Any]):
         entry = f"sort_rows<{desc.element.number}, {rows.index}, {rows.axes}, {tile}>"
         args = (
             Ptr("values"), Ptr("indices"), Ptr("x"), index_scalar(rows.count, rows.index), np.uint32(rows.n),
-            np.uint32(desc.k), np.uint32(length), rows.flip, rows.packed,
+            np.uint32(desc.k), np.uint32(length), np.uint32(not desc.sorted), rows.flip, rows.packed,
         )  # fmt: skip
         grid = grid_of(rows.count, tile // length)
         return (Launch(Kernel("sort/topk.cu", entry), grid, (THREADS, 1, 1), args),)

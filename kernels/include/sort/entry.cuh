@@ -1,6 +1,7 @@
 // Elements as unsigned keys in the same order, and entries of a key and its place that are all different: ties go to the lower
 // place.
 #pragma once
+#include "barrier.cuh"
 #include "dtype.cuh"
 
 namespace sort {
@@ -54,17 +55,49 @@ __device__ __forceinline__ Pair entry(u64 key, u32 place) { return {key, u32(~pl
 __device__ __forceinline__ u32 place_of(u64 x) { return ~u32(x); }
 __device__ __forceinline__ u32 place_of(const Pair& x) { return ~u32(x.rest); }
 
-// Sorts each of the blocks of `length` entries, a power of two, in shared memory, the greatest first (K. E. Batcher, "Sorting
-// networks and their applications", AFIPS 1968). All THREADS take part; a barrier comes before and behind.
-template <int THREADS, class E> __device__ __forceinline__ void sort_blocks(E* entries, u32 total, u32 length) {
-  for (u32 size = 2; size <= length; size *= 2) {
-    for (u32 step = size / 2; step; step /= 2) {
-      __syncthreads();
-      for (u32 i = threadIdx.x; i < total / 2; i += THREADS) {
-        const u32 low = 2 * i - (i & (step - 1)), high = low + step;
-        const bool falling = size == length || !(low & size);
-        const E a = entries[low], b = entries[high];
-        if ((a < b) == falling) entries[low] = b, entries[high] = a;
+// Where an entry lies in shared memory: whatever the distance of four that meet, those of neighbouring threads are in banks of
+// their own. Distances are of bits that a place does not have: swizzled(a + b) == swizzled(a) ^ swizzled(b).
+__device__ __forceinline__ u32 swizzled(u32 place) { return place ^ (place >> 4 & 3) * 5; }
+template <class E> struct Entries {
+  E* all;
+  __device__ __forceinline__ E& operator[](u32 place) const { return all[swizzled(place)]; }
+};
+
+template <class E> __device__ __forceinline__ void exchange(E& a, E& b, bool falling) {
+  if ((a < b) == falling) {
+    const E swapped = a;
+    a = b, b = swapped;
+  }
+}
+
+// Sorts each of the blocks of `length` entries, a power of two, the greatest first (K. E. Batcher, "Sorting networks and their
+// applications", AFIPS 1968); `total` is a power of two from 4 on. Of THREADS that come, those work that have four entries; a
+// barrier of all comes before and behind.
+template <int THREADS, class E> __device__ __forceinline__ void sort_blocks(const Entries<E>& entries, u32 total, u32 length) {
+  const u32 workers = total / 4 > THREADS ? THREADS : total / 4 < 32 ? 32 : total / 4;
+  __syncthreads();
+  if (threadIdx.x < workers) {
+    bool apart = false;  // whether a warp meets what was another's
+    for (u32 size = 2; size <= length; size *= 2) {
+      // Two steps of the network at a time: four entries whose places differ in two bits; or the last step alone
+      for (u32 step = size / 2; step; step /= 4) {
+        const u32 near = step > 1 ? step / 2 : 1, far = 2 * near;
+        if (apart || far > 64) meet(1, workers);
+        else __syncwarp();
+        apart = far > 64;
+        const u32 to_near = swizzled(near), to_far = swizzled(far);
+        for (u32 i = threadIdx.x; i < total / 4; i += THREADS) {
+          const u32 low = 4 * i - 3 * (i & (near - 1)), first = swizzled(low);
+          E& a = entries.all[first];
+          E& b = entries.all[first ^ to_near];
+          E& c = entries.all[first ^ to_far];
+          E& d = entries.all[first ^ to_near ^ to_far];
+          E four[4] = {a, b, c, d};
+          const bool falling = size == length || !(low & size), then = size == length || !((low + far) & size);
+          if (step > 1) exchange(four[0], four[2], falling), exchange(four[1], four[3], falling);
+          exchange(four[0], four[1], falling), exchange(four[2], four[3], then);
+          a = four[0], b = four[1], c = four[2], d = four[3];
+        }
       }
     }
   }
