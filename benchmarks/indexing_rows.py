@@ -90,6 +90,8 @@ def _nonzero(count: int, share: float) -> Row:
 
 
 def _rows() -> Iterator[Row]:
+    yield _topk((256, 128256), "bfloat16", 1, Target(1.1, against=FLOOR))
+    yield _topk((256, 128256), "bfloat16", 8, Target(1.4, against=FLOOR))
     yield _topk((256, 128256), "bfloat16", 50, Target(1.4, against=FLOOR))
     yield _topk((256, 128256), "float32", 1024, Target(1.9, against=FLOOR))
     yield _topk((4096, 32000), "bfloat16", 8, Target(1.4, against=FLOOR))
