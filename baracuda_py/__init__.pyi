@@ -467,7 +467,6 @@ class RopeBackwardDescriptor(_RopeBackwardDescriptor):
     grad_k_strides: tuple[int, ...] | None
     grad_align: int | None
     k_grad_align: int | None
-    positions_align: int | None
     inv_freq_align: int | None
     cos_align: int | None
     sin_align: int | None
@@ -500,7 +499,6 @@ class RopeBackwardDescriptor(_RopeBackwardDescriptor):
         grad_k_strides: Sequence[int] | None = ...,
         grad_align: int | None = ...,
         k_grad_align: int | None = ...,
-        positions_align: int | None = ...,
         inv_freq_align: int | None = ...,
         cos_align: int | None = ...,
         sin_align: int | None = ...,
@@ -528,7 +526,6 @@ class RopeDescriptor(_RopeDescriptor):
     k_out_strides: tuple[int, ...] | None
     x_align: int | None
     k_align: int | None
-    positions_align: int | None
     inv_freq_align: int | None
     cos_align: int | None
     sin_align: int | None
@@ -561,7 +558,6 @@ class RopeDescriptor(_RopeDescriptor):
         k_out_strides: Sequence[int] | None = ...,
         x_align: int | None = ...,
         k_align: int | None = ...,
-        positions_align: int | None = ...,
         inv_freq_align: int | None = ...,
         cos_align: int | None = ...,
         sin_align: int | None = ...,

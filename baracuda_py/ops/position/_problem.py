@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -50,6 +50,17 @@ class Roped(Descriptor):
             object.__setattr__(self, "head_layout", self.head_layout.upper())
         self._member(STYLES, "style")
         self._member(LAYOUTS, "head_layout")
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Any], **options: Any) -> Self:
+        """The descriptor of operands by name, None for those that are not there."""
+        op = str(getattr(cls, "name", ""))
+        for out, read in cls.names.items():
+            if arrays[out] is not None and arrays[read] is None:
+                raise InvalidProblemError(
+                    f"{op}: {out} was given and no {read}", f"pass {read}=..., or leave {out} out"
+                )
+        return cls.of_tensors(cls.taken(op, arrays), **options)
 
     # ---- operands ---------------------------------------------------------------------------------------------------
 

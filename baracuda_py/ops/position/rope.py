@@ -20,7 +20,7 @@ from .scaling import RopeScaling, plain
 __all__ = ["RopeBackwardDescriptor", "RopeBackwardPlan", "RopeDescriptor", "RopePlan", "rope", "rope_backward"]
 
 ANGLES = (
-    Slot("positions", optional=True, takes=(ElementKind.I32, ElementKind.I64)),
+    Slot("positions", optional=True, takes=(ElementKind.I32, ElementKind.I64), aligned=False),
     Slot("inv_freq", optional=True, takes=(ElementKind.F32,), strided=False),
     Slot("cos", optional=True, takes=FLOATS),
     Slot("sin", optional=True, takes=FLOATS),
@@ -61,13 +61,7 @@ class RopeDescriptor(Roped):
             "out": out, "k_out": k_out, "status": status, "x": x, "k": k, "positions": positions, "inv_freq": inv_freq,
             "cos": cos, "sin": sin,
         }  # fmt: skip
-        return cls.of_tensors(
-            cls.taken(cls.name, arrays),
-            style=style,
-            head_layout=layout,
-            offset=offset,
-            attention_factor=attention_factor,
-        )
+        return cls.of_arrays(arrays, style=style, head_layout=layout, offset=offset, attention_factor=attention_factor)
 
     @property
     def k_out_shape(self) -> tuple[int, ...] | None:
@@ -107,13 +101,7 @@ class RopeBackwardDescriptor(Roped):
             "grad_x": grad_x, "grad_k": grad_k, "status": status, "grad": grad, "k_grad": k_grad, "positions": positions,
             "inv_freq": inv_freq, "cos": cos, "sin": sin,
         }  # fmt: skip
-        return cls.of_tensors(
-            cls.taken(cls.name, arrays),
-            style=style,
-            head_layout=layout,
-            offset=offset,
-            attention_factor=attention_factor,
-        )
+        return cls.of_arrays(arrays, style=style, head_layout=layout, offset=offset, attention_factor=attention_factor)
 
     @property
     def grad_k_shape(self) -> tuple[int, ...] | None:

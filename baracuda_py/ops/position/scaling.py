@@ -130,7 +130,8 @@ class RopeScaling:
         low, high = _positive(low_freq_factor, "low_freq_factor"), _positive(high_freq_factor, "high_freq_factor")
         if high <= low:
             raise InvalidProblemError(
-                f"rope: high_freq_factor={high} and low_freq_factor={low}", "give the higher one as high_freq_factor"
+                f"rope: from {low} turns, which are interpolated, to {high}, which stay",
+                "give the higher number for the latter",
             )
         turns = _count(trained, "trained") * own / (2 * math.pi)
         kept = np.clip((turns - low) / (high - low), 0, 1)
