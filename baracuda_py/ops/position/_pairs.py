@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +26,9 @@ THREADS = 128
 WORD = 16  # bytes of the widest access
 HEADS = (4, 2, 1, 8)
 BUSY = 512  # threads an SM: below, a token's heads are shared by more of them
-# Instructions as the compiler makes them: of a thread, of an angle, of a table's entry, of a pair that is turned.
-FIXED, OF_ANGLE, OF_ENTRY, OF_PAIR = 60, 45, 4, 8
+BEHIND = 1.02  # by how much the other counts of heads are taken to be slower
+# Instructions, as PTX has them without moves: of a thread, of an angle, of a table's entry, of a pair that is turned.
+FIXED, OF_ANGLE, OF_ENTRY, OF_PAIR = 100, 40, 6, 16
 SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 3; kernels/include/position/rotate.cuh for sin and cos"
 
 
@@ -90,12 +91,10 @@ class TurnPairs(Candidate[Roped]):
         threads = shape.threads(config)
         instructions = threads * (FIXED + config.vector * (angle + config.heads * OF_PAIR))
         full = min(1.0, config.vector * desc.element.bits / (8 * WORD))
+        nbytes, flops = _nbytes(desc), threads * config.vector * 6
+        cost = Cost.streaming(device, nbytes, flops=flops, instructions=instructions, efficiency=0.92 * max(0.3, full))
         best = next((h for h in HEADS[:3] if shape.threads(PairConfig(config.vector, h)) >= device.sms * BUSY), 1)
-        efficiency = (0.92 if config.heads == best else 0.9) * max(0.3, full)
-        nbytes = _nbytes(desc)
-        return Cost.streaming(
-            device, nbytes, flops=threads * config.vector * 6, instructions=instructions, efficiency=efficiency
-        )
+        return cost if config.heads == best else replace(cost, seconds=cost.seconds * BEHIND)
 
     def guarantee(self, desc: Roped, device: DeviceSpec, config: PairConfig) -> PrecisionGuarantee:
         return guarantee_of(desc)
