@@ -42,10 +42,16 @@ class Roped(Descriptor):
         sin_element: ElementKind | None
 
     inverse: ClassVar[bool] = False
+    needed: ClassVar[tuple[str, ...]] = ("inv_freq_shape",)  # an example says how many pairs there are
     names: ClassVar[Mapping[str, str]] = {}  # output: what is turned
 
-    def _named(self) -> None:
-        """At construction: the names of style and layout are known ones."""
+    def _completed(self) -> None:
+        """At construction: the names of style and layout are known ones, and every operand that is there holds something."""
+        usual = {"positions": ElementKind.I64, **dict.fromkeys(("inv_freq", "cos", "sin"), ElementKind.F32)}
+        usual |= dict.fromkeys([*self.names.values()][1:], self.element)
+        for name, kind in usual.items():
+            if getattr(self, f"{name}_shape") is not None and getattr(self, f"{name}_element") is None:
+                object.__setattr__(self, f"{name}_element", kind)
         if isinstance(self.head_layout, str):
             object.__setattr__(self, "head_layout", self.head_layout.upper())
         self._member(STYLES, "style")

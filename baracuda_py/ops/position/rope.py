@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from ...plan.descriptor import Descriptor, Slot, described, scalar
+from ...plan.fields import integer
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...reference import position as oracle
@@ -48,7 +49,7 @@ class RopeDescriptor(Roped):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._named()
+        self._completed()
 
     @classmethod
     def of(
@@ -88,7 +89,7 @@ class RopeBackwardDescriptor(Roped):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._named()
+        self._completed()
 
     @classmethod
     def of(
@@ -113,10 +114,9 @@ def _probes(second: str) -> tuple[Mapping[str, Any], ...]:
     dense = {"shape": (2, 4, 17, 128), f"{second}_shape": (2, 2, 17, 128), "inv_freq_shape": (64,)}
     tables = {"cos_shape": (40, 32), "sin_shape": (40, 32), "positions_shape": (9,), "positions_element": "i32"}
     return (
-        *({**dense, "element": e, f"{second}_element": e, "inv_freq_element": "f32"} for e in ("bf16", "f32", "f64")),
-        {**tables, "shape": (9, 3, 80), "element": "f16", "head_layout": "THD", "cos_element": "f32", "sin_element": "f32"},
-        {"shape": (3, 5, 2, 7), "element": "f32", "inv_freq_shape": (3,), "inv_freq_element": "f32",
-         "head_layout": "BSHD", "style": "interleaved"},
+        *({**dense, "element": e} for e in ("bf16", "f32", "f64")),
+        {**tables, "shape": (9, 3, 80), "element": "f16", "head_layout": "THD"},
+        {"shape": (3, 5, 2, 7), "element": "f32", "inv_freq_shape": (3,), "head_layout": "BSHD", "style": "interleaved"},
     )  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def _asked(
     given = operands["inv_freq"] is not None or operands["cos"] is not None or operands["sin"] is not None
     if scaling is not None or not given:
         scaling = _frequencies(name, x, given, base, scaling, rotary_dim)
-        operands["inv_freq"] = scaling and scaling.on(x)
+        operands["inv_freq"] = None if scaling is None else scaling.on(x)
     elif base is not None or rotary_dim is not None:
         raise InvalidProblemError(
             f"{name}: {'base' if base is not None else 'rotary_dim'} was given beside the angles themselves",
@@ -196,8 +196,13 @@ def _frequencies(
 ) -> RopeScaling | None:
     """The frequencies of a call that names a base or a scaling; None of what is no array, which describing it refuses."""
     if scaling is None:
-        width = (getattr(x, "shape", None) or (0,))[-1] if rotary_dim is None else rotary_dim
-        return plain(width, 10000.0 if base is None else base) if width else None
+        try:
+            width = integer(x.shape[-1] if rotary_dim is None else rotary_dim, f"{name}: rotary_dim")
+        except Exception:  # whatever a stranger's shape raises
+            if rotary_dim is not None:
+                raise
+            return None
+        return plain(width, scalar(10000.0 if base is None else base, f"{name}: base"))
     if not isinstance(scaling, RopeScaling):
         raise InvalidProblemError(
             f"{name}: scaling is a {type(scaling).__name__}", "pass what RopeScaling.plain, .linear, .yarn, ... return"
