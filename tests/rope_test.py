@@ -72,6 +72,19 @@ def test_small_angles_are_good_to_two_units() -> None:
     assert np.abs(got - np.concatenate([np.cos(wide), np.sin(wide)])).max() <= 2.1 * 2.0**-24
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_zeros_of_cosine_and_sine_keep_their_digits(dtype: str) -> None:
+    """Near multiples of pi / 2 (numerators of the continued fraction of pi, and halves): relative errors stay small."""
+    x = np.array([[1, 0]] * 8, dtype)
+    at = np.array([11, 22, 355, 710, 104348, 5419351, 80143857, 245850922])
+    got = bp.rope(x, at, inv_freq=np.ones(1, np.float32), device="ptx")
+    unit = 2.0 ** (-24 if dtype == "float32" else -53)
+    with mpmath.workdps(60):
+        for position, (cosine, sine) in zip(at.tolist(), got.tolist()):
+            for found, right in ((cosine, mpmath.cos(position)), (sine, mpmath.sin(position))):
+                assert abs(found - right) <= 4 * unit * abs(right), (position, found)
+
+
 def test_a_position_does_not_depend_on_the_others() -> None:
     x = normal(3, 2, 40, 128, dtype=BF16)
     whole = bp.rope(x, device="ptx")

@@ -57,16 +57,17 @@ class _Shape(NamedTuple):
 
 
 def guarantee_of(desc: Roped) -> PrecisionGuarantee:
-    """a cos - b sin: the cosine and sine err by 2 u (3 u in f64) of 1 where they are computed, by 2 u of themselves as they are
-    multiplied with the factor, and two roundings come with the sum; then comes the result's own."""
+    """a cos - b sin. Where cosine and sine are computed they err by 4 u of themselves (2 of the reduced angle, 2 of the series),
+    and by 2**-62 of 1, which is the oracle's part and more than the reduction's; as they are multiplied with the factor, by
+    2 u; two roundings come with the sum; then comes the result's own."""
     computed = computed_in(desc.element)
     terms = [
-        Term(4.1, computed.element, "abs_products"),
+        Term(4.1 if desc.has("cos") else 8.1, computed.element, "abs_products"),
         Term(1.0, desc.element, "abs_result"),
         Term(4.0, desc.element, "smallest_normal"),
     ]
     if not desc.has("cos"):
-        terms.insert(0, Term(3.1 if computed.element is ElementKind.F64 else 2.1, computed.element, "abs_pair"))
+        terms.append(Term(2.0**-9, ElementKind.F64, "abs_pair"))
     bound = Componentwise(tuple(terms), SOURCE, "unbounded")
     parts = {name: PrecisionGuarantee.fixed_order(computed.math, computed.element, bound) for name in desc.turned_into}
     if desc.has("status"):

@@ -227,7 +227,7 @@ def rope(
     style: a pair is columns i and i + rotary_dim / 2 ("half": Llama, GPT-NeoX), or 2 i and 2 i + 1 ("interleaved": GPT-J).
     Columns from rotary_dim on are copied.
     Angles come from one of: base**(-2 i / rotary_dim), base 10000 and rotary_dim D by default; scaling, a `RopeScaling`;
-    inv_freq, f32 [rotary_dim / 2] (position * inv_freq is exact, its reduction good to 2**-52, for angles below 2**40 and
+    inv_freq, f32 [rotary_dim / 2] (position * inv_freq is exact, its reduction good to 2**-67, for angles below 2**40 and
     positions to 2**53); cos and sin, tables of f32 or x's dtype, [positions, rotary_dim / 2]. A position outside of the tables
     is never read there: its columns that would turn are 0, and status (int32, of the positions' shape, 0 otherwise) says 1.
     attention_factor multiplies what turns; by default scaling's, else 1. A run-time value.

@@ -15,8 +15,9 @@ struct Angle {
   u32 quarters;
 };
 
-// at * frequency. The product is exact, high and low, where |at| <= 2^53; its reduction errs by 2^-52 where it is below 2^40
-// (W. J. Cody and W. Waite, Software Manual for the Elementary Functions, 1980, section 8, with fused multiply-adds).
+// at * frequency, below 2^40, with |at| <= 2^53 (W. J. Cody and W. Waite, Software Manual for the Elementary Functions, 1980, section
+// 8, with fused multiply-adds). The product is exact, high and low, and so is the first difference, a multiple of 2^-52 below 1:
+// the rest errs by two roundings of itself, and by 2^-67 since pi / 2 has two parts.
 __device__ __forceinline__ Angle angle_of(double at, double frequency) {
   const double high = at * frequency, low = ::fma(at, frequency, -high);
   const double shifted = ::fma(high, PER_QUARTER, TO_INTEGER), quarters = shifted - TO_INTEGER;
