@@ -44,19 +44,16 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
   const I second = first + (rotates && !INTERLEAVED ? shape.half : I(V));
   const bool both = second < shape.width;
 
-  // Heads, all under way at once
+  // Heads, all under way at once; what is in its place already is not copied
   position::Pairs<T, V> pairs[HEADS];
-  T* to[HEADS];
   bool live[HEADS];
 #pragma unroll
   for (int h = 0; h < HEADS; ++h) {
     const I head = group + h * shape.groups;
     const bool of_x = head < shape.heads;
-    const I own = of_x ? head : head - shape.heads;
+    const T* from = of_x ? x + rows.at(batch, token, head) : k + k_rows.at(batch, token, head - shape.heads);
     const i64 column = of_x ? rows.column : k_rows.column;
-    const T* from = of_x ? x + rows.at(batch, token, own) : k + k_rows.at(batch, token, own);
-    to[h] = of_x ? out + to_rows.at(batch, token, own) : k_out + to_k_rows.at(batch, token, own);
-    live[h] = head < shape.heads + shape.k_heads && (rotates || to[h] != from);
+    live[h] = head < shape.heads + shape.k_heads && (rotates || (of_x ? out != x : k_out != k));
     if (live[h]) {
       pairs[h].part[0].load(from + i64(first) * column);
       if (both) pairs[h].part[1].load(from + i64(second) * column);
@@ -91,8 +88,11 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
 #pragma unroll
   for (int h = 0; h < HEADS; ++h) {
     if (!live[h]) continue;
-    const i64 column = group + h * shape.groups < shape.heads ? to_rows.column : to_k_rows.column;
-    pairs[h].part[0].store(to[h] + i64(first) * column);
-    if (both) pairs[h].part[1].store(to[h] + i64(second) * column);
+    const I head = group + h * shape.groups;
+    const bool of_x = head < shape.heads;
+    T* to = of_x ? out + to_rows.at(batch, token, head) : k_out + to_k_rows.at(batch, token, head - shape.heads);
+    const i64 column = of_x ? to_rows.column : to_k_rows.column;
+    pairs[h].part[0].store(to + i64(first) * column);
+    if (both) pairs[h].part[1].store(to + i64(second) * column);
   }
 }
