@@ -81,7 +81,8 @@ class RopeScaling:
         truncate: bool = True,
     ) -> RopeScaling:  # fmt: skip
         """YaRN: pairs that turn more than `beta_fast` times within `trained` stay, those that turn less than `beta_slow` times
-        are interpolated, in between goes a ramp over the pairs' numbers (arXiv:2309.00071, sections 3.2 and 3.4).
+        are interpolated, and a ramp goes in between (arXiv:2309.00071, sections 3.2 and 3.4): over the pairs' numbers, as in the
+        released code, transformers and vLLM, with which models were trained; the paper's text has it over the turns.
 
         `truncate` rounds the ramp's ends outward to whole pairs, as the paper's code and transformers do (gpt-oss does not).
         attention_factor: by default 0.1 ln(factor) + 1; with mscale and mscale_all_dim, as DeepSeek gives them, the ratio of
