@@ -92,7 +92,7 @@ class TurnPairs(Candidate[Roped]):
         threads = shape.threads(config)
         instructions = threads * (FIXED + config.vector * (angle + config.heads * OF_PAIR))
         full = min(1.0, config.vector * desc.element.bits / (8 * WORD))
-        nbytes, flops = _nbytes(desc), threads * config.vector * 6
+        nbytes, flops = _nbytes(desc), threads * config.heads * config.vector * 6
         cost = Cost.streaming(device, nbytes, flops=flops, instructions=instructions, efficiency=0.92 * max(0.3, full))
         best = next((h for h in HEADS[:3] if shape.threads(PairConfig(config.vector, h)) >= device.sms * BUSY), 1)
         return cost if config.heads == best else replace(cost, seconds=cost.seconds * BEHIND)
