@@ -71,6 +71,11 @@ from .types import RaceFault as RaceFault
 from .types import ReadOnlyFault as ReadOnlyFault
 from .ops.reduce.reduce import ReduceDescriptor as _ReduceDescriptor
 from .ops.reduce.reduce import ReducePlan as _ReducePlan
+from .ops.position.rope import RopeBackwardDescriptor as _RopeBackwardDescriptor
+from .ops.position.rope import RopeBackwardPlan as _RopeBackwardPlan
+from .ops.position.rope import RopeDescriptor as _RopeDescriptor
+from .ops.position.rope import RopePlan as _RopePlan
+from .ops.position.scaling import RopeScaling as RopeScaling
 from .ops.softmax.backward import SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor
 from .ops.softmax.backward import SoftmaxBackwardPlan as _SoftmaxBackwardPlan
 from .ops.softmax.forward import SoftmaxDescriptor as _SoftmaxDescriptor
@@ -442,6 +447,124 @@ class ReduceDescriptor(_ReduceDescriptor):
         out_align: int | None = ...,
     ) -> None: ...
 
+class RopeBackwardDescriptor(_RopeBackwardDescriptor):
+    k_grad_shape: tuple[int, ...] | None
+    positions_shape: tuple[int, ...] | None
+    inv_freq_shape: tuple[int, ...] | None
+    cos_shape: tuple[int, ...] | None
+    sin_shape: tuple[int, ...] | None
+    k_grad_element: ElementKind | None
+    positions_element: ElementKind | None
+    inv_freq_element: ElementKind | None
+    cos_element: ElementKind | None
+    sin_element: ElementKind | None
+    grad_strides: tuple[int, ...] | None
+    k_grad_strides: tuple[int, ...] | None
+    positions_strides: tuple[int, ...] | None
+    cos_strides: tuple[int, ...] | None
+    sin_strides: tuple[int, ...] | None
+    grad_x_strides: tuple[int, ...] | None
+    grad_k_strides: tuple[int, ...] | None
+    grad_align: int | None
+    k_grad_align: int | None
+    inv_freq_align: int | None
+    cos_align: int | None
+    sin_align: int | None
+    grad_x_align: int | None
+    grad_k_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        style: str = ...,
+        head_layout: str = ...,
+        offset: float = ...,
+        attention_factor: float = ...,
+        k_grad_shape: Sequence[int] | None = ...,
+        positions_shape: Sequence[int] | None = ...,
+        inv_freq_shape: Sequence[int] | None = ...,
+        cos_shape: Sequence[int] | None = ...,
+        sin_shape: Sequence[int] | None = ...,
+        k_grad_element: ElementLike | None = ...,
+        positions_element: ElementLike | None = ...,
+        inv_freq_element: ElementLike | None = ...,
+        cos_element: ElementLike | None = ...,
+        sin_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        k_grad_strides: Sequence[int] | None = ...,
+        positions_strides: Sequence[int] | None = ...,
+        cos_strides: Sequence[int] | None = ...,
+        sin_strides: Sequence[int] | None = ...,
+        grad_x_strides: Sequence[int] | None = ...,
+        grad_k_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        k_grad_align: int | None = ...,
+        inv_freq_align: int | None = ...,
+        cos_align: int | None = ...,
+        sin_align: int | None = ...,
+        grad_x_align: int | None = ...,
+        grad_k_align: int | None = ...,
+    ) -> None: ...
+
+class RopeDescriptor(_RopeDescriptor):
+    k_shape: tuple[int, ...] | None
+    positions_shape: tuple[int, ...] | None
+    inv_freq_shape: tuple[int, ...] | None
+    cos_shape: tuple[int, ...] | None
+    sin_shape: tuple[int, ...] | None
+    k_element: ElementKind | None
+    positions_element: ElementKind | None
+    inv_freq_element: ElementKind | None
+    cos_element: ElementKind | None
+    sin_element: ElementKind | None
+    x_strides: tuple[int, ...] | None
+    k_strides: tuple[int, ...] | None
+    positions_strides: tuple[int, ...] | None
+    cos_strides: tuple[int, ...] | None
+    sin_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    k_out_strides: tuple[int, ...] | None
+    x_align: int | None
+    k_align: int | None
+    inv_freq_align: int | None
+    cos_align: int | None
+    sin_align: int | None
+    out_align: int | None
+    k_out_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        style: str = ...,
+        head_layout: str = ...,
+        offset: float = ...,
+        attention_factor: float = ...,
+        k_shape: Sequence[int] | None = ...,
+        positions_shape: Sequence[int] | None = ...,
+        inv_freq_shape: Sequence[int] | None = ...,
+        cos_shape: Sequence[int] | None = ...,
+        sin_shape: Sequence[int] | None = ...,
+        k_element: ElementLike | None = ...,
+        positions_element: ElementLike | None = ...,
+        inv_freq_element: ElementLike | None = ...,
+        cos_element: ElementLike | None = ...,
+        sin_element: ElementLike | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        k_strides: Sequence[int] | None = ...,
+        positions_strides: Sequence[int] | None = ...,
+        cos_strides: Sequence[int] | None = ...,
+        sin_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        k_out_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        k_align: int | None = ...,
+        inv_freq_align: int | None = ...,
+        cos_align: int | None = ...,
+        sin_align: int | None = ...,
+        out_align: int | None = ...,
+        k_out_align: int | None = ...,
+    ) -> None: ...
+
 class SoftmaxBackwardDescriptor(_SoftmaxBackwardDescriptor):
     grad_strides: tuple[int, ...] | None
     y_strides: tuple[int, ...] | None
@@ -609,6 +732,12 @@ class NormPlan(_NormPlan):
 class ReducePlan(_ReducePlan):
     desc: ReduceDescriptor
 
+class RopeBackwardPlan(_RopeBackwardPlan):
+    desc: RopeBackwardDescriptor
+
+class RopePlan(_RopePlan):
+    desc: RopeDescriptor
+
 class SoftmaxBackwardPlan(_SoftmaxBackwardPlan):
     desc: SoftmaxBackwardDescriptor
 
@@ -629,6 +758,12 @@ class UnaryPlan(_UnaryPlan):
 
 class WriteSlicePlan(_WriteSlicePlan):
     desc: WriteSliceDescriptor
+
+def rope(x: Any, positions: Any = None, *, k: Any = None, cos: Any = None, sin: Any = None, inv_freq: Any = None, base: float | None = None, scaling: RopeScaling | None = None, rotary_dim: int | None = None, style: str = 'half', layout: str = 'BHSD', offset: int = 0, attention_factor: float | None = None, out: Any = None, k_out: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Rotary position embedding of x and, in the same launch, of k: pair i of each head turns by position * inv_freq[i]."""
+
+def rope_backward(grad: Any, positions: Any = None, *, k_grad: Any = None, cos: Any = None, sin: Any = None, inv_freq: Any = None, base: float | None = None, scaling: RopeScaling | None = None, rotary_dim: int | None = None, style: str = 'half', layout: str = 'BHSD', offset: int = 0, attention_factor: float | None = None, grad_x: Any = None, grad_k: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The gradients of `rope` with respect to x and k: the rotation of the results' gradients by the negative angles."""
 
 def add(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x1 + x2, elementwise."""

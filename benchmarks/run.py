@@ -17,6 +17,7 @@ from .harness import BURST_US, COLD_BYTES, OURS, WARM_SECONDS, Alone, Bench, Con
 from .host import HOST_ROWS, HostRow
 from .indexing_rows import INDEXING_ROWS
 from .operands import Call, Kit
+from .position_rows import POSITION_ROWS
 from .results import Record, best_peer
 from .row import Row
 from .row_families import ROW_FAMILIES
@@ -46,7 +47,15 @@ QUICK = Effort(rounds=4, host_batches=8, alone_seconds=0.0)
 
 def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
     """The rows whose key holds one of `patterns`; every row where there are none."""
-    rows: list[Row | HostRow] = [*ROWS, *ROW_FAMILIES, *INDEXING_ROWS, *SCAN_ROWS, *GEMM_ROWS, *HOST_ROWS]
+    rows: list[Row | HostRow] = [
+        *ROWS,
+        *ROW_FAMILIES,
+        *INDEXING_ROWS,
+        *SCAN_ROWS,
+        *POSITION_ROWS,
+        *GEMM_ROWS,
+        *HOST_ROWS,
+    ]
     return [r for r in rows if not patterns or any(p in r.key for p in patterns)]
 
 

@@ -338,6 +338,13 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
         for dtype in ("f2", "f4", "f8"):
             shapes = {"grad": (5, 7), "a": (5, 8), "b": (8, 7)}
             yield {n: numbers(s, dtype, i) for i, (n, s) in enumerate(shapes.items())}, {}
+    elif plan in (bp.RopePlan, bp.RopeBackwardPlan):
+        names = ("x", "out") if op == "rope" else ("grad", "grad_x")
+        for dtype in ("f2", "f4", "f8"):
+            both = {name: numbers((2, 5, 8), dtype, i) for i, name in enumerate(names)}
+            yield {**both, "positions": numbers((5,), "i8", 2), "inv_freq": numbers((4,), "f4", 3)}, {}
+            tables = {name: numbers((9, 2), "f4", i) for i, name in enumerate(("cos", "sin"))}
+            yield {**both, **tables, "status": numbers((5,), "i4")}, {"style": "interleaved"}
     else:
         raise AssertionError(f"say what operands {op} takes")
 

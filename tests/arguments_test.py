@@ -22,6 +22,13 @@ def window(**more: Any) -> tuple[Any, ...]:
     return (np.zeros(4, F32), np.ones(1, F32), [(0, 1)]), more
 
 
+TABLES = {"cos": np.ones((3, 2), F32), "sin": np.ones((3, 2), F32)}
+
+
+def turned(**more: Any) -> tuple[Any, ...]:
+    return (np.ones((3, 4), F32),), more
+
+
 IDLE: list[tuple[str, Any, type[bp.BaracudaError], str]] = [
     ("write_slice", window(start=np.array(3)), bp.InvalidProblemError, "start was given and no dynamic_axis"),
     (
@@ -60,6 +67,14 @@ IDLE: list[tuple[str, Any, type[bp.BaracudaError], str]] = [
         bp.InvalidProblemError,
         "there is no grad_weight",
     ),
+    ("rope", turned(base=1e6, inv_freq=np.ones(2, F32)), bp.InvalidProblemError, "base was given beside"),
+    ("rope", turned(rotary_dim=2, **TABLES), bp.InvalidProblemError, "rotary_dim was given beside"),
+    ("rope", turned(scaling=bp.RopeScaling.plain(4), **TABLES), bp.InvalidProblemError, "scaling was given beside"),
+    ("rope", turned(inv_freq=np.ones(2, F32), **TABLES), bp.InvalidProblemError, "by inv_freq and cos and sin"),
+    ("rope", turned(cos=np.ones((3, 2), F32)), bp.InvalidProblemError, "angles are given by cos"),
+    ("rope", turned(k_out=np.ones((3, 4), F32)), bp.InvalidProblemError, "k_out was given and no k"),
+    ("rope", turned(status=np.ones(3, np.int32)), bp.InvalidProblemError, "no operand 'status'"),
+    ("rope_backward", turned(grad_k=np.ones((3, 4), F32)), bp.InvalidProblemError, "grad_k was given and no k_grad"),
     ("add", ((np.ones(3), np.ones(3)), {"pref": bp.PlanPreference(math="tf32")}), bp.UnsupportedError, "not tf32"),  # type: ignore[arg-type]
     ("neg", ((np.ones(3),), {"pref": bp.PlanPreference(backend="cublas")}), bp.UnsupportedError, "cublas"),  # type: ignore[arg-type]
 ]
@@ -91,6 +106,7 @@ def test_every_argument_that_may_have_no_meaning_is_tried() -> None:
         "keepdims",
         "correction",
     }
+    always |= {"positions", "k", "k_grad", "style", "offset", "attention_factor"}
     tried = {name for _, (_, options), _, _ in IDLE for name in options}
     for op in all_ops():
         for name, parameter in inspect.signature(getattr(bp, op)).parameters.items():

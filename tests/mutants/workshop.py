@@ -42,6 +42,7 @@ NEAR = {
         "matmul_range", "matmul_backward", "advice", "wgmma", "staged", "staged_copy", "split_k", "gemv", "cublas", "large",
         "exact_products", "shared_bytes", "overlap", "launchable", "registry",
     ),
+    "ops/position": ("rope", "registry", "align", "arguments", "launchable"),
     "ops": ("walked", "copy_lowering", "index", "launchable"),
     "plan": (
         "plan", "descriptor", "selection", "saved_plan", "tuned", "autotune", "advice", "short_path", "runtime",

@@ -1,0 +1,1 @@
+"""Positions put into activations: rotary embedding."""

@@ -1,0 +1,218 @@
+"""pairs: chunks of a token's heads, a cosine and a sine a pair for all of them (kernels/position/rope.cu)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ...plan.candidate import Candidate, Cost
+from ...plan.descriptor import Layout
+from ...plan.grammar import Config, term
+from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run, Step
+from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term
+from .._launch import divisor, grid_of, index_scalar, index_type
+from .._rows import computed_in
+from ._problem import Roped
+
+__all__ = ["TurnPairs", "guarantee_of"]
+
+KERNEL = "position/rope.cu"
+THREADS = 128
+WORD = 16  # bytes of the widest access
+HEADS = (4, 2, 1, 8)
+BUSY = 512  # threads an SM: below, a token's heads are shared by more of them
+BEHIND = 1.02  # by how much the other counts of heads are taken to be slower
+# Instructions, as PTX has them without moves: of a thread, of an angle, of a table's entry, of a pair that is turned.
+FIXED, OF_ANGLE, OF_ENTRY, OF_PAIR = 100, 40, 6, 16
+SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 3; kernels/include/position/rotate.cuh for sin and cos"
+
+
+@dataclass(frozen=True)
+class PairConfig(Config):
+    """How a token's heads are shared out."""
+
+    vector: int = term("pairs that a thread turns of a head")
+    heads: int = term("heads a thread")
+
+
+class _Shape(NamedTuple):
+    """How many of what; `heads` of either operand."""
+
+    batch: int
+    tokens: int
+    heads: tuple[int, int]
+    rotated: int  # chunks
+    chunks: int
+
+    def groups(self, config: PairConfig) -> int:
+        return max(1, -(-sum(self.heads) // config.heads))
+
+    def threads(self, config: PairConfig) -> int:
+        return self.batch * self.tokens * self.chunks * self.groups(config)
+
+
+def guarantee_of(desc: Roped) -> PrecisionGuarantee:
+    """a cos - b sin. Where cosine and sine are computed they err by 4 u of themselves (2 of the reduced angle, 2 of the series),
+    and by 2**-62 of 1, which is the oracle's part and more than the reduction's; as they are multiplied with the factor, by
+    2 u; two roundings come with the sum; then comes the result's own."""
+    computed = computed_in(desc.element)
+    terms = [
+        Term(4.1 if desc.has("cos") else 8.1, computed.element, "abs_products"),
+        Term(1.0, desc.element, "abs_result"),
+        Term(4.0, desc.element, "smallest_normal"),
+    ]
+    if not desc.has("cos"):
+        terms.append(Term(2.0**-9, ElementKind.F64, "abs_pair"))
+    bound = Componentwise(tuple(terms), SOURCE, "unbounded")
+    parts = {name: PrecisionGuarantee.fixed_order(computed.math, computed.element, bound) for name in desc.turned_into}
+    if desc.has("status"):
+        parts["status"] = PrecisionGuarantee.exact(ElementKind.I32)
+    return PrecisionGuarantee.by_output(**parts)
+
+
+class TurnPairs(Candidate[Roped]):
+    """One launch for both operands: any strides, by element where rows are not dense or not aligned."""
+
+    variant = "pairs"
+    launches = (f"{KERNEL}:rope",)
+
+    def configs(self, desc: Roped, device: DeviceSpec) -> Iterable[PairConfig]:
+        vector = _vector(desc)
+        total = sum(_shape(desc, vector).heads)
+        return [PairConfig(vector, heads) for heads in HEADS if heads == 1 or heads < 2 * total]
+
+    def cost(self, desc: Roped, device: DeviceSpec, config: PairConfig) -> Cost:
+        shape = _shape(desc, config.vector)
+        angle = OF_ENTRY if desc.has("cos") else OF_ANGLE
+        threads = shape.threads(config)
+        instructions = threads * (FIXED + config.vector * (angle + config.heads * OF_PAIR))
+        full = min(1.0, config.vector * desc.element.bits / (8 * WORD))
+        nbytes, flops = _nbytes(desc), threads * config.heads * config.vector * 6
+        cost = Cost.streaming(device, nbytes, flops=flops, instructions=instructions, efficiency=0.92 * max(0.3, full))
+        best = next((h for h in HEADS[:3] if shape.threads(PairConfig(config.vector, h)) >= device.sms * BUSY), 1)
+        return cost if config.heads == best else replace(cost, seconds=cost.seconds * BEHIND)
+
+    def guarantee(self, desc: Roped, device: DeviceSpec, config: PairConfig) -> PrecisionGuarantee:
+        return guarantee_of(desc)
+
+    def lower(self, desc: Roped, device: DeviceSpec, config: PairConfig) -> tuple[Step, ...]:
+        shape, computed, tables = _shape(desc, config.vector), computed_in(desc.element), desc.has("cos")
+        table = desc.cos_element.number if desc.cos_element is not None else "float"
+        index = index_type(shape.threads(config))
+        positions = desc.layout("positions").element if desc.has("positions") else ElementKind.I64
+        flags = ", ".join(str(flag).lower() for flag in (tables, desc.style == "interleaved", desc.inverse))
+        entry = (
+            f"rope<{desc.element.number}, {computed.cuda}, {table}, {positions.number}, {flags}, {config.vector}, "
+            f"{config.heads}, {index}>"
+        )
+        outs, reads = _pair(tuple(desc.turned_into)), _pair(desc.turned)
+        rows = [_rows(desc, name) for name in (*outs, *reads)]
+        pointers = [
+            _pointer(desc, n) for n in (*outs, "status", *reads, "positions", "cos" if tables else "inv_freq", "sin")
+        ]
+        args: tuple[Arg, ...] = (
+            _packed_shape(desc, shape, config, index), *rows, _packed_angles(desc), *pointers, Run("offset"),
+            Run("attention_factor", computed.numpy),
+        )  # fmt: skip
+        return (Launch(Kernel(KERNEL, entry), grid_of(shape.threads(config), THREADS), (THREADS, 1, 1), args),)
+
+
+def _pair(names: tuple[str, ...]) -> tuple[str, str]:
+    """The names of both operands, "" for a second one that is not there."""
+    return (names[0], names[1] if len(names) > 1 else "")
+
+
+def _pointer(desc: Roped, name: str) -> Arg:
+    return Ptr(name) if name and desc.has(name) else np.uint64(0)
+
+
+def _shape(desc: Roped, vector: int) -> _Shape:
+    """An empty batch has one of no heads, whose tokens have a status all the same."""
+    batch, tokens, heads = desc.extents
+    second = desc.turned[1:]
+    more = desc.sizes(desc.layout(second[0]).shape)[2] if second else 0
+    rotated = desc.half // vector
+    passed = -(-(desc.width - 2 * desc.half) // (2 * vector))
+    return _Shape(max(batch, 1), tokens, (heads, more) if batch else (0, 0), rotated, rotated + passed)
+
+
+def _vector(desc: Roped) -> int:
+    """The most pairs, as far as an access of 16 bytes goes, that divide what is turned and what is not, and that every row is
+    aligned for."""
+    vector = WORD * 8 // desc.element.bits
+    while vector > 1 and not all(_fits(desc, vector)):
+        vector //= 2
+    return vector
+
+
+def _fits(desc: Roped, vector: int) -> Iterator[bool]:
+    yield desc.half % vector == 0 and (desc.width - 2 * desc.half) % vector == 0
+    for name in (*desc.turned_into, *desc.turned):
+        yield _dense(desc.layout(name), vector)
+    for name in ("cos", "sin", "inv_freq"):
+        if desc.has(name):
+            layout = desc.layout(name)
+            yield _dense(layout, min(vector, WORD // layout.natural))
+
+
+def _dense(layout: Layout, vector: int) -> bool:
+    """Whether rows are made of such vectors."""
+    *outer, column = layout.strides
+    steps = [s for n, s in zip(layout.shape, outer) if n > 1]
+    return column == 1 and layout.align >= vector * layout.natural and all(s % vector == 0 for s in steps)
+
+
+def _rows(desc: Roped, name: str) -> Packed:
+    """RopeRows of kernels/position/rope.cu."""
+    if not name:
+        return Packed(bytes(32))
+    strides = desc.layout(name).strides
+    outer = [0 if axis is None else strides[axis] for axis in desc.axes]
+    return Packed(struct.pack("<4q", *outer, strides[-1]))
+
+
+def _packed_angles(desc: Roped) -> Packed:
+    """RopeAngles of kernels/position/rope.cu."""
+    batch, token = 0, 0
+    if desc.has("positions"):
+        strides = desc.layout("positions").strides
+        batch, token = strides if desc.batched else (0, *strides)
+    rows, row, column = 0, 0, 1
+    if desc.has("cos"):
+        rows, (row, column) = desc.layout("cos").shape[0], desc.layout("cos").strides
+    return Packed(struct.pack("<6q", batch, token, rows, row, column, desc.extents[1] if desc.batched else 0))
+
+
+def _packed_shape(desc: Roped, shape: _Shape, config: PairConfig, index: str) -> Packed:
+    """RopeShape of kernels/position/rope.cu: whichever of heads and tokens lie closer in memory are neighbours."""
+    strides = desc.layout(desc.turned[0]).strides
+    _, token, head = desc.axes
+    inside = head is None or abs(strides[token]) < abs(strides[head])
+    groups = shape.groups(config)
+    inner, middle = (shape.tokens, groups) if inside else (groups, shape.tokens)
+    numbers = (
+        shape.threads(config), shape.rotated, groups, int(inside), *shape.heads, desc.width, desc.half,
+    )  # fmt: skip
+    data = b"".join(divisor(max(n, 1), index).data for n in (shape.chunks, inner, middle))
+    data += b"".join(index_scalar(n, index).tobytes() for n in numbers)
+    return Packed(data, 4 if index == "u32" else 8)
+
+
+def _nbytes(desc: Roped) -> int:
+    """Both operands read and written, positions, and of tables no more than is used."""
+    total = sum(
+        desc.layout(n).element.nbytes(math.prod(desc.layout(n).shape)) for n in (*desc.turned_into, *desc.turned)
+    )
+    for name in ("positions", "inv_freq", "cos", "sin", "status"):
+        if desc.has(name):
+            layout = desc.layout(name)
+            entries = math.prod(layout.shape)
+            if name in ("cos", "sin"):
+                entries = min(entries, desc.half * math.prod(desc.extents[:2]))
+            total += layout.element.nbytes(entries)
+    return total

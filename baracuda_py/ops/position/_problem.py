@@ -1,0 +1,215 @@
+"""What `rope` and its gradient have in common: layouts, which columns turn, and by which angles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from ...plan.descriptor import Descriptor
+from ...types import ElementKind, InvalidProblemError, OperandTypeError
+
+__all__ = ["LAYOUTS", "STYLES", "Roped"]
+
+STYLES = ("half", "interleaved")
+# Where batch, tokens and heads are, by layout and rank; an axis that is missing is None.
+AXES: Mapping[tuple[str, int], tuple[int | None, int, int | None]] = {
+    ("BHSD", 4): (0, 2, 1), ("BHSD", 3): (None, 1, 0), ("BHSD", 2): (None, 0, None),
+    ("BSHD", 4): (0, 1, 2), ("BSHD", 3): (None, 0, 1),
+    ("THD", 3): (None, 0, 1),
+}  # fmt: skip
+LAYOUTS = ("BHSD", "BSHD", "THD")
+WHOLE = 2.0**53  # offsets below are whole numbers that a float holds
+
+
+class Roped(Descriptor):
+    """`names` has what is turned by what comes of it: the first is always there, the second has a head count of its own."""
+
+    shape: tuple[int, ...]
+    element: ElementKind
+    style: str
+    head_layout: str
+    offset: float
+    attention_factor: float
+    if TYPE_CHECKING:  # fields that the table puts in
+        positions_shape: tuple[int, ...] | None
+        inv_freq_shape: tuple[int, ...] | None
+        cos_shape: tuple[int, ...] | None
+        sin_shape: tuple[int, ...] | None
+        cos_element: ElementKind | None
+        sin_element: ElementKind | None
+
+    inverse: ClassVar[bool] = False
+    needed: ClassVar[tuple[str, ...]] = ("inv_freq_shape",)  # an example says how many pairs there are
+    names: ClassVar[Mapping[str, str]] = {}  # output: what is turned
+
+    def _completed(self) -> None:
+        """At construction: the names of style and layout are known ones, and every operand that is there holds something."""
+        usual = {"positions": ElementKind.I64, **dict.fromkeys(("inv_freq", "cos", "sin"), ElementKind.F32)}
+        usual |= dict.fromkeys([*self.names.values()][1:], self.element)
+        for name, kind in usual.items():
+            if getattr(self, f"{name}_shape") is not None and getattr(self, f"{name}_element") is None:
+                object.__setattr__(self, f"{name}_element", kind)
+        if isinstance(self.head_layout, str):
+            object.__setattr__(self, "head_layout", self.head_layout.upper())
+        self._member(STYLES, "style")
+        self._member(LAYOUTS, "head_layout")
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Any], **options: Any) -> Self:
+        """The descriptor of operands by name, None for those that are not there."""
+        op = str(getattr(cls, "name", ""))
+        for out, read in cls.names.items():
+            if arrays[out] is not None and arrays[read] is None:
+                raise InvalidProblemError(
+                    f"{op}: {out} was given and no {read}", f"pass {read}=..., or leave {out} out"
+                )
+        return cls.of_tensors(cls.taken(op, arrays), **options)
+
+    # ---- operands ---------------------------------------------------------------------------------------------------
+
+    def has(self, name: str) -> bool:
+        if name == "status":
+            return self.cos_shape is not None
+        if name in self.names:
+            return super().has(self.names[name])
+        return super().has(name)
+
+    @property
+    def turned_into(self) -> dict[str, str]:
+        """Each output of this problem that is turned, and what it is made of."""
+        return {out: name for out, name in self.names.items() if self.has(name)}
+
+    @property
+    def turned(self) -> tuple[str, ...]:
+        return tuple(self.turned_into.values())
+
+    def in_place(self, written: str, read: str) -> bool:
+        """Each output may be what it is made of: a thread writes the columns that it alone has read."""
+        return self.names.get(written) == read
+
+    # ---- what they mean ---------------------------------------------------------------------------------------------
+
+    @property
+    def axes(self) -> tuple[int | None, int, int | None]:
+        """Where batch, tokens and heads are."""
+        return AXES[self.head_layout, len(self.shape)]
+
+    def sizes(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
+        """Extents of batch, tokens and heads, 1 for an axis that is missing."""
+        batch, token, head = (1 if axis is None else shape[axis] for axis in self.axes)
+        return batch, token, head
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        return self.sizes(self.shape)
+
+    @property
+    def width(self) -> int:
+        """Columns of a head."""
+        return self.shape[-1]
+
+    @property
+    def half(self) -> int:
+        """Pairs, which are half of the columns that turn."""
+        known = self.inv_freq_shape or self.cos_shape or (0,)
+        return known[-1]
+
+    @property
+    def batched(self) -> bool:
+        """Whether each batch has positions of its own."""
+        return self.positions_shape is not None and len(self.positions_shape) == 2
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The positions' shape."""
+        return self.positions_shape or (self.extents[1],)
+
+    def view(self, x: Any) -> Any:
+        """A view of an array of x's layout as [batch, tokens, heads, width]."""
+        batch, token, head = self.axes
+        order = [axis for axis in (batch, token, head) if axis is not None]
+        made = np.transpose(x, (*order, x.ndim - 1))
+        for place, axis in enumerate((batch, token, head)):
+            made = np.expand_dims(made, place) if axis is None else made
+        return made
+
+    # ---- validity ---------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        op, x = self.op, next(iter(self.names.values()))
+        if (self.head_layout, len(self.shape)) not in AXES:
+            ranks = " or ".join(str(rank) for name, rank in AXES if name == self.head_layout)
+            raise InvalidProblemError(
+                f"{op}: {x} has shape {self.shape} in layout {self.head_layout}",
+                f"pass {ranks} axes, or another layout",
+            )
+        for name in self.turned[1:]:
+            self._alongside(x, name)
+        self._angles_once()
+        if not 0 < 2 * self.half <= self.width:
+            raise InvalidProblemError(
+                f"{op}: {self.half} pairs, and a head of {x} has {self.width} columns",
+                f"give 1 to {self.width // 2} pairs, a frequency or a table's column each"
+                + (" (a half of a table whose columns are there twice)" if self.half == self.width else ""),
+            )
+        batch, tokens, _ = self.extents
+        if self.positions_shape not in (None, (tokens,), *([(batch, tokens)] if self.axes[0] is not None else [])):
+            wanted = f"({tokens},)" + (f" or ({batch}, {tokens})" if self.axes[0] is not None else "")
+            raise InvalidProblemError(
+                f"{op}: positions has shape {self.positions_shape}", f"pass one a token: shape {wanted}"
+            )
+        self.check_values(op, {"offset": self.offset, "attention_factor": self.attention_factor}, {})
+
+    def _alongside(self, x: str, name: str) -> None:
+        """The second operand is like the first but for its heads."""
+        shape, kind = getattr(self, f"{name}_shape"), getattr(self, f"{name}_element")
+        head = self.axes[2]
+        alike = len(shape) == len(self.shape) and all(
+            a == b for axis, (a, b) in enumerate(zip(shape, self.shape)) if axis != head
+        )
+        if not alike:
+            raise InvalidProblemError(
+                f"{self.op}: {name} has shape {shape} and {x} {self.shape}", "only their head counts may differ"
+            )
+        if kind is not self.element:
+            raise OperandTypeError(
+                f"{self.op}: {name} must hold {self.element}, got {kind}", f"cast it to {self.element}"
+            )
+
+    def _angles_once(self) -> None:
+        """There are frequencies or a pair of tables."""
+        op, cos, sin = self.op, self.cos_shape, self.sin_shape
+        if (cos is None) == (self.inv_freq_shape is None) or (cos is None) != (sin is None):
+            given = [n for n in ("inv_freq", "cos", "sin") if getattr(self, f"{n}_shape") is not None]
+            raise InvalidProblemError(
+                f"{op}: angles are given by {' and '.join(given) or 'nothing'}", "give inv_freq, or both cos and sin"
+            )
+        if self.inv_freq_shape is not None and len(self.inv_freq_shape) != 1:
+            raise InvalidProblemError(f"{op}: inv_freq has shape {self.inv_freq_shape}", "give [rotary_dim / 2]")
+        if cos is None:
+            return
+        if len(cos) != 2 or cos != sin:
+            raise InvalidProblemError(
+                f"{op}: cos has shape {cos} and sin {sin}", "give both as [positions, rotary_dim / 2]"
+            )
+        if self.cos_element is not self.sin_element or self.cos_element not in (ElementKind.F32, self.element):
+            raise OperandTypeError(
+                f"{op}: cos holds {self.cos_element} and sin {self.sin_element}",
+                f"cast both to f32, or to {self.element}",
+            )
+
+    @classmethod
+    def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> None:
+        offset, factor = values["offset"], values["attention_factor"]
+        if not (offset == math.floor(offset) and abs(offset) < WHOLE if math.isfinite(offset) else False):
+            raise InvalidProblemError(f"{op}: offset={offset}", "give a whole number below 2**53")
+        if not math.isfinite(factor):
+            raise InvalidProblemError(f"{op}: attention_factor={factor}", "give a finite number")
+
+    def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
+        values = super().scalars(given)
+        self.check_values(self.op, values, {})
+        return values

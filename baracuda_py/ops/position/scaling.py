@@ -1,0 +1,206 @@
+"""Inverse frequencies of rotary embeddings, and how they are scaled to contexts longer than those of training.
+
+Plain: J. Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", arXiv:2104.09864, section 3.2.2: pair i of
+d / 2 turns by position * base**(-2 i / d). Everything is computed in double and rounded to f32 once.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...plan.fields import integer, scalar
+from ...runtime.driver import require_gpu
+from ...tensor import ordinal_of
+from ...tensor.pytorch import is_tensor
+from ...types import InvalidProblemError
+
+__all__ = ["RopeScaling"]
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+
+@dataclass(frozen=True, eq=False)
+class RopeScaling:
+    """What `rope(..., scaling=...)` takes: `inv_freq`, f32 [rotary_dim / 2], and `attention_factor`, by which what is rotated
+    is multiplied.
+
+    Made by one of `plain`, `linear`, `ntk`, `dynamic_ntk`, `yarn`, `longrope` and `llama3`, or of frequencies of one's own.
+    `dim` is the number of columns that are rotated (rotary_dim) and `trained` the context length of training.
+    InvalidProblemError where a number is out of range. Copies on a device are made at the first call there, outside of any
+    capture, and live as long as the object: keep it beside graphs that read them.
+    """
+
+    inv_freq: Array
+    attention_factor: float = 1.0
+    _copies: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        held = np.array(self.inv_freq, dtype=np.float32)
+        if held.ndim != 1 or not held.size:
+            raise InvalidProblemError(f"rope: inv_freq has shape {held.shape}", "give [rotary_dim / 2], one a pair")
+        held.flags.writeable = False
+        object.__setattr__(self, "inv_freq", held)
+        object.__setattr__(self, "attention_factor", scalar(self.attention_factor, "rope: attention_factor"))
+
+    @staticmethod
+    def plain(dim: int, base: float = 10000.0) -> RopeScaling:
+        """base**(-2 i / dim)."""
+        return RopeScaling(_plain(dim, base))
+
+    @staticmethod
+    def linear(dim: int, factor: float, base: float = 10000.0) -> RopeScaling:
+        """Position interpolation: every frequency divided by `factor` (S. Chen et al., arXiv:2306.15595)."""
+        return RopeScaling(_plain(dim, base) / _positive(factor, "factor"))
+
+    @staticmethod
+    def ntk(dim: int, factor: float, base: float = 10000.0) -> RopeScaling:
+        """NTK-aware: the base multiplied by factor**(dim / (dim - 2)), so that the slowest pair is interpolated by `factor` and
+        the fastest not at all (B. Peng et al., "YaRN", arXiv:2309.00071, section 3.1)."""
+        return RopeScaling(_plain(dim, _stretched(dim, base, _positive(factor, "factor"))))
+
+    @staticmethod
+    def dynamic_ntk(dim: int, factor: float, length: int, trained: int, base: float = 10000.0) -> RopeScaling:
+        """NTK-aware for sequences of `length`: by factor * length / trained - (factor - 1), and by 1 up to `trained` (as
+        transformers documents "dynamic"; YaRN, section 3.3 and appendix A.1). A cache holds keys of one length: rotate them anew,
+        or keep the length, as a sequence grows."""
+        trained, factor = _count(trained, "trained"), _positive(factor, "factor")
+        longer = max(_count(length, "length"), trained) / trained
+        return RopeScaling(_plain(dim, _stretched(dim, base, factor * longer - (factor - 1))))
+
+    @staticmethod
+    def yarn(
+        dim: int, factor: float, trained: int, base: float = 10000.0, *, beta_fast: float = 32.0, beta_slow: float = 1.0,
+        attention_factor: float | None = None, mscale: float | None = None, mscale_all_dim: float | None = None,
+        truncate: bool = True,
+    ) -> RopeScaling:  # fmt: skip
+        """YaRN: pairs that turn more than `beta_fast` times within `trained` stay, those that turn less than `beta_slow` times
+        are interpolated, and a ramp goes in between (arXiv:2309.00071, sections 3.2 and 3.4): over the pairs' numbers, as in the
+        released code, transformers and vLLM, with which models were trained; the paper's text has it over the turns.
+
+        `truncate` rounds the ramp's ends outward to whole pairs, as the paper's code and transformers do (gpt-oss does not).
+        attention_factor: by default 0.1 ln(factor) + 1; with mscale and mscale_all_dim, as DeepSeek gives them, the ratio of
+        0.1 mscale ln(factor) + 1 of either.
+        """
+        factor, own = _positive(factor, "factor"), _plain(dim, base)
+        ends = [_pair_of(dim, _count(trained, "trained"), base, _positive(t, "beta")) for t in (beta_fast, beta_slow)]
+        low, high = (math.floor(ends[0]), math.ceil(ends[1])) if truncate else ends
+        low, high = max(low, 0), min(high, dim - 1)
+        interpolated = np.clip((np.arange(dim // 2) - low) / (high - low if high != low else 0.001), 0, 1)
+        if attention_factor is None:
+            both = mscale and mscale_all_dim
+            attention_factor = _grown(factor, mscale or 1.0) if both else _grown(factor)
+            attention_factor /= _grown(factor, mscale_all_dim or 1.0) if both else 1.0
+        return RopeScaling(own * (1 - interpolated) + own / factor * interpolated, attention_factor)
+
+    @staticmethod
+    def longrope(
+        dim: int, short_factor: Sequence[float], long_factor: Sequence[float], length: int, trained: int, longest: int,
+        base: float = 10000.0, *, attention_factor: float | None = None,
+    ) -> RopeScaling:  # fmt: skip
+        """LongRoPE: each frequency divided by a factor of its own, of `long_factor` where `length` exceeds `trained`, else of
+        `short_factor` (Y. Ding et al., arXiv:2402.13753, section 3). attention_factor: by default sqrt(1 + ln(s) / ln(trained)),
+        s = longest / trained, 1 where s <= 1."""
+        trained, own = _count(trained, "trained"), _plain(dim, base)
+        longer = _count(longest, "longest") / trained
+        if attention_factor is None:
+            attention_factor = math.sqrt(1 + math.log(longer) / math.log(trained)) if longer > 1 else 1.0
+        name, given = ("long", long_factor) if _count(length, "length") > trained else ("short", short_factor)
+        factors = np.asarray(given, np.float64)
+        if factors.shape != own.shape or not (factors > 0).all():
+            raise InvalidProblemError(
+                f"rope: {name}_factor of shape {factors.shape} for {dim} columns", f"give {dim // 2} positive numbers"
+            )
+        return RopeScaling(own / factors, attention_factor)
+
+    @staticmethod
+    def llama3(
+        dim: int, factor: float = 8.0, trained: int = 8192, base: float = 500000.0, *, low_freq_factor: float = 1.0,
+        high_freq_factor: float = 4.0,
+    ) -> RopeScaling:  # fmt: skip
+        """Llama 3.1: pairs that turn more than `high_freq_factor` times within `trained` stay, those that turn less than
+        `low_freq_factor` times are divided by `factor`, in between goes a ramp over the number of turns (A. Grattafiori et al.,
+        "The Llama 3 Herd of Models", and the model's released code)."""
+        factor, own = _positive(factor, "factor"), _plain(dim, base)
+        low, high = _positive(low_freq_factor, "low_freq_factor"), _positive(high_freq_factor, "high_freq_factor")
+        if high <= low:
+            raise InvalidProblemError(
+                f"rope: from {low} turns, which are interpolated, to {high}, which stay",
+                "give the higher number for the latter",
+            )
+        turns = _count(trained, "trained") * own / (2 * math.pi)
+        kept = np.clip((turns - low) / (high - low), 0, 1)
+        return RopeScaling((1 - kept) * own / factor + kept * own)
+
+    def on(self, x: Any) -> Any:
+        """The frequencies where `x` lies: NumPy's on the host, torch's beside a torch tensor, else CuPy's."""
+        ordinal = ordinal_of((x,))
+        if ordinal is None:
+            return self.inv_freq
+        kind = "torch" if is_tensor(x) else "cupy"
+        held = self._copies.get((kind, ordinal))
+        if held is None:
+            held = self._copies.setdefault((kind, ordinal), _copied(self.inv_freq, x, kind, ordinal))
+        return held
+
+
+def _copied(inv_freq: Array, x: Any, kind: str, ordinal: int) -> Any:
+    """A copy that is there when this returns, so that any stream may read it."""
+    if kind == "torch":
+        torch = sys.modules["torch"]
+        return torch.tensor(inv_freq.tolist(), dtype=torch.float32, device=x.device)
+    cupy = require_gpu("rope: inv_freq")
+    with cupy.cuda.Device(ordinal):
+        made = cupy.asarray(inv_freq)
+        cupy.cuda.get_current_stream().synchronize()
+    return made
+
+
+@cache
+def plain(dim: int, base: float) -> RopeScaling:
+    """`RopeScaling.plain`, made once and kept: captured graphs may read its copies."""
+    return RopeScaling.plain(dim, base)
+
+
+def _plain(dim: int, base: float) -> Array:
+    dim, base = integer(dim, "rope: dim"), _positive(base, "base")
+    if dim < 2 or dim % 2:
+        raise InvalidProblemError(f"rope: dim={dim}", "give the even number of columns that are rotated, 2 or more")
+    return np.asarray(base ** (np.arange(0, -dim, -2) / dim))
+
+
+def _stretched(dim: int, base: float, factor: float) -> float:
+    if dim == 2:
+        raise InvalidProblemError("rope: one pair has nothing between its fastest and its slowest", "use linear")
+    return float(base * _positive(factor, "factor") ** (dim / (dim - 2)))
+
+
+def _pair_of(dim: int, trained: int, base: float, turns: float) -> float:
+    """The number of the pair that turns so many times within `trained`, as a real number."""
+    if base <= 1:
+        raise InvalidProblemError(f"rope: base={base}", "give more than 1")
+    return dim * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+
+def _grown(factor: float, mscale: float = 1.0) -> float:
+    return 0.1 * mscale * math.log(factor) + 1 if factor > 1 else 1.0
+
+
+def _positive(value: Any, name: str) -> float:
+    return float(_checked(scalar(value, f"rope: {name}"), name, lambda v: 0 < v < math.inf))
+
+
+def _count(value: Any, name: str) -> int:
+    return int(_checked(integer(value, f"rope: {name}"), name, lambda v: v > 0))
+
+
+def _checked(value: Any, name: str, right: Callable[[Any], bool]) -> Any:
+    if not right(value):
+        raise InvalidProblemError(f"rope: {name}={value}", "give a positive number")
+    return value

@@ -1,0 +1,84 @@
+"""Rows of rotary embedding: queries and keys of models that are served, beside what torch's users write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+from .harness import OURS
+from .operands import Kit, itemsize
+from .row import Calls, Row
+from .target import BEST, Target
+
+__all__ = ["POSITION_ROWS"]
+
+POSITION, ANGLE = 8, 4  # bytes of an i64, and of an f32
+TABLE = 131072  # positions of a table
+
+
+def _rope(
+    name: str, tokens: int, heads: tuple[int, int], width: int, *, style: str = "half", tables: bool = False,
+    dtype: str = "bfloat16", target: Target | None = None,
+) -> Row:  # fmt: skip
+    """q and k of `heads`, [tokens, heads, width], in one launch. Torch is given cos and sin of each token, gathered
+    beforehand."""
+    shapes, pairs = [(tokens, count, width) for count in heads], width // 2
+    interleaved = style == "interleaved"
+
+    def halves(x: Any) -> tuple[Any, Any]:
+        return (x[..., ::2], x[..., 1::2]) if interleaved else (x[..., :pairs], x[..., pairs:])
+
+    def turned(torch: Any, x: Any, cos: Any, sin: Any) -> Any:
+        a, b = halves(x)
+        both = a * cos - b * sin, b * cos + a * sin
+        return torch.stack(both, -1).flatten(-2) if interleaved else torch.cat(both, -1)
+
+    def theirs(torch: Any, q: Any, k: Any, cos: Any, sin: Any) -> Any:
+        return turned(torch, q, cos, sin), turned(torch, k, cos, sin)
+
+    def make(kit: Kit) -> Calls:
+        import cupy
+
+        import baracuda_py as bp
+
+        q, k = (kit.normal(shape, dtype) for shape in shapes)
+        out, k_out = (kit.empty(shape, dtype) for shape in shapes)
+        positions = cupy.random.randint(0, TABLE, (tokens,), dtype="int64")
+        inv_freq = (10000.0 ** (-cupy.arange(pairs) / pairs)).astype("float32")
+        angle = cupy.arange(TABLE, dtype="float64")[:, None] * inv_freq.astype("float64")
+        cos, sin = (part(angle).astype("float32") for part in (cupy.cos, cupy.sin))
+        made = {"cos": cos, "sin": sin, "status": cupy.zeros(tokens, "int32")} if tables else {"inv_freq": inv_freq}
+        operands = {"x": q, "k": k, "positions": positions, "out": out, "k_out": k_out, **made}
+        desc = bp.RopeDescriptor.of(**operands, style=style, layout="THD")
+        calls: Calls = {OURS: bp.RopePlan.select(desc).bind(**operands)}
+        if kit.torch is not None:
+            given = [kit.as_torch(x) for x in (q, k)]
+            given += [kit.as_torch(part[positions])[:, None].to(given[0].dtype) for part in (cos, sin)]
+            calls["torch"] = lambda: theirs(kit.torch, *given)
+            if (fused := kit.compiled(f"rope {name}", lambda *x: theirs(kit.torch, *x))) is not None:
+                calls["torch.compile"] = lambda: fused(*given)
+        return calls
+
+    moved = sum(map(prod, shapes)) * itemsize(dtype)
+    read = moved + tokens * (POSITION + (2 * pairs * ANGLE if tables else 0))
+    written = moved + (4 * tokens if tables else 0)
+    return Row(
+        "position", f"rope {name}", "rope", shapes[0], dtype, read, written, make, target, Target(1.0, "paired", BEST)
+    )
+
+
+def _rows() -> Iterator[Row]:
+    prefill = Target(1.06)
+    yield _rope("Llama-3 8B prefill bf16", 16384, (32, 8), 128, target=prefill)
+    yield _rope("Llama-3 8B prefill by tables bf16", 16384, (32, 8), 128, tables=True, target=prefill)
+    yield _rope("Llama-3 70B prefill bf16", 16384, (64, 8), 128, target=prefill)
+    yield _rope("interleaved prefill bf16", 16384, (32, 8), 128, style="interleaved", target=prefill)
+    yield _rope("MLA prefill bf16", 16384, (128, 1), 64, style="interleaved", target=prefill)
+    yield _rope("prefill f32", 8192, (32, 8), 128, dtype="float32", target=prefill)
+    yield _rope("Llama-3 8B decode, 1 token bf16", 1, (32, 8), 128)
+    yield _rope("Llama-3 8B decode, 64 tokens bf16", 64, (32, 8), 128)
+    yield _rope("Llama-3 8B decode, 512 tokens bf16", 512, (32, 8), 128)
+
+
+POSITION_ROWS: tuple[Row, ...] = tuple(_rows())
