@@ -15,6 +15,7 @@ from .types import Bound as Bound
 from .call.bound import BoundPlan as BoundPlan
 from .types import BufferTooSmallError as BufferTooSmallError
 from .types import ByOutput as ByOutput
+from .paged import CacheStatistics as CacheStatistics
 from .types import CompileError as CompileError
 from .types import Componentwise as Componentwise
 from .ops.shape_layout.contiguize import ContiguizeDescriptor as _ContiguizeDescriptor
@@ -38,6 +39,7 @@ from .plan import Feasibility as Feasibility
 from .tensor import GpuBuffer as GpuBuffer
 from .call.graph import Graph as Graph
 from .types import InvalidProblemError as InvalidProblemError
+from .paged import KVCacheSpec as KVCacheSpec
 from .types import KernelFault as KernelFault
 from .types import KernelSku as KernelSku
 from .ops.shape_layout.kv_append import KvAppendDescriptor as _KvAppendDescriptor
@@ -63,10 +65,13 @@ from .types import OpCategory as OpCategory
 from .plan import Operand as Operand
 from .types import OperandTypeError as OperandTypeError
 from .types import OutOfBoundsFault as OutOfBoundsFault
+from .types import OutOfPagesError as OutOfPagesError
 from .types import OverflowFault as OverflowFault
 from .types import OverlapError as OverlapError
+from .paged import PagedKVCache as PagedKVCache
 from .ops.cache.paged_kv_append import PagedKvAppendDescriptor as _PagedKvAppendDescriptor
 from .ops.cache.paged_kv_append import PagedKvAppendPlan as _PagedKvAppendPlan
+from .paged import PagedSequence as PagedSequence
 from .plan import Plan as Plan
 from .types import PlanPreference as _PlanPreference
 from .types import PrecisionGuarantee as PrecisionGuarantee

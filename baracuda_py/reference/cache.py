@@ -20,7 +20,7 @@ def scales_of(x: Array, dtype: Any) -> Array:
     size = np.abs(x.astype(np.float32))
     amax = np.where(np.isfinite(size), size, np.float32(0)).max(axis=-1, initial=0)
     made = np.maximum(amax / np.float32(MOST[np.dtype(dtype).name]), np.float32(2.0**-126))
-    return np.where(amax > 0, made, np.float32(1)).astype(np.float32)
+    return np.asarray(np.where(amax > 0, made, np.float32(1)), np.float32)
 
 
 def quantised(x: Array, scales: Array, dtype: Any) -> Array:
@@ -30,8 +30,8 @@ def quantised(x: Array, scales: Array, dtype: Any) -> Array:
         scaled = x.astype(np.float32) * (np.float32(1) / scales.astype(np.float32))[..., None]
     held = np.clip(scaled, -most, most)
     if np.dtype(dtype) == np.int8:
-        return np.rint(np.nan_to_num(held)).astype(np.int8)
-    codes = held.astype(dtype)
+        return np.asarray(np.rint(np.nan_to_num(held)), np.int8)
+    codes: Array = held.astype(dtype)
     codes[np.isnan(scaled)] = np.uint8(0x7F).view(ml_dtypes.float8_e4m3fn)
     return codes
 

@@ -75,7 +75,7 @@ def paged_kv_append(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterato
         for element in (F16, BF16, F32):
             for stored in (I8, E4M3):
                 name = f"{element} {layout} to {stored}"
-                more = {"element": element, "pages_element": stored, "layout": layout}
+                more: dict[str, Any] = {"element": element, "pages_element": stored, "layout": layout}
                 yield sample(name, *ragged, dim=40, **more)
                 yield sample(f"{name}, given scales", *ragged, size=7, dim=40, given=True, **more)
     for dim, v_dim in ((128, 128), (80, 80), (5, 3), (576, 512), (96, 40), (1, 1)):

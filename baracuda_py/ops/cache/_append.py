@@ -131,7 +131,8 @@ class ManyPages(_Append):
 
 
 def _columns(desc: Any) -> int:
-    return max(desc.k_pages_shape[3], desc.v_pages_shape[3], 1)
+    columns: int = max(desc.k_pages_shape[3], desc.v_pages_shape[3], 1)
+    return columns
 
 
 def _types(desc: Any) -> tuple[str, str, str]:
@@ -145,7 +146,7 @@ def _types(desc: Any) -> tuple[str, str, str]:
 def _vector(desc: Any) -> int:
     """The most columns that every row of tokens and pages can be accessed by, 16 bytes at most."""
     layouts = [desc.layout(name) for name in ("k", "v", "k_pages", "v_pages")]
-    vector = WIDEST // (max(desc.element.bits, desc.pages_element.bits) // 8)
+    vector: int = WIDEST // (max(desc.element.bits, desc.pages_element.bits) // 8)
     while vector > 1 and not all(_fits(layout, vector) for layout in layouts):
         vector //= 2
     return vector
