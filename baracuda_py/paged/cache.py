@@ -282,7 +282,7 @@ class PagedKVCache:
         if length + count > self.max_tokens:
             raise InvalidProblemError(
                 f"{what}: {length + count} tokens, and a sequence has {self.max_tokens} at most",
-                "make a cache of more max_tokens",
+                "make a cache for longer ones",
             )
 
     def _need(self, pages: int, what: str, resting: int = 0) -> None:

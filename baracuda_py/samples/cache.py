@@ -10,7 +10,7 @@ import numpy as np
 from ..types import ElementKind
 from .sample import Sample, values
 
-__all__ = ["copy_pages", "paged_kv_append"]
+__all__ = ["append_operands", "copy_pages", "paged_kv_append"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 F16, BF16, F32 = ElementKind.F16, ElementKind.BF16, ElementKind.F32
@@ -28,7 +28,7 @@ def table(rng: np.random.Generator, counts: Sequence[int], size: int, pages: int
     return made
 
 
-def _append(
+def append_operands(
     rng: np.random.Generator, lengths: Sequence[int], new: Sequence[int] | int, *, size: int = 16, heads: int = 2,
     dim: int = 64, v_dim: int = 0, layout: str = "NHD", element: ElementKind = BF16, pages_element: ElementKind | None = None,
     given: bool = False, spare: int = 0,
@@ -60,7 +60,7 @@ def paged_kv_append(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterato
     rng = np.random.default_rng(seed)
 
     def sample(label: str, lengths: Sequence[int], new: Any, *, change: Any = None, **more: Any) -> Sample:
-        operands = _append(rng, lengths, new, **more)
+        operands = append_operands(rng, lengths, new, **more)
         if change is not None:
             change(operands)
         return Sample(label, operands, {"layout": more.get("layout", "NHD")})
@@ -92,11 +92,11 @@ def paged_kv_append(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterato
     for label, offsets in (
         ("that decrease", [0, 4, 3, 6]), ("that end behind the tokens", [0, 2, 4, 7]), ("that begin below 0", [-1, 2, 4, 6]),
     ):  # fmt: skip
-        made = _append(rng, (1, 2, 3), (2, 2, 2))
+        made = append_operands(rng, (1, 2, 3), (2, 2, 2))
         yield Sample(f"offsets {label}", {**made, "cu_seqlens": np.array(offsets, np.int32)})
     yield from _views(rng)
-    x = _append(rng, (3, 15), 2, element=F32, pages_element=E4M3)
-    y = _append(rng, (3, 15), 2, element=F32, pages_element=I8)
+    x = append_operands(rng, (3, 15), 2, element=F32, pages_element=E4M3)
+    y = append_operands(rng, (3, 15), 2, element=F32, pages_element=I8)
     for name, made in (("fp8_e4m3", x), ("i8", y)):
         corners = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 1e38, -3e38, 1e-38, 448, 127.5, 0.5], np.float32)
         for part in ("k", "v"):
@@ -135,7 +135,7 @@ WRONG = {
 
 def _views(rng: np.random.Generator) -> Iterator[Sample]:
     """Keys and values that are parts of one projection, pages of one array, a table with room to spare."""
-    made = _append(rng, (3, 20), 2, dim=32)
+    made = append_operands(rng, (3, 20), 2, dim=32)
     both = np.concatenate([made["k"], made["v"]], axis=2)
     made["k"], made["v"] = both[:, :, :2], both[:, :, 2:]
     pages = np.stack([made["k_pages"], made["v_pages"]], axis=1)
@@ -144,7 +144,7 @@ def _views(rng: np.random.Generator) -> Iterator[Sample]:
     wide[:2, : made["page_table"].shape[1]] = made["page_table"]
     made["page_table"] = wide[:2]
     yield Sample("views", made)
-    made = _append(rng, (3, 20), (1, 2), dim=16)
+    made = append_operands(rng, (3, 20), (1, 2), dim=16)
     for part in ("k", "v"):
         made[part] = np.ascontiguousarray(made[part].transpose(2, 0, 1)).transpose(1, 2, 0)  # columns lie apart
     made["page_table"] = np.asfortranarray(made["page_table"])
