@@ -15,7 +15,8 @@ from baracuda_py.samples import Sample
 from baracuda_py.samples.cache import append_operands
 from baracuda_py.types import ElementKind
 
-from .gauntlet import readable
+from .gauntlet import admissible, readable
+from .gauntlet.aspects import served
 from .gauntlet.problem import Problem
 from .independent_cache import paged_kv_append as independent
 
@@ -118,7 +119,7 @@ def test_a_bound_append_follows_lengths_and_tables_that_change() -> None:
 @given(st.data())
 @settings(max_examples=40, deadline=None, derandomize=True)
 def test_random_batches(data: st.DataObject) -> None:
-    """Both variants, emulated, and the oracle, against an independent implementation."""
+    """Every configuration of both variants, emulated, and the oracle, against an independent implementation."""
     draw = data.draw
     lengths = draw(st.lists(st.integers(0, 20), min_size=1, max_size=4))
     new: Any = draw(st.integers(0, 4))
@@ -140,11 +141,8 @@ def test_random_batches(data: st.DataObject) -> None:
         )
     independent(Problem(get_op("paged_kv_append"), Sample("random", made, options), "cpu"))
     problem = Problem(get_op("paged_kv_append"), Sample("random", made, options), "ptx")
-    for variant in ("one_launch", "checked_ahead"):
-        pref = bp.PlanPreference(variant=variant)
-        problem.reset()
-        bp.PagedKvAppendPlan.select(problem.desc, pref, device="ptx").run(**problem.operands)
-        problem.check_images(problem.images())
+    assert {plan.sku.variant for plan in admissible(problem)} <= {"one_launch", "checked_ahead"}
+    served(problem, admissible(problem))
 
 
 def test_a_prompt_is_checked_ahead_and_a_token_is_not() -> None:
@@ -156,6 +154,16 @@ def test_a_prompt_is_checked_ahead_and_a_token_is_not() -> None:
 
     assert chosen(1, 64) == chosen(1, 1) == "one_launch"
     assert chosen(4096, 16) == "checked_ahead"
+
+
+def test_many_rows_are_taken_several_at_a_time() -> None:
+    def chosen(requests: int, tokens: int) -> str:
+        shape = (requests, tokens, 8, 128)
+        desc = bp.PagedKvAppendDescriptor((512, 64, 8, 128), (512, 64, 8, 128), shape, (requests, 8), "bf16", "bf16")
+        return str(bp.PagedKvAppendPlan.select(desc, device="h200").sku.config)
+
+    assert chosen(64, 1) == "vector=8 lanes=16 rows=1 threads=128"
+    assert chosen(16, 256) == "vector=8 lanes=16 rows=4 threads=256"
 
 
 # ---- refusals ----------------------------------------------------------------------------------------------------------

@@ -177,6 +177,18 @@ def test_a_batch_is_extended_as_a_whole_or_not_at_all() -> None:
     assert (a.length, b.length, a.tokens) == (4, 1, [1, 2, 3, 4])
 
 
+def test_a_copy_needs_a_page_too() -> None:
+    cache = made(1, max_tokens=8)
+    a = filled(cache, [1, 2])
+    b = cache.fork(a)
+    with pytest.raises(bp.OutOfPagesError) as caught:
+        cache.extend({b: [3]})
+    assert (caught.value.needed, caught.value.free) == (1, 0)
+    cache.free(a)
+    cache.extend({b: [3]})  # nobody else has the page now
+    assert cache.statistics.copied == 0
+
+
 def test_a_copy_that_fails_leaves_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = made()
     a = filled(cache, [1, 2])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -239,6 +239,7 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(
-    max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
-)
+TestMachine.settings = settings(  # a failure is not shrunk, which takes minutes: add Phase.shrink to look into one
+    max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+)  # fmt: skip

@@ -21,6 +21,8 @@ MOST_ITEMS = 32  # vectors of a row that a thread holds
 MOST_TOKENS = (1 << 31) - 1  # of a request: its length is an int32
 ROUNDS = 4  # of page ids that a group may look at for every row
 CHECKERS = 128  # threads of check_requests
+SMALL, LARGE = 128, 256  # threads of append_pages: on many SMs, or with many bytes under way
+THREADS_OF_SM = 2048
 FILE = "cache/append.cu"
 
 
@@ -51,14 +53,12 @@ class _Append(Candidate[Any]):
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[AppendConfig]:
-        """The widest vectors; as many rows a thread as keep 64 bytes of it under way, where there are rows enough."""
-        vector, rows = _vector(desc), desc.tokens * desc.heads
+        """The widest vectors; small CTAs of a row a thread, or as many rows as keep 64 bytes a thread under way."""
+        vector = _vector(desc)
         lanes = min(WARP, share(-(-_columns(desc) // vector)))
         deep = max(1, 4 // AppendConfig(vector, lanes, 1, 0).items(_columns(desc)))
-        small = AppendConfig(vector, lanes, 1, 128)
-        if 2 * rows * lanes > device.sms * 2048:
-            yield AppendConfig(vector, lanes, deep, 256)
-        yield small
+        yield AppendConfig(vector, lanes, 1, SMALL)
+        yield AppendConfig(vector, lanes, deep, LARGE)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> PrecisionGuarantee:
         """Codes and scales are those of the formula, bit for bit."""
@@ -69,7 +69,8 @@ class _Append(Candidate[Any]):
         moved = desc.element.nbytes(elements) + desc.pages_element.nbytes(elements)
         moved += 8 * desc.tokens * desc.heads * desc.has("k_scales")
         instructions = (20.0 if desc.quantised else 4.0) * elements
-        efficiency = 0.95 if config.rows > 1 else 0.8
+        fills = 2 * desc.tokens * desc.heads * config.lanes > device.sms * THREADS_OF_SM
+        efficiency = 0.8 if config.threads == SMALL else 0.95 if fills else 0.7
         return Cost.streaming(device, moved, instructions=instructions, efficiency=efficiency)
 
     def lower(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> tuple[Step, ...]:
