@@ -128,6 +128,17 @@ def test_tokens_are_compared_and_not_their_hashes() -> None:
     assert cache.allocate([-2, 0, 0, 0, 0]).cached == 0
 
 
+def test_two_that_computed_the_same_do_not_mix_their_pages() -> None:
+    """What lies behind a page that another has published is its own: a page's parents are those of its sequence."""
+    cache = made()
+    a, b = cache.allocate([1] * 5), cache.allocate([1] * 9)
+    write(cache, [a, b])
+    assert (cache.publish(a), cache.publish(b)) == (1, 0)
+    cache.free(a)
+    cache.free(b)
+    assert (cache.statistics.cached, cache.evict(), cache.statistics.free) == (1, 1, 8)
+
+
 def test_what_is_pending_is_not_shared() -> None:
     cache = made()
     a = cache.allocate([1, 2, 3, 4, 5])
