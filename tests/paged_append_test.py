@@ -117,7 +117,7 @@ def test_a_bound_append_follows_lengths_and_tables_that_change() -> None:
 # ---- every sample, any batch ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("turn", "sample"), enumerate(ALL.values()), ids=ALL.keys())
+@pytest.mark.parametrize(("turn", "sample"), list(enumerate(ALL.values())), ids=ALL.keys())
 def test_every_sample(turn: int, sample: Sample) -> None:
     """By every other configuration, emulated, and the oracle against an independent implementation: the gauntlet takes a part of
     the samples."""
