@@ -151,6 +151,13 @@ def _views(rng: np.random.Generator) -> Iterator[Sample]:
         made[part] = np.ascontiguousarray(made[part].transpose(2, 0, 1)).transpose(1, 2, 0)  # columns lie apart
     made["page_table"] = np.asfortranarray(made["page_table"])
     yield Sample("columns that lie apart", made)
+    for dim, wide_dim in ((12, 16), (16, 17)):  # rows that end within a vector, and that begin within one
+        made = append_operands(rng, (3, 20), 2, dim=dim)
+        for name in ("k_pages", "v_pages", "k", "v"):
+            padded = values(rng, (*made[name].shape[:-1], wide_dim), BF16)
+            padded[..., :dim] = made[name]
+            made[name] = padded[..., :dim]
+        yield Sample(f"D {dim} in rows of {wide_dim}", made)
 
 
 def copy_pages(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
