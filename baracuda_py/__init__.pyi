@@ -461,7 +461,6 @@ class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
     k_strides: tuple[int, ...] | None
     v_strides: tuple[int, ...] | None
     page_table_strides: tuple[int, ...] | None
-    cu_seqlens_strides: tuple[int, ...] | None
     k_scale_strides: tuple[int, ...] | None
     v_scale_strides: tuple[int, ...] | None
     k_pages_align: int | None
@@ -471,7 +470,6 @@ class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
     k_align: int | None
     v_align: int | None
     page_table_align: int | None
-    cu_seqlens_align: int | None
     k_scale_align: int | None
     v_scale_align: int | None
     def __init__(
@@ -495,7 +493,6 @@ class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
         k_strides: Sequence[int] | None = ...,
         v_strides: Sequence[int] | None = ...,
         page_table_strides: Sequence[int] | None = ...,
-        cu_seqlens_strides: Sequence[int] | None = ...,
         k_scale_strides: Sequence[int] | None = ...,
         v_scale_strides: Sequence[int] | None = ...,
         k_pages_align: int | None = ...,
@@ -505,7 +502,6 @@ class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
         k_align: int | None = ...,
         v_align: int | None = ...,
         page_table_align: int | None = ...,
-        cu_seqlens_align: int | None = ...,
         k_scale_align: int | None = ...,
         v_scale_align: int | None = ...,
     ) -> None: ...

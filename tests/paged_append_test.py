@@ -199,6 +199,8 @@ REFUSED: list[tuple[str, dict[str, Any], type[bp.BaracudaError], str]] = [
      bp.InvalidProblemError, "cu_seqlens must have shape"),
     ("wide offsets", {"k": shaped(4, 2, 64), "v": shaped(4, 2, 64), "cu_seqlens": np.zeros(3, np.int64)},
      bp.OperandTypeError, "cu_seqlens must hold i32"),
+    ("offsets that lie apart", {"k": shaped(4, 2, 64), "v": shaped(4, 2, 64), "cu_seqlens": np.zeros(6, np.int32)[::2]},
+     bp.InvalidProblemError, "cu_seqlens"),
     ("a wide table", {"page_table": np.zeros((2, 3), np.int64)}, bp.OperandTypeError, "page_table must hold i32"),
     ("a flat table", {"page_table": np.zeros(2, np.int32)}, bp.InvalidProblemError, "page_table has shape"),
     ("float lengths", {"lengths": np.zeros(2, np.float32)}, bp.OperandTypeError, "lengths must hold i32"),

@@ -33,7 +33,7 @@ _F32 = (ElementKind.F32,)
     Slot("v", takes=NEW, element="element", shape="v_shape"),
     Slot("page_table", element=ElementKind.I32),
     Slot("lengths", element=ElementKind.I32, shape="requests_shape", strided=False, aligned=False),
-    Slot("cu_seqlens", optional=True, takes=_I32, shape="offsets_shape"),
+    Slot("cu_seqlens", optional=True, takes=_I32, shape="offsets_shape", strided=False, aligned=False),
     Slot("k_scale", optional=True, takes=_F32, shape="heads_shape"),
     Slot("v_scale", optional=True, takes=_F32, shape="heads_shape"),
     Slot("status", "out", element=ElementKind.I32, shape="requests_shape", strided=False, aligned=False),
