@@ -350,6 +350,8 @@ def test_refusals_change_nothing() -> None:
         (lambda: cache.allocate(True), "give their ids"),
         (lambda: cache.allocate(None), "give their ids"),  # type: ignore[arg-type]
         (lambda: bp.PagedKVCache(SPEC, 0, device="cpu"), "pages=0"),
+        (lambda: bp.PagedKVCache(SPEC, 2**31, device="cpu"), "pages=2147483648"),
+        (lambda: bp.PagedKVCache(SPEC, 1, max_tokens=2**31, device="cpu"), "max_tokens=2147483648"),
     ):  # fmt: skip
         with pytest.raises(bp.InvalidProblemError) as caught:
             call()

@@ -19,6 +19,8 @@ from .statistics import CacheStatistics
 
 __all__ = ["PagedKVCache"]
 
+INT32 = (1 << 31) - 1
+
 
 class PagedKVCache:
     """A cache of `pages` pages, for batches of `max_batch` sequences and sequences of `max_tokens` tokens at most (by default
@@ -44,10 +46,11 @@ class PagedKVCache:
         self.spec, self.device = spec, device
         self.max_batch = integer(max_batch, f"{what}: max_batch")
         count = integer(pages, f"{what}: pages")
-        self.max_tokens = count * spec.page_size if max_tokens is None else integer(max_tokens, f"{what}: max_tokens")
+        all_slots = min(count * spec.page_size, INT32)
+        self.max_tokens = all_slots if max_tokens is None else integer(max_tokens, f"{what}: max_tokens")
         for name, value in (("pages", count), ("max_batch", self.max_batch), ("max_tokens", self.max_tokens)):
-            if value < 1:
-                raise InvalidProblemError(f"{what}: {name}={value}", "give 1 or more")
+            if not 1 <= value <= INT32:
+                raise InvalidProblemError(f"{what}: {name}={value}", f"give 1 to {INT32}: tables are of int32")
         self.pool = PagePool(count)
         self.prefixes = PrefixIndex(self.pool, spec.page_size)
         self.sequences: dict[int, PagedSequence] = {}
