@@ -15,10 +15,13 @@ from .types import Bound as Bound
 from .call.bound import BoundPlan as BoundPlan
 from .types import BufferTooSmallError as BufferTooSmallError
 from .types import ByOutput as ByOutput
+from .paged import CacheStatistics as CacheStatistics
 from .types import CompileError as CompileError
 from .types import Componentwise as Componentwise
 from .ops.shape_layout.contiguize import ContiguizeDescriptor as _ContiguizeDescriptor
 from .ops.shape_layout.contiguize import ContiguizePlan as _ContiguizePlan
+from .ops.cache.copy_pages import CopyPagesDescriptor as _CopyPagesDescriptor
+from .ops.cache.copy_pages import CopyPagesPlan as _CopyPagesPlan
 from .plan import Cost as Cost
 from .ops.scan.cumsum import CumsumDescriptor as _CumsumDescriptor
 from .ops.scan.cumsum import CumsumPlan as _CumsumPlan
@@ -36,6 +39,7 @@ from .plan import Feasibility as Feasibility
 from .tensor import GpuBuffer as GpuBuffer
 from .call.graph import Graph as Graph
 from .types import InvalidProblemError as InvalidProblemError
+from .paged import KVCacheSpec as KVCacheSpec
 from .types import KernelFault as KernelFault
 from .types import KernelSku as KernelSku
 from .ops.shape_layout.kv_append import KvAppendDescriptor as _KvAppendDescriptor
@@ -61,8 +65,13 @@ from .types import OpCategory as OpCategory
 from .plan import Operand as Operand
 from .types import OperandTypeError as OperandTypeError
 from .types import OutOfBoundsFault as OutOfBoundsFault
+from .types import OutOfPagesError as OutOfPagesError
 from .types import OverflowFault as OverflowFault
 from .types import OverlapError as OverlapError
+from .paged import PagedKVCache as PagedKVCache
+from .ops.cache.paged_kv_append import PagedKvAppendDescriptor as _PagedKvAppendDescriptor
+from .ops.cache.paged_kv_append import PagedKvAppendPlan as _PagedKvAppendPlan
+from .paged import PagedSequence as PagedSequence
 from .plan import Plan as Plan
 from .types import PlanPreference as _PlanPreference
 from .types import PrecisionGuarantee as PrecisionGuarantee
@@ -160,6 +169,35 @@ class ContiguizeDescriptor(_ContiguizeDescriptor):
         x_align: int | None = ...,
         out_align: int | None = ...,
         x_phase: int = ...,
+    ) -> None: ...
+
+class CopyPagesDescriptor(_CopyPagesDescriptor):
+    k_scales_element: ElementKind | None
+    v_scales_element: ElementKind | None
+    k_pages_strides: tuple[int, ...] | None
+    v_pages_strides: tuple[int, ...] | None
+    k_scales_strides: tuple[int, ...] | None
+    v_scales_strides: tuple[int, ...] | None
+    k_pages_align: int | None
+    v_pages_align: int | None
+    k_scales_align: int | None
+    v_scales_align: int | None
+    def __init__(
+        self,
+        k_pages_shape: Sequence[int],
+        v_pages_shape: Sequence[int],
+        pairs: Sequence[int],
+        element: ElementLike,
+        k_scales_element: ElementLike | None = ...,
+        v_scales_element: ElementLike | None = ...,
+        k_pages_strides: Sequence[int] | None = ...,
+        v_pages_strides: Sequence[int] | None = ...,
+        k_scales_strides: Sequence[int] | None = ...,
+        v_scales_strides: Sequence[int] | None = ...,
+        k_pages_align: int | None = ...,
+        v_pages_align: int | None = ...,
+        k_scales_align: int | None = ...,
+        v_scales_align: int | None = ...,
     ) -> None: ...
 
 class CumsumDescriptor(_CumsumDescriptor):
@@ -413,6 +451,64 @@ class NormDescriptor(_NormDescriptor):
         residual_out_align: int | None = ...,
         mean_align: int | None = ...,
         rstd_align: int | None = ...,
+    ) -> None: ...
+
+class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
+    k_scales_element: ElementKind | None
+    v_scales_element: ElementKind | None
+    cu_seqlens_element: ElementKind | None
+    k_scale_element: ElementKind | None
+    v_scale_element: ElementKind | None
+    k_pages_strides: tuple[int, ...] | None
+    v_pages_strides: tuple[int, ...] | None
+    k_scales_strides: tuple[int, ...] | None
+    v_scales_strides: tuple[int, ...] | None
+    k_strides: tuple[int, ...] | None
+    v_strides: tuple[int, ...] | None
+    page_table_strides: tuple[int, ...] | None
+    k_scale_strides: tuple[int, ...] | None
+    v_scale_strides: tuple[int, ...] | None
+    k_pages_align: int | None
+    v_pages_align: int | None
+    k_scales_align: int | None
+    v_scales_align: int | None
+    k_align: int | None
+    v_align: int | None
+    page_table_align: int | None
+    k_scale_align: int | None
+    v_scale_align: int | None
+    def __init__(
+        self,
+        k_pages_shape: Sequence[int],
+        v_pages_shape: Sequence[int],
+        k_shape: Sequence[int],
+        page_table_shape: Sequence[int],
+        pages_element: ElementLike,
+        element: ElementLike,
+        pages_layout: str = ...,
+        k_scales_element: ElementLike | None = ...,
+        v_scales_element: ElementLike | None = ...,
+        cu_seqlens_element: ElementLike | None = ...,
+        k_scale_element: ElementLike | None = ...,
+        v_scale_element: ElementLike | None = ...,
+        k_pages_strides: Sequence[int] | None = ...,
+        v_pages_strides: Sequence[int] | None = ...,
+        k_scales_strides: Sequence[int] | None = ...,
+        v_scales_strides: Sequence[int] | None = ...,
+        k_strides: Sequence[int] | None = ...,
+        v_strides: Sequence[int] | None = ...,
+        page_table_strides: Sequence[int] | None = ...,
+        k_scale_strides: Sequence[int] | None = ...,
+        v_scale_strides: Sequence[int] | None = ...,
+        k_pages_align: int | None = ...,
+        v_pages_align: int | None = ...,
+        k_scales_align: int | None = ...,
+        v_scales_align: int | None = ...,
+        k_align: int | None = ...,
+        v_align: int | None = ...,
+        page_table_align: int | None = ...,
+        k_scale_align: int | None = ...,
+        v_scale_align: int | None = ...,
     ) -> None: ...
 
 class PlanPreference(_PlanPreference):
@@ -708,6 +804,9 @@ class BinaryPlan(_BinaryPlan):
 class ContiguizePlan(_ContiguizePlan):
     desc: ContiguizeDescriptor
 
+class CopyPagesPlan(_CopyPagesPlan):
+    desc: CopyPagesDescriptor
+
 class CumsumPlan(_CumsumPlan):
     desc: CumsumDescriptor
 
@@ -728,6 +827,9 @@ class NormBackwardPlan(_NormBackwardPlan):
 
 class NormPlan(_NormPlan):
     desc: NormDescriptor
+
+class PagedKvAppendPlan(_PagedKvAppendPlan):
+    desc: PagedKvAppendDescriptor
 
 class ReducePlan(_ReducePlan):
     desc: ReduceDescriptor
@@ -758,6 +860,12 @@ class UnaryPlan(_UnaryPlan):
 
 class WriteSlicePlan(_WriteSlicePlan):
     desc: WriteSliceDescriptor
+
+def copy_pages(k_pages: Any, v_pages: Any, source: Any, dest: Any, *, k_scales: Any = None, v_scales: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Copies page source[i] to page dest[i], in every array and layer; returns the arrays and `status`."""
+
+def paged_kv_append(k_pages: Any, v_pages: Any, k: Any, v: Any, page_table: Any, lengths: Any, *, cu_seqlens: Any = None, layout: str = 'NHD', k_scales: Any = None, v_scales: Any = None, k_scale: Any = None, v_scale: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Writes new tokens behind those that the requests of a paged cache have; returns what it wrote, `status` last."""
 
 def rope(x: Any, positions: Any = None, *, k: Any = None, cos: Any = None, sin: Any = None, inv_freq: Any = None, base: float | None = None, scaling: RopeScaling | None = None, rotary_dim: int | None = None, style: str = 'half', layout: str = 'BHSD', offset: int = 0, attention_factor: float | None = None, out: Any = None, k_out: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Rotary position embedding of x and, in the same launch, of k: pair i of each head turns by position * inv_freq[i]."""

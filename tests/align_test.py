@@ -293,6 +293,22 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
                 {**caches, "k": numbers(new, dtype, 2), "v": numbers(new, dtype, 3), "positions": np.array([0, 7])},
                 {},
             )
+    elif op == "paged_kv_append":
+        tables = {"page_table": np.array([[3, 0], [1, 2]], "i4"), "lengths": np.array([0, 3], "i4")}
+        offsets = {"cu_seqlens": np.array([0, 2, 5], "i4")}
+        for dtype in ("f2", "f4"):
+            pages = {f"{part}_pages": numbers((4, 4, 2, 8), dtype, i) for i, part in enumerate("kv")}
+            yield {**pages, "k": numbers((2, 3, 2, 8), dtype, 2), "v": numbers((2, 3, 2, 8), dtype, 3), **tables}, {}
+            coded = {f"{part}_pages": numbers((4, 4, 2, 8), "i1", i) for i, part in enumerate("kv")}
+            coded |= {f"{part}_scales": numbers((4, 4, 2), "f4", i) for i, part in enumerate("kv")}
+            yield (
+                {**coded, "k": numbers((5, 2, 8), dtype, 2), "v": numbers((5, 2, 8), dtype, 3), **tables, **offsets},
+                {},
+            )
+    elif op == "copy_pages":
+        for dtype in ("i1", "f2", "f4"):
+            pages = {f"{part}_pages": numbers((6, 3, 2, 8), dtype, i) for i, part in enumerate("kv")}
+            yield {**pages, "source": np.array([0, 4], "i4"), "dest": np.array([5, 1], "i4")}, {}
     elif op == "take_along_axis":
         for dtype in ("i2", "f4", "f8", "c16"):
             arrays = {"x": numbers((6, 9), dtype), "indices": numbers((6, 4), "i8", 1), "out": numbers((6, 4), dtype)}
@@ -366,7 +382,8 @@ def refused(error: bp.BaracudaError, op: str, bars: list[str], label: str) -> No
 
 
 TAKES = ("contiguize", "write_slice", "kv_append")
-ALONE = {"positions", "start", "status"}  # whose elements are read as such
+ALONE = {"positions", "start", "status", "lengths", "cu_seqlens"}  # whose elements are read as such
+IDS = {"copy_pages": {"source", "dest"}}  # and of these ops
 
 
 @pytest.mark.parametrize("op", COVERS)
@@ -380,7 +397,7 @@ def test_odd_addresses(op: str, backend: str) -> None:
             odd = [n for n in moved if offset % operands[n].dtype.itemsize]
             slots = {n: Slot(displaced(x, offset if n in moved else 0), backend) for n, x in operands.items()}
             label = f"{op} {[str(x.dtype) for x in operands.values()]} {options} {moved} {offset} bytes on"
-            bars = [n for n in odd if n in ALONE or (op not in TAKES and backend != "cpu")]
+            bars = [n for n in odd if n in ALONE | IDS.get(op, set()) or (op not in TAKES and backend != "cpu")]
             try:
                 call(op, {name: slot.operand for name, slot in slots.items()}, options, device)
             except bp.MisalignedOperandError as error:

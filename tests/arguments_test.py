@@ -29,6 +29,14 @@ def turned(**more: Any) -> tuple[Any, ...]:
     return (np.ones((3, 4), F32),), more
 
 
+PAGES, IDS = [np.zeros((3, 4, 1, 8), F32), np.zeros((3, 4, 1, 8), F32)], np.arange(2, dtype=np.int32)
+
+
+def pages(**more: Any) -> tuple[Any, ...]:
+    new = [np.ones((1, 2, 1, 8), F32), np.ones((1, 2, 1, 8), F32)]
+    return (*PAGES, *new, IDS[:1].reshape(1, 1), IDS[:1]), more
+
+
 IDLE: list[tuple[str, Any, type[bp.BaracudaError], str]] = [
     ("write_slice", window(start=np.array(3)), bp.InvalidProblemError, "start was given and no dynamic_axis"),
     (
@@ -75,6 +83,18 @@ IDLE: list[tuple[str, Any, type[bp.BaracudaError], str]] = [
     ("rope", turned(k_out=np.ones((3, 4), F32)), bp.InvalidProblemError, "k_out was given and no k"),
     ("rope", turned(status=np.ones(3, np.int32)), bp.InvalidProblemError, "no operand 'status'"),
     ("rope_backward", turned(grad_k=np.ones((3, 4), F32)), bp.InvalidProblemError, "grad_k was given and no k_grad"),
+    *(
+        ("paged_kv_append", pages(**{name: np.ones(shape, F32)}), bp.InvalidProblemError, "stored as it is")
+        for part in "kv"
+        for name, shape in ((f"{part}_scales", (3, 4, 1)), (f"{part}_scale", (1,)))
+    ),
+    (
+        "copy_pages",
+        ((*PAGES, IDS[:1], IDS[1:2]), {"k_scales": np.ones((3, 4, 1), F32)}),
+        bp.InvalidProblemError,
+        "both or neither",
+    ),
+    ("paged_kv_append", pages(cu_seqlens=np.zeros(2, np.int32)), bp.InvalidProblemError, "k has shape"),
     ("add", ((np.ones(3), np.ones(3)), {"pref": bp.PlanPreference(math="tf32")}), bp.UnsupportedError, "not tf32"),  # type: ignore[arg-type]
     ("neg", ((np.ones(3),), {"pref": bp.PlanPreference(backend="cublas")}), bp.UnsupportedError, "cublas"),  # type: ignore[arg-type]
 ]

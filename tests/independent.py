@@ -21,6 +21,7 @@ from baracuda_py.types import ElementKind
 
 from .arena import as_bytes
 from .gauntlet import Problem
+from .independent_cache import CACHES
 from .independent_gemm import check_gradients, check_matmul
 from .independent_position import POSITION
 from .independent_rows import ROWS
@@ -308,6 +309,7 @@ INDEPENDENT: dict[str, Callable[[Problem], None]] = {
     **dict.fromkeys(("matmul", "matmul_tc", "matmul_tc_bf16", "matmul_tc_async", "matmul_tc_bf16_async"), check_matmul),
     "matmul_backward": check_gradients,
     **POSITION,
+    **CACHES,
     **ROWS,
     **SCANS,
 }

@@ -42,6 +42,7 @@ FIXED = {
     ),
     "emulator.options": ("emulation",),
     "call.cache": ("plan_cache",),
+    "paged": ("CacheStatistics", "KVCacheSpec", "PagedKVCache", "PagedSequence"),
     "runtime.device": ("Device", "device"),
     "runtime.streams": ("fence",),
     "tensor": ("GpuBuffer",),

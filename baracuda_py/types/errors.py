@@ -16,6 +16,7 @@ __all__ = [
     "InvalidProblemError",
     "MisalignedOperandError",
     "OperandTypeError",
+    "OutOfPagesError",
     "OverlapError",
     "UnsupportedError",
     "WorkspaceTooSmallError",
@@ -77,6 +78,17 @@ class BufferTooSmallError(_SizeError):
 
 class WorkspaceTooSmallError(_SizeError):
     """`workspace=` holds fewer bytes (`got`) than the plan's `workspace_size` (`needed`)."""
+
+
+class OutOfPagesError(BaracudaError, RuntimeError):
+    """A paged cache has fewer pages than asked for: `needed` more, with `free` ones and `evictable` ones that nothing but cached
+    prefixes holds. Nothing was changed."""
+
+    def __init__(self, reason: str, needed: int, free: int, evictable: int, fix: str = "") -> None:
+        super().__init__(reason, fix)
+        self.needed = needed
+        self.free = free
+        self.evictable = evictable
 
 
 class UnsupportedError(BaracudaError, NotImplementedError):

@@ -1,0 +1,1 @@
+"""Caches of keys and values in pages: what is appended to them, and pages that are moved."""

@@ -1,0 +1,190 @@
+"""How tokens are appended to pages: rows of tokens and heads shared out among threads (kernels/cache/append.cu)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement, no
+from ...plan.grammar import Config, term
+from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Step
+from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
+from .._launch import divisor, grid_of, index_scalar, index_type
+from .._rows import share
+
+__all__ = ["AppendConfig", "FewPages", "ManyPages"]
+
+WIDEST, WARP = 16, 32  # bytes of an access; lanes
+MOST_ITEMS = 32  # vectors of a row that a thread holds
+MOST_TOKENS = (1 << 31) - 1  # of a request: its length is an int32
+ROUNDS = 4  # of page ids that a group may look at for every row
+CHECKERS = 128  # threads of check_requests
+SMALL, LARGE = 128, 256  # threads of append_pages: on many SMs, or with many bytes under way
+THREADS_OF_SM = 2048
+FILE = "cache/append.cu"
+
+
+@dataclass(frozen=True)
+class AppendConfig(Config):
+    """How rows, each a head of a token, are shared out."""
+
+    vector: int = term("columns an access")
+    lanes: int = term("threads that share a row")
+    rows: int = term("rows that a thread takes part in at once")
+    threads: int = term("threads a CTA")
+
+    def items(self, columns: int) -> int:
+        """Vectors of a row that a thread holds."""
+        return -(-columns // (self.vector * self.lanes))
+
+
+class _Append(Candidate[Any]):
+    checked: bool
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        columns, vector = _columns(desc), _vector(desc)
+        if columns > WARP * MOST_ITEMS * vector:
+            return no(
+                f"rows are {columns} columns, and a warp holds {WARP * MOST_ITEMS * vector} of them {vector} at a time",
+                "heads of a multiple of 8 columns that lie side by side",
+            )
+        return OK
+
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[AppendConfig]:
+        """The widest vectors; small CTAs of a row a thread, or as many rows as keep 64 bytes a thread under way."""
+        vector = _vector(desc)
+        lanes = min(WARP, share(-(-_columns(desc) // vector)))
+        deep = max(1, 4 // AppendConfig(vector, lanes, 1, 0).items(_columns(desc)))
+        yield AppendConfig(vector, lanes, 1, SMALL)
+        yield AppendConfig(vector, lanes, deep, LARGE)
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> PrecisionGuarantee:
+        """Codes and scales are those of the formula, bit for bit."""
+        return exact_movement(desc.pages_element)
+
+    def cost(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> Cost:
+        elements = desc.tokens * desc.heads * (desc.k_pages_shape[3] + desc.v_pages_shape[3])
+        moved = desc.element.nbytes(elements) + desc.pages_element.nbytes(elements)
+        moved += 8 * desc.tokens * desc.heads * desc.has("k_scales")
+        instructions = (20.0 if desc.quantised else 4.0) * elements
+        fills = 2 * desc.tokens * desc.heads * config.lanes > device.sms * THREADS_OF_SM
+        efficiency = 0.8 if config.threads == SMALL else 0.95 if fills else 0.7
+        return Cost.streaming(device, moved, instructions=instructions, efficiency=efficiency)
+
+    def lower(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> tuple[Step, ...]:
+        rows = desc.tokens * desc.heads
+        index = index_type(max(rows, desc.requests))
+        ragged, checked = (str(flag).lower() for flag in (desc.ragged, self.checked))
+        scaling, taken, stored = _types(desc)
+        shape = f"{config.vector}, {config.items(_columns(desc))}, {config.lanes}, {config.rows}, {config.threads}"
+        entry = f"append_pages<{taken}, {stored}, cache::{scaling}, {shape}, {ragged}, {checked}, {index}>"
+        scales = ("k_scales", "v_scales") if scaling == "MADE" else ("k_scale", "v_scale")
+        of_batch = (
+            _ptr(desc, "page_table"),
+            _ptr(desc, "lengths"),
+            _ptr(desc, "cu_seqlens"),
+            Ptr("status"),
+            _batch(desc, index),
+        )
+        args = (
+            Ptr("k_pages"), Ptr("v_pages"), *(_ptr(desc, name) for name in scales), Ptr("k"), Ptr("v"), *of_batch,
+            divisor(desc.heads, index), index_scalar(rows, index), _lines(desc, "k"), _lines(desc, "v"),
+        )  # fmt: skip
+        x, _, _ = grid_of(rows, config.threads // config.lanes * config.rows)
+        launch = Launch(Kernel(FILE, entry), (x, 2, 1), (config.threads, 1, 1), args)
+        if not self.checked:
+            return (launch,)
+        check = f"check_requests<{ragged}, {CHECKERS}, {index}>"
+        grid = grid_of(desc.requests, CHECKERS // WARP)
+        ahead = Launch(Kernel(FILE, check), grid, (CHECKERS, 1, 1), of_batch)
+        return (ahead, launch) if rows else (ahead,)
+
+
+class FewPages(_Append):
+    """One launch: every row looks at all pages of its request, of which there are few."""
+
+    variant = "one_launch"
+    launches = (f"{FILE}:append_pages",)
+    checked = False
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        said = super().supports(desc, device)
+        tokens = desc.tokens if desc.ragged else desc.k_shape[1]
+        pages = min(desc.page_table_shape[1], -(-tokens // desc.page_size) + 1)
+        lanes = min(WARP, share(-(-_columns(desc) // _vector(desc))))
+        if said and pages > ROUNDS * lanes:
+            return no(f"a request may span {pages} pages, too many for every row to look at")
+        return said
+
+
+class ManyPages(_Append):
+    """Requests are looked at by a launch ahead, a warp each, whose status every row reads."""
+
+    variant = "checked_ahead"
+    launches = (f"{FILE}:append_pages", f"{FILE}:check_requests")
+    checked = True
+
+    def cost(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> Cost:
+        one = super().cost(desc, device, config)
+        return Cost(one.bytes, one.flops, one.seconds + device.overhead, one.limit)
+
+
+def _columns(desc: Any) -> int:
+    columns: int = max(desc.k_pages_shape[3], desc.v_pages_shape[3], 1)
+    return columns
+
+
+def _types(desc: Any) -> tuple[str, str, str]:
+    """The kernel's scaling, and the types that it takes and stores; what is stored as it is moves as bytes."""
+    if not desc.quantised:
+        return "STORED", *(2 * (f"u{desc.element.bits}",))
+    stored = "i8" if desc.pages_element is ElementKind.I8 else "e4m3"
+    return "MADE" if desc.has("k_scales") else "GIVEN", desc.element.number, stored
+
+
+def _vector(desc: Any) -> int:
+    """The most columns that every row of tokens and pages can be accessed by, 16 bytes at most."""
+    layouts = [desc.layout(name) for name in ("k", "v", "k_pages", "v_pages")]
+    vector: int = WIDEST // (max(desc.element.bits, desc.pages_element.bits) // 8)
+    while vector > 1 and not all(_fits(layout, vector) for layout in layouts):
+        vector //= 2
+    return vector
+
+
+def _fits(layout: Any, vector: int) -> bool:
+    width = vector * layout.element.bits // 8
+    outer = [s * layout.element.bits // 8 for s in layout.strides[:-1]]
+    dense = layout.strides[-1] == 1 and not layout.shape[-1] % vector
+    return dense and all(at % width == 0 for at in (layout.align, *outer))
+
+
+def _ptr(desc: Any, name: str) -> Arg:
+    return Ptr(name) if desc.has(name) else Packed(bytes(8))
+
+
+def _batch(desc: Any, index: str) -> Packed:
+    """cache::Batch<index> of kernels/include/cache/request.cuh."""
+    table = desc.layout("page_table").strides
+    capacity = min(desc.page_table_shape[1] * desc.page_size, MOST_TOKENS)
+    data = struct.pack("<qqq", *table, capacity) + struct.pack("<I" if index == "u32" else "<Q", desc.tokens)
+    each = 1 if desc.ragged else desc.k_shape[1]
+    data += divisor(each, index).data if each else bytes(16)  # 0 tokens: nothing is divided
+    data += divisor(desc.page_size, "u32").data
+    data += struct.pack("<II", desc.requests, desc.k_pages_shape[0])
+    return Packed(data + bytes(-len(data) % 8), 8)
+
+
+def _lines(desc: Any, part: str) -> Packed:
+    """Lines of kernels/cache/append.cu."""
+    new, pages = desc.layout(part), desc.layout(f"{part}_pages")
+    token = new.strides if len(new.strides) == 4 else (0, *new.strides)
+    scale = (0, 0, 0)
+    if desc.has(f"{part}_scales"):
+        scale = desc.split(desc.layout(f"{part}_scales").strides)
+    elif desc.has(f"{part}_scale"):
+        scale = (0, 0, *desc.layout(f"{part}_scale").strides)
+    size, stored = new.element.bits // 8, pages.element.bits // 8
+    steps = [s * size for s in token] + [s * stored for s in desc.split(pages.strides)] + [s * 4 for s in scale]
+    return Packed(struct.pack("<11qII", *steps, pages.shape[3], 0), 8)

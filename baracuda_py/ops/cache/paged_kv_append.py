@@ -1,0 +1,246 @@
+"""paged_kv_append: new keys and values written into the pages of a cache, as they are or quantised."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from ...plan.candidate import exact_movement
+from ...plan.descriptor import Descriptor, Slot, described
+from ...plan.plan import Plan
+from ...plan.registry import Op, register
+from ...reference import cache as oracle
+from ...samples import cache as samples
+from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
+from .._function import function_of
+from ._append import FewPages, ManyPages
+
+__all__ = ["PagedKvAppendDescriptor", "PagedKvAppendPlan", "paged_kv_append"]
+
+NEW = (ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.I8, ElementKind.FP8_E4M3, ElementKind.FP8_E5M2)
+QUANTISED = (ElementKind.I8, ElementKind.FP8_E4M3)
+WIDE = (ElementKind.F16, ElementKind.BF16, ElementKind.F32)
+LAYOUTS = {"NHD": (1, 2), "HND": (2, 1)}  # where slots and heads are in [pages, ..., D]
+_I32 = (ElementKind.I32,)
+_F32 = (ElementKind.F32,)
+
+
+@described(
+    Slot("k_pages", "inout", takes=NEW, element="pages_element"),
+    Slot("v_pages", "inout", takes=NEW, element="pages_element"),
+    Slot("k_scales", "inout", optional=True, takes=_F32, shape="scales_shape"),
+    Slot("v_scales", "inout", optional=True, takes=_F32, shape="scales_shape"),
+    Slot("k", takes=NEW, element="element"),
+    Slot("v", takes=NEW, element="element", shape="v_shape"),
+    Slot("page_table", element=ElementKind.I32),
+    Slot("lengths", element=ElementKind.I32, shape="requests_shape", strided=False, aligned=False),
+    Slot("cu_seqlens", optional=True, takes=_I32, shape="offsets_shape", strided=False, aligned=False),
+    Slot("k_scale", optional=True, takes=_F32, shape="heads_shape"),
+    Slot("v_scale", optional=True, takes=_F32, shape="heads_shape"),
+    Slot("status", "out", element=ElementKind.I32, shape="requests_shape", strided=False, aligned=False),
+)
+class PagedKvAppendDescriptor(Descriptor):
+    """Pages of `k_pages_shape` and `v_pages_shape` ([P, page, H, D] where `pages_layout` is ``"NHD"``, else [P, H, page, D]), new
+    tokens of `k_shape` ([B, T, H, D], or with `cu_seqlens` [T, H, D]) a table of `page_table_shape` ([B, pages a request])."""
+
+    k_pages_shape: tuple[int, ...]
+    v_pages_shape: tuple[int, ...]
+    k_shape: tuple[int, ...]
+    page_table_shape: tuple[int, ...]
+    pages_element: ElementKind
+    element: ElementKind
+    pages_layout: str = "NHD"
+
+    name = "paged_kv_append"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.pages_layout, str):
+            object.__setattr__(self, "pages_layout", self.pages_layout.upper())
+        self._member(tuple(LAYOUTS), "pages_layout")
+
+    @classmethod
+    def of(
+        cls, k_pages: Any, v_pages: Any, k: Any, v: Any, page_table: Any, lengths: Any, cu_seqlens: Any = None,
+        k_scales: Any = None, v_scales: Any = None, k_scale: Any = None, v_scale: Any = None, layout: str = "NHD",
+    ) -> Self:  # fmt: skip
+        """The descriptor of arrays as they lie."""
+        named = {
+            "k_pages": k_pages, "v_pages": v_pages, "k_scales": k_scales, "v_scales": v_scales, "k": k, "v": v,
+            "page_table": page_table, "lengths": lengths, "cu_seqlens": cu_seqlens, "k_scale": k_scale, "v_scale": v_scale,
+        }  # fmt: skip
+        return cls.of_tensors(cls.taken(cls.name, named), pages_layout=layout)
+
+    # ---- extents ----------------------------------------------------------------------------------------------------
+
+    @property
+    def ragged(self) -> bool:
+        """Whether requests have tokens of their own numbers, as `cu_seqlens` says."""
+        return self.has("cu_seqlens")
+
+    @property
+    def quantised(self) -> bool:
+        return self.pages_element is not self.element
+
+    @property
+    def requests(self) -> int:
+        return self.page_table_shape[0]
+
+    @property
+    def tokens(self) -> int:
+        """Of all requests."""
+        return self.k_shape[0] if self.ragged else self.k_shape[0] * self.k_shape[1]
+
+    @property
+    def page_size(self) -> int:
+        return self.k_pages_shape[LAYOUTS[self.pages_layout][0]]
+
+    @property
+    def heads(self) -> int:
+        return self.k_pages_shape[LAYOUTS[self.pages_layout][1]]
+
+    def split(self, strides: tuple[int, ...]) -> tuple[int, ...]:
+        """Strides of pages or of their scales by page, slot, head and column."""
+        slot, head = LAYOUTS[self.pages_layout]
+        return (strides[0], strides[slot], strides[head], *strides[3:])
+
+    @property
+    def v_shape(self) -> tuple[int, ...]:
+        return (*self.k_shape[:-1], *self.v_pages_shape[-1:])
+
+    @property
+    def scales_shape(self) -> tuple[int, ...]:
+        return self.k_pages_shape[:3]
+
+    @property
+    def requests_shape(self) -> tuple[int, ...]:
+        return self.page_table_shape[:1]
+
+    @property
+    def offsets_shape(self) -> tuple[int, ...]:
+        return (self.page_table_shape[0] + 1,)
+
+    @property
+    def heads_shape(self) -> tuple[int, ...]:
+        return (self.heads,)
+
+    @property
+    def empty(self) -> bool:
+        return self.requests == 0
+
+    # ---- validity ---------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        words = "[pages, page, H, D]" if self.pages_layout == "NHD" else "[pages, H, page, D]"
+        for name in ("k_pages", "v_pages"):
+            shape = getattr(self, f"{name}_shape")
+            if len(shape) != 4:
+                raise InvalidProblemError(f"{self.op}: {name} has shape {shape}", f"pass {words}")
+        if self.v_pages_shape[:3] != self.k_pages_shape[:3]:
+            raise InvalidProblemError(
+                f"{self.op}: v_pages has shape {self.v_pages_shape} and k_pages {self.k_pages_shape}",
+                f"give both {words}, only D may differ",
+            )
+        if self.page_size < 1:
+            raise InvalidProblemError(f"{self.op}: pages of {self.page_size} slots", "give a page one slot or more")
+        if len(self.page_table_shape) != 2:
+            raise InvalidProblemError(
+                f"{self.op}: page_table has shape {self.page_table_shape}", "pass [B, pages a request]"
+            )
+        self._check_tokens()
+        self._check_scales()
+
+    def _check_tokens(self) -> None:
+        ends = (self.heads, self.k_pages_shape[3])
+        shape, words = self.k_shape, "[T, H, D]" if self.ragged else "[B, T, H, D], or [T, H, D] with cu_seqlens"
+        if len(shape) != (3 if self.ragged else 4):
+            raise InvalidProblemError(f"{self.op}: k has shape {shape}", f"pass {words}")
+        if shape[-2:] != ends:
+            raise InvalidProblemError(
+                f"{self.op}: k has {shape[-2]} heads of {shape[-1]}, and k_pages {ends[0]} of {ends[1]}",
+                f"pass {words}",
+            )
+        if not self.ragged and shape[0] != self.requests:
+            raise InvalidProblemError(
+                f"{self.op}: k has {shape[0]} requests and page_table {self.requests}", "give both as many"
+            )
+
+    def _check_scales(self) -> None:
+        written = [name for name in ("k_scales", "v_scales") if self.has(name)]
+        given = [name for name in ("k_scale", "v_scale") if self.has(name)]
+        if not self.quantised:
+            if written or given:
+                raise InvalidProblemError(
+                    f"{self.op}: {(written + given)[0]} was passed and {self.element} is stored as it is",
+                    "leave it out",
+                )
+            return
+        if self.pages_element not in QUANTISED or self.element not in WIDE:
+            raise OperandTypeError(
+                f"{self.op}: k holds {self.element} and k_pages {self.pages_element}",
+                "give both one dtype, or pages of i8 or fp8_e4m3 for tokens of f16, bf16 or f32",
+            )
+        if len(written) + len(given) != 2 or len(written) == 1:
+            had = ", ".join(written + given) or "none"
+            raise InvalidProblemError(
+                f"{self.op}: {self.pages_element} pages need scales, got {had}",
+                "pass k_scales and v_scales, which are written, or k_scale and v_scale, one a head",
+            )
+
+
+class PagedKvAppendPlan(Plan[PagedKvAppendDescriptor]):
+    """Appends to the pages of a cache: operands `k_pages`, `v_pages` (and `k_scales`, `v_scales`) in place, `k`, `v`,
+    `page_table`, `lengths`, as the problem has them `cu_seqlens`, `k_scale`, `v_scale`, and `status` out."""
+
+    descriptor = PagedKvAppendDescriptor
+    category = OpCategory.ATTENTION
+    candidates = (FewPages(), ManyPages())
+    probes = tuple(
+        {
+            "k_pages_shape": (256, page, heads, dim), "v_pages_shape": (256, page, heads, v_dim), "k_shape": k_shape,
+            "page_table_shape": (batch, 2048 // page), "pages_element": pages, "element": element, **more,
+        }
+        for page, heads, dim, v_dim, batch, k_shape, pages, element, more in (
+            (16, 8, 128, 128, 64, (64, 1, 8, 128), "bf16", "bf16", {}),
+            (64, 8, 128, 128, 4, (4, 1024, 8, 128), "bf16", "bf16", {}),
+            (64, 8, 128, 128, 4, (4096, 8, 128), "f16", "f16", {"cu_seqlens_element": "i32"}),
+            (1, 3, 72, 40, 4, (19, 3, 72), "f32", "f32", {"cu_seqlens_element": "i32"}),
+            (16, 8, 128, 128, 4, (64, 8, 128), "i8", "bf16",
+             {"cu_seqlens_element": "i32", "k_scales_element": "f32", "v_scales_element": "f32"}),
+            (16, 1, 576, 512, 4, (4, 1, 1, 576), "fp8_e4m3", "f16", {"k_scale_element": "f32", "v_scale_element": "f32"}),
+        )
+    )  # fmt: skip
+
+    @classmethod
+    def reference(cls, desc: PagedKvAppendDescriptor, **arrays: Any) -> Any:
+        return oracle.paged_kv_append(desc, **arrays)
+
+    @classmethod
+    def reference_guarantee(cls, desc: PagedKvAppendDescriptor) -> PrecisionGuarantee:
+        return exact_movement(desc.pages_element)
+
+
+@function_of(PagedKvAppendPlan)
+def paged_kv_append(
+    k_pages: Any, v_pages: Any, k: Any, v: Any, page_table: Any, lengths: Any, *, cu_seqlens: Any = None, layout: str = "NHD",
+    k_scales: Any = None, v_scales: Any = None, k_scale: Any = None, v_scale: Any = None, status: Any = None,
+) -> Any:  # fmt: skip
+    """Writes new tokens behind those that the requests of a paged cache have; returns what it wrote, `status` last.
+
+    k_pages, v_pages: [P, page, H, D] (``layout="NHD"``) or [P, H, page, D] (``"HND"``), written in place; D may differ.
+    k, v: [B, T, H, D], T tokens for every request, or [T, H, D] of all requests, of which b has those from cu_seqlens[b] to
+    cu_seqlens[b + 1] (device int32 [B + 1]; tokens before the first and behind the last are nobody's).
+    page_table: device int32 [B, N], the pages of each request in order. lengths: device int32 [B], how many tokens a request
+    has *before* the append: its token i goes to page_table[b, (lengths[b] + i) // page], slot (lengths[b] + i) % page. No two
+    tokens may go to the same slot. All three are read at launch, so that a captured graph follows a batch that grows.
+    Tokens of the pages' dtype are stored as they are. f16, bf16 and f32 are quantised to pages of int8 or fp8_e4m3: with
+    `k_scales`, `v_scales` (f32, [P, page, H] or [P, H, page] as `layout` says, written in place) by a scale a token and head,
+    max(amax / M, 2**-126) of the largest finite magnitude amax and M = 127 or 448, and 1 where amax is 0; or by `k_scale`,
+    `v_scale` (f32 [H]), given. The code of x is x * (1 / scale) in f32, rounded to nearest even, held to [-M, M]; NaN is 0 in
+    int8 and NaN in fp8.
+    status: device int32 [B], allocated if not given. 0: written. Else nothing of the request is: 1 where its row of the table
+    is too short (or its length negative), 2 where a page's id is not in [0, P), 3, for all requests, where cu_seqlens
+    decreases, begins below 0 or ends behind the tokens.
+    """
+
+
+register(Op("paged_kv_append", PagedKvAppendPlan, paged_kv_append, samples.paged_kv_append))

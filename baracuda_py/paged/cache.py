@@ -1,0 +1,310 @@
+"""PagedKVCache: sequences whose keys and values are in pages that they share as far as they agree."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..ops.cache.paged_kv_append import paged_kv_append
+from ..plan.fields import integer
+from ..types import InvalidProblemError, OutOfPagesError
+from .arrays import PagedArrays
+from .memory import memory_of
+from .pool import PagePool
+from .prefixes import PrefixIndex
+from .sequence import PagedSequence, Tokens, tokens_of
+from .spec import KVCacheSpec
+from .statistics import CacheStatistics
+
+__all__ = ["PagedKVCache"]
+
+INT32 = (1 << 31) - 1
+
+
+class PagedKVCache:
+    """A cache of `pages` pages, for batches of `max_batch` sequences and sequences of `max_tokens` tokens at most (by default
+    what all pages hold).
+
+    Which page is whose is known on the host; pages and tables lie on `device`, as CuPy's arrays, as PyTorch's with
+    ``framework="torch"``, or as NumPy's with ``device="cpu"`` or ``"ptx"``. A step of a batch is
+
+        cache.extend({sequence: [token], ...})   # places for new tokens; shared pages are copied before they are written
+        cache.stage(batch)                       # tables, at addresses that do not change
+        cache.append(layer, k, v)                # in every layer, and attention behind it: both may be in a captured graph
+        cache.advance(batch)                     # what was appended is written
+
+    Whatever raises leaves every sequence as it was. Not thread-safe; work on the device is queued on one stream (`stream`, or the
+    current one), and pages are given away in that order.
+    """
+
+    def __init__(
+        self, spec: KVCacheSpec, pages: int, *, max_batch: int = 256, max_tokens: int | None = None,
+        device: Any = None, framework: str | None = None,
+    ) -> None:  # fmt: skip
+        what = "PagedKVCache"
+        self.spec, self.device = spec, device
+        self.max_batch = integer(max_batch, f"{what}: max_batch")
+        count = integer(pages, f"{what}: pages")
+        all_slots = min(count * spec.page_size, INT32)
+        self.max_tokens = all_slots if max_tokens is None else integer(max_tokens, f"{what}: max_tokens")
+        for name, value in (("pages", count), ("max_batch", self.max_batch), ("max_tokens", self.max_tokens)):
+            if not 1 <= value <= INT32:
+                raise InvalidProblemError(f"{what}: {name}={value}", f"give 1 to {INT32}: tables are of int32")
+        self.pool = PagePool(count)
+        self.prefixes = PrefixIndex(self.pool, spec.page_size)
+        self.sequences: dict[int, PagedSequence] = {}
+        self._counted: Counter[str] = Counter()
+        self._next = 0
+        columns = spec.pages_needed(self.max_tokens)
+        self.arrays = PagedArrays(spec, count, self.max_batch, columns, memory_of(device, framework))
+
+    # ---- sequences --------------------------------------------------------------------------------------------------
+
+    def allocate(self, tokens: Tokens = 0, *, share: bool = True) -> PagedSequence:
+        """A new sequence with places for `tokens`, their ids or how many there are.
+
+        As many whole pages as are cached of how they begin are shared, and need not be computed again: `sequence.cached` tokens,
+        one fewer than all at most, so that one is left to attend from. Where `share` is false none are.
+        """
+        count, ids = tokens_of(tokens, "allocate")
+        self._fits(0, count, "allocate")
+        whole = max(count - 1, 0) // self.spec.page_size if share and ids else 0
+        found = self.prefixes.match(ids or (), whole)
+        resting = sum(self.prefixes.is_idle(page) for page in found)
+        self._need(self.spec.pages_needed(count) - len(found), "allocate", resting)
+        for page in found:
+            self.pool.hold(page)
+            self.prefixes.taken(page)
+        pages = [*found, *self._take(self.spec.pages_needed(count) - len(found))]
+        cached = len(found) * self.spec.page_size
+        self._counted["hits"] += cached
+        return self._added(PagedSequence(self._next, count, cached, cached, pages, ids or []))
+
+    def extend(self, additions: Mapping[PagedSequence, Tokens], *, stream: Any = None) -> None:
+        """Gives every sequence places for more tokens, or raises and gives none. A page that others hold too, into which a
+        token will be written, is replaced by a copy, queued on the stream: one launch for all."""
+        size, asked = self.spec.page_size, []
+        copied: Counter[int] = Counter()
+        needed = 0
+        for sequence, tokens in additions.items():
+            self._known(sequence, "extend")
+            count, ids = tokens_of(tokens, "extend")
+            self._fits(sequence.length, count, "extend")
+            more = self.spec.pages_needed(sequence.length + count) - len(sequence.pages)
+            copies = False
+            if count and sequence.length % size:
+                last = sequence.pages[-1]
+                copies = self.pool.references[last] - copied[last] > 1
+                copied[last] += copies
+            needed += more + copies
+            asked.append((sequence, count, ids, more, copies))
+        self._need(needed, "extend")
+        fresh = self._take(needed)
+        ends = iter(fresh)
+        replaced = {sequence: next(ends) for sequence, _, _, _, copies in asked if copies}
+        try:
+            self.arrays.copy([(sequence.pages[-1], page) for sequence, page in replaced.items()], stream)
+        except BaseException:
+            for page in reversed(fresh):
+                self.pool.release(page)
+            raise
+        self._counted["copied"] += len(replaced)
+        for sequence, count, ids, more, copies in asked:
+            if copies:
+                self._leave([sequence.pages.pop()])
+                sequence.pages.append(replaced[sequence])
+            sequence.pages += [next(ends) for _ in range(more)]
+            sequence.version += bool(copies or more)
+            if ids is not None and len(sequence.tokens) == sequence.length:
+                sequence.tokens += ids
+            sequence.length += count
+
+    def truncate(self, sequence: PagedSequence, length: int) -> None:
+        """Forgets the tokens of a sequence from `length` on."""
+        self._known(sequence, "truncate")
+        kept = integer(length, "truncate: length")
+        if not 0 <= kept <= sequence.length:
+            raise InvalidProblemError(
+                f"truncate: length={kept} of {sequence.length}", "give what the sequence has, or less"
+            )
+        whole = self.spec.pages_needed(kept)
+        dropped = sequence.pages[whole:]
+        del sequence.pages[whole:], sequence.tokens[kept:]
+        self._leave(dropped)
+        sequence.version += bool(dropped)
+        sequence.length, sequence.written = kept, min(sequence.written, kept)
+        sequence.cached = min(sequence.cached, kept)
+
+    def fork(self, sequence: PagedSequence) -> PagedSequence:
+        """A new sequence of the same tokens, on the same pages: whichever of the two writes to the last one first copies it."""
+        self._known(sequence, "fork")
+        if sequence.pending:
+            raise InvalidProblemError(
+                f"fork: {sequence.pending} tokens of sequence {sequence.number} are not written",
+                "append and advance them first",
+            )
+        for page in sequence.pages:
+            self.pool.hold(page)
+        own = PagedSequence(self._next, sequence.length, sequence.written, 0, [*sequence.pages], [*sequence.tokens])
+        return self._added(own)
+
+    def free(self, sequence: PagedSequence) -> None:
+        """Gives a sequence's pages back; those that were published stay cached until they are evicted."""
+        self.truncate(sequence, 0)
+        del self.sequences[sequence.number]
+        sequence.freed = True
+
+    # ---- prefixes and places ----------------------------------------------------------------------------------------
+
+    def publish(self, sequence: PagedSequence) -> int:
+        """Lets later sequences share the whole pages of what is written, as far as tokens are known; how many are new."""
+        self._known(sequence, "publish")
+        whole = min(sequence.written, len(sequence.tokens)) // self.spec.page_size
+        return self.prefixes.insert(sequence.tokens, sequence.pages[:whole])
+
+    def evict(self, pages: int | None = None) -> int:
+        """Lets go of so many cached pages that no sequence has (None: all), the longest unused first; how many there were."""
+        idle = len(self.prefixes.idle)
+        count = idle if pages is None else min(idle, integer(pages, "evict: pages"))
+        for _ in range(count):
+            self.prefixes.evict()
+        self._counted["evicted"] += max(count, 0)
+        return max(count, 0)
+
+    def defragment(self, *, stream: Any = None) -> int:
+        """Moves pages, on the stream and in one launch, so that all that are held come before all that are free; how many.
+        The lowest free page takes the lowest one behind the end: the same cache always becomes the same. `stage` again then."""
+        moves = self.pool.moves()
+        self.arrays.copy(moves, stream)
+        to = dict(moves)
+        for sequence in self.sequences.values():
+            sequence.version += any(page in to for page in sequence.pages)
+            sequence.pages[:] = [to.get(page, page) for page in sequence.pages]
+        self.prefixes.renumber(to)
+        self.pool.renumber(moves)
+        self._counted["moved"] += len(moves)
+        return len(moves)
+
+    # ---- the device -------------------------------------------------------------------------------------------------
+
+    @property
+    def page_table(self) -> Any:
+        """int32 [max_batch, pages a sequence], on the device, as last staged; what is behind a row's pages means nothing."""
+        return self.arrays.table
+
+    @property
+    def lengths(self) -> Any:
+        """int32 [max_batch]: written tokens of each staged sequence, before the append; 0 in rows of none."""
+        return self.arrays.counts[0][:-1]
+
+    @property
+    def lengths_after(self) -> Any:
+        """int32 [max_batch]: tokens of each staged sequence once those that are pending are appended."""
+        return self.arrays.counts[1][:-1]
+
+    @property
+    def cu_seqlens(self) -> Any:
+        """int32 [max_batch + 1]: where each staged sequence's pending tokens begin among those of all."""
+        return self.arrays.counts[2]
+
+    def layer(self, layer: int) -> dict[str, Any]:
+        """A layer's `k_pages` and `v_pages`, and `k_scales` and `v_scales` (f32, a token and head) or `k_scale` and `v_scale`
+        (f32 [kv_heads], 1 until they are written): views of the cache."""
+        at = integer(layer, "layer")
+        if not 0 <= at < self.spec.layers:
+            raise InvalidProblemError(f"layer: layer={at} of {self.spec.layers}", f"give 0 to {self.spec.layers - 1}")
+        return self.arrays.of_layer(at)
+
+    def stage(self, batch: Iterable[PagedSequence], *, stream: Any = None) -> None:
+        """Writes the tables of a batch to the device: row b is the b-th sequence."""
+        sequences = list(batch)
+        for sequence in sequences:
+            self._known(sequence, "stage")
+        if len(sequences) > self.max_batch or len(set(sequences)) < len(sequences):
+            raise InvalidProblemError(
+                f"stage: {len(sequences)} sequences, {len(set(sequences))} of them different",
+                f"give {self.max_batch} at most, each once",
+            )
+        self.arrays.stage(sequences, stream)
+
+    def append(self, layer: int, k: Any, v: Any, *, stream: Any = None, status: Any = None) -> Any:
+        """`paged_kv_append` of the staged batch's pending tokens to a layer: k and v are [T, kv_heads, D], the tokens of all
+        sequences in the batch's order; T may be more than there are. Returns the status, int32 [max_batch]: by
+        default the cache's own, one a layer."""
+        made = paged_kv_append(
+            **self.layer(layer), k=k, v=v, page_table=self.page_table, lengths=self.lengths, cu_seqlens=self.cu_seqlens,
+            layout=self.spec.layout, stream=stream,
+            status=self.arrays.status[layer] if status is None else status, device=self.device,
+        )  # fmt: skip
+        return made.status
+
+    def advance(self, batch: Iterable[PagedSequence]) -> None:
+        """What is pending of these sequences has been appended in every layer (the launches are queued)."""
+        sequences = list(batch)
+        for sequence in sequences:
+            self._known(sequence, "advance")
+        for sequence in sequences:
+            sequence.written = sequence.length
+
+    # ---- counts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def statistics(self) -> CacheStatistics:
+        """Counted anew, over all pages of all sequences."""
+        size = self.spec.page_size
+        full: dict[int, int] = {}
+        holders = Counter[int]()
+        for sequence in self.sequences.values():
+            holders.update(sequence.pages)
+            for i, page in enumerate(sequence.pages):
+                full[page] = max(full.get(page, 0), min(size, sequence.length - i * size))
+        used, cached, filled = len(holders), len(self.prefixes.idle), sum(full.values())
+        return CacheStatistics(
+            pages=self.pool.total, used=used, shared=sum(n > 1 for n in holders.values()), cached=cached,
+            free=len(self.pool.free), sequences=len(self.sequences), tokens=sum(s.length for s in self.sequences.values()),
+            filled=filled, wasted=used * size - filled, bytes=(used + cached) * self.spec.bytes_per_page,
+            copied=self._counted["copied"], moved=self._counted["moved"], evicted=self._counted["evicted"],
+            hits=self._counted["hits"],
+        )  # fmt: skip
+
+    # ---- within -----------------------------------------------------------------------------------------------------
+
+    def _added(self, sequence: PagedSequence) -> PagedSequence:
+        self._next += 1
+        self.sequences[sequence.number] = sequence
+        return sequence
+
+    def _known(self, sequence: PagedSequence, what: str) -> None:
+        if not isinstance(sequence, PagedSequence) or self.sequences.get(sequence.number) is not sequence:
+            raise InvalidProblemError(
+                f"{what}: {sequence!r} is no sequence of this cache", "pass what allocate or fork gave"
+            )
+
+    def _fits(self, length: int, count: int, what: str) -> None:
+        if length + count > self.max_tokens:
+            raise InvalidProblemError(
+                f"{what}: {length + count} tokens, and a sequence has {self.max_tokens} at most",
+                "make a cache for longer ones",
+            )
+
+    def _need(self, pages: int, what: str, resting: int = 0) -> None:
+        """Raises where there are not so many pages; `resting` of those that could be evicted are to be used themselves."""
+        free, evictable = len(self.pool.free), len(self.prefixes.idle) - resting
+        if pages > free + evictable:
+            raise OutOfPagesError(
+                f"{what}: {pages} pages are needed, {free} are free and {evictable} could be evicted", pages, free, evictable,
+                "free or truncate sequences, or make a cache of more pages",
+            )  # fmt: skip
+
+    def _take(self, count: int) -> list[int]:
+        """Free pages, of which `_need` said that they can be had."""
+        if count > len(self.pool.free):
+            self.evict(count - len(self.pool.free))
+        return [self.pool.take() for _ in range(count)]
+
+    def _leave(self, pages: list[int]) -> None:
+        """A sequence lets go of pages, the last one first."""
+        for page in reversed(pages):
+            self.pool.release(page)
+            self.prefixes.left(page)

@@ -1,0 +1,55 @@
+"""A sequence of a paged cache, as its owner sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..plan.fields import integer
+from ..types import InvalidProblemError
+
+__all__ = ["PagedSequence", "Tokens", "tokens_of"]
+
+Tokens = int | Iterable[int]
+
+
+@dataclass(eq=False)
+class PagedSequence:
+    """A sequence whose keys and values are in pages. To be read: only its cache changes it.
+
+    `length` counts its tokens, of which the first `written` are in pages already: what was appended and `advance`d over, or found
+    cached (`cached` of them). `pages` are its pages in order, `tokens` the ids that are known of its first tokens: a part whose
+    ids were not given is never shared by prefix. `version` changes with `pages`; `freed` says that it is over.
+    """
+
+    number: int
+    length: int = 0
+    written: int = 0
+    cached: int = 0
+    pages: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    version: int = 0
+    freed: bool = False
+
+    @property
+    def pending(self) -> int:
+        """Tokens that have their place, and are not yet written."""
+        return self.length - self.written
+
+    def __repr__(self) -> str:
+        state = "freed" if self.freed else f"{self.length} tokens, {self.pending} pending, pages {self.pages}"
+        return f"<PagedSequence {self.number}: {state}>"
+
+
+def tokens_of(given: Tokens, what: str) -> tuple[int, list[int] | None]:
+    """How many tokens were given, and their ids, None where only their number was."""
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
+        if given < 0:
+            raise InvalidProblemError(f"{what}: {given} tokens", "give 0 or more, or their ids")
+        return int(given), None
+    if not isinstance(given, Iterable):
+        raise InvalidProblemError(f"{what}: tokens={given!r}", "give their ids, or how many there are")
+    ids = [integer(token, f"{what}: a token's id") for token in given]
+    return len(ids), ids

@@ -1,0 +1,108 @@
+"""What a paged cache holds, and how many bytes that takes. Python's integers: no model's numbers overflow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..plan.fields import choice, integer
+from ..types import ElementKind, ElementLike, InvalidProblemError, OperandTypeError
+
+__all__ = ["KVCacheSpec"]
+
+STORED = (ElementKind.F16, ElementKind.BF16, ElementKind.F32)
+QUANTISED = (ElementKind.I8, ElementKind.FP8_E4M3)
+SCALINGS = ("none", "token", "head")
+SCALE_BYTES = 4
+
+
+@dataclass(frozen=True)
+class KVCacheSpec:
+    """Keys and values of a model: `layers`, `kv_heads` a layer, `head_dim` columns of a key and `v_head_dim` of a value
+    (by default as many), in pages of `page_size` tokens.
+
+    `element` is what pages hold; `scaling` how int8 and fp8_e4m3 are scaled: by a number a ``"token"`` and head, which the append
+    makes and stores (their default), or a ``"head"``, which is given; ``"none"`` where nothing is (tokens that are int8 or fp8
+    already). `layout` is ``"NHD"``, pages of [page_size, kv_heads, head_dim], or ``"HND"``, [kv_heads, page_size, head_dim].
+    """
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    v_head_dim: int | None = None
+    page_size: int = 64
+    element: ElementLike = ElementKind.BF16
+    layout: str = "NHD"
+    scaling: str | None = None
+
+    def __post_init__(self) -> None:
+        held = self.__dict__
+        held["element"] = ElementKind.of(self.element)
+        held["v_head_dim"] = self.head_dim if self.v_head_dim is None else self.v_head_dim
+        held["scaling"] = self.scaling or ("token" if self.kind in QUANTISED else "none")
+        for field in fields(self):
+            if field.name in ("element", "layout", "scaling"):
+                continue
+            held[field.name] = count = integer(held[field.name], f"KVCacheSpec: {field.name}")
+            if count < 1:
+                raise InvalidProblemError(f"KVCacheSpec: {field.name}={count}", "give 1 or more")
+        held["layout"] = choice(("NHD", "HND"))(str(self.layout).upper(), "KVCacheSpec: layout")
+        choice(SCALINGS)(self.scaling, "KVCacheSpec: scaling")
+        if self.kind not in STORED + QUANTISED:
+            raise OperandTypeError(f"KVCacheSpec: element={self.kind}", "give f16, bf16, f32, i8 or fp8_e4m3")
+        if self.scaling != "none" and self.kind not in QUANTISED:
+            raise InvalidProblemError(
+                f"KVCacheSpec: scaling={self.scaling!r} of {self.kind}", 'leave it out, or say "none"'
+            )
+
+    @property
+    def kind(self) -> ElementKind:
+        """`element`, as a kind."""
+        return ElementKind.of(self.element)
+
+    def page_shape(self, part: str) -> tuple[int, int, int]:
+        """The shape of a page of keys (``"k"``) or values (``"v"``) in one layer."""
+        columns = self.head_dim if part == "k" else int(self.v_head_dim or self.head_dim)
+        inner = (self.page_size, self.kv_heads) if self.layout == "NHD" else (self.kv_heads, self.page_size)
+        return (*inner, columns)
+
+    # ---- bytes ------------------------------------------------------------------------------------------------------
+
+    @property
+    def bytes_per_token_per_layer(self) -> int:
+        """Of a key and a value of all heads, their scales included."""
+        columns = self.head_dim + int(self.v_head_dim or self.head_dim)
+        scales = 2 * SCALE_BYTES if self.scaling == "token" else 0
+        return self.kv_heads * (columns * self.kind.bits // 8 + scales)
+
+    @property
+    def bytes_per_page_per_layer(self) -> int:
+        return self.page_size * self.bytes_per_token_per_layer
+
+    @property
+    def bytes_per_page(self) -> int:
+        """Of a page in all layers."""
+        return self.layers * self.bytes_per_page_per_layer
+
+    def pages_needed(self, tokens: int) -> int:
+        """Pages that a sequence of so many tokens takes."""
+        return -(-self._count(tokens, "tokens") // self.page_size)
+
+    def bytes_per_layer(self, tokens: int) -> int:
+        """Bytes of the pages that a sequence of so many tokens takes in one layer."""
+        return self.pages_needed(tokens) * self.bytes_per_page_per_layer
+
+    def bytes_total(self, tokens: int) -> int:
+        """Bytes of the pages that a sequence of so many tokens takes in all layers."""
+        return self.pages_needed(tokens) * self.bytes_per_page
+
+    def pages_that_fit(self, nbytes: int) -> int:
+        """Pages that so many bytes have room for. Scales a head, of which there is one set a cache, are not counted."""
+        return self._count(nbytes, "nbytes") // self.bytes_per_page
+
+    @staticmethod
+    def _count(given: Any, what: str) -> int:
+        count = integer(given, f"KVCacheSpec: {what}")
+        if count < 0:
+            raise InvalidProblemError(f"KVCacheSpec: {what}={count}", "give 0 or more")
+        return count

@@ -1,0 +1,41 @@
+// Pages copied within the arrays of a paged cache: keys, values and their scales, of all layers, in one launch.
+//
+// copy_pages: blockIdx.y is the array, blockIdx.x counts (pair, layer, chunk of a page). A page of a layer is one run of WIDTH-byte
+// words, UNROLL of them a thread. A pair whose ids are out of range is left out, and its status says 1. No shared memory.
+// Bound: memory bandwidth, latency when small.
+#include "index.cuh"
+
+// One of the arrays: bytes from layer to layer and from page to page, and words of a page.
+struct Array {
+  i64 layer, page;
+  u32 words, unused;
+};
+struct Arrays { Array of[4]; };
+
+template <int WIDTH, int THREADS, int UNROLL>
+__global__ void __launch_bounds__(THREADS)
+copy_pages(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const i32* source, const i32* dest, i32* status, const __grid_constant__ Arrays arrays,
+           Divisor32 chunks, Divisor32 layers, u32 pages) {
+  using T = typename Word<WIDTH>::type;
+  const u32 part = blockIdx.y;
+  u8* const base = part == 0 ? k_pages : part == 1 ? v_pages : part == 2 ? k_scales : v_scales;
+  const Array& array = arrays.of[part];
+  const u32 run = chunks.divide(blockIdx.x), chunk = blockIdx.x - run * chunks.divisor;
+  const u32 pair = layers.divide(run), layer = run - pair * layers.divisor;
+  const u32 from = source[pair], to = dest[pair];
+  const bool fits = from < pages && to < pages;
+  if (part == 0 && layer == 0 && chunk == 0 && threadIdx.x == 0) status[pair] = fits ? 0 : 1;
+  if (!fits) return;
+
+  // Words of the chunk, all under way at once
+  const T* read = reinterpret_cast<const T*>(base + layer * array.layer + from * array.page);
+  T* write = reinterpret_cast<T*>(base + layer * array.layer + to * array.page);
+  const u32 first = chunk * (THREADS * UNROLL) + threadIdx.x;
+  T word[UNROLL];
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u)
+    if (first + u * THREADS < array.words) word[u] = read[first + u * THREADS];
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u)
+    if (first + u * THREADS < array.words) write[first + u * THREADS] = word[u];
+}
