@@ -3,6 +3,8 @@
 NAMES = {
     "Activation": "types:Activation",
     "ArchSku": "types:ArchSku",
+    "AttentionDescriptor": "ops.attention.forward:AttentionDescriptor",
+    "AttentionPlan": "ops.attention.forward:AttentionPlan",
     "BackendKind": "types:BackendKind",
     "BaracudaError": "types:BaracudaError",
     "BarrierFault": "types:BarrierFault",
@@ -94,6 +96,7 @@ NAMES = {
     "abs": "ops.elementwise.unary:abs",
     "add": "ops.elementwise.binary:add",
     "argmax": "ops.reduce.reduce:argmax",
+    "attention": "ops.attention.forward:attention",
     "cast": "ops.elementwise.cast:cast",
     "clamp": "ops.elementwise.ternary:clamp",
     "contiguize": "ops.shape_layout.contiguize:contiguize",
