@@ -11,8 +11,8 @@ computed in; `each` is 1 where products are added with rounding and 2 where tens
 - So a weight errs by eps_j = a m_j + b M + c, and since weights are divided by their sum, out by sum p_j |v_j| (eps_j + mean
   eps), mean eps = sum p_j eps_j: the measures "score_error", "top_error" and "weighted".
 - Sums of weights and of weighted values err by their depth (N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd
-  ed., section 4.2). Where weights are rounded to 16 bits for the second product, that is one u of that type of each, and those near
-  zero lose half its smallest subnormal: "faint" is sum |v_j| exp(max s - lse).
+  ed., section 4.2). Where weights are rounded to 16 bits for the second product, that is one u of that type of each, and those
+  near zero lose half its smallest subnormal: "faint" is sum |v_j| exp(max s - lse).
 - lse errs by mean eps, and by u of M and of log of the sum.
 
 For operands without a pattern the rounding of weights is random: its share in the probable bound is a multiple of the root of

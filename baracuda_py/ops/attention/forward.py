@@ -24,6 +24,7 @@ from ...types import (
 from .._function import Asked, function_of
 from . import _guarantee
 from ._problem import FLOATS, Attended, computed
+from ._flash import Flash
 from ._simt import Simt
 
 __all__ = ["AttentionDescriptor", "AttentionPlan", "attention"]
@@ -128,7 +129,7 @@ class AttentionPlan(Plan[AttentionDescriptor]):
 
     descriptor = AttentionDescriptor
     category = OpCategory.ATTENTION
-    candidates = (Simt(),)
+    candidates = (Flash(), Simt())
     measures = oracle.MEASURES
     probes = (
         *(
