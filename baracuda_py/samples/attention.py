@@ -10,7 +10,7 @@ import numpy as np
 from ..types import ElementKind
 from .sample import Sample, values
 
-__all__ = ["attention", "cast", "qkv"]
+__all__ = ["attention", "cast", "named", "qkv"]
 
 Array = np.ndarray[Any, Any]
 F16, BF16, F32, F64 = ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64
@@ -108,6 +108,15 @@ def _ragged(rng: np.random.Generator) -> Iterator[Sample]:
         made = {n: values(rng, s, BF16, 1.0) for n, s in (("q", (41, 2, 64)), ("k", (100, 1, 64)), ("v", (100, 1, 64)))}
         operands = {**made, "cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k}
         yield Sample(f"bf16 ragged{label}", operands, {"layout": "THD", **options})
+
+
+def named(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Of one head and of several; f32 too where the name takes it."""
+    rng = np.random.default_rng(seed)
+    yield Sample("f16 rank 2", {n: x[0, 0] for n, x in qkv(rng, F16, 1, (1, 1), 64, 64, 64).items()})
+    yield Sample("bf16 GQA", qkv(rng, BF16, 2, (2, 1), 33, 65, 64), {"return_lse": True})
+    if "tc" not in dict(fixed)["name"]:
+        yield Sample("f32 rank 2", {n: x[0, 0] for n, x in qkv(rng, F32, 1, (1, 1), 30, 40, 32).items()})
 
 
 def cast(x: Array, element: ElementKind) -> Array:

@@ -16,7 +16,7 @@ from ...types import ArchSku, DeviceSpec, ElementKind, PrecisionGuarantee
 from . import _guarantee
 from ._problem import problem_struct
 
-__all__ = ["Flash", "FlashConfig"]
+__all__ = ["HALVES", "Flash", "FlashConfig"]
 
 HALVES = (ElementKind.F16, ElementKind.BF16)
 HEAD_DIMS = (32, 64, 96, 128, 160, 192, 224, 256)  # that kernels are made for; others are filled up with zeros
@@ -144,11 +144,13 @@ class Flash(Candidate[Any]):
 
     def lower(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> tuple[Step, ...]:
         types = f"{desc.element.number}, {desc.layout('out').element.number}"
-        kernel = Kernel("attention/flash.cu", f"attention_flash<{types}, {config.template}, {str(changed(desc)).lower()}>")
+        kernel = Kernel(
+            "attention/flash.cu", f"attention_flash<{types}, {config.template}, {str(changed(desc)).lower()}>"
+        )
         heads = desc.batch * desc.heads
         of_head = 2 * desc.most_k * (desc.d + desc.d_v) / max(desc.group, 1)
         section = min(max(heads, 1), max(desc.group, int(L2_BYTES / max(of_head, 1)), 1))
-        args = (problem_struct(desc), *(np.uint32(n) for n in (self._tiles(desc, config), section, heads)))
+        args = (problem_struct(desc), np.uint32(self._tiles(desc, config)), np.uint32(section), np.uint32(heads))
         grid = (self._ctas(desc, config), 1, 1)
         return (Launch(kernel, grid, (config.threads, 1, 1), args, config.shared_bytes),)
 
