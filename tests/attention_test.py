@@ -65,6 +65,20 @@ def test_the_bound_notices_a_lost_block_of_keys(element: ElementKind, rows: int,
         held.check(lost, wide, given, measures=measures)
 
 
+@pytest.mark.parametrize("variant", ["flash", "simt"])
+def test_growing_scores_are_rescaled(variant: str) -> None:
+    """Keys come from the last to the first in flash, the other way round in simt: in both orders later blocks score higher."""
+    for order in (1, -1):
+        given = small(20, 300, BF16, 64)
+        ramp = np.linspace(-6, 6, 300)[::order].reshape(1, 1, -1, 1)
+        given["q"] = np.abs(given["q"]) + BF16.dtype.type(1)
+        given["k"] = ramp.astype(BF16.dtype) + given["k"] * BF16.dtype.type(0.1)
+        plan = bp.AttentionPlan.select(
+            bp.AttentionDescriptor.of(**given), bp.PlanPreference(variant=variant), device="ptx"
+        )
+        plan.verify(**given)
+
+
 def test_a_sequence_does_not_depend_on_the_others() -> None:
     """Alone, beside others, and among ragged ones: the same bits."""
     given = qkv(rng, BF16, 3, (2, 1), 37, 70, 64)
@@ -103,7 +117,7 @@ def test_new_numbers_are_no_new_plan() -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"q": np.zeros((1, 3, 4, 16), np.float32)}, "heads|sequences"),
-    ({"q": np.zeros((1, 2, 4, 8), np.float32)}, "head_dim"),
+    ({"q": np.zeros((1, 2, 4, 8), np.float32)}, "head dim"),
     ({"q": np.zeros((2, 2, 4, 16), np.float32)}, "sequences"),
     ({"q": np.zeros((4, 16), np.float32)}, "rank"),
     ({"k": np.zeros((1, 2, 30, 16), np.float16)}, "k"),

@@ -85,8 +85,8 @@ class Flash(Candidate[Any]):
     constraints = (
         Kinds("q", HALVES),
         *map(UnitStride, ("q", "k", "v", "out")),
-        Multiple("q", -1, 8, "head_dim"),
-        Multiple("v", -1, 8, "v's head_dim"),
+        Multiple("q", -1, 8, "the head dim"),
+        Multiple("v", -1, 8, "v's head dim"),
         *(Aligned(name, 16) for name in ("q", "k", "v", "out")),
     )
 
