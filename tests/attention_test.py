@@ -50,7 +50,7 @@ def test_one_dominant_score_gives_its_value(device: str) -> None:
 
 
 @pytest.mark.parametrize("element", [F16, BF16, F32])
-@pytest.mark.parametrize(("rows", "keys"), [(40, 256), (64, 1024)])
+@pytest.mark.parametrize(("rows", "keys"), [(40, 256), (64, 1024), (16, 16384)])
 def test_the_bound_notices_a_lost_block_of_keys(element: ElementKind, rows: int, keys: int) -> None:
     """The last 32 keys left out."""
     given = small(rows, keys, element, 64)
