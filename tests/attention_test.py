@@ -123,6 +123,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"k": np.zeros((1, 2, 30, 16), np.float16)}, "k"),
     ({"v": np.zeros((1, 2, 31, 16), np.float32)}, "k has shape"),
     ({"scale": float("inf")}, "scale"),
+    ({"scale": float("nan")}, "scale"),
     ({"softcap": 0.0}, "softcap"),
     ({"softcap": float("nan")}, "softcap"),
     ({"offset": 0.5}, "offset"),

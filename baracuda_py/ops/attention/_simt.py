@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ...plan.constraints import UnitStride
 from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Step
-from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
+from ...types import DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from . import _guarantee
 from ._problem import computed, problem_struct
 
@@ -41,6 +41,8 @@ class Simt(Candidate[Any]):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (said := super().supports(desc, device)):
             return said
+        if desc.precision is MathPrecision.TF32:
+            return no("it multiplies f32 as f32", change=Change({"math": MathPrecision.F32}))
         if desc.name.startswith("attention_tc"):
             return no(f"it has no tensor-core code, which {desc.name} is for", "attention, which takes any variant")
         if max((self._ctas(desc, config) for config in self.configs(desc, device)), default=0) > MOST_CTAS:
