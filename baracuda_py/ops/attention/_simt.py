@@ -14,6 +14,7 @@ from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Step
 from ...types import DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from . import _guarantee
+from ._flash import Flash
 from ._problem import computed, problem_struct
 
 __all__ = ["MOST_CTAS", "Simt", "SimtConfig"]
@@ -63,7 +64,10 @@ class Simt(Candidate[Any]):
         return Cost(desc.nbytes, int(desc.flops), device.overhead + seconds, "instruction issue")
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: SimtConfig) -> PrecisionGuarantee:
-        return _guarantee.forward(desc, dot=desc.d, keys=desc.most_k, blocks=-(-desc.most_k // KEYS))
+        # No row depends on another. Beside flash only one may promise it, for selection goes by the batch as well.
+        lone = not Flash().supports(desc, device)
+        blocks = -(-desc.most_k // KEYS)
+        return _guarantee.forward(desc, dot=desc.d, keys=desc.most_k, blocks=blocks, batch_invariant=lone)
 
     def lower(self, desc: Any, device: DeviceSpec, config: SimtConfig) -> tuple[Step, ...]:
         c = computed(desc.element)
