@@ -37,6 +37,10 @@ def pages(**more: Any) -> tuple[Any, ...]:
     return (*PAGES, *new, IDS[:1].reshape(1, 1), IDS[:1]), more
 
 
+def heads(**more: Any) -> tuple[Any, ...]:
+    return tuple(np.ones((1, 2, 9, 16), F32) for _ in "qkv"), more
+
+
 IDLE: list[tuple[str, Any, type[bp.BaracudaError], str]] = [
     ("write_slice", window(start=np.array(3)), bp.InvalidProblemError, "start was given and no dynamic_axis"),
     (
@@ -95,6 +99,17 @@ IDLE: list[tuple[str, Any, type[bp.BaracudaError], str]] = [
         "both or neither",
     ),
     ("paged_kv_append", pages(cu_seqlens=np.zeros(2, np.int32)), bp.InvalidProblemError, "k has shape"),
+    ("attention", heads(block_size=(16, 16)), bp.InvalidProblemError, "block_size without block_mask"),
+    (
+        "attention",
+        heads(block_mask=np.ones((1, 1, 1, 1), bool)),
+        bp.InvalidProblemError,
+        "block_mask with block_size=None",
+    ),
+    ("attention", heads(max_seqlen_q=5), bp.InvalidProblemError, "max_seqlen_q=5"),
+    ("attention", heads(max_seqlen_k=5), bp.InvalidProblemError, "max_seqlen_k=5"),
+    ("attention", heads(cu_seqlens_q=np.zeros(2, np.int32)), bp.InvalidProblemError, "cu_seqlens_q is given"),
+    ("attention", heads(cu_seqlens_k=np.zeros(2, np.int32)), bp.InvalidProblemError, "cu_seqlens_k is given"),
     ("add", ((np.ones(3), np.ones(3)), {"pref": bp.PlanPreference(math="tf32")}), bp.UnsupportedError, "not tf32"),  # type: ignore[arg-type]
     ("neg", ((np.ones(3),), {"pref": bp.PlanPreference(backend="cublas")}), bp.UnsupportedError, "cublas"),  # type: ignore[arg-type]
 ]
@@ -127,6 +142,7 @@ def test_every_argument_that_may_have_no_meaning_is_tried() -> None:
         "correction",
     }
     always |= {"positions", "k", "k_grad", "style", "offset", "attention_factor"}
+    always |= {"causal", "scale", "window", "softcap", "alibi_slopes", "mask", "sinks", "offset", "return_lse", "lse"}
     tried = {name for _, (_, options), _, _ in IDLE for name in options}
     for op in all_ops():
         for name, parameter in inspect.signature(getattr(bp, op)).parameters.items():

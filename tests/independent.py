@@ -21,6 +21,7 @@ from baracuda_py.types import ElementKind
 
 from .arena import as_bytes
 from .gauntlet import Problem
+from .independent_attention import ATTENTION
 from .independent_cache import CACHES
 from .independent_gemm import check_gradients, check_matmul
 from .independent_position import POSITION
@@ -312,4 +313,5 @@ INDEPENDENT: dict[str, Callable[[Problem], None]] = {
     **CACHES,
     **ROWS,
     **SCANS,
+    **ATTENTION,
 }

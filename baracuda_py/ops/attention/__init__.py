@@ -1,0 +1,1 @@
+"""Attention: of whole sequences, its gradients, decoding, and caches in pages."""

@@ -1,0 +1,181 @@
+"""flash: f16 and bf16 by mma.sync with an online softmax, scores never leaving registers (kernels/attention/flash.cu)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.constraints import Aligned, Kinds, Multiple, UnitStride
+from ...plan.grammar import Config, term
+from ...runtime.steps import Kernel, Launch, Step
+from ...types import ArchSku, DeviceSpec, ElementKind, PrecisionGuarantee
+from . import _guarantee
+from ._problem import problem_struct
+
+__all__ = ["HALVES", "Flash", "FlashConfig"]
+
+HALVES = (ElementKind.F16, ElementKind.BF16)
+HEAD_DIMS = (32, 64, 96, 128, 160, 192, 224, 256)  # that kernels are made for; others are filled up with zeros
+MOST_ROWS = 1 << 30
+L2_BYTES = 32 << 20  # of keys and values that run at once
+MMA_SHARE = {ArchSku.SM90A: 0.62, ArchSku.SM100A: 0.45}  # of the tensor rate, mma.sync's
+ALONE = 0.5  # of that rate, one CTA an SM
+EXPONENTIALS = 16  # a clock and SM
+SHARED_BYTES = 128  # a clock and SM
+FILL = 1.5e-6  # seconds until the first scores and after the last
+
+
+@dataclass(frozen=True)
+class FlashConfig(Config):
+    """A CTA's tile: its queries, and the keys that it takes at a time."""
+
+    queries: int = term("queries a CTA takes", leads=True)
+    keys: int = term("keys a CTA takes at a time", leads=True)
+    rows: int = term("queries a warp takes, in blocks of 16", default=32)
+    split: int = term("warps that share queries, each with a part of the keys and of the columns", default=1)
+    stages: int = term("blocks of keys and values in shared memory", default=2)
+    ctas: int = term("CTAs an SM is to hold", default=2)
+    dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
+
+    @property
+    def threads(self) -> int:
+        return self.queries // self.rows * self.split * 32
+
+    @property
+    def shared_bytes(self) -> int:
+        d, d_v = self.dims
+        shared = 2 * self.queries * (self.keys + 2 * self.split) if self.split > 1 else 0  # weights and rows' values
+        return 2 * (self.queries * max(d, d_v) + self.stages * self.keys * (d + d_v)) + shared
+
+    @property
+    def template(self) -> str:
+        sizes = (*self.dims, self.queries, self.keys, self.rows // 16, self.split, self.stages, self.ctas)
+        return ", ".join(map(str, sizes))
+
+
+# Queries, keys, rows a warp, warps that share them, stages and CTAs an SM, by head dim (to 64, to 128, beyond, 256 both) and
+# whether scores are changed, which takes registers: what spills is not here.
+MENU = {
+    (0, False): ((128, 64, 32, 1, 2, 3), (128, 128, 32, 1, 2, 2), (128, 64, 32, 1, 2, 2), (64, 64, 16, 1, 2, 3)),
+    (0, True): ((128, 64, 32, 1, 2, 2), (64, 64, 16, 1, 2, 3)),
+    (1, False): ((128, 64, 32, 1, 2, 2), (128, 32, 32, 1, 2, 2), (64, 64, 16, 1, 2, 2)),
+    (1, True): ((64, 64, 16, 1, 2, 2), (128, 32, 32, 1, 2, 2)),
+    (2, False): ((64, 64, 16, 1, 1, 2), (64, 32, 16, 1, 2, 2), (64, 32, 16, 1, 1, 2)),
+    (2, True): ((64, 64, 16, 1, 1, 2), (64, 32, 16, 1, 2, 2)),
+    (3, False): ((64, 64, 32, 2, 1, 2), (128, 64, 32, 2, 1, 1), (64, 64, 16, 1, 1, 2), (128, 64, 16, 1, 1, 1)),
+    (3, True): ((64, 64, 32, 2, 1, 2), (64, 64, 16, 1, 1, 2)),
+}
+
+
+def changed(desc: Any) -> bool:
+    """Whether scores are more than products with a scale."""
+    return bool(desc.softcapped or any(desc.has(name) for name in ("mask", "block_mask", "alibi_slopes")))
+
+
+def width_class(dims: tuple[int, int]) -> int:
+    """Of what MENU tells apart; columns of 256 can be shared by two warps."""
+    wide = max(dims)
+    return 3 if dims == (256, 256) else (wide > 64) + (wide > 128)
+
+
+def filled(columns: int) -> int:
+    """The head dim that kernels are made for."""
+    return next((n for n in HEAD_DIMS if n >= columns), HEAD_DIMS[-1])
+
+
+class Flash(Candidate[Any]):
+    """Scores stay in registers, as do weights: f16 and bf16, head dims up to 256, every feature."""
+
+    variant = "flash"
+    launches = ("attention/flash.cu:attention_flash",)
+    constraints = (
+        Kinds("q", HALVES),
+        *map(UnitStride, ("q", "k", "v", "out")),
+        Multiple("q", -1, 8, "the head dim"),
+        Multiple("v", -1, 8, "v's head dim"),
+        *(Aligned(name, 16) for name in ("q", "k", "v", "out")),
+    )
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        if not (said := super().supports(desc, device)):
+            return said
+        if max(desc.d, desc.d_v) > HEAD_DIMS[-1]:
+            return no(f"head dims are {desc.d} and {desc.d_v}, and tiles hold {HEAD_DIMS[-1]} at most")
+        if max(desc.total_q, desc.total_k) >= MOST_ROWS:
+            return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
+        if any(abs(desc.walk(name).row) >= MOST_ROWS for name in ("q", "k", "v")):
+            return no(f"rows are {MOST_ROWS} elements apart or more", "contiguize them")
+        if not any(True for _ in self.configs(desc, device)):
+            return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
+        if min(self._ctas(desc, config) for config in self.configs(desc, device)) >= 1 << 31:
+            return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
+        return OK
+
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[FlashConfig]:
+        """The best known first: 32 queries a warp where registers hold them, for which every load of keys serves two products."""
+        dims = filled(desc.d), filled(desc.d_v)
+        for queries, keys, rows, split, stages, ctas in MENU[width_class(dims), changed(desc)]:
+            config = FlashConfig(queries, keys, rows, split, stages, ctas, dims)
+            if config.shared_bytes <= device.shared_bytes:
+                yield config
+
+    def cost(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> Cost:
+        """The busiest of tensor cores, exponentials and shared memory, in as many waves as there are."""
+        d, d_v = config.dims
+        tile = config.queries * config.keys
+        short = max(config.queries * -(-desc.most_q // config.queries) / max(desc.most_q, 1), 1.0)
+        clock_sms = device.rate("issue") / 128
+        rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / clock_sms  # a clock and SM
+        loaded = 2 * config.keys * (d + d_v) * config.queries / config.rows + 2 * config.queries * d * config.split
+        loaded += 2 * tile * (config.split + 1) * (config.split > 1)  # weights on their way
+        limits = {
+            "tensor cores": 2.0 * tile * (d + d_v) / rate,
+            "exponentials": tile / EXPONENTIALS,
+            "shared memory": (loaded + 2 * config.keys * (d + d_v)) / SHARED_BYTES,
+        }
+        limit = max(limits, key=lambda name: limits[name])
+        share = 0.8 if config.ctas > 1 else 0.8 * (ALONE + 0.2 * (config.threads > 128))
+        blocks = desc.pairs() * short / tile
+        clocks = blocks * (limits[limit] + 0.15 * sum(limits.values())) / share
+        ctas = max(self._ctas(desc, config), 1)
+        waves = -(-ctas // (device.sms * config.ctas)) * device.sms * config.ctas / ctas
+        tail = min(waves, 2.0 * config.ctas)
+        seconds = max(clocks * max(1.0, tail) / clock_sms, desc.nbytes / device.bandwidth)
+        return Cost(desc.nbytes, int(desc.flops), device.overhead + FILL + seconds, limit)
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> PrecisionGuarantee:
+        blocks = -(-desc.most_k // config.keys)
+        # A row's sums follow its own keys, in blocks that `keys` alone decides, and scores' bases its own scores. Which
+        # configuration is chosen goes by the batch as well: the first one alone may promise this.
+        lone = config == next(iter(self.configs(desc, device)))
+        return _guarantee.forward(
+            desc,
+            dot=config.dims[0],
+            keys=desc.most_k,
+            blocks=blocks,
+            each=2.0,
+            weights=desc.element,
+            batch_invariant=lone,
+        )
+
+    def lower(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> tuple[Step, ...]:
+        types = f"{desc.element.number}, {desc.layout('out').element.number}"
+        kernel = Kernel(
+            "attention/flash.cu", f"attention_flash<{types}, {config.template}, {str(changed(desc)).lower()}>"
+        )
+        heads = desc.batch * desc.heads
+        of_head = 2 * desc.most_k * (desc.d + desc.d_v) / max(desc.group, 1)
+        section = min(max(heads, 1), max(desc.group, int(L2_BYTES / max(of_head, 1)), 1))
+        args = (problem_struct(desc), np.uint32(self._tiles(desc, config)), np.uint32(section), np.uint32(heads))
+        grid = (self._ctas(desc, config), 1, 1)
+        return (Launch(kernel, grid, (config.threads, 1, 1), args, config.shared_bytes),)
+
+    def _tiles(self, desc: Any, config: FlashConfig) -> int:
+        return int(max(1, -(-desc.most_q // config.queries)))
+
+    def _ctas(self, desc: Any, config: FlashConfig) -> int:
+        return int(self._tiles(desc, config) * desc.batch * desc.heads)

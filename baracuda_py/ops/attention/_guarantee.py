@@ -1,0 +1,87 @@
+"""Error bounds of attention, an output each.
+
+With s_j the scores as they enter the softmax, p_j = exp(s_j - lse) and out = sum p_j v_j. u is the unit roundoff of what is
+computed in; `each` is 1 where products are added with rounding and 2 where tensor cores truncate (ops/gemm/_guarantee.py).
+
+- A score's sum of `dot` products errs by dot each u e_j, e_j = |scale| sum|q k|; scale, softcap (of slope 1 at most), ALiBi and
+  mask add a few u of m_j = e_j + |alibi| + |mask|. tanh errs by a few u of `softcap`.
+- exp's argument, a difference from the highest score so far, errs by u of both: m_j and M = max m_j. exp itself is good to 2 ulp,
+  as is each of the `blocks` factors by which sums are rescaled; the errors of their arguments add up to u of 2 M at most, for the
+  arguments themselves do.
+- So a weight errs by eps_j = a m_j + b M + c, and since weights are divided by their sum, out by sum p_j |v_j| (eps_j + mean
+  eps), mean eps = sum p_j eps_j: the measures "score_error", "top_error" and "weighted".
+- Sums of weights and of weighted values err by their depth (N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd
+  ed., section 4.2). Where weights are rounded to 16 bits for the second product, that is one u of that type of each, and those
+  near zero lose half its smallest subnormal: "faint" is sum |v_j| exp(max s - lse).
+- lse errs by mean eps, and by u of M and of log of the sum.
+
+For operands without a pattern the rounding of weights is random: its share in the probable bound is a multiple of the root of
+the sum of squares. Sums on their way are then as large as the root of the number of terms, or err with both signs: their share
+is a multiple of the root of their depth. That shows that a block of keys is missing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
+from .._rows import computed_in
+from ._problem import computed
+
+__all__ = ["forward"]
+
+SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, sections 3.1 and 4.2"
+PROBABLE = (
+    "the same, with the rounding of weights as large as the root of its sum of squares; for operands without a pattern"
+)
+OF_SCORE, OF_TOP, OF_WEIGHT = (
+    8.0,
+    6.0,
+    8.0,
+)  # units roundoff, as above: roundings, those of exp's argument, exp and division
+ROOT, LIKELY = 6.0, 4.0  # standard deviations
+
+
+def forward(
+    desc: Any, *, dot: int, keys: int, blocks: int, each: float = 1.0, weights: ElementKind | None = None,
+    tf32: bool = False, batch_invariant: bool = True,
+) -> PrecisionGuarantee:  # fmt: skip
+    """What a kernel promises that sums `dot` products a score and `keys` weights in `blocks`; `weights`: what these are rounded
+    to for the second product."""
+    unit = computed(desc.element)
+    truncated = 2.0**-10 / unit.unit_roundoff if tf32 else 0.0  # of an operand that is read as TF32
+    score = each * dot + OF_SCORE + 2 * truncated
+    depth = each * keys + 4.0 * blocks + OF_WEIGHT
+    terms = [Term(score, unit, "score_error"), Term(OF_TOP, unit, "top_error")]
+    if desc.softcapped:
+        terms.append(Term(OF_SCORE, unit, "capped"))
+    out = desc.layout("out").element
+    last = [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
+    rounding = _rounding(weights)
+    last += _faint(rounding)
+    of_sums = Term(2 * depth + truncated, unit, "weighted")
+    worst = Componentwise((*terms, of_sums, *(Term(1.0, k, "weighted") for k in rounding), *last), SOURCE, "beyond")
+    of_sums = Term(2 * LIKELY * (each * keys**0.5 + blocks**0.5) + 2 * OF_WEIGHT + truncated, unit, "weighted")
+    likely = Componentwise(
+        (*terms, of_sums, *(Term(ROOT, k, "root_weighted") for k in rounding), *last), PROBABLE, "beyond"
+    )
+    bounds: dict[str, tuple[Componentwise, Componentwise | None]] = {"out": (worst, likely)}
+    if desc.has("lse"):
+        of_lse = [Term(score, unit, "mean_score"), Term(OF_TOP, unit, "top_score"), Term(depth, unit, "one")]
+        if desc.softcapped:
+            of_lse.append(Term(OF_SCORE, unit, "mean_capped"))
+        bounds["lse"] = Componentwise((*of_lse, Term(4.0, unit, "abs_result")), SOURCE, "row_beyond"), None
+    math = MathPrecision.TF32 if tf32 else desc.precision if weights else computed_in(desc.element).math
+    return PrecisionGuarantee.by_output(**{
+        name: PrecisionGuarantee(math, unit, True, True, batch_invariant, False, bound, probable)
+        for name, (bound, probable) in bounds.items()
+    })  # fmt: skip
+
+
+def _rounding(weights: ElementKind | None) -> tuple[ElementKind, ...]:
+    return () if weights is None else (weights,)
+
+
+def _faint(rounding: tuple[ElementKind, ...]) -> tuple[Term, ...]:
+    """Weights below f16's normal numbers are rounded to multiples of 2**-24; bf16's reach as far down as f32's."""
+    return tuple(Term(2.0**-25 / k.unit_roundoff, k, "faint") for k in rounding if k is ElementKind.F16)

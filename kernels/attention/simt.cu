@@ -1,0 +1,109 @@
+// out = softmax(changed(scale q k^T)) v by plain multiply-adds, whatever the type, head dims and features; lse on request.
+//
+// Tiling: a CTA has 32 queries of one head and 32 COLUMNS columns of the result, and goes through the keys 32 at a time, those
+// that none of its queries sees left out. Threads: 8 warps of 4 queries each; a lane has one key's scores, then COLUMNS columns.
+// The maximum so far and the sum of a row are the same in all lanes; sums are rescaled as the maximum grows (online softmax).
+// Shared memory: 32 keys x 32 columns of k or v, 32 columns of the queries, and the weights: 12 to 25 KB.
+// Bound: instruction issue, two shared loads for four multiply-adds.
+#include "attention/mask.cuh"
+#include "math/exp.cuh"
+#include "math/log.cuh"
+#include "rows/group.cuh"
+
+using namespace attention;
+
+template <class T, class Out, class C, int COLUMNS>
+__global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2)) attention_simt(Problem<T, Out, C> p, u32 tiles, u32 chunks) {
+  constexpr int ROWS = 4, WARPS = 8, TILE = ROWS * WARPS, KEYS = 32, STEP = 32, CHUNK = 32 * COLUMNS;
+  __shared__ C staged[KEYS][STEP + 1];
+  __shared__ Vec<C, ROWS> queries[STEP][WARPS], weights[WARPS][KEYS];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const u32 flat = blockIdx.x / chunks, first_column = (blockIdx.x - flat * chunks) * CHUNK;
+  const Place<Problem<T, Out, C>> place(p, flat / tiles);
+  const Head<T, Out, C> head(p, place.batch, place.head);
+  const C slope = slope_of(p, head), sink = sink_of<T, C>(p, head), scale = C(p.scale);
+
+  // 32 rows by 32 columns of `from`, zeros beyond its ends
+  const auto element = [&](const T* from, i64 row_step, int row, int rows, int column, int columns) {
+    return row < rows && column < columns ? convert<C>(from[row * row_step + column]) : C(0);
+  };
+
+  for (int tile = flat % tiles * TILE; tile < head.rows; tile += tiles * TILE) {  // once, but of sequences longer than was said
+    const int row = tile + warp * ROWS, last = min(tile + TILE, head.rows);
+    const int begin = keys_of(p, head, tile).first / KEYS * KEYS, end = keys_of(p, head, last - 1).end;
+    C top[ROWS], sum[ROWS] = {}, acc[ROWS][COLUMNS] = {};
+    for (int r = 0; r < ROWS; ++r) top[r] = rows::minus_infinity<C>();
+
+    for (int first = begin; first < end; first += KEYS) {
+      if (!any_counts(p, head, tile, last, first, min(first + KEYS, head.keys))) continue;
+
+      // Scores: lane's key with each of the warp's queries
+      C score[ROWS] = {};
+      for (int step = 0; step < int(p.d); step += STEP) {
+        __syncthreads();
+        for (int i = warp; i < 32; i += WARPS) {
+          staged[i][lane] = element(head.k, p.k_walk.row, first + i, head.keys, step + lane, p.d);
+          queries[lane][i / ROWS].at[i % ROWS] = element(head.q, p.q_walk.row, tile + i, head.rows, step + lane, p.d);
+        }
+        __syncthreads();
+#pragma unroll 8
+        for (int k = 0; k < STEP; ++k) {
+          const C x = staged[lane][k];
+          const Vec<C, ROWS> q = queries[k][warp];
+#pragma unroll
+          for (int r = 0; r < ROWS; ++r) score[r] += q.at[r] * x;
+        }
+      }
+
+      // Online softmax
+      const int key = first + lane;
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r) {
+        const Keys seen = keys_of(p, head, row + r);
+        const bool counts = row + r < head.rows && key >= seen.first && key < seen.end;
+        score[r] = counts ? changed<T, C>(p, head, score[r] * scale, row + r, key, slope) : rows::minus_infinity<C>();
+        const C highest = rows::combine<32>(score[r], [](C a, C b) { return a > b || a != a ? a : b; });
+        const C next = top[r] > highest || top[r] != top[r] ? top[r] : highest, base = rows::ShiftedSum<C, 24>::shift(next);
+        const C weight = math::exp<24>(score[r] - base), shrink = math::exp<24>(top[r] - base);
+        sum[r] = sum[r] * shrink + rows::sum<32>(weight);
+        top[r] = next;
+        weights[warp][lane].at[r] = weight;
+#pragma unroll
+        for (int c = 0; c < COLUMNS; ++c) acc[r][c] *= shrink;
+      }
+      __syncwarp();
+
+      // Weighted values: lane's columns of each query
+#pragma unroll
+      for (int c = 0; c < COLUMNS; ++c) {
+        const int column = first_column + c * 32 + lane;
+        __syncthreads();
+        for (int i = warp; i < 32; i += WARPS) staged[i][lane] = element(head.v, p.v_walk.row, first + i, head.keys, column, p.d_v);
+        __syncthreads();
+#pragma unroll 8
+        for (int k = 0; k < KEYS; ++k) {
+          const C x = staged[k][lane];
+          const Vec<C, ROWS> w = weights[warp][k];
+#pragma unroll
+          for (int r = 0; r < ROWS; ++r) acc[r][c] += w.at[r] * x;
+        }
+      }
+    }
+
+    // The sink's term, the division, and what is kept for gradients
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+      if (row + r >= head.rows) break;
+      const C next = top[r] > sink || top[r] != top[r] ? top[r] : sink, base = rows::ShiftedSum<C, 24>::shift(next);
+      const C shrink = math::exp<24>(top[r] - base), whole = sum[r] * shrink + math::exp<24>(sink - base);
+      const C factor = whole == C(0) ? C(0) : shrink / whole;
+#pragma unroll
+      for (int c = 0; c < COLUMNS; ++c) {
+        const u32 column = first_column + c * 32 + lane;
+        if (column < p.d_v) head.out[(row + r) * p.out_walk.row + column] = convert<Out>(acc[r][c] * factor);
+      }
+      if (head.lse && lane == 0 && first_column == 0)
+        head.lse[(row + r) * p.lse_walk.row] = whole == C(0) ? rows::minus_infinity<C>() : next + math::log<24>(whole);
+    }
+  }
+}

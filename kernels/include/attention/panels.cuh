@@ -1,0 +1,56 @@
+// Rows of 16-bit elements in shared memory for mma.sync: cut into panels of 64 columns (32 where COLUMNS is no multiple of 64), so
+// that a panel's rows are 128 (64) bytes. 16-byte chunk c of row r lies at c ^ swizzle(r) in its row: neither copies, eight chunks
+// of a row at a time, nor ldmatrix, a chunk of eight rows, meet bank conflicts.
+#pragma once
+#include "async_copy.cuh"
+#include "mma.cuh"
+
+namespace attention {
+
+template <int ROWS, int COLUMNS> struct Panels {
+  static constexpr int WIDTH = COLUMNS % 64 == 0 ? 64 : 32, PITCH = 2 * WIDTH, PANEL = ROWS * PITCH;
+  static constexpr int CHUNKS = COLUMNS / 8, BYTES = ROWS * COLUMNS * 2, FLIPS = WIDTH / 16;
+
+  static __device__ __forceinline__ constexpr u32 swizzle(u32 row) { return WIDTH == 64 ? row % 8 : row / 2 % 4; }
+  static __device__ __forceinline__ u32 offset(u32 row, u32 chunk) {
+    return chunk / (WIDTH / 8) * PANEL + row * PITCH + (chunk % (WIDTH / 8) ^ swizzle(row)) * 16;
+  }
+
+  // Copies rows that lie `step` elements apart, of which `rows` and `columns` exist; the rest is zero. By THREADS threads: each has
+  // a chunk of a panel's row and goes down the rows, GROUP at a time. In a loop nothing is kept in registers for it: a thread's
+  // number and the step pass through asm, so that what is made of them is made here.
+  template <int THREADS> struct Feed {
+    static constexpr int LANES = WIDTH / 8, GROUP = THREADS / LANES;
+    static_assert(ROWS % GROUP == 0, "every thread copies as much");
+    template <class T>
+    static __device__ __forceinline__ void bring(int thread, u32 to, const T* first, int step, int rows, int columns) {
+      asm volatile("" : "+r"(thread), "+r"(step));
+      const T* from = first + i64(thread / LANES) * step + thread % LANES * 8;
+      to += offset(thread / LANES, thread % LANES);
+      rows -= thread / LANES;
+      columns -= thread % LANES * 8;
+#pragma unroll
+      for (int i = 0; i < ROWS / GROUP; ++i) {
+        const u32 line = to ^ swizzle(i * GROUP) * 16;  // a row's bits above those of GROUP flip the chunk's
+#pragma unroll
+        for (int panel = 0; panel < COLUMNS / WIDTH; ++panel)
+          copy_async<16>(line + panel * PANEL + i * GROUP * PITCH, from + panel * WIDTH,
+                         i * GROUP < rows && panel * WIDTH < columns ? 16 : 0);
+        from += GROUP * i64(step);
+      }
+    }
+  };
+
+  // Where a lane's address for ldmatrix is in the first 16 rows and columns. BY_ROW: matrices in the order of mma's a (rows first);
+  // else that of b's of two groups of 8 rows (columns first). Rows that are transposed on the way are b's BY_ROW.
+  template <bool BY_ROW> static __device__ __forceinline__ u32 enter(u32 lane) {
+    const u32 inner = lane / 8 % 2, outer = lane / 16;
+    return BY_ROW ? offset(lane % 8 + 8 * inner, outer) : offset(lane % 8 + 8 * outer, inner);
+  }
+  // The same for rows from 16 block on and columns from 16 step on: the chunk's bits are flipped, the rest is constant.
+  static __device__ __forceinline__ u32 at(u32 entered, int block, int step) {
+    return (entered ^ step % FLIPS * 32) + step / FLIPS * PANEL + block * 16 * PITCH;
+  }
+};
+
+}  // namespace attention

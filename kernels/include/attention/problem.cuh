@@ -1,0 +1,85 @@
+// A problem of attention, passed by value, and one head of one sequence of it. Mirrors baracuda_py/ops/attention/_problem.py.
+#pragma once
+#include "dtype.cuh"
+
+namespace attention {
+
+struct Walk { i64 batch, head, row; };  // in elements; columns lie side by side
+
+enum Kind : u32 { ABSENT, BOOL, OWN, F32 };  // what a mask or sinks hold: nothing, u8, the type of q, f32
+
+// C: what is computed in.
+template <class T, class Out, class C> struct Problem {
+  Out* out;
+  C* lse;
+  const T *q, *k, *v;
+  const void* mask;
+  const u8* block_mask;
+  const float* slopes;
+  const void* sinks;
+  const i32 *starts_q, *starts_k;  // where sequences begin, and the last one ends
+  Walk out_walk, q_walk, k_walk, v_walk, lse_walk;
+  i64 mask_walk[4], block_walk[4], slope_walk[2], sink_walk[1];
+  i64 left, right, offset;
+  double scale, softcap;
+  u32 heads, group, rows, keys;  // rows and keys of all sequences together where they are ragged
+  u32 d, d_v, block_rows, block_keys;
+  u32 mask_kind, sinks_kind, capped, offset_given;
+};
+
+// Where a sequence lies among `total` rows; never outside, whatever `starts` holds.
+struct Extent {
+  int first, count;
+  __device__ __forceinline__ Extent(const i32* starts, u32 sequence, u32 total) {
+    first = 0;
+    count = int(total);
+    if (starts) {
+      first = min(max(starts[sequence], 0), int(total));
+      count = max(min(starts[sequence + 1], int(total)) - first, 0);
+    }
+  }
+};
+
+template <class T, class Out, class C> struct Head {
+  const T *q, *k, *v;
+  Out* out;
+  C* lse;
+  int rows, keys;
+  i64 offset;  // the key that query 0 stands at
+  u32 batch, head;
+
+  __device__ __forceinline__ Head(const Problem<T, Out, C>& p, u32 batch, u32 head) : batch(batch), head(head) {
+    const Extent queries(p.starts_q, batch, p.rows), keys_(p.starts_k, batch, p.keys);
+    const u32 kv_head = head / p.group;
+    rows = queries.count;
+    keys = keys_.count;
+    offset = p.offset_given ? p.offset : i64(keys) - rows;
+    q = p.q + batch * p.q_walk.batch + head * p.q_walk.head + queries.first * p.q_walk.row;
+    k = p.k + batch * p.k_walk.batch + kv_head * p.k_walk.head + keys_.first * p.k_walk.row;
+    v = p.v + batch * p.v_walk.batch + kv_head * p.v_walk.head + keys_.first * p.v_walk.row;
+    out = p.out + batch * p.out_walk.batch + head * p.out_walk.head + queries.first * p.out_walk.row;
+    lse = p.lse ? p.lse + batch * p.lse_walk.batch + head * p.lse_walk.head + queries.first * p.lse_walk.row : nullptr;
+  }
+};
+
+// Which head of which sequence a flat index names, heads innermost.
+template <class P> struct Place {
+  u32 batch, head;
+  __device__ __forceinline__ Place(const P& p, u32 flat) : batch(flat / p.heads), head(flat % p.heads) {}
+};
+
+// The same of a CTA that also has one of `tiles` of queries: from the last tile to the first, `section` of the `heads` heads (of
+// all sequences) side by side.
+template <class P> struct TilePlace {
+  u32 batch, head;
+  int tile;
+  __device__ __forceinline__ TilePlace(const P& p, u32 cta, u32 tiles, u32 section, u32 heads) {
+    const u32 first = cta / (section * tiles) * section, within = cta - first * tiles, width = min(section, heads - first);
+    const Place<P> place(p, first + within % width);
+    batch = place.batch;
+    head = place.head;
+    tile = int(tiles - 1 - within / width);
+  }
+};
+
+}  // namespace attention
