@@ -3,6 +3,8 @@
 NAMES = {
     "Activation": "types:Activation",
     "ArchSku": "types:ArchSku",
+    "AttentionBackwardDescriptor": "ops.attention.backward:AttentionBackwardDescriptor",
+    "AttentionBackwardPlan": "ops.attention.backward:AttentionBackwardPlan",
     "AttentionDescriptor": "ops.attention.forward:AttentionDescriptor",
     "AttentionPlan": "ops.attention.forward:AttentionPlan",
     "BackendKind": "types:BackendKind",
@@ -97,6 +99,7 @@ NAMES = {
     "add": "ops.elementwise.binary:add",
     "argmax": "ops.reduce.reduce:argmax",
     "attention": "ops.attention.forward:attention",
+    "attention_backward": "ops.attention.backward:attention_backward",
     "cast": "ops.elementwise.cast:cast",
     "clamp": "ops.elementwise.ternary:clamp",
     "contiguize": "ops.shape_layout.contiguize:contiguize",

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from ...plan.descriptor import Slot, described, integers, scalar
 from ...plan.fields import integer
 from ...plan.plan import Plan
-from ...plan.registry import Op, register
+from ...plan.registry import Gradient, Op, register
 from ...reference import attention as oracle
 from ...samples import attention as samples
 from ...types import (
@@ -216,12 +216,19 @@ def attention(
     )
 
 
+_ALSO = ("mask", "block_mask", "alibi_slopes", "sinks", "cu_seqlens_q", "cu_seqlens_k")  # as far as a problem has them
+_GRADIENT = Gradient(
+    "attention_backward",
+    saves=("q", "k", "v", "out", "lse", *_ALSO),
+    gives={"q": "grad_q", "k": "grad_k", "v": "grad_v", "sinks": "grad_sinks"},
+)
 register(
     Op(
         "attention",
         AttentionPlan,
         attention,
         samples.attention,
+        gradient=_GRADIENT,
         peers={"torch": "nn.functional.scaled_dot_product_attention"},
     )
 )
