@@ -14,7 +14,7 @@ from .sample import Sample, values
 __all__ = ["backward", "saved"]
 
 UNKNOWN = ("return_lse",)  # options of the forward op alone
-LARGE = ("d128 GQA", "MLA")
+LARGE = ("d128 GQA", "MLA", "many blocks", "d256, causal")
 F16, BF16 = ElementKind.F16, ElementKind.BF16
 
 
@@ -31,6 +31,7 @@ def _own(rng: np.random.Generator) -> Iterator[Sample]:
     causal = {"causal": True}
     yield Sample("bf16 d128 GQA, causal", forward.qkv(rng, BF16, 1, (4, 2), 70, 83, 128), causal)
     yield Sample("f16 d256", forward.qkv(rng, F16, 1, (2, 1), 40, 70, 256), causal)
+    yield Sample("bf16 many blocks, negative scale", forward.qkv(rng, BF16, 1, (1, 1), 150, 270, 32), {"scale": -0.2})
     yield Sample("bf16 d192 d_v128", forward.qkv(rng, BF16, 1, (1, 1), 33, 66, 192, 128), {})
     yield Sample("bf16 MLA", forward.qkv(rng, BF16, 1, (2, 1), 3, 20, 288, 264), causal)
     starts = {

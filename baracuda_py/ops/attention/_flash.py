@@ -16,7 +16,7 @@ from ...types import ArchSku, DeviceSpec, ElementKind, PrecisionGuarantee
 from . import _guarantee
 from ._problem import problem_struct
 
-__all__ = ["Flash", "FlashConfig"]
+__all__ = ["HALVES", "Flash", "FlashConfig"]
 
 HALVES = (ElementKind.F16, ElementKind.BF16)
 HEAD_DIMS = (32, 64, 96, 128, 160, 192, 224, 256)  # that kernels are made for; others are filled up with zeros
@@ -55,6 +55,23 @@ class FlashConfig(Config):
         return ", ".join(map(str, sizes))
 
 
+# Queries, keys, rows a warp, stages and CTAs an SM, by head dim (to 64, to 128, beyond) and whether scores are changed, which
+# takes registers: what spills is not here.
+MENU = {
+    (0, False): ((128, 64, 32, 2, 3), (128, 128, 32, 2, 2), (128, 64, 32, 2, 2), (64, 64, 16, 2, 3)),
+    (0, True): ((128, 64, 32, 2, 2), (64, 64, 16, 2, 3)),
+    (1, False): ((128, 64, 32, 2, 2), (128, 32, 32, 2, 2), (64, 64, 16, 2, 2)),
+    (1, True): ((64, 64, 16, 2, 2), (128, 32, 32, 2, 2)),
+    (2, False): ((64, 64, 16, 1, 2), (128, 64, 16, 1, 1), (64, 32, 16, 2, 2), (64, 32, 16, 1, 2)),
+    (2, True): ((64, 64, 16, 1, 2), (128, 64, 16, 1, 1), (64, 32, 16, 2, 2), (64, 32, 16, 1, 2)),
+}
+
+
+def changed(desc: Any) -> bool:
+    """Whether scores are more than products with a scale."""
+    return bool(desc.softcapped or any(desc.has(name) for name in ("mask", "block_mask", "alibi_slopes")))
+
+
 def filled(columns: int) -> int:
     """The head dim that kernels are made for."""
     return next((n for n in HEAD_DIMS if n >= columns), HEAD_DIMS[-1])
@@ -91,14 +108,7 @@ class Flash(Candidate[Any]):
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[FlashConfig]:
         """The best known first: 32 queries a warp where registers hold them, for which every load of keys serves two products."""
         dims = filled(desc.d), filled(desc.d_v)
-        wide = max(dims)
-        if wide <= 64:
-            sizes = [(128, 64, 32, 2, 3), (128, 128, 32, 2, 2), (128, 64, 32, 2, 2), (64, 64, 16, 2, 3)]
-        elif wide <= 128:
-            sizes = [(128, 64, 32, 2, 2), (128, 64, 32, 1, 2), (64, 64, 16, 2, 2), (128, 32, 32, 2, 2)]
-        else:
-            sizes = [(64, 64, 16, 1, 2), (128, 64, 16, 1, 1), (64, 32, 16, 2, 2), (64, 32, 16, 1, 2)]
-        for queries, keys, rows, stages, ctas in sizes:
+        for queries, keys, rows, stages, ctas in MENU[(max(dims) > 64) + (max(dims) > 128), changed(desc)]:
             config = FlashConfig(queries, keys, rows, stages, ctas, dims)
             if config.shared_bytes <= device.shared_bytes:
                 yield config
@@ -133,13 +143,14 @@ class Flash(Candidate[Any]):
         )
 
     def lower(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> tuple[Step, ...]:
-        changed = desc.softcapped or any(desc.has(name) for name in ("mask", "block_mask", "alibi_slopes"))
         types = f"{desc.element.number}, {desc.layout('out').element.number}"
-        kernel = Kernel("attention/flash.cu", f"attention_flash<{types}, {config.template}, {str(changed).lower()}>")
+        kernel = Kernel(
+            "attention/flash.cu", f"attention_flash<{types}, {config.template}, {str(changed(desc)).lower()}>"
+        )
         heads = desc.batch * desc.heads
         of_head = 2 * desc.most_k * (desc.d + desc.d_v) / max(desc.group, 1)
         section = min(max(heads, 1), max(desc.group, int(L2_BYTES / max(of_head, 1)), 1))
-        args = (problem_struct(desc), *(np.uint32(n) for n in (self._tiles(desc, config), section, heads)))
+        args = (problem_struct(desc), np.uint32(self._tiles(desc, config)), np.uint32(section), np.uint32(heads))
         grid = (self._ctas(desc, config), 1, 1)
         return (Launch(kernel, grid, (config.threads, 1, 1), args, config.shared_bytes),)
 

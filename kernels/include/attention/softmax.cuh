@@ -1,5 +1,5 @@
 // Online softmax of scores that lie as mma's accumulators do: a thread has two columns of eight each of rows g and g + 8 of
-// every block of 16 (mma.cuh). Weights are exp2(factor s - factor base), base being a row's highest score at some time: it follows
+// every block of 16 (mma.cuh). Weights are exp2(factor s - factor base), factor being above 0 and base being a row's highest score at some time: it follows
 // only when a score is 8 above it in log2, so that sums are seldom rescaled; weights are 2**8 at most.
 #pragma once
 #include "dtype.cuh"
@@ -12,18 +12,16 @@ template <int BLOCKS> struct OnlineSoftmax {
   static constexpr int ROWS = 2 * BLOCKS;
   static constexpr float SLACK = 8.0f;
   float base[ROWS], sum[ROWS];  // a row's sum is this thread's part of it
-  float factor, slack;
 
-  // `factor` is above 0.
-  __device__ __forceinline__ explicit OnlineSoftmax(float factor) : factor(factor), slack(SLACK / factor) {
+  __device__ __forceinline__ OnlineSoftmax() {
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) base[r] = rows::minus_infinity<float>(), sum[r] = 0.0f;
   }
 
   static __device__ __forceinline__ float shift(float base) { return rows::ShiftedSum<float, 24>::shift(base); }
 
-  // Scores become weights; the weighted values so far are rescaled where a base moves.
-  template <int N, int M> __device__ __forceinline__ void weigh(float (&s)[BLOCKS][N][4], float (&acc)[BLOCKS][M][4]) {
+  // Moves the bases of rows that have scores far above, and rescales what was weighted with them.
+  template <int N, int M> __device__ __forceinline__ void follow(const float (&s)[BLOCKS][N][4], float factor, float (&acc)[BLOCKS][M][4]) {
     float highest[ROWS], shrink[ROWS];
     bool moves = false;
 #pragma unroll
@@ -33,7 +31,7 @@ template <int BLOCKS> struct OnlineSoftmax {
       for (int n = 1; n < N; ++n) most = fmaxf(most, fmaxf(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1]));
       most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
       most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-      const bool higher = most > base[r] + slack;
+      const bool higher = most * factor > fmaf(base[r], factor, SLACK);
       highest[r] = higher ? most : base[r];
       moves |= higher;
     }
@@ -50,6 +48,10 @@ template <int BLOCKS> struct OnlineSoftmax {
         }
       }
     }
+  }
+
+  // Scores become weights.
+  template <int N> __device__ __forceinline__ void weigh(float (&s)[BLOCKS][N][4], float factor) {
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
       const float taken = shift(base[r]) * factor;
@@ -65,7 +67,7 @@ template <int BLOCKS> struct OnlineSoftmax {
   }
 
   // At the end: row r's factor for the weighted values, and the natural logarithm of the denominator, the sink's term in it.
-  __device__ __forceinline__ void finish(int r, float sink, float& scale, float& lse) {
+  __device__ __forceinline__ void finish(int r, float factor, float sink, float& scale, float& lse) {
     float whole = sum[r];
     whole += __shfl_xor_sync(~0u, whole, 1);
     whole += __shfl_xor_sync(~0u, whole, 2);
