@@ -1,8 +1,7 @@
-// What gradients of attention need of whole rows: delta = rowsum(grad * out) first of all, the gradients of sinks, and sums of
-// grad_q as they are stored.
+// What gradients of attention need of whole rows, and the gradients of sinks.
 //
-// delta, grad_q: a warp a row. Sinks: a CTA a head, its 256 threads' rows and then the threads in a fixed order. No shared memory
-// but for that. Bound: bandwidth.
+// Stats: a warp a row. Sinks: a CTA a head, its 256 threads' rows and then the threads in a fixed order; 64 bytes of shared memory.
+// Bound: bandwidth.
 #include "attention/gradients.cuh"
 #include "math/exp.cuh"
 #include "rows/group.cuh"
@@ -10,7 +9,7 @@
 using namespace attention;
 
 template <class T, class C>
-__global__ void __launch_bounds__(256) attention_delta(Problem<T, T, C> p, Gradients<T, C> g, u32 tiles) {
+__global__ void __launch_bounds__(256) attention_stats(Problem<T, T, C> p, Gradients<T, C> g, u32 tiles) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const Place<Problem<T, T, C>> place(p, blockIdx.x / tiles);
   const Head<T, T, C> head(p, place.batch, place.head);
@@ -20,7 +19,8 @@ __global__ void __launch_bounds__(256) attention_delta(Problem<T, T, C> p, Gradi
     for (int c = lane; c < int(p.d_v); c += 32)
       sum += convert<C>(own.grad[row * g.grad_walk.row + c]) * convert<C>(head.out[row * p.out_walk.row + c]);
     sum = rows::sum<32>(sum);
-    if (lane == 0) own.delta[row] = sum;
+    const C lse = head.lse[row * p.lse_walk.row];
+    if (lane == 0) own.stats[row] = {lse == rows::minus_infinity<C>() ? -lse : lse, sum};
   }
 }
 
@@ -33,20 +33,8 @@ __global__ void __launch_bounds__(256) attention_grad_sinks(Problem<T, T, C> p, 
     const QueryGradients<T, C> own(p, g, sequence, blockIdx.x);
     const C sink = sink_of<T, C>(p, head);
     for (int row = threadIdx.x; row < head.rows; row += 256)
-      sum -= math::exp<24>(sink - shift_of(head.lse[row * p.lse_walk.row])) * own.delta[row];
+      sum -= math::exp<24>(sink - own.stats[row].at[SHIFT]) * own.stats[row].at[DELTA];
   }
   sum = rows::sum<256>(sum);
   if (threadIdx.x == 0) grad_sinks[blockIdx.x * step] = convert<S>(sum);
-}
-
-// grad_q = scale * sums.
-template <class T, class C>
-__global__ void __launch_bounds__(256) attention_grad_q(Problem<T, T, C> p, Gradients<T, C> g, u32 tiles) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const Place<Problem<T, T, C>> place(p, blockIdx.x / tiles);
-  const Head<T, T, C> head(p, place.batch, place.head);
-  const QueryGradients<T, C> own(p, g, place.batch, place.head);
-  for (int row = blockIdx.x % tiles * 8 + warp; row < head.rows; row += tiles * 8)
-    for (int c = lane; c < int(p.d); c += 32)
-      own.grad_q[row * g.grad_q_walk.row + c] = convert<T>(g.sums[(own.first + row) * p.d + c] * C(p.scale));
 }

@@ -86,8 +86,9 @@ __global__ void __launch_bounds__(256) attention_backward_simt(Problem<T, T, C> 
             const Keys seen = keys_of(p, head, i);
             const C scaled = score[r] * scale;
             if (j >= seen.first && j < seen.end) {
-              weight = math::exp<24>(changed<T, C>(p, head, scaled, i, j, slope) - shift_of(head.lse[i * p.lse_walk.row]));
-              if constexpr (OF != VALUES) weight *= (pull[r] - gradients.delta[i]) * derivative(p, scaled);
+              const Stats<C> stats = gradients.stats[i];
+              weight = math::exp<24>(changed<T, C>(p, head, scaled, i, j, slope) - stats.at[SHIFT]);
+              if constexpr (OF != VALUES) weight *= (pull[r] - stats.at[DELTA]) * derivative(p, scaled);
             }
           }
           weights[warp][lane].at[r] = weight;

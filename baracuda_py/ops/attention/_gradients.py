@@ -6,25 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Scratch, Struct
+from ...runtime.steps import Kernel, Launch, Packed, Ptr, Scratch, Struct
 from ._problem import Walk, computed, problem_struct
 
 __all__ = ["ROWS", "ROW_LAUNCHES", "gradients_struct", "of_rows", "of_sinks", "row_tiles", "stats_rows", "types_of"]
 
 ROWS = "attention/backward_rows.cu"
-ROW_LAUNCHES = (f"{ROWS}:attention_delta", f"{ROWS}:attention_grad_sinks")
+ROW_LAUNCHES = (f"{ROWS}:attention_stats", f"{ROWS}:attention_grad_sinks")
 A_CTA = 8  # rows of a CTA that has a warp for each
 GRADIENTS = ("grad", "grad_q", "grad_k", "grad_v")
 
 
-def gradients_struct(desc: Any, sums: Arg | None = None) -> Struct:
-    """attention::Gradients of kernels/include/attention/gradients.cuh. `sums` is where grad_q is added up, if anywhere."""
+def gradients_struct(desc: Any) -> Struct:
+    """attention::Gradients of kernels/include/attention/gradients.cuh."""
     bits = computed(desc.element).bits
-    delta = Scratch.named("delta", max(1, stats_rows(desc)) * bits // 8)
+    stats = Scratch.named("stats", 2 * max(1, stats_rows(desc)) * bits // 8)
     of_stats = Walk(0 if desc.ragged else desc.heads * desc.total_q, desc.total_q, 1)
     steps = [n for walk in (*map(desc.walk, GRADIENTS), of_stats) for n in walk]
-    pointers: tuple[Any, ...] = (*map(Ptr, GRADIENTS), delta, sums or Packed(bytes(8)))
-    return Struct((*pointers, Packed(np.array(steps, np.int64).tobytes(), 8)))
+    return Struct((*map(Ptr, GRADIENTS), stats, Packed(np.array(steps, np.int64).tobytes(), 8)))
 
 
 def stats_rows(desc: Any) -> int:

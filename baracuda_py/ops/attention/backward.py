@@ -15,6 +15,7 @@ from ...samples import attention_backward as samples
 from ...types import ElementKind, MathPrecision, OpCategory, OperandTypeError, PlanPreference, PrecisionGuarantee
 from .._function import Asked, function_of
 from . import _backward_guarantee
+from ._backward_flash import FlashBackward
 from ._backward_simt import SimtBackward
 from ._problem import FLOATS, Attended, computed
 from .forward import sides
@@ -124,7 +125,7 @@ class AttentionBackwardPlan(Plan[AttentionBackwardDescriptor]):
 
     descriptor = AttentionBackwardDescriptor
     category = OpCategory.ATTENTION
-    candidates = (SimtBackward(),)
+    candidates = (FlashBackward("fast", ordered=False), FlashBackward("deterministic", ordered=True), SimtBackward())
     measures = oracle.MEASURES
     probes = (
         *(

@@ -5,27 +5,29 @@
 
 namespace attention {
 
-// `delta` is what the forward's result contributes to each query: rowsum(grad * out), [sequences, heads, queries] in C order
-// (ragged: [heads, all queries]). `sums` are grad_q's, not yet scaled, where kernels add them up: [.., columns] likewise.
+// Of a query: what is subtracted from its scores (lse; inf where that is -inf, so that weights are 0 in a row that sees nothing),
+// and what the forward's result contributes, rowsum(grad * out).
+template <class C> using Stats = Vec<C, 2>;
+enum Stat { SHIFT, DELTA };
+
+// `stats` lie as [sequences, heads, queries] in C order (ragged: [heads, all queries]).
 template <class T, class C> struct Gradients {
   const T* grad;
   T *grad_q, *grad_k, *grad_v;
-  C *delta, *sums;
-  Walk grad_walk, grad_q_walk, grad_k_walk, grad_v_walk, delta_walk;
+  Stats<C>* stats;
+  Walk grad_walk, grad_q_walk, grad_k_walk, grad_v_walk, stats_walk;
 };
 
 // Those of one query head.
 template <class T, class C> struct QueryGradients {
   const T* grad;
   T* grad_q;
-  C* delta;
-  i64 first;  // of the head's queries among those of all heads
+  Stats<C>* stats;
   __device__ __forceinline__ QueryGradients(const Problem<T, T, C>& p, const Gradients<T, C>& g, u32 batch, u32 head) {
     const int start = Extent(p.starts_q, batch, p.rows).first;
     grad = g.grad + batch * g.grad_walk.batch + head * g.grad_walk.head + start * g.grad_walk.row;
     grad_q = g.grad_q + batch * g.grad_q_walk.batch + head * g.grad_q_walk.head + start * g.grad_q_walk.row;
-    first = batch * g.delta_walk.batch + head * g.delta_walk.head + start * g.delta_walk.row;
-    delta = g.delta + first;
+    stats = g.stats + batch * g.stats_walk.batch + head * g.stats_walk.head + start * g.stats_walk.row;
   }
 };
 
@@ -45,9 +47,6 @@ template <class P, class H> __device__ __forceinline__ Rows rows_of(const P& p, 
   const i64 stands = j - head.offset;
   return {int(max(min(stands - p.right, i64(head.rows)), i64(0))), int(max(min(stands + p.left + 1, i64(head.rows)), i64(0)))};
 }
-
-// What is subtracted from a row's scores: lse, and inf where it is -inf, so that a row that sees nothing has weights of 0.
-template <class C> __device__ __forceinline__ C shift_of(C lse) { return lse == rows::minus_infinity<C>() ? -lse : lse; }
 
 // The derivative of a score, as it enters the softmax, by scale q k.
 template <class P, class C> __device__ __forceinline__ C derivative(const P& p, C score) {
