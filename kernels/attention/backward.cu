@@ -33,6 +33,12 @@ struct Sums {
 __device__ __forceinline__ void add_to(float* to, float x) { asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory"); }
 __device__ __forceinline__ void store_pair(u32 to, u32 pair) { asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(pair) : "memory"); }
 
+// What is made of it is made where it is used, and kept in no register around a loop.
+__device__ __forceinline__ u32 anew(u32 x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 template <class T, int D, int DV, int BM, int SUB, int WARPS, int BLOCKS, int SPLIT, int STAGES, int RESIDENT, bool CHANGED>
 __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
 attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32 stripes) {
@@ -44,68 +50,68 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
   using Pulls = Panels<BM, DV>;  // grad's rows
   using Scores = Panels<BN, BM>;
   constexpr int STAGE = Queries::BYTES + Pulls::BYTES, STATS = BM * 8;
-  extern __shared__ __align__(1024) u8 memory[];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = warp / SPLIT * 16 * BLOCKS, half = warp % SPLIT;
+  extern __shared__ __align__(128) u8 memory[];
+  // What a block needs once: in registers it would displace what its products need
+  __shared__ struct { volatile u32 batch, kv_head, stripe; volatile int tile, rows, begin, blocks, rounds, first, end, keys; } kept;
   const u32 keys = shared_address(memory), values = keys + Keys_::BYTES, ring = values + Values::BYTES;
   const u32 pulled = ring + STAGES * STAGE, weighted = pulled + Scores::BYTES, stats = pulled + SPLIT * Scores::BYTES;
 
+  // Queries of a round: blocks of one head after the other
+  const auto bring = [&](int round, u32 stage) {
+    const int blocks = kept.blocks, row = (kept.begin + round % blocks) * BM, rows = kept.rows - row, thread = int(anew(threadIdx.x));
+    const u32 batch = kept.batch, number = kept.kv_head * p.group + round / blocks, at = ring + stage * STAGE;
+    const Head<T, T, float> head(p, batch, number);
+    const QueryGradients<T, float> pulls(p, g, batch, number);
+    Queries::template Feed<THREADS>::bring(thread, at, head.q + i64(row) * p.q_walk.row, int(p.q_walk.row), rows, int(p.d));
+    Pulls::template Feed<THREADS>::bring(thread, at + Queries::BYTES, pulls.grad + i64(row) * g.grad_walk.row, int(g.grad_walk.row), rows, int(p.d_v));
+    if (thread < BM) copy_async<8>(stats + stage * STATS + thread * 8, pulls.stats + row + thread, thread < rows ? 8 : 0);
+  };
+
   // Which keys of which head
-  const u32 kv_heads = p.heads / p.group, flat = blockIdx.x / stripes, stripe = blockIdx.x % stripes;
-  const u32 batch = flat / kv_heads, kv_head = flat % kv_heads;
-  const Head<T, T, float> first_head(p, batch, kv_head * p.group);
-  const KeyGradients<T, float> to(p, g, batch, kv_head);
-  const int rows = first_head.rows, total = first_head.keys;
-  const Band band = Band::make(p, first_head);
-  float* const slice = sums.at + stripe * sums.slice;
-  const float scale = float(p.scale), factor = scale * math::LOG2E;
-
-  // Where lanes read from shared memory
-  const u32 at_keys = keys + Keys_::template enter<true>(lane) + own * Keys_::PITCH, at_values = values + Values::template enter<true>(lane) + own * Values::PITCH;
-  const u32 as_columns = Queries::template enter<false>(lane), as_rows = Queries::template enter<true>(lane);
-  const u32 pulls_as_columns = Pulls::template enter<false>(lane), pulls_as_rows = Pulls::template enter<true>(lane);
-
-  for (int tile = int(stripe) * BN; tile < total; tile += int(stripes) * BN) {
-    const int last = min(tile + BN, total) - 1;
-    const int begin = rows_of(p, first_head, tile).first / BM, end = (rows_of(p, first_head, last).end + BM - 1) / BM;
-    const int blocks = max(end - begin, 0), rounds = blocks * int(p.group);
-
-    const auto bring = [&](int round, u32 stage) {
-      const u32 head = kv_head * p.group + round / blocks;
-      const int row = (begin + round % blocks) * BM;
-      const Head<T, T, float> from(p, batch, head);
-      const QueryGradients<T, float> pulls(p, g, batch, head);
-      const u32 at = ring + stage * STAGE;
-      Queries::template Feed<THREADS>::bring(threadIdx.x, at, from.q + i64(row) * p.q_walk.row, int(p.q_walk.row), rows - row, int(p.d));
-      Pulls::template Feed<THREADS>::bring(threadIdx.x, at + Queries::BYTES, pulls.grad + i64(row) * g.grad_walk.row, int(g.grad_walk.row), rows - row, int(p.d_v));
-      if (threadIdx.x < BM) copy_async<8>(stats + stage * STATS + threadIdx.x * 8, pulls.stats + row + threadIdx.x, row + int(threadIdx.x) < rows ? 8 : 0);
-    };
-
+  if (threadIdx.x == 0) {
+    const u32 kv_heads = p.heads / p.group, flat = blockIdx.x / stripes;
+    kept.stripe = blockIdx.x % stripes, kept.batch = flat / kv_heads, kept.kv_head = flat % kv_heads;
+    kept.tile = int(kept.stripe) * BN;
+  }
+  while (true) {
     __syncthreads();
-    if (rounds) {
-      Keys_::template Feed<THREADS>::bring(threadIdx.x, keys, first_head.k + i64(tile) * p.k_walk.row, int(p.k_walk.row), total - tile, int(p.d));
-      Values::template Feed<THREADS>::bring(threadIdx.x, values, first_head.v + i64(tile) * p.v_walk.row, int(p.v_walk.row), total - tile, int(p.d_v));
+    const Head<T, T, float> any(p, kept.batch, kept.kv_head * p.group);
+    if (kept.tile >= any.keys) break;
+    if (threadIdx.x == 0) {
+      const Band band = Band::make(p, any);
+      const int tile = kept.tile, last = min(tile + BN, any.keys) - 1;
+      const int begin = rows_of(p, any, tile).first / BM, end = (rows_of(p, any, last).end + BM - 1) / BM, blocks = max(end - begin, 0);
+      kept.rows = any.rows, kept.begin = begin, kept.blocks = blocks, kept.rounds = blocks * int(p.group);
+      kept.first = band.first, kept.end = band.end, kept.keys = band.keys;
+    }
+    __syncthreads();
+    if (kept.rounds) {
+      const int tile = kept.tile, rows = any.keys - tile;
+      Keys_::template Feed<THREADS>::bring(threadIdx.x, keys, any.k + i64(tile) * p.k_walk.row, int(p.k_walk.row), rows, int(p.d));
+      Values::template Feed<THREADS>::bring(threadIdx.x, values, any.v + i64(tile) * p.v_walk.row, int(p.v_walk.row), rows, int(p.d_v));
       bring(0, 0);
     }
     commit_copies();
     float sum_k[BLOCKS][D / SPLIT / 8][4] = {}, sum_v[BLOCKS][DV / SPLIT / 8][4] = {};
 
-    for (int round = 0; round < rounds; ++round) {
+    for (int round = 0; round < kept.rounds; ++round) {
       const u32 stage = STAGES == 2 ? round % 2 : 0, queries = ring + stage * STAGE, pulls = queries + Queries::BYTES;
-      const int block = begin + round % blocks, first = block * BM;
-      const u32 head_number = kv_head * p.group + round / blocks;
-      const Head<T, T, float> head(p, batch, head_number);
       await_copies<0>();
       __syncthreads();
-      if (STAGES == 2 && round + 1 < rounds) bring(round + 1, stage ^ 1);
-      if (STAGES == 2) commit_copies();
-      if (CHANGED && !any_counts(p, head, first, min(first + BM, rows), tile, last + 1)) {
-        if (STAGES == 1 && round + 1 < rounds) bring(round + 1, 0);
+      if (STAGES == 2) {
+        if (round + 1 < kept.rounds) bring(round + 1, stage ^ 1);
+        commit_copies();
+      }
+      const int first = (kept.begin + round % kept.blocks) * BM, tile = kept.tile, past = min(first + BM, kept.rows);
+      const Head<T, T, float> head(p, kept.batch, kept.kv_head * p.group + round / kept.blocks);  // where scores are changed
+      if (CHANGED && !any_counts(p, head, first, past, tile, min(tile + BN, head.keys))) {
+        if (STAGES == 1 && round + 1 < kept.rounds) bring(round + 1, 0);
         if (STAGES == 1) commit_copies();
         continue;
       }
-      const Keys seen_by_first = band.of(first), seen_by_last = band.of(min(first + BM, rows) - 1);
-      const bool whole = seen_by_last.first <= tile && seen_by_first.end >= tile + BN;
       const float slope = CHANGED ? slope_of(p, head) : 0.0f;
+      const u32 thread = anew(threadIdx.x);
+      const int warp = thread / 32, lane = thread % 32, own = warp / SPLIT * 16 * BLOCKS, half = warp % SPLIT;
 
 #pragma unroll
       for (int part = 0; part < (SPLIT == 1 ? PARTS : 1); ++part) {
@@ -113,6 +119,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
 
         // s^T = k q^T, and what pulls at each weight: v grad^T
         float s[BLOCKS][SUB / 8][4] = {}, ds[BLOCKS][SUB / 8][4] = {};
+        const u32 at_keys = keys + Keys_::template enter<true>(lane) + own * Keys_::PITCH;
+        const u32 at_queries = queries + Queries::template enter<false>(lane) + sub * Queries::PITCH;
 #pragma unroll
         for (int step = 0; step < D / 16; ++step) {
           u32 a[BLOCKS][4];
@@ -121,7 +129,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
 #pragma unroll
           for (int n = 0; n < SUB / 16; ++n) {
             u32 columns[4];
-            load_matrices<false>(columns, Queries::at(queries + as_columns, n, step) + sub * Queries::PITCH);
+            load_matrices<false>(columns, Queries::at(at_queries, n, step));
 #pragma unroll
             for (int b = 0; b < BLOCKS; ++b) {
               Mma<T>::run(s[b][2 * n], a[b], columns);
@@ -129,6 +137,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
             }
           }
         }
+        const u32 at_values = values + Values::template enter<true>(lane) + own * Values::PITCH;
+        const u32 at_pulls = pulls + Pulls::template enter<false>(lane) + sub * Pulls::PITCH;
 #pragma unroll
         for (int step = 0; step < DV / 16; ++step) {
           u32 a[BLOCKS][4];
@@ -137,7 +147,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
 #pragma unroll
           for (int n = 0; n < SUB / 16; ++n) {
             u32 columns[4];
-            load_matrices<false>(columns, Pulls::at(pulls + pulls_as_columns, n, step) + sub * Pulls::PITCH);
+            load_matrices<false>(columns, Pulls::at(at_pulls, n, step));
 #pragma unroll
             for (int b = 0; b < BLOCKS; ++b) {
               Mma<T>::run(ds[b][2 * n], a[b], columns);
@@ -147,6 +157,9 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
         }
 
         // p and ds
+        const Band band{kept.first, kept.end, kept.keys};
+        const bool whole = band.of(past - 1).first <= tile && band.of(first).end >= tile + BN;
+        const float scale = float(p.scale);
 #pragma unroll
         for (int n = 0; n < SUB / 8; ++n) {
           Vec<float, 4> of_rows;  // shift and delta of two queries
@@ -164,11 +177,11 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
                 float &weight = s[b][n][2 * r + e], &pull = ds[b][n][2 * r + e];
                 if constexpr (CHANGED) {
                   const float scaled = weight * scale;
-                  const bool counts = j >= seen.first && j < seen.end && i < rows;
+                  const bool counts = j >= seen.first && j < seen.end && i < kept.rows;
                   weight = counts ? math::ex2_ftz((changed<T>(p, head, scaled, i, j, slope) - shift) * math::LOG2E) : 0.0f;
                   pull = counts ? weight * (pull - delta) * derivative(p, scaled) : 0.0f;
                 } else {
-                  weight = math::ex2_ftz(fmaf(weight, factor, -shift * math::LOG2E));
+                  weight = math::ex2_ftz(fmaf(weight, scale * math::LOG2E, -shift * math::LOG2E));
                   if (!whole && !(j >= seen.first && j < seen.end)) weight = 0.0f;
                   pull = weight * (pull - delta);
                 }
@@ -183,27 +196,29 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
           for (int n = 0; n < SUB / 8; ++n)
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
-              const u32 place = Scores::offset(own + 16 * b + lane / 4 + 8 * r, sub / 8 + n) + lane % 4 * 4;
-              store_pair(pulled + place, round_pair(ds[b][n][2 * r], ds[b][n][2 * r + 1], T{}));
-              if (SPLIT > 1) store_pair(weighted + place, round_pair(s[b][n][2 * r], s[b][n][2 * r + 1], T{}));
+              const u32 at = Scores::offset(own + 16 * b + lane / 4 + 8 * r, sub / 8 + n) + lane % 4 * 4;
+              store_pair(pulled + at, round_pair(ds[b][n][2 * r], ds[b][n][2 * r + 1], T{}));
+              if (SPLIT > 1) store_pair(weighted + at, round_pair(s[b][n][2 * r], s[b][n][2 * r + 1], T{}));
             }
         if (SPLIT > 1) __syncthreads();
 
         // Sums over queries: grad_v and grad_k
+        const u32 scores = Scores::template enter<true>(lane) + own * Scores::PITCH, skipped = SPLIT == 1 ? sub : 0;
+        const u32 query_rows = queries + Queries::template enter<true>(lane) + skipped * Queries::PITCH;
+        const u32 pull_rows = pulls + Pulls::template enter<true>(lane) + skipped * Pulls::PITCH;
 #pragma unroll
         for (int k = 0; k < (SPLIT == 1 ? SUB : BM) / 16; ++k) {
           u32 a[BLOCKS][4];
-          const u32 scores = Scores::at(Scores::template enter<true>(lane), 0, k) + own * Scores::PITCH;
 #pragma unroll
           for (int b = 0; b < BLOCKS; ++b) {
             if constexpr (SPLIT == 1) pack_weights<T>(a[b], s[b], k);
-            else load_matrices<false>(a[b], weighted + scores);
+            else load_matrices<false>(a[b], weighted + Scores::at(scores, 0, k));
           }
 #pragma unroll
           for (int c = 0; c < DV / SPLIT / 16; ++c) {
             u32 rows_[4];
             const int column = half * (DV / SPLIT / 16) + c;
-            load_matrices<true>(rows_, Pulls::at(pulls + pulls_as_rows, k, column) + (SPLIT == 1 ? sub : 0) * Pulls::PITCH);
+            load_matrices<true>(rows_, Pulls::at(pull_rows, k, column));
 #pragma unroll
             for (int b = 0; b < BLOCKS; ++b) {
               Mma<T>::run(sum_v[b][2 * c], a[b], rows_);
@@ -213,13 +228,13 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
 #pragma unroll
           for (int b = 0; b < BLOCKS; ++b) {
             if constexpr (SPLIT == 1) pack_weights<T>(a[b], ds[b], k);
-            else load_matrices<false>(a[b], pulled + scores);
+            else load_matrices<false>(a[b], pulled + Scores::at(scores, 0, k));
           }
 #pragma unroll
           for (int c = 0; c < D / SPLIT / 16; ++c) {
             u32 rows_[4];
             const int column = half * (D / SPLIT / 16) + c;
-            load_matrices<true>(rows_, Queries::at(queries + as_rows, k, column) + (SPLIT == 1 ? sub : 0) * Queries::PITCH);
+            load_matrices<true>(rows_, Queries::at(query_rows, k, column));
 #pragma unroll
             for (int b = 0; b < BLOCKS; ++b) {
               Mma<T>::run(sum_k[b][2 * c], a[b], rows_);
@@ -229,23 +244,24 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
         }
       }
       __syncthreads();
-      if (STAGES == 1 && round + 1 < rounds) bring(round + 1, 0);
+      if (STAGES == 1 && round + 1 < kept.rounds) bring(round + 1, 0);
       if (STAGES == 1) commit_copies();
 
       // grad_q's part: 32 queries a warp
       constexpr int ACROSS = WARPS / (BM / 32), COLUMNS = D / ACROSS;
       static_assert(COLUMNS % 16 == 0);
       const int down = warp / ACROSS * 2, across = warp % ACROSS * (COLUMNS / 16);
+      const u32 at_scores = pulled + Scores::template enter<false>(lane), key_rows = keys + Keys_::template enter<true>(lane);
       float sum_q[2][COLUMNS / 8][4] = {};
 #pragma unroll
       for (int k = 0; k < BN / 16; ++k) {
         u32 a[2][4];
 #pragma unroll
-        for (int b = 0; b < 2; ++b) load_matrices<true>(a[b], pulled + Scores::at(Scores::template enter<false>(lane), k, down + b));
+        for (int b = 0; b < 2; ++b) load_matrices<true>(a[b], Scores::at(at_scores, k, down + b));
 #pragma unroll
         for (int c = 0; c < COLUMNS / 16; ++c) {
           u32 rows_[4];
-          load_matrices<true>(rows_, Keys_::at(keys + Keys_::template enter<true>(lane), k, across + c));
+          load_matrices<true>(rows_, Keys_::at(key_rows, k, across + c));
 #pragma unroll
           for (int b = 0; b < 2; ++b) {
             Mma<T>::run(sum_q[b][2 * c], a[b], rows_);
@@ -253,7 +269,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
           }
         }
       }
-      float* const at = slice + sums.tile<BM>(p, batch, head_number, block) * (BM * D) + threadIdx.x;
+      const u64 tile_of_sums = sums.tile<BM>(p, kept.batch, kept.kv_head * p.group + round / kept.blocks, kept.begin + round % kept.blocks);
+      float* const at = sums.at + kept.stripe * sums.slice + tile_of_sums * (BM * D) + thread;
 #pragma unroll
       for (int b = 0; b < 2; ++b)
 #pragma unroll
@@ -264,11 +281,15 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
     await_copies<0>();
 
     // Rows of grad_k and grad_v
+    const KeyGradients<T, float> to(p, g, kept.batch, kept.kv_head);
+    const u32 thread = anew(threadIdx.x);
+    const int lane = thread % 32, half = thread / 32 % SPLIT, total = kept.keys;
+    const int first_row = kept.tile + int(thread / 32 / SPLIT * 16 * BLOCKS) + lane / 4;
 #pragma unroll
     for (int b = 0; b < BLOCKS; ++b)
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int row = tile + own + 16 * b + lane / 4 + 8 * r;
+        const int row = first_row + 16 * b + 8 * r;
         if (row >= total) continue;
         const auto put = [&](T* line, u32 columns, int first_column, const float (*sum)[4], int count, float by) {
 #pragma unroll
@@ -278,9 +299,11 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
             if (column < columns) *reinterpret_cast<u32*>(line + column) = pair;
           }
         };
-        put(to.grad_k + row * g.grad_k_walk.row, p.d, half * (D / SPLIT), sum_k[b], D / SPLIT / 8, scale);
+        put(to.grad_k + row * g.grad_k_walk.row, p.d, half * (D / SPLIT), sum_k[b], D / SPLIT / 8, float(p.scale));
         put(to.grad_v + row * g.grad_v_walk.row, p.d_v, half * (DV / SPLIT), sum_v[b], DV / SPLIT / 8, 1.0f);
       }
+    __syncthreads();
+    if (threadIdx.x == 0) kept.tile += int(stripes) * BN;
   }
 }
 

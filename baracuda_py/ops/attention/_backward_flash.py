@@ -69,7 +69,7 @@ def filled(columns: int) -> int:
 
 
 class FlashBackward(Candidate[Any]):
-    """Blocks of keys a CTA, grad_k and grad_v in registers, grad_q added up in f32 scratch: in whatever order (fast), or in slices
+    """Blocks of keys a CTA, grad_k and grad_v in registers, grad_q added up in f32 scratch: in any order (fast), or in slices
     that one CTA a head each adds to, and that are added in order (deterministic)."""
 
     launches = (*ROW_LAUNCHES, f"{KERNEL}:attention_backward", f"{KERNEL}:attention_backward_queries")
