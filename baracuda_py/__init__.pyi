@@ -5,6 +5,8 @@ from typing import Any
 
 from .types import Activation as Activation
 from .types import ArchSku as ArchSku
+from .ops.attention.backward import AttentionBackwardDescriptor as _AttentionBackwardDescriptor
+from .ops.attention.backward import AttentionBackwardPlan as _AttentionBackwardPlan
 from .ops.attention.forward import AttentionDescriptor as _AttentionDescriptor
 from .ops.attention.forward import AttentionPlan as _AttentionPlan
 from .types import BackendKind as BackendKind
@@ -140,6 +142,103 @@ FP8_E5M2: ElementKind
 COMPLEX64: ElementKind
 COMPLEX128: ElementKind
 BIN: ElementKind
+
+class AttentionBackwardDescriptor(_AttentionBackwardDescriptor):
+    mask_shape: tuple[int, ...] | None
+    block_mask_shape: tuple[int, ...] | None
+    alibi_slopes_shape: tuple[int, ...] | None
+    sinks_shape: tuple[int, ...] | None
+    cu_seqlens_q_shape: tuple[int, ...] | None
+    cu_seqlens_k_shape: tuple[int, ...] | None
+    mask_element: ElementKind | None
+    sinks_element: ElementKind | None
+    grad_sinks_element: ElementKind | None
+    grad_strides: tuple[int, ...] | None
+    q_strides: tuple[int, ...] | None
+    k_strides: tuple[int, ...] | None
+    v_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    lse_strides: tuple[int, ...] | None
+    mask_strides: tuple[int, ...] | None
+    block_mask_strides: tuple[int, ...] | None
+    alibi_slopes_strides: tuple[int, ...] | None
+    sinks_strides: tuple[int, ...] | None
+    grad_q_strides: tuple[int, ...] | None
+    grad_k_strides: tuple[int, ...] | None
+    grad_v_strides: tuple[int, ...] | None
+    grad_sinks_strides: tuple[int, ...] | None
+    grad_align: int | None
+    q_align: int | None
+    k_align: int | None
+    v_align: int | None
+    out_align: int | None
+    lse_align: int | None
+    mask_align: int | None
+    block_mask_align: int | None
+    alibi_slopes_align: int | None
+    sinks_align: int | None
+    grad_q_align: int | None
+    grad_k_align: int | None
+    grad_v_align: int | None
+    grad_sinks_align: int | None
+    def __init__(
+        self,
+        q_shape: Sequence[int],
+        k_shape: Sequence[int],
+        v_shape: Sequence[int],
+        element: ElementLike,
+        order: str = ...,
+        causal: bool = ...,
+        window: Sequence[int] | None = ...,
+        softcapped: bool = ...,
+        offset_given: bool = ...,
+        block_size: Sequence[int] | None = ...,
+        max_seqlen_q: int | None = ...,
+        max_seqlen_k: int | None = ...,
+        lse_element: ElementLike | None = ...,
+        math: MathPrecision | str | None = ...,
+        scale: float = ...,
+        softcap: float = ...,
+        offset: float = ...,
+        name: str = ...,
+        mask_shape: Sequence[int] | None = ...,
+        block_mask_shape: Sequence[int] | None = ...,
+        alibi_slopes_shape: Sequence[int] | None = ...,
+        sinks_shape: Sequence[int] | None = ...,
+        cu_seqlens_q_shape: Sequence[int] | None = ...,
+        cu_seqlens_k_shape: Sequence[int] | None = ...,
+        mask_element: ElementLike | None = ...,
+        sinks_element: ElementLike | None = ...,
+        grad_sinks_element: ElementLike | None = ...,
+        grad_strides: Sequence[int] | None = ...,
+        q_strides: Sequence[int] | None = ...,
+        k_strides: Sequence[int] | None = ...,
+        v_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        lse_strides: Sequence[int] | None = ...,
+        mask_strides: Sequence[int] | None = ...,
+        block_mask_strides: Sequence[int] | None = ...,
+        alibi_slopes_strides: Sequence[int] | None = ...,
+        sinks_strides: Sequence[int] | None = ...,
+        grad_q_strides: Sequence[int] | None = ...,
+        grad_k_strides: Sequence[int] | None = ...,
+        grad_v_strides: Sequence[int] | None = ...,
+        grad_sinks_strides: Sequence[int] | None = ...,
+        grad_align: int | None = ...,
+        q_align: int | None = ...,
+        k_align: int | None = ...,
+        v_align: int | None = ...,
+        out_align: int | None = ...,
+        lse_align: int | None = ...,
+        mask_align: int | None = ...,
+        block_mask_align: int | None = ...,
+        alibi_slopes_align: int | None = ...,
+        sinks_align: int | None = ...,
+        grad_q_align: int | None = ...,
+        grad_k_align: int | None = ...,
+        grad_v_align: int | None = ...,
+        grad_sinks_align: int | None = ...,
+    ) -> None: ...
 
 class AttentionDescriptor(_AttentionDescriptor):
     mask_shape: tuple[int, ...] | None
@@ -877,6 +976,9 @@ class WriteSliceDescriptor(_WriteSliceDescriptor):
         dest_phase: int = ...,
     ) -> None: ...
 
+class AttentionBackwardPlan(_AttentionBackwardPlan):
+    desc: AttentionBackwardDescriptor
+
 class AttentionPlan(_AttentionPlan):
     desc: AttentionDescriptor
 
@@ -942,6 +1044,9 @@ class UnaryPlan(_UnaryPlan):
 
 class WriteSlicePlan(_WriteSlicePlan):
     desc: WriteSliceDescriptor
+
+def attention_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, causal: bool = False, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, mask: Any = None, block_mask: Any = None, block_size: Sequence[int] | None = None, sinks: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, offset: int | None = None, layout: str = 'BHSD', math: MathPrecision | str | None = None, grad_q: Any = None, grad_k: Any = None, grad_v: Any = None, grad_sinks: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
+    """The gradients of `attention` with respect to q, k, v and sinks."""
 
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, mask: Any = None, block_mask: Any = None, block_size: Sequence[int] | None = None, sinks: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, offset: int | None = None, layout: str = 'BHSD', return_lse: bool = False, math: MathPrecision | str | None = None, out: Any = None, lse: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
     """Attention: softmax(scale q k^T) v, of every head of every sequence."""

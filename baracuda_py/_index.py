@@ -3,6 +3,8 @@
 NAMES = {
     "Activation": "types:Activation",
     "ArchSku": "types:ArchSku",
+    "AttentionBackwardDescriptor": "ops.attention.backward:AttentionBackwardDescriptor",
+    "AttentionBackwardPlan": "ops.attention.backward:AttentionBackwardPlan",
     "AttentionDescriptor": "ops.attention.forward:AttentionDescriptor",
     "AttentionPlan": "ops.attention.forward:AttentionPlan",
     "BackendKind": "types:BackendKind",
@@ -111,6 +113,7 @@ NAMES = {
     "add": "ops.elementwise.binary:add",
     "argmax": "ops.reduce.reduce:argmax",
     "attention": "ops.attention.forward:attention",
+    "attention_backward": "ops.attention.backward:attention_backward",
     "attention_flash": "ops.attention.forward:attention_flash",
     "attention_flash_causal": "ops.attention.forward:attention_flash_causal",
     "attention_tc": "ops.attention.forward:attention_tc",

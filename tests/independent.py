@@ -22,6 +22,7 @@ from baracuda_py.types import ElementKind
 from .arena import as_bytes
 from .gauntlet import Problem
 from .independent_attention import ATTENTION
+from .independent_attention_backward import ATTENTION_BACKWARD
 from .independent_cache import CACHES
 from .independent_gemm import check_gradients, check_matmul
 from .independent_position import POSITION
@@ -314,4 +315,5 @@ INDEPENDENT: dict[str, Callable[[Problem], None]] = {
     **ROWS,
     **SCANS,
     **ATTENTION,
+    **ATTENTION_BACKWARD,
 }

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..types import ElementKind, PrecisionGuarantee, Ulp
 
-__all__ = ["MEASURES", "Head", "attention", "guarantee", "heads", "written"]
+__all__ = ["MEASURES", "Head", "attention", "guarantee", "heads", "part_of", "wide", "written"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -66,11 +66,11 @@ class Head:
         return np.asarray(self.weights @ self.v)
 
 
-def _wide(desc: Any, x: Array) -> Array:
+def wide(desc: Any, x: Array) -> Array:
     return np.asarray(x).astype(np.longdouble if desc.element is ElementKind.F64 else np.float64)
 
 
-def _part(desc: Any, x: Array, batch: int, head: int, rows: slice) -> Array:
+def part_of(desc: Any, x: Array, batch: int, head: int, rows: slice) -> Array:
     """[rows, columns] of one head of one sequence, a view."""
     if x.ndim == 2:
         return x
@@ -101,22 +101,22 @@ def heads(
         counts = counts if right is None else counts & (distance <= right)
         for head in range(desc.heads):
             kv_head = head // desc.group
-            q2 = _wide(desc, _part(desc, q, batch, head, rows))
-            k2, v2 = (_wide(desc, _part(desc, x, batch, kv_head, keys)) for x in (k, v))
+            q2 = wide(desc, part_of(desc, q, batch, head, rows))
+            k2, v2 = (wide(desc, part_of(desc, x, batch, kv_head, keys)) for x in (k, v))
             seen, added = counts, np.zeros(counts.shape, q2.dtype)
             if alibi_slopes is not None:
                 slopes = np.broadcast_to(alibi_slopes, (desc.batch, desc.heads))
-                added = added + _wide(desc, slopes[batch, head]) * distance
+                added = added + wide(desc, slopes[batch, head]) * distance
             if mask is not None:
                 whole = (desc.batch, desc.heads, *counts.shape)
                 one = np.broadcast_to(mask, whole)[batch, head]
                 seen = seen & one if one.dtype == bool else seen
-                added = added if one.dtype == bool else added + _wide(desc, one)
+                added = added if one.dtype == bool else added + wide(desc, one)
             if block_mask is not None:
                 whole = (desc.batch, desc.heads, *block_mask.shape[-2:])
                 a, b = desc.block_size
                 seen = seen & np.broadcast_to(block_mask, whole)[batch, head][i // a, j // b]
-            sink = q2.dtype.type(-np.inf) if sinks is None else _wide(desc, sinks[head])
+            sink = q2.dtype.type(-np.inf) if sinks is None else wide(desc, sinks[head])
             with np.errstate(all="ignore"):
                 s, derivative = q2.dtype.type(desc.factor) * (q2 @ k2.T), np.ones((), q2.dtype)
                 if desc.softcapped:
@@ -144,7 +144,7 @@ def written(desc: Any, arrays: dict[str, Array], **of: Callable[[Head], Array]) 
         for name, function in of.items():
             whole = results[name]
             if name != "lse":
-                _part(desc, whole, head.batch, head.head, head.rows)[...] = function(head)
+                part_of(desc, whole, head.batch, head.head, head.rows)[...] = function(head)
             elif whole.ndim == 1:
                 whole[...] = function(head)
             elif desc.order == "THD":

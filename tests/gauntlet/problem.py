@@ -82,7 +82,9 @@ class Problem:
 
     @cached_property
     def given(self) -> dict[str, Slot]:
-        return materialise(self.sample.operands, self.backend, poison=lambda name: name in ("out",))
+        out = self.op.plan.descriptor.slot_of.get("out")  # of gradients an input
+        written = out is None or out.role == "out"
+        return materialise(self.sample.operands, self.backend, poison=lambda name: name == "out" and written)
 
     @cached_property
     def slots(self) -> dict[str, Slot]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from ...plan.descriptor import Slot, described, integers, scalar
 from ...plan.fields import integer
 from ...plan.plan import Plan
-from ...plan.registry import Op, register
+from ...plan.registry import Gradient, Op, register
 from ...reference import attention as oracle
 from ...samples import attention as samples
 from ...types import (
@@ -245,7 +245,13 @@ def attention(
 
 
 _PEERS = {"torch": "nn.functional.scaled_dot_product_attention"}
-register(Op("attention", AttentionPlan, attention, samples.attention, peers=_PEERS))
+_MORE = ("mask", "block_mask", "alibi_slopes", "sinks", "cu_seqlens_q", "cu_seqlens_k")  # as far as a problem has them
+_GRADIENT = Gradient(
+    "attention_backward",
+    saves=("q", "k", "v", "out", "lse", *_MORE),
+    gives={"q": "grad_q", "k": "grad_k", "v": "grad_v", "sinks": "grad_sinks"},
+)
+register(Op("attention", AttentionPlan, attention, samples.attention, gradient=_GRADIENT, peers=_PEERS))
 _DOC = """{what} attention{of}, as `attention`: q [S, D] or [B, Hq, S, D], k and v alike; the result is {result}.
 
 scale: by default 1 / sqrt(D). layout, window, softcap, mask, offset, return_lse: as for `attention`.

@@ -1,0 +1,192 @@
+"""fast and deterministic: f16 and bf16 by mma.sync, every score computed once (kernels/attention/backward.cu)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.constraints import Aligned, Kinds, Multiple, UnitStride
+from ...plan.grammar import Config, term
+from ...runtime.steps import Fill, Kernel, Launch, Packed, Scratch, Step, Struct
+from ...types import DeviceSpec, PrecisionGuarantee
+from . import _backward_guarantee
+from ._flash import HALVES, MMA_SHARE, MOST_ROWS, SHARED_BYTES
+from ._gradients import ROW_LAUNCHES, gradients_struct, of_rows, of_sinks
+from ._problem import problem_struct
+
+__all__ = ["FlashBackward", "FlashBackwardConfig"]
+
+KERNEL = "attention/backward.cu"
+HEAD_DIMS = (64, 128, 192, 256)  # that kernels are made for; others are filled up with zeros
+OPERANDS = ("grad_q", "grad_k", "grad_v", "grad", "q", "k", "v", "out")
+READ = ("grad", "q", "k", "v")  # by 16 bytes
+WRITTEN = ("grad_q", "grad_k", "grad_v")  # by 4
+SHARE = 0.55  # of the busiest unit's rate
+MOST_SLICES = 16  # of sums of grad_q
+
+
+@dataclass(frozen=True)
+class FlashBackwardConfig(Config):
+    """A CTA's keys, and the queries that it takes at a time."""
+
+    queries: int = term("queries a CTA takes at a time", leads=True)
+    keys: int = term("keys a CTA has", leads=True)
+    part: int = term("queries of which a warp holds scores at a time", default=64)
+    warps: int = term("warps of a CTA", default=8)
+    split: int = term("warps that share keys", default=1)
+    stages: int = term("blocks of queries in shared memory", default=2)
+    ctas: int = term("CTAs an SM is to hold", default=1)
+    dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 16 keys a warp."""
+        return self.keys * self.split // self.warps // 16
+
+    @property
+    def threads(self) -> int:
+        return self.warps * 32
+
+    @property
+    def shared_bytes(self) -> int:
+        columns = sum(self.dims)
+        scores = 2 * self.split * self.keys * self.queries
+        return 2 * columns * (self.keys + self.stages * self.queries) + scores + self.stages * self.queries * 8
+
+    @property
+    def template(self) -> str:
+        sizes = (self.queries, self.part, self.warps, self.blocks, self.split, self.stages, self.ctas)
+        return ", ".join(map(str, (*self.dims, *sizes)))
+
+
+def filled(columns: int) -> int:
+    """The head dim that kernels are made for."""
+    return next((n for n in HEAD_DIMS if n >= columns), HEAD_DIMS[-1])
+
+
+class FlashBackward(Candidate[Any]):
+    """Blocks of keys a CTA, grad_k and grad_v in registers, grad_q added up in f32 scratch: in any order (fast), or in slices
+    that one CTA a head each adds to, and that are added in order (deterministic)."""
+
+    launches = (*ROW_LAUNCHES, f"{KERNEL}:attention_backward", f"{KERNEL}:attention_backward_queries")
+    constraints = (
+        Kinds("q", HALVES),
+        *map(UnitStride, OPERANDS),
+        Multiple("q", -1, 8, "head_dim"),
+        Multiple("v", -1, 8, "v's head_dim"),
+        *(Aligned(name, 16) for name in READ),
+        *(Aligned(name, 4) for name in WRITTEN),
+    )
+
+    def __init__(self, variant: str, *, ordered: bool) -> None:
+        self.variant, self.ordered = variant, ordered  # type: ignore[misc]
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        if not (said := super().supports(desc, device)):
+            return said
+        if max(desc.d, desc.d_v) > HEAD_DIMS[-1]:
+            return no(f"head dims are {desc.d} and {desc.d_v}, and tiles hold {HEAD_DIMS[-1]} at most")
+        if max(desc.total_q, desc.total_k) >= MOST_ROWS:
+            return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
+        if any(abs(desc.walk(name).row) >= MOST_ROWS for name in READ):
+            return no(f"rows are {MOST_ROWS} elements apart or more", "contiguize them")
+        for config in self.configs(desc, device):
+            steps = self.lower(desc, device, config)
+            if max((step.grid[0] for step in steps if isinstance(step, Launch)), default=0) >= 1 << 31:
+                return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
+            return OK
+        return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
+
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[FlashBackwardConfig]:
+        """The best known first."""
+        dims = filled(desc.d), filled(desc.d_v)
+        wide = max(dims)
+        dims = (wide, wide) if wide == 128 else dims
+        if wide <= 64:
+            sizes = [(64, 128, 32, 4, 1, 2, 2), (64, 128, 64, 8, 1, 2, 1), (32, 64, 32, 4, 1, 2, 2)]
+        elif wide <= 128:
+            sizes = [(64, 128, 64, 8, 1, 2, 1), (64, 128, 32, 8, 1, 2, 1), (32, 64, 32, 4, 1, 1, 1)]
+        else:
+            sizes = [(64, 64, 32, 8, 2, 2, 1), (64, 64, 32, 8, 2, 1, 1), (32, 32, 16, 4, 2, 1, 1)]
+        for size in sizes:
+            config = FlashBackwardConfig(*size, dims)
+            if config.shared_bytes <= device.shared_bytes:
+                yield config
+
+    def cost(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> Cost:
+        """The busier of tensor cores and shared memory, in as many waves as there are, and the traffic of sums."""
+        d, d_v = config.dims
+        clock_sms = device.rate("issue") / 128
+        rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / clock_sms  # a clock and SM
+        tile = config.queries * config.keys
+        own, side = config.keys * config.split // config.warps, config.queries // config.split
+        loaded = 2 * config.warps * (own + side) * (d + d_v)  # scores, with a warp's part of keys and of queries
+        loaded += 2 * config.warps * config.queries * (d + d_v) // config.split  # sums over queries
+        loaded += 2 * config.warps * config.keys * (32 + d * config.queries // 32 // config.warps)  # grad_q
+        limits = {"tensor cores": 2.0 * tile * (3 * d + 2 * d_v) / rate, "shared memory": loaded / SHARED_BYTES}
+        limit = max(limits, key=lambda name: limits[name])
+        blocks = desc.pairs() / tile
+        ctas = max(self._stripes(desc, device, config) * desc.batch * desc.kv_heads, 1)
+        waves = min(-(-ctas // (device.sms * config.ctas)) * device.sms * config.ctas / ctas, 2.0 * config.ctas)
+        clocks = blocks * limits[limit] / SHARE * max(1.0, waves)
+        traffic = desc.nbytes + 3 * self._sums(desc, config) * 4 * self._slices(desc, device, config)
+        seconds = clocks / clock_sms + traffic / device.bandwidth
+        return Cost(desc.nbytes, int(desc.flops), 4 * device.overhead + seconds, limit)
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> PrecisionGuarantee:
+        return _backward_guarantee.backward(
+            desc, dot=max(config.dims), each=2.0, weights=desc.element, ordered=self.ordered
+        )
+
+    def lower(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> tuple[Step, ...]:
+        changed = desc.softcapped or any(desc.has(name) for name in ("mask", "block_mask", "alibi_slopes"))
+        problem, gradients = problem_struct(desc), gradients_struct(desc)
+        slices, sums = self._slices(desc, device, config), self._sums(desc, config)
+        held = Scratch.named("sums", max(16, 4 * slices * sums))
+        tiles = np.array([self._tiles(desc, config)], np.uint32).tobytes() + bytes(4)
+        step = np.uint64(sums if self.ordered else 0)
+        of_sums = Struct((held, step, Packed(tiles, 8)))
+        stripes, blocks = self._stripes(desc, device, config), max(1, -(-desc.most_q // config.queries))
+        number = desc.element.number
+        main = f"attention_backward<{number}, {config.template}, {str(changed).lower()}>"
+        last = f"attention_backward_queries<{number}, {config.dims[0]}, {config.queries}, {config.warps}>"
+        block = (config.threads, 1, 1)
+        launches: tuple[Launch, ...] = (
+            of_rows(desc, "attention_stats", gradients),
+            *of_sinks(desc, gradients),
+            Launch(
+                Kernel(KERNEL, main), (stripes * desc.batch * desc.kv_heads, 1, 1), block,
+                (problem, gradients, of_sums, np.uint32(stripes)), config.shared_bytes, float_atomics=not self.ordered,
+            ),
+            Launch(
+                Kernel(KERNEL, last), (blocks * desc.batch * desc.heads, 1, 1), block,
+                (problem, gradients, of_sums, np.uint32(blocks), np.uint32(slices)),
+            ),
+        )  # fmt: skip
+        return (Fill(held, 0, held.nbytes), *(launch for launch in launches if launch.grid[0]))
+
+    def _tiles(self, desc: Any, config: FlashBackwardConfig) -> int:
+        """Tiles of sums a head: of ragged sequences, each begins one."""
+        if desc.ragged:
+            return int(desc.total_q // config.queries + desc.batch + 1)
+        return int(max(1, -(-desc.total_q // config.queries)))
+
+    def _sums(self, desc: Any, config: FlashBackwardConfig) -> int:
+        """Elements of a slice."""
+        heads = desc.heads * (1 if desc.ragged else desc.batch)
+        return int(heads * self._tiles(desc, config) * config.queries * config.dims[0])
+
+    def _stripes(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> int:
+        """CTAs a head: one a block of keys, or, where each has a slice, as many as keep the device busy."""
+        blocks = max(1, -(-desc.most_k // config.keys))
+        if not self.ordered:
+            return int(blocks)
+        heads = max(desc.batch * desc.kv_heads, 1)
+        return int(min(blocks, MOST_SLICES, max(1, -(-2 * device.sms * config.ctas // heads))))
+
+    def _slices(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> int:
+        return self._stripes(desc, device, config) if self.ordered else 1

@@ -1,0 +1,61 @@
+"""What kernels see of attention's gradients, and the launches that every candidate has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...runtime.steps import Kernel, Launch, Packed, Ptr, Scratch, Struct
+from ._problem import Walk, computed, problem_struct
+
+__all__ = ["ROWS", "ROW_LAUNCHES", "gradients_struct", "of_rows", "of_sinks", "row_tiles", "stats_rows", "types_of"]
+
+ROWS = "attention/backward_rows.cu"
+ROW_LAUNCHES = (f"{ROWS}:attention_stats", f"{ROWS}:attention_grad_sinks")
+A_CTA = 8  # rows of a CTA that has a warp for each
+GRADIENTS = ("grad", "grad_q", "grad_k", "grad_v")
+
+
+def gradients_struct(desc: Any) -> Struct:
+    """attention::Gradients of kernels/include/attention/gradients.cuh."""
+    bits = computed(desc.element).bits
+    stats = Scratch.named("stats", 2 * max(1, stats_rows(desc)) * bits // 8)
+    of_stats = Walk(0 if desc.ragged else desc.heads * desc.total_q, desc.total_q, 1)
+    steps = [n for walk in (*map(desc.walk, GRADIENTS), of_stats) for n in walk]
+    return Struct((*map(Ptr, GRADIENTS), stats, Packed(np.array(steps, np.int64).tobytes(), 8)))
+
+
+def stats_rows(desc: Any) -> int:
+    """Queries of all heads of all sequences."""
+    return int((1 if desc.ragged else desc.batch) * desc.heads * desc.total_q)
+
+
+def types_of(desc: Any) -> str:
+    """The kernels' T and C."""
+    return f"{desc.element.number}, {computed(desc.element).number}"
+
+
+def row_tiles(desc: Any) -> int:
+    return int(max(1, -(-desc.most_q // A_CTA)))
+
+
+def of_rows(desc: Any, kernel: str, gradients: Struct) -> Launch:
+    """A kernel with a warp a query."""
+    tiles = row_tiles(desc)
+    grid = (tiles * desc.batch * desc.heads, 1, 1)
+    return Launch(Kernel(ROWS, f"{kernel}<{types_of(desc)}>"), grid, (256, 1, 1), (
+        problem_struct(desc), gradients, np.uint32(tiles),
+    ))  # fmt: skip
+
+
+def of_sinks(desc: Any, gradients: Struct) -> tuple[Launch, ...]:
+    """The gradients of sinks, where there are any."""
+    if not desc.has("grad_sinks"):
+        return ()
+    layout = desc.layout("grad_sinks")
+    entry = f"attention_grad_sinks<{types_of(desc)}, {layout.element.number}>"
+    args = (
+        problem_struct(desc), gradients, Ptr("grad_sinks"), np.int64(layout.strides[0]), np.uint32(desc.batch),
+    )  # fmt: skip
+    return (Launch(Kernel(ROWS, entry), (desc.heads, 1, 1), (256, 1, 1), args),)

@@ -1,0 +1,40 @@
+// What gradients of attention need of whole rows, and the gradients of sinks.
+//
+// Stats: a warp a row. Sinks: a CTA a head, its 256 threads' rows and then the threads in a fixed order; 64 bytes of shared memory.
+// Bound: bandwidth.
+#include "attention/gradients.cuh"
+#include "math/exp.cuh"
+#include "rows/group.cuh"
+
+using namespace attention;
+
+template <class T, class C>
+__global__ void __launch_bounds__(256) attention_stats(Problem<T, T, C> p, Gradients<T, C> g, u32 tiles) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const Place<Problem<T, T, C>> place(p, blockIdx.x / tiles);
+  const Head<T, T, C> head(p, place.batch, place.head);
+  const QueryGradients<T, C> own(p, g, place.batch, place.head);
+  for (int row = blockIdx.x % tiles * 8 + warp; row < head.rows; row += tiles * 8) {
+    C sum = 0;
+    for (int c = lane; c < int(p.d_v); c += 32)
+      sum += convert<C>(own.grad[row * g.grad_walk.row + c]) * convert<C>(head.out[row * p.out_walk.row + c]);
+    sum = rows::sum<32>(sum);
+    const C lse = head.lse[row * p.lse_walk.row];
+    if (lane == 0) own.stats[row] = {lse == rows::minus_infinity<C>() ? -lse : lse, sum};
+  }
+}
+
+// grad_sinks = -sum exp(sink - lse) delta, over the queries of all sequences.
+template <class T, class C, class S>
+__global__ void __launch_bounds__(256) attention_grad_sinks(Problem<T, T, C> p, Gradients<T, C> g, S* grad_sinks, i64 step, u32 sequences) {
+  C sum = 0;
+  for (u32 sequence = 0; sequence < sequences; ++sequence) {
+    const Head<T, T, C> head(p, sequence, blockIdx.x);
+    const QueryGradients<T, C> own(p, g, sequence, blockIdx.x);
+    const C sink = sink_of<T, C>(p, head);
+    for (int row = threadIdx.x; row < head.rows; row += 256)
+      sum -= math::exp<24>(sink - own.stats[row].at[SHIFT]) * own.stats[row].at[DELTA];
+  }
+  sum = rows::sum<256>(sum);
+  if (threadIdx.x == 0) grad_sinks[blockIdx.x * step] = convert<S>(sum);
+}

@@ -1,0 +1,131 @@
+// One gradient of attention by plain multiply-adds, whatever the type, head dims and features: OF queries, keys or values.
+//
+// With p = exp(score - lse) and ds = p (grad v^T - delta) derivative: grad_q = scale ds k, grad_k = scale ds^T q, grad_v = p^T
+// grad (T. Dao, "FlashAttention-2", 2023, algorithm 2), the latter two summed over the query heads that share keys.
+//
+// Tiling: a CTA has 32 rows of what it computes (queries of a head, or keys) and 32 COLUMNS columns, and goes through the other
+// side's rows 32 at a time, those left out that no score connects. Threads: 8 warps of 4 own rows; a lane has one of the other
+// rows' scores, then COLUMNS columns. Nothing is added atomically: the order is the problem's.
+// Shared memory: 32 x 32 of the other side, 32 columns of the own rows, and the weights: 12 to 25 KB.
+// Bound: instruction issue, two shared loads for four multiply-adds.
+#include "attention/gradients.cuh"
+#include "math/exp.cuh"
+
+using namespace attention;
+
+enum Of { QUERIES, KEYS, VALUES };
+
+// Rows of an operand, zeros beyond its ends.
+template <class T> struct Lines {
+  const T* from;
+  i64 step;
+  int rows, columns;
+  template <class C> __device__ __forceinline__ C at(int row, int column) const {
+    return row < rows && column < columns ? convert<C>(from[row * step + column]) : C(0);
+  }
+};
+
+template <class T, class C, Of OF, int COLUMNS>
+__global__ void __launch_bounds__(256) attention_backward_simt(Problem<T, T, C> p, Gradients<T, C> g, u32 tiles, u32 chunks) {
+  constexpr int ROWS = 4, WARPS = 8, TILE = ROWS * WARPS, STEP = 32, CHUNK = 32 * COLUMNS;
+  __shared__ C staged[TILE][STEP + 1];
+  __shared__ Vec<C, ROWS> owned[STEP][WARPS], weights[WARPS][TILE];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const u32 flat = blockIdx.x / chunks, first_column = (blockIdx.x - flat * chunks) * CHUNK;
+  const u32 group = OF == QUERIES ? 1 : p.group, heads = p.heads / group, batch = flat / tiles / heads, place = flat / tiles % heads;
+  const Head<T, T, C> any(p, batch, place * group);
+  const int own_rows = OF == QUERIES ? any.rows : any.keys;
+  const C scale = C(p.scale);
+
+  // score[r] += own row r times the lane's other row, along what is `own.columns` wide
+  const auto multiply = [&](C (&score)[ROWS], const Lines<T>& own, int own_first, const Lines<T>& other, int other_first) {
+    for (int step = 0; step < own.columns; step += STEP) {
+      __syncthreads();
+      for (int i = warp; i < TILE; i += WARPS) {
+        staged[i][lane] = other.template at<C>(other_first + i, step + lane);
+        owned[lane][i / ROWS].at[i % ROWS] = own.template at<C>(own_first + i, step + lane);
+      }
+      __syncthreads();
+#pragma unroll 8
+      for (int k = 0; k < STEP; ++k) {
+        const C x = staged[lane][k];
+        const Vec<C, ROWS> y = owned[k][warp];
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) score[r] += y.at[r] * x;
+      }
+    }
+  };
+
+  for (int tile = flat % tiles * TILE; tile < own_rows; tile += tiles * TILE) {  // once, but of sequences longer than was said
+    const int row = tile + warp * ROWS, last = min(tile + TILE, own_rows) - 1;
+    C acc[ROWS][COLUMNS] = {};
+
+    for (u32 shared = 0; shared < group; ++shared) {
+      const Head<T, T, C> head(p, batch, place * group + shared);
+      const QueryGradients<T, C> gradients(p, g, batch, place * group + shared);
+      const Lines<T> q = {head.q, p.q_walk.row, head.rows, int(p.d)}, k = {head.k, p.k_walk.row, head.keys, int(p.d)};
+      const Lines<T> v = {head.v, p.v_walk.row, head.keys, int(p.d_v)}, grad = {gradients.grad, g.grad_walk.row, head.rows, int(p.d_v)};
+      const C slope = slope_of(p, head);
+      const int begin = OF == QUERIES ? keys_of(p, head, tile).first : rows_of(p, head, tile).first;
+      const int end = OF == QUERIES ? keys_of(p, head, last).end : rows_of(p, head, last).end;
+
+      for (int first = begin / TILE * TILE; first < end; first += TILE) {
+        const int others = min(first + TILE, OF == QUERIES ? head.keys : head.rows);
+        if (OF == QUERIES ? !any_counts(p, head, tile, last + 1, first, others) : !any_counts(p, head, first, others, tile, last + 1)) continue;
+
+        // Scores and their weights: the lane's other row with each of the warp's own
+        C score[ROWS] = {}, pull[ROWS] = {};
+        if constexpr (OF == QUERIES) multiply(score, q, tile, k, first), multiply(pull, grad, tile, v, first);
+        else multiply(score, k, tile, q, first);
+        if constexpr (OF == KEYS) multiply(pull, v, tile, grad, first);
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+          const int i = OF == QUERIES ? row + r : first + lane, j = OF == QUERIES ? first + lane : row + r;
+          C weight = 0;
+          if (i < head.rows) {
+            const Keys seen = keys_of(p, head, i);
+            const C scaled = score[r] * scale;
+            if (j >= seen.first && j < seen.end) {
+              const Stats<C> stats = gradients.stats[i];
+              weight = math::exp<24>(changed<T, C>(p, head, scaled, i, j, slope) - stats.at[SHIFT]);
+              if constexpr (OF != VALUES) weight *= (pull[r] - stats.at[DELTA]) * derivative(p, scaled);
+            }
+          }
+          weights[warp][lane].at[r] = weight;
+        }
+        __syncwarp();
+
+        // Weighted rows of the other side: the lane's columns of each own row
+        const Lines<T> other = OF == QUERIES ? k : OF == KEYS ? q : grad;
+#pragma unroll
+        for (int c = 0; c < COLUMNS; ++c) {
+          const int column = first_column + c * 32 + lane;
+          __syncthreads();
+          for (int i = warp; i < TILE; i += WARPS) staged[i][lane] = other.template at<C>(first + i, column);
+          __syncthreads();
+#pragma unroll 8
+          for (int i = 0; i < TILE; ++i) {
+            const C x = staged[i][lane];
+            const Vec<C, ROWS> w = weights[warp][i];
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) acc[r][c] += w.at[r] * x;
+          }
+        }
+      }
+    }
+
+    // The results
+    const QueryGradients<T, C> queries(p, g, batch, place * group);
+    const KeyGradients<T, C> keys(p, g, batch, OF == QUERIES ? place / p.group : place);
+    T* const to = OF == QUERIES ? queries.grad_q : OF == KEYS ? keys.grad_k : keys.grad_v;
+    const i64 step = OF == QUERIES ? g.grad_q_walk.row : OF == KEYS ? g.grad_k_walk.row : g.grad_v_walk.row;
+    const u32 columns = OF == VALUES ? p.d_v : p.d;
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+      for (int c = 0; c < COLUMNS; ++c) {
+        const u32 column = first_column + c * 32 + lane;
+        if (row + r < own_rows && column < columns) to[(row + r) * step + column] = convert<T>(OF == VALUES ? acc[r][c] : acc[r][c] * scale);
+      }
+  }
+}

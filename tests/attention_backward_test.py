@@ -1,0 +1,138 @@
+"""The gradients of attention: those of PyTorch, identities, what a bound must notice, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+from baracuda_py.samples.attention import qkv
+from baracuda_py.samples.attention_backward import saved
+from baracuda_py.types import ElementKind
+
+from .independent_attention_backward import scores
+
+rng = np.random.default_rng(12)
+BF16, F16, F32, F64 = ElementKind.BF16, ElementKind.F16, ElementKind.F32, ElementKind.F64
+Array = np.ndarray[Any, Any]
+
+
+def problem(
+    rows: int = 20,
+    keys: int = 30,
+    element: ElementKind = F32,
+    d: int = 16,
+    heads: tuple[int, int] = (2, 1),
+    **options: Any,
+) -> dict[str, Array]:
+    return saved(rng, qkv(rng, element, 1, heads, rows, keys, d), options)
+
+
+def bits(x: Array) -> Array:
+    return x.view(f"u{x.dtype.itemsize}")
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+@pytest.mark.parametrize("options", [{}, {"causal": True, "softcap": 2.0, "window": (9, 4), "scale": 0.7}], ids=str)
+def test_the_gradients_of_a_whole_attention(options: dict[str, Any], device: str) -> None:
+    """Forward and backward in f64 against automatic differentiation of the softmax itself."""
+    torch = pytest.importorskip("torch")
+    given = qkv(rng, F64, 1, (2, 2), 21, 27, 12)
+    made = bp.attention(**given, **options, return_lse=True, device=device)
+    grad = rng.standard_normal(made.out.shape)
+    got = bp.attention_backward(grad, **given, out=made.out, lse=made.lse, **options, device=device)
+    leaves = {n: torch.tensor(x[0], requires_grad=True) for n, x in given.items()}
+    for h in range(2):
+        p = torch.softmax(scores(leaves["q"][h], leaves["k"][h], 0, h, given, options), 1)
+        ((p @ leaves["v"][h]) * torch.tensor(grad[0, h])).sum().backward()
+    for name, one in zip(("grad_q", "grad_k", "grad_v"), got):
+        assert np.allclose(one[0], leaves[name[-1]].grad.numpy(), rtol=1e-10, atol=1e-12), name
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+@pytest.mark.parametrize("element", [F16, BF16, F32])
+def test_equal_weights_spread_the_gradient_evenly(element: ElementKind, device: str) -> None:
+    """Queries of zeros over 64 keys: grad_v is the mean of grad's whole numbers, grad_k is 0."""
+    given = problem(32, 64, element, 64)
+    given["q"][...] = 0
+    given["grad"] = rng.integers(-4, 5, given["grad"].shape).astype(element.dtype)
+    given["lse"][...] = np.float32(np.log(64))
+    got = bp.attention_backward(**given, device=device)
+    assert not np.float64(got.grad_k).any()
+    wanted = np.float64(given["grad"]).sum(axis=(1, 2)) / 64  # over both heads, which share keys
+    assert np.allclose(np.float64(got.grad_v)[0, 0], wanted[0], rtol=2.0**-7, atol=1e-6)
+
+
+@pytest.mark.parametrize("element", [F16, BF16, F32])
+@pytest.mark.parametrize("lost", ["keys", "queries"])
+def test_the_bound_notices_a_lost_block(element: ElementKind, lost: str) -> None:
+    """The last 32 keys left out of grad_q, the last 32 queries out of grad_k and grad_v."""
+    given = problem(256, 256, element, 64, (1, 1))
+    plan = bp.AttentionBackwardPlan.select(bp.AttentionBackwardDescriptor.of(**given), device="ptx")
+    left = ("k", "v") if lost == "keys" else ("q", "grad", "out", "lse")
+    fewer = {n: x[:, :, :-32] if n in left else x for n, x in given.items()}
+    wide = plan.reference(plan.desc, **given)
+    less = plan.reference(bp.AttentionBackwardDescriptor.of(**fewer), **fewer)
+    for at, name in enumerate(("grad_q", "grad_k", "grad_v")):
+        if (name == "grad_q") != (lost == "keys"):
+            continue
+        held, measures = plan.precision_guarantee.of(name), plan.measured(output=name)
+        exact = np.asarray(wide[at])
+        held.check(exact.astype(element.dtype), exact, given, measures=measures)
+        with pytest.raises(AssertionError, match="break"):
+            held.check(np.asarray(less[at]).astype(element.dtype), exact, given, measures=measures)
+
+
+def test_queries_that_see_nothing_and_keys_that_nobody_sees_get_zeros() -> None:
+    given = problem(20, 30, BF16, 64, causal=True, offset=-10)
+    got = bp.attention_backward(**given, causal=True, offset=-10, device="ptx")
+    assert not np.float64(got.grad_q[:, :, :10]).any()
+    assert np.float64(got.grad_q[:, :, 10:]).any(axis=-1)[:, :, 1:].all()  # but the first, whose one weight is 1
+    assert not np.float64(got.grad_k[:, :, 10:]).any() and not np.float64(got.grad_v[:, :, 10:]).any()
+
+
+def test_starts_of_sequences_are_never_followed_outside() -> None:
+    given = {n: rng.standard_normal((t, 2, 32)).astype(np.float32) for n, t in (("q", 20), ("k", 25), ("v", 25))}
+    starts = {"cu_seqlens_q": np.array([0, 12, 20], np.int32), "cu_seqlens_k": np.array([0, 9, 25], np.int32)}
+    given = saved(rng, {**given, **starts}, {"layout": "THD"})
+    wanted = bp.attention_backward(**given, layout="THD", device="cpu")
+    given |= {"cu_seqlens_q": np.array([0, 12, 999], np.int32), "cu_seqlens_k": np.array([-7, 9, 999], np.int32)}
+    for one, other in zip(bp.attention_backward(**given, layout="THD", device="ptx"), wanted):
+        assert np.allclose(one, other, atol=1e-4)
+    wrong = np.array([20, 5, -3], np.int32)
+    bp.attention_backward(**{**given, "cu_seqlens_q": wrong, "cu_seqlens_k": wrong}, layout="THD", device="ptx")
+
+
+def test_new_numbers_are_no_new_plan() -> None:
+    for numbers in ({"softcap": 3.0, "offset": 12, "scale": 0.5}, {"softcap": 30.0, "offset": 8}):
+        given = problem(causal=True, **numbers)
+        got = bp.attention_backward(**given, causal=True, **numbers, device="ptx")
+        wanted = bp.attention_backward(**given, causal=True, **numbers, device="cpu")
+        assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(got, wanted))
+    one, other = (bp.AttentionBackwardDescriptor.of(**problem(), softcap=c).canonical() for c in (2.0, 3.0))
+    assert one == other
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"grad": np.zeros((1, 2, 20, 15), np.float32)}, "grad"),
+    ({"grad": np.zeros((1, 2, 20, 16), np.float16)}, "grad"),
+    ({"out": np.zeros((1, 2, 21, 16), np.float32)}, "out"),
+    ({"lse": np.zeros((1, 2, 21), np.float32)}, "lse"),
+    ({"lse": np.zeros((1, 2, 20), np.float64)}, "lse"),
+    ({"lse": None}, "lse"),
+    ({"k": np.zeros((1, 1, 30, 8), np.float32)}, "head_dim"),
+    ({"grad_q": np.zeros((1, 2, 20, 16), np.float64)}, "grad_q"),
+    ({"grad_sinks": np.zeros(2, np.float32)}, "sinks"),
+    ({"softcap": 0.0}, "softcap"),
+    ({"window": (1, 2, 3)}, "window"),
+    ({"mask": np.zeros((20, 31), np.float32)}, "mask"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "says"), REFUSED, ids=[f"{i}-{says}" for i, (_, says) in enumerate(REFUSED)])
+def test_what_is_refused(wrong: dict[str, Any], says: str) -> None:
+    given = {**problem(), **wrong}
+    with pytest.raises((bp.InvalidProblemError, bp.OperandTypeError, bp.UnsupportedError), match=says):
+        bp.attention_backward(**given, device="cpu")
