@@ -25,6 +25,9 @@ from .plan import Cost as Cost
 from .ops.scan.cumsum import CumsumDescriptor as _CumsumDescriptor
 from .ops.scan.cumsum import CumsumPlan as _CumsumPlan
 from .types import DeadlockFault as DeadlockFault
+from .ops.attention.decode import DecodeAttentionDescriptor as _DecodeAttentionDescriptor
+from .ops.attention.decode import DecodeAttentionPlan as _DecodeAttentionPlan
+from .ops.attention.decode import Decoding as _Decoding
 from .runtime.device import Device as Device
 from .types import DeviceMismatchError as DeviceMismatchError
 from .types import DeviceSpec as DeviceSpec
@@ -251,6 +254,68 @@ class CumsumDescriptor(_CumsumDescriptor):
         out_strides: Sequence[int] | None = ...,
         x_align: int | None = ...,
         out_align: int | None = ...,
+    ) -> None: ...
+
+class DecodeAttentionDescriptor(_DecodeAttentionDescriptor):
+    lengths_shape: tuple[int, ...] | None
+    alibi_slopes_shape: tuple[int, ...] | None
+    sinks_shape: tuple[int, ...] | None
+    lengths_element: ElementKind | None
+    alibi_slopes_element: ElementKind | None
+    sinks_element: ElementKind | None
+    lse_element: ElementKind | None
+    q_strides: tuple[int, ...] | None
+    k_strides: tuple[int, ...] | None
+    v_strides: tuple[int, ...] | None
+    alibi_slopes_strides: tuple[int, ...] | None
+    sinks_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    lse_strides: tuple[int, ...] | None
+    q_align: int | None
+    k_align: int | None
+    v_align: int | None
+    alibi_slopes_align: int | None
+    sinks_align: int | None
+    out_align: int | None
+    lse_align: int | None
+    def __init__(
+        self,
+        q_shape: Sequence[int],
+        k_shape: Sequence[int],
+        v_shape: Sequence[int],
+        element: ElementLike,
+        order: str = ...,
+        window: Sequence[int] | None = ...,
+        softcapped: bool = ...,
+        out_element: ElementLike | None = ...,
+        scale: float = ...,
+        softcap: float = ...,
+        lengths_shape: Sequence[int] | None = ...,
+        alibi_slopes_shape: Sequence[int] | None = ...,
+        sinks_shape: Sequence[int] | None = ...,
+        lengths_element: ElementLike | None = ...,
+        alibi_slopes_element: ElementLike | None = ...,
+        sinks_element: ElementLike | None = ...,
+        lse_element: ElementLike | None = ...,
+        q_strides: Sequence[int] | None = ...,
+        k_strides: Sequence[int] | None = ...,
+        v_strides: Sequence[int] | None = ...,
+        alibi_slopes_strides: Sequence[int] | None = ...,
+        sinks_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        lse_strides: Sequence[int] | None = ...,
+        q_align: int | None = ...,
+        k_align: int | None = ...,
+        v_align: int | None = ...,
+        alibi_slopes_align: int | None = ...,
+        sinks_align: int | None = ...,
+        out_align: int | None = ...,
+        lse_align: int | None = ...,
+    ) -> None: ...
+
+class Decoding(_Decoding):
+    def __init__(
+        self,
     ) -> None: ...
 
 class KvAppendDescriptor(_KvAppendDescriptor):
@@ -670,6 +735,9 @@ class ContiguizePlan(_ContiguizePlan):
 class CumsumPlan(_CumsumPlan):
     desc: CumsumDescriptor
 
+class DecodeAttentionPlan(_DecodeAttentionPlan):
+    desc: DecodeAttentionDescriptor
+
 class KvAppendPlan(_KvAppendPlan):
     desc: KvAppendDescriptor
 
@@ -711,6 +779,9 @@ class UnaryPlan(_UnaryPlan):
 
 class WriteSlicePlan(_WriteSlicePlan):
     desc: WriteSliceDescriptor
+
+def attention_decode(q: Any, k: Any, v: Any, lengths: Any = None, *, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, sinks: Any = None, layout: str = 'BHSD', return_lse: bool = False, out: Any = None, lse: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Attention of the last few tokens of every sequence with all of its keys and values, those tokens' own included."""
 
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, mask: Any = None, block_mask: Any = None, block_size: Sequence[int] | None = None, sinks: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, offset: int | None = None, layout: str = 'BHSD', return_lse: bool = False, math: MathPrecision | str | None = None, out: Any = None, lse: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
     """Attention: softmax(scale q k^T) v, of every head of every sequence."""

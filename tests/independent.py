@@ -22,6 +22,7 @@ from baracuda_py.types import ElementKind
 from .arena import as_bytes
 from .gauntlet import Problem
 from .independent_attention import ATTENTION
+from .independent_decode import DECODING
 from .independent_gemm import check_gradients, check_matmul
 from .independent_rows import ROWS
 from .independent_scan import SCANS
@@ -310,4 +311,5 @@ INDEPENDENT: dict[str, Callable[[Problem], None]] = {
     **ROWS,
     **SCANS,
     **ATTENTION,
+    **DECODING,
 }
