@@ -53,6 +53,8 @@ from .ops.gemm.backward import MatmulBackwardPlan as _MatmulBackwardPlan
 from .ops.gemm.matmul import MatmulDescriptor as _MatmulDescriptor
 from .ops.gemm.backward import MatmulGradients as MatmulGradients
 from .ops.gemm.matmul import MatmulPlan as _MatmulPlan
+from .ops.attention.merge import MergeAttentionDescriptor as _MergeAttentionDescriptor
+from .ops.attention.merge import MergeAttentionPlan as _MergeAttentionPlan
 from .types import MisalignedFault as MisalignedFault
 from .types import MisalignedOperandError as MisalignedOperandError
 from .ops.indexing.nonzero import NonzeroDescriptor as _NonzeroDescriptor
@@ -68,6 +70,8 @@ from .types import OperandTypeError as OperandTypeError
 from .types import OutOfBoundsFault as OutOfBoundsFault
 from .types import OverflowFault as OverflowFault
 from .types import OverlapError as OverlapError
+from .ops.attention.paged import PagedAttentionDescriptor as _PagedAttentionDescriptor
+from .ops.attention.paged import PagedAttentionPlan as _PagedAttentionPlan
 from .plan import Plan as Plan
 from .types import PlanPreference as _PlanPreference
 from .types import PrecisionGuarantee as PrecisionGuarantee
@@ -439,6 +443,31 @@ class MatmulDescriptor(_MatmulDescriptor):
         name: str = ...,
     ) -> None: ...
 
+class MergeAttentionDescriptor(_MergeAttentionDescriptor):
+    outs_strides: tuple[int, ...] | None
+    lses_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    lse_strides: tuple[int, ...] | None
+    outs_align: int | None
+    lses_align: int | None
+    out_align: int | None
+    lse_align: int | None
+    def __init__(
+        self,
+        outs_shape: Sequence[int],
+        element: ElementLike,
+        order: str = ...,
+        out_element: ElementLike | None = ...,
+        outs_strides: Sequence[int] | None = ...,
+        lses_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        lse_strides: Sequence[int] | None = ...,
+        outs_align: int | None = ...,
+        lses_align: int | None = ...,
+        out_align: int | None = ...,
+        lse_align: int | None = ...,
+    ) -> None: ...
+
 class NonzeroDescriptor(_NonzeroDescriptor):
     x_strides: tuple[int, ...] | None
     x_align: int | None
@@ -552,6 +581,70 @@ class NormDescriptor(_NormDescriptor):
         residual_out_align: int | None = ...,
         mean_align: int | None = ...,
         rstd_align: int | None = ...,
+    ) -> None: ...
+
+class PagedAttentionDescriptor(_PagedAttentionDescriptor):
+    cu_seqlens_q_shape: tuple[int, ...] | None
+    alibi_slopes_shape: tuple[int, ...] | None
+    sinks_shape: tuple[int, ...] | None
+    cu_seqlens_q_element: ElementKind | None
+    alibi_slopes_element: ElementKind | None
+    sinks_element: ElementKind | None
+    lse_element: ElementKind | None
+    status_element: ElementKind | None
+    q_strides: tuple[int, ...] | None
+    k_pages_strides: tuple[int, ...] | None
+    v_pages_strides: tuple[int, ...] | None
+    page_table_strides: tuple[int, ...] | None
+    alibi_slopes_strides: tuple[int, ...] | None
+    sinks_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    lse_strides: tuple[int, ...] | None
+    q_align: int | None
+    k_pages_align: int | None
+    v_pages_align: int | None
+    alibi_slopes_align: int | None
+    sinks_align: int | None
+    out_align: int | None
+    lse_align: int | None
+    def __init__(
+        self,
+        q_shape: Sequence[int],
+        k_pages_shape: Sequence[int],
+        v_pages_shape: Sequence[int],
+        page_table_shape: Sequence[int],
+        element: ElementLike,
+        order: str = ...,
+        page_layout: str = ...,
+        window: Sequence[int] | None = ...,
+        softcapped: bool = ...,
+        max_seqlen_q: int | None = ...,
+        out_element: ElementLike | None = ...,
+        scale: float = ...,
+        softcap: float = ...,
+        cu_seqlens_q_shape: Sequence[int] | None = ...,
+        alibi_slopes_shape: Sequence[int] | None = ...,
+        sinks_shape: Sequence[int] | None = ...,
+        cu_seqlens_q_element: ElementLike | None = ...,
+        alibi_slopes_element: ElementLike | None = ...,
+        sinks_element: ElementLike | None = ...,
+        lse_element: ElementLike | None = ...,
+        status_element: ElementLike | None = ...,
+        q_strides: Sequence[int] | None = ...,
+        k_pages_strides: Sequence[int] | None = ...,
+        v_pages_strides: Sequence[int] | None = ...,
+        page_table_strides: Sequence[int] | None = ...,
+        alibi_slopes_strides: Sequence[int] | None = ...,
+        sinks_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        lse_strides: Sequence[int] | None = ...,
+        q_align: int | None = ...,
+        k_pages_align: int | None = ...,
+        v_pages_align: int | None = ...,
+        alibi_slopes_align: int | None = ...,
+        sinks_align: int | None = ...,
+        out_align: int | None = ...,
+        lse_align: int | None = ...,
     ) -> None: ...
 
 class PlanPreference(_PlanPreference):
@@ -747,6 +840,9 @@ class MatmulBackwardPlan(_MatmulBackwardPlan):
 class MatmulPlan(_MatmulPlan):
     desc: MatmulDescriptor
 
+class MergeAttentionPlan(_MergeAttentionPlan):
+    desc: MergeAttentionDescriptor
+
 class NonzeroPlan(_NonzeroPlan):
     desc: NonzeroDescriptor
 
@@ -755,6 +851,9 @@ class NormBackwardPlan(_NormBackwardPlan):
 
 class NormPlan(_NormPlan):
     desc: NormDescriptor
+
+class PagedAttentionPlan(_PagedAttentionPlan):
+    desc: PagedAttentionDescriptor
 
 class ReducePlan(_ReducePlan):
     desc: ReduceDescriptor
@@ -785,6 +884,12 @@ def attention_decode(q: Any, k: Any, v: Any, lengths: Any = None, *, scale: floa
 
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, mask: Any = None, block_mask: Any = None, block_size: Sequence[int] | None = None, sinks: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, offset: int | None = None, layout: str = 'BHSD', return_lse: bool = False, math: MathPrecision | str | None = None, out: Any = None, lse: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
     """Attention: softmax(scale q k^T) v, of every head of every sequence."""
+
+def merge_attention(outs: Any, lses: Any, *, layout: str = 'BHSD', out: Any = None, lse: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """One attention of several whose keys are parts of all keys: sum exp(lses_i - lse) outs_i, lse = log sum exp(lses_i)."""
+
+def paged_attention(q: Any, k_pages: Any, v_pages: Any, page_table: Any, lengths: Any, *, cu_seqlens_q: Any = None, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, sinks: Any = None, max_seqlen_q: int | None = None, layout: str = 'NHD', return_lse: bool = False, return_status: bool = False, out: Any = None, lse: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Attention of the last tokens of every sequence with all of its keys and values, which lie in pages."""
 
 def add(x1: Any, x2: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x1 + x2, elementwise."""

@@ -182,3 +182,137 @@ def test_what_is_refused(given: dict[str, Any], says: str) -> None:
     operands["v"] = np.zeros((2, 2, 9, 64), np.float16)
     with pytest.raises((bp.InvalidProblemError, bp.OperandTypeError, bp.UnsupportedError), match=says):
         bp.attention_decode(**{**operands, **given}, device="cpu")
+
+
+# ---- pages -------------------------------------------------------------------------------------------------------------
+
+
+def paged_like(given: dict[str, Array], page_keys: int, layout: str) -> dict[str, Array]:
+    """Caches [B, H, S, D] cut into pages, in any order; q [B, T, H, D]."""
+    batch, heads, keys, d = given["k"].shape
+    each = -(-keys // page_keys)
+    order = rng.permutation(batch * each)
+    made: dict[str, Array] = {"q": np.ascontiguousarray(given["q"].transpose(0, 2, 1, 3))}
+    for name in "kv":
+        padded = np.zeros((batch, heads, each * page_keys, d), given[name].dtype)
+        padded[:, :, :keys] = given[name]
+        pages = (
+            padded.reshape(batch, heads, each, page_keys, d).transpose(0, 2, 1, 3, 4).reshape(-1, heads, page_keys, d)
+        )
+        placed = np.empty_like(pages)
+        placed[order] = pages
+        made[f"{name}_pages"] = placed if layout == "HND" else np.ascontiguousarray(placed.transpose(0, 2, 1, 3))
+    return {**made, "page_table": order.reshape(batch, each).astype(np.int32)}
+
+
+@pytest.mark.parametrize(("page_keys", "layout"), [(16, "NHD"), (64, "HND"), (7, "NHD"), (1, "HND")])
+def test_pages_give_the_bits_of_dense_caches(page_keys: int, layout: str) -> None:
+    given, lengths = caches(2, 2, 600), ints(580, 77)
+    dense = bp.attention_decode(**given, lengths=lengths, pref=INVARIANT, device="ptx")
+    paged = paged_like(given, page_keys, layout)
+    out = bp.paged_attention(**paged, lengths=lengths, layout=layout, pref=INVARIANT, device="ptx")
+    assert np.array_equal(bits(out.transpose(0, 2, 1, 3)), bits(dense))
+
+
+def test_ragged_tokens_give_the_bits_of_padded_ones() -> None:
+    paged, lengths = paged_like(caches(2, 4, 300), 16, "NHD"), ints(290, 100)
+    whole, status = bp.paged_attention(**paged, lengths=lengths, return_status=True, pref=INVARIANT, device="ptx")
+    ragged = {**paged, "q": paged["q"].reshape(8, 4, 64)}
+    out = bp.paged_attention(**ragged, lengths=lengths, cu_seqlens_q=ints(0, 4, 8), pref=INVARIANT, device="ptx")
+    assert np.array_equal(bits(out.reshape(whole.shape)), bits(whole)) and not status.any()
+
+
+def test_pages_that_are_not_there_are_told_and_never_read() -> None:
+    """The other sequences' bits stay; nothing faults."""
+    paged, lengths = paged_like(caches(3, 1, 90), 16, "NHD"), ints(90, 50, 33)
+    whole = bp.paged_attention(**paged, lengths=lengths, device="ptx")
+    paged["page_table"][1] = (1 << 30, -1, -(1 << 31), 18, 0, 0)
+    lengths[2] = 1 << 30
+    out, status = bp.paged_attention(**paged, lengths=lengths, return_status=True, device="ptx")
+    assert status.tolist() == [0, 1, 2] and np.array_equal(bits(out[0]), bits(whole[0]))
+    paged["page_table"][1, 4:], lengths[1:] = -1, (50, 90)
+    paged["page_table"][1, :4] = (0, 1, 2, 3)
+    _, status = bp.paged_attention(**paged, lengths=lengths, return_status=True, device="ptx")
+    assert not status.any()  # entries that are not in use do not count
+
+
+def test_the_bound_notices_a_lost_page() -> None:
+    """One of 16 keys, of a thousand, reads as 0."""
+    paged = {**paged_like(caches(1, 1, 400), 16, "NHD"), "lengths": ints(400)}
+    plan = bp.PagedAttentionPlan.select(bp.PagedAttentionDescriptor.of(**paged), device="ptx")
+    wide = np.asarray(plan.reference(plan.desc, **paged)[0])
+    lost = paged["page_table"].copy()
+    lost[0, 11] = -1
+    wrong = np.asarray(plan.reference(plan.desc, **{**paged, "page_table": lost})[0])
+    held(plan, wide.astype(paged["q"].dtype), paged)
+    with pytest.raises(AssertionError, match="break"):
+        held(plan, wrong.astype(paged["q"].dtype), paged)
+
+
+PAGED_REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"q": np.zeros((1, 4, 64), np.float16)}, "q has shape"),
+    ({"q": np.zeros((3, 1, 4, 64), np.float16)}, "sequences"),
+    ({"q": np.zeros((2, 1, 3, 64), np.float16)}, "heads"),
+    ({"q": np.zeros((2, 1, 4, 32), np.float16)}, "head_dim"),
+    ({"v_pages": np.zeros((5, 8, 2, 64), np.float16)}, "k_pages has shape"),
+    ({"k_pages": np.zeros((5, 16, 2, 64), np.float32)}, "k_pages"),
+    ({"page_table": np.zeros((2, 4), np.int64)}, "page_table"),
+    ({"page_table": np.zeros(2, np.int32)}, "page_table"),
+    ({"page_table": np.zeros((2, 8), np.int32)[:, ::2]}, "side by side"),
+    ({"lengths": np.zeros(3, np.int32)}, "lengths"),
+    ({"lengths": np.zeros(2, np.int64)}, "lengths"),
+    ({"layout": "BHSD"}, "page_layout"),
+    ({"max_seqlen_q": 3}, "max_seqlen_q"),
+    ({"cu_seqlens_q": np.zeros(3, np.int32)}, "q has shape"),
+    ({"status": np.zeros(3, np.int32)}, "status"),
+    ({"status": np.zeros(2, np.int64)}, "status"),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"), PAGED_REFUSED, ids=[f"{i}-{says}" for i, (_, says) in enumerate(PAGED_REFUSED)]
+)
+def test_what_pages_are_refused(given: dict[str, Any], says: str) -> None:
+    pages = np.zeros((5, 16, 2, 64), np.float16)
+    operands = {"q": np.zeros((2, 1, 4, 64), np.float16), "k_pages": pages, "v_pages": pages}
+    operands |= {"page_table": np.zeros((2, 4), np.int32), "lengths": np.zeros(2, np.int32)}
+    with pytest.raises((bp.InvalidProblemError, bp.OperandTypeError, bp.UnsupportedError), match=says):
+        bp.paged_attention(**{**operands, **given}, device="cpu")
+
+
+# ---- merging -----------------------------------------------------------------------------------------------------------
+
+
+def test_merged_parts_are_the_whole() -> None:
+    """A shared prefix and what follows it."""
+    given = caches(2, 3, 90, F32)
+    whole = bp.attention(**given, return_lse=True, device="cpu")
+    parts = [
+        bp.attention(given["q"], given["k"][:, :, s], given["v"][:, :, s], return_lse=True, device="cpu")
+        for s in (slice(0, 50), slice(50, 90))
+    ]
+    outs, lses = (np.stack(x) for x in zip(*parts))
+    for device in ("cpu", "ptx"):
+        out, lse = bp.merge_attention(outs, lses, device=device)
+        assert np.allclose(out, whole.out, atol=2e-6) and np.allclose(lse, whole.lse, atol=2e-6)
+
+
+def test_one_part_stays_as_it_is() -> None:
+    outs, lses = rng.standard_normal((1, 2, 9, 64)).astype(F16.dtype), rng.standard_normal((1, 2, 9)).astype(np.float32)
+    out, lse = bp.merge_attention(outs.transpose(0, 2, 1, 3), lses, layout="THD", device="ptx")
+    assert np.array_equal(out.transpose(1, 0, 2), outs[0]) and np.array_equal(lse, lses[0])
+
+
+@pytest.mark.parametrize(
+    ("outs", "lses", "options", "says"),
+    [
+        ((2, 1, 2, 3, 8), (2, 1, 2, 4), {}, "lses"),
+        ((2, 3, 8), (2, 3), {"layout": "THD"}, "rank"),
+        ((0, 3, 8), (0, 3), {}, "no parts"),
+        ((2, 3, 8), (2, 3), {"layout": "SHD"}, "order"),
+        ((2, 3, 8), (2, 3), {"out": np.zeros((3, 9), np.float32)}, "out"),
+    ],
+)
+def test_what_is_not_merged(outs: Any, lses: Any, options: Any, says: str) -> None:
+    with pytest.raises((bp.InvalidProblemError, bp.OperandTypeError), match=says):
+        bp.merge_attention(np.zeros(outs, np.float32), np.zeros(lses, np.float32), **options, device="cpu")

@@ -22,7 +22,11 @@ template <int THREADS> __device__ __forceinline__ void check(const Cache& cache,
   const int used = (cache.length(sequence) + int(cache.page_keys) - 1) / int(cache.page_keys);
   bool wrong = false;
   for (int at = threadIdx.x; at < used; at += THREADS) wrong |= u32(cache.table[sequence * cache.table_step + at]) >= cache.pages;
-  wrong = __syncthreads_or(wrong);
+  __shared__ bool found[THREADS / 32];
+  wrong = __any_sync(~0u, wrong);
+  if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = wrong;
+  __syncthreads();
+  for (int warp = 0; warp < THREADS / 32; ++warp) wrong |= found[warp];
   if (threadIdx.x == 0) cache.status[sequence] = length < 0 || length > cache.capacity ? 2 : wrong;
 }
 
@@ -246,7 +250,7 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Splits splits, u32 tiles
 #pragma unroll
     for (int e = 0; e < 8; ++e) x[e] *= division;
     if (splits.out) {
-      const i64 place = ((i64(sequence) * p.heads + head.head) * p.rows + tokens.first + token) * splits.count + split;
+      const i64 place = (((p.starts_q ? 0 : i64(sequence)) * p.heads + head.head) * p.rows + tokens.first + token) * splits.count + split;
       if (column == 0 && chunk == 0) splits.lse[place] = lse;
       if (whole == 0.0f) continue;
 #pragma unroll

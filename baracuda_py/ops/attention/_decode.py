@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.candidate import OK, Candidate, Constraint, Cost, Feasibility, no
 from ...plan.constraints import Aligned, Multiple, UnitStride
 from ...plan.grammar import Config, term
-from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Scratch, Step, Struct
-from ...types import DeviceSpec, PrecisionGuarantee
+from ...runtime.steps import Arg, Fill, Kernel, Launch, Packed, Ptr, Scratch, Step, Struct
+from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
 from .._launch import overlapped_overhead
 from . import _guarantee
 from ._flash import HEAD_DIMS, MOST_ROWS
 from ._merge import Lines, merge_launch
 from ._problem import problem_struct
 
-__all__ = ["SplitKeys", "SplitKeysConfig"]
+__all__ = ["SplitKeys", "SplitKeysConfig", "SplitPages"]
 
 BLOCK = 16  # keys that a warp takes at a time
 WARPS = 4
@@ -28,6 +28,7 @@ FIXED = 512  # keys a split, where sequences must not depend on each other
 LEAST = 128  # keys a split
 LONGEST = 4096  # the most where lengths are read, so that a long sequence beside short ones is shared out, too
 UNDER_WAY = 96 << 10  # bytes an SM, where shared memory has room
+RESERVED = 1 << 10  # bytes of shared memory that a CTA takes besides its own
 MOST_SPLITS = 256
 MOST_D = 576
 ALONE = 2.0  # times its share of the bandwidth, a CTA alone on its SM
@@ -61,10 +62,22 @@ class SplitKeysConfig(Config):
         staged = 2 * self.rows * self.dims + self.warps * self.stages * self._stage
         return max(staged, 4 * self.warps * self.rows * (self.columns + 8))
 
+    @property
+    def whole_bytes(self) -> int:
+        """With what the kernel declares."""
+        return self.shared_bytes + 8 * self.warps * self.rows + 16
+
 
 def _filled(columns: int) -> int:
     """The head dim that kernels are made for."""
     return next((n for n in HEAD_DIMS if n >= columns), -(-columns // 64) * 64)
+
+
+def _constraints(k: str, v: str) -> tuple[Constraint, ...]:
+    """What the kernel asks of queries, keys and values."""
+    names = ("q", k, v, "out")
+    sizes = Multiple("q", -1, 8, "head_dim"), Multiple(v, -1, 8, "v's head_dim")
+    return (*map(UnitStride, names), *sizes, *(Aligned(name, 16) for name in names))
 
 
 class SplitKeys(Candidate[Any]):
@@ -72,12 +85,8 @@ class SplitKeys(Candidate[Any]):
 
     variant = "split_keys"
     launches = ("attention/decode.cu:attention_decode", "attention/merge.cu:attention_merge")
-    constraints = (
-        *map(UnitStride, ("q", "k", "v", "out")),
-        Multiple("q", -1, 8, "head_dim"),
-        Multiple("v", -1, 8, "v's head_dim"),
-        *(Aligned(name, 16) for name in ("q", "k", "v", "out")),
-    )
+    constraints = _constraints("k", "v")
+    keys, values = "k", "v"
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (said := super().supports(desc, device)):
@@ -114,7 +123,7 @@ class SplitKeys(Candidate[Any]):
         blocks = next((b for b in (1, 2, 4) if 16 * b >= wanted or 2 * b * columns > 256 or b * dims > 256), 4)
         for ctas, warps in ((2, WARPS), (1, WARPS), (1, 2), (1, 1)):
             made = [SplitKeysConfig(16 * blocks, columns, 1, 0, warps, s, ctas, dims) for s in range(2, 9)]
-            room = [c for c in made if ctas * (c.shared_bytes + 3072) <= device.shared_bytes + 3072]
+            room = [c for c in made if ctas * (c.whole_bytes + RESERVED) <= device.shared_bytes + RESERVED]
             if room:
                 return next((c for c in room if c.under_way >= UNDER_WAY), room[-1])
         return None
@@ -142,10 +151,13 @@ class SplitKeys(Candidate[Any]):
         split = min(config.fixed or -(-self._keys(desc) // config.splits) + BLOCK * config.warps, desc.most_k)
         keys = -(-split // (BLOCK * config.warps)) * BLOCK
         merged = config.warps + (config.splits + 12 if config.splits > 1 else 0)
-        return _guarantee.forward(
+        made = _guarantee.forward(
             desc, dot=config.dims, keys=keys + merged, blocks=keys // BLOCK + merged, each=2.0, weights=desc.element,
             batch_invariant=bool(config.fixed),
         )  # fmt: skip
+        if not desc.checked:
+            return made
+        return PrecisionGuarantee.by_output(**dict(made.parts), status=PrecisionGuarantee.exact(ElementKind.I32))
 
     def lower(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> tuple[Step, ...]:
         out = desc.layout("out").element
@@ -161,17 +173,20 @@ class SplitKeys(Candidate[Any]):
             lses = Scratch.named("lses", 4 * lines * config.splits)  # type: ignore[assignment]
         counts = np.array([config.splits, config.fixed, LEAST], np.uint32)
         args: tuple[Arg, ...] = (
-            problem_struct(desc), cache_struct(desc), Struct((outs, lses, Packed(counts.tobytes(), 4))),
+            problem_struct(desc, k=self.keys, v=self.values), cache_struct(desc),
+            Struct((outs, lses, Packed(counts.tobytes(), 4))),
             np.uint32(self._tiles(desc, config)), np.uint32(self._chunks(desc, config)),
         )  # fmt: skip
-        ctas = self._ctas(desc, config) + (desc.batch if desc.paged else 0)
+        ctas = self._ctas(desc, config) + desc.checked
         first = Launch(
             Kernel("attention/decode.cu", entry), (ctas, 1, 1), (32 * config.warps, 1, 1), args, config.shared_bytes,
             overlapped=True,
         )  # fmt: skip
         if not split:
             return (first,)
-        return first, merge_launch(Lines.of_parts(desc, config.splits), outs, lses, device)
+        # Rows of no sequence have no part: theirs is NaN
+        cleared = (Fill(lses, 0xFF, 4 * lines * config.splits),) if desc.ragged else ()  # type: ignore[arg-type]
+        return *cleared, first, merge_launch(Lines.of_parts(desc, config.splits), outs, lses, device)
 
     def _rows(self, desc: Any) -> int:
         return int(math.prod(desc.q_shape[:-1]))
@@ -187,6 +202,14 @@ class SplitKeys(Candidate[Any]):
         return int(desc.batch * desc.kv_heads * shares)
 
 
+class SplitPages(SplitKeys):
+    """The same, of keys and values in pages of any size."""
+
+    variant = "split_pages"
+    constraints = _constraints("k_pages", "v_pages")
+    keys, values = "k_pages", "v_pages"
+
+
 def cache_struct(desc: Any) -> Struct:
     """attention::Cache of kernels/include/attention/cache.cuh."""
 
@@ -194,6 +217,6 @@ def cache_struct(desc: Any) -> Struct:
         return Ptr(name) if name in desc.slot_of and desc.has(name) else Packed(bytes(8))
 
     step = desc.layout("page_table").strides[0] if desc.paged else 0
-    extents = (desc.most_k, desc.page_keys, desc.pages, desc.batch if desc.paged else 0)
+    extents = (desc.most_k, desc.page_keys, desc.pages, desc.checked)
     fields = (pointer("lengths"), pointer("page_table"), pointer("status"), np.int64(step))
     return Struct((*fields, Packed(np.array(extents, np.uint32).tobytes(), 4)))  # type: ignore[arg-type]

@@ -43,6 +43,7 @@ class Decoding(Attended):
     paged: ClassVar[bool] = False
     page_keys: ClassVar[int] = 1
     pages: ClassVar[int] = 0
+    checked: ClassVar[int] = 0  # sequences whose pages are looked at
 
     def default_element(self, name: str) -> ElementKind:
         return self.element
@@ -148,16 +149,19 @@ class DecodeAttentionPlan(Plan[DecodeAttentionDescriptor]):
 
 
 def asked(
-    op: str, of: Any, operands: dict[str, Any], numbers: Mapping[str, Any], options: dict[str, Any], return_lse: bool
-) -> Asked:
-    """What a function that decodes asks for: `numbers` are run-time values, None where there is none."""
+    op: str, of: Any, operands: dict[str, Any], numbers: Mapping[str, Any], options: dict[str, Any],
+    wanted: Mapping[str, bool],
+) -> Asked:  # fmt: skip
+    """What a function that decodes asks for: `numbers` are run-time values, None where there is none; `wanted` says of further
+    outputs whether they are to be made."""
     values: dict[str, Any] = {name: scalar(x, f"{op}: {name}") for name, x in numbers.items() if x is not None}
     Attended.check_values(op, values, {})
     options["window"] = sides(op, options["window"])
-    always = {"out", "status"} | ({"lse"} if return_lse else set())
-    given = {name: x for name, x in operands.items() if x is not None or name in always}
+    made = {"out", *(name for name, asked_for in wanted.items() if asked_for)}
+    given = {name: x for name, x in operands.items() if x is not None or name in made}
+    returned = {f"return_{name}": asked_for for name, asked_for in wanted.items()}
     key = (op, tuple(given), tuple(values), *options.values())
-    return given, lambda: of(**operands, **options, **values, return_lse=return_lse), key, values, None
+    return given, lambda: of(**operands, **options, **values, **returned), key, values, None
 
 
 @function_of(DecodeAttentionPlan)
@@ -181,15 +185,8 @@ def attention_decode(
     operands = {
         "out": out, "lse": lse, "q": q, "k": k, "v": v, "lengths": lengths, "alibi_slopes": alibi_slopes, "sinks": sinks,
     }  # fmt: skip
-    numbers = {"scale": scale, "softcap": softcap}
-    return asked(
-        "attention_decode",
-        DecodeAttentionDescriptor.of,
-        operands,
-        numbers,
-        {"window": window, "layout": layout},
-        return_lse,
-    )
+    numbers, options = {"scale": scale, "softcap": softcap}, {"window": window, "layout": layout}
+    return asked("attention_decode", DecodeAttentionDescriptor.of, operands, numbers, options, {"lse": return_lse})
 
 
 register(
