@@ -885,6 +885,18 @@ def attention_decode(q: Any, k: Any, v: Any, lengths: Any = None, *, scale: floa
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, mask: Any = None, block_mask: Any = None, block_size: Sequence[int] | None = None, sinks: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, offset: int | None = None, layout: str = 'BHSD', return_lse: bool = False, math: MathPrecision | str | None = None, out: Any = None, lse: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
     """Attention: softmax(scale q k^T) v, of every head of every sequence."""
 
+def attention_tc(q: Any, k: Any, v: Any, *, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, mask: Any = None, offset: int | None = None, layout: str = 'BHSD', return_lse: bool = False, out: Any = None, lse: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
+    """Full attention of f16 or bf16 on tensor cores, as `attention`: q [S, D] or [B, Hq, S, D], k and v alike; the result is f32."""
+
+def attention_tc_causal(q: Any, k: Any, v: Any, *, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, mask: Any = None, offset: int | None = None, layout: str = 'BHSD', return_lse: bool = False, out: Any = None, lse: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
+    """Causal attention of f16 or bf16 on tensor cores, as `attention`: q [S, D] or [B, Hq, S, D], k and v alike; the result is f32."""
+
+def attention_flash(q: Any, k: Any, v: Any, *, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, mask: Any = None, offset: int | None = None, layout: str = 'BHSD', return_lse: bool = False, out: Any = None, lse: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
+    """Full attention, as `attention`: q [S, D] or [B, Hq, S, D], k and v alike; the result is of q's dtype."""
+
+def attention_flash_causal(q: Any, k: Any, v: Any, *, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, mask: Any = None, offset: int | None = None, layout: str = 'BHSD', return_lse: bool = False, out: Any = None, lse: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
+    """Causal attention, as `attention`: q [S, D] or [B, Hq, S, D], k and v alike; the result is of q's dtype."""
+
 def merge_attention(outs: Any, lses: Any, *, layout: str = 'BHSD', out: Any = None, lse: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """One attention of several whose keys are parts of all keys: sum exp(lses_i - lse) outs_i, lse = log sum exp(lses_i)."""
 

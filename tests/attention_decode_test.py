@@ -158,7 +158,7 @@ def test_results_go_where_they_are_wanted(kinds: str) -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"q": np.zeros((2, 3, 1, 64), np.float16)}, "heads"),
-    ({"q": np.zeros((2, 4, 1, 32), np.float16)}, "head_dim"),
+    ({"q": np.zeros((2, 4, 1, 32), np.float16)}, "head dim"),
     ({"q": np.zeros((3, 4, 1, 64), np.float16)}, "sequences"),
     ({"q": np.zeros((2, 4, 1, 64), np.float32)}, "f16 or bf16"),
     ({"k": np.zeros((2, 2, 9, 64), np.float32)}, "k"),
@@ -253,7 +253,7 @@ PAGED_REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"q": np.zeros((1, 4, 64), np.float16)}, "q has shape"),
     ({"q": np.zeros((3, 1, 4, 64), np.float16)}, "sequences"),
     ({"q": np.zeros((2, 1, 3, 64), np.float16)}, "heads"),
-    ({"q": np.zeros((2, 1, 4, 32), np.float16)}, "head_dim"),
+    ({"q": np.zeros((2, 1, 4, 32), np.float16)}, "head dim"),
     ({"v_pages": np.zeros((5, 8, 2, 64), np.float16)}, "k_pages has shape"),
     ({"k_pages": np.zeros((5, 16, 2, 64), np.float32)}, "k_pages"),
     ({"page_table": np.zeros((2, 4), np.int64)}, "page_table"),

@@ -50,7 +50,7 @@ def test_one_dominant_score_gives_its_value(device: str) -> None:
 
 
 @pytest.mark.parametrize("element", [F16, BF16, F32])
-@pytest.mark.parametrize(("rows", "keys"), [(40, 256), (64, 1024)])
+@pytest.mark.parametrize(("rows", "keys"), [(40, 256), (64, 1024), (16, 16384)])
 def test_the_bound_notices_a_lost_block_of_keys(element: ElementKind, rows: int, keys: int) -> None:
     """The last 32 keys left out."""
     given = small(rows, keys, element, 64)
@@ -63,6 +63,20 @@ def test_the_bound_notices_a_lost_block_of_keys(element: ElementKind, rows: int,
     held.check(wide.astype(element.dtype), wide, given, measures=measures)
     with pytest.raises(AssertionError, match="break"):
         held.check(lost, wide, given, measures=measures)
+
+
+@pytest.mark.parametrize("variant", ["flash", "simt"])
+def test_growing_scores_are_rescaled(variant: str) -> None:
+    """Keys come from the last to the first in flash, the other way round in simt: in both orders later blocks score higher."""
+    for order in (1, -1):
+        given = small(20, 300, BF16, 64)
+        ramp = np.linspace(-6, 6, 300)[::order].reshape(1, 1, -1, 1)
+        given["q"] = np.abs(given["q"]) + BF16.dtype.type(1)
+        given["k"] = ramp.astype(BF16.dtype) + given["k"] * BF16.dtype.type(0.1)
+        plan = bp.AttentionPlan.select(
+            bp.AttentionDescriptor.of(**given), bp.PlanPreference(variant=variant), device="ptx"
+        )
+        plan.verify(**given)
 
 
 def test_a_sequence_does_not_depend_on_the_others() -> None:
@@ -103,7 +117,7 @@ def test_new_numbers_are_no_new_plan() -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"q": np.zeros((1, 3, 4, 16), np.float32)}, "heads|sequences"),
-    ({"q": np.zeros((1, 2, 4, 8), np.float32)}, "head_dim"),
+    ({"q": np.zeros((1, 2, 4, 8), np.float32)}, "head dim"),
     ({"q": np.zeros((2, 2, 4, 16), np.float32)}, "sequences"),
     ({"q": np.zeros((4, 16), np.float32)}, "rank"),
     ({"k": np.zeros((1, 2, 30, 16), np.float16)}, "k"),

@@ -17,6 +17,7 @@ PLACES = 6  # queries of a head that are checked, evenly over it
 
 def _attention(problem: Problem) -> None:
     given = {name: slot.host() for name, slot in problem.slots.items()}
+    causal = problem.sample.options.get("causal") or problem.op.name.endswith("causal")
     options, out = problem.sample.options, np.asarray(problem.wide["out"])
     starts = [given.get(f"cu_seqlens_{side}") for side in "qk"]
     layout = options.get("layout", "BHSD") if given["q"].ndim > 2 else "SD"
@@ -34,7 +35,7 @@ def _attention(problem: Problem) -> None:
             q, o = lines(given["q"], b, h, 0), lines(out, b, h, 0)
             k, v = (lines(given[n], b, h * hkv // hq, 1) for n in "kv")
             for i in sorted({int(i) for i in np.linspace(0, len(q) - 1, PLACES)}) if len(q) else ():
-                row, lse = _row(q, k, v, i, b, h, given, options)
+                row, lse = _row(q, k, v, i, b, h, given, options, causal)
                 assert np.allclose(np.float64(o[i]), row, rtol=1e-9, atol=1e-12), (b, h, i)
                 if "lse" in problem.wide:
                     of = problem.wide["lse"]
@@ -42,14 +43,16 @@ def _attention(problem: Problem) -> None:
                     assert (math.isinf(lse) and float(one) == lse) or math.isclose(float(one), lse, abs_tol=1e-9)
 
 
-def _row(q: Any, k: Any, v: Any, i: int, b: int, h: int, given: Any, options: Any) -> tuple[list[float], float]:
+def _row(
+    q: Any, k: Any, v: Any, i: int, b: int, h: int, given: Any, options: Any, causal: bool
+) -> tuple[list[float], float]:
     """One query's result and lse."""
     scale = options.get("scale", len(q[i]) ** -0.5)
     stands = i + (options["offset"] if "offset" in options else len(k) - len(q))
     left, right = options.get("window") or (None, None)
     terms: list[tuple[float, int]] = []
     for j in range(len(k)):
-        if (options.get("causal") and j > stands) or (left not in (None, -1) and j < stands - left):
+        if (causal and j > stands) or (left not in (None, -1) and j < stands - left):
             continue
         if right not in (None, -1) and j > stands + right:
             continue
@@ -80,4 +83,6 @@ def _row(q: Any, k: Any, v: Any, i: int, b: int, h: int, given: Any, options: An
     return [math.fsum(w * float(v[j, c]) for w, j in weights) for c in range(v.shape[1])], top + math.log(whole)
 
 
-ATTENTION: dict[str, Callable[[Problem], None]] = {"attention": _attention}
+ATTENTION: dict[str, Callable[[Problem], None]] = dict.fromkeys(
+    ("attention", "attention_tc", "attention_tc_causal", "attention_flash", "attention_flash_causal"), _attention
+)

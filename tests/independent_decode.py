@@ -22,7 +22,7 @@ def _heads_first(x: Any, layout: str) -> Any:
 
 def _decode(problem: Problem) -> None:
     given = {name: slot.host() for name, slot in problem.slots.items()}
-    options = {**problem.sample.options, "causal": True}
+    options = problem.sample.options
     layout = options.get("layout", "BHSD")
     q, k, v = (_heads_first(given[n], layout) for n in "qkv")
     out = _heads_first(np.asarray(problem.wide["out"]), layout)
@@ -39,7 +39,7 @@ def check_head(
 ) -> None:  # fmt: skip
     """The first and the last token of head `at`; where ragged, the lse of the former is at `first`."""
     for i in sorted({0, len(q) - 1}) if len(q) else ():
-        row, lse = row_of(q, k, v, i, *at, given, options)
+        row, lse = row_of(q, k, v, i, *at, given, options, True)
         assert np.allclose(np.float64(out[i]), row, rtol=1e-9, atol=1e-12), (at, i)
         if "lse" in problem.wide:
             one = float(problem.wide["lse"][(*at, i) if problem.wide["lse"].ndim == 3 else (first[0], first[1] + i)])  # type: ignore[index]
@@ -48,7 +48,7 @@ def check_head(
 
 def _paged(problem: Problem) -> None:
     given = {name: slot.host() for name, slot in problem.slots.items()}
-    options, table = {**problem.sample.options, "causal": True}, given["page_table"]
+    options, table = problem.sample.options, given["page_table"]
     heads_last = options.get("layout", "NHD") == "NHD"
     keys = given["k_pages"].shape[1 if heads_last else 2]
     lengths = np.clip(given["lengths"], 0, table.shape[1] * keys)

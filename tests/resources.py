@@ -54,7 +54,15 @@ SAMPLES = 12
 # Declared exceptions: op -> the most bytes of spill and of stack one of its kernels may take on an arch, and why.
 _SIGNED = "16 signed bytes an access on sm_120 only, by NVRTC 13.5"
 _BYTES = "16 unsigned bytes an access on sm_100a and sm_120 only: ptxas keeps a predicate each"
-SPILLS: Mapping[str, tuple[int, str]] = {"maximum": (152, _BYTES), "minimum": (152, _BYTES), "clamp": (8, _SIGNED)}
+_FULL = "192 accumulators of 255 registers: a counter or two are kept in memory, and read once a block of keys"
+_ATTENTION = dict.fromkeys(
+    ("attention", "attention_tc", "attention_tc_causal", "attention_flash", "attention_flash_causal"), (32, _FULL)
+)
+SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
+    "maximum": (152, _BYTES),
+    "minimum": (152, _BYTES),
+    "clamp": (8, _SIGNED),
+}
 
 
 # The newest NVRTC that every kernel was compiled with: .ci/run does so with the oldest and the newest that the extras admit.

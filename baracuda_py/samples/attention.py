@@ -10,7 +10,7 @@ import numpy as np
 from ..types import ElementKind
 from .sample import Sample, values
 
-__all__ = ["attention", "cast", "qkv"]
+__all__ = ["attention", "cast", "named", "qkv"]
 
 Array = np.ndarray[Any, Any]
 F16, BF16, F32, F64 = ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64
@@ -42,6 +42,8 @@ def attention(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Samp
     yield from _ragged(rng)
     for element, d, d_v in ((F32, 40, 40), (F64, 33, 20), (F16, 32, 32), (F16, 80, 96)):
         yield sample(f"{element} d{d} d_v{d_v}", qkv(rng, element, 1, (2, 1), 35, 45, d, d_v), return_lse=True)
+    yield sample("f16 many blocks, negative scale", qkv(rng, F16, 1, (1, 1), 70, 450, 64), window=(300, 20), scale=-0.2)
+    yield sample("bf16 d256, causal", qkv(rng, BF16, 1, (1, 1), 70, 150, 256), causal=True, return_lse=True)
     yield sample("bf16 MLA", qkv(rng, BF16, 1, (2, 1), 3, 40, 576, 512), causal=True)
     yield sample("f32 one head of rank 2", {n: x[0, 0] for n, x in qkv(rng, F32, 1, (1, 1), 20, 20, 24).items()})
     yield sample("f16 BSHD", qkv(rng, F16, 2, (2, 1), 37, 41, 64, layout="BSHD"), layout="BSHD", causal=True)
@@ -106,6 +108,15 @@ def _ragged(rng: np.random.Generator) -> Iterator[Sample]:
         made = {n: values(rng, s, BF16, 1.0) for n, s in (("q", (41, 2, 64)), ("k", (100, 1, 64)), ("v", (100, 1, 64)))}
         operands = {**made, "cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k}
         yield Sample(f"bf16 ragged{label}", operands, {"layout": "THD", **options})
+
+
+def named(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Of one head and of several; f32 too where the name takes it."""
+    rng = np.random.default_rng(seed)
+    yield Sample("f16 rank 2", {n: x[0, 0] for n, x in qkv(rng, F16, 1, (1, 1), 64, 64, 64).items()})
+    yield Sample("bf16 GQA", qkv(rng, BF16, 2, (2, 1), 33, 65, 64), {"return_lse": True})
+    if "tc" not in dict(fixed)["name"]:
+        yield Sample("f32 rank 2", {n: x[0, 0] for n, x in qkv(rng, F32, 1, (1, 1), 30, 40, 32).items()})
 
 
 def cast(x: Array, element: ElementKind) -> Array:

@@ -142,7 +142,7 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Splits splits, u32 tiles
     seen[r] = row < rows ? keys_of(p, head, token_of(row)) : Keys{0, 0};
     slope[r] = CHANGED && row < rows ? slope_of(p, head) : 0.0f;
   }
-  OnlineSoftmax<BLOCKS> softmax(factor);
+  OnlineSoftmax<BLOCKS> softmax;
   float acc[BLOCKS][DV / 8][4] = {};
 
   int stage = 0;
@@ -185,7 +185,8 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Splits splits, u32 tiles
           }
       }
     }
-    softmax.weigh(s, acc);
+    softmax.follow(s, factor, acc, [](float(&)[OWN]) {});
+    softmax.weigh(s, factor);
 
     // Weighted values
     const u32 at_values = ring + stage * STAGE + Keys_::BYTES + Values::template enter<true>(lane);
@@ -208,13 +209,11 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Splits splits, u32 tiles
   __syncthreads();
 
   // The warps' results, side by side
+  softmax.add_up();
 #pragma unroll
   for (int r = 0; r < OWN; ++r) {
     const int line = lane / 4 + 8 * r;
-    float sum = softmax.sum[r];
-    sum += __shfl_xor_sync(~0u, sum, 1);
-    sum += __shfl_xor_sync(~0u, sum, 2);
-    if (lane % 4 == 0) reached[warp][line] = softmax.base[r] * factor, sums[warp][line] = sum;
+    if (lane % 4 == 0) reached[warp][line] = softmax.base[r] * factor, sums[warp][line] = softmax.sum[r];
 #pragma unroll
     for (int c = 0; c < DV / 8; ++c)
       store_shared(queries + ((warp * ROWS + line) * PITCH + 8 * c + lane % 4 * 2) * 4,

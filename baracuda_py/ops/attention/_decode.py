@@ -76,7 +76,7 @@ def _filled(columns: int) -> int:
 def _constraints(k: str, v: str) -> tuple[Constraint, ...]:
     """What the kernel asks of queries, keys and values."""
     names = ("q", k, v, "out")
-    sizes = Multiple("q", -1, 8, "head_dim"), Multiple(v, -1, 8, "v's head_dim")
+    sizes = Multiple("q", -1, 8, "the head dim"), Multiple(v, -1, 8, "v's head dim")
     return (*map(UnitStride, names), *sizes, *(Aligned(name, 16) for name in names))
 
 
@@ -92,7 +92,7 @@ class SplitKeys(Candidate[Any]):
         if not (said := super().supports(desc, device)):
             return said
         if desc.d > MOST_D:
-            return no(f"head_dim is {desc.d}, and tiles hold {MOST_D} at most")
+            return no(f"the head dim is {desc.d}, and tiles hold {MOST_D} at most")
         if max(desc.total_q, desc.most_k) >= MOST_ROWS or desc.total_q * desc.group >= MOST_ROWS:
             return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
         if not any(True for _ in self.configs(desc, device)):

@@ -210,7 +210,7 @@ class Attended(Descriptor):
     def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> Any:
         scale, softcap, offset = (values.get(name, 1.0) for name in ("scale", "softcap", "offset"))
         if math.isinf(scale):
-            raise InvalidProblemError(f"{op}: scale={scale}", "give a finite number, by default 1 / sqrt(head_dim)")
+            raise InvalidProblemError(f"{op}: scale={scale}", "give a finite number, by default 1 / sqrt(D)")
         if not 0 < softcap < math.inf:
             raise InvalidProblemError(f"{op}: softcap={softcap}", "give a number above 0, or none")
         if not (abs(offset) < 2**31 and offset == int(offset)):
@@ -251,7 +251,7 @@ class Attended(Descriptor):
                 raise InvalidProblemError(f"{self.op}: {name} has shape {shape}", f"give extents of {MOST} at most")
         if k[-1] != q[-1] or not q[-1]:
             raise InvalidProblemError(
-                f"{self.op}: head_dim is {q[-1]} in q and {k[-1]} in k",
+                f"{self.op}: the head dim is {q[-1]} in q and {k[-1]} in k",
                 "pass q and k with the same last axis, 1 or more",
             )
         if k[:-1] != v[:-1]:
@@ -281,7 +281,7 @@ class Attended(Descriptor):
         for name in ("max_seqlen_q", "max_seqlen_k"):
             longest = getattr(self, name)
             if longest is not None and (not self.ragged or longest < 0):
-                raise InvalidProblemError(f"{self.op}: {name}={longest}", "give it with cu_seqlens alone, 0 or more")
+                raise InvalidProblemError(f"{self.op}: {name}={longest}", "give it with cu_seqlens_q alone, 0 or more")
 
     def _check_masks(self) -> None:
         if self.window is not None and (len(self.window) != 2 or min(self.window) < -1):

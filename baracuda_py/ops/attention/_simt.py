@@ -41,6 +41,8 @@ class Simt(Candidate[Any]):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (said := super().supports(desc, device)):
             return said
+        if desc.name.startswith("attention_tc"):
+            return no(f"it has no tensor-core code, which {desc.name} is for", "attention, which takes any variant")
         if max((self._ctas(desc, config) for config in self.configs(desc, device)), default=0) > MOST_CTAS:
             return no(f"it takes more than {MOST_CTAS} CTAs", "fewer sequences or heads a call")
         return OK

@@ -23,13 +23,22 @@ from ...types import (
 )
 from .._function import Asked, function_of
 from . import _guarantee
+from ._flash import HALVES, Flash
 from ._problem import FLOATS, Attended, computed
-from ._flash import Flash
 from ._simt import Simt
 
-__all__ = ["AttentionDescriptor", "AttentionPlan", "attention"]
+__all__ = [
+    "AttentionDescriptor",
+    "AttentionPlan",
+    "attention",
+    "attention_flash",
+    "attention_flash_causal",
+    "attention_tc",
+    "attention_tc_causal",
+]
 
 I32, F32 = ElementKind.I32, ElementKind.F32
+NAMED = ("attention_tc", "attention_tc_causal", "attention_flash", "attention_flash_causal")
 
 
 @described(
@@ -49,7 +58,8 @@ class AttentionDescriptor(Attended):
     """q, k and v in an `order` ("BHSD", "BSHD" or "THD"; of rank 2, one head of one sequence), and what changes their scores.
 
     `softcapped` and `offset_given` say that these values are given at run time; `lse_element` that lse is an output;
-    `block_size` goes with `block_mask_shape`; `math` is how f32 is multiplied, "f32" (the default) or "tf32".
+    `block_size` goes with `block_mask_shape`; `math` is how f32 is multiplied, "f32" (the default) or "tf32". A `name` that
+    ends in "causal" makes it so; under "attention_tc" operands hold 16 bits and out f32.
     """
 
     q_shape: tuple[int, ...]
@@ -71,6 +81,12 @@ class AttentionDescriptor(Attended):
     offset: float = 0.0
     name: str = "attention"
     values: ClassVar[tuple[str, ...]] = Attended.values
+
+    def __post_init__(self) -> None:
+        self._names_op(("attention", *NAMED), "name")
+        if self.name.endswith("causal"):
+            object.__setattr__(self, "causal", True)
+        super().__post_init__()
 
     @classmethod
     def of(
@@ -96,11 +112,22 @@ class AttentionDescriptor(Attended):
             options["lse_element"] = computed(tensors["q"].element)
         return cls.of_tensors(tensors, **options)
 
+    @property
+    def tensor_cores(self) -> bool:
+        """Whether the name asks for them."""
+        return self.name.startswith("attention_tc")
+
     def default_element(self, name: str) -> ElementKind:
-        return self.element
+        return F32 if name == "out" and self.tensor_cores else self.element
 
     def check(self) -> None:
         super().check()
+        if self.tensor_cores and self.element not in HALVES:
+            raise OperandTypeError(
+                f"{self.op}: q must hold f16 or bf16, got {self.element}", "cast it, or use attention"
+            )
+        if self.causal and self.name in NAMED and not self.name.endswith("causal"):
+            raise InvalidProblemError(f"{self.op}: causal=True", f"use {self.name}_causal")
         if self.layout("out").element not in (self.element, computed(self.element)):
             raise OperandTypeError(
                 f"{self.op}: out holds {self.out_element}", f"pass one of {self.element} or {computed(self.element)}"
@@ -216,12 +243,33 @@ def attention(
     )
 
 
-register(
-    Op(
-        "attention",
-        AttentionPlan,
-        attention,
-        samples.attention,
-        peers={"torch": "nn.functional.scaled_dot_product_attention"},
-    )
-)
+_PEERS = {"torch": "nn.functional.scaled_dot_product_attention"}
+register(Op("attention", AttentionPlan, attention, samples.attention, peers=_PEERS))
+_DOC = """{what} attention{of}, as `attention`: q [S, D] or [B, Hq, S, D], k and v alike; the result is {result}.
+
+scale: by default 1 / sqrt(D). layout, window, softcap, mask, offset, return_lse: as for `attention`.
+"""
+
+
+def _named(name: str) -> Any:
+    """The function of a name that says whether it is causal, registered."""
+
+    def template(
+        q: Any, k: Any, v: Any, *, scale: float | None = None, window: Sequence[int | None] | None = None,
+        softcap: float | None = None, mask: Any = None, offset: int | None = None, layout: str = "BHSD",
+        return_lse: bool = False, out: Any = None, lse: Any = None, pref: PlanPreference | None = None,
+    ) -> Asked:  # fmt: skip
+        operands = {"out": out, "lse": lse, "q": q, "k": k, "v": v, "mask": mask}
+        options = {"window": window, "block_size": None, "layout": layout}
+        numbers = {"scale": scale, "softcap": softcap, "offset": offset}
+        return gathered(name, operands, numbers, options, return_lse, pref)
+
+    narrow = "tc" in name
+    what, of = "Causal" if "causal" in name else "Full", " of f16 or bf16 on tensor cores" if narrow else ""
+    doc = _DOC.format(what=what, of=of, result="f32" if narrow else "of q's dtype")
+    function = function_of(AttentionPlan, called=name, doc=doc)(template)
+    register(Op(name, AttentionPlan, function, samples.named, {"name": name}, peers=_PEERS))
+    return function
+
+
+attention_tc, attention_tc_causal, attention_flash, attention_flash_causal = map(_named, NAMED)

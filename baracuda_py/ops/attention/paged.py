@@ -159,7 +159,7 @@ class PagedAttentionDescriptor(Decoding):
                 raise InvalidProblemError(f"{self.op}: {name} has shape {shape}", f"pass {name} as {known}")
         if k[-1] != q[-1] or not q[-1]:
             raise InvalidProblemError(
-                f"{self.op}: head_dim is {q[-1]} in q and {k[-1]} in k_pages",
+                f"{self.op}: the head dim is {q[-1]} in q and {k[-1]} in k_pages",
                 "pass both with the same last axis, 1 or more",
             )
         if k[:-1] != v[:-1] or not self.page_keys:

@@ -13,6 +13,16 @@ template <class P, class H> __device__ __forceinline__ Keys keys_of(const P& p, 
   return {int(max(min(stands - p.left, i64(head.keys)), i64(0))), int(max(min(stands + p.right + 1, i64(head.keys)), i64(0)))};
 }
 
+// The same in 32 bits, for fewer than 2^30 rows and keys: key j is seen by row i from i + first on and before i + end.
+struct Band {
+  int first, end, keys;
+  template <class P, class H> static __device__ __forceinline__ Band make(const P& p, const H& head) {
+    constexpr i64 FAR = 1 << 30;
+    return {int(max(min(head.offset - p.left, FAR), -FAR)), int(max(min(head.offset + p.right + 1, FAR), -FAR)), head.keys};
+  }
+  __device__ __forceinline__ Keys of(int i) const { return {max(min(i + first, keys), 0), max(min(i + end, keys), 0)}; }
+};
+
 // Whether the block mask has block (row, key) of blocks; true where there is none.
 template <class P, class H> __device__ __forceinline__ bool block_counts(const P& p, const H& head, int row, int key) {
   return p.block_mask[head.batch * p.block_walk[0] + head.head * p.block_walk[1] + row * p.block_walk[2] + key * p.block_walk[3]];

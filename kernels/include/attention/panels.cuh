@@ -11,23 +11,35 @@ template <int ROWS, int COLUMNS> struct Panels {
   static constexpr int WIDTH = COLUMNS % 64 == 0 ? 64 : 32, PITCH = 2 * WIDTH, PANEL = ROWS * PITCH;
   static constexpr int CHUNKS = COLUMNS / 8, BYTES = ROWS * COLUMNS * 2, FLIPS = WIDTH / 16;
 
+  static __device__ __forceinline__ constexpr u32 swizzle(u32 row) { return WIDTH == 64 ? row % 8 : row / 2 % 4; }
   static __device__ __forceinline__ u32 offset(u32 row, u32 chunk) {
-    const u32 swizzle = WIDTH == 64 ? row % 8 : row / 2 % 4;
-    return chunk / (WIDTH / 8) * PANEL + row * PITCH + (chunk % (WIDTH / 8) ^ swizzle) * 16;
+    return chunk / (WIDTH / 8) * PANEL + row * PITCH + (chunk % (WIDTH / 8) ^ swizzle(row)) * 16;
   }
 
-  // Copies the rows from `from` on, `step` elements apart, of which `rows` and `columns` exist; the rest is zero. By THREADS threads,
-  // of which this is number `thread`.
-  template <int THREADS, class T>
-  static __device__ __forceinline__ void bring(int thread, u32 to, const T* from, int step, int rows, int columns) {
-    static_assert(ROWS * CHUNKS % THREADS == 0, "every thread copies as much");
+  // Copies rows that lie `step` elements apart, of which `rows` and `columns` exist; the rest is zero. By THREADS threads: each has
+  // a chunk of a panel's row and goes down the rows, GROUP at a time. In a loop nothing is kept in registers for it: a thread's
+  // number and the step pass through asm, so that what is made of them is made here.
+  template <int THREADS> struct Feed {
+    static constexpr int LANES = WIDTH / 8, GROUP = THREADS / LANES;
+    static_assert(ROWS % GROUP == 0, "every thread copies as much");
+    template <class T>
+    static __device__ __forceinline__ void bring(int thread, u32 to, const T* first, int step, int rows, int columns) {
+      asm volatile("" : "+r"(thread), "+r"(step));
+      const T* from = first + i64(thread / LANES) * step + thread % LANES * 8;
+      to += offset(thread / LANES, thread % LANES);
+      rows -= thread / LANES;
+      columns -= thread % LANES * 8;
 #pragma unroll
-    for (int i = 0; i < ROWS * CHUNKS / THREADS; ++i) {
-      const int at = thread + i * THREADS, row = at / CHUNKS, chunk = at % CHUNKS;
-      const bool there = row < rows && chunk * 8 < columns;
-      copy_async<16>(to + offset(row, chunk), from + i64(row) * step + chunk * 8, there ? 16 : 0);
+      for (int i = 0; i < ROWS / GROUP; ++i) {
+        const u32 line = to ^ swizzle(i * GROUP) * 16;  // a row's bits above those of GROUP flip the chunk's
+#pragma unroll
+        for (int panel = 0; panel < COLUMNS / WIDTH; ++panel)
+          copy_async<16>(line + panel * PANEL + i * GROUP * PITCH, from + panel * WIDTH,
+                         i * GROUP < rows && panel * WIDTH < columns ? 16 : 0);
+        from += GROUP * i64(step);
+      }
     }
-  }
+  };
 
   // Where a lane's address for ldmatrix is in the first 16 rows and columns. BY_ROW: matrices in the order of mma's a (rows first);
   // else that of b's of two groups of 8 rows (columns first). Rows that are transposed on the way are b's BY_ROW.

@@ -68,4 +68,18 @@ template <class P> struct Place {
   __device__ __forceinline__ Place(const P& p, u32 flat) : batch(flat / p.heads), head(flat % p.heads) {}
 };
 
+// The same of a CTA that also has one of `tiles` of queries: from the last tile to the first, `section` of the `heads` heads (of
+// all sequences) side by side.
+template <class P> struct TilePlace {
+  u32 batch, head;
+  int tile;
+  __device__ __forceinline__ TilePlace(const P& p, u32 cta, u32 tiles, u32 section, u32 heads) {
+    const u32 first = cta / (section * tiles) * section, within = cta - first * tiles, width = min(section, heads - first);
+    const Place<P> place(p, first + within % width);
+    batch = place.batch;
+    head = place.head;
+    tile = int(tiles - 1 - within / width);
+  }
+};
+
 }  // namespace attention
