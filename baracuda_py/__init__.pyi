@@ -30,6 +30,9 @@ from .plan import Cost as Cost
 from .ops.scan.cumsum import CumsumDescriptor as _CumsumDescriptor
 from .ops.scan.cumsum import CumsumPlan as _CumsumPlan
 from .types import DeadlockFault as DeadlockFault
+from .ops.attention.decode import DecodeAttentionDescriptor as _DecodeAttentionDescriptor
+from .ops.attention.decode import DecodeAttentionPlan as _DecodeAttentionPlan
+from .ops.attention.decode import Decoding as _Decoding
 from .runtime.device import Device as Device
 from .types import DeviceMismatchError as DeviceMismatchError
 from .types import DeviceSpec as DeviceSpec
@@ -56,6 +59,8 @@ from .ops.gemm.backward import MatmulBackwardPlan as _MatmulBackwardPlan
 from .ops.gemm.matmul import MatmulDescriptor as _MatmulDescriptor
 from .ops.gemm.backward import MatmulGradients as MatmulGradients
 from .ops.gemm.matmul import MatmulPlan as _MatmulPlan
+from .ops.attention.merge import MergeAttentionDescriptor as _MergeAttentionDescriptor
+from .ops.attention.merge import MergeAttentionPlan as _MergeAttentionPlan
 from .types import MisalignedFault as MisalignedFault
 from .types import MisalignedOperandError as MisalignedOperandError
 from .ops.indexing.nonzero import NonzeroDescriptor as _NonzeroDescriptor
@@ -72,6 +77,8 @@ from .types import OutOfBoundsFault as OutOfBoundsFault
 from .types import OutOfPagesError as OutOfPagesError
 from .types import OverflowFault as OverflowFault
 from .types import OverlapError as OverlapError
+from .ops.attention.paged import PagedAttentionDescriptor as _PagedAttentionDescriptor
+from .ops.attention.paged import PagedAttentionPlan as _PagedAttentionPlan
 from .paged import PagedKVCache as PagedKVCache
 from .ops.cache.paged_kv_append import PagedKvAppendDescriptor as _PagedKvAppendDescriptor
 from .ops.cache.paged_kv_append import PagedKvAppendPlan as _PagedKvAppendPlan
@@ -395,6 +402,68 @@ class CumsumDescriptor(_CumsumDescriptor):
         out_align: int | None = ...,
     ) -> None: ...
 
+class DecodeAttentionDescriptor(_DecodeAttentionDescriptor):
+    lengths_shape: tuple[int, ...] | None
+    alibi_slopes_shape: tuple[int, ...] | None
+    sinks_shape: tuple[int, ...] | None
+    lengths_element: ElementKind | None
+    alibi_slopes_element: ElementKind | None
+    sinks_element: ElementKind | None
+    lse_element: ElementKind | None
+    q_strides: tuple[int, ...] | None
+    k_strides: tuple[int, ...] | None
+    v_strides: tuple[int, ...] | None
+    alibi_slopes_strides: tuple[int, ...] | None
+    sinks_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    lse_strides: tuple[int, ...] | None
+    q_align: int | None
+    k_align: int | None
+    v_align: int | None
+    alibi_slopes_align: int | None
+    sinks_align: int | None
+    out_align: int | None
+    lse_align: int | None
+    def __init__(
+        self,
+        q_shape: Sequence[int],
+        k_shape: Sequence[int],
+        v_shape: Sequence[int],
+        element: ElementLike,
+        order: str = ...,
+        window: Sequence[int] | None = ...,
+        softcapped: bool = ...,
+        out_element: ElementLike | None = ...,
+        scale: float = ...,
+        softcap: float = ...,
+        lengths_shape: Sequence[int] | None = ...,
+        alibi_slopes_shape: Sequence[int] | None = ...,
+        sinks_shape: Sequence[int] | None = ...,
+        lengths_element: ElementLike | None = ...,
+        alibi_slopes_element: ElementLike | None = ...,
+        sinks_element: ElementLike | None = ...,
+        lse_element: ElementLike | None = ...,
+        q_strides: Sequence[int] | None = ...,
+        k_strides: Sequence[int] | None = ...,
+        v_strides: Sequence[int] | None = ...,
+        alibi_slopes_strides: Sequence[int] | None = ...,
+        sinks_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        lse_strides: Sequence[int] | None = ...,
+        q_align: int | None = ...,
+        k_align: int | None = ...,
+        v_align: int | None = ...,
+        alibi_slopes_align: int | None = ...,
+        sinks_align: int | None = ...,
+        out_align: int | None = ...,
+        lse_align: int | None = ...,
+    ) -> None: ...
+
+class Decoding(_Decoding):
+    def __init__(
+        self,
+    ) -> None: ...
+
 class KvAppendDescriptor(_KvAppendDescriptor):
     k_cache_strides: tuple[int, ...] | None
     v_cache_strides: tuple[int, ...] | None
@@ -516,6 +585,31 @@ class MatmulDescriptor(_MatmulDescriptor):
         name: str = ...,
     ) -> None: ...
 
+class MergeAttentionDescriptor(_MergeAttentionDescriptor):
+    outs_strides: tuple[int, ...] | None
+    lses_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    lse_strides: tuple[int, ...] | None
+    outs_align: int | None
+    lses_align: int | None
+    out_align: int | None
+    lse_align: int | None
+    def __init__(
+        self,
+        outs_shape: Sequence[int],
+        element: ElementLike,
+        order: str = ...,
+        out_element: ElementLike | None = ...,
+        outs_strides: Sequence[int] | None = ...,
+        lses_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        lse_strides: Sequence[int] | None = ...,
+        outs_align: int | None = ...,
+        lses_align: int | None = ...,
+        out_align: int | None = ...,
+        lse_align: int | None = ...,
+    ) -> None: ...
+
 class NonzeroDescriptor(_NonzeroDescriptor):
     x_strides: tuple[int, ...] | None
     x_align: int | None
@@ -629,6 +723,70 @@ class NormDescriptor(_NormDescriptor):
         residual_out_align: int | None = ...,
         mean_align: int | None = ...,
         rstd_align: int | None = ...,
+    ) -> None: ...
+
+class PagedAttentionDescriptor(_PagedAttentionDescriptor):
+    cu_seqlens_q_shape: tuple[int, ...] | None
+    alibi_slopes_shape: tuple[int, ...] | None
+    sinks_shape: tuple[int, ...] | None
+    cu_seqlens_q_element: ElementKind | None
+    alibi_slopes_element: ElementKind | None
+    sinks_element: ElementKind | None
+    lse_element: ElementKind | None
+    status_element: ElementKind | None
+    q_strides: tuple[int, ...] | None
+    k_pages_strides: tuple[int, ...] | None
+    v_pages_strides: tuple[int, ...] | None
+    page_table_strides: tuple[int, ...] | None
+    alibi_slopes_strides: tuple[int, ...] | None
+    sinks_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    lse_strides: tuple[int, ...] | None
+    q_align: int | None
+    k_pages_align: int | None
+    v_pages_align: int | None
+    alibi_slopes_align: int | None
+    sinks_align: int | None
+    out_align: int | None
+    lse_align: int | None
+    def __init__(
+        self,
+        q_shape: Sequence[int],
+        k_pages_shape: Sequence[int],
+        v_pages_shape: Sequence[int],
+        page_table_shape: Sequence[int],
+        element: ElementLike,
+        order: str = ...,
+        page_layout: str = ...,
+        window: Sequence[int] | None = ...,
+        softcapped: bool = ...,
+        max_seqlen_q: int | None = ...,
+        out_element: ElementLike | None = ...,
+        scale: float = ...,
+        softcap: float = ...,
+        cu_seqlens_q_shape: Sequence[int] | None = ...,
+        alibi_slopes_shape: Sequence[int] | None = ...,
+        sinks_shape: Sequence[int] | None = ...,
+        cu_seqlens_q_element: ElementLike | None = ...,
+        alibi_slopes_element: ElementLike | None = ...,
+        sinks_element: ElementLike | None = ...,
+        lse_element: ElementLike | None = ...,
+        status_element: ElementLike | None = ...,
+        q_strides: Sequence[int] | None = ...,
+        k_pages_strides: Sequence[int] | None = ...,
+        v_pages_strides: Sequence[int] | None = ...,
+        page_table_strides: Sequence[int] | None = ...,
+        alibi_slopes_strides: Sequence[int] | None = ...,
+        sinks_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        lse_strides: Sequence[int] | None = ...,
+        q_align: int | None = ...,
+        k_pages_align: int | None = ...,
+        v_pages_align: int | None = ...,
+        alibi_slopes_align: int | None = ...,
+        sinks_align: int | None = ...,
+        out_align: int | None = ...,
+        lse_align: int | None = ...,
     ) -> None: ...
 
 class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
@@ -994,6 +1152,9 @@ class CopyPagesPlan(_CopyPagesPlan):
 class CumsumPlan(_CumsumPlan):
     desc: CumsumDescriptor
 
+class DecodeAttentionPlan(_DecodeAttentionPlan):
+    desc: DecodeAttentionDescriptor
+
 class KvAppendPlan(_KvAppendPlan):
     desc: KvAppendDescriptor
 
@@ -1003,6 +1164,9 @@ class MatmulBackwardPlan(_MatmulBackwardPlan):
 class MatmulPlan(_MatmulPlan):
     desc: MatmulDescriptor
 
+class MergeAttentionPlan(_MergeAttentionPlan):
+    desc: MergeAttentionDescriptor
+
 class NonzeroPlan(_NonzeroPlan):
     desc: NonzeroDescriptor
 
@@ -1011,6 +1175,9 @@ class NormBackwardPlan(_NormBackwardPlan):
 
 class NormPlan(_NormPlan):
     desc: NormDescriptor
+
+class PagedAttentionPlan(_PagedAttentionPlan):
+    desc: PagedAttentionDescriptor
 
 class PagedKvAppendPlan(_PagedKvAppendPlan):
     desc: PagedKvAppendDescriptor
@@ -1048,6 +1215,9 @@ class WriteSlicePlan(_WriteSlicePlan):
 def attention_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, causal: bool = False, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, mask: Any = None, block_mask: Any = None, block_size: Sequence[int] | None = None, sinks: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, offset: int | None = None, layout: str = 'BHSD', math: MathPrecision | str | None = None, grad_q: Any = None, grad_k: Any = None, grad_v: Any = None, grad_sinks: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
     """The gradients of `attention` with respect to q, k, v and sinks."""
 
+def attention_decode(q: Any, k: Any, v: Any, lengths: Any = None, *, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, sinks: Any = None, layout: str = 'BHSD', return_lse: bool = False, out: Any = None, lse: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Attention of the last few tokens of every sequence with all of its keys and values, those tokens' own included."""
+
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, mask: Any = None, block_mask: Any = None, block_size: Sequence[int] | None = None, sinks: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, offset: int | None = None, layout: str = 'BHSD', return_lse: bool = False, math: MathPrecision | str | None = None, out: Any = None, lse: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
     """Attention: softmax(scale q k^T) v, of every head of every sequence."""
 
@@ -1062,6 +1232,12 @@ def attention_flash(q: Any, k: Any, v: Any, *, scale: float | None = None, windo
 
 def attention_flash_causal(q: Any, k: Any, v: Any, *, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, mask: Any = None, offset: int | None = None, layout: str = 'BHSD', return_lse: bool = False, out: Any = None, lse: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
     """Causal attention, as `attention`: q [S, D] or [B, Hq, S, D], k and v alike; the result is of q's dtype."""
+
+def merge_attention(outs: Any, lses: Any, *, layout: str = 'BHSD', out: Any = None, lse: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """One attention of several whose keys are parts of all keys: sum exp(lses_i - lse) outs_i, lse = log sum exp(lses_i)."""
+
+def paged_attention(q: Any, k_pages: Any, v_pages: Any, page_table: Any, lengths: Any, *, cu_seqlens_q: Any = None, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, sinks: Any = None, max_seqlen_q: int | None = None, layout: str = 'NHD', return_lse: bool = False, return_status: bool = False, out: Any = None, lse: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Attention of the last tokens of every sequence with all of its keys and values, which lie in pages."""
 
 def copy_pages(k_pages: Any, v_pages: Any, source: Any, dest: Any, *, k_scales: Any = None, v_scales: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Copies page source[i] to page dest[i], in every array and layer; returns the arrays and `status`."""

@@ -24,6 +24,7 @@ from .gauntlet import Problem
 from .independent_attention import ATTENTION
 from .independent_attention_backward import ATTENTION_BACKWARD
 from .independent_cache import CACHES
+from .independent_decode import DECODING
 from .independent_gemm import check_gradients, check_matmul
 from .independent_position import POSITION
 from .independent_rows import ROWS
@@ -316,4 +317,5 @@ INDEPENDENT: dict[str, Callable[[Problem], None]] = {
     **SCANS,
     **ATTENTION,
     **ATTENTION_BACKWARD,
+    **DECODING,
 }

@@ -1,0 +1,222 @@
+"""split_keys: a few queries a sequence against all of its keys, which are shared out among CTAs (kernels/attention/decode.cu)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...plan.candidate import OK, Candidate, Constraint, Cost, Feasibility, no
+from ...plan.constraints import Aligned, Multiple, UnitStride
+from ...plan.grammar import Config, term
+from ...runtime.steps import Arg, Fill, Kernel, Launch, Packed, Ptr, Scratch, Step, Struct
+from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
+from .._launch import overlapped_overhead
+from . import _guarantee
+from ._flash import HEAD_DIMS, MOST_ROWS
+from ._merge import Lines, merge_launch
+from ._problem import problem_struct
+
+__all__ = ["SplitKeys", "SplitKeysConfig", "SplitPages"]
+
+BLOCK = 16  # keys that a warp takes at a time
+WARPS = 4
+FIXED = 512  # keys a split, where sequences must not depend on each other
+LEAST = 128  # keys a split
+LONGEST = 4096  # the most where lengths are read, so that a long sequence beside short ones is shared out, too
+UNDER_WAY = 96 << 10  # bytes an SM, where shared memory has room
+RESERVED = 1 << 10  # bytes of shared memory that a CTA takes besides its own
+MOST_SPLITS = 256
+MOST_D = 576
+ALONE = 2.0  # times its share of the bandwidth, a CTA alone on its SM
+FILL, MERGE = 1.5e-6, 1.0e-6  # seconds until the first keys and after the last; of the second launch
+
+
+@dataclass(frozen=True)
+class SplitKeysConfig(Config):
+    """A CTA's part: rows (queries of the heads that share keys), columns of values, and how many share a sequence's keys."""
+
+    rows: int = term("rows a CTA takes: queries of heads that share keys", leads=True)
+    columns: int = term("columns of values a CTA takes", leads=True)
+    splits: int = term("CTAs that share a sequence's keys", default=1)
+    fixed: int = term("keys each of them takes, whatever the sequence's length; 0: evenly", default=0)
+    warps: int = term("warps a CTA", default=WARPS)
+    stages: int = term("blocks of 16 keys and values a warp has in shared memory", default=3)
+    ctas: int = term("CTAs an SM is to hold", default=2)
+    dims: int = term("columns of queries, filled up", default=0, hidden=True)
+
+    @property
+    def under_way(self) -> int:
+        """Bytes of keys and values that are under way to an SM."""
+        return self.ctas * self.warps * (self.stages - 1) * self._stage
+
+    @property
+    def _stage(self) -> int:
+        return 2 * BLOCK * (self.dims + self.columns)
+
+    @property
+    def shared_bytes(self) -> int:
+        staged = 2 * self.rows * self.dims + self.warps * self.stages * self._stage
+        return max(staged, 4 * self.warps * self.rows * (self.columns + 8))
+
+    @property
+    def whole_bytes(self) -> int:
+        """With what the kernel declares."""
+        return self.shared_bytes + 8 * self.warps * self.rows + 16
+
+
+def _filled(columns: int) -> int:
+    """The head dim that kernels are made for."""
+    return next((n for n in HEAD_DIMS if n >= columns), -(-columns // 64) * 64)
+
+
+def _constraints(k: str, v: str) -> tuple[Constraint, ...]:
+    """What the kernel asks of queries, keys and values."""
+    names = ("q", k, v, "out")
+    sizes = Multiple("q", -1, 8, "the head dim"), Multiple(v, -1, 8, "v's head dim")
+    return (*map(UnitStride, names), *sizes, *(Aligned(name, 16) for name in names))
+
+
+class SplitKeys(Candidate[Any]):
+    """Bound by reading keys and values once: f16 and bf16, every feature; heads that share keys are multiplied together."""
+
+    variant = "split_keys"
+    launches = ("attention/decode.cu:attention_decode", "attention/merge.cu:attention_merge")
+    constraints = _constraints("k", "v")
+    keys, values = "k", "v"
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        if not (said := super().supports(desc, device)):
+            return said
+        if desc.d > MOST_D:
+            return no(f"the head dim is {desc.d}, and tiles hold {MOST_D} at most")
+        if max(desc.total_q, desc.most_k) >= MOST_ROWS or desc.total_q * desc.group >= MOST_ROWS:
+            return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
+        if not any(True for _ in self.configs(desc, device)):
+            return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
+        if min(self._ctas(desc, config) for config in self.configs(desc, device)) >= 1 << 31:
+            return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
+        return OK
+
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[SplitKeysConfig]:
+        """Splits that fill the device once, twice, or are as short as they may be; then those of a fixed length."""
+        tile = self._tile(desc, device)
+        if tile is None:
+            return
+        keys, pairs = self._keys(desc), max(self._ctas(desc, tile), 1)
+        slots = device.sms * tile.ctas
+        most = max(1, min(MOST_SPLITS, -(-keys // LEAST)))
+        least = min(most, -(-keys // LONGEST) if desc.has("lengths") else 1)
+        wanted = (least, slots // pairs, 2 * slots // pairs, -(-slots // pairs), most)
+        for splits in sorted({min(max(n, least), most) for n in wanted}):
+            yield replace(tile, splits=splits)
+        yield replace(tile, splits=max(1, -(-desc.most_k // FIXED)), fixed=FIXED)
+
+    def _tile(self, desc: Any, device: DeviceSpec) -> SplitKeysConfig | None:
+        """As many rows as there are and registers hold; as many bytes under way as shared memory has room for."""
+        dims, columns = _filled(desc.d), _filled(desc.d_v)
+        columns = columns if columns <= HEAD_DIMS[-1] and dims <= HEAD_DIMS[-1] else min(columns, 128)
+        wanted = desc.group * desc.most_q
+        blocks = next((b for b in (1, 2, 4) if 16 * b >= wanted or 2 * b * columns > 256 or b * dims > 256), 4)
+        for ctas, warps in ((2, WARPS), (1, WARPS), (1, 2), (1, 1)):
+            made = [SplitKeysConfig(16 * blocks, columns, 1, 0, warps, s, ctas, dims) for s in range(2, 9)]
+            room = [c for c in made if ctas * (c.whole_bytes + RESERVED) <= device.shared_bytes + RESERVED]
+            if room:
+                return next((c for c in room if c.under_way >= UNDER_WAY), room[-1])
+        return None
+
+    def _keys(self, desc: Any) -> int:
+        """The most keys that a sequence's tokens see."""
+        left = desc.visible.left
+        return int(desc.most_k if left is None else min(desc.most_k, left + desc.most_q))
+
+    def cost(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> Cost:
+        """Keys and values at the device's bandwidth, a last wave of few CTAs at their share; and the merge."""
+        keys, ctas, slots = self._keys(desc), max(self._ctas(desc, config), 1), device.sms * config.ctas
+        each = max(-(-keys // config.splits), min(keys, BLOCK * config.warps)) * 2.0 * (desc.d + config.columns)
+        waves, rest = divmod(ctas, slots)
+        seconds = waves * each * slots / device.bandwidth
+        seconds += each * max(rest, slots / ALONE if rest else 0) / device.bandwidth
+        if config.splits > 1:
+            partial = 4.0 * self._rows(desc) * config.splits * (desc.d_v + 1)
+            seconds += overlapped_overhead(device) + MERGE + 2 * partial / device.bandwidth
+        flops = 2.0 * self._rows(desc) * keys * (desc.d + desc.d_v)
+        return Cost(desc.nbytes, int(flops), overlapped_overhead(device) + FILL + seconds, "bandwidth")
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> PrecisionGuarantee:
+        """A warp adds up its own keys; warps and splits are then merged, each with a factor of its own."""
+        split = min(config.fixed or -(-self._keys(desc) // config.splits) + BLOCK * config.warps, desc.most_k)
+        keys = -(-split // (BLOCK * config.warps)) * BLOCK
+        merged = config.warps + (config.splits + 12 if config.splits > 1 else 0)
+        made = _guarantee.forward(
+            desc, dot=config.dims, keys=keys + merged, blocks=keys // BLOCK + merged, each=2.0, weights=desc.element,
+            batch_invariant=bool(config.fixed),
+        )  # fmt: skip
+        if not desc.checked:
+            return made
+        return PrecisionGuarantee.by_output(**dict(made.parts), status=PrecisionGuarantee.exact(ElementKind.I32))
+
+    def lower(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> tuple[Step, ...]:
+        out = desc.layout("out").element
+        changed = desc.softcapped or desc.has("alibi_slopes")
+        shape = (config.dims, config.columns, config.rows // 16, config.warps, config.stages, config.ctas)
+        flags = (str(flag).lower() for flag in (changed, desc.paged))
+        entry = f"attention_decode<{', '.join(map(str, (desc.element.number, out.number, *shape, *flags)))}>"
+        split = config.splits > 1
+        lines, parts = self._rows(desc), Packed(bytes(8))
+        outs = lses = parts
+        if split:
+            outs = Scratch.named("outs", 4 * lines * config.splits * desc.d_v)  # type: ignore[assignment]
+            lses = Scratch.named("lses", 4 * lines * config.splits)  # type: ignore[assignment]
+        counts = np.array([config.splits, config.fixed, LEAST], np.uint32)
+        args: tuple[Arg, ...] = (
+            problem_struct(desc, k=self.keys, v=self.values), cache_struct(desc),
+            Struct((outs, lses, Packed(counts.tobytes(), 4))),
+            np.uint32(self._tiles(desc, config)), np.uint32(self._chunks(desc, config)),
+        )  # fmt: skip
+        ctas = self._ctas(desc, config) + desc.checked
+        first = Launch(
+            Kernel("attention/decode.cu", entry), (ctas, 1, 1), (32 * config.warps, 1, 1), args, config.shared_bytes,
+            overlapped=True,
+        )  # fmt: skip
+        if not split:
+            return (first,)
+        # Rows of no sequence have no part: theirs is NaN
+        cleared = (Fill(lses, 0xFF, 4 * lines * config.splits),) if desc.ragged else ()  # type: ignore[arg-type]
+        return *cleared, first, merge_launch(Lines.of_parts(desc, config.splits), outs, lses, device)
+
+    def _rows(self, desc: Any) -> int:
+        return int(math.prod(desc.q_shape[:-1]))
+
+    def _tiles(self, desc: Any, config: SplitKeysConfig) -> int:
+        return int(max(1, -(-desc.most_q * desc.group // config.rows)))
+
+    def _chunks(self, desc: Any, config: SplitKeysConfig) -> int:
+        return int(max(1, -(-desc.d_v // config.columns)))
+
+    def _ctas(self, desc: Any, config: SplitKeysConfig) -> int:
+        shares = self._tiles(desc, config) * self._chunks(desc, config) * config.splits
+        return int(desc.batch * desc.kv_heads * shares)
+
+
+class SplitPages(SplitKeys):
+    """The same, of keys and values in pages of any size."""
+
+    variant = "split_pages"
+    constraints = _constraints("k_pages", "v_pages")
+    keys, values = "k_pages", "v_pages"
+
+
+def cache_struct(desc: Any) -> Struct:
+    """attention::Cache of kernels/include/attention/cache.cuh."""
+
+    def pointer(name: str) -> Arg:
+        return Ptr(name) if name in desc.slot_of and desc.has(name) else Packed(bytes(8))
+
+    step = desc.layout("page_table").strides[0] if desc.paged else 0
+    extents = (desc.most_k, desc.page_keys, desc.pages, desc.checked)
+    fields = (pointer("lengths"), pointer("page_table"), pointer("status"), np.int64(step))
+    return Struct((*fields, Packed(np.array(extents, np.uint32).tobytes(), 4)))  # type: ignore[arg-type]

@@ -1,0 +1,200 @@
+"""attention_decode: a few tokens a sequence against caches of its keys and values, as long as they are by now."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from ...plan.descriptor import Slot, described, scalar
+from ...plan.plan import Plan
+from ...plan.registry import Op, register
+from ...reference import attention_decode as oracle
+from ...samples import attention_decode as samples
+from ...types import (
+    ElementKind,
+    InvalidProblemError,
+    OpCategory,
+    OperandTypeError,
+    PrecisionGuarantee,
+)
+from .._function import Asked, function_of
+from . import _guarantee
+from ._decode import SplitKeys
+from ._problem import Attended
+from .forward import sides
+
+__all__ = ["DecodeAttentionDescriptor", "DecodeAttentionPlan", "Decoding", "attention_decode"]
+
+HALVES = (ElementKind.F16, ElementKind.BF16)
+I32, F32 = ElementKind.I32, ElementKind.F32
+
+
+class Decoding(Attended):
+    """What decoding has in common wherever keys lie: causal, the last token being the last key of its sequence."""
+
+    causal: ClassVar[bool] = True  # type: ignore[misc]
+    offset_given: ClassVar[bool] = False  # type: ignore[misc]
+    block_size: ClassVar[None] = None  # type: ignore[misc]
+    max_seqlen_q: ClassVar[int | None] = None  # type: ignore[misc]
+    max_seqlen_k: ClassVar[None] = None  # type: ignore[misc]
+    math: ClassVar[None] = None  # type: ignore[misc]
+    values: ClassVar[tuple[str, ...]] = ("scale", "softcap")
+    paged: ClassVar[bool] = False
+    page_keys: ClassVar[int] = 1
+    pages: ClassVar[int] = 0
+    checked: ClassVar[int] = 0  # sequences whose pages are looked at
+
+    def default_element(self, name: str) -> ElementKind:
+        return self.element
+
+    def resolve(self, given: Mapping[str, Any]) -> tuple[tuple[int, ...], Mapping[str, Any]]:
+        return self.displacements(), {**self.scalars(given), "offset": 0.0}
+
+    def check(self) -> None:
+        super().check()
+        if self.layout("out").element not in (self.element, F32):
+            raise OperandTypeError(
+                f"{self.op}: out holds {self.layout('out').element}", f"pass one of {self.element} or f32"
+            )
+        if self.has("lse") and self.layout("lse").element is not F32:
+            raise OperandTypeError(f"{self.op}: lse holds {self.layout('lse').element}", "pass one of f32")
+        lengths = self.shape_of("lengths")
+        if lengths not in (None, (self.batch,)):
+            raise InvalidProblemError(
+                f"{self.op}: lengths has shape {lengths}", f"pass one a sequence: ({self.batch},)"
+            )
+
+
+@described(
+    Slot("out", "out", takes=(*HALVES, F32)),
+    Slot("lse", "out", optional=True, shape="stats_shape"),
+    Slot("q", takes=HALVES, element="element"),
+    Slot("k", takes=HALVES, element="element"),
+    Slot("v", takes=HALVES, element="element"),
+    Slot("lengths", optional=True, takes=(I32,), strided=False, aligned=False),
+    Slot("alibi_slopes", optional=True, takes=(F32,)),
+    Slot("sinks", optional=True, takes=(*HALVES, F32)),
+)
+class DecodeAttentionDescriptor(Decoding):
+    """q of a few tokens a sequence, k and v caches of `k_shape` and `v_shape`, in an `order` ("BHSD" or "BSHD").
+
+    `softcapped` says that a softcap is given at run time; `lse_element` that lse is an output.
+    """
+
+    q_shape: tuple[int, ...]
+    k_shape: tuple[int, ...]
+    v_shape: tuple[int, ...]
+    element: ElementKind
+    order: str = "BHSD"
+    window: tuple[int, ...] | None = None
+    softcapped: bool = False
+    out_element: ElementKind | None = None
+    scale: float = math.nan
+    softcap: float = 1.0
+
+    name = "attention_decode"
+    values: ClassVar[tuple[str, ...]] = Decoding.values
+
+    @classmethod
+    def of(
+        cls, q: Any, k: Any, v: Any, lengths: Any = None, *, out: Any = None, lse: Any = None, alibi_slopes: Any = None,
+        sinks: Any = None, scale: float | None = None, window: Sequence[int | None] | None = None,
+        softcap: float | None = None, layout: str = "BHSD", return_lse: bool = False,
+    ) -> Self:  # fmt: skip
+        """The descriptor of arrays as they lie, and of the function's arguments."""
+        tensors = cls.taken(cls.name, {
+            "out": out, "lse": lse, "q": q, "k": k, "v": v, "lengths": lengths, "alibi_slopes": alibi_slopes, "sinks": sinks,
+        })  # fmt: skip
+        options: dict[str, Any] = {
+            "order": layout, "window": sides(cls.name, window), "element": tensors["q"].element,
+            "softcapped": softcap is not None,
+        }  # fmt: skip
+        options |= {n: x for n, x in (("scale", scale), ("softcap", softcap)) if x is not None}
+        if return_lse and lse is None:
+            options["lse_element"] = F32
+        return cls.of_tensors(tensors, **options)
+
+    def check(self) -> None:
+        if self.order == "THD":
+            raise InvalidProblemError(f"{self.op}: layout 'THD'", 'pass caches as "BHSD" or "BSHD"')
+        super().check()
+
+
+class DecodeAttentionPlan(Plan[DecodeAttentionDescriptor]):
+    """Attention of a few tokens a sequence: operands `q`, `k`, `v`, `out`, and as the problem has them `lse`, `lengths`,
+    `alibi_slopes` and `sinks`; values `scale` and `softcap`."""
+
+    descriptor = DecodeAttentionDescriptor
+    category = OpCategory.ATTENTION
+    candidates = (SplitKeys(),)
+    measures = oracle.MEASURES
+    probes = (
+        *(
+            {"q_shape": (b, 8, t, d), "k_shape": (b, 2, s, d), "v_shape": (b, 2, s, d), "element": e, "lengths_shape": (b,)}
+            for b, t, s, d, e in ((2, 1, 300, 64, "bf16"), (1, 1, 8192, 128, "f16"), (3, 4, 5000, 128, "bf16"))
+        ),
+        {"q_shape": (2, 16, 1, 576), "k_shape": (2, 1, 90, 576), "v_shape": (2, 1, 90, 512), "element": "bf16"},
+        {"q_shape": (2, 1, 4, 256), "k_shape": (2, 50, 2, 256), "v_shape": (2, 50, 2, 256), "element": "bf16",
+         "order": "BSHD", "lse_element": "f32", "softcapped": True, "window": (20, 0)},
+    )  # fmt: skip
+
+    @classmethod
+    def reference(cls, desc: DecodeAttentionDescriptor, **arrays: Any) -> Any:
+        return oracle.decode(desc, **arrays)
+
+    @classmethod
+    def reference_guarantee(cls, desc: DecodeAttentionDescriptor) -> PrecisionGuarantee:
+        return oracle.guarantee(_guarantee.forward(desc, dot=1, keys=1, blocks=1))
+
+
+def asked(
+    op: str, of: Any, operands: dict[str, Any], numbers: Mapping[str, Any], options: dict[str, Any],
+    wanted: Mapping[str, bool],
+) -> Asked:  # fmt: skip
+    """What a function that decodes asks for: `numbers` are run-time values, None where there is none; `wanted` says of further
+    outputs whether they are to be made."""
+    values: dict[str, Any] = {name: scalar(x, f"{op}: {name}") for name, x in numbers.items() if x is not None}
+    Attended.check_values(op, values, {})
+    options["window"] = sides(op, options["window"])
+    made = {"out", *(name for name, asked_for in wanted.items() if asked_for)}
+    given = {name: x for name, x in operands.items() if x is not None or name in made}
+    returned = {f"return_{name}": asked_for for name, asked_for in wanted.items()}
+    key = (op, tuple(given), tuple(values), *options.values())
+    return given, lambda: of(**operands, **options, **values, **returned), key, values, None
+
+
+@function_of(DecodeAttentionPlan)
+def attention_decode(
+    q: Any, k: Any, v: Any, lengths: Any = None, *, scale: float | None = None,
+    window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, sinks: Any = None,
+    layout: str = "BHSD", return_lse: bool = False, out: Any = None, lse: Any = None,
+) -> Asked:  # fmt: skip
+    """Attention of the last few tokens of every sequence with all of its keys and values, those tokens' own included.
+
+    q: [B, Hq, T, D], k: [B, Hkv, S, D], v: [B, Hkv, S, Dv] (`layout` "BHSD"), or with T and S before the heads ("BSHD"): f16 or
+    bf16, any strides with neighbours along the last axis side by side; S is what the caches have room for. lengths: device int32
+    [B], the keys in use of each sequence, read at launch and clamped to S; by default S. The caches hold nothing else that
+    counts. Token t stands at key lengths - T + t and sees the keys up to there; query head h reads head h // (Hq // Hkv).
+    scale, window, softcap, alibi_slopes, sinks, lse: as `attention` has them. Tokens that see nothing are 0, their lse -inf.
+    Returns out, q's shape with Dv columns, or with `return_lse` (or given `lse`) the named tuple (out, lse): lse is f32
+    [B, Hq, T]. Given, out may hold f32.
+    Scores and sums are f32; weights are rounded to q's dtype for the second product. With pref.batch_invariant a sequence's bits
+    depend neither on the others nor on how many tokens come at once.
+    """
+    operands = {
+        "out": out, "lse": lse, "q": q, "k": k, "v": v, "lengths": lengths, "alibi_slopes": alibi_slopes, "sinks": sinks,
+    }  # fmt: skip
+    numbers, options = {"scale": scale, "softcap": softcap}, {"window": window, "layout": layout}
+    return asked("attention_decode", DecodeAttentionDescriptor.of, operands, numbers, options, {"lse": return_lse})
+
+
+register(
+    Op(
+        "attention_decode",
+        DecodeAttentionPlan,
+        attention_decode,
+        samples.attention_decode,
+        peers={"torch": "nn.functional.scaled_dot_product_attention"},
+    )
+)

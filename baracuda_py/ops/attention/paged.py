@@ -1,0 +1,263 @@
+"""paged_attention: a few tokens a sequence, or ragged new ones, against keys and values in pages that a table names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+from ...plan.descriptor import Slot, described
+from ...plan.plan import Plan
+from ...plan.registry import Op, register
+from ...reference import attention_decode as oracle
+from ...samples import attention_decode as samples
+from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
+from .._function import Asked, function_of
+from . import _guarantee
+from ._decode import SplitPages
+from ._problem import Walk
+from .decode import Decoding, asked
+from .forward import sides
+
+__all__ = ["PagedAttentionDescriptor", "PagedAttentionPlan", "paged_attention"]
+
+HALVES = (ElementKind.F16, ElementKind.BF16)
+I32, F32 = ElementKind.I32, ElementKind.F32
+LAYOUTS = {"NHD": (1, 2), "HND": (2, 1)}  # where a page's keys and its heads are
+PAGES = ("k_pages", "v_pages")
+
+
+@described(
+    Slot("out", "out", takes=(*HALVES, F32)),
+    Slot("lse", "out", optional=True, shape="stats_shape"),
+    Slot("status", "out", optional=True, takes=(I32,), shape="sequences", strided=False, aligned=False),
+    Slot("q", takes=HALVES, element="element"),
+    Slot("k_pages", takes=HALVES, element="element"),
+    Slot("v_pages", takes=HALVES, element="element"),
+    Slot("page_table", element=I32, aligned=False),
+    Slot("lengths", element=I32, shape="sequences", strided=False, aligned=False),
+    Slot("cu_seqlens_q", optional=True, takes=(I32,), strided=False, aligned=False),
+    Slot("alibi_slopes", optional=True, takes=(F32,)),
+    Slot("sinks", optional=True, takes=(*HALVES, F32)),
+)
+class PagedAttentionDescriptor(Decoding):
+    """q [B, T, Hq, D], or ragged [T, Hq, D]; pages [P, N, Hkv, D] (`page_layout` "NHD") or [P, Hkv, N, D] ("HND").
+
+    `softcapped` says that a softcap is given at run time; `lse_element` and `status_element` that these are outputs.
+    """
+
+    q_shape: tuple[int, ...]
+    k_pages_shape: tuple[int, ...]
+    v_pages_shape: tuple[int, ...]
+    page_table_shape: tuple[int, ...]
+    element: ElementKind
+    order: str = "BSHD"  # of q; ragged: "THD"
+    page_layout: str = "NHD"
+    window: tuple[int, ...] | None = None
+    softcapped: bool = False
+    max_seqlen_q: int | None = None  # type: ignore[misc]
+    out_element: ElementKind | None = None
+    scale: float = math.nan
+    softcap: float = 1.0
+
+    name = "paged_attention"
+    values: ClassVar[tuple[str, ...]] = Decoding.values
+    paged: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.page_layout, str):
+            object.__setattr__(self, "page_layout", self.page_layout.upper())
+        self._member(tuple(LAYOUTS), "page_layout")
+        super().__post_init__()
+
+    @classmethod
+    def of(
+        cls, q: Any, k_pages: Any, v_pages: Any, page_table: Any, lengths: Any, *, cu_seqlens_q: Any = None,
+        out: Any = None, lse: Any = None, status: Any = None, alibi_slopes: Any = None, sinks: Any = None,
+        scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None,
+        max_seqlen_q: int | None = None, layout: str = "NHD", return_lse: bool = False, return_status: bool = False,
+    ) -> Self:  # fmt: skip
+        """The descriptor of arrays as they lie, and of the function's arguments."""
+        tensors = cls.taken(cls.name, {
+            "out": out, "lse": lse, "status": status, "q": q, "k_pages": k_pages, "v_pages": v_pages,
+            "page_table": page_table, "lengths": lengths, "cu_seqlens_q": cu_seqlens_q, "alibi_slopes": alibi_slopes,
+            "sinks": sinks,
+        })  # fmt: skip
+        options: dict[str, Any] = {
+            "page_layout": layout, "window": sides(cls.name, window), "element": tensors["q"].element,
+            "softcapped": softcap is not None, "max_seqlen_q": max_seqlen_q,
+            "order": "BSHD" if cu_seqlens_q is None else "THD",
+        }  # fmt: skip
+        options |= {n: x for n, x in (("scale", scale), ("softcap", softcap)) if x is not None}
+        options |= {"lse_element": F32} if return_lse and lse is None else {}
+        options |= {"status_element": I32} if return_status and status is None else {}
+        return cls.of_tensors(tensors, **options)
+
+    # ---- what decoding asks ---------------------------------------------------------------------------------------
+
+    @property
+    def sequences(self) -> tuple[int, ...]:
+        return self.page_table_shape[:1]
+
+    @property
+    def batch(self) -> int:
+        return self.page_table_shape[0]
+
+    @property
+    def kv_heads(self) -> int:
+        return self.k_pages_shape[LAYOUTS[self.page_layout][1]]
+
+    @property
+    def d_v(self) -> int:
+        return self.v_pages_shape[-1]
+
+    @property
+    def page_keys(self) -> int:  # type: ignore[override]
+        return self.k_pages_shape[LAYOUTS[self.page_layout][0]]
+
+    @property
+    def pages(self) -> int:  # type: ignore[override]
+        return self.k_pages_shape[0]
+
+    @property
+    def checked(self) -> int:  # type: ignore[override]
+        return self.batch if self.has("status") else 0
+
+    @property
+    def total_k(self) -> int:
+        """The keys that a sequence has room for."""
+        return self.page_table_shape[1] * self.page_keys
+
+    @property
+    def most_k(self) -> int:
+        return self.total_k
+
+    def walk(self, name: str) -> Walk:
+        """For pages, from one to the next stands for a sequence's step."""
+        if name not in PAGES:
+            return super().walk(name)
+        strides, (keys, heads) = self.layout(name).strides, LAYOUTS[self.page_layout]
+        return Walk(strides[0], strides[heads], strides[keys])
+
+    @property
+    def nbytes(self) -> int:
+        """Pages count as many as the table has room for."""
+        bits = self.element.bits * self.batch * self.total_k * self.kv_heads * (self.d + self.d_v)
+        return bits // 8 + 2 * self.element.nbytes(math.prod(self.q_shape))
+
+    def _check_shapes(self) -> None:
+        if self.order == "BHSD" or self.ragged != (self.has("cu_seqlens_q")):
+            fix = 'give order="THD" with cu_seqlens_q_shape, and else "BSHD"'
+            raise InvalidProblemError(f"{self.op}: order={self.order!r}", fix)
+        q, k, v, table = self.q_shape, self.k_pages_shape, self.v_pages_shape, self.page_table_shape
+        if len(q) != (3 if self.ragged else 4):
+            wanted = "[T, H, D] with cu_seqlens_q" if self.ragged else "[B, T, H, D], or [T, H, D] with cu_seqlens_q"
+            raise InvalidProblemError(f"{self.op}: q has shape {q}", f"pass q as {wanted}")
+        for name, shape, rank in (("k_pages", k, 4), ("v_pages", v, 4), ("page_table", table, 2)):
+            if len(shape) != rank:
+                known = "[B, pages]" if rank == 2 else f"{self.page_layout}, rank 4"
+                raise InvalidProblemError(f"{self.op}: {name} has shape {shape}", f"pass {name} as {known}")
+        if k[-1] != q[-1] or not q[-1]:
+            raise InvalidProblemError(
+                f"{self.op}: the head dim is {q[-1]} in q and {k[-1]} in k_pages",
+                "pass both with the same last axis, 1 or more",
+            )
+        if k[:-1] != v[:-1] or not self.page_keys:
+            raise InvalidProblemError(
+                f"{self.op}: k_pages has shape {k} and v_pages {v}",
+                "pass them alike but for the last axis, a key or more a page",
+            )
+        if not self.kv_heads or self.heads % self.kv_heads:
+            raise InvalidProblemError(
+                f"{self.op}: q has {self.heads} heads and k_pages {self.kv_heads}",
+                "give q a multiple of k_pages' head count",
+            )
+        if not self.ragged and q[0] != self.batch:
+            raise InvalidProblemError(f"{self.op}: q has {q[0]} sequences and page_table {self.batch}", "pass as many")
+        starts = self.shape_of("cu_seqlens_q")
+        if starts not in (None, (self.batch + 1,)):
+            raise InvalidProblemError(
+                f"{self.op}: cu_seqlens_q has shape {starts}",
+                f"give one entry more than page_table has rows: {self.batch + 1}",
+            )
+        if self.max_seqlen_q is not None and (not self.ragged or self.max_seqlen_q < 0):
+            raise InvalidProblemError(
+                f"{self.op}: max_seqlen_q={self.max_seqlen_q}", "give it with cu_seqlens_q alone, 0 or more"
+            )
+
+    def check(self) -> None:
+        super().check()
+        if self.page_table_shape[1] > 1 and self.layout("page_table").strides[1] != 1:
+            raise InvalidProblemError(f"{self.op}: page_table's rows do not lie side by side", "contiguize page_table")
+        if self.has("status") and self.layout("status").element is not I32:
+            raise OperandTypeError(f"{self.op}: status holds {self.layout('status').element}", "pass one of i32")
+
+
+class PagedAttentionPlan(Plan[PagedAttentionDescriptor]):
+    """Attention over pages: operands `q`, `k_pages`, `v_pages`, `page_table`, `lengths`, `out`, and as the problem has them
+    `lse`, `status`, `cu_seqlens_q`, `alibi_slopes` and `sinks`; values `scale` and `softcap`."""
+
+    descriptor = PagedAttentionDescriptor
+    category = OpCategory.ATTENTION
+    candidates = (SplitPages(),)
+    measures = oracle.MEASURES
+    probes = (
+        *(
+            {"q_shape": (3, t, 8, d), "k_pages_shape": p, "v_pages_shape": p, "page_table_shape": (3, 40), "element": e,
+             "page_layout": order}
+            for t, d, e, order, p in (
+                (1, 64, "bf16", "NHD", (50, 16, 2, 64)), (4, 128, "f16", "HND", (50, 2, 16, 128)),
+                (1, 128, "bf16", "NHD", (70, 64, 8, 128)),
+            )
+        ),
+        {"q_shape": (70, 4, 64), "k_pages_shape": (9, 7, 4, 64), "v_pages_shape": (9, 7, 4, 64), "page_table_shape": (3, 9),
+         "order": "THD", "element": "bf16", "cu_seqlens_q_shape": (4,), "lse_element": "f32",
+         "status_element": "i32", "window": (20, 0)},
+    )  # fmt: skip
+
+    @classmethod
+    def reference(cls, desc: PagedAttentionDescriptor, **arrays: Any) -> Any:
+        return oracle.decode(desc, **arrays)
+
+    @classmethod
+    def reference_guarantee(cls, desc: PagedAttentionDescriptor) -> PrecisionGuarantee:
+        made = oracle.guarantee(_guarantee.forward(desc, dot=1, keys=1, blocks=1))
+        if not desc.checked:
+            return made
+        return PrecisionGuarantee.by_output(**dict(made.parts), status=PrecisionGuarantee.exact(I32))
+
+
+@function_of(PagedAttentionPlan)
+def paged_attention(
+    q: Any, k_pages: Any, v_pages: Any, page_table: Any, lengths: Any, *, cu_seqlens_q: Any = None,
+    scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None,
+    alibi_slopes: Any = None, sinks: Any = None, max_seqlen_q: int | None = None, layout: str = "NHD",
+    return_lse: bool = False, return_status: bool = False, out: Any = None, lse: Any = None, status: Any = None,
+) -> Asked:  # fmt: skip
+    """Attention of the last tokens of every sequence with all of its keys and values, which lie in pages.
+
+    q: [B, T, Hq, D], or with `cu_seqlens_q` (device int32 [B + 1]) [T, Hq, D] of sequences one behind the other, each with as
+    many tokens as it has (a prefill; `max_seqlen_q` says how many at most). k_pages, v_pages: [P, N, Hkv, D] (`layout` "NHD")
+    or [P, Hkv, N, D] ("HND"), N keys a page; the dtype of q, f16 or bf16; any strides with neighbours along the last axis side
+    by side. page_table: device int32 [B, pages], key j of sequence b is in page page_table[b, j // N]. lengths: device int32
+    [B], the keys of each sequence, its tokens' own included. Both are read at launch; lengths are clamped to what the table has
+    room for, and pages that are not there are never read: their keys and values count as 0.
+    scale, window, softcap, alibi_slopes, sinks, lse: as `attention` has them, causal.
+    Returns out, q's shape with Dv columns, or with `return_lse` and `return_status` (or given `lse`, `status`) a named tuple of
+    these too. lse: f32 [B, Hq, T], of ragged tokens [Hq, T]. status: int32 [B], 0 where all is well, 1 where a page in use is not
+    there, 2 where the length is not one that the table has room for.
+    With pref.batch_invariant a sequence's bits depend neither on the others nor on which pages it has.
+    """
+    operands = {
+        "out": out, "lse": lse, "status": status, "q": q, "k_pages": k_pages, "v_pages": v_pages,
+        "page_table": page_table, "lengths": lengths, "cu_seqlens_q": cu_seqlens_q, "alibi_slopes": alibi_slopes,
+        "sinks": sinks,
+    }  # fmt: skip
+    options = {"window": window, "max_seqlen_q": max_seqlen_q, "layout": layout}
+    made = {"lse": return_lse, "status": return_status}
+    return asked(
+        "paged_attention", PagedAttentionDescriptor.of, operands, {"scale": scale, "softcap": softcap}, options, made
+    )
+
+
+register(Op("paged_attention", PagedAttentionPlan, paged_attention, samples.paged_attention))

@@ -1,0 +1,109 @@
+"""Decoding in float64: the keys in use are gathered, one sequence behind the other, and `attention` does the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from . import attention
+from .attention import guarantee
+
+__all__ = ["MEASURES", "decode", "guarantee"]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What `attention` asks of a descriptor, of ragged sequences; `problem` is the one that they come from."""
+
+    problem: Any
+    batch: int
+    total_q: int
+    total_k: int
+    out_shape: tuple[int, ...]
+    stats_shape: tuple[int, ...]
+
+    order = "THD"
+    offset_given = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.problem, name)
+
+
+def gathered(
+    desc: Any, q: Array, lengths: Array | None = None, cu_seqlens_q: Array | None = None, **given: Array
+) -> Any:
+    """The problem as one of ragged sequences, and its operands."""
+    used = np.full(desc.batch, desc.most_k) if lengths is None else np.clip(lengths, 0, desc.most_k)
+    others = {n: x for n, x in given.items() if n in ("alibi_slopes", "sinks")}
+    k, v = (_in_use(desc, name, used, **given) for name in "kv")
+    starts = np.arange(desc.batch + 1) * desc.total_q if cu_seqlens_q is None else cu_seqlens_q
+    queries = q if desc.ragged else np.moveaxis(q, desc.head_axis, 2).reshape(-1, desc.heads, desc.d)
+    arrays = {"q": queries, "k": k, "v": v, "cu_seqlens_q": starts, "cu_seqlens_k": np.cumsum([0, *used])}
+    return described(desc, arrays), arrays | others
+
+
+def _in_use(desc: Any, name: str, used: Array, page_table: Array | None = None, **given: Array) -> Array:
+    """Keys or values in use, [all of them, kv_heads, columns]; those of pages that are not there are 0."""
+    if page_table is None:
+        by_row = np.moveaxis(np.asarray(given[name]), desc.head_axis, 2)
+        return np.concatenate([one[:n] for one, n in zip(by_row, used)])
+    pages = given[f"{name}_pages"] if desc.page_layout == "NHD" else np.swapaxes(given[f"{name}_pages"], 1, 2)
+    lines = [np.zeros((0, *pages.shape[2:]), pages.dtype)]
+    for table, n in zip(page_table, used):
+        for at in range(n):
+            page = int(table[at // desc.page_keys])
+            there = 0 <= page < len(pages)
+            lines.append(
+                pages[page, at % desc.page_keys][None] if there else np.zeros((1, *pages.shape[2:]), pages.dtype)
+            )
+    return np.concatenate(lines)
+
+
+def status(desc: Any, page_table: Array, lengths: Array) -> Array:
+    """0: all is there; 1: a page in use is not; 2: the length is not one that the table has room for."""
+    found = np.zeros(desc.batch, np.int32)
+    for at, (table, length) in enumerate(zip(page_table, lengths)):
+        used = table[: -(-min(max(int(length), 0), desc.most_k) // desc.page_keys)]
+        found[at] = 2 if not 0 <= length <= desc.most_k else ((used < 0) | (used >= desc.pages)).any()
+    return found
+
+
+def described(desc: Any, arrays: dict[str, Array]) -> Gathered:
+    total = len(arrays["q"])
+    shape, stats = (total, desc.heads, desc.d_v), (desc.heads, total)
+    return Gathered(desc, desc.batch, total, len(arrays["k"]), shape, stats)
+
+
+def scattered(desc: Any, x: Array) -> Array:
+    """A result of ragged sequences, as the problem has it."""
+    if desc.ragged:
+        return x
+    if x.ndim == 3:
+        return np.moveaxis(x.reshape(desc.batch, desc.total_q, *x.shape[1:]), 2, desc.head_axis)
+    return np.moveaxis(x.reshape(desc.heads, desc.batch, -1), 0, 1)
+
+
+def decode(desc: Any, **arrays: Array) -> Any:
+    """Every written operand, in order."""
+    ragged, operands = gathered(desc, **arrays)
+    with np.errstate(all="ignore"):
+        results = attention.written(ragged, operands, out=lambda head: head.out, lse=lambda head: head.lse)
+    results = {name: scattered(desc, x) for name, x in results.items()}
+    if desc.checked:
+        results["status"] = status(desc, arrays["page_table"], arrays["lengths"])
+    return tuple(results[operand.name] for operand in desc.operands if operand.written)
+
+
+def _measured(measure: Callable[..., Array], desc: Any, **arrays: Array) -> Array:
+    ragged, operands = gathered(desc, **arrays)
+    x = np.asarray(measure(ragged, **operands))
+    return scattered(desc, x) if x.ndim else x
+
+
+MEASURES = {name: partial(_measured, measure) for name, measure in attention.MEASURES.items()}

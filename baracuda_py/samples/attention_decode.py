@@ -1,0 +1,135 @@
+"""Samples of decoding, dense and over pages: lengths, groups of heads, tokens, head dims, layouts, features, several splits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..types import ElementKind
+from .attention import cast, qkv
+from .sample import Sample, values
+
+__all__ = ["attention_decode", "paged_attention", "pages_of"]
+
+Array = np.ndarray[Any, Any]
+F16, BF16 = ElementKind.F16, ElementKind.BF16
+
+
+def attention_decode(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Sizes, types, head dims and layouts; features."""
+    rng = np.random.default_rng(seed)
+
+    def sample(label: str, operands: dict[str, Any], lengths: Any = None, **options: Any) -> Sample:
+        made = {} if lengths is None else {"lengths": np.array(lengths, np.int32)}
+        return Sample(label, {**operands, **made}, options)
+
+    yield sample("bf16 d64, lengths", qkv(rng, BF16, 3, (4, 2), 1, 70, 64), [1, 70, 33])
+    yield sample("f16 d128, whole caches", qkv(rng, F16, 2, (8, 2), 1, 90, 128), return_lse=True)
+    yield sample(
+        "bf16 four tokens, lengths beyond the cache",
+        qkv(rng, BF16, 4, (6, 2), 4, 41, 64),
+        [0, 2, -9, 999],
+        return_lse=True,
+    )
+    yield sample("bf16 several splits", qkv(rng, BF16, 1, (2, 1), 1, 700, 64), [650], return_lse=True)
+    yield sample("bf16 several splits, 9 tokens", qkv(rng, BF16, 1, (2, 1), 9, 400, 32))
+    yield sample("f16 64 rows and more", qkv(rng, F16, 1, (10, 1), 7, 60, 64), [57])
+    yield sample("bf16 no token", qkv(rng, BF16, 1, (2, 1), 0, 20, 64))
+    yield sample("bf16 empty cache", qkv(rng, BF16, 1, (2, 1), 1, 0, 64), return_lse=True)
+    yield sample(
+        "bf16 BSHD", qkv(rng, BF16, 2, (4, 2), 2, 50, 64, layout="BSHD"), [50, 17], layout="BSHD", return_lse=True
+    )
+    for element, d, d_v in ((F16, 32, 96), (BF16, 80, 72), (BF16, 256, 256)):
+        yield sample(f"{element} d{d} d_v{d_v}", qkv(rng, element, 1, (2, 1), 1, 40, d, d_v), [35])
+    latent = qkv(rng, BF16, 1, (4, 1), 1, 50, 576, 512)
+    yield sample("bf16 latent, values are the keys' first columns", {**latent, "v": latent["k"][..., :512]}, [45])
+    wide = qkv(rng, BF16, 2, (2, 2), 1, 40, 72)
+    yield sample("bf16 rows apart", {n: x[..., :64] for n, x in wide.items()}, [40, 3])
+    yield from _features(rng)
+    if full:
+        yield sample("bf16 long", qkv(rng, BF16, 2, (8, 2), 1, 5000, 128), [5000, 3111], return_lse=True)
+
+
+def _features(rng: np.random.Generator) -> Iterator[Sample]:
+    def problem(element: ElementKind = BF16, tokens: int = 3, keys: int = 200) -> dict[str, Any]:
+        return {**qkv(rng, element, 2, (4, 2), tokens, keys, 64), "lengths": np.array([keys - 3, 60], np.int32)}
+
+    def logits(*shape: int) -> Array:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    slopes = np.array([0.5, 0.25, 0.125, 0.0625], np.float32)
+    yield Sample("bf16 window", problem(), {"window": (70, 0), "return_lse": True})
+    yield Sample("f16 window of one key", problem(F16), {"window": (0, 0)})
+    yield Sample("f16 softcap, negative scale", problem(F16), {"softcap": 5.0, "scale": -0.2})
+    yield Sample("bf16 negative scale", problem(), {"scale": -0.2})
+    yield Sample("bf16 alibi", {**problem(), "alibi_slopes": slopes}, {"return_lse": True})
+    yield Sample("f16 alibi a sequence", {**problem(F16), "alibi_slopes": np.stack([slopes, -slopes])}, {})
+    yield Sample("bf16 sinks", {**problem(), "sinks": logits(4)}, {"return_lse": True})
+    none = {**problem(), "lengths": np.array([0, 1], np.int32), "sinks": cast(logits(4), BF16)}
+    yield Sample("bf16 sinks of its type, nothing seen", none, {"return_lse": True})
+    yield Sample(
+        "bf16 everything",
+        {**problem(keys=500), "sinks": logits(4), "alibi_slopes": slopes},
+        {"window": (300, None), "softcap": 3.0, "scale": 0.3, "return_lse": True},
+    )
+
+
+def pages_of(
+    rng: np.random.Generator, element: ElementKind, lengths: list[int], page_keys: int, heads: int, d: int,
+    layout: str = "NHD", d_v: int | None = None, spare: int = 3,
+) -> dict[str, Array]:  # fmt: skip
+    """Pages of normal values, of which each sequence has as many as it needs, in no order; the others in its row of the table are
+    not there, and `spare` are nobody's."""
+    needed = [-(-n // page_keys) for n in lengths]
+    pages, room = sum(needed) + spare, max(needed) + 1
+    order = rng.permutation(pages)
+    table = np.full((len(lengths), room), -1, np.int32)
+    for row, n, first in zip(table, needed, np.cumsum([0, *needed])):
+        row[:n] = order[first : first + n]
+    shape = (pages, page_keys, heads) if layout == "NHD" else (pages, heads, page_keys)
+    made = {f"{n}_pages": values(rng, (*shape, c), element, 1.0) for n, c in (("k", d), ("v", d_v or d))}
+    return {**made, "page_table": table, "lengths": np.array(lengths, np.int32)}
+
+
+def paged_attention(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
+    """Layouts, page sizes, tokens; pages and lengths that are not there; ragged tokens; features."""
+    rng = np.random.default_rng(seed)
+
+    def sample(
+        label: str, element: ElementKind, lengths: list[int], page_keys: int, heads: tuple[int, int] = (4, 2),
+        tokens: int | tuple[int, ...] = 1, d: int = 64, **options: Any,
+    ) -> Sample:  # fmt: skip
+        more = {n: options.pop(n) for n in ("d_v",) if n in options}
+        pages = pages_of(rng, element, lengths, page_keys, heads[1], d, options.get("layout", "NHD"), **more)
+        lead = (len(lengths), tokens) if isinstance(tokens, int) else (sum(tokens),)
+        q = values(rng, (*lead, heads[0], d), element, 1.0)
+        starts = {} if isinstance(tokens, int) else {"cu_seqlens_q": np.cumsum([0, *tokens]).astype(np.int32)}
+        return Sample(label, {"q": q, **pages, **starts}, options)
+
+    yield sample("bf16 NHD 16", BF16, [70, 1, 33], 16, return_lse=True, return_status=True)
+    yield sample("f16 HND 64, d128", F16, [150, 65], 64, (8, 2), d=128, layout="HND")
+    yield sample("bf16 one key a page", BF16, [19, 40], 1, return_status=True)
+    yield sample("bf16 7 keys a page, four tokens", BF16, [50, 3], 7, tokens=4, layout="HND", return_lse=True)
+    yield sample("f16 several splits", F16, [700], 16, return_lse=True, return_status=True)
+    yield sample("bf16 d80 d_v72", BF16, [45], 10, d=80, d_v=72)
+    yield sample("bf16 latent", BF16, [40], 64, (4, 1), d=576, d_v=512)
+    wrong = sample(
+        "bf16 pages and lengths that are not there", BF16, [70, 40, 20, 9], 16, return_lse=True, return_status=True
+    )
+    wrong.operands["page_table"][0, 2], wrong.operands["page_table"][1, 0] = 999, -1
+    wrong.operands["lengths"][2:] = -5, 999
+    yield wrong
+    both = sample("bf16 keys and values side by side", BF16, [33, 20], 16)
+    joined = np.stack([both.operands["k_pages"], both.operands["v_pages"]], axis=1)
+    yield Sample(both.label, {**both.operands, "k_pages": joined[:, 0], "v_pages": joined[:, 1]}, both.options)
+    yield sample("bf16 ragged", BF16, [60, 30, 9], 16, tokens=(25, 0, 9), return_lse=True, return_status=True)
+    yield sample("f16 ragged, several splits", F16, [500, 30], 16, tokens=(1, 2), max_seqlen_q=2, return_lse=True)
+    yield sample("bf16 ragged, window", BF16, [90, 33], 8, (6, 2), (40, 3), max_seqlen_q=40, window=(20, 0))
+    yield sample("bf16 softcap, window, scale", BF16, [90, 33], 16, tokens=2, window=(30, 0), softcap=4.0, scale=0.2)
+    slopes = {"alibi_slopes": np.array([0.5, 0.25, 0.125, 0.0625], np.float32)}
+    given = sample("f16 alibi, sinks", F16, [90, 33], 16, return_lse=True)
+    yield Sample(given.label, {**given.operands, **slopes, "sinks": values(rng, (4,), F16, 1.0)}, given.options)
+    if full:
+        yield sample("bf16 long", BF16, [5000, 3111], 16, (8, 2), d=128, return_lse=True)

@@ -1,0 +1,83 @@
+// One attention of several that went over parts of the keys: out = sum exp(lse_i - lse) out_i, lse = log sum exp(lse_i).
+//
+// Threads: TEAM warps a row, four warps a CTA; warp w of a team takes parts w, w + TEAM, ..., a lane V columns side by side at a
+// time. Parts without weight are not read. Sums of the team meet in shared memory, in the order of its warps, so that more parts
+// without weight change nothing. Shared memory: 2 KB.
+// Bound: bandwidth, for few rows latency.
+#include "attention/problem.cuh"
+#include "attention/softmax.cuh"
+#include "overlap.cuh"
+#include "rows/group.cuh"
+#include "shared.cuh"
+
+using namespace attention;
+
+template <class In, class Out> struct Parts {
+  Out* out;
+  float* lse;
+  const In* outs;
+  const float* lses;
+  Walk out_walk, lse_walk, outs_walk, lses_walk;
+  i64 out_step, lse_step;  // from part to part
+  u32 heads, rows, count, parts, columns;
+};
+
+template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds__(128) attention_merge(Parts<In, Out> p) {
+  __shared__ float shared[TEAM > 1 ? 4 * 32 * V : 1];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, member = warp % TEAM;
+  const u32 flat = blockIdx.x * (4 / TEAM) + warp / TEAM;
+  const bool live = flat < p.count;
+  const u32 at = live ? flat : 0, row = at % p.rows, head = at / p.rows % p.heads, batch = at / p.rows / p.heads;
+  const In* outs = p.outs + batch * p.outs_walk.batch + head * p.outs_walk.head + row * p.outs_walk.row;
+  const float* lses = p.lses + batch * p.lses_walk.batch + head * p.lses_walk.head + row * p.lses_walk.row;
+  Out* out = p.out + batch * p.out_walk.batch + head * p.out_walk.head + row * p.out_walk.row;
+  overlap::wait();
+  overlap::release();
+
+  // The highest lse, and the sum of weights
+  const float none = rows::minus_infinity<float>();
+  float most = none, whole = 0.0f;
+  for (u32 i = lane; i < p.parts; i += 32) {
+    const float lse = lses[i * p.lse_step];
+    most = most > lse || most != most ? most : lse;
+  }
+  most = rows::combine<32>(most, [](float a, float b) { return a > b || a != a ? a : b; });
+  const float base = most == none ? 0.0f : most;
+  for (u32 i = lane; i < p.parts; i += 32) whole += math::ex2_ftz((lses[i * p.lse_step] - base) * math::LOG2E);
+  whole = rows::sum<32>(whole);
+  const float division = whole == 0.0f ? 0.0f : 1.0f / whole;
+  if (live && p.lse && member == 0 && lane == 0)
+    p.lse[batch * p.lse_walk.batch + head * p.lse_walk.head + row * p.lse_walk.row] = whole == 0.0f ? none : base + ::logf(whole);
+
+  // The sum of weighted parts
+  for (u32 first = 0; first < p.columns; first += 32 * V) {
+    const u32 column = first + lane * V;
+    float x[V] = {};
+    if (column < p.columns) {
+#pragma unroll 4
+      for (u32 i = member; i < p.parts; i += TEAM) {
+        const float weight = math::ex2_ftz((lses[i * p.lse_step] - base) * math::LOG2E);
+        if (weight == 0.0f) continue;
+        const Vec<In, V> part = *reinterpret_cast<const Vec<In, V>*>(outs + i * p.out_step + column);
+#pragma unroll
+        for (int v = 0; v < V; ++v) x[v] += weight * convert<float>(part.at[v]);
+      }
+    }
+    if constexpr (TEAM > 1) {
+      __syncthreads();
+#pragma unroll
+      for (int v = 0; v < V; ++v) shared[(warp * V + v) * 32 + lane] = x[v];
+      __syncthreads();
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        x[v] = shared[(warp / TEAM * TEAM * V + v) * 32 + lane];
+#pragma unroll
+        for (int w = 1; w < TEAM; ++w) x[v] += shared[((warp / TEAM * TEAM + w) * V + v) * 32 + lane];
+      }
+    }
+    if (!live || member || column >= p.columns) continue;
+#pragma unroll
+    for (int v = 0; v < V; ++v) x[v] *= division;
+    *reinterpret_cast<Vec<Out, V>*>(out + column) = round_to<Out>(x);
+  }
+}

@@ -1,0 +1,43 @@
+// Keys and values of sequences that grow: one behind the other, or in pages that a table names; and how their keys are shared out.
+// Mirrors baracuda_py/ops/attention/_decode.py.
+#pragma once
+#include "attention/mask.cuh"
+
+namespace attention {
+
+struct Cache {
+  const i32* lengths;  // keys in use of each sequence; null: all that there is room for
+  const i32* table;    // pages: [sequence, page of it]
+  i32* status;
+  i64 table_step;
+  u32 capacity, page_keys, pages, sequences;  // keys that there is room for in a sequence; a page's; of all of them
+
+  __device__ __forceinline__ int length(u32 sequence) const {
+    return lengths ? min(max(lengths[sequence], 0), int(capacity)) : int(capacity);
+  }
+};
+
+// One head of one sequence as mask.cuh wants it: `offset` is the key that token 0 stands at.
+struct Standing {
+  int keys;
+  i64 offset;
+  u32 batch, head;
+};
+
+// Every sequence's keys are shared out among `count` CTAs: `fixed` keys each from key 0 on, or, where that is 0, evenly but
+// `least` at least. Their results, (out, lse) in f32, lie in [batch, head, token, split] order; null: there is only one.
+struct Splits {
+  float *out, *lse;
+  u32 count, fixed, least;
+
+  // Split `at` of keys [begin, end): where it begins and ends, in blocks of 16 keys, `step` of which are taken at a time.
+  __device__ __forceinline__ int2 range(u32 at, int begin, int end, int step) const {
+    const int first = fixed ? 0 : begin / 16, last = (end + 15) / 16;
+    int each = fixed ? int(fixed) / 16 : max(int(least) / 16, (last - first + int(count) - 1) / int(count));
+    each = (each + step - 1) / step * step;
+    const i64 from = first + i64(at) * each;
+    return {int(min(from, i64(last))), int(min(from + each, i64(last)))};
+  }
+};
+
+}  // namespace attention
