@@ -113,7 +113,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
       const u32 thread = anew(threadIdx.x);
       const int warp = thread / 32, lane = thread % 32, own = warp / SPLIT * 16 * BLOCKS, half = warp % SPLIT;
 
-#pragma unroll
+#pragma unroll 1
       for (int part = 0; part < (SPLIT == 1 ? PARTS : 1); ++part) {
         const int sub = (SPLIT == 1 ? part : half) * SUB;
 
