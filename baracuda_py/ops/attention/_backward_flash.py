@@ -12,7 +12,7 @@ from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.constraints import Aligned, Kinds, Multiple, UnitStride
 from ...plan.grammar import Config, term
 from ...runtime.steps import Fill, Kernel, Launch, Packed, Scratch, Step, Struct
-from ...types import ArchSku, DeviceSpec, PrecisionGuarantee
+from ...types import DeviceSpec, PrecisionGuarantee
 from . import _backward_guarantee
 from ._flash import HALVES, MMA_SHARE, MOST_ROWS, SHARED_BYTES
 from ._gradients import ROW_LAUNCHES, gradients_struct, of_rows, of_sinks
@@ -28,7 +28,6 @@ WRITTEN = ("grad_q", "grad_k", "grad_v")  # by 4
 SHARE = 0.55  # of the busiest unit's rate
 MOST_SLICES = 16  # of sums of grad_q
 STATIC = 128  # bytes of shared memory beside the tiles
-WHOLE = (ArchSku.SM80, ArchSku.SM90A)  # where registers hold the scores of 64 queries beside sums of 128 columns
 
 
 @dataclass(frozen=True)
@@ -113,11 +112,10 @@ class FlashBackward(Candidate[Any]):
         dims = filled(desc.d), filled(desc.d_v)
         wide = max(dims)
         dims = (wide, wide) if wide == 128 else dims
-        roomy = device.tier in WHOLE and not _changed(desc)
         if wide <= 64:
             sizes = [(64, 128, 16 if _changed(desc) else 32, 4, 1, 2, 2), (64, 64, 32, 4, 1, 2, 2)]
         elif wide <= 128:
-            sizes = [(64, 128, 64 if roomy else 32, 8, 1, 2, 1), (32, 64, 32, 4, 1, 1, 1)]
+            sizes = [(64, 128, 32, 8, 2, 2, 1), (64, 128, 32, 8, 1, 2, 1), (32, 64, 32, 4, 1, 1, 1)]
         elif wide <= 192:
             sizes = [(64, 64, 32, 8, 2, 2, 1), (64, 64, 32, 8, 2, 1, 1), (32, 32, 16, 4, 2, 1, 1)]
         else:
