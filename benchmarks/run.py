@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from . import results
+from .attention_rows import ATTENTION_ROWS
 from .floor import matched
 from .gemm_rows import GEMM_ROWS
 from .gpu import Sensor, machine, made_by
@@ -46,7 +47,15 @@ QUICK = Effort(rounds=4, host_batches=8, alone_seconds=0.0)
 
 def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
     """The rows whose key holds one of `patterns`; every row where there are none."""
-    rows: list[Row | HostRow] = [*ROWS, *ROW_FAMILIES, *INDEXING_ROWS, *SCAN_ROWS, *GEMM_ROWS, *HOST_ROWS]
+    rows: list[Row | HostRow] = [
+        *ROWS,
+        *ROW_FAMILIES,
+        *INDEXING_ROWS,
+        *SCAN_ROWS,
+        *GEMM_ROWS,
+        *ATTENTION_ROWS,
+        *HOST_ROWS,
+    ]
     return [r for r in rows if not patterns or any(p in r.key for p in patterns)]
 
 

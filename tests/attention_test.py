@@ -50,7 +50,7 @@ def test_one_dominant_score_gives_its_value(device: str) -> None:
 
 
 @pytest.mark.parametrize("element", [F16, BF16, F32])
-@pytest.mark.parametrize(("rows", "keys"), [(40, 256), (64, 1024)])
+@pytest.mark.parametrize(("rows", "keys"), [(40, 256), (64, 1024), (16, 16384)])
 def test_the_bound_notices_a_lost_block_of_keys(element: ElementKind, rows: int, keys: int) -> None:
     """The last 32 keys left out."""
     given = small(rows, keys, element, 64)
@@ -65,6 +65,20 @@ def test_the_bound_notices_a_lost_block_of_keys(element: ElementKind, rows: int,
         held.check(lost, wide, given, measures=measures)
 
 
+@pytest.mark.parametrize("variant", ["flash", "simt"])
+def test_growing_scores_are_rescaled(variant: str) -> None:
+    """Keys come from the last to the first in flash, the other way round in simt: in both orders later blocks score higher."""
+    for order in (1, -1):
+        given = small(20, 300, BF16, 64)
+        ramp = np.linspace(-6, 6, 300)[::order].reshape(1, 1, -1, 1)
+        given["q"] = np.abs(given["q"]) + BF16.dtype.type(1)
+        given["k"] = ramp.astype(BF16.dtype) + given["k"] * BF16.dtype.type(0.1)
+        plan = bp.AttentionPlan.select(
+            bp.AttentionDescriptor.of(**given), bp.PlanPreference(variant=variant), device="ptx"
+        )
+        plan.verify(**given)
+
+
 def test_a_sequence_does_not_depend_on_the_others() -> None:
     """Alone, beside others, and among ragged ones: the same bits."""
     given = qkv(rng, BF16, 3, (2, 1), 37, 70, 64)
@@ -75,6 +89,19 @@ def test_a_sequence_does_not_depend_on_the_others() -> None:
     starts = {f"cu_seqlens_{n}": np.arange(0, 4, dtype=np.int32) * given[n].shape[2] for n in "qk"}
     packed = bp.attention(**ragged, **starts, layout="THD", causal=True, max_seqlen_q=37, device="ptx")
     assert np.array_equal(bits(packed.reshape(3, 37, 2, 64)), bits(np.ascontiguousarray(whole.transpose(0, 2, 1, 3))))
+
+
+@pytest.mark.parametrize("element", [BF16, F32])
+def test_a_batch_invariant_plan_goes_by_what_a_sequence_is(element: ElementKind) -> None:
+    """Whatever the batch and the number of queries: the same variant and configuration."""
+    found = set()
+    for batch, rows in ((1, 1), (1, 64), (7, 300), (64, 2048)):
+        shapes = {"q_shape": (batch, 8, rows, 128), "k_shape": (batch, 2, 2048, 128), "v_shape": (batch, 2, 2048, 128)}
+        desc = bp.AttentionDescriptor(**shapes, element=element, causal=True)
+        plan = bp.AttentionPlan.select(desc, bp.PlanPreference(batch_invariant=True), device="h200")
+        assert plan.precision_guarantee.batch_invariant
+        found.add((plan.sku.variant, str(plan.sku.config)))
+    assert len(found) == 1
 
 
 def test_starts_of_sequences_are_never_followed_outside() -> None:
@@ -103,12 +130,13 @@ def test_new_numbers_are_no_new_plan() -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"q": np.zeros((1, 3, 4, 16), np.float32)}, "heads|sequences"),
-    ({"q": np.zeros((1, 2, 4, 8), np.float32)}, "head_dim"),
+    ({"q": np.zeros((1, 2, 4, 8), np.float32)}, "head dim"),
     ({"q": np.zeros((2, 2, 4, 16), np.float32)}, "sequences"),
     ({"q": np.zeros((4, 16), np.float32)}, "rank"),
     ({"k": np.zeros((1, 2, 30, 16), np.float16)}, "k"),
     ({"v": np.zeros((1, 2, 31, 16), np.float32)}, "k has shape"),
     ({"scale": float("inf")}, "scale"),
+    ({"scale": float("nan")}, "scale"),
     ({"softcap": 0.0}, "softcap"),
     ({"softcap": float("nan")}, "softcap"),
     ({"offset": 0.5}, "offset"),

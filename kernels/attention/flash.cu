@@ -22,19 +22,21 @@ __device__ __forceinline__ u32 anew(u32 x) {
   return x;
 }
 
-template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int STAGES, int RESIDENT, bool CHANGED>
-__global__ void __launch_bounds__(BM / BLOCKS * 2, RESIDENT)
+template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int SPLIT, int STAGES, int RESIDENT, bool CHANGED>
+__global__ void __launch_bounds__(BM / BLOCKS * 2 * SPLIT, RESIDENT)
 attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
-  constexpr int THREADS = BM / BLOCKS * 2;
-  using QueryPanels = Panels<16 * BLOCKS, D>;  // a warp's
+  constexpr int ROWS = 16 * BLOCKS, THREADS = BM / BLOCKS * 2 * SPLIT, KEYS = BN / SPLIT, COLUMNS = DV / SPLIT;
+  using QueryPanels = Panels<ROWS, D>;  // a warp's
   using KeyPanels = Panels<BN, D>;
   using ValuePanels = Panels<BN, DV>;
-  constexpr int STAGE = KeyPanels::BYTES + ValuePanels::BYTES, OWN = 32 * BLOCKS * (D > DV ? D : DV);
+  constexpr int STAGE = KeyPanels::BYTES + ValuePanels::BYTES, OWN = 2 * ROWS * (D > DV ? D : DV);
+  using WeightPanels = Panels<ROWS, BN>;  // that SPLIT warps make together
   extern __shared__ __align__(128) u8 memory[];
   // What a block needs once: in registers it would displace what its products need
   __shared__ struct { const T *volatile k, *volatile v; volatile float factor; volatile int tile, begin, first, end, keys, whole_begin, whole_end; } kept;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = warp * BLOCKS * 16;
-  const u32 queries = shared_address(memory) + warp * OWN, ring = shared_address(memory) + THREADS / 32 * OWN;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = warp / SPLIT * ROWS, part = warp % SPLIT;
+  const u32 queries = shared_address(memory) + warp / SPLIT * OWN, ring = shared_address(memory) + BM / ROWS * OWN;
+  const u32 weights = ring + STAGES * STAGE, exchange = weights + BM * BN * 2;
 
   // Which queries of which head
   const TilePlace<Problem<T, Out, float>> at(p, blockIdx.x, tiles, section, heads);
@@ -77,14 +79,14 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
   int block = down_from(end - 1);
   if (block >= begin) {
     const int q_step = int(p.q_walk.row);
-    FeedQueries::bring(lane, queries, head.q + i64(tile + own) * q_step, q_step, head.rows - tile - own, p.d);
+    if (part == 0) FeedQueries::bring(lane, queries, head.q + i64(tile + own) * q_step, q_step, head.rows - tile - own, p.d);
     bring_keys(ring, block);
     if constexpr (STAGES == 2) bring_values(ring, block);
     commit_copies();
   }
 
   // A negative scale is the queries', so that the highest product has the highest score
-  if (p.scale < 0 && block >= begin) {
+  if (p.scale < 0 && block >= begin && part == 0) {
     await_copies<0>();
     __syncwarp();
     for (u32 at = lane * 4; at < QueryPanels::BYTES; at += 128) {
@@ -96,7 +98,8 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
 
   int turn = 0;  // of the stages
   OnlineSoftmax<BLOCKS> softmax;
-  float acc[BLOCKS][DV / 8][4] = {};
+  float acc[BLOCKS][COLUMNS / 8][4] = {};
+  const auto highest = [&](float (&most)[2 * BLOCKS]) { join_rows<BLOCKS, SPLIT, true>(exchange, anew(threadIdx.x), most); };
 
   while (block >= kept.begin) {
     const int first = block * BN, following = down_from(block - 1);
@@ -109,17 +112,18 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
 
     // Scores
     const u32 thread = anew(threadIdx.x);
-    const u32 at_queries = shared_address(memory) + thread / 32 * OWN + QueryPanels::template enter<true>(thread % 32);
-    const u32 at_keys = ring + turn * STAGE + KeyPanels::template enter<false>(thread % 32);
-    float s[BLOCKS][BN / 8][4] = {};
+    const u32 at_queries = shared_address(memory) + thread / 32 / SPLIT * OWN + QueryPanels::template enter<true>(thread % 32);
+    const u32 own_part = SPLIT > 1 ? thread / 32 % SPLIT : 0;
+    const u32 at_keys = ring + turn * STAGE + own_part * KEYS * KeyPanels::PITCH + KeyPanels::template enter<false>(thread % 32);
+    float s[BLOCKS][KEYS / 8][4] = {};
     if (!CHANGED && (block < kept.whole_begin || block >= kept.whole_end)) {  // what does not count is infinitely low from the start
       const Band seen_by{kept.first, kept.end, kept.keys};
-      const int row = kept.tile + int(thread / 32 * BLOCKS * 16 + thread % 32 / 4), column = first + int(thread % 4 * 2);
+      const int row = kept.tile + int(thread / 32 / SPLIT * ROWS + thread % 32 / 4), column = first + int(own_part * KEYS + thread % 4 * 2);
 #pragma unroll
       for (int r = 0; r < 2 * BLOCKS; ++r) {
         const Keys seen = seen_by.of(row + 8 * r);
 #pragma unroll
-        for (int n = 0; n < BN / 8; ++n)
+        for (int n = 0; n < KEYS / 8; ++n)
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
             const bool counts = 8 * n + e >= seen.first - column && 8 * n + e < seen.end - column;
@@ -133,7 +137,7 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
 #pragma unroll
       for (int b = 0; b < BLOCKS; ++b) load_matrices<false>(a[b], QueryPanels::at(at_queries, b, step));
 #pragma unroll
-      for (int n = 0; n < BN / 16; ++n) {
+      for (int n = 0; n < KEYS / 16; ++n) {
         u32 keys[4];
         load_matrices<false>(keys, KeyPanels::at(at_keys, n, step));
 #pragma unroll
@@ -152,13 +156,13 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
 
     // Which count, and as what
     if constexpr (CHANGED) {
-      const int row = kept.tile + int(thread / 32 * BLOCKS * 16 + thread % 32 / 4), column = first + int(thread % 4 * 2);
+      const int row = kept.tile + int(thread / 32 / SPLIT * ROWS + thread % 32 / 4), column = first + int(own_part * KEYS + thread % 4 * 2);
 #pragma unroll
       for (int r = 0; r < 2 * BLOCKS; ++r) {
         const int i = row + 8 * r;
         const Keys seen = band.of(i);
 #pragma unroll
-        for (int n = 0; n < BN / 8; ++n)
+        for (int n = 0; n < KEYS / 8; ++n)
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
             const int j = column + 8 * n + e;
@@ -168,7 +172,7 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
           }
       }
     }
-    softmax.follow(s, kept.factor, acc);
+    softmax.follow(s, kept.factor, acc, highest);
 
     // The next block comes while weights are made and multiplied: until then no registers are free for its addresses
     if constexpr (STAGES == 2) {
@@ -181,15 +185,32 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
     }
     softmax.weigh(s, kept.factor);
 
-    // Weighted values
-    const u32 at_values = ring + (STAGES == 2 ? turn ^ 1 : 0) * STAGE + KeyPanels::BYTES + ValuePanels::template enter<true>(thread % 32);
+    // Weighted values. Weights that SPLIT warps made together go through shared memory
+    if constexpr (SPLIT > 1) {
+      const u32 to = weights + thread / 32 / SPLIT * WeightPanels::BYTES;
+#pragma unroll
+      for (int r = 0; r < 2 * BLOCKS; ++r)
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; ++n) {
+          const u32 pair = round_pair(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1], T{});
+          const u32 at = WeightPanels::offset(thread % 32 / 4 + 8 * r, own_part * (KEYS / 8) + n) + thread % 4 * 4;
+          asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + at), "r"(pair) : "memory");
+        }
+      meet(1 + thread / 32 / SPLIT, 32 * SPLIT);
+    }
+    const u32 at_weights = weights + thread / 32 / SPLIT * WeightPanels::BYTES + WeightPanels::template enter<true>(thread % 32);
+    const u32 at_values = ring + (STAGES == 2 ? turn ^ 1 : 0) * STAGE + KeyPanels::BYTES + own_part * (COLUMNS / ValuePanels::WIDTH * ValuePanels::PANEL) +
+                          ValuePanels::template enter<true>(thread % 32);
 #pragma unroll
     for (int k = 0; k < BN / 16; ++k) {
       u32 a[BLOCKS][4];
 #pragma unroll
-      for (int b = 0; b < BLOCKS; ++b) pack_weights<T>(a[b], s[b], k);
+      for (int b = 0; b < BLOCKS; ++b) {
+        if constexpr (SPLIT > 1) load_matrices<false>(a[b], WeightPanels::at(at_weights, b, k));
+        else pack_weights<T>(a[b], s[b], k);
+      }
 #pragma unroll
-      for (int c = 0; c < DV / 16; ++c) {
+      for (int c = 0; c < COLUMNS / 16; ++c) {
         u32 values[4];
         load_matrices<true>(values, ValuePanels::at(at_values, k, c));
 #pragma unroll
@@ -209,24 +230,27 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
   const Head<T, Out, float> result(p, result_at.batch, result_at.head);
   const float sink = sink_of<T, float>(p, result);
   float factor[2 * BLOCKS];
+  softmax.add_up();
+  join_rows<BLOCKS, SPLIT, false>(exchange, threadIdx.x, softmax.sum);
   const int first_row = kept.tile, row = first_row + own + lane / 4;
 #pragma unroll
   for (int r = 0; r < 2 * BLOCKS; ++r) {
     float lse;
     softmax.finish(r, kept.factor, sink, factor[r], lse);
-    if (result.lse && lane % 4 == 0 && row + 8 * r < result.rows) result.lse[(row + 8 * r) * p.lse_walk.row] = lse;
+    if (result.lse && part == 0 && lane % 4 == 0 && row + 8 * r < result.rows) result.lse[(row + 8 * r) * p.lse_walk.row] = lse;
   }
 
   // Rows of the result, by way of the warp's own queries' place in shared memory, 16 bytes a store
-  using Results = Panels<16, DV>;
+  using Results = Panels<16, COLUMNS>;
+  const u32 staged = queries + part * BLOCKS * Results::BYTES, first_column = part * COLUMNS;
   if constexpr (sizeof(Out) == 2) {
     __syncwarp();
 #pragma unroll
     for (int r = 0; r < 2 * BLOCKS; ++r)
 #pragma unroll
-      for (int c = 0; c < DV / 8; ++c) {
+      for (int c = 0; c < COLUMNS / 8; ++c) {
         const u32 pair = round_pair(acc[r / 2][c][r % 2 * 2] * factor[r], acc[r / 2][c][r % 2 * 2 + 1] * factor[r], Out{});
-        const u32 to = queries + r / 2 * Results::BYTES + Results::offset(lane / 4 + r % 2 * 8, c) + lane % 4 * 4;
+        const u32 to = staged + r / 2 * Results::BYTES + Results::offset(lane / 4 + r % 2 * 8, c) + lane % 4 * 4;
         asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(pair) : "memory");
       }
     __syncwarp();
@@ -234,16 +258,17 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
     for (int i = 0; i < BLOCKS * 16 * Results::CHUNKS / 32; ++i) {
       const int at = lane + i * 32, line = at / Results::CHUNKS, chunk = at % Results::CHUNKS;
       Vec<float, 4> words;
-      load_shared(words, queries + line / 16 * Results::BYTES + Results::offset(line % 16, chunk));
+      load_shared(words, staged + line / 16 * Results::BYTES + Results::offset(line % 16, chunk));
       const int to = first_row + own + line;
-      if (to < result.rows && chunk * 8 < p.d_v) *reinterpret_cast<Vec<float, 4>*>(result.out + to * p.out_walk.row + chunk * 8) = words;
+      const u32 column = first_column + chunk * 8;
+      if (to < result.rows && column < p.d_v) *reinterpret_cast<Vec<float, 4>*>(result.out + to * p.out_walk.row + column) = words;
     }
   } else {
 #pragma unroll
     for (int r = 0; r < 2 * BLOCKS; ++r)
 #pragma unroll
-      for (int c = 0; c < DV / 8; ++c) {
-        const int column = 8 * c + lane % 4 * 2;
+      for (int c = 0; c < COLUMNS / 8; ++c) {
+        const u32 column = first_column + 8 * c + lane % 4 * 2;
         const Vec<Out, 2> pair = {acc[r / 2][c][r % 2 * 2] * factor[r], acc[r / 2][c][r % 2 * 2 + 1] * factor[r]};
         if (row + 8 * r < result.rows && column < p.d_v)
           *reinterpret_cast<Vec<Out, 2>*>(result.out + (row + 8 * r) * p.out_walk.row + column) = pair;

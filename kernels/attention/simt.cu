@@ -13,7 +13,7 @@
 using namespace attention;
 
 template <class T, class Out, class C, int COLUMNS>
-__global__ void __launch_bounds__(256) attention_simt(Problem<T, Out, C> p, u32 tiles, u32 chunks) {
+__global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2)) attention_simt(Problem<T, Out, C> p, u32 tiles, u32 chunks) {
   constexpr int ROWS = 4, WARPS = 8, TILE = ROWS * WARPS, KEYS = 32, STEP = 32, CHUNK = 32 * COLUMNS;
   __shared__ C staged[KEYS][STEP + 1];
   __shared__ Vec<C, ROWS> queries[STEP][WARPS], weights[WARPS][KEYS];

@@ -36,40 +36,50 @@ class FlashConfig(Config):
     queries: int = term("queries a CTA takes", leads=True)
     keys: int = term("keys a CTA takes at a time", leads=True)
     rows: int = term("queries a warp takes, in blocks of 16", default=32)
+    split: int = term("warps that share queries, each with a part of the keys and of the columns", default=1)
     stages: int = term("blocks of keys and values in shared memory", default=2)
     ctas: int = term("CTAs an SM is to hold", default=2)
     dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
 
     @property
     def threads(self) -> int:
-        return self.queries // self.rows * 32
+        return self.queries // self.rows * self.split * 32
 
     @property
     def shared_bytes(self) -> int:
         d, d_v = self.dims
-        return 2 * (self.queries * max(d, d_v) + self.stages * self.keys * (d + d_v))
+        shared = 2 * self.queries * (self.keys + 2 * self.split) if self.split > 1 else 0  # weights and rows' values
+        return 2 * (self.queries * max(d, d_v) + self.stages * self.keys * (d + d_v)) + shared
 
     @property
     def template(self) -> str:
-        sizes = (*self.dims, self.queries, self.keys, self.rows // 16, self.stages, self.ctas)
+        sizes = (*self.dims, self.queries, self.keys, self.rows // 16, self.split, self.stages, self.ctas)
         return ", ".join(map(str, sizes))
 
 
-# Queries, keys, rows a warp, stages and CTAs an SM, by head dim (to 64, to 128, beyond) and whether scores are changed, which
-# takes registers: what spills is not here.
+# Queries, keys, rows a warp, warps that share them, stages and CTAs an SM, by head dim (to 64, to 128, beyond, 256 both) and
+# whether scores are changed, which takes registers: what spills is not here.
 MENU = {
-    (0, False): ((128, 64, 32, 2, 3), (128, 128, 32, 2, 2), (128, 64, 32, 2, 2), (64, 64, 16, 2, 3)),
-    (0, True): ((128, 64, 32, 2, 2), (64, 64, 16, 2, 3)),
-    (1, False): ((128, 64, 32, 2, 2), (128, 32, 32, 2, 2), (64, 64, 16, 2, 2)),
-    (1, True): ((64, 64, 16, 2, 2), (128, 32, 32, 2, 2)),
-    (2, False): ((64, 64, 16, 1, 2), (128, 64, 16, 1, 1), (64, 32, 16, 2, 2), (64, 32, 16, 1, 2)),
-    (2, True): ((64, 64, 16, 1, 2), (128, 64, 16, 1, 1), (64, 32, 16, 2, 2), (64, 32, 16, 1, 2)),
+    (0, False): ((128, 64, 32, 1, 2, 3), (128, 128, 32, 1, 2, 2), (128, 64, 32, 1, 2, 2), (64, 64, 16, 1, 2, 3)),
+    (0, True): ((128, 64, 32, 1, 2, 2), (64, 64, 16, 1, 2, 3)),
+    (1, False): ((128, 64, 32, 1, 2, 2), (128, 32, 32, 1, 2, 2), (64, 64, 16, 1, 2, 2)),
+    (1, True): ((64, 64, 16, 1, 2, 2), (128, 32, 32, 1, 2, 2)),
+    (2, False): ((64, 64, 16, 1, 1, 2), (64, 32, 16, 1, 2, 2), (64, 32, 16, 1, 1, 2)),
+    (2, True): ((64, 64, 16, 1, 1, 2), (64, 32, 16, 1, 2, 2)),
+    (3, False): ((64, 64, 32, 2, 1, 2), (128, 64, 32, 2, 1, 1), (64, 64, 16, 1, 1, 2), (128, 64, 16, 1, 1, 1)),
+    (3, True): ((64, 64, 32, 2, 1, 2), (64, 64, 16, 1, 1, 2)),
 }
 
 
 def changed(desc: Any) -> bool:
     """Whether scores are more than products with a scale."""
     return bool(desc.softcapped or any(desc.has(name) for name in ("mask", "block_mask", "alibi_slopes")))
+
+
+def width_class(dims: tuple[int, int]) -> int:
+    """Of what MENU tells apart; columns of 256 can be shared by two warps."""
+    wide = max(dims)
+    return 3 if dims == (256, 256) else (wide > 64) + (wide > 128)
 
 
 def filled(columns: int) -> int:
@@ -85,8 +95,8 @@ class Flash(Candidate[Any]):
     constraints = (
         Kinds("q", HALVES),
         *map(UnitStride, ("q", "k", "v", "out")),
-        Multiple("q", -1, 8, "head_dim"),
-        Multiple("v", -1, 8, "v's head_dim"),
+        Multiple("q", -1, 8, "the head dim"),
+        Multiple("v", -1, 8, "v's head dim"),
         *(Aligned(name, 16) for name in ("q", "k", "v", "out")),
     )
 
@@ -108,8 +118,8 @@ class Flash(Candidate[Any]):
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[FlashConfig]:
         """The best known first: 32 queries a warp where registers hold them, for which every load of keys serves two products."""
         dims = filled(desc.d), filled(desc.d_v)
-        for queries, keys, rows, stages, ctas in MENU[(max(dims) > 64) + (max(dims) > 128), changed(desc)]:
-            config = FlashConfig(queries, keys, rows, stages, ctas, dims)
+        for queries, keys, rows, split, stages, ctas in MENU[width_class(dims), changed(desc)]:
+            config = FlashConfig(queries, keys, rows, split, stages, ctas, dims)
             if config.shared_bytes <= device.shared_bytes:
                 yield config
 
@@ -120,7 +130,8 @@ class Flash(Candidate[Any]):
         short = max(config.queries * -(-desc.most_q // config.queries) / max(desc.most_q, 1), 1.0)
         clock_sms = device.rate("issue") / 128
         rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / clock_sms  # a clock and SM
-        loaded = 2 * config.keys * (d + d_v) * config.queries / config.rows + 2 * config.queries * d
+        loaded = 2 * config.keys * (d + d_v) * config.queries / config.rows + 2 * config.queries * d * config.split
+        loaded += 2 * tile * (config.split + 1) * (config.split > 1)  # weights on their way
         limits = {
             "tensor cores": 2.0 * tile * (d + d_v) / rate,
             "exponentials": tile / EXPONENTIALS,
@@ -138,8 +149,17 @@ class Flash(Candidate[Any]):
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> PrecisionGuarantee:
         blocks = -(-desc.most_k // config.keys)
+        # A row's sums follow its own keys, in blocks that `keys` alone decides, and scores' bases its own scores. Which
+        # configuration is chosen goes by the batch as well: the first one alone may promise this.
+        lone = config == next(iter(self.configs(desc, device)))
         return _guarantee.forward(
-            desc, dot=config.dims[0], keys=desc.most_k, blocks=blocks, each=2.0, weights=desc.element
+            desc,
+            dot=config.dims[0],
+            keys=desc.most_k,
+            blocks=blocks,
+            each=2.0,
+            weights=desc.element,
+            batch_invariant=lone,
         )
 
     def lower(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> tuple[Step, ...]:

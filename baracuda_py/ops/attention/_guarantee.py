@@ -16,7 +16,8 @@ computed in; `each` is 1 where products are added with rounding and 2 where tens
 - lse errs by mean eps, and by u of M and of log of the sum.
 
 For operands without a pattern the rounding of weights is random: its share in the probable bound is a multiple of the root of
-the sum of squares, which shows that a block of keys is missing.
+the sum of squares. Sums on their way are then as large as the root of the number of terms, or err with both signs: their share
+is a multiple of the root of their depth. That shows that a block of keys is missing.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ OF_SCORE, OF_TOP, OF_WEIGHT = (
     6.0,
     8.0,
 )  # units roundoff, as above: roundings, those of exp's argument, exp and division
-ROOT = 6.0  # standard deviations
+ROOT, LIKELY = 6.0, 4.0  # standard deviations
 
 
 def forward(
@@ -51,20 +52,20 @@ def forward(
     truncated = 2.0**-10 / unit.unit_roundoff if tf32 else 0.0  # of an operand that is read as TF32
     score = each * dot + OF_SCORE + 2 * truncated
     depth = each * keys + 4.0 * blocks + OF_WEIGHT
-    terms = [
-        Term(score, unit, "score_error"),
-        Term(OF_TOP, unit, "top_error"),
-        Term(2 * depth + truncated, unit, "weighted"),
-    ]
+    terms = [Term(score, unit, "score_error"), Term(OF_TOP, unit, "top_error")]
     if desc.softcapped:
         terms.append(Term(OF_SCORE, unit, "capped"))
     out = desc.layout("out").element
     last = [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
     rounding = _rounding(weights)
     last += _faint(rounding)
-    worst = Componentwise((*terms, *(Term(1.0, k, "weighted") for k in rounding), *last), SOURCE, "beyond")
-    likely = Componentwise((*terms, *(Term(ROOT, k, "root_weighted") for k in rounding), *last), PROBABLE, "beyond")
-    bounds: dict[str, tuple[Componentwise, Componentwise | None]] = {"out": (worst, likely if rounding else None)}
+    of_sums = Term(2 * depth + truncated, unit, "weighted")
+    worst = Componentwise((*terms, of_sums, *(Term(1.0, k, "weighted") for k in rounding), *last), SOURCE, "beyond")
+    of_sums = Term(2 * LIKELY * (each * keys**0.5 + blocks**0.5) + 2 * OF_WEIGHT + truncated, unit, "weighted")
+    likely = Componentwise(
+        (*terms, of_sums, *(Term(ROOT, k, "root_weighted") for k in rounding), *last), PROBABLE, "beyond"
+    )
+    bounds: dict[str, tuple[Componentwise, Componentwise | None]] = {"out": (worst, likely)}
     if desc.has("lse"):
         of_lse = [Term(score, unit, "mean_score"), Term(OF_TOP, unit, "top_score"), Term(depth, unit, "one")]
         if desc.softcapped:

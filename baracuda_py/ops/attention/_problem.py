@@ -76,7 +76,7 @@ class Attended(Descriptor):
     max_seqlen_q: int | None
     max_seqlen_k: int | None
     math: MathPrecision | None
-    scale: float  # NaN: 1 / sqrt(d)
+    scale: float  # infinite: 1 / sqrt(d)
     softcap: float
     offset: float
     values: ClassVar[tuple[str, ...]] = ("scale", "softcap", "offset")
@@ -188,7 +188,7 @@ class Attended(Descriptor):
     @property
     def factor(self) -> float:
         """What products of queries and keys are multiplied with."""
-        return 1 / math.sqrt(max(self.d, 1)) if math.isnan(self.scale) else self.scale
+        return 1 / math.sqrt(max(self.d, 1)) if math.isinf(self.scale) else self.scale
 
     def neutral(self) -> dict[str, Any]:
         return super().neutral() | {"math": self.precision}
@@ -209,8 +209,8 @@ class Attended(Descriptor):
     @classmethod
     def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> Any:
         scale, softcap, offset = (values.get(name, 1.0) for name in ("scale", "softcap", "offset"))
-        if math.isinf(scale):
-            raise InvalidProblemError(f"{op}: scale={scale}", "give a finite number, by default 1 / sqrt(head_dim)")
+        if not math.isfinite(scale):
+            raise InvalidProblemError(f"{op}: scale={scale}", "give a finite number, by default 1 / sqrt(D)")
         if not 0 < softcap < math.inf:
             raise InvalidProblemError(f"{op}: softcap={softcap}", "give a number above 0, or none")
         if not (abs(offset) < 2**31 and offset == int(offset)):
@@ -225,9 +225,9 @@ class Attended(Descriptor):
                     f"{self.op}: {name} is given and the problem has none", f"select a plan with {name}"
                 )
         values = super().scalars(given)
-        self.check_values(self.op, values, {})
-        if math.isnan(values["scale"]):
+        if "scale" not in given:
             values["scale"] = self.factor
+        self.check_values(self.op, values, {})
         return values
 
     # ---- validity -------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class Attended(Descriptor):
                 raise InvalidProblemError(f"{self.op}: {name} has shape {shape}", f"give extents of {MOST} at most")
         if k[-1] != q[-1] or not q[-1]:
             raise InvalidProblemError(
-                f"{self.op}: head_dim is {q[-1]} in q and {k[-1]} in k",
+                f"{self.op}: the head dim is {q[-1]} in q and {k[-1]} in k",
                 "pass q and k with the same last axis, 1 or more",
             )
         if k[:-1] != v[:-1]:
@@ -281,7 +281,7 @@ class Attended(Descriptor):
         for name in ("max_seqlen_q", "max_seqlen_k"):
             longest = getattr(self, name)
             if longest is not None and (not self.ragged or longest < 0):
-                raise InvalidProblemError(f"{self.op}: {name}={longest}", "give it with cu_seqlens alone, 0 or more")
+                raise InvalidProblemError(f"{self.op}: {name}={longest}", "give it with cu_seqlens_q alone, 0 or more")
 
     def _check_masks(self) -> None:
         if self.window is not None and (len(self.window) != 2 or min(self.window) < -1):

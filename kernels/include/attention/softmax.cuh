@@ -2,6 +2,7 @@
 // every block of 16 (mma.cuh). Weights are exp2(factor s - factor base), factor being above 0 and base being a row's highest score at some time: it follows
 // only when a score is 8 above it in log2, so that sums are seldom rescaled; weights are 2**8 at most.
 #pragma once
+#include "barrier.cuh"
 #include "dtype.cuh"
 #include "math/approx.cuh"
 #include "rows/shifted_sum.cuh"
@@ -21,7 +22,9 @@ template <int BLOCKS> struct OnlineSoftmax {
   static __device__ __forceinline__ float shift(float base) { return rows::ShiftedSum<float, 24>::shift(base); }
 
   // Moves the bases of rows that have scores far above, and rescales what was weighted with them.
-  template <int N, int M> __device__ __forceinline__ void follow(const float (&s)[BLOCKS][N][4], float factor, float (&acc)[BLOCKS][M][4]) {
+  // `joined` is given the highest score of each row, which all lanes of a quad have, and puts in those of warps that share it.
+  template <int N, int M, class Joined>
+  __device__ __forceinline__ void follow(const float (&s)[BLOCKS][N][4], float factor, float (&acc)[BLOCKS][M][4], const Joined& joined) {
     float highest[ROWS], shrink[ROWS];
     bool moves = false;
 #pragma unroll
@@ -30,9 +33,13 @@ template <int BLOCKS> struct OnlineSoftmax {
 #pragma unroll
       for (int n = 1; n < N; ++n) most = fmaxf(most, fmaxf(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1]));
       most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-      most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-      const bool higher = most * factor > fmaf(base[r], factor, SLACK);
-      highest[r] = higher ? most : base[r];
+      highest[r] = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+    }
+    joined(highest);
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+      const bool higher = highest[r] * factor > fmaf(base[r], factor, SLACK);
+      highest[r] = higher ? highest[r] : base[r];
       moves |= higher;
     }
     if (__any_sync(~0u, moves)) {
@@ -66,11 +73,18 @@ template <int BLOCKS> struct OnlineSoftmax {
     }
   }
 
-  // At the end: row r's factor for the weighted values, and the natural logarithm of the denominator, the sink's term in it.
-  __device__ __forceinline__ void finish(int r, float factor, float sink, float& scale, float& lse) {
+  // At the end: a quad's sums.
+  __device__ __forceinline__ void add_up() {
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+      sum[r] += __shfl_xor_sync(~0u, sum[r], 1);
+      sum[r] += __shfl_xor_sync(~0u, sum[r], 2);
+    }
+  }
+
+  // Then row r's factor for the weighted values, and the natural logarithm of the denominator, the sink's term in it.
+  __device__ __forceinline__ void finish(int r, float factor, float sink, float& scale, float& lse) const {
     float whole = sum[r];
-    whole += __shfl_xor_sync(~0u, whole, 1);
-    whole += __shfl_xor_sync(~0u, whole, 2);
     const float logit = sink * math::LOG2E, reached = base[r] * factor, most = shift(fmaxf(reached, logit));
     const float shrink = math::ex2_ftz(reached - most);
     whole = whole * shrink + math::ex2_ftz(logit - most);
@@ -78,6 +92,27 @@ template <int BLOCKS> struct OnlineSoftmax {
     lse = whole == 0.0f ? rows::minus_infinity<float>() : most * math::LN2 + ::logf(whole);
   }
 };
+
+// Combines, by maximum or sum, what SPLIT neighbouring warps have of the same rows: by way of 64 BLOCKS bytes a warp from `exchange`
+// on. All lanes of a quad have the same values. Nothing may still be read there.
+template <int BLOCKS, int SPLIT, bool MAXIMUM>
+__device__ __forceinline__ void join_rows(u32 exchange, u32 thread, float (&x)[2 * BLOCKS]) {
+  if constexpr (SPLIT > 1) {
+    const u32 warp = thread / 32, group = warp / SPLIT, row = thread % 32 / 4 * 4;
+#pragma unroll
+    for (int r = 0; r < 2 * BLOCKS; ++r)
+      if (thread % 4 == 0) store_shared(exchange + warp * 64 * BLOCKS + row + r * 32, x[r]);
+    meet(1 + group, 32 * SPLIT);
+#pragma unroll
+    for (int other = 1; other < SPLIT; ++other)
+#pragma unroll
+      for (int r = 0; r < 2 * BLOCKS; ++r) {
+        const u32 from = exchange + (group * SPLIT + (warp + other) % SPLIT) * 64 * BLOCKS + row + r * 32;
+        const float y = load_shared<float>(from);
+        x[r] = MAXIMUM ? fmaxf(x[r], y) : x[r] + y;
+      }
+  }
+}
 
 // Weights as mma's a for 16 keys, rounded to T: of block b and keys from 16 k on.
 template <class T, int N> __device__ __forceinline__ void pack_weights(u32 (&a)[4], const float (&s)[N][4], int k) {
