@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.ops.attention import _backward_flash
 from baracuda_py.samples.attention import qkv
 from baracuda_py.samples.attention_backward import saved
-from baracuda_py.types import ElementKind
+from baracuda_py.types import ElementKind, PlanPreference
 
 from .independent_attention_backward import scores
 
@@ -83,6 +84,63 @@ def test_the_bound_notices_a_lost_block(element: ElementKind, lost: str) -> None
         held.check(exact.astype(element.dtype), exact, given, measures=measures)
         with pytest.raises(AssertionError, match="break"):
             held.check(np.asarray(less[at]).astype(element.dtype), exact, given, measures=measures)
+
+
+def plan_of(given: dict[str, Array], variant: str, **options: Any) -> Any:
+    desc = bp.AttentionBackwardDescriptor.of(**given, **options)
+    return bp.AttentionBackwardPlan.select(desc, PlanPreference(variant=variant, deterministic=False), device="ptx")
+
+
+def test_what_each_variant_promises() -> None:
+    given = problem(200, 300, BF16, 64)
+    fast, ordered, simt = (plan_of(given, variant) for variant in ("fast", "deterministic", "simt"))
+    assert not fast.deterministic and ordered.deterministic and simt.deterministic
+    assert not fast.precision_guarantee.of("grad_q").deterministic
+    assert fast.precision_guarantee.of("grad_k").deterministic and ordered.precision_guarantee.deterministic
+    chosen = bp.AttentionBackwardPlan.select(fast.desc, device="ptx")
+    assert chosen.deterministic and chosen.sku.variant == "deterministic"
+
+
+@pytest.mark.parametrize("slices", [1, 2, 16])
+def test_the_order_of_slices_is_fixed(slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer slices than blocks of keys, and as many: within the bound, the same bits in every order of warps and CTAs."""
+    monkeypatch.setattr(_backward_flash, "MOST_SLICES", slices)
+    given = problem(70, 330, F16, 64, (2, 1))
+    plan = plan_of(given, "deterministic")
+    first = plan.run(**given)
+    wide = plan.reference(plan.desc, **given)
+    for name, got, exact in zip(("grad_q", "grad_k", "grad_v"), first, wide):
+        plan.precision_guarantee.of(name).check(got, exact, given, measures=plan.measured(output=name))
+    for seed in (1, 2):
+        with bp.emulation(order="random", seed=seed, copies="random"):
+            assert all(np.array_equal(bits(a), bits(b)) for a, b in zip(plan.run(**given), first))
+
+
+def test_grad_k_and_grad_v_do_not_depend_on_the_order_of_sums() -> None:
+    given = problem(70, 200, BF16, 64)
+    one, other = (plan_of(given, variant).run(**given) for variant in ("fast", "deterministic"))
+    assert np.array_equal(bits(one.grad_k), bits(other.grad_k)) and np.array_equal(bits(one.grad_v), bits(other.grad_v))
+
+
+@pytest.mark.parametrize("variant", ["fast", "deterministic"])
+def test_a_block_mask_skips_blocks_and_sequences_may_be_longer_than_was_said(variant: str) -> None:
+    """Blocks of whole tiles that are left out; then ragged sequences of 150 where 10 was said."""
+    mask = np.zeros((1, 1, 3, 2), bool)
+    mask[0, 0, [0, 2], [0, 1]] = True
+    options: dict[str, Any] = {"block_size": (64, 128)}
+    given = saved(rng, {**qkv(rng, BF16, 1, (1, 1), 180, 250, 64), "block_mask": mask}, options)
+    plan = plan_of(given, variant, **options)
+    for name, got, exact in zip(("grad_q", "grad_k", "grad_v"), plan.run(**given), plan.reference(plan.desc, **given)):
+        plan.precision_guarantee.of(name).check(got, exact, given, measures=plan.measured(output=name))
+    assert not np.float64(plan.run(**given).grad_q[:, :, 64:128]).any()
+
+    ragged = {n: rng.standard_normal((200, 1, 64)).astype(BF16.dtype) for n in "qkv"}
+    starts = {f"cu_seqlens_{n}": np.array([0, 150, 200], np.int32) for n in "qk"}
+    said = {"layout": "THD", "max_seqlen_q": 10, "max_seqlen_k": 10}
+    given = saved(rng, {**ragged, **starts}, {"layout": "THD"})
+    wanted = bp.attention_backward(**given, layout="THD", device="cpu")
+    got = plan_of(given, variant, **said).run(**given)
+    assert all(np.allclose(np.float64(a), np.float64(b), atol=0.05) for a, b in zip(got, wanted))
 
 
 def test_queries_that_see_nothing_and_keys_that_nobody_sees_get_zeros() -> None:

@@ -4,7 +4,8 @@
 // Tiling: a CTA has BN keys and goes through the queries, BM at a time, of every head that shares them. Scores are transposed: a
 // warp has 16 BLOCKS keys by SUB queries, so that p^T and ds^T, rounded to T, are a's of the second products where they lie, and the
 // sums of grad_k and grad_v stay in registers. SPLIT = 2: two warps share keys, each with half of the queries' scores and then half
-// of the columns, and p^T and ds^T go through shared memory. Head dims below D and DV are filled up with zeros.
+// of the columns, and p^T and ds^T go through shared memory, which with 32 keys a warp is less of its traffic all the same. Head dims
+// below D and DV are filled up with zeros.
 // grad_q: ds^T goes through shared memory; a warp has 32 queries by D / (WARPS / (BM / 32)) columns, which are added to f32 `sums`
 // with reductions in L2: sums lie as threads hold them, so that a warp's 32 are neighbours. Where every CTA of a head has a slice of
 // its own (slice > 0), and takes every `stripes`th block of keys, each element has one thread that adds, so that the order is fixed;
@@ -15,6 +16,7 @@
 #include "attention/gradients.cuh"
 #include "attention/panels.cuh"
 #include "attention/softmax.cuh"
+#include "barrier.cuh"
 
 using namespace attention;
 
@@ -43,7 +45,7 @@ template <class T, int D, int DV, int BM, int SUB, int WARPS, int BLOCKS, int SP
 __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
 attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32 stripes) {
   constexpr int THREADS = WARPS * 32, BN = WARPS / SPLIT * 16 * BLOCKS, PARTS = BM / SUB;
-  static_assert(SPLIT == 1 || (SPLIT == PARTS && BLOCKS == 1));
+  static_assert(SPLIT == 1 || SPLIT == PARTS);
   using Keys_ = Panels<BN, D>;
   using Values = Panels<BN, DV>;
   using Queries = Panels<BM, D>;
@@ -113,7 +115,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
       const u32 thread = anew(threadIdx.x);
       const int warp = thread / 32, lane = thread % 32, own = warp / SPLIT * 16 * BLOCKS, half = warp % SPLIT;
 
-#pragma unroll
+#pragma unroll 1
       for (int part = 0; part < (SPLIT == 1 ? PARTS : 1); ++part) {
         const int sub = (SPLIT == 1 ? part : half) * SUB;
 
@@ -200,7 +202,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
               store_pair(pulled + at, round_pair(ds[b][n][2 * r], ds[b][n][2 * r + 1], T{}));
               if (SPLIT > 1) store_pair(weighted + at, round_pair(s[b][n][2 * r], s[b][n][2 * r + 1], T{}));
             }
-        if (SPLIT > 1) __syncthreads();
+        if (SPLIT > 1) meet(1 + warp / SPLIT, 32 * SPLIT);
 
         // Sums over queries: grad_v and grad_k
         const u32 scores = Scores::template enter<true>(lane) + own * Scores::PITCH, skipped = SPLIT == 1 ? sub : 0;
@@ -212,7 +214,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
 #pragma unroll
           for (int b = 0; b < BLOCKS; ++b) {
             if constexpr (SPLIT == 1) pack_weights<T>(a[b], s[b], k);
-            else load_matrices<false>(a[b], weighted + Scores::at(scores, 0, k));
+            else load_matrices<false>(a[b], weighted + Scores::at(scores, b, k));
           }
 #pragma unroll
           for (int c = 0; c < DV / SPLIT / 16; ++c) {
@@ -228,7 +230,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
 #pragma unroll
           for (int b = 0; b < BLOCKS; ++b) {
             if constexpr (SPLIT == 1) pack_weights<T>(a[b], ds[b], k);
-            else load_matrices<false>(a[b], pulled + Scores::at(scores, 0, k));
+            else load_matrices<false>(a[b], pulled + Scores::at(scores, b, k));
           }
 #pragma unroll
           for (int c = 0; c < D / SPLIT / 16; ++c) {

@@ -27,6 +27,7 @@ READ = ("grad", "q", "k", "v")  # by 16 bytes
 WRITTEN = ("grad_q", "grad_k", "grad_v")  # by 4
 SHARE = 0.55  # of the busiest unit's rate
 MOST_SLICES = 16  # of sums of grad_q
+STATIC = 128  # bytes of shared memory beside the tiles
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,11 @@ class FlashBackwardConfig(Config):
     def template(self) -> str:
         sizes = (self.queries, self.part, self.warps, self.blocks, self.split, self.stages, self.ctas)
         return ", ".join(map(str, (*self.dims, *sizes)))
+
+
+def _changed(desc: Any) -> bool:
+    """Whether scores are changed, and not only left out by their place."""
+    return desc.softcapped or any(desc.has(name) for name in ("mask", "block_mask", "alibi_slopes"))
 
 
 def filled(columns: int) -> int:
@@ -102,19 +108,21 @@ class FlashBackward(Candidate[Any]):
         return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[FlashBackwardConfig]:
-        """The best known first."""
+        """The best known first, of those that keep within registers."""
         dims = filled(desc.d), filled(desc.d_v)
         wide = max(dims)
         dims = (wide, wide) if wide == 128 else dims
         if wide <= 64:
-            sizes = [(64, 128, 32, 4, 1, 2, 2), (64, 128, 64, 8, 1, 2, 1), (32, 64, 32, 4, 1, 2, 2)]
+            sizes = [(64, 128, 16 if _changed(desc) else 32, 4, 1, 2, 2), (64, 64, 32, 4, 1, 2, 2)]
         elif wide <= 128:
-            sizes = [(64, 128, 64, 8, 1, 2, 1), (64, 128, 32, 8, 1, 2, 1), (32, 64, 32, 4, 1, 1, 1)]
-        else:
+            sizes = [(64, 128, 32, 8, 2, 2, 1), (64, 128, 32, 8, 1, 2, 1), (32, 64, 32, 4, 1, 1, 1)]
+        elif wide <= 192:
             sizes = [(64, 64, 32, 8, 2, 2, 1), (64, 64, 32, 8, 2, 1, 1), (32, 32, 16, 4, 2, 1, 1)]
+        else:
+            sizes = [(64, 64, 32, 8, 2, 1, 1), (32, 64, 16, 8, 2, 2, 1), (32, 32, 16, 4, 2, 1, 1)]
         for size in sizes:
             config = FlashBackwardConfig(*size, dims)
-            if config.shared_bytes <= device.shared_bytes:
+            if config.shared_bytes + STATIC <= device.shared_bytes:
                 yield config
 
     def cost(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> Cost:
@@ -124,7 +132,10 @@ class FlashBackward(Candidate[Any]):
         rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / clock_sms  # a clock and SM
         tile = config.queries * config.keys
         own, side = config.keys * config.split // config.warps, config.queries // config.split
-        loaded = 2 * config.warps * (own + side) * (d + d_v)  # scores, with a warp's part of keys and of queries
+        again = config.queries // config.split // config.part
+        loaded = (
+            2 * config.warps * (own * again + side) * (d + d_v)
+        )  # scores, with a warp's part of keys and of queries
         loaded += 2 * config.warps * config.queries * (d + d_v) // config.split  # sums over queries
         loaded += 2 * config.warps * config.keys * (32 + d * config.queries // 32 // config.warps)  # grad_q
         limits = {"tensor cores": 2.0 * tile * (3 * d + 2 * d_v) / rate, "shared memory": loaded / SHARED_BYTES}
@@ -139,11 +150,10 @@ class FlashBackward(Candidate[Any]):
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> PrecisionGuarantee:
         return _backward_guarantee.backward(
-            desc, dot=max(config.dims), each=2.0, weights=desc.element, ordered=self.ordered
+            desc, dot=max(config.dims), each=2.0, weights=desc.element, ordered=self.ordered, invariant=False
         )
 
     def lower(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> tuple[Step, ...]:
-        changed = desc.softcapped or any(desc.has(name) for name in ("mask", "block_mask", "alibi_slopes"))
         problem, gradients = problem_struct(desc), gradients_struct(desc)
         slices, sums = self._slices(desc, device, config), self._sums(desc, config)
         held = Scratch.named("sums", max(16, 4 * slices * sums))
@@ -152,7 +162,7 @@ class FlashBackward(Candidate[Any]):
         of_sums = Struct((held, step, Packed(tiles, 8)))
         stripes, blocks = self._stripes(desc, device, config), max(1, -(-desc.most_q // config.queries))
         number = desc.element.number
-        main = f"attention_backward<{number}, {config.template}, {str(changed).lower()}>"
+        main = f"attention_backward<{number}, {config.template}, {str(_changed(desc)).lower()}>"
         last = f"attention_backward_queries<{number}, {config.dims[0]}, {config.queries}, {config.warps}>"
         block = (config.threads, 1, 1)
         launches: tuple[Launch, ...] = (
@@ -185,8 +195,12 @@ class FlashBackward(Candidate[Any]):
         blocks = max(1, -(-desc.most_k // config.keys))
         if not self.ordered:
             return int(blocks)
-        heads = max(desc.batch * desc.kv_heads, 1)
-        return int(min(blocks, MOST_SLICES, max(1, -(-2 * device.sms * config.ctas // heads))))
+        heads, room = max(desc.batch * desc.kv_heads, 1), device.sms * config.ctas
+
+        def rounds(stripes: int) -> int:
+            return int(-(-stripes * heads // room) * -(-blocks // stripes))
+
+        return min(range(1, min(blocks, MOST_SLICES) + 1), key=rounds)
 
     def _slices(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> int:
         return self._stripes(desc, device, config) if self.ordered else 1

@@ -29,9 +29,13 @@ __all__ = ["backward"]
 
 def backward(
     desc: Any, *, dot: int | None = None, each: float = 1.0, weights: ElementKind | None = None, ordered: bool = True,
+    invariant: bool = True,
 ) -> PrecisionGuarantee:  # fmt: skip
-    """What kernels promise that sum `dot` products a score (by default d or d_v); `weights`: what p and ds are rounded
-    to. Not `ordered`: terms of grad_q are added in the order in which they come."""
+    """What kernels promise that sum `dot` products a score (by default d or d_v); `weights`: what p and ds are rounded to.
+
+    Not `ordered`: terms of grad_q are added in the order in which they come. Not `invariant`: in one that depends on how many
+    sequences and heads there are.
+    """
     unit, math = computed(desc.element), desc.precision if weights else computed_in(desc.element).math
     dot = max(desc.d, desc.d_v) if dot is None else dot
     queries = desc.most_q * max(desc.group, 1)
@@ -47,7 +51,8 @@ def backward(
             terms.append(Term(2 * OF_SCORE, unit, "capped"))
         bound, probable = _bounds(desc.layout(name).element, terms, weights)
         fixed = ordered or name != "grad_q"
-        parts[name] = PrecisionGuarantee(math, unit, fixed, fixed, fixed, False, bound, probable)
+        alone = invariant or name != "grad_q"
+        parts[name] = PrecisionGuarantee(math, unit, fixed, fixed, alone, False, bound, probable)
     if desc.has("grad_sinks"):
         terms = [Term(desc.d_v + desc.most_q * max(desc.batch, 1) + OF_WEIGHT, unit, "weighted")]
         terms += [Term(OF_TOP, unit, "score_error"), Term(OF_TOP, unit, "lse_error")]
