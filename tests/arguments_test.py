@@ -22,6 +22,10 @@ def window(**more: Any) -> tuple[Any, ...]:
     return (np.zeros(4, F32), np.ones(1, F32), [(0, 1)]), more
 
 
+def heads(**more: Any) -> tuple[Any, ...]:
+    return tuple(np.ones((1, 2, 9, 16), F32) for _ in "qkv"), more
+
+
 IDLE: list[tuple[str, Any, type[bp.BaracudaError], str]] = [
     ("write_slice", window(start=np.array(3)), bp.InvalidProblemError, "start was given and no dynamic_axis"),
     (
@@ -60,6 +64,17 @@ IDLE: list[tuple[str, Any, type[bp.BaracudaError], str]] = [
         bp.InvalidProblemError,
         "there is no grad_weight",
     ),
+    ("attention", heads(block_size=(16, 16)), bp.InvalidProblemError, "block_size without block_mask"),
+    (
+        "attention",
+        heads(block_mask=np.ones((1, 1, 1, 1), bool)),
+        bp.InvalidProblemError,
+        "block_mask with block_size=None",
+    ),
+    ("attention", heads(max_seqlen_q=5), bp.InvalidProblemError, "max_seqlen_q=5"),
+    ("attention", heads(max_seqlen_k=5), bp.InvalidProblemError, "max_seqlen_k=5"),
+    ("attention", heads(cu_seqlens_q=np.zeros(2, np.int32)), bp.InvalidProblemError, "cu_seqlens_q is given"),
+    ("attention", heads(cu_seqlens_k=np.zeros(2, np.int32)), bp.InvalidProblemError, "cu_seqlens_k is given"),
     ("add", ((np.ones(3), np.ones(3)), {"pref": bp.PlanPreference(math="tf32")}), bp.UnsupportedError, "not tf32"),  # type: ignore[arg-type]
     ("neg", ((np.ones(3),), {"pref": bp.PlanPreference(backend="cublas")}), bp.UnsupportedError, "cublas"),  # type: ignore[arg-type]
 ]
@@ -91,6 +106,7 @@ def test_every_argument_that_may_have_no_meaning_is_tried() -> None:
         "keepdims",
         "correction",
     }
+    always |= {"causal", "scale", "window", "softcap", "alibi_slopes", "mask", "sinks", "offset", "return_lse", "lse"}
     tried = {name for _, (_, options), _, _ in IDLE for name in options}
     for op in all_ops():
         for name, parameter in inspect.signature(getattr(bp, op)).parameters.items():

@@ -91,6 +91,19 @@ def test_a_sequence_does_not_depend_on_the_others() -> None:
     assert np.array_equal(bits(packed.reshape(3, 37, 2, 64)), bits(np.ascontiguousarray(whole.transpose(0, 2, 1, 3))))
 
 
+@pytest.mark.parametrize("element", [BF16, F32])
+def test_a_batch_invariant_plan_goes_by_what_a_sequence_is(element: ElementKind) -> None:
+    """Whatever the batch and the number of queries: the same variant and configuration."""
+    found = set()
+    for batch, rows in ((1, 1), (1, 64), (7, 300), (64, 2048)):
+        shapes = {"q_shape": (batch, 8, rows, 128), "k_shape": (batch, 2, 2048, 128), "v_shape": (batch, 2, 2048, 128)}
+        desc = bp.AttentionDescriptor(**shapes, element=element, causal=True)
+        plan = bp.AttentionPlan.select(desc, bp.PlanPreference(batch_invariant=True), device="h200")
+        assert plan.precision_guarantee.batch_invariant
+        found.add((plan.sku.variant, str(plan.sku.config)))
+    assert len(found) == 1
+
+
 def test_starts_of_sequences_are_never_followed_outside() -> None:
     """Beyond the tensor, negative, decreasing: no fault, and what lies inside is right."""
     given = {n: rng.standard_normal((t, 2, 32)).astype(np.float32) for n, t in (("q", 20), ("k", 25), ("v", 25))}
@@ -123,6 +136,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"k": np.zeros((1, 2, 30, 16), np.float16)}, "k"),
     ({"v": np.zeros((1, 2, 31, 16), np.float32)}, "k has shape"),
     ({"scale": float("inf")}, "scale"),
+    ({"scale": float("nan")}, "scale"),
     ({"softcap": 0.0}, "softcap"),
     ({"softcap": float("nan")}, "softcap"),
     ({"offset": 0.5}, "offset"),

@@ -2,14 +2,16 @@
 //
 // Tiling: a CTA has BM queries of one head, a warp 16 BLOCKS of them; keys go by BN at a time, from the last that any of its
 // queries sees to the first. Head dims below D and DV are filled up with zeros.
-// Threads: a warp multiplies its queries with all BN keys, turns the scores into weights (softmax.cuh) and these, rounded to T
-// where they lie, into a's of the second product. Only blocks at an edge (the last key, causal, window) look which scores count;
-// CHANGED: every block does, and softcap, ALiBi and masks are applied.
-// Shared memory: the queries, and STAGES of BN keys and values, by cp.async. Two stages: a whole block ahead, one barrier a block.
-// One: keys come while weights are made, values while scores are.
-// Grid: queries' tiles from the last to the first, which under causal is the longest first, of `section` heads side by side, whose
-// keys and values L2 holds.
-// Bound: the tensor cores' mma.sync rate, and close behind it shared memory's (BLOCKS = 1: shared memory's).
+// Threads: a warp multiplies its queries with the BN keys, turns the scores into weights (softmax.cuh) and these, rounded to T
+// where they lie, into a's of the second product. SPLIT warps share queries where a row of the result is too long for one: each
+// has a part of the keys, then of the columns, and weights go through shared memory. Only blocks at an edge (the last key,
+// causal, window) look which scores count; CHANGED: every block does, and softcap, ALiBi and masks are applied.
+// Shared memory: the queries, and STAGES of BN keys and values, by cp.async. Two stages: a block ahead, one barrier a block.
+// One: keys come while weights are made, values while scores are. SPLIT: also the weights.
+// Registers: accumulators take 192 of 255. What else a block needs is kept in shared memory or worked out anew.
+// Grid: queries' tiles from the last to the first, which under causal is the longest first, of `section` heads side by side,
+// whose keys and values L2 holds.
+// Bound: the tensor cores' mma.sync rate, close behind it shared memory's (BLOCKS = 1, and D = 256: shared memory's).
 #include "attention/mask.cuh"
 #include "attention/panels.cuh"
 #include "attention/softmax.cuh"
@@ -32,8 +34,12 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
   constexpr int STAGE = KeyPanels::BYTES + ValuePanels::BYTES, OWN = 2 * ROWS * (D > DV ? D : DV);
   using WeightPanels = Panels<ROWS, BN>;  // that SPLIT warps make together
   extern __shared__ __align__(128) u8 memory[];
-  // What a block needs once: in registers it would displace what its products need
-  __shared__ struct { const T *volatile k, *volatile v; volatile float factor; volatile int tile, begin, first, end, keys, whole_begin, whole_end; } kept;
+  // What a block needs once
+  __shared__ struct {
+    const T *volatile k, *volatile v;
+    volatile float factor;
+    volatile int tile, begin, first, end, keys, whole_begin, whole_end;
+  } kept;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = warp / SPLIT * ROWS, part = warp % SPLIT;
   const u32 queries = shared_address(memory) + warp / SPLIT * OWN, ring = shared_address(memory) + BM / ROWS * OWN;
   const u32 weights = ring + STAGES * STAGE, exchange = weights + BM * BN * 2;
@@ -199,8 +205,9 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
       meet(1 + thread / 32 / SPLIT, 32 * SPLIT);
     }
     const u32 at_weights = weights + thread / 32 / SPLIT * WeightPanels::BYTES + WeightPanels::template enter<true>(thread % 32);
-    const u32 at_values = ring + (STAGES == 2 ? turn ^ 1 : 0) * STAGE + KeyPanels::BYTES + own_part * (COLUMNS / ValuePanels::WIDTH * ValuePanels::PANEL) +
-                          ValuePanels::template enter<true>(thread % 32);
+    const u32 of_values = ring + (STAGES == 2 ? turn ^ 1 : 0) * STAGE + KeyPanels::BYTES;
+    const u32 own_columns = own_part * (COLUMNS / ValuePanels::WIDTH * ValuePanels::PANEL);
+    const u32 at_values = of_values + own_columns + ValuePanels::template enter<true>(thread % 32);
 #pragma unroll
     for (int k = 0; k < BN / 16; ++k) {
       u32 a[BLOCKS][4];

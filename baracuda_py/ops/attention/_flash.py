@@ -149,8 +149,17 @@ class Flash(Candidate[Any]):
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> PrecisionGuarantee:
         blocks = -(-desc.most_k // config.keys)
+        # A row's sums follow its own keys, in blocks that `keys` alone decides, and scores' bases its own scores. Which
+        # configuration is chosen goes by the batch as well: the first one alone may promise this.
+        lone = config == next(iter(self.configs(desc, device)))
         return _guarantee.forward(
-            desc, dot=config.dims[0], keys=desc.most_k, blocks=blocks, each=2.0, weights=desc.element
+            desc,
+            dot=config.dims[0],
+            keys=desc.most_k,
+            blocks=blocks,
+            each=2.0,
+            weights=desc.element,
+            batch_invariant=lone,
         )
 
     def lower(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> tuple[Step, ...]:

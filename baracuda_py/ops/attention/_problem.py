@@ -76,7 +76,7 @@ class Attended(Descriptor):
     max_seqlen_q: int | None
     max_seqlen_k: int | None
     math: MathPrecision | None
-    scale: float  # NaN: 1 / sqrt(d)
+    scale: float  # infinite: 1 / sqrt(d)
     softcap: float
     offset: float
     values: ClassVar[tuple[str, ...]] = ("scale", "softcap", "offset")
@@ -188,7 +188,7 @@ class Attended(Descriptor):
     @property
     def factor(self) -> float:
         """What products of queries and keys are multiplied with."""
-        return 1 / math.sqrt(max(self.d, 1)) if math.isnan(self.scale) else self.scale
+        return 1 / math.sqrt(max(self.d, 1)) if math.isinf(self.scale) else self.scale
 
     def neutral(self) -> dict[str, Any]:
         return super().neutral() | {"math": self.precision}
@@ -209,7 +209,7 @@ class Attended(Descriptor):
     @classmethod
     def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> Any:
         scale, softcap, offset = (values.get(name, 1.0) for name in ("scale", "softcap", "offset"))
-        if math.isinf(scale):
+        if not math.isfinite(scale):
             raise InvalidProblemError(f"{op}: scale={scale}", "give a finite number, by default 1 / sqrt(D)")
         if not 0 < softcap < math.inf:
             raise InvalidProblemError(f"{op}: softcap={softcap}", "give a number above 0, or none")
@@ -225,9 +225,9 @@ class Attended(Descriptor):
                     f"{self.op}: {name} is given and the problem has none", f"select a plan with {name}"
                 )
         values = super().scalars(given)
-        self.check_values(self.op, values, {})
-        if math.isnan(values["scale"]):
+        if "scale" not in given:
             values["scale"] = self.factor
+        self.check_values(self.op, values, {})
         return values
 
     # ---- validity -------------------------------------------------------------------------------------------------

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ...plan.constraints import UnitStride
 from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Step
-from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
+from ...types import DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from . import _guarantee
+from ._flash import Flash
 from ._problem import computed, problem_struct
 
 __all__ = ["MOST_CTAS", "Simt", "SimtConfig"]
@@ -41,6 +42,8 @@ class Simt(Candidate[Any]):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (said := super().supports(desc, device)):
             return said
+        if desc.precision is MathPrecision.TF32:
+            return no("it multiplies f32 as f32", change=Change({"math": MathPrecision.F32}))
         if desc.name.startswith("attention_tc"):
             return no(f"it has no tensor-core code, which {desc.name} is for", "attention, which takes any variant")
         if max((self._ctas(desc, config) for config in self.configs(desc, device)), default=0) > MOST_CTAS:
@@ -61,7 +64,10 @@ class Simt(Candidate[Any]):
         return Cost(desc.nbytes, int(desc.flops), device.overhead + seconds, "instruction issue")
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: SimtConfig) -> PrecisionGuarantee:
-        return _guarantee.forward(desc, dot=desc.d, keys=desc.most_k, blocks=-(-desc.most_k // KEYS))
+        # No row depends on another. Beside flash only one may promise it, for selection goes by the batch as well.
+        lone = not Flash().supports(desc, device)
+        blocks = -(-desc.most_k // KEYS)
+        return _guarantee.forward(desc, dot=desc.d, keys=desc.most_k, blocks=blocks, batch_invariant=lone)
 
     def lower(self, desc: Any, device: DeviceSpec, config: SimtConfig) -> tuple[Step, ...]:
         c = computed(desc.element)

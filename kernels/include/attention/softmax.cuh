@@ -1,6 +1,6 @@
 // Online softmax of scores that lie as mma's accumulators do: a thread has two columns of eight each of rows g and g + 8 of
-// every block of 16 (mma.cuh). Weights are exp2(factor s - factor base), factor being above 0 and base being a row's highest score at some time: it follows
-// only when a score is 8 above it in log2, so that sums are seldom rescaled; weights are 2**8 at most.
+// every block of 16 (mma.cuh). Weights are exp2(factor s - factor base), factor being above 0 and base a row's highest score at
+// some time: it follows only when a score is 8 above it in log2, so that sums are seldom rescaled; weights are 2**8 at most.
 #pragma once
 #include "barrier.cuh"
 #include "dtype.cuh"
