@@ -404,15 +404,21 @@ class CumsumDescriptor(_CumsumDescriptor):
 
 class DecodeAttentionDescriptor(_DecodeAttentionDescriptor):
     lengths_shape: tuple[int, ...] | None
+    k_scales_shape: tuple[int, ...] | None
+    v_scales_shape: tuple[int, ...] | None
     alibi_slopes_shape: tuple[int, ...] | None
     sinks_shape: tuple[int, ...] | None
     lengths_element: ElementKind | None
+    k_scales_element: ElementKind | None
+    v_scales_element: ElementKind | None
     alibi_slopes_element: ElementKind | None
     sinks_element: ElementKind | None
     lse_element: ElementKind | None
     q_strides: tuple[int, ...] | None
     k_strides: tuple[int, ...] | None
     v_strides: tuple[int, ...] | None
+    k_scales_strides: tuple[int, ...] | None
+    v_scales_strides: tuple[int, ...] | None
     alibi_slopes_strides: tuple[int, ...] | None
     sinks_strides: tuple[int, ...] | None
     out_strides: tuple[int, ...] | None
@@ -420,6 +426,8 @@ class DecodeAttentionDescriptor(_DecodeAttentionDescriptor):
     q_align: int | None
     k_align: int | None
     v_align: int | None
+    k_scales_align: int | None
+    v_scales_align: int | None
     alibi_slopes_align: int | None
     sinks_align: int | None
     out_align: int | None
@@ -434,18 +442,27 @@ class DecodeAttentionDescriptor(_DecodeAttentionDescriptor):
         window: Sequence[int] | None = ...,
         softcapped: bool = ...,
         out_element: ElementLike | None = ...,
+        cache_element: ElementLike | None = ...,
         scale: float = ...,
         softcap: float = ...,
+        k_scale: float = ...,
+        v_scale: float = ...,
         lengths_shape: Sequence[int] | None = ...,
+        k_scales_shape: Sequence[int] | None = ...,
+        v_scales_shape: Sequence[int] | None = ...,
         alibi_slopes_shape: Sequence[int] | None = ...,
         sinks_shape: Sequence[int] | None = ...,
         lengths_element: ElementLike | None = ...,
+        k_scales_element: ElementLike | None = ...,
+        v_scales_element: ElementLike | None = ...,
         alibi_slopes_element: ElementLike | None = ...,
         sinks_element: ElementLike | None = ...,
         lse_element: ElementLike | None = ...,
         q_strides: Sequence[int] | None = ...,
         k_strides: Sequence[int] | None = ...,
         v_strides: Sequence[int] | None = ...,
+        k_scales_strides: Sequence[int] | None = ...,
+        v_scales_strides: Sequence[int] | None = ...,
         alibi_slopes_strides: Sequence[int] | None = ...,
         sinks_strides: Sequence[int] | None = ...,
         out_strides: Sequence[int] | None = ...,
@@ -453,6 +470,8 @@ class DecodeAttentionDescriptor(_DecodeAttentionDescriptor):
         q_align: int | None = ...,
         k_align: int | None = ...,
         v_align: int | None = ...,
+        k_scales_align: int | None = ...,
+        v_scales_align: int | None = ...,
         alibi_slopes_align: int | None = ...,
         sinks_align: int | None = ...,
         out_align: int | None = ...,
@@ -727,9 +746,13 @@ class NormDescriptor(_NormDescriptor):
 
 class PagedAttentionDescriptor(_PagedAttentionDescriptor):
     cu_seqlens_q_shape: tuple[int, ...] | None
+    k_scales_shape: tuple[int, ...] | None
+    v_scales_shape: tuple[int, ...] | None
     alibi_slopes_shape: tuple[int, ...] | None
     sinks_shape: tuple[int, ...] | None
     cu_seqlens_q_element: ElementKind | None
+    k_scales_element: ElementKind | None
+    v_scales_element: ElementKind | None
     alibi_slopes_element: ElementKind | None
     sinks_element: ElementKind | None
     lse_element: ElementKind | None
@@ -738,6 +761,8 @@ class PagedAttentionDescriptor(_PagedAttentionDescriptor):
     k_pages_strides: tuple[int, ...] | None
     v_pages_strides: tuple[int, ...] | None
     page_table_strides: tuple[int, ...] | None
+    k_scales_strides: tuple[int, ...] | None
+    v_scales_strides: tuple[int, ...] | None
     alibi_slopes_strides: tuple[int, ...] | None
     sinks_strides: tuple[int, ...] | None
     out_strides: tuple[int, ...] | None
@@ -745,6 +770,8 @@ class PagedAttentionDescriptor(_PagedAttentionDescriptor):
     q_align: int | None
     k_pages_align: int | None
     v_pages_align: int | None
+    k_scales_align: int | None
+    v_scales_align: int | None
     alibi_slopes_align: int | None
     sinks_align: int | None
     out_align: int | None
@@ -762,12 +789,19 @@ class PagedAttentionDescriptor(_PagedAttentionDescriptor):
         softcapped: bool = ...,
         max_seqlen_q: int | None = ...,
         out_element: ElementLike | None = ...,
+        cache_element: ElementLike | None = ...,
         scale: float = ...,
         softcap: float = ...,
+        k_scale: float = ...,
+        v_scale: float = ...,
         cu_seqlens_q_shape: Sequence[int] | None = ...,
+        k_scales_shape: Sequence[int] | None = ...,
+        v_scales_shape: Sequence[int] | None = ...,
         alibi_slopes_shape: Sequence[int] | None = ...,
         sinks_shape: Sequence[int] | None = ...,
         cu_seqlens_q_element: ElementLike | None = ...,
+        k_scales_element: ElementLike | None = ...,
+        v_scales_element: ElementLike | None = ...,
         alibi_slopes_element: ElementLike | None = ...,
         sinks_element: ElementLike | None = ...,
         lse_element: ElementLike | None = ...,
@@ -776,6 +810,8 @@ class PagedAttentionDescriptor(_PagedAttentionDescriptor):
         k_pages_strides: Sequence[int] | None = ...,
         v_pages_strides: Sequence[int] | None = ...,
         page_table_strides: Sequence[int] | None = ...,
+        k_scales_strides: Sequence[int] | None = ...,
+        v_scales_strides: Sequence[int] | None = ...,
         alibi_slopes_strides: Sequence[int] | None = ...,
         sinks_strides: Sequence[int] | None = ...,
         out_strides: Sequence[int] | None = ...,
@@ -783,6 +819,8 @@ class PagedAttentionDescriptor(_PagedAttentionDescriptor):
         q_align: int | None = ...,
         k_pages_align: int | None = ...,
         v_pages_align: int | None = ...,
+        k_scales_align: int | None = ...,
+        v_scales_align: int | None = ...,
         alibi_slopes_align: int | None = ...,
         sinks_align: int | None = ...,
         out_align: int | None = ...,
@@ -1215,7 +1253,7 @@ class WriteSlicePlan(_WriteSlicePlan):
 def attention_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, causal: bool = False, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, mask: Any = None, block_mask: Any = None, block_size: Sequence[int] | None = None, sinks: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, offset: int | None = None, layout: str = 'BHSD', math: MathPrecision | str | None = None, grad_q: Any = None, grad_k: Any = None, grad_v: Any = None, grad_sinks: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
     """The gradients of `attention` with respect to q, k, v and sinks."""
 
-def attention_decode(q: Any, k: Any, v: Any, lengths: Any = None, *, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, sinks: Any = None, layout: str = 'BHSD', return_lse: bool = False, out: Any = None, lse: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+def attention_decode(q: Any, k: Any, v: Any, lengths: Any = None, *, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, sinks: Any = None, k_scale: float | None = None, v_scale: float | None = None, k_scales: Any = None, v_scales: Any = None, layout: str = 'BHSD', return_lse: bool = False, out: Any = None, lse: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Attention of the last few tokens of every sequence with all of its keys and values, those tokens' own included."""
 
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, mask: Any = None, block_mask: Any = None, block_size: Sequence[int] | None = None, sinks: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, offset: int | None = None, layout: str = 'BHSD', return_lse: bool = False, math: MathPrecision | str | None = None, out: Any = None, lse: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
@@ -1236,7 +1274,7 @@ def attention_flash_causal(q: Any, k: Any, v: Any, *, scale: float | None = None
 def merge_attention(outs: Any, lses: Any, *, layout: str = 'BHSD', out: Any = None, lse: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """One attention of several whose keys are parts of all keys: sum exp(lses_i - lse) outs_i, lse = log sum exp(lses_i)."""
 
-def paged_attention(q: Any, k_pages: Any, v_pages: Any, page_table: Any, lengths: Any, *, cu_seqlens_q: Any = None, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, sinks: Any = None, max_seqlen_q: int | None = None, layout: str = 'NHD', return_lse: bool = False, return_status: bool = False, out: Any = None, lse: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+def paged_attention(q: Any, k_pages: Any, v_pages: Any, page_table: Any, lengths: Any, *, cu_seqlens_q: Any = None, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, sinks: Any = None, k_scale: float | None = None, v_scale: float | None = None, k_scales: Any = None, v_scales: Any = None, max_seqlen_q: int | None = None, layout: str = 'NHD', return_lse: bool = False, return_status: bool = False, out: Any = None, lse: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Attention of the last tokens of every sequence with all of its keys and values, which lie in pages."""
 
 def copy_pages(k_pages: Any, v_pages: Any, source: Any, dest: Any, *, k_scales: Any = None, v_scales: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:

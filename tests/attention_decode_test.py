@@ -156,6 +156,7 @@ def test_results_go_where_they_are_wanted(kinds: str) -> None:
     assert np.isnan(np.float32(room[:, :, 2])).all() and np.isnan(np.float32(room[..., 64:])).all()
 
 
+BYTES = {"k": np.zeros((2, 2, 9, 64), np.int8), "v": np.zeros((2, 2, 9, 64), np.int8)}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"q": np.zeros((2, 3, 1, 64), np.float16)}, "heads"),
     ({"q": np.zeros((2, 4, 1, 32), np.float16)}, "head dim"),
@@ -173,6 +174,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"sinks": np.zeros(2, np.float32)}, "sinks"),
     ({"out": np.zeros((2, 4, 1, 64), np.float64)}, "out"),
     ({"lse": np.zeros((2, 4, 2), np.float32)}, "lse"),
+    ({"k_scales": np.ones(2, np.float32)}, "k_scales of caches"),
+    ({"k": np.zeros((2, 2, 9, 64), np.int8)}, "v"),
+    ({"k_scale": float("nan")}, "k_scale"),
+    ({"v_scale": np.ones(2, np.float32)}, "v_scale"),
+    ({**BYTES, "v_scales": np.ones(3, np.float32)}, "v_scales has shape"),
+    ({**BYTES, "v_scales": np.ones((2, 2, 9), np.float16)}, "v_scales"),
 ]
 
 
@@ -182,6 +189,31 @@ def test_what_is_refused(given: dict[str, Any], says: str) -> None:
     operands["v"] = np.zeros((2, 2, 9, 64), np.float16)
     with pytest.raises((bp.InvalidProblemError, bp.OperandTypeError, bp.UnsupportedError), match=says):
         bp.attention_decode(**{**operands, **given}, device="cpu")
+
+
+# ---- 8 bits ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("element", [F16, BF16])
+@pytest.mark.parametrize("cached", [ElementKind.FP8_E4M3, ElementKind.I8])
+def test_every_code_is_widened_exactly(cached: ElementKind, element: ElementKind) -> None:
+    """Four sequences of one key, whose value is the result; queries of one 1 each, whose score is a key's column."""
+    codes = np.arange(256, dtype=np.uint8).view(cached.dtype).reshape(4, 1, 1, 64)
+    keys = np.where(np.isnan(np.float32(codes)), 0, np.float32(codes)).astype(cached.dtype)
+    q = np.broadcast_to(np.eye(64, dtype=element.dtype)[None, :, None], (4, 64, 1, 64)).copy()
+    out, lse = bp.attention_decode(q, keys, codes, scale=1.0, return_lse=True, device="ptx")
+    assert np.array_equal(np.float32(out), np.broadcast_to(np.float32(codes), out.shape), equal_nan=True)
+    assert np.allclose(lse[:, :, 0], np.float32(keys[:, 0, 0]), rtol=1e-6, atol=0)  # by way of log2
+
+
+def test_new_scales_are_no_new_plan() -> None:
+    given = caches(1, 1, 40)
+    given |= {n: (given[n] * 4).astype(ElementKind.FP8_E4M3.dtype) for n in "kv"}
+    one, other = (bp.DecodeAttentionDescriptor.of(**given, k_scale=x).canonical() for x in (0.5, 2.0))
+    assert one == other
+    for k_scale, v_scale in ((0.5, 0.25), (-2.0, 3.0)):
+        got = [bp.attention_decode(**given, k_scale=k_scale, v_scale=v_scale, device=d) for d in ("ptx", "cpu")]
+        assert np.allclose(*map(np.float32, got), atol=0.1)
 
 
 # ---- pages -------------------------------------------------------------------------------------------------------------

@@ -20,10 +20,23 @@ def _heads_first(x: Any, layout: str) -> Any:
     return x if layout == "BHSD" else x.transpose(0, 2, 1, 3)
 
 
+def _times_scales(given: Any, name: str, cache: str, options: Any, heads_first: bool) -> Any:
+    """A cache multiplied with its scales."""
+    x, scales = (
+        np.float64(given[cache]) * np.float64(np.float32(options.get(f"{name}_scale", 1.0))),
+        given.get(f"{name}_scales"),
+    )
+    if scales is None:
+        return x
+    each = scales[..., None] if scales.ndim == 3 else scales[:, None, None] if heads_first else scales[:, None]
+    return x * each
+
+
 def _decode(problem: Problem) -> None:
     given = {name: slot.host() for name, slot in problem.slots.items()}
     options = problem.sample.options
     layout = options.get("layout", "BHSD")
+    given |= {n: _times_scales(given, n, n, options, layout == "BHSD") for n in "kv"}
     q, k, v = (_heads_first(given[n], layout) for n in "qkv")
     out = _heads_first(np.asarray(problem.wide["out"]), layout)
     lengths = given.get("lengths", np.full(len(q), k.shape[2]))
@@ -50,6 +63,7 @@ def _paged(problem: Problem) -> None:
     given = {name: slot.host() for name, slot in problem.slots.items()}
     options, table = problem.sample.options, given["page_table"]
     heads_last = options.get("layout", "NHD") == "NHD"
+    given |= {f"{n}_pages": _times_scales(given, n, f"{n}_pages", options, not heads_last) for n in "kv"}
     keys = given["k_pages"].shape[1 if heads_last else 2]
     lengths = np.clip(given["lengths"], 0, table.shape[1] * keys)
 

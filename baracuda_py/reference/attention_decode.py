@@ -36,31 +36,40 @@ class Gathered:
 
 
 def gathered(
-    desc: Any, q: Array, lengths: Array | None = None, cu_seqlens_q: Array | None = None, **given: Array
-) -> Any:
-    """The problem as one of ragged sequences, and its operands."""
+    desc: Any, q: Array, lengths: Array | None = None, cu_seqlens_q: Array | None = None, page_table: Array | None = None,
+    *, of_each: bool = True, **given: Any,
+) -> tuple[Gathered, dict[str, Array]]:  # fmt: skip
+    """The problem as one of ragged sequences, and its operands, multiplied with their scales; not `of_each`: but for those that
+    each value has."""
     used = np.full(desc.batch, desc.most_k) if lengths is None else np.clip(lengths, 0, desc.most_k)
-    others = {n: x for n, x in given.items() if n in ("alibi_slopes", "sinks")}
-    k, v = (_in_use(desc, name, used, **given) for name in "kv")
+    arrays = {n: x for n, x in given.items() if n in ("alibi_slopes", "sinks")}
+    for name, cache in zip("kv", desc.caches):
+        lines = _in_use(desc, given[cache], used, page_table)
+        scales = np.ones(1) if given.get(f"{name}_scales") is None else given[f"{name}_scales"]
+        if scales.ndim > 1:
+            scales = (
+                _in_use(desc, scales[..., None], used, page_table)[..., 0] if of_each or name == "k" else np.ones(1)
+            )
+        number = np.float32(getattr(desc, f"{name}_scale"))
+        arrays[name] = np.asarray(lines, np.float64) * np.asarray(scales, np.float64)[..., None] * np.float64(number)
     starts = np.arange(desc.batch + 1) * desc.total_q if cu_seqlens_q is None else cu_seqlens_q
     queries = q if desc.ragged else np.moveaxis(q, desc.head_axis, 2).reshape(-1, desc.heads, desc.d)
-    arrays = {"q": queries, "k": k, "v": v, "cu_seqlens_q": starts, "cu_seqlens_k": np.cumsum([0, *used])}
-    return described(desc, arrays), arrays | others
+    arrays |= {"q": queries, "cu_seqlens_q": starts, "cu_seqlens_k": np.cumsum([0, *used])}
+    return described(desc, arrays), arrays
 
 
-def _in_use(desc: Any, name: str, used: Array, page_table: Array | None = None, **given: Array) -> Array:
-    """Keys or values in use, [all of them, kv_heads, columns]; those of pages that are not there are 0."""
+def _in_use(desc: Any, x: Array, used: Array, page_table: Array | None) -> Array:
+    """What caches or their scales hold of the keys in use, [all of them, kv_heads, columns]; 0 where a page is not there."""
+    by_key = np.swapaxes(x, 1, 2) if desc.cache_axes == (1, 2) else x
+    lines = [np.zeros((0, *by_key.shape[2:]), x.dtype)]
     if page_table is None:
-        by_row = np.moveaxis(np.asarray(given[name]), desc.head_axis, 2)
-        return np.concatenate([one[:n] for one, n in zip(by_row, used)])
-    pages = given[f"{name}_pages"] if desc.page_layout == "NHD" else np.swapaxes(given[f"{name}_pages"], 1, 2)
-    lines = [np.zeros((0, *pages.shape[2:]), pages.dtype)]
+        return np.concatenate(lines + [one[:n] for one, n in zip(by_key, used)])
     for table, n in zip(page_table, used):
         for at in range(n):
             page = int(table[at // desc.page_keys])
-            there = 0 <= page < len(pages)
+            there = 0 <= page < len(x)
             lines.append(
-                pages[page, at % desc.page_keys][None] if there else np.zeros((1, *pages.shape[2:]), pages.dtype)
+                by_key[page, at % desc.page_keys][None] if there else np.zeros((1, *by_key.shape[2:]), x.dtype)
             )
     return np.concatenate(lines)
 
@@ -89,7 +98,7 @@ def scattered(desc: Any, x: Array) -> Array:
     return np.moveaxis(x.reshape(desc.heads, desc.batch, -1), 0, 1)
 
 
-def decode(desc: Any, **arrays: Array) -> Any:
+def decode(desc: Any, **arrays: Any) -> Any:
     """Every written operand, in order."""
     ragged, operands = gathered(desc, **arrays)
     with np.errstate(all="ignore"):
@@ -100,10 +109,14 @@ def decode(desc: Any, **arrays: Array) -> Any:
     return tuple(results[operand.name] for operand in desc.operands if operand.written)
 
 
-def _measured(measure: Callable[..., Array], desc: Any, **arrays: Array) -> Array:
-    ragged, operands = gathered(desc, **arrays)
+def _measured(measure: Callable[..., Array], desc: Any, **given: Any) -> Array:
+    ragged, operands = gathered(desc, **given)
     x = np.asarray(measure(ragged, **operands))
     return scattered(desc, x) if x.ndim else x
 
 
-MEASURES = {name: partial(_measured, measure) for name, measure in attention.MEASURES.items()}
+MEASURES: dict[str, Callable[..., Array]] = {
+    **{name: partial(_measured, measure) for name, measure in attention.MEASURES.items()},
+    # A value's own scale is its weight's, before that is rounded
+    "faint": partial(_measured, attention.MEASURES["faint"], of_each=False),
+}

@@ -11,10 +11,11 @@ from ..types import ElementKind
 from .attention import cast, qkv
 from .sample import Sample, values
 
-__all__ = ["attention_decode", "paged_attention", "pages_of"]
+__all__ = ["attention_decode", "in_bytes", "paged_attention", "pages_of"]
 
 Array = np.ndarray[Any, Any]
-F16, BF16 = ElementKind.F16, ElementKind.BF16
+F16, BF16, F32 = ElementKind.F16, ElementKind.BF16, ElementKind.F32
+E4M3, I8 = ElementKind.FP8_E4M3, ElementKind.I8
 
 
 def attention_decode(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
@@ -48,8 +49,49 @@ def attention_decode(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterat
     wide = qkv(rng, BF16, 2, (2, 2), 1, 40, 72)
     yield sample("bf16 rows apart", {n: x[..., :64] for n, x in wide.items()}, [40, 3])
     yield from _features(rng)
+    yield from _quantised(rng)
     if full:
         yield sample("bf16 long", qkv(rng, BF16, 2, (8, 2), 1, 5000, 128), [5000, 3111], return_lse=True)
+
+
+def in_bytes(
+    rng: np.random.Generator, given: dict[str, Any], element: ElementKind, names: tuple[str, str]
+) -> dict[str, Any]:
+    """The same caches in 8 bits: normal values, or integers of the whole range."""
+    made = {}
+    for name in names:
+        shape = given[name].shape
+        made[name] = values(rng, shape, I8) if element is I8 else (rng.standard_normal(shape) * 2).astype(E4M3.dtype)
+    return {**given, **made}
+
+
+def _quantised(rng: np.random.Generator) -> Iterator[Sample]:
+    def problem(
+        element: ElementKind, of: ElementKind, tokens: int = 1, keys: int = 90, d: int = 64, **more: Any
+    ) -> dict[str, Any]:
+        given = qkv(rng, of, 2, (4, 2), tokens, keys, d, **more)
+        return {**in_bytes(rng, given, element, ("k", "v")), "lengths": np.array([keys - 3, 20], np.int32)}
+
+    def scales(*shape: int) -> Array:
+        return np.asarray(rng.uniform(0.005, 0.02, shape), np.float32)
+
+    yield Sample("bf16, caches of e4m3", problem(E4M3, BF16, 3), {"return_lse": True})
+    yield Sample(
+        "f16 d80 d_v48, caches of i8, numbers", problem(I8, F16, d=80, d_v=48), {"k_scale": -0.01, "v_scale": 0.02}
+    )
+    per_head = {"k_scales": scales(2), "v_scales": scales(2)}
+    yield Sample(
+        "bf16 d128, caches of i8, a scale a head", {**problem(I8, BF16, d=128), **per_head}, {"return_lse": True}
+    )
+    per_key = {"k_scales": scales(2, 90, 2), "v_scales": scales(2, 90, 2)}
+    yield Sample(
+        "bf16 BSHD, caches of i8, a scale a key", {**problem(I8, BF16, 2, layout="BSHD"), **per_key}, {"layout": "BSHD"}
+    )
+    per_key = {"k_scales": scales(2, 2, 500) * 100, "v_scales": scales(2)}
+    options = {"window": (300, 0), "softcap": 4.0, "return_lse": True}
+    yield Sample("f16 e4m3, scales of both kinds", {**problem(E4M3, F16, keys=500), **per_key}, options)
+    per_key = {"v_scales": scales(2, 2, 90) * 100}
+    yield Sample("f16 e4m3, values' scales alone", {**problem(E4M3, F16), **per_key}, {"k_scale": 0.5})
 
 
 def _features(rng: np.random.Generator) -> Iterator[Sample]:
@@ -131,5 +173,14 @@ def paged_attention(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterato
     slopes = {"alibi_slopes": np.array([0.5, 0.25, 0.125, 0.0625], np.float32)}
     given = sample("f16 alibi, sinks", F16, [90, 33], 16, return_lse=True)
     yield Sample(given.label, {**given.operands, **slopes, "sinks": values(rng, (4,), F16, 1.0)}, given.options)
+    given = sample("bf16 NHD, e4m3, a scale a key", BF16, [90, 33], 16, (4, 2), 2, return_lse=True, return_status=True)
+    shape = given.operands["k_pages"].shape[:-1]
+    each = {f"{n}_scales": np.asarray(rng.uniform(0.1, 0.5, shape), np.float32) for n in "kv"}
+    operands = {**in_bytes(rng, dict(given.operands), E4M3, ("k_pages", "v_pages")), **each}
+    yield Sample(given.label, operands, given.options)
+    given = sample(
+        "f16 HND, i8, ragged", F16, [60, 30], 8, (4, 2), (20, 3), d=128, layout="HND", k_scale=0.02, v_scale=0.01
+    )
+    yield Sample(given.label, in_bytes(rng, dict(given.operands), I8, ("k_pages", "v_pages")), given.options)
     if full:
         yield sample("bf16 long", BF16, [5000, 3111], 16, (8, 2), d=128, return_lse=True)

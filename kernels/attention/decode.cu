@@ -5,10 +5,13 @@
 // head of the group) and DV columns of the values. Threads: WARPS warps, each of which takes every WARPS-th block of 16 keys all by
 // itself, from copy to weighted values, with no barrier between them; their results meet once at the end.
 // Shared memory: the queries, and STAGES blocks of keys and values for each warp, by cp.async; then the warps' results.
+// E, what caches hold: T, or 8 bits. A lane then gets four neighbouring columns of keys at once, so queries lie in that order, too;
+// of values it gets pairs of columns, which lie apart in its sums. SCALED: each key and value has a scale.
 // PAGED: rows lie where the table says; a lane knows the page of one key, looked up a block ahead. The first CTAs, one a sequence,
 // look whether its pages are there.
 // Splits leave (out, lse) for merge.cu, one alone writes the result.
 // Bound: bandwidth; STAGES - 1 blocks a warp are under way.
+#include "attention/bytes.cuh"
 #include "attention/cache.cuh"
 #include "attention/panels.cuh"
 #include "attention/softmax.cuh"
@@ -32,28 +35,43 @@ template <int THREADS> __device__ __forceinline__ void check(const Cache& cache,
 
 // A warp's copies of the rows of the 16 keys of `block`, those before `end` that are in a page; the rest is zero. `page`: that of
 // the lane's key.
-template <class Rows, bool PAGED, class T>
-__device__ __forceinline__ void copy_block(u32 to, const T* from, const Walk& walk, const Cache& cache, u32 sequence, int page, int block,
+template <class Rows, bool PAGED, class E>
+__device__ __forceinline__ void copy_block(u32 to, const E* from, const Walk& walk, const Cache& cache, u32 sequence, int page, int block,
                                            int end, int columns) {
+  constexpr int EACH = 16 / sizeof(E);
   const int lane = threadIdx.x % 32, slot = PAGED ? (block * 16 + lane % 16) % int(cache.page_keys) : 0;
 #pragma unroll
   for (int i = 0; i < 16 * Rows::CHUNKS / 32; ++i) {
     const int at = lane + i * 32, line = at / Rows::CHUNKS, chunk = at % Rows::CHUNKS, key = block * 16 + line;
     const int in_page = PAGED ? __shfl_sync(~0u, page, line) : 0, row = PAGED ? __shfl_sync(~0u, slot, line) : key;
-    const bool there = key < end && chunk * 8 < columns && (!PAGED || u32(in_page) < cache.pages);
-    const i64 place = (PAGED ? in_page : i64(sequence)) * walk.batch + row * walk.row + chunk * 8;
+    const bool there = key < end && chunk * EACH < columns && (!PAGED || u32(in_page) < cache.pages);
+    const i64 place = (PAGED ? in_page : i64(sequence)) * walk.batch + row * walk.row + chunk * EACH;
     copy_async<16>(to + Rows::offset(line, chunk), there ? from + place : from, there ? 16 : 0);
   }
 }
 
-template <class T, class Out, int D, int DV, int BLOCKS, int WARPS, int STAGES, int RESIDENT, bool CHANGED, bool PAGED>
+// Scores or weights of 16 keys, as mma's accumulators have them, each column by a number from `from` on, 8 bytes a lane of a quad.
+template <int BLOCKS> __device__ __forceinline__ void scale_columns(float (&s)[BLOCKS][2][4], u32 from) {
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    Vec<float, 2> by;
+    load_shared(by, from + n * 32);
+#pragma unroll
+    for (int b = 0; b < BLOCKS; ++b)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[b][n][e] *= by.at[e % 2];
+  }
+}
+
+template <class T, class E, class Out, int D, int DV, int BLOCKS, int WARPS, int STAGES, int RESIDENT, bool CHANGED, bool PAGED, bool SCALED>
 __global__ void __launch_bounds__(32 * WARPS, RESIDENT)
-attention_decode(Problem<T, Out, float> p, Cache cache, Splits splits, u32 tiles, u32 chunks) {
+attention_decode(Problem<T, Out, float> p, Cache cache, Scales scales, Splits splits, u32 tiles, u32 chunks) {
   constexpr int ROWS = 16 * BLOCKS, THREADS = 32 * WARPS, OWN = 2 * BLOCKS;
   using Queries = Panels<ROWS, D>;
-  using Keys_ = Panels<16, D>;
-  using Values = Panels<16, DV>;
-  constexpr int STAGE = Keys_::BYTES + Values::BYTES, PITCH = DV + 8;
+  constexpr bool NARROW = sizeof(E) == 1;
+  using Keys_ = Panels<16, D * sizeof(E) / 2>;
+  using Values = Panels<16, DV * sizeof(E) / 2>;
+  constexpr int ROWS_BYTES = Keys_::BYTES + Values::BYTES, STAGE = ROWS_BYTES + (SCALED ? 128 : 0), PITCH = DV + 8;
   constexpr bool HELD = BLOCKS * D <= 128;  // queries in registers
   extern __shared__ __align__(1024) u8 memory[];
   __shared__ float reached[WARPS][ROWS], sums[WARPS][ROWS];
@@ -90,7 +108,8 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Splits splits, u32 tiles
   while (block * 16 + 16 <= begin) block += WARPS;
 
   // Queries; a negative scale is theirs, so that the highest product has the highest score
-  const u32 negative = p.scale < 0 ? 0x80008000u : 0;
+  const float whole_scale = float(p.scale) * scales.of_keys(kv_head);
+  const u32 negative = whole_scale < 0 ? 0x80008000u : 0;
   for (int at = threadIdx.x; at < ROWS * Queries::CHUNKS; at += THREADS) {
     const int line = at / Queries::CHUNKS, part = at % Queries::CHUNKS, row = first_row + line;
     uint4 words = {0, 0, 0, 0};
@@ -98,8 +117,15 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Splits splits, u32 tiles
       const i64 from = sequence * p.q_walk.batch + (kv_head * p.group + row % p.group) * p.q_walk.head;
       words = *reinterpret_cast<const uint4*>(p.q + from + (tokens.first + token_of(row)) * p.q_walk.row + part * 8);
     }
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(queries + Queries::offset(line, part)),
-                 "r"(words.x ^ negative), "r"(words.y ^ negative), "r"(words.z ^ negative), "r"(words.w ^ negative) : "memory");
+    words = {words.x ^ negative, words.y ^ negative, words.z ^ negative, words.w ^ negative};
+    if constexpr (NARROW) {
+      const u32 even = queries + part % 2 * 8 + Queries::offset(line, part / 2 * 2), odd = queries + part % 2 * 8 + Queries::offset(line, part / 2 * 2 + 1);
+      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(even), "r"(words.x), "r"(words.z) : "memory");
+      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(odd), "r"(words.y), "r"(words.w) : "memory");
+    } else {
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(queries + Queries::offset(line, part)),
+                   "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w) : "memory");
+    }
   }
 
   // Copies of a block's rows; lane's key of the next block is in `page`
@@ -111,9 +137,17 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Splits splits, u32 tiles
   const auto bring = [&](int stage, int next) {
     if (next < range.y) {
       const u32 to = ring + stage * STAGE;
-      copy_block<Keys_, PAGED>(to, p.k + kv_head * p.k_walk.head, p.k_walk, cache, sequence, page, next, end, int(p.d));
-      copy_block<Values, PAGED>(to + Keys_::BYTES, p.v + kv_head * p.v_walk.head + first_column, p.v_walk, cache, sequence, page, next,
-                                end, columns);
+      const E *k = reinterpret_cast<const E*>(p.k) + kv_head * p.k_walk.head, *v = reinterpret_cast<const E*>(p.v) + kv_head * p.v_walk.head;
+      copy_block<Keys_, PAGED>(to, k, p.k_walk, cache, sequence, page, next, end, int(p.d));
+      copy_block<Values, PAGED>(to + Keys_::BYTES, v + first_column, p.v_walk, cache, sequence, page, next, end, columns);
+      if constexpr (SCALED) {  // a lane's: half the warp has keys', half values'
+        const float* from = lane < 16 ? scales.k : scales.v;
+        const Walk& walk = lane < 16 ? scales.k_walk : scales.v_walk;
+        const int key = next * 16 + lane % 16;
+        const bool there = (lane < 16 ? scales.k_each : scales.v_each) && key < end && (!PAGED || u32(page) < cache.pages);
+        const i64 place = PAGED ? page * walk.batch + key % int(cache.page_keys) * walk.row : sequence * walk.batch + key * walk.row;
+        copy_async<4>(to + ROWS_BYTES + lane * 4, there ? from + kv_head * walk.head + place : reinterpret_cast<const float*>(p.q), there ? 4 : 0);
+      }
       look_up(next + WARPS);
     }
     commit_copies();
@@ -131,7 +165,7 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Splits splits, u32 tiles
 #pragma unroll
       for (int b = 0; b < BLOCKS; ++b) load_matrices<false>(held[step][b], Queries::at(at_queries, b, step));
 
-  const float scale = fmaxf(fabsf(float(p.scale)), 1e-30f);
+  const float scale = fmaxf(fabsf(whole_scale), 1e-30f);
   const float factor = CHANGED ? math::LOG2E : scale * math::LOG2E;
   Keys seen[OWN];
   float slope[OWN];
@@ -154,19 +188,35 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Splits splits, u32 tiles
     // Scores
     const u32 at_keys = ring + stage * STAGE + Keys_::template enter<false>(lane);
     float s[BLOCKS][2][4] = {};
-#pragma unroll
-    for (int step = 0; step < D / 16; ++step) {
-      u32 keys[4];
-      load_matrices<false>(keys, Keys_::at(at_keys, 0, step));
+    const auto score = [&](int step, const u32* low, const u32* high) {
 #pragma unroll
       for (int b = 0; b < BLOCKS; ++b) {
         u32 loaded[4];
         if constexpr (!HELD) load_matrices<false>(loaded, Queries::at(at_queries, b, step));
         const u32* a = HELD ? held[HELD ? step : 0][b] : loaded;
-        Mma<T>::run(s[b][0], a, keys);
-        Mma<T>::run(s[b][1], a, keys + 2);
+        Mma<T>::run(s[b][0], a, low);
+        Mma<T>::run(s[b][1], a, high);
+      }
+    };
+#pragma unroll
+    for (int step = 0; step < D * int(sizeof(E)) / 32; ++step) {
+      u32 keys[4];
+      load_matrices<false>(keys, Keys_::at(at_keys, 0, step));
+      if constexpr (NARROW) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          u32 low[2], high[2];
+          widen<T>(keys[half], low, E{});
+          widen<T>(keys[2 + half], high, E{});
+          score(2 * step + half, low, high);
+        }
+      } else {
+        score(step, keys, keys + 2);
       }
     }
+    const u32 at_scales = ring + stage * STAGE + ROWS_BYTES + lane % 4 * 8;
+    if constexpr (SCALED)
+      if (scales.k_each) scale_columns(s, at_scales);
 
     // Which count, and as what
     if (CHANGED || block * 16 < whole_begin || block * 16 + 16 > whole_end) {
@@ -190,17 +240,33 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Splits splits, u32 tiles
 
     // Weighted values
     const u32 at_values = ring + stage * STAGE + Keys_::BYTES + Values::template enter<true>(lane);
+    if constexpr (SCALED)
+      if (scales.v_each) scale_columns(s, at_scales + 64);
     u32 a[BLOCKS][4];
 #pragma unroll
     for (int b = 0; b < BLOCKS; ++b) pack_weights<T>(a[b], s[b], 0);
-#pragma unroll
-    for (int c = 0; c < DV / 16; ++c) {
-      u32 values[4];
-      load_matrices<true>(values, Values::at(at_values, 0, c));
+    const auto add = [&](int c, const u32* low, const u32* high) {
 #pragma unroll
       for (int b = 0; b < BLOCKS; ++b) {
-        Mma<T>::run(acc[b][2 * c], a[b], values);
-        Mma<T>::run(acc[b][2 * c + 1], a[b], values + 2);
+        Mma<T>::run(acc[b][2 * c], a[b], low);
+        Mma<T>::run(acc[b][2 * c + 1], a[b], high);
+      }
+    };
+#pragma unroll
+    for (int c = 0; c < DV * int(sizeof(E)) / 32; ++c) {
+      u32 values[4];
+      load_matrices<true>(values, Values::at(at_values, 0, c));
+      if constexpr (NARROW) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {  // columns 2 g and 2 g + 1 of two keys in a word
+          u32 first[2], second[2];
+          widen<T>(__byte_perm(values[2 * half], 0, 0x3120), first, E{});
+          widen<T>(__byte_perm(values[2 * half + 1], 0, 0x3120), second, E{});
+          const u32 even[2] = {first[0], second[0]}, odd[2] = {first[1], second[1]};
+          add(2 * c + half, even, odd);
+        }
+      } else {
+        add(c, values, values + 2);
       }
     }
     stage = stage == STAGES - 1 ? 0 : stage + 1;
@@ -214,10 +280,17 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Splits splits, u32 tiles
   for (int r = 0; r < OWN; ++r) {
     const int line = lane / 4 + 8 * r;
     if (lane % 4 == 0) reached[warp][line] = softmax.base[r] * factor, sums[warp][line] = softmax.sum[r];
+    const u32 to = queries + (warp * ROWS + line) * PITCH * 4;
 #pragma unroll
-    for (int c = 0; c < DV / 8; ++c)
-      store_shared(queries + ((warp * ROWS + line) * PITCH + 8 * c + lane % 4 * 2) * 4,
-                   Vec<float, 2>{{acc[r / 2][c][r % 2 * 2], acc[r / 2][c][r % 2 * 2 + 1]}});
+    for (int c = 0; c < DV / 16; ++c) {
+      const float *first = acc[r / 2][2 * c] + r % 2 * 2, *second = acc[r / 2][2 * c + 1] + r % 2 * 2;
+      if constexpr (NARROW) {
+        store_shared(to + (16 * c + lane % 4 * 4) * 4, Vec<float, 4>{{first[0], second[0], first[1], second[1]}});
+      } else {
+        store_shared(to + (16 * c + lane % 4 * 2) * 4, Vec<float, 2>{{first[0], first[1]}});
+        store_shared(to + (16 * c + 8 + lane % 4 * 2) * 4, Vec<float, 2>{{second[0], second[1]}});
+      }
+    }
   }
   __syncthreads();
 
@@ -244,7 +317,7 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Splits splits, u32 tiles
         for (int e = 0; e < 4; ++e) x[4 * half + e] += part.at[e] * weight;
       }
     }
-    const float division = whole == 0.0f ? 0.0f : 1.0f / whole;
+    const float division = whole == 0.0f ? 0.0f : scales.of_values(kv_head) / whole;
     const float lse = whole == 0.0f ? rows::minus_infinity<float>() : most * math::LN2 + ::logf(whole);
 #pragma unroll
     for (int e = 0; e < 8; ++e) x[e] *= division;

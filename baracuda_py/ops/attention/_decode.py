@@ -12,7 +12,7 @@ import numpy as np
 from ...plan.candidate import OK, Candidate, Constraint, Cost, Feasibility, no
 from ...plan.constraints import Aligned, Multiple, UnitStride
 from ...plan.grammar import Config, term
-from ...runtime.steps import Arg, Fill, Kernel, Launch, Packed, Ptr, Scratch, Step, Struct
+from ...runtime.steps import Arg, Fill, Kernel, Launch, Packed, Ptr, Run, Scratch, Step, Struct
 from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
 from .._launch import overlapped_overhead
 from . import _guarantee
@@ -47,6 +47,8 @@ class SplitKeysConfig(Config):
     stages: int = term("blocks of 16 keys and values a warp has in shared memory", default=3)
     ctas: int = term("CTAs an SM is to hold", default=2)
     dims: int = term("columns of queries, filled up", default=0, hidden=True)
+    item: int = term("bytes of a key's or value's element", default=2, hidden=True)
+    scaled: bool = term("whether keys and values have a scale each", default=False, hidden=True)
 
     @property
     def under_way(self) -> int:
@@ -55,7 +57,7 @@ class SplitKeysConfig(Config):
 
     @property
     def _stage(self) -> int:
-        return 2 * BLOCK * (self.dims + self.columns)
+        return BLOCK * self.item * (self.dims + self.columns) + 128 * self.scaled
 
     @property
     def shared_bytes(self) -> int:
@@ -68,9 +70,9 @@ class SplitKeysConfig(Config):
         return self.shared_bytes + 8 * self.warps * self.rows + 16
 
 
-def _filled(columns: int) -> int:
-    """The head dim that kernels are made for."""
-    return next((n for n in HEAD_DIMS if n >= columns), -(-columns // 64) * 64)
+def _filled(columns: int, item: int) -> int:
+    """The head dim that kernels are made for: of 8-bit elements, a multiple of 64."""
+    return next((n for n in HEAD_DIMS if n >= columns and n * item % 64 == 0), -(-columns // 64) * 64)
 
 
 def _constraints(k: str, v: str) -> tuple[Constraint, ...]:
@@ -91,6 +93,10 @@ class SplitKeys(Candidate[Any]):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (said := super().supports(desc, device)):
             return said
+        if desc.cached.bits == 8 and (desc.d % 16 or desc.d_v % 16):
+            return no(
+                f"head dims are {desc.d} and {desc.d_v}, and of 8-bit elements multiples of 16 are wanted", "pad them"
+            )
         if desc.d > MOST_D:
             return no(f"the head dim is {desc.d}, and tiles hold {MOST_D} at most")
         if max(desc.total_q, desc.most_k) >= MOST_ROWS or desc.total_q * desc.group >= MOST_ROWS:
@@ -117,12 +123,16 @@ class SplitKeys(Candidate[Any]):
 
     def _tile(self, desc: Any, device: DeviceSpec) -> SplitKeysConfig | None:
         """As many rows as there are and registers hold; as many bytes under way as shared memory has room for."""
-        dims, columns = _filled(desc.d), _filled(desc.d_v)
+        item = desc.cached.bits // 8
+        dims, columns = _filled(desc.d, item), _filled(desc.d_v, item)
         columns = columns if columns <= HEAD_DIMS[-1] and dims <= HEAD_DIMS[-1] else min(columns, 128)
         wanted = desc.group * desc.most_q
         blocks = next((b for b in (1, 2, 4) if 16 * b >= wanted or 2 * b * columns > 256 or b * dims > 256), 4)
         for ctas, warps in ((2, WARPS), (1, WARPS), (1, 2), (1, 1)):
-            made = [SplitKeysConfig(16 * blocks, columns, 1, 0, warps, s, ctas, dims) for s in range(2, 9)]
+            made = [
+                SplitKeysConfig(16 * blocks, columns, 1, 0, warps, s, ctas, dims, item, desc.scaled)
+                for s in range(2, 9)
+            ]
             room = [c for c in made if ctas * (c.whole_bytes + RESERVED) <= device.shared_bytes + RESERVED]
             if room:
                 return next((c for c in room if c.under_way >= UNDER_WAY), room[-1])
@@ -136,7 +146,9 @@ class SplitKeys(Candidate[Any]):
     def cost(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> Cost:
         """Keys and values at the device's bandwidth, a last wave of few CTAs at their share; and the merge."""
         keys, ctas, slots = self._keys(desc), max(self._ctas(desc, config), 1), device.sms * config.ctas
-        each = max(-(-keys // config.splits), min(keys, BLOCK * config.warps)) * 2.0 * (desc.d + config.columns)
+        each = max(-(-keys // config.splits), min(keys, BLOCK * config.warps)) * float(
+            config.item * (desc.d + config.columns)
+        )
         waves, rest = divmod(ctas, slots)
         seconds = waves * each * slots / device.bandwidth
         seconds += each * max(rest, slots / ALONE if rest else 0) / device.bandwidth
@@ -152,7 +164,7 @@ class SplitKeys(Candidate[Any]):
         keys = -(-split // (BLOCK * config.warps)) * BLOCK
         merged = config.warps + (config.splits + 12 if config.splits > 1 else 0)
         made = _guarantee.forward(
-            desc, dot=config.dims, keys=keys + merged, blocks=keys // BLOCK + merged, each=2.0, weights=desc.element,
+            desc, dot=config.dims + 2, keys=keys + merged, blocks=keys // BLOCK + merged, each=2.0, weights=desc.element,
             batch_invariant=bool(config.fixed),
         )  # fmt: skip
         if not desc.checked:
@@ -163,8 +175,9 @@ class SplitKeys(Candidate[Any]):
         out = desc.layout("out").element
         changed = desc.softcapped or desc.has("alibi_slopes")
         shape = (config.dims, config.columns, config.rows // 16, config.warps, config.stages, config.ctas)
-        flags = (str(flag).lower() for flag in (changed, desc.paged))
-        entry = f"attention_decode<{', '.join(map(str, (desc.element.number, out.number, *shape, *flags)))}>"
+        flags = (str(flag).lower() for flag in (changed, desc.paged, config.scaled))
+        types = desc.element.number, "e4m3" if desc.cached is ElementKind.FP8_E4M3 else desc.cached.number, out.number
+        entry = f"attention_decode<{', '.join(map(str, (*types, *shape, *flags)))}>"
         split = config.splits > 1
         lines, parts = self._rows(desc), Packed(bytes(8))
         outs = lses = parts
@@ -173,7 +186,7 @@ class SplitKeys(Candidate[Any]):
             lses = Scratch.named("lses", 4 * lines * config.splits)  # type: ignore[assignment]
         counts = np.array([config.splits, config.fixed, LEAST], np.uint32)
         args: tuple[Arg, ...] = (
-            problem_struct(desc, k=self.keys, v=self.values), cache_struct(desc),
+            problem_struct(desc, k=self.keys, v=self.values), cache_struct(desc), scales_struct(desc),
             Struct((outs, lses, Packed(counts.tobytes(), 4))),
             np.uint32(self._tiles(desc, config)), np.uint32(self._chunks(desc, config)),
         )  # fmt: skip
@@ -220,3 +233,14 @@ def cache_struct(desc: Any) -> Struct:
     extents = (desc.most_k, desc.page_keys, desc.pages, desc.checked)
     fields = (pointer("lengths"), pointer("page_table"), pointer("status"), np.int64(step))
     return Struct((*fields, Packed(np.array(extents, np.uint32).tobytes(), 4)))  # type: ignore[arg-type]
+
+
+def scales_struct(desc: Any) -> Struct:
+    """attention::Scales of kernels/include/attention/cache.cuh."""
+    names = ("k_scales", "v_scales")
+    walks = [n for name in names for n in desc.scales_walk(name)]
+    each = [desc.has(name) and len(desc.shape_of(name)) > 1 for name in names]
+    return Struct((
+        *(Ptr(name) if desc.has(name) else Packed(bytes(8)) for name in names), Packed(np.array(walks, np.int64).tobytes(), 8),
+        Run("k_scale", "float64"), Run("v_scale", "float64"), Packed(np.array(each, np.uint32).tobytes(), 4),
+    ))  # fmt: skip

@@ -21,12 +21,13 @@ from ...types import (
 from .._function import Asked, function_of
 from . import _guarantee
 from ._decode import SplitKeys
-from ._problem import Attended
+from ._problem import Attended, Walk
 from .forward import sides
 
 __all__ = ["DecodeAttentionDescriptor", "DecodeAttentionPlan", "Decoding", "attention_decode"]
 
 HALVES = (ElementKind.F16, ElementKind.BF16)
+CACHED = (*HALVES, ElementKind.FP8_E4M3, ElementKind.I8)  # what caches hold
 I32, F32 = ElementKind.I32, ElementKind.F32
 
 
@@ -39,7 +40,7 @@ class Decoding(Attended):
     max_seqlen_q: ClassVar[int | None] = None  # type: ignore[misc]
     max_seqlen_k: ClassVar[None] = None  # type: ignore[misc]
     math: ClassVar[None] = None  # type: ignore[misc]
-    values: ClassVar[tuple[str, ...]] = ("scale", "softcap")
+    values: ClassVar[tuple[str, ...]] = ("scale", "softcap", "k_scale", "v_scale")
     paged: ClassVar[bool] = False
     page_keys: ClassVar[int] = 1
     pages: ClassVar[int] = 0
@@ -47,6 +48,57 @@ class Decoding(Attended):
 
     def default_element(self, name: str) -> ElementKind:
         return self.element
+
+    @classmethod
+    def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> Any:
+        for name in ("k_scale", "v_scale"):
+            if not math.isfinite(values.get(name, 1.0)):
+                raise InvalidProblemError(f"{op}: {name}={values[name]}", "give a finite number")
+        return super().check_values(op, values, operands)
+
+    # ---- scales of keys and values --------------------------------------------------------------------------------
+
+    @property
+    def cached(self) -> ElementKind:
+        """What caches hold."""
+        return self.layout(self.caches[0]).element
+
+    @property
+    def caches(self) -> tuple[str, str]:
+        """Keys' and values' operands."""
+        return ("k_pages", "v_pages") if self.paged else ("k", "v")
+
+    @property
+    def scaled(self) -> bool:
+        """Whether each key or value has a scale of its own."""
+        return any(len(self.shape_of(name) or ()) > 1 for name in ("k_scales", "v_scales"))
+
+    @property
+    def cache_axes(self) -> tuple[int, int]:
+        """Where heads and keys are in a cache, or in its scales."""
+        return self.head_axis, self.row_axis
+
+    def scales_walk(self, name: str) -> Walk:
+        """The steps of scales, one a head or as keys lie; nothing where there are none."""
+        if not self.has(name):
+            return Walk(0, 0, 0)
+        strides, (heads, keys) = self.layout(name).strides, self.cache_axes
+        return Walk(0, strides[0], 0) if len(strides) == 1 else Walk(strides[0], strides[heads], strides[keys])
+
+    def _check_scales(self) -> None:
+        for cache, name in zip(self.caches, ("k_scales", "v_scales")):
+            shape, known = self.shape_of(name), self.shape_of(cache)
+            if shape is None or known is None:
+                continue
+            if self.cached.bits != 8:
+                raise InvalidProblemError(
+                    f"{self.op}: {name} of caches of {self.cached}", "leave it out, or give a number"
+                )
+            if shape not in ((self.kv_heads,), known[:-1]):
+                raise InvalidProblemError(
+                    f"{self.op}: {name} has shape {shape}",
+                    f"pass one a head, {(self.kv_heads,)}, or a key: {known[:-1]}",
+                )
 
     def resolve(self, given: Mapping[str, Any]) -> tuple[tuple[int, ...], Mapping[str, Any]]:
         return self.displacements(), {**self.scalars(given), "offset": 0.0}
@@ -59,6 +111,7 @@ class Decoding(Attended):
             )
         if self.has("lse") and self.layout("lse").element is not F32:
             raise OperandTypeError(f"{self.op}: lse holds {self.layout('lse').element}", "pass one of f32")
+        self._check_scales()
         lengths = self.shape_of("lengths")
         if lengths not in (None, (self.batch,)):
             raise InvalidProblemError(
@@ -70,14 +123,17 @@ class Decoding(Attended):
     Slot("out", "out", takes=(*HALVES, F32)),
     Slot("lse", "out", optional=True, shape="stats_shape"),
     Slot("q", takes=HALVES, element="element"),
-    Slot("k", takes=HALVES, element="element"),
-    Slot("v", takes=HALVES, element="element"),
+    Slot("k", takes=CACHED, element="cache_element"),
+    Slot("v", takes=CACHED, element="cache_element"),
     Slot("lengths", optional=True, takes=(I32,), strided=False, aligned=False),
+    Slot("k_scales", optional=True, takes=(F32,)),
+    Slot("v_scales", optional=True, takes=(F32,)),
     Slot("alibi_slopes", optional=True, takes=(F32,)),
     Slot("sinks", optional=True, takes=(*HALVES, F32)),
 )
 class DecodeAttentionDescriptor(Decoding):
-    """q of a few tokens a sequence, k and v caches of `k_shape` and `v_shape`, in an `order` ("BHSD" or "BSHD").
+    """q of a few tokens a sequence, k and v caches of `k_shape` and `v_shape`, in an `order` ("BHSD" or "BSHD"); these hold
+    `cache_element`, by default that of q.
 
     `softcapped` says that a softcap is given at run time; `lse_element` that lse is an output.
     """
@@ -90,25 +146,30 @@ class DecodeAttentionDescriptor(Decoding):
     window: tuple[int, ...] | None = None
     softcapped: bool = False
     out_element: ElementKind | None = None
+    cache_element: ElementKind | None = None
     scale: float = math.nan
     softcap: float = 1.0
+    k_scale: float = 1.0
+    v_scale: float = 1.0
 
     name = "attention_decode"
     values: ClassVar[tuple[str, ...]] = Decoding.values
 
     @classmethod
     def of(
-        cls, q: Any, k: Any, v: Any, lengths: Any = None, *, out: Any = None, lse: Any = None, alibi_slopes: Any = None,
-        sinks: Any = None, scale: float | None = None, window: Sequence[int | None] | None = None,
-        softcap: float | None = None, layout: str = "BHSD", return_lse: bool = False,
+        cls, q: Any, k: Any, v: Any, lengths: Any = None, *, out: Any = None, lse: Any = None, k_scales: Any = None,
+        v_scales: Any = None, alibi_slopes: Any = None, sinks: Any = None, scale: float | None = None,
+        window: Sequence[int | None] | None = None, softcap: float | None = None, k_scale: float = 1.0,
+        v_scale: float = 1.0, layout: str = "BHSD", return_lse: bool = False,
     ) -> Self:  # fmt: skip
         """The descriptor of arrays as they lie, and of the function's arguments."""
         tensors = cls.taken(cls.name, {
-            "out": out, "lse": lse, "q": q, "k": k, "v": v, "lengths": lengths, "alibi_slopes": alibi_slopes, "sinks": sinks,
+            "out": out, "lse": lse, "q": q, "k": k, "v": v, "lengths": lengths, "k_scales": k_scales, "v_scales": v_scales,
+            "alibi_slopes": alibi_slopes, "sinks": sinks,
         })  # fmt: skip
         options: dict[str, Any] = {
             "order": layout, "window": sides(cls.name, window), "element": tensors["q"].element,
-            "softcapped": softcap is not None,
+            "softcapped": softcap is not None, "k_scale": k_scale, "v_scale": v_scale,
         }  # fmt: skip
         options |= {n: x for n, x in (("scale", scale), ("softcap", softcap)) if x is not None}
         if return_lse and lse is None:
@@ -123,7 +184,7 @@ class DecodeAttentionDescriptor(Decoding):
 
 class DecodeAttentionPlan(Plan[DecodeAttentionDescriptor]):
     """Attention of a few tokens a sequence: operands `q`, `k`, `v`, `out`, and as the problem has them `lse`, `lengths`,
-    `alibi_slopes` and `sinks`; values `scale` and `softcap`."""
+    `k_scales`, `v_scales`, `alibi_slopes` and `sinks`; values `scale`, `softcap`, `k_scale` and `v_scale`."""
 
     descriptor = DecodeAttentionDescriptor
     category = OpCategory.ATTENTION
@@ -155,7 +216,7 @@ def asked(
     """What a function that decodes asks for: `numbers` are run-time values, None where there is none; `wanted` says of further
     outputs whether they are to be made."""
     values: dict[str, Any] = {name: scalar(x, f"{op}: {name}") for name, x in numbers.items() if x is not None}
-    Attended.check_values(op, values, {})
+    Decoding.check_values(op, values, {})
     options["window"] = sides(op, options["window"])
     made = {"out", *(name for name, asked_for in wanted.items() if asked_for)}
     given = {name: x for name, x in operands.items() if x is not None or name in made}
@@ -168,6 +229,7 @@ def asked(
 def attention_decode(
     q: Any, k: Any, v: Any, lengths: Any = None, *, scale: float | None = None,
     window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, sinks: Any = None,
+    k_scale: float | None = None, v_scale: float | None = None, k_scales: Any = None, v_scales: Any = None,
     layout: str = "BHSD", return_lse: bool = False, out: Any = None, lse: Any = None,
 ) -> Asked:  # fmt: skip
     """Attention of the last few tokens of every sequence with all of its keys and values, those tokens' own included.
@@ -176,6 +238,8 @@ def attention_decode(
     bf16, any strides with neighbours along the last axis side by side; S is what the caches have room for. lengths: device int32
     [B], the keys in use of each sequence, read at launch and clamped to S; by default S. The caches hold nothing else that
     counts. Token t stands at key lengths - T + t and sees the keys up to there; query head h reads head h // (Hq // Hkv).
+    Caches may hold fp8_e4m3 or i8, and are multiplied with the numbers k_scale and v_scale (run-time values) and with k_scales
+    and v_scales: f32, one a head [Hkv], or one a key and head, in the shape of the caches without their last axis.
     scale, window, softcap, alibi_slopes, sinks, lse: as `attention` has them. Tokens that see nothing are 0, their lse -inf.
     Returns out, q's shape with Dv columns, or with `return_lse` (or given `lse`) the named tuple (out, lse): lse is f32
     [B, Hq, T]. Given, out may hold f32.
@@ -183,10 +247,12 @@ def attention_decode(
     depend neither on the others nor on how many tokens come at once.
     """
     operands = {
-        "out": out, "lse": lse, "q": q, "k": k, "v": v, "lengths": lengths, "alibi_slopes": alibi_slopes, "sinks": sinks,
+        "out": out, "lse": lse, "q": q, "k": k, "v": v, "lengths": lengths, "k_scales": k_scales, "v_scales": v_scales,
+        "alibi_slopes": alibi_slopes, "sinks": sinks,
     }  # fmt: skip
-    numbers, options = {"scale": scale, "softcap": softcap}, {"window": window, "layout": layout}
-    return asked("attention_decode", DecodeAttentionDescriptor.of, operands, numbers, options, {"lse": return_lse})
+    values = {"scale": scale, "softcap": softcap, "k_scale": k_scale, "v_scale": v_scale}
+    options = {"window": window, "layout": layout}
+    return asked("attention_decode", DecodeAttentionDescriptor.of, operands, values, options, {"lse": return_lse})
 
 
 register(

@@ -16,7 +16,7 @@ from .._function import Asked, function_of
 from . import _guarantee
 from ._decode import SplitPages
 from ._problem import Walk
-from .decode import Decoding, asked
+from .decode import CACHED, Decoding, asked
 from .forward import sides
 
 __all__ = ["PagedAttentionDescriptor", "PagedAttentionPlan", "paged_attention"]
@@ -24,7 +24,6 @@ __all__ = ["PagedAttentionDescriptor", "PagedAttentionPlan", "paged_attention"]
 HALVES = (ElementKind.F16, ElementKind.BF16)
 I32, F32 = ElementKind.I32, ElementKind.F32
 LAYOUTS = {"NHD": (1, 2), "HND": (2, 1)}  # where a page's keys and its heads are
-PAGES = ("k_pages", "v_pages")
 
 
 @described(
@@ -32,16 +31,19 @@ PAGES = ("k_pages", "v_pages")
     Slot("lse", "out", optional=True, shape="stats_shape"),
     Slot("status", "out", optional=True, takes=(I32,), shape="sequences", strided=False, aligned=False),
     Slot("q", takes=HALVES, element="element"),
-    Slot("k_pages", takes=HALVES, element="element"),
-    Slot("v_pages", takes=HALVES, element="element"),
+    Slot("k_pages", takes=CACHED, element="cache_element"),
+    Slot("v_pages", takes=CACHED, element="cache_element"),
     Slot("page_table", element=I32, aligned=False),
     Slot("lengths", element=I32, shape="sequences", strided=False, aligned=False),
     Slot("cu_seqlens_q", optional=True, takes=(I32,), strided=False, aligned=False),
+    Slot("k_scales", optional=True, takes=(F32,)),
+    Slot("v_scales", optional=True, takes=(F32,)),
     Slot("alibi_slopes", optional=True, takes=(F32,)),
     Slot("sinks", optional=True, takes=(*HALVES, F32)),
 )
 class PagedAttentionDescriptor(Decoding):
-    """q [B, T, Hq, D], or ragged [T, Hq, D]; pages [P, N, Hkv, D] (`page_layout` "NHD") or [P, Hkv, N, D] ("HND").
+    """q [B, T, Hq, D], or ragged [T, Hq, D]; pages [P, N, Hkv, D] (`page_layout` "NHD") or [P, Hkv, N, D] ("HND"), which hold
+    `cache_element`, by default that of q.
 
     `softcapped` says that a softcap is given at run time; `lse_element` and `status_element` that these are outputs.
     """
@@ -57,8 +59,11 @@ class PagedAttentionDescriptor(Decoding):
     softcapped: bool = False
     max_seqlen_q: int | None = None  # type: ignore[misc]
     out_element: ElementKind | None = None
+    cache_element: ElementKind | None = None
     scale: float = math.nan
     softcap: float = 1.0
+    k_scale: float = 1.0
+    v_scale: float = 1.0
 
     name = "paged_attention"
     values: ClassVar[tuple[str, ...]] = Decoding.values
@@ -73,19 +78,20 @@ class PagedAttentionDescriptor(Decoding):
     @classmethod
     def of(
         cls, q: Any, k_pages: Any, v_pages: Any, page_table: Any, lengths: Any, *, cu_seqlens_q: Any = None,
-        out: Any = None, lse: Any = None, status: Any = None, alibi_slopes: Any = None, sinks: Any = None,
-        scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None,
+        out: Any = None, lse: Any = None, status: Any = None, k_scales: Any = None, v_scales: Any = None,
+        alibi_slopes: Any = None, sinks: Any = None, scale: float | None = None,
+        window: Sequence[int | None] | None = None, softcap: float | None = None, k_scale: float = 1.0, v_scale: float = 1.0,
         max_seqlen_q: int | None = None, layout: str = "NHD", return_lse: bool = False, return_status: bool = False,
     ) -> Self:  # fmt: skip
         """The descriptor of arrays as they lie, and of the function's arguments."""
         tensors = cls.taken(cls.name, {
             "out": out, "lse": lse, "status": status, "q": q, "k_pages": k_pages, "v_pages": v_pages,
-            "page_table": page_table, "lengths": lengths, "cu_seqlens_q": cu_seqlens_q, "alibi_slopes": alibi_slopes,
-            "sinks": sinks,
+            "page_table": page_table, "lengths": lengths, "cu_seqlens_q": cu_seqlens_q, "k_scales": k_scales,
+            "v_scales": v_scales, "alibi_slopes": alibi_slopes, "sinks": sinks,
         })  # fmt: skip
         options: dict[str, Any] = {
             "page_layout": layout, "window": sides(cls.name, window), "element": tensors["q"].element,
-            "softcapped": softcap is not None, "max_seqlen_q": max_seqlen_q,
+            "softcapped": softcap is not None, "max_seqlen_q": max_seqlen_q, "k_scale": k_scale, "v_scale": v_scale,
             "order": "BSHD" if cu_seqlens_q is None else "THD",
         }  # fmt: skip
         options |= {n: x for n, x in (("scale", scale), ("softcap", softcap)) if x is not None}
@@ -132,17 +138,22 @@ class PagedAttentionDescriptor(Decoding):
     def most_k(self) -> int:
         return self.total_k
 
+    @property
+    def cache_axes(self) -> tuple[int, int]:
+        keys, heads = LAYOUTS[self.page_layout]
+        return heads, keys
+
     def walk(self, name: str) -> Walk:
         """For pages, from one to the next stands for a sequence's step."""
-        if name not in PAGES:
+        if name not in self.caches:
             return super().walk(name)
-        strides, (keys, heads) = self.layout(name).strides, LAYOUTS[self.page_layout]
+        strides, (heads, keys) = self.layout(name).strides, self.cache_axes
         return Walk(strides[0], strides[heads], strides[keys])
 
     @property
     def nbytes(self) -> int:
         """Pages count as many as the table has room for."""
-        bits = self.element.bits * self.batch * self.total_k * self.kv_heads * (self.d + self.d_v)
+        bits = self.cached.bits * self.batch * self.total_k * self.kv_heads * (self.d + self.d_v)
         return bits // 8 + 2 * self.element.nbytes(math.prod(self.q_shape))
 
     def _check_shapes(self) -> None:
@@ -195,7 +206,8 @@ class PagedAttentionDescriptor(Decoding):
 
 class PagedAttentionPlan(Plan[PagedAttentionDescriptor]):
     """Attention over pages: operands `q`, `k_pages`, `v_pages`, `page_table`, `lengths`, `out`, and as the problem has them
-    `lse`, `status`, `cu_seqlens_q`, `alibi_slopes` and `sinks`; values `scale` and `softcap`."""
+    `lse`, `status`, `cu_seqlens_q`, `k_scales`, `v_scales`, `alibi_slopes` and `sinks`; values `scale`, `softcap`, `k_scale` and
+    `v_scale`."""
 
     descriptor = PagedAttentionDescriptor
     category = OpCategory.ATTENTION
@@ -231,7 +243,9 @@ class PagedAttentionPlan(Plan[PagedAttentionDescriptor]):
 def paged_attention(
     q: Any, k_pages: Any, v_pages: Any, page_table: Any, lengths: Any, *, cu_seqlens_q: Any = None,
     scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None,
-    alibi_slopes: Any = None, sinks: Any = None, max_seqlen_q: int | None = None, layout: str = "NHD",
+    alibi_slopes: Any = None, sinks: Any = None, k_scale: float | None = None, v_scale: float | None = None,
+    k_scales: Any = None, v_scales: Any = None,
+    max_seqlen_q: int | None = None, layout: str = "NHD",
     return_lse: bool = False, return_status: bool = False, out: Any = None, lse: Any = None, status: Any = None,
 ) -> Asked:  # fmt: skip
     """Attention of the last tokens of every sequence with all of its keys and values, which lie in pages.
@@ -242,6 +256,8 @@ def paged_attention(
     by side. page_table: device int32 [B, pages], key j of sequence b is in page page_table[b, j // N]. lengths: device int32
     [B], the keys of each sequence, its tokens' own included. Both are read at launch; lengths are clamped to what the table has
     room for, and pages that are not there are never read: their keys and values count as 0.
+    Pages may hold fp8_e4m3 or i8, and are multiplied with the numbers k_scale and v_scale (run-time values) and with k_scales
+    and v_scales: f32, one a head [Hkv], or one a key and head, in the shape of the pages without their last axis.
     scale, window, softcap, alibi_slopes, sinks, lse: as `attention` has them, causal.
     Returns out, q's shape with Dv columns, or with `return_lse` and `return_status` (or given `lse`, `status`) a named tuple of
     these too. lse: f32 [B, Hq, T], of ragged tokens [Hq, T]. status: int32 [B], 0 where all is well, 1 where a page in use is not
@@ -250,14 +266,13 @@ def paged_attention(
     """
     operands = {
         "out": out, "lse": lse, "status": status, "q": q, "k_pages": k_pages, "v_pages": v_pages,
-        "page_table": page_table, "lengths": lengths, "cu_seqlens_q": cu_seqlens_q, "alibi_slopes": alibi_slopes,
-        "sinks": sinks,
+        "page_table": page_table, "lengths": lengths, "cu_seqlens_q": cu_seqlens_q, "k_scales": k_scales,
+        "v_scales": v_scales, "alibi_slopes": alibi_slopes, "sinks": sinks,
     }  # fmt: skip
     options = {"window": window, "max_seqlen_q": max_seqlen_q, "layout": layout}
     made = {"lse": return_lse, "status": return_status}
-    return asked(
-        "paged_attention", PagedAttentionDescriptor.of, operands, {"scale": scale, "softcap": softcap}, options, made
-    )
+    values = {"scale": scale, "softcap": softcap, "k_scale": k_scale, "v_scale": v_scale}
+    return asked("paged_attention", PagedAttentionDescriptor.of, operands, values, options, made)
 
 
 register(Op("paged_attention", PagedAttentionPlan, paged_attention, samples.paged_attention))

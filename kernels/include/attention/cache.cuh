@@ -24,6 +24,17 @@ struct Standing {
   u32 batch, head;
 };
 
+// What 8-bit keys and values are multiplied with: a number, and f32 a head or (`each`) a key and head, which lie as keys do.
+struct Scales {
+  const float *k, *v;
+  Walk k_walk, v_walk;
+  double k_number, v_number;
+  u32 k_each, v_each;
+
+  __device__ __forceinline__ float of_keys(u32 kv_head) const { return float(k_number) * (k && !k_each ? k[kv_head * k_walk.head] : 1.0f); }
+  __device__ __forceinline__ float of_values(u32 kv_head) const { return float(v_number) * (v && !v_each ? v[kv_head * v_walk.head] : 1.0f); }
+};
+
 // Every sequence's keys are shared out among `count` CTAs: `fixed` keys each from key 0 on, or, where that is 0, evenly but
 // `least` at least. Their results, (out, lse) in f32, lie in [batch, head, token, split] order; null: there is only one.
 struct Splits {
