@@ -61,7 +61,7 @@ class AttentionBackwardDescriptor(Attended):
     max_seqlen_k: int | None = None
     lse_element: ElementKind | None = None
     math: MathPrecision | None = None
-    scale: float = numbers.nan
+    scale: float = numbers.inf
     softcap: float = 1.0
     offset: float = 0.0
     name: str = "attention_backward"
