@@ -23,7 +23,7 @@ __all__ = ["FlashBackward", "FlashBackwardConfig"]
 KERNEL = "attention/backward.cu"
 HEAD_DIMS = (64, 128, 192, 256)  # that kernels are made for; others are filled up with zeros
 OPERANDS = ("grad_q", "grad_k", "grad_v", "grad", "q", "k", "v", "out")
-READ = ("grad", "q", "k", "v")  # by 16 bytes
+READ = ("grad", "q", "k", "v", "out")  # by 16 bytes
 WRITTEN = ("grad_q", "grad_k", "grad_v")  # by 4
 SHARE = 0.55  # of the busiest unit's rate
 MOST_SLICES = 16  # of sums of grad_q
@@ -161,7 +161,7 @@ class FlashBackward(Candidate[Any]):
         last = f"attention_backward_queries<{number}, {config.dims[0]}, {config.queries}, {config.warps}>"
         block = (config.threads, 1, 1)
         launches: tuple[Launch, ...] = (
-            of_rows(desc, "attention_stats", gradients),
+            of_rows(desc, gradients, vector=True),
             *of_sinks(desc, gradients),
             Launch(
                 Kernel(KERNEL, main), (stripes * desc.batch * desc.kv_heads, 1, 1), block,

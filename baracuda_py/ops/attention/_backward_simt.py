@@ -78,7 +78,7 @@ class SimtBackward(Candidate[Any]):
             return Launch(Kernel(KERNEL, entry), grid, (THREADS, 1, 1), args)
 
         steps: tuple[Launch, ...] = (
-            of_rows(desc, "attention_stats", gradients),
+            of_rows(desc, gradients, vector=False),
             *of_sinks(desc, gradients),
             one("QUERIES", desc.most_q, desc.heads, desc.d),
             one("KEYS", desc.most_k, desc.kv_heads, desc.d),
