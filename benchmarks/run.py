@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from . import results
+from .attention_backward import ATTENTION_BACKWARD_ROWS
 from .attention_rows import ATTENTION_ROWS
 from .floor import matched
 from .gemm_rows import GEMM_ROWS
@@ -56,6 +57,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *POSITION_ROWS,
         *GEMM_ROWS,
         *ATTENTION_ROWS,
+        *ATTENTION_BACKWARD_ROWS,
         *HOST_ROWS,
     ]
     return [r for r in rows if not patterns or any(p in r.key for p in patterns)]

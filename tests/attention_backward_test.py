@@ -68,9 +68,10 @@ def test_equal_weights_spread_the_gradient_evenly(element: ElementKind, device: 
 
 @pytest.mark.parametrize("element", [F16, BF16, F32])
 @pytest.mark.parametrize("lost", ["keys", "queries"])
-def test_the_bound_notices_a_lost_block(element: ElementKind, lost: str) -> None:
+@pytest.mark.parametrize("length", [256, 1024])
+def test_the_bound_notices_a_lost_block(element: ElementKind, lost: str, length: int) -> None:
     """The last 32 keys left out of grad_q, the last 32 queries out of grad_k and grad_v."""
-    given = problem(256, 256, element, 64, (1, 1))
+    given = problem(length, length, element, 64, (1, 1))
     plan = bp.AttentionBackwardPlan.select(bp.AttentionBackwardDescriptor.of(**given), device="ptx")
     left = ("k", "v") if lost == "keys" else ("q", "grad", "out", "lse")
     fewer = {n: x[:, :, :-32] if n in left else x for n, x in given.items()}
@@ -180,7 +181,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"lse": np.zeros((1, 2, 21), np.float32)}, "lse"),
     ({"lse": np.zeros((1, 2, 20), np.float64)}, "lse"),
     ({"lse": None}, "lse"),
-    ({"k": np.zeros((1, 1, 30, 8), np.float32)}, "head_dim"),
+    ({"k": np.zeros((1, 1, 30, 8), np.float32)}, "head dim"),
     ({"grad_q": np.zeros((1, 2, 20, 16), np.float64)}, "grad_q"),
     ({"grad_sinks": np.zeros(2, np.float32)}, "sinks"),
     ({"softcap": 0.0}, "softcap"),

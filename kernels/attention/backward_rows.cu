@@ -1,6 +1,6 @@
 // What gradients of attention need of whole rows, and the gradients of sinks.
 //
-// Stats: a warp a row. Sinks: a CTA a head, its 256 threads' rows and then the threads in a fixed order; 64 bytes of shared memory.
+// Stats: LANES threads a row, V columns an access. Sinks: a CTA a head, its 256 threads' rows and then the threads in a fixed order; 64 bytes of shared memory.
 // Bound: bandwidth.
 #include "attention/gradients.cuh"
 #include "math/exp.cuh"
@@ -8,19 +8,27 @@
 
 using namespace attention;
 
-template <class T, class C>
+template <class T, class C, int V, int LANES>
 __global__ void __launch_bounds__(256) attention_stats(Problem<T, T, C> p, Gradients<T, C> g, u32 tiles) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  constexpr int ROWS = 256 / LANES;
+  const int line = threadIdx.x / LANES, lane = threadIdx.x % LANES;
   const Place<Problem<T, T, C>> place(p, blockIdx.x / tiles);
   const Head<T, T, C> head(p, place.batch, place.head);
   const QueryGradients<T, C> own(p, g, place.batch, place.head);
-  for (int row = blockIdx.x % tiles * 8 + warp; row < head.rows; row += tiles * 8) {
+  for (int first = blockIdx.x % tiles * ROWS; first < head.rows; first += tiles * ROWS) {
+    const int row = first + line;
     C sum = 0;
-    for (int c = lane; c < int(p.d_v); c += 32)
-      sum += convert<C>(own.grad[row * g.grad_walk.row + c]) * convert<C>(head.out[row * p.out_walk.row + c]);
-    sum = rows::sum<32>(sum);
+    if (row < head.rows)
+      for (int c = lane * V; c < int(p.d_v); c += LANES * V) {
+        const auto grad = *reinterpret_cast<const Vec<T, V>*>(own.grad + row * g.grad_walk.row + c);
+        const auto out = *reinterpret_cast<const Vec<T, V>*>(head.out + row * p.out_walk.row + c);
+#pragma unroll
+        for (int v = 0; v < V; ++v) sum += convert<C>(grad.at[v]) * convert<C>(out.at[v]);
+      }
+    sum = rows::sum<LANES>(sum);
+    if (row >= head.rows || lane) continue;
     const C lse = head.lse[row * p.lse_walk.row];
-    if (lane == 0) own.stats[row] = {lse == rows::minus_infinity<C>() ? -lse : lse, sum};
+    own.stats[row] = {lse == rows::minus_infinity<C>() ? -lse : lse, sum};
   }
 }
 

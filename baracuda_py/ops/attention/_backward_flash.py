@@ -14,7 +14,7 @@ from ...plan.grammar import Config, term
 from ...runtime.steps import Fill, Kernel, Launch, Packed, Scratch, Step, Struct
 from ...types import DeviceSpec, PrecisionGuarantee
 from . import _backward_guarantee
-from ._flash import HALVES, MMA_SHARE, MOST_ROWS, SHARED_BYTES
+from ._flash import HALVES, MMA_SHARE, MOST_ROWS, SHARED_BYTES, changed
 from ._gradients import ROW_LAUNCHES, gradients_struct, of_rows, of_sinks
 from ._problem import problem_struct
 
@@ -23,7 +23,7 @@ __all__ = ["FlashBackward", "FlashBackwardConfig"]
 KERNEL = "attention/backward.cu"
 HEAD_DIMS = (64, 128, 192, 256)  # that kernels are made for; others are filled up with zeros
 OPERANDS = ("grad_q", "grad_k", "grad_v", "grad", "q", "k", "v", "out")
-READ = ("grad", "q", "k", "v")  # by 16 bytes
+READ = ("grad", "q", "k", "v", "out")  # by 16 bytes
 WRITTEN = ("grad_q", "grad_k", "grad_v")  # by 4
 SHARE = 0.55  # of the busiest unit's rate
 MOST_SLICES = 16  # of sums of grad_q
@@ -64,11 +64,6 @@ class FlashBackwardConfig(Config):
         return ", ".join(map(str, (*self.dims, *sizes)))
 
 
-def _changed(desc: Any) -> bool:
-    """Whether scores are changed, and not only left out by their place."""
-    return desc.softcapped or any(desc.has(name) for name in ("mask", "block_mask", "alibi_slopes"))
-
-
 def filled(columns: int) -> int:
     """The head dim that kernels are made for."""
     return next((n for n in HEAD_DIMS if n >= columns), HEAD_DIMS[-1])
@@ -82,8 +77,8 @@ class FlashBackward(Candidate[Any]):
     constraints = (
         Kinds("q", HALVES),
         *map(UnitStride, OPERANDS),
-        Multiple("q", -1, 8, "head_dim"),
-        Multiple("v", -1, 8, "v's head_dim"),
+        Multiple("q", -1, 8, "the head dim"),
+        Multiple("v", -1, 8, "v's head dim"),
         *(Aligned(name, 16) for name in READ),
         *(Aligned(name, 4) for name in WRITTEN),
     )
@@ -113,7 +108,7 @@ class FlashBackward(Candidate[Any]):
         wide = max(dims)
         dims = (wide, wide) if wide == 128 else dims
         if wide <= 64:
-            sizes = [(64, 128, 16 if _changed(desc) else 32, 4, 1, 2, 2), (64, 64, 32, 4, 1, 2, 2)]
+            sizes = [(64, 128, 16 if changed(desc) else 32, 4, 1, 2, 2), (64, 64, 32, 4, 1, 2, 2)]
         elif wide <= 128:
             sizes = [(64, 128, 32, 8, 2, 2, 1), (64, 128, 32, 8, 1, 2, 1), (32, 64, 32, 4, 1, 1, 1)]
         elif wide <= 192:
@@ -162,11 +157,11 @@ class FlashBackward(Candidate[Any]):
         of_sums = Struct((held, step, Packed(tiles, 8)))
         stripes, blocks = self._stripes(desc, device, config), max(1, -(-desc.most_q // config.queries))
         number = desc.element.number
-        main = f"attention_backward<{number}, {config.template}, {str(_changed(desc)).lower()}>"
+        main = f"attention_backward<{number}, {config.template}, {str(changed(desc)).lower()}>"
         last = f"attention_backward_queries<{number}, {config.dims[0]}, {config.queries}, {config.warps}>"
         block = (config.threads, 1, 1)
         launches: tuple[Launch, ...] = (
-            of_rows(desc, "attention_stats", gradients),
+            of_rows(desc, gradients, vector=True),
             *of_sinks(desc, gradients),
             Launch(
                 Kernel(KERNEL, main), (stripes * desc.batch * desc.kv_heads, 1, 1), block,

@@ -12,7 +12,8 @@ and m as in _guarantee.py, f the scale.
   the type's smallest subnormal, or all of it below 2**-126: "faint" is the same sum with 1 in the place of p h.
 
 For operands without a pattern the roundings of p and ds are random: their share in the probable bound is a multiple of the root
-of the sum of squares, which shows that a block of queries or keys is missing.
+of the sum of squares, and that of sums on their way a multiple of the root of their depth. That shows that a block of queries or
+keys is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 from ...types import Componentwise, ElementKind, PrecisionGuarantee, Term
 from .._rows import computed_in
-from ._guarantee import OF_SCORE, OF_TOP, OF_WEIGHT, PROBABLE, ROOT, SOURCE
+from ._guarantee import LIKELY, OF_SCORE, OF_TOP, OF_WEIGHT, PROBABLE, ROOT, SOURCE
 from ._problem import computed
 
 __all__ = ["backward"]
@@ -33,42 +34,44 @@ def backward(
 ) -> PrecisionGuarantee:  # fmt: skip
     """What kernels promise that sum `dot` products a score (by default d or d_v); `weights`: what p and ds are rounded to.
 
-    Not `ordered`: terms of grad_q are added in the order in which they come. Not `invariant`: in one that depends on how many
-    sequences and heads there are.
+    Not `ordered`: terms of grad_q are added in the order in which they come. Not `invariant`: in one that goes by how many
+    sequences and heads there are, as the choice of kernel does.
     """
     unit, math = computed(desc.element), desc.precision if weights else computed_in(desc.element).math
     dot = max(desc.d, desc.d_v) if dot is None else dot
     queries = desc.most_q * max(desc.group, 1)
     parts = {}
     for name, depth in (("grad_q", desc.most_k), ("grad_k", queries), ("grad_v", queries)):
-        of_sum = each * (depth + dot) + OF_WEIGHT + (0.0 if name == "grad_v" else each * (desc.d_v + OF_SCORE))
-        terms = [
-            Term(each * dot + OF_SCORE, unit, "score_error"),
-            Term(OF_TOP, unit, "lse_error"),
-            Term(of_sum, unit, "weighted"),
-        ]
+        pulled = 0 if name == "grad_v" else desc.d_v  # products a weight's pull
+        terms = [Term(each * dot + OF_SCORE, unit, "score_error"), Term(OF_TOP, unit, "lse_error")]
         if desc.softcapped:
             terms.append(Term(2 * OF_SCORE, unit, "capped"))
-        bound, probable = _bounds(desc.layout(name).element, terms, weights)
+        sums = each * (depth + dot + pulled), LIKELY * each * (depth**0.5 + dot**0.5 + pulled**0.5)
+        bounds = _bounds(desc.layout(name).element, terms, [n + 2 * OF_WEIGHT for n in sums], weights, unit)
         fixed = ordered or name != "grad_q"
-        alone = invariant or name != "grad_q"
-        parts[name] = PrecisionGuarantee(math, unit, fixed, fixed, alone, False, bound, probable)
+        parts[name] = PrecisionGuarantee(math, unit, fixed, fixed, invariant and fixed, False, *bounds)
     if desc.has("grad_sinks"):
-        terms = [Term(desc.d_v + desc.most_q * max(desc.batch, 1) + OF_WEIGHT, unit, "weighted")]
-        terms += [Term(OF_TOP, unit, "score_error"), Term(OF_TOP, unit, "lse_error")]
-        bound, _ = _bounds(desc.layout("grad_sinks").element, terms, None)
-        parts["grad_sinks"] = PrecisionGuarantee(computed_in(desc.element).math, unit, True, True, False, False, bound)
+        terms = [Term(OF_TOP, unit, "score_error"), Term(OF_TOP, unit, "lse_error")]
+        depth = desc.d_v + desc.most_q * max(desc.batch, 1)
+        sums = float(depth), LIKELY * depth**0.5
+        bounds = _bounds(desc.layout("grad_sinks").element, terms, [n + OF_WEIGHT for n in sums], None, unit)
+        parts["grad_sinks"] = PrecisionGuarantee(
+            computed_in(desc.element).math, unit, True, True, False, False, *bounds
+        )
     return PrecisionGuarantee.by_output(**parts)
 
 
 def _bounds(
-    out: ElementKind, terms: list[Term], weights: ElementKind | None
-) -> tuple[Componentwise, Componentwise | None]:
-    """For any operands, and where weights are rounded for those without a pattern."""
+    out: ElementKind, terms: list[Term], sums: list[float], weights: ElementKind | None, unit: ElementKind
+) -> tuple[Componentwise, Componentwise]:
+    """For any operands, and for those without a pattern; `sums` are what sums of magnitudes err by in each."""
     last = [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
-    if weights is None:
-        return Componentwise((*terms, *last), SOURCE, "beyond"), None
-    least = 2.0**-25 if weights is ElementKind.F16 else 2.0**-126
-    last.append(Term(least / weights.unit_roundoff, weights, "faint"))
-    worst = Componentwise((*terms, Term(1.0, weights, "weighted"), *last), SOURCE, "beyond")
-    return worst, Componentwise((*terms, Term(ROOT, weights, "root_weighted"), *last), PROBABLE, "beyond")
+    roundings = [(Term(1.0, weights, "weighted"), Term(ROOT, weights, "root_weighted"))] if weights else []
+    if weights:
+        least = 2.0**-25 if weights is ElementKind.F16 else 2.0**-126
+        last.append(Term(least / weights.unit_roundoff, weights, "faint"))
+    worst, likely = (Term(n, unit, "weighted") for n in sums)
+    return (
+        Componentwise((*terms, worst, *(worst for worst, _ in roundings), *last), SOURCE, "beyond"),
+        Componentwise((*terms, likely, *(likely for _, likely in roundings), *last), PROBABLE, "beyond"),
+    )

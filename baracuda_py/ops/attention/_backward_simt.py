@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ...plan.constraints import UnitStride
 from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch
-from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
+from ...types import DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from . import _backward_guarantee
+from ._backward_flash import FlashBackward
 from ._gradients import ROW_LAUNCHES, gradients_struct, of_rows, of_sinks, types_of
 from ._problem import computed, problem_struct
 from ._simt import DOUBLE_RATE, DOUBLES_SHARE, FLOATS_SHARE, MOST_CTAS, ROWS, THREADS
@@ -41,6 +42,8 @@ class SimtBackward(Candidate[Any]):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (said := super().supports(desc, device)):
             return said
+        if desc.precision is MathPrecision.TF32:
+            return no("it multiplies f32 as f32", change=Change({"math": MathPrecision.F32}))
         for config in self.configs(desc, device):
             if max(launch.grid[0] for launch in self.lower(desc, device, config)) > MOST_CTAS:
                 return no(f"it takes more than {MOST_CTAS} CTAs", "fewer sequences or heads a call")
@@ -60,7 +63,9 @@ class SimtBackward(Candidate[Any]):
         return Cost(desc.nbytes, int(desc.flops), 4 * device.overhead + seconds, "instruction issue")
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: SimtBackwardConfig) -> PrecisionGuarantee:
-        return _backward_guarantee.backward(desc)
+        # No row depends on another sequence. Beside tensor cores' variants it may not promise this: selection goes by the batch.
+        lone = not FlashBackward("deterministic", ordered=True).supports(desc, device)
+        return _backward_guarantee.backward(desc, invariant=lone)
 
     def lower(self, desc: Any, device: DeviceSpec, config: SimtBackwardConfig) -> tuple[Launch, ...]:
         problem, gradients = problem_struct(desc), gradients_struct(desc)
@@ -73,7 +78,7 @@ class SimtBackward(Candidate[Any]):
             return Launch(Kernel(KERNEL, entry), grid, (THREADS, 1, 1), args)
 
         steps: tuple[Launch, ...] = (
-            of_rows(desc, "attention_stats", gradients),
+            of_rows(desc, gradients, vector=False),
             *of_sinks(desc, gradients),
             one("QUERIES", desc.most_q, desc.heads, desc.d),
             one("KEYS", desc.most_k, desc.kv_heads, desc.d),

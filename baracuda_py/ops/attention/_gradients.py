@@ -9,11 +9,11 @@ import numpy as np
 from ...runtime.steps import Kernel, Launch, Packed, Ptr, Scratch, Struct
 from ._problem import Walk, computed, problem_struct
 
-__all__ = ["ROWS", "ROW_LAUNCHES", "gradients_struct", "of_rows", "of_sinks", "row_tiles", "stats_rows", "types_of"]
+__all__ = ["ROWS", "ROW_LAUNCHES", "gradients_struct", "of_rows", "of_sinks", "stats_rows", "types_of"]
 
 ROWS = "attention/backward_rows.cu"
 ROW_LAUNCHES = (f"{ROWS}:attention_stats", f"{ROWS}:attention_grad_sinks")
-A_CTA = 8  # rows of a CTA that has a warp for each
+THREADS = 256
 GRADIENTS = ("grad", "grad_q", "grad_k", "grad_v")
 
 
@@ -36,17 +36,13 @@ def types_of(desc: Any) -> str:
     return f"{desc.element.number}, {computed(desc.element).number}"
 
 
-def row_tiles(desc: Any) -> int:
-    return int(max(1, -(-desc.most_q // A_CTA)))
-
-
-def of_rows(desc: Any, kernel: str, gradients: Struct) -> Launch:
-    """A kernel with a warp a query."""
-    tiles = row_tiles(desc)
+def of_rows(desc: Any, gradients: Struct, *, vector: bool) -> Launch:
+    """What each query's scores and their gradients are taken less of. `vector`: by 16 bytes an access, of 16-bit types."""
+    columns, lanes = (8, 8) if vector else (1, 32)
+    tiles = int(max(1, -(-desc.most_q * lanes // THREADS)))
     grid = (tiles * desc.batch * desc.heads, 1, 1)
-    return Launch(Kernel(ROWS, f"{kernel}<{types_of(desc)}>"), grid, (256, 1, 1), (
-        problem_struct(desc), gradients, np.uint32(tiles),
-    ))  # fmt: skip
+    kernel = Kernel(ROWS, f"attention_stats<{types_of(desc)}, {columns}, {lanes}>")
+    return Launch(kernel, grid, (THREADS, 1, 1), (problem_struct(desc), gradients, np.uint32(tiles)))
 
 
 def of_sinks(desc: Any, gradients: Struct) -> tuple[Launch, ...]:
@@ -58,4 +54,4 @@ def of_sinks(desc: Any, gradients: Struct) -> tuple[Launch, ...]:
     args = (
         problem_struct(desc), gradients, Ptr("grad_sinks"), np.int64(layout.strides[0]), np.uint32(desc.batch),
     )  # fmt: skip
-    return (Launch(Kernel(ROWS, entry), (desc.heads, 1, 1), (256, 1, 1), args),)
+    return (Launch(Kernel(ROWS, entry), (desc.heads, 1, 1), (THREADS, 1, 1), args),)

@@ -1,0 +1,90 @@
+"""Rows of attention's gradients, beside those of PyTorch's FlashAttention-2 and cuDNN backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+from .attention_rows import CUDNN, FA2, LENGTHS, TOKENS, WIDTH
+from .harness import OURS
+from .operands import Kit, TorchCall, itemsize
+from .row import Calls, Row
+from .target import Target
+
+__all__ = ["ATTENTION_BACKWARD_ROWS"]
+
+FAST, ORDERED = (
+    Target(0.90, "paired", FA2),
+    Target(0.85, "paired", "fast"),
+)  # of FlashAttention-2; of our own fast variant
+
+
+def _peer(torch: Any, backend: str, given: list[Any], causal: bool) -> Callable[[], Any]:
+    """The gradients by one of PyTorch's backends, called as autograd does; what they need of the forward op is computed at the
+    first call. Heads that share keys have copies of them, which is not timed."""
+    aten = torch.ops.aten
+
+    @cache
+    def prepared() -> Callable[[], Any]:
+        grad, q, *shared = given
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in shared)
+        if backend == FA2:
+            out, lse, *extents, seed, offset, _ = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)
+            backward = aten._scaled_dot_product_flash_attention_backward
+            return lambda: backward(grad, q, k, v, out, lse, *extents, 0.0, causal, seed, offset)
+        out, lse, *extents, seed, offset, _ = aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal)
+        backward = aten._scaled_dot_product_cudnn_attention_backward
+        return lambda: backward(grad, q, k, v, out, lse, seed, offset, None, *extents, 0.0, causal)
+
+    return lambda: prepared()()
+
+
+def _backward(length: int, d: int, causal: bool, variant: str, group: int = 1) -> Row:
+    """[B, H, S, d] with as many sequences and heads as make TOKENS and WIDTH."""
+    batch, heads = TOKENS // length, WIDTH // d
+    shape, of_keys = (batch, heads, length, d), (batch, heads // group, length, d)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        q, k, v, grad = (kit.normal(s, "bfloat16") for s in (shape, of_keys, of_keys, shape))
+        out, lse = bp.attention(q, k, v, causal=causal, return_lse=True)
+        given = {"q": q, "k": k, "v": v, "grad": grad, "out": out, "lse": lse}
+        made = {f"grad_{n}": kit.empty(s, "bfloat16") for n, s in (("q", shape), ("k", of_keys), ("v", of_keys))}
+        desc = bp.AttentionBackwardDescriptor.of(**given, **made, causal=causal)
+
+        def ours(variant: str) -> Any:
+            pref = bp.PlanPreference(variant=variant, deterministic=variant != "fast")
+            return bp.AttentionBackwardPlan.select(desc, pref).bind(**given, **made)
+
+        calls: Calls = {OURS: ours(variant)}
+        if variant != "fast":
+            calls["fast"] = ours("fast")
+        elif kit.torch is not None:
+            theirs = [kit.as_torch(x) for x in (grad, q, k, v)]
+            for name in (FA2, CUDNN):
+                calls[name] = TorchCall(_peer(kit.torch, name, theirs, causal))
+        return calls
+
+    label = f"{variant} d{d} S={length} {'causal' if causal else 'full'}" + (f" GQA {group}" if group > 1 else "")
+    pairs = batch * heads * length * ((length + 1) // 2 if causal else length)
+    size, kv_heads = itemsize("bfloat16") * batch * length * d, heads // group
+    read, written = size * (3 * heads + 2 * kv_heads), size * (heads + 2 * kv_heads)
+    return Row(
+        "attention_backward", label, "attention_backward", shape, "bfloat16", read, written, make,
+        FAST if variant == "fast" else ORDERED, flops=10 * d * pairs,
+    )  # fmt: skip
+
+
+def _rows() -> Iterator[Row]:
+    for variant in ("fast", "deterministic"):
+        for d in (64, 128, 256):
+            for causal in (False, True):
+                for length in LENGTHS:
+                    yield _backward(length, d, causal, variant)
+        for causal in (False, True):
+            yield _backward(4096, 128, causal, variant, group=4)
+
+
+ATTENTION_BACKWARD_ROWS: tuple[Row, ...] = tuple(_rows())
