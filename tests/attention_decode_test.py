@@ -191,6 +191,21 @@ def test_what_is_refused(given: dict[str, Any], says: str) -> None:
         bp.attention_decode(**{**operands, **given}, device="cpu")
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"])
+def test_tiles_fit_every_arch(arch: str) -> None:
+    """With what kernels declare themselves: 8 bytes a warp and row, and a byte a warp."""
+    device = DeviceSpec.named(arch)
+    for d, d_v in ((32, 32), (64, 64), (80, 96), (96, 96), (128, 128), (192, 128), (256, 256), (576, 512)):
+        for heads, tokens in ((1, 1), (4, 1), (16, 4), (64, 16)):
+            desc = bp.DecodeAttentionDescriptor(
+                (1, heads, tokens, d), (1, 1, 5000, d), (1, 1, 5000, d_v), ElementKind.BF16
+            )
+            for plan in admissible(bp.DecodeAttentionPlan, desc, PlanPreference(), device):
+                config = plan.selection.config
+                declared = config.warps * (8 * config.rows + 1)
+                assert config.shared_bytes + declared <= device.shared_bytes, (d, d_v, heads, tokens)
+
+
 # ---- 8 bits ------------------------------------------------------------------------------------------------------------
 
 
@@ -279,6 +294,13 @@ def test_the_bound_notices_a_lost_page() -> None:
     held(plan, wide.astype(paged["q"].dtype), paged)
     with pytest.raises(AssertionError, match="break"):
         held(plan, wrong.astype(paged["q"].dtype), paged)
+
+
+def test_the_last_page_is_looked_at() -> None:
+    paged = paged_like(caches(1, 1, 33), 16, "NHD")
+    paged["page_table"][0, 2] = 3
+    assert bp.paged_attention(**paged, lengths=ints(33), return_status=True, device="ptx").status[0] == 1
+    assert bp.paged_attention(**paged, lengths=ints(32), return_status=True, device="ptx").status[0] == 0
 
 
 PAGED_REFUSED: list[tuple[dict[str, Any], str]] = [

@@ -147,7 +147,7 @@ class DecodeAttentionDescriptor(Decoding):
     softcapped: bool = False
     out_element: ElementKind | None = None
     cache_element: ElementKind | None = None
-    scale: float = math.nan
+    scale: float = math.inf
     softcap: float = 1.0
     k_scale: float = 1.0
     v_scale: float = 1.0

@@ -60,7 +60,7 @@ class PagedAttentionDescriptor(Decoding):
     max_seqlen_q: int | None = None  # type: ignore[misc]
     out_element: ElementKind | None = None
     cache_element: ElementKind | None = None
-    scale: float = math.nan
+    scale: float = math.inf
     softcap: float = 1.0
     k_scale: float = 1.0
     v_scale: float = 1.0
