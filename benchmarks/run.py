@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from . import results
+from .attention_decode import DECODE_ROWS
 from .attention_rows import ATTENTION_ROWS
 from .floor import matched
 from .gemm_rows import GEMM_ROWS
@@ -54,6 +55,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *SCAN_ROWS,
         *GEMM_ROWS,
         *ATTENTION_ROWS,
+        *DECODE_ROWS,
         *HOST_ROWS,
     ]
     return [r for r in rows if not patterns or any(p in r.key for p in patterns)]
