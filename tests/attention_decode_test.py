@@ -39,9 +39,9 @@ def held(plan: Any, out: Array, given: dict[str, Array], name: str = "out") -> N
     plan.precision_guarantee.of(name).check(out, np.asarray(wide[name]), given, measures=plan.measured(output=name))
 
 
-@pytest.mark.parametrize("heads", [(2, 2), (8, 1), (20, 1)])
-def test_every_configuration(heads: tuple[int, int]) -> None:
-    given = {**caches(2, 2, 600, heads=heads), "lengths": ints(590, 130)}
+@pytest.mark.parametrize(("heads", "d"), [((2, 2), 64), ((8, 1), 128), ((20, 1), 64)])
+def test_every_configuration(heads: tuple[int, int], d: int) -> None:
+    given = {**caches(2, 2, 600, heads=heads, d=d), "lengths": ints(590, 130)}
     desc = bp.DecodeAttentionDescriptor.of(**given, return_lse=True)
     plans = admissible(bp.DecodeAttentionPlan, desc, PlanPreference(), DeviceSpec.named("ptx"))
     assert len({plan.selection.config.splits for plan in plans}) > 2
