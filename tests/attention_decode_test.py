@@ -269,6 +269,20 @@ def test_ragged_tokens_give_the_bits_of_padded_ones() -> None:
     assert np.array_equal(bits(out.reshape(whole.shape)), bits(whole)) and not status.any()
 
 
+@pytest.mark.parametrize("keys", [90, 700])
+def test_starts_of_sequences_are_never_followed_outside(keys: int) -> None:
+    """Beyond the tensor, negative, decreasing, with tokens of nobody between: no fault, and what lies inside is right."""
+    paged, lengths = paged_like(caches(2, 5, keys), 16, "NHD"), ints(keys, 40)
+    ragged = {**paged, "q": paged["q"].reshape(10, 4, 64)}
+    for starts in (ints(-3, 4, 999), ints(9, 5, -3), ints(7, 7, 7)):
+        bp.paged_attention(**ragged, lengths=lengths, cu_seqlens_q=starts, device="ptx")
+    out, lse = bp.paged_attention(**ragged, lengths=lengths, cu_seqlens_q=ints(0, 5, 8), return_lse=True, device="ptx")
+    right = bp.paged_attention(
+        **{**ragged, "q": ragged["q"][:8]}, lengths=lengths, cu_seqlens_q=ints(0, 5, 8), return_lse=True, device="ptx"
+    )
+    assert np.array_equal(bits(out[:8]), bits(right.out)) and np.array_equal(lse[:, :8], right.lse)
+
+
 def test_pages_that_are_not_there_are_told_and_never_read() -> None:
     """The other sequences' bits stay; nothing faults."""
     paged, lengths = paged_like(caches(3, 1, 90), 16, "NHD"), ints(90, 50, 33)
