@@ -11,6 +11,7 @@ from typing import Any
 
 from . import results
 from .attention_backward import ATTENTION_BACKWARD_ROWS
+from .attention_decode import DECODE_ROWS
 from .attention_rows import ATTENTION_ROWS
 from .floor import matched
 from .gemm_rows import GEMM_ROWS
@@ -58,6 +59,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *GEMM_ROWS,
         *ATTENTION_ROWS,
         *ATTENTION_BACKWARD_ROWS,
+        *DECODE_ROWS,
         *HOST_ROWS,
     ]
     return [r for r in rows if not patterns or any(p in r.key for p in patterns)]

@@ -39,9 +39,9 @@ def held(plan: Any, out: Array, given: dict[str, Array], name: str = "out") -> N
     plan.precision_guarantee.of(name).check(out, np.asarray(wide[name]), given, measures=plan.measured(output=name))
 
 
-@pytest.mark.parametrize("heads", [(2, 2), (8, 1), (20, 1)])
-def test_every_configuration(heads: tuple[int, int]) -> None:
-    given = {**caches(2, 2, 600, heads=heads), "lengths": ints(590, 130)}
+@pytest.mark.parametrize(("heads", "d"), [((2, 2), 64), ((8, 1), 128), ((20, 1), 64)])
+def test_every_configuration(heads: tuple[int, int], d: int) -> None:
+    given = {**caches(2, 2, 600, heads=heads, d=d), "lengths": ints(590, 130)}
     desc = bp.DecodeAttentionDescriptor.of(**given, return_lse=True)
     plans = admissible(bp.DecodeAttentionPlan, desc, PlanPreference(), DeviceSpec.named("ptx"))
     assert len({plan.selection.config.splits for plan in plans}) > 2
@@ -191,6 +191,21 @@ def test_what_is_refused(given: dict[str, Any], says: str) -> None:
         bp.attention_decode(**{**operands, **given}, device="cpu")
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"])
+def test_tiles_fit_every_arch(arch: str) -> None:
+    """With what kernels declare themselves: 8 bytes a warp and row, and a byte a warp."""
+    device = DeviceSpec.named(arch)
+    for d, d_v in ((32, 32), (64, 64), (80, 96), (96, 96), (128, 128), (192, 128), (256, 256), (576, 512)):
+        for heads, tokens in ((1, 1), (4, 1), (16, 4), (64, 16)):
+            desc = bp.DecodeAttentionDescriptor(
+                (1, heads, tokens, d), (1, 1, 5000, d), (1, 1, 5000, d_v), ElementKind.BF16
+            )
+            for plan in admissible(bp.DecodeAttentionPlan, desc, PlanPreference(), device):
+                config = plan.selection.config
+                declared = config.warps * (8 * config.rows + 1)
+                assert config.shared_bytes + declared <= device.shared_bytes, (d, d_v, heads, tokens)
+
+
 # ---- 8 bits ------------------------------------------------------------------------------------------------------------
 
 
@@ -254,6 +269,20 @@ def test_ragged_tokens_give_the_bits_of_padded_ones() -> None:
     assert np.array_equal(bits(out.reshape(whole.shape)), bits(whole)) and not status.any()
 
 
+@pytest.mark.parametrize("keys", [90, 700])
+def test_starts_of_sequences_are_never_followed_outside(keys: int) -> None:
+    """Beyond the tensor, negative, decreasing, with tokens of nobody between: no fault, and what lies inside is right."""
+    paged, lengths = paged_like(caches(2, 5, keys), 16, "NHD"), ints(keys, 40)
+    ragged = {**paged, "q": paged["q"].reshape(10, 4, 64)}
+    for starts in (ints(-3, 4, 999), ints(9, 5, -3), ints(7, 7, 7)):
+        bp.paged_attention(**ragged, lengths=lengths, cu_seqlens_q=starts, device="ptx")
+    out, lse = bp.paged_attention(**ragged, lengths=lengths, cu_seqlens_q=ints(0, 5, 8), return_lse=True, device="ptx")
+    right = bp.paged_attention(
+        **{**ragged, "q": ragged["q"][:8]}, lengths=lengths, cu_seqlens_q=ints(0, 5, 8), return_lse=True, device="ptx"
+    )
+    assert np.array_equal(bits(out[:8]), bits(right.out)) and np.array_equal(lse[:, :8], right.lse)
+
+
 def test_pages_that_are_not_there_are_told_and_never_read() -> None:
     """The other sequences' bits stay; nothing faults."""
     paged, lengths = paged_like(caches(3, 1, 90), 16, "NHD"), ints(90, 50, 33)
@@ -279,6 +308,13 @@ def test_the_bound_notices_a_lost_page() -> None:
     held(plan, wide.astype(paged["q"].dtype), paged)
     with pytest.raises(AssertionError, match="break"):
         held(plan, wrong.astype(paged["q"].dtype), paged)
+
+
+def test_the_last_page_is_looked_at() -> None:
+    paged = paged_like(caches(1, 1, 33), 16, "NHD")
+    paged["page_table"][0, 2] = 3
+    assert bp.paged_attention(**paged, lengths=ints(33), return_status=True, device="ptx").status[0] == 1
+    assert bp.paged_attention(**paged, lengths=ints(32), return_status=True, device="ptx").status[0] == 0
 
 
 PAGED_REFUSED: list[tuple[dict[str, Any], str]] = [

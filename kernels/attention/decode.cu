@@ -104,6 +104,12 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Scales scales, Splits sp
   const int begin = keys_of(p, any, token_of(first_row)).first, end = keys_of(p, any, token_of(last_row)).end;
   const int whole_begin = keys_of(p, any, token_of(last_row)).first, whole_end = keys_of(p, any, token_of(first_row)).end;
   const int2 range = begin < end ? splits.range(split, begin, end, WARPS) : int2{0, 0};
+  if (split && range.x >= range.y) {  // nothing is left for it
+    const i64 lines = (p.starts_q ? 0 : i64(sequence)) * p.heads;
+    for (int row = first_row + int(threadIdx.x); row <= last_row && chunk == 0; row += THREADS)
+      splits.lse[((lines + standing(row).head) * p.rows + tokens.first + token_of(row)) * splits.count + split] = rows::minus_infinity<float>();
+    return;
+  }
   int block = range.x + warp;
   while (block * 16 + 16 <= begin) block += WARPS;
 

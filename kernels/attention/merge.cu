@@ -57,7 +57,10 @@ template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds_
 #pragma unroll 4
       for (u32 i = member; i < p.parts; i += TEAM) {
         const float weight = math::ex2_ftz((lses[i * p.lse_step] - base) * math::LOG2E);
-        if (weight == 0.0f) continue;
+        if (!(weight > 0.0f)) {  // 0 or NaN
+          for (int v = 0; v < V; ++v) x[v] += weight;
+          continue;
+        }
         const Vec<In, V> part = *reinterpret_cast<const Vec<In, V>*>(outs + i * p.out_step + column);
 #pragma unroll
         for (int v = 0; v < V; ++v) x[v] += weight * convert<float>(part.at[v]);

@@ -26,7 +26,8 @@ BLOCK = 16  # keys that a warp takes at a time
 WARPS = 4
 FIXED = 512  # keys a split, where sequences must not depend on each other
 LEAST = 128  # keys a split
-LONGEST = 4096  # the most where lengths are read, so that a long sequence beside short ones is shared out, too
+LONGEST = 4096  # the most where lengths are read, so that a long sequence beside short ones is shared out, too,
+MANY = 4  # unless there are that many waves of CTAs anyhow
 UNDER_WAY = 96 << 10  # bytes an SM, where shared memory has room
 RESERVED = 1 << 10  # bytes of shared memory that a CTA takes besides its own
 MOST_SPLITS = 256
@@ -115,7 +116,8 @@ class SplitKeys(Candidate[Any]):
         keys, pairs = self._keys(desc), max(self._ctas(desc, tile), 1)
         slots = device.sms * tile.ctas
         most = max(1, min(MOST_SPLITS, -(-keys // LEAST)))
-        least = min(most, -(-keys // LONGEST) if desc.has("lengths") else 1)
+        uneven = desc.has("lengths") and pairs < MANY * slots
+        least = min(most, -(-keys // LONGEST) if uneven else 1)
         wanted = (least, slots // pairs, 2 * slots // pairs, -(-slots // pairs), most)
         for splits in sorted({min(max(n, least), most) for n in wanted}):
             yield replace(tile, splits=splits)
@@ -193,11 +195,11 @@ class SplitKeys(Candidate[Any]):
         ctas = self._ctas(desc, config) + desc.checked
         first = Launch(
             Kernel("attention/decode.cu", entry), (ctas, 1, 1), (32 * config.warps, 1, 1), args, config.shared_bytes,
-            overlapped=True,
+            overlapped=not (split and desc.ragged),
         )  # fmt: skip
         if not split:
             return (first,)
-        # Rows of no sequence have no part: theirs is NaN
+        # Ragged rows that are in no sequence have no part: their lse is NaN
         cleared = (Fill(lses, 0xFF, 4 * lines * config.splits),) if desc.ragged else ()  # type: ignore[arg-type]
         return *cleared, first, merge_launch(Lines.of_parts(desc, config.splits), outs, lses, device)
 

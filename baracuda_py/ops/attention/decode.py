@@ -239,7 +239,8 @@ def attention_decode(
     [B], the keys in use of each sequence, read at launch and clamped to S; by default S. The caches hold nothing else that
     counts. Token t stands at key lengths - T + t and sees the keys up to there; query head h reads head h // (Hq // Hkv).
     Caches may hold fp8_e4m3 or i8, and are multiplied with the numbers k_scale and v_scale (run-time values) and with k_scales
-    and v_scales: f32, one a head [Hkv], or one a key and head, in the shape of the caches without their last axis.
+    and v_scales: f32, one a head [Hkv], or one a key and head, in the shape of the caches without their last axis (those of
+    values below 256 where q holds f16, in which weights are multiplied with them).
     scale, window, softcap, alibi_slopes, sinks, lse: as `attention` has them. Tokens that see nothing are 0, their lse -inf.
     Returns out, q's shape with Dv columns, or with `return_lse` (or given `lse`) the named tuple (out, lse): lse is f32
     [B, Hq, T]. Given, out may hold f32.

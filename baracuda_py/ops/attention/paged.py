@@ -257,7 +257,8 @@ def paged_attention(
     [B], the keys of each sequence, its tokens' own included. Both are read at launch; lengths are clamped to what the table has
     room for, and pages that are not there are never read: their keys and values count as 0.
     Pages may hold fp8_e4m3 or i8, and are multiplied with the numbers k_scale and v_scale (run-time values) and with k_scales
-    and v_scales: f32, one a head [Hkv], or one a key and head, in the shape of the pages without their last axis.
+    and v_scales: f32, one a head [Hkv], or one a key and head, in the shape of the pages without their last axis (those of
+    values below 256 where q holds f16, in which weights are multiplied with them).
     scale, window, softcap, alibi_slopes, sinks, lse: as `attention` has them, causal.
     Returns out, q's shape with Dv columns, or with `return_lse` and `return_status` (or given `lse`, `status`) a named tuple of
     these too. lse: f32 [B, Hq, T], of ragged tokens [Hq, T]. status: int32 [B], 0 where all is well, 1 where a page in use is not

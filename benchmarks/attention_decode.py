@@ -1,0 +1,164 @@
+"""Rows of decoding, dense and over pages, beside PyTorch's scaled dot product attention by each of its backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .harness import OURS
+from .operands import Kit, TorchCall, itemsize
+from .row import Calls, Row
+from .target import Target
+
+__all__ = ["DECODE_ROWS"]
+
+DENSE = "dense"  # our own, the same keys one behind the other
+BACKENDS = {
+    "torch FA2": "FLASH_ATTENTION",
+    "torch cuDNN": "CUDNN_ATTENTION",
+    "torch efficient": "EFFICIENT_ATTENTION",
+}
+D = 128
+
+
+class Decode(NamedTuple):
+    """One token a sequence, whose caches are full."""
+
+    batch: int
+    keys: int
+    heads: int = 32
+    kv_heads: int = 8
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.batch, self.heads, 1, D)
+
+    @property
+    def caches(self) -> tuple[int, ...]:
+        return (self.batch, self.kv_heads, self.keys, D)
+
+    @property
+    def label(self) -> str:
+        return f"B{self.batch} S={self.keys} {self.heads}/{self.kv_heads} d{D}"
+
+    def bytes(self, element: str) -> int:
+        """Of keys and values."""
+        return 2 * int(np.prod(self.caches)) * itemsize(element)
+
+
+# Batches, lengths and heads as servers have them, none of which anything was fitted to.
+SERVING = (
+    Decode(1, 101, 32, 8), Decode(1, 129_973, 64, 8), Decode(2, 65_537, 8, 1), Decode(3, 1_013, 64, 4),
+    Decode(5, 30_011, 32, 4), Decode(7, 259, 8, 1), Decode(11, 9_001, 64, 8), Decode(16, 4_999, 32, 1),
+    Decode(23, 2_003, 8, 8), Decode(32, 517, 32, 8), Decode(48, 1_531, 64, 8), Decode(64, 3_001, 32, 4),
+)  # fmt: skip
+
+
+def _peers(kit: Kit, q: Any, k: Any, v: Any) -> Calls:
+    """The backends that take the problem."""
+    torch, calls = kit.torch, Calls()
+    if torch is None:
+        return calls
+    given = [kit.as_torch(x) for x in (q, k, v)]
+    for name, backend in BACKENDS.items():
+        call = TorchCall(_peer(torch, backend, *given))
+        try:
+            call()
+        except RuntimeError:  # no kernel of it for grouped heads, or for so few queries
+            continue
+        calls[name] = call
+    return calls
+
+
+def _peer(torch: Any, backend: str, q: Any, k: Any, v: Any) -> Callable[[], Any]:
+    kernel, whose = torch.nn.attention.sdpa_kernel, getattr(torch.nn.attention.SDPBackend, backend)
+    attend, grouped = torch.nn.functional.scaled_dot_product_attention, q.shape[1] != k.shape[1]
+
+    def call() -> Any:
+        with kernel(whose):
+            return attend(q, k, v, enable_gqa=grouped)
+
+    return call
+
+
+def _dense(kit: Kit, decode: Decode) -> tuple[Calls, tuple[Any, Any, Any]]:
+    import baracuda_py as bp
+
+    q, k, v = (kit.normal(s, "bfloat16") for s in (decode.shape, decode.caches, decode.caches))
+    lengths, out = _full(decode), kit.empty(decode.shape, "bfloat16")
+    plan = bp.DecodeAttentionPlan.select(bp.DecodeAttentionDescriptor.of(q, k, v, lengths, out=out))
+    return {OURS: plan.bind(q=q, k=k, v=v, lengths=lengths, out=out)}, (q, k, v)
+
+
+def _full(decode: Decode) -> Any:
+    import cupy
+
+    return cupy.full(decode.batch, decode.keys, np.int32)
+
+
+def _row(group: str, decode: Decode, target: Target, also: Target | None = None) -> Row:
+    def make(kit: Kit) -> Calls:
+        calls, given = _dense(kit, decode)
+        return calls | _peers(kit, *given)
+
+    read, written = decode.bytes("bfloat16"), int(np.prod(decode.shape)) * itemsize("bfloat16")
+    return Row(
+        group, decode.label, "attention_decode", decode.caches, "bfloat16", read + written, written, make, target, also
+    )
+
+
+def _paged(decode: Decode, layout: str, page_keys: int, element: str, target: Target | None) -> Row:
+    """Pages in no order. Beside our own dense caches, where both hold the same."""
+
+    def make(kit: Kit) -> Calls:
+        import cupy
+
+        import baracuda_py as bp
+
+        each = -(-decode.keys // page_keys)
+        inner = (page_keys, decode.kv_heads) if layout == "NHD" else (decode.kv_heads, page_keys)
+        pages = [kit.normal((decode.batch * each, *inner, D), element) for _ in "kv"]
+        if element == "float8_e4m3fn":
+            pages = [bp.GpuBuffer.view(x, element) for x in pages]
+        order = np.random.default_rng(0).permutation(decode.batch * each).reshape(decode.batch, each)
+        given = {
+            "q": kit.normal((decode.batch, 1, decode.heads, D), "bfloat16"), "k_pages": pages[0], "v_pages": pages[1],
+            "page_table": cupy.asarray(order, np.int32), "lengths": _full(decode),
+            "out": kit.empty((decode.batch, 1, decode.heads, D), "bfloat16"),
+        }  # fmt: skip
+        plan = bp.PagedAttentionPlan.select(bp.PagedAttentionDescriptor.of(**given, layout=layout))
+        calls: Calls = {OURS: plan.bind(**given)}
+        return calls | ({DENSE: _dense(kit, decode)[0][OURS]} if element == "bfloat16" else {})
+
+    written = int(np.prod(decode.shape)) * itemsize("bfloat16")
+    label = f"{layout} page {page_keys} {decode.label}" + ("" if element == "bfloat16" else f" {element}")
+    return Row(
+        "paged",
+        label,
+        "paged_attention",
+        decode.caches,
+        element,
+        decode.bytes(element) + written,
+        written,
+        make,
+        target,
+    )
+
+
+def _rows() -> Iterator[Row]:
+    cudnn = Target(1.00, "paired", "torch cuDNN")
+    for decode in (Decode(16, 8192), Decode(64, 4096), Decode(1, 131_072)):
+        yield _row("decode", decode, Target(1.03), cudnn)
+    yield _row("decode", Decode(1, 8192), Target(1.40), Target(1.15, "paired", "torch cuDNN"))
+    for decode in SERVING:
+        yield _row("serving", decode, cudnn)
+    for decode in (Decode(16, 8192), Decode(64, 4096)):
+        yield _paged(decode, "HND", 16, "bfloat16", Target(0.95, "paired", DENSE))
+        yield _paged(decode, "NHD", 16, "bfloat16", Target(0.90, "paired", DENSE))
+        yield _paged(decode, "NHD", 64, "bfloat16", Target(0.90, "paired", DENSE))
+        yield _paged(decode, "HND", 64, "float8_e4m3fn", None)
+
+
+DECODE_ROWS: tuple[Row, ...] = tuple(_rows())
