@@ -2,12 +2,13 @@
 //   grad_x = rstd (g - mean(g) - n mean(g n)),  the first mean only where the norm is CENTERED,
 // and over all rows grad_weight = sum(grad n), grad_bias = sum(grad).
 //
-// norm_backward: persistent CTAs, each a stripe of rows: blockIdx.x, blockIdx.x + gridDim.x, ... The next row is loaded while this
-// one is worked on. Resident rows add their part of grad_weight and grad_bias to the thread's own slots in shared memory, whose
-// sums leave as one row of `partial`, [stripes][WEIGHT + BIAS][length]; sum_stripes adds these up, in order.
+// norm_backward: persistent CTAs, each a stripe of rows: blockIdx.x, blockIdx.x + gridDim.x, ... A thread has the same columns of
+// every row. Resident rows come by cp.async, STAGES ahead; the thread's weights and its parts of grad_weight and grad_bias stay in
+// registers. These sums leave as one row of `partial`, [stripes][WEIGHT + BIAS][length]; sum_stripes adds those up, in order.
 // Streamed rows leave these to norm_weight_backward, which goes down columns: 2 reads more.
-// Shared memory: THREADS ITEMS V values, twice with a bias. Bound: memory bandwidth.
+// Shared memory: STAGES rows of x and of grad a group. Bound: memory bandwidth.
 #include "overlap.cuh"
+#include "rows/ahead.cuh"
 #include "rows/group.cuh"
 #include "rows/place.cuh"
 #include "rows/row.cuh"
@@ -16,97 +17,122 @@ enum With { WEIGHT = 1, BIAS = 2 };
 enum Operand { GRAD_X, GRAD, X, MEAN, RSTD, SCALE, OPERANDS };
 
 template <class C> struct Two { C plain, normal; };
+template <class C> struct Statistics { C mean, rstd; };
 
-template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CENTERED, int WITH>
-__global__ void __launch_bounds__(THREADS, THREADS < 512 ? 512 / THREADS : 1)
+template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int CTAS, int STAGES, int R, int RC,
+          class I, bool CENTERED, int WITH>
+__global__ void __launch_bounds__(THREADS, CTAS)
 norm_backward(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* grad_x, C* partial, const T* grad, const T* x,
               const C* mean_in, const C* rstd_in, const W* weight) {
-  using Pack = rows::Pack<T, V>;
-  struct Loaded { Pack x, grad; };
+  struct Loaded { rows::Pack<T, V> x, grad; };
   using Line = rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I>;
+  using Ahead = rows::Ahead<T, V, 2 * ITEMS, THREADS, STAGES>;
   constexpr u32 GROUPS = THREADS / LANES;
-  constexpr bool SUMS = RESIDENT && WITH != 0;
   extern __shared__ __align__(16) unsigned char shared[];
-  C* slots = reinterpret_cast<C*>(shared) + threadIdx.x;  // [WEIGHT, BIAS][ITEMS V][THREADS]
-  const u32 lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
-  const I all = I(gridDim.x) * GROUPS;
+  const u32 lane = threadIdx.x % LANES, group = GROUPS > 1 ? threadIdx.x / LANES : 0;
+  const I begin = I(blockIdx.x) * GROUPS, all = I(gridDim.x) * GROUPS;
   i64 at[OPERANDS];
   const auto load = [&](I column) {
     return Loaded{rows::loaded<T, V>(places.template at<X>(x, at, column)), rows::loaded<T, V>(places.template at<GRAD>(grad, at, column))};
   };
-  // n and g of a vector.
-  const auto terms = [&](const Loaded& loaded, I column, C mean, C rstd, C (&normal)[V], C (&raw)[V], C (&g)[V]) {
-    loaded.x.widen(normal);
-    loaded.grad.widen(raw);
+  // Goes to a row; rows beyond the last are empty.
+  const auto enter = [&](I row) {
+    places.enter(row < count ? row : 0, at);
+    return Line(row < count ? length : 0, lane);
+  };
+  const auto statistics = [&](I row) {
+    enter(row);
+    return Statistics<C>{CENTERED ? *places.template of_row<MEAN>(mean_in, at) : C(0), *places.template of_row<RSTD>(rstd_in, at)};
+  };
+  Ahead ahead(shared);
+  const auto bring = [&](I row) {
+    enter(row).pass(load, [&](Loaded&, I column, int i) {
+      ahead.bring(2 * i, places.template at<X>(x, at, column));
+      ahead.bring(2 * i + 1, places.template at<GRAD>(grad, at, column));
+    });
+    commit_copies();
+  };
+  rows::Pack<W, V> weights[ITEMS];
+  // n and g of a vector, and grad as it is.
+  const auto terms = [&](const Loaded& loaded, I column, int i, const Statistics<C>& of, C (&normal)[V], C (&raw)[V], C (&g)[V]) {
+    (RESIDENT ? ahead[2 * i] : loaded.x).widen(normal);
+    (RESIDENT ? ahead[2 * i + 1] : loaded.grad).widen(raw);
     C w[V];
-    if constexpr (WITH & WEIGHT) rows::fetch(w, places.template at<SCALE>(weight, at, column));
+    if constexpr (WITH & WEIGHT) (RESIDENT ? weights[i] : rows::loaded<W, V>(places.template at<SCALE>(weight, at, column))).widen(w);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      normal[v] = (normal[v] - mean) * rstd;
+      normal[v] = (normal[v] - of.mean) * of.rstd;
       g[v] = WITH & WEIGHT ? raw[v] * w[v] : raw[v];
     }
   };
 
-  if constexpr (SUMS)
-    for (int i = 0; i < ITEMS * V * ((WITH & WEIGHT) + (WITH & BIAS) / 2); ++i) slots[i * THREADS] = 0;
-  const I begin = I(blockIdx.x) * GROUPS;
-  Line next(begin + group < count ? length : 0, lane);
-  places.enter(begin + group < count ? begin + group : 0, at);
-  next.load(load);
+  // The weights, and the first rows on their way.
+  if constexpr (RESIDENT) {
+    enter(0);
+    if constexpr (WITH & WEIGHT)
+      Line(length, lane).pass(load, [&](Loaded&, I column, int i) { weights[i].load(places.template at<SCALE>(weight, at, column)); });
+#pragma unroll
+    for (int stage = 0; stage < STAGES; ++stage, ahead.turn()) bring(begin + group + stage * all);
+  }
+  C scale[ITEMS][V] = {}, shift[ITEMS][V] = {};
+  Statistics<C> next = statistics(begin + group);
   u32 parity = 0;
 #pragma unroll 1
   for (I first = begin; first < count; first += all, parity ^= 1) {
-    // This row, and the loads of the next.
-    Line line = next;
-    const C rstd = *places.template of_row<RSTD>(rstd_in, at), mean = CENTERED ? *places.template of_row<MEAN>(mean_in, at) : C(0);
-    i64 here[OPERANDS];
-    for (int k = 0; k < OPERANDS; ++k) here[k] = at[k];
-    const I after = first + all + group;
-    next.length = after < count ? length : 0;
-    places.enter(after < count ? after : 0, at);
-    next.load(load);
+    const I row = first + group;
+    const Statistics<C> of = next;
+    next = statistics(row + all);
+    if constexpr (RESIDENT && Ahead::NARROW) bring(row + all);
+    if constexpr (RESIDENT) await_copies<STAGES - 1>();
 
     // Means along the row; the row's part of the sums over rows.
-    const auto reload = [&](I column) {
-      return Loaded{rows::loaded<T, V>(places.template at<X>(x, here, column)), rows::loaded<T, V>(places.template at<GRAD>(grad, here, column))};
-    };
+    Line line = enter(row);
     Two<C> sum = {0, 0};
-    line.pass(reload, [&](Loaded& loaded, I column, int i) {
+    line.pass(load, [&](Loaded& loaded, I column, int i) {
       C normal[V], raw[V], g[V];
-      terms(loaded, column, mean, rstd, normal, raw, g);
+      terms(loaded, column, i, of, normal, raw, g);
 #pragma unroll
       for (int v = 0; v < V; ++v) {
         sum.plain += g[v];
         sum.normal += g[v] * normal[v];
-        if constexpr (SUMS && WITH & WEIGHT) slots[(i * V + v) * THREADS] += raw[v] * normal[v];
-        if constexpr (SUMS && WITH & BIAS) slots[(i * V + v + (WITH & WEIGHT) * ITEMS * V) * THREADS] += raw[v];
+        if constexpr (RESIDENT && WITH & WEIGHT) scale[i][v] += raw[v] * normal[v];
+        if constexpr (RESIDENT && WITH & BIAS) shift[i][v] += raw[v];
       }
     });
-    sum = rows::combine<LANES>(sum, [](const Two<C>& a, const Two<C>& b) { return Two<C>{a.plain + b.plain, a.normal + b.normal}; }, parity);
+    if constexpr (CENTERED)
+      sum = rows::combine<LANES>(sum, [](const Two<C>& a, const Two<C>& b) { return Two<C>{a.plain + b.plain, a.normal + b.normal}; }, parity);
+    else sum.normal = rows::sum<LANES>(sum.normal, parity);
     const C plain = CENTERED ? sum.plain / C(length) : C(0), along = sum.normal / C(length);
 
     // The gradient of x.
-    line.pass(reload, [&](Loaded& loaded, I column, int) {
+    line.pass(load, [&](Loaded& loaded, I column, int i) {
       C normal[V], raw[V], g[V];
-      terms(loaded, column, mean, rstd, normal, raw, g);
+      terms(loaded, column, i, of, normal, raw, g);
 #pragma unroll
-      for (int v = 0; v < V; ++v) g[v] = (g[v] - plain - normal[v] * along) * rstd;
-      rows::put(places.template at<GRAD_X>(grad_x, here, column), g);
+      for (int v = 0; v < V; ++v) g[v] = (g[v] - plain - normal[v] * along) * of.rstd;
+      rows::put(places.template at<GRAD_X>(grad_x, at, column), g);
     });
+    if constexpr (RESIDENT && !Ahead::NARROW) bring(row + STAGES * all);
+    ahead.turn();
   }
 
-  // The stripe's sums: of a CTA's groups in order.
-  if constexpr (SUMS) {
-    __syncthreads();
-    if (group != 0) return;
-    C* to = partial + i64(blockIdx.x) * ((WITH & WEIGHT) + (WITH & BIAS) / 2) * length;
-    for (int part = 0; part < (WITH & WEIGHT) + (WITH & BIAS) / 2; ++part, to += length)
-      for (int i = 0; i < ITEMS * V; ++i) {
-        const I column = (I(i / V) * LANES + lane) * V + i % V;
-        C total = slots[(part * ITEMS * V + i) * THREADS];
-        for (u32 other = 1; other < GROUPS; ++other) total += slots[(part * ITEMS * V + i) * THREADS + other * LANES];
-        if (column < length) to[column] = total;
+  // The stripe's sums: of a CTA's groups in order, where the rows were.
+  if constexpr (RESIDENT && WITH != 0) {
+    overlap::release();
+    C* slots = reinterpret_cast<C*>(shared);  // [GROUPS][columns]
+    const auto leave = [&](const C (&sums)[ITEMS][V], C* to) {
+      __syncthreads();
+      Line(length, lane).pass(load, [&](Loaded&, I column, int i) { rows::put(slots + group * Line::STEP + column, sums[i]); });
+      __syncthreads();
+      for (I column = threadIdx.x; column < length; column += THREADS) {
+        C total = slots[column];
+        for (u32 other = 1; other < GROUPS; ++other) total += slots[other * Line::STEP + column];
+        to[column] = total;
       }
+    };
+    C* to = partial + i64(blockIdx.x) * ((WITH & WEIGHT) + (WITH & BIAS) / 2) * length;
+    if constexpr (WITH & WEIGHT) leave(scale, to);
+    if constexpr (WITH & BIAS) leave(shift, to + (WITH & WEIGHT) * length);
   }
 }
 
@@ -165,7 +191,7 @@ __global__ void __launch_bounds__(WARPS * 32) sum_stripes(u32 stripes, I length,
   overlap::wait();
   C sum = 0;
   if (column < length)
-#pragma unroll 8
+#pragma unroll 16
     for (u32 s = warp; s < stripes; s += WARPS) sum += partial[(i64(s) * gridDim.y + blockIdx.y) * length + column];
   sums[warp][lane] = sum;
   __syncthreads();

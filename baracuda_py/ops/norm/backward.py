@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from ...samples import norm as samples
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import Asked, function_of
 from .._launch import grid_of, index_scalar
-from .._rows import FLOATS, RowConfig, Rows, computed_in, row_configs, row_cost
+from .._rows import FLOATS, RowConfig, Rows, computed_in, row_cost, share
 from . import _guarantee
 from ._problem import TABLE, Normed
 
@@ -81,9 +81,10 @@ class NormBackwardDescriptor(Normed):
 
 
 KERNEL = "norm/backward.cu"
+LANES = 512  # threads that share a row at most
 DOWN = 8  # warps that go down columns side by side
-ADDERS = 16  # warps that add stripes up
-BUSY = 512  # threads an SM
+ADDERS = 32  # warps that add stripes up
+STAGES = 4  # rows in shared memory at most
 
 
 class RowsNormBackward(Candidate[NormBackwardDescriptor]):
@@ -97,13 +98,7 @@ class RowsNormBackward(Candidate[NormBackwardDescriptor]):
         return OK
 
     def configs(self, desc: NormBackwardDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
-        wide = (desc.kind("weight") or desc.element).bits > desc.element.bits
-        # With half of the vectors as many registers do: ptxas spills up to 984 bytes there else
-        spills = desc.centered and desc.element.bits == 16 and device.arch.startswith(("sm_10", "sm_12"))
-        vector = _problem(desc).vector(desc.element)
-        for config in row_configs(desc.length, vector, desc.element, 2, shallow=wide or spills):
-            if _shared(desc, config) + 1024 <= device.shared_bytes:
-                yield config
+        return _configs(desc.length, _problem(desc).vector(desc.element), desc.element)
 
     def guarantee(self, desc: NormBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
         return _guarantee.backward(desc, config, _down(desc, device, config))
@@ -126,13 +121,14 @@ class RowsNormBackward(Candidate[NormBackwardDescriptor]):
         )
         grad_x, *read = rows.pointers()
         entry = (
-            f"norm_backward<{desc.element.number}, {weight}, {computed.cuda}, {config.template}, {rows.template}, {centered}, "
-            f"{desc.flags}>"
+            f"norm_backward<{desc.element.number}, {weight}, {computed.cuda}, {config.template}, {_ctas(config)}, "
+            f"{_stages(desc, device, config)}, {rows.template}, {centered}, {desc.flags}>"
         )
+        shared = _stages(desc, device, config) * _row_bytes(desc, config) if config.resident else 0
         grid = stripes if config.resident else -(-rows.count // config.rows)
         steps: list[Step] = [
             Launch(Kernel(KERNEL, entry), (grid, 1, 1), (config.threads, 1, 1),
-                   (count, length, rows.places(), grad_x, partial, *read), _shared(desc, config))
+                   (count, length, rows.places(), grad_x, partial, *read), shared)
         ]  # fmt: skip
         if parts and not config.resident:  # first, since grad_x may be what it reads
             vector = config.vector
@@ -157,18 +153,42 @@ def _problem(desc: NormBackwardDescriptor) -> Rows:
     return desc.rows("grad_x", "grad", "x", "mean", "rstd", "weight", ordered=bool(desc.flags))
 
 
-def _shared(desc: NormBackwardDescriptor, config: RowConfig) -> int:
-    """Bytes of a CTA's sums over its rows."""
-    each = config.threads * config.items * config.vector * computed_in(desc.element).element.bits // 8
-    return each * desc.flags.bit_count() if config.resident else 0
+def _configs(length: int, vector: int, element: ElementKind) -> Iterator[RowConfig]:
+    """How a row may be shared out, the best known first: two vectors a thread up to 256 threads, then up to 64 bytes of an
+    operand (in accesses of 2 bytes, 32), and what does not fit 512 threads is streamed."""
+    access = vector * element.bits // 8
+    deep = {16: 4, 8: 8}.get(access, 16)
+    vectors = max(1, -(-length // vector))
+    lanes = max(min(share(-(-vectors // 2)), LANES // 2), share(-(-vectors // deep)))
+    for more in (lanes, 2 * lanes, 4 * lanes):  # fewer vectors a thread
+        if more <= LANES and (more == lanes or (lanes >= 32 and vectors >= more)):
+            yield RowConfig(vector, -(-vectors // more), more, True)
+    if lanes > 32:
+        yield RowConfig(vector, deep, LANES)
+
+
+def _row_bytes(desc: NormBackwardDescriptor, config: RowConfig) -> int:
+    """Bytes of a CTA's share of x and grad; its sums over rows take no more."""
+    return 2 * config.threads * config.items * config.vector * desc.element.bits // 8
+
+
+def _ctas(config: RowConfig) -> int:
+    """CTAs an SM that registers leave room for."""
+    return max(1, (768 if config.items <= 2 else 512) // config.threads)
+
+
+def _stages(desc: NormBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> int:
+    """Rows of x and grad that a group has in shared memory."""
+    narrow = config.vector * desc.element.bits < 32  # which cp.async cannot bring
+    fit = (device.shared_bytes // _ctas(config) - 2048) // _row_bytes(desc, config)
+    return 1 if narrow else max(1, min(STAGES, fit))
 
 
 def _stripes(desc: NormBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> int:
     """Stripes of rows: as many CTAs as run at once; down columns, as many as keep the device busy, of 32 rows at least."""
     count = _problem(desc).count
     if config.resident:
-        fit = device.shared_bytes // (_shared(desc, config) + 1024)
-        return max(1, min(-(-count // config.rows), device.sms * max(1, min(BUSY // config.threads, fit))))
+        return max(1, min(-(-count // config.rows), device.sms * _ctas(config)))
     across = -(-desc.length // (32 * config.vector))
     return max(1, min(-(-count // 32), -(-device.sms * 8 // across), 65535))
 
