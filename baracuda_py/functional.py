@@ -120,7 +120,8 @@ def _call_checked(
     seen, key = operands_as_read(operands, ready.tensors), list(head)
     if read(seen.values(), shifts, key, []) is not None and _hashes(key):
         strange = any(type(x) is Tensor for x in seen.values())
-        kept = Ready(selection, ready.recipe, operands, ready.made)
+        defaults = {name: x for name, x in ready.values.items() if name not in given}
+        kept = Ready(selection, ready.recipe, operands, ready.made, defaults)
         plan_cache.keep(tuple(key), kept, tuple(head) if strange else None)
     return result
 

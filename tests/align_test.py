@@ -309,6 +309,14 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
         for dtype in ("i1", "f2", "f4"):
             pages = {f"{part}_pages": numbers((6, 3, 2, 8), dtype, i) for i, part in enumerate("kv")}
             yield {**pages, "source": np.array([0, 4], "i4"), "dest": np.array([5, 1], "i4")}, {}
+    elif plan is bp.AttentionPlan or op == "attention_backward":
+        for dtype in ("f2", "f4", "f8") if plan is bp.AttentionPlan and "tc" not in op else ("f2",):
+            heads = {name: numbers((2, 5, 8), dtype, i) for i, name in enumerate("qkv")}
+            heads = {name: x.reshape(1, 2, 5, 8) for name, x in heads.items()}
+            if op == "attention_backward":
+                heads |= {"grad": numbers((1, 2, 5, 8), dtype, 3), "out": numbers((1, 2, 5, 8), dtype, 4)}
+                heads["lse"] = numbers((1, 2, 5), "f4", 5)
+            yield heads, {}
     elif op == "take_along_axis":
         for dtype in ("i2", "f4", "f8", "c16"):
             arrays = {"x": numbers((6, 9), dtype), "indices": numbers((6, 4), "i8", 1), "out": numbers((6, 4), dtype)}

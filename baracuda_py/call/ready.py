@@ -15,6 +15,7 @@ from .recipe import Recipe
 
 __all__ = ["MISSED", "Ready"]
 
+_NONE: Mapping[str, Any] = {}
 MISSED: Any = object()  # the long way must look at this call
 
 
@@ -22,6 +23,7 @@ class Ready:
     """A selection, its validated recipe, and what makes the outputs that a call of this key leaves out."""
 
     __slots__ = (
+        "_defaults",
         "_handed_over",
         "_made",
         "_mixed",
@@ -36,10 +38,13 @@ class Ready:
     )
 
     def __init__(
-        self, selection: Selection, recipe: Recipe, given: Mapping[str, Any], made: Mapping[str, Output]
-    ) -> None:
-        """`given` are the operands of such a call; the outputs in `made` are not among them."""
+        self, selection: Selection, recipe: Recipe, given: Mapping[str, Any], made: Mapping[str, Output],
+        defaults: Mapping[str, Any] = _NONE,
+    ) -> None:  # fmt: skip
+        """`given` are the operands of such a call; the outputs in `made` are not among them. `defaults` are the run-time values
+        that it leaves out."""
         self.selection, self.recipe, self.used = selection, recipe, 0
+        self._defaults = dict(defaults)
         self.taken = sum(x is not None for x in given.values())
         self._op, self._result = selection.desc.op, selection.result
         self._torch_s: Callable[[int], Any] = streams_of("torch")
@@ -56,6 +61,8 @@ class Ready:
     ) -> Any:
         """Launches and gives the result, or MISSED. `ordinal` is that of torch's tensors."""
         recipe = self.recipe
+        if self._defaults:
+            values = {**self._defaults, **values}
         if recipe.refuses(pointers, given):
             return MISSED
         handle = None if stream is None else stream_pointer(stream)

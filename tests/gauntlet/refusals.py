@@ -148,7 +148,11 @@ def _overlapping(problem: Problem, name: str, other: str) -> None:
     given = {**{n: s.operand for n, s in problem.given.items()}, name: tail, other: head}
     known = parameters(problem.op.plan.descriptor.of)  # type: ignore[attr-defined]
     desc = problem.op.of(**{k: v for k, v in {**given, **problem.sample.options}.items() if k in known})
-    plan = problem.op.plan.select(desc, device=problem.device)
+    try:
+        plan = problem.op.plan.select(desc, device=problem.device)
+    except bp.UnsupportedError as error:  # no variant for what lies between 16 bytes
+        readable(error, problem.op.name, "aligned to")
+        return
     rest = {n: s.operand for n, s in problem.slots.items() if n not in given}
     feasible = plan.can_implement(**given, **rest)
     assert isinstance(feasible.error, bp.OverlapError), f"{name} one element after {other}: {feasible.error!r}"

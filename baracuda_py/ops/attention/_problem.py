@@ -93,6 +93,14 @@ class Attended(Descriptor):
         if self.window == (-1, -1):
             object.__setattr__(self, "window", None)
 
+    def _check_ranks(self) -> None:
+        """Before anything is asked of an axis."""
+        ranks = (3,) if self.ragged else (2, 4)
+        for name, shape in (("q", self.q_shape), ("k", self.k_shape), ("v", self.v_shape)):
+            if len(shape) not in ranks or len(shape) != len(self.q_shape):
+                wanted = "rank 3, [T, H, D]" if self.ragged else f"rank 4, {self.order}, or all of rank 2, [S, D]"
+                raise InvalidProblemError(f"{self.op}: {name} has shape {shape}", f"pass {name} of {wanted}")
+
     # ---- shapes ---------------------------------------------------------------------------------------------------
 
     @property
@@ -159,11 +167,13 @@ class Attended(Descriptor):
 
     @property
     def out_shape(self) -> tuple[int, ...]:
+        self._check_ranks()
         return (*self.q_shape[:-1], self.d_v)
 
     @property
     def stats_shape(self) -> tuple[int, ...]:
         """lse's: [B, H, S], ragged [H, T]."""
+        self._check_ranks()
         if len(self.q_shape) == 2:
             return self.q_shape[:1]
         return (self.heads, self.total_q) if self.ragged else (self.batch, self.heads, self.total_q)
@@ -242,11 +252,8 @@ class Attended(Descriptor):
 
     def _check_shapes(self) -> None:
         q, k, v = self.q_shape, self.k_shape, self.v_shape
-        ranks = (3,) if self.ragged else (2, 4)
+        self._check_ranks()
         for name, shape in (("q", q), ("k", k), ("v", v)):
-            if len(shape) not in ranks or len(shape) != len(q):
-                wanted = "rank 3, [T, H, D]" if self.ragged else f"rank 4, {self.order}, or all of rank 2, [S, D]"
-                raise InvalidProblemError(f"{self.op}: {name} has shape {shape}", f"pass {name} of {wanted}")
             if max(shape) > MOST:
                 raise InvalidProblemError(f"{self.op}: {name} has shape {shape}", f"give extents of {MOST} at most")
         if k[-1] != q[-1] or not q[-1]:

@@ -68,6 +68,7 @@ class AttentionBackwardDescriptor(Attended):
     values: ClassVar[tuple[str, ...]] = Attended.values
 
     def __post_init__(self) -> None:
+        self._names_op(("attention_backward",), "name")
         super().__post_init__()
         if self.lse_element is None:
             object.__setattr__(self, "lse_element", computed(self.element))

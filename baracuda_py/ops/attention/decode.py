@@ -179,6 +179,8 @@ class DecodeAttentionDescriptor(Decoding):
     def check(self) -> None:
         if self.order == "THD":
             raise InvalidProblemError(f"{self.op}: layout 'THD'", 'pass caches as "BHSD" or "BSHD"')
+        if len(self.q_shape) != 4:
+            raise InvalidProblemError(f"{self.op}: q has shape {self.q_shape}", f"pass rank 4, {self.order}")
         super().check()
 
 

@@ -144,7 +144,7 @@ def sides(op: str, window: Any) -> tuple[int, int] | None:
         return None
     if not isinstance(window, (tuple, list)) or len(window) != 2:
         raise InvalidProblemError(
-            f"{op}: window={window!r}", "give keys to the left and to the right, such as (4095, 0)"
+            f"{op}: window is {type(window).__name__}", "give keys to the left and to the right, such as (4095, 0)"
         )
     left, right = (-1 if n is None else integer(n, f"{op}: window") for n in window)
     return left, right

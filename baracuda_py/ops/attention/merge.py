@@ -84,6 +84,7 @@ class MergeAttentionDescriptor(Descriptor):
     @property
     def extents(self) -> tuple[int, int, int]:
         """Sequences, heads and rows."""
+        self._check_rank()
         if len(self.shape) == 2:
             return 1, 1, self.shape[0]
         batch, heads, rows = AXES[self.order]
@@ -97,13 +98,16 @@ class MergeAttentionDescriptor(Descriptor):
     def parts_shape(self) -> tuple[int, ...]:
         return (self.parts, *self.stats_shape)
 
-    def check(self) -> None:
+    def _check_rank(self) -> None:
         ranks = (4,) if self.order == "THD" else (3, 5)
         if len(self.outs_shape) not in ranks:
             wanted = " or ".join(str(rank) for rank in ranks)
             raise InvalidProblemError(
                 f"{self.op}: outs has shape {self.outs_shape}", f"pass rank {wanted}, parts first"
             )
+
+    def check(self) -> None:
+        self._check_rank()
         if not self.parts:
             raise InvalidProblemError(
                 f"{self.op}: there are no parts to merge", "pass one or more along the first axis"

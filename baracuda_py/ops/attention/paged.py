@@ -156,10 +156,7 @@ class PagedAttentionDescriptor(Decoding):
         bits = self.cached.bits * self.batch * self.total_k * self.kv_heads * (self.d + self.d_v)
         return bits // 8 + 2 * self.element.nbytes(math.prod(self.q_shape))
 
-    def _check_shapes(self) -> None:
-        if self.order == "BHSD" or self.ragged != (self.has("cu_seqlens_q")):
-            fix = 'give order="THD" with cu_seqlens_q_shape, and else "BSHD"'
-            raise InvalidProblemError(f"{self.op}: order={self.order!r}", fix)
+    def _check_ranks(self) -> None:
         q, k, v, table = self.q_shape, self.k_pages_shape, self.v_pages_shape, self.page_table_shape
         if len(q) != (3 if self.ragged else 4):
             wanted = "[T, H, D] with cu_seqlens_q" if self.ragged else "[B, T, H, D], or [T, H, D] with cu_seqlens_q"
@@ -168,6 +165,13 @@ class PagedAttentionDescriptor(Decoding):
             if len(shape) != rank:
                 known = "[B, pages]" if rank == 2 else f"{self.page_layout}, rank 4"
                 raise InvalidProblemError(f"{self.op}: {name} has shape {shape}", f"pass {name} as {known}")
+
+    def _check_shapes(self) -> None:
+        if self.order == "BHSD" or self.ragged != (self.has("cu_seqlens_q")):
+            fix = 'give order="THD" with cu_seqlens_q_shape, and else "BSHD"'
+            raise InvalidProblemError(f"{self.op}: order={self.order!r}", fix)
+        self._check_ranks()
+        q, k, v = self.q_shape, self.k_pages_shape, self.v_pages_shape
         if k[-1] != q[-1] or not q[-1]:
             raise InvalidProblemError(
                 f"{self.op}: the head dim is {q[-1]} in q and {k[-1]} in k_pages",
