@@ -338,6 +338,24 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
         for dtype in ("f2", "f4", "f8"):
             shapes = {"grad": (5, 7), "a": (5, 8), "b": (8, 7)}
             yield {n: numbers(s, dtype, i) for i, (n, s) in enumerate(shapes.items())}, {}
+    elif op == "attention_decode":
+        q, cache = (2, 2, 1, 8), (2, 1, 5, 8)
+        arrays = {
+            "q": numbers(q, "f2"),
+            "k": numbers(cache, "f2", 1),
+            "v": numbers(cache, "f2", 2),
+            "out": numbers(q, "f2"),
+        }
+        yield {**arrays, "lengths": np.array([5, 3], "i4")}, {}
+    elif op == "paged_attention":
+        q, pages = (2, 1, 2, 8), (4, 4, 1, 8)
+        arrays = {"q": numbers(q, "f2"), **{n: numbers(pages, "f2", i) for i, n in enumerate(("k_pages", "v_pages"))}}
+        table = {"page_table": np.array([[0, 2], [1, 3]], "i4"), "lengths": np.array([5, 3], "i4")}
+        yield {**arrays, **table, "out": numbers(q, "f2"), "status": np.zeros(2, "i4")}, {}
+    elif op == "merge_attention":
+        for dtype in ("f2", "f4"):
+            made = {"outs": numbers((2, 5, 8), dtype), "lses": numbers((2, 5), "f4", 1)}
+            yield {**made, "out": numbers((5, 8), dtype), "lse": numbers((5,), "f4")}, {}
     else:
         raise AssertionError(f"say what operands {op} takes")
 
@@ -359,7 +377,7 @@ def refused(error: bp.BaracudaError, op: str, bars: list[str], label: str) -> No
 
 
 TAKES = ("contiguize", "write_slice", "kv_append")
-ALONE = {"positions", "start", "status"}  # whose elements are read as such
+ALONE = {"positions", "start", "status", "lengths", "page_table"}  # whose elements are read as such
 
 
 @pytest.mark.parametrize("op", COVERS)
