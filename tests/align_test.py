@@ -369,6 +369,24 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
             yield {**both, "positions": numbers((5,), "i8", 2), "inv_freq": numbers((4,), "f4", 3)}, {}
             tables = {name: numbers((9, 2), "f4", i) for i, name in enumerate(("cos", "sin"))}
             yield {**both, **tables, "status": numbers((5,), "i4")}, {"style": "interleaved"}
+    elif op == "attention_decode":
+        q, cache = (2, 2, 1, 8), (2, 1, 5, 8)
+        arrays = {
+            "q": numbers(q, "f2"),
+            "k": numbers(cache, "f2", 1),
+            "v": numbers(cache, "f2", 2),
+            "out": numbers(q, "f2"),
+        }
+        yield {**arrays, "lengths": np.array([5, 3], "i4")}, {}
+    elif op == "paged_attention":
+        q, pages = (2, 1, 2, 8), (4, 4, 1, 8)
+        arrays = {"q": numbers(q, "f2"), **{n: numbers(pages, "f2", i) for i, n in enumerate(("k_pages", "v_pages"))}}
+        table = {"page_table": np.array([[0, 2], [1, 3]], "i4"), "lengths": np.array([5, 3], "i4")}
+        yield {**arrays, **table, "out": numbers(q, "f2"), "status": np.zeros(2, "i4")}, {}
+    elif op == "merge_attention":
+        for dtype in ("f2", "f4"):
+            made = {"outs": numbers((2, 5, 8), dtype), "lses": numbers((2, 5), "f4", 1)}
+            yield {**made, "out": numbers((5, 8), dtype), "lse": numbers((5,), "f4")}, {}
     else:
         raise AssertionError(f"say what operands {op} takes")
 
@@ -391,7 +409,7 @@ def refused(error: bp.BaracudaError, op: str, bars: list[str], label: str) -> No
 
 TAKES = ("contiguize", "write_slice", "kv_append")
 ALONE = {"positions", "start", "status", "lengths", "cu_seqlens"}  # whose elements are read as such
-IDS = {"copy_pages": {"source", "dest"}}  # and of these ops
+IDS = {"copy_pages": {"source", "dest"}, "paged_attention": {"page_table"}}  # and of these ops
 
 
 @pytest.mark.parametrize("op", COVERS)

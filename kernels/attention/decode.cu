@@ -147,10 +147,12 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Scales scales, Splits sp
       copy_block<Keys_, PAGED>(to, k, p.k_walk, cache, sequence, page, next, end, int(p.d));
       copy_block<Values, PAGED>(to + Keys_::BYTES, v + first_column, p.v_walk, cache, sequence, page, next, end, columns);
       if constexpr (SCALED) {  // a lane's: half the warp has keys', half values'
-        const float* from = lane < 16 ? scales.k : scales.v;
-        const Walk& walk = lane < 16 ? scales.k_walk : scales.v_walk;
+        const bool first = lane < 16;
+        const float* from = first ? scales.k : scales.v;
+        const Walk walk = {first ? scales.k_walk.batch : scales.v_walk.batch, first ? scales.k_walk.head : scales.v_walk.head,
+                           first ? scales.k_walk.row : scales.v_walk.row};
         const int key = next * 16 + lane % 16;
-        const bool there = (lane < 16 ? scales.k_each : scales.v_each) && key < end && (!PAGED || u32(page) < cache.pages);
+        const bool there = (first ? scales.k_each : scales.v_each) && key < end && (!PAGED || u32(page) < cache.pages);
         const i64 place = PAGED ? page * walk.batch + key % int(cache.page_keys) * walk.row : sequence * walk.batch + key * walk.row;
         copy_async<4>(to + ROWS_BYTES + lane * 4, there ? from + kv_head * walk.head + place : reinterpret_cast<const float*>(p.q), there ? 4 : 0);
       }

@@ -22,7 +22,7 @@ template <class In, class Out> struct Parts {
   u32 heads, rows, count, parts, columns;
 };
 
-template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds__(128) attention_merge(Parts<In, Out> p) {
+template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds__(128, 8) attention_merge(Parts<In, Out> p) {
   __shared__ float shared[TEAM > 1 ? 4 * 32 * V : 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, member = warp % TEAM;
   const u32 flat = blockIdx.x * (4 / TEAM) + warp / TEAM;

@@ -129,7 +129,8 @@ class SplitKeys(Candidate[Any]):
         dims, columns = _filled(desc.d, item), _filled(desc.d_v, item)
         columns = columns if columns <= HEAD_DIMS[-1] and dims <= HEAD_DIMS[-1] else min(columns, 128)
         wanted = desc.group * desc.most_q
-        blocks = next((b for b in (1, 2, 4) if 16 * b >= wanted or 2 * b * columns > 256 or b * dims > 256), 4)
+        most = 4 if max(dims, columns) <= 32 else 2 if columns <= 128 and dims <= 256 else 1
+        blocks = min(most, next((b for b in (1, 2) if 16 * b >= wanted), most))
         for ctas, warps in ((2, WARPS), (1, WARPS), (1, 2), (1, 1)):
             made = [
                 SplitKeysConfig(16 * blocks, columns, 1, 0, warps, s, ctas, dims, item, desc.scaled)
