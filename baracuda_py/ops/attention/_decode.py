@@ -32,8 +32,12 @@ UNDER_WAY = 96 << 10  # bytes an SM, where shared memory has room
 RESERVED = 1 << 10  # bytes of shared memory that a CTA takes besides its own
 MOST_SPLITS = 256
 MOST_D = 576
-ALONE = 2.0  # times its share of the bandwidth, a CTA alone on its SM
-FILL, MERGE = 1.5e-6, 1.0e-6  # seconds until the first keys and after the last; of the second launch
+ALONE = 3.2  # times its share of the bandwidth, a CTA where there are few (H200: 53 GB/s)
+FILL, MERGE, WAVE = (
+    1.5e-6,
+    1.0e-6,
+    1.3e-6,
+)  # seconds until the first keys and after the last; of the second launch; a further wave
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ class SplitKeys(Candidate[Any]):
         most = max(1, min(MOST_SPLITS, -(-keys // LEAST)))
         uneven = desc.has("lengths") and pairs < MANY * slots
         least = min(most, -(-keys // LONGEST) if uneven else 1)
-        wanted = (least, slots // pairs, 2 * slots // pairs, -(-slots // pairs), most)
+        wanted = (least, device.sms // pairs, slots // pairs, 2 * slots // pairs, -(-slots // pairs), most)
         for splits in sorted({min(max(n, least), most) for n in wanted}):
             yield replace(tile, splits=splits)
         yield replace(tile, splits=max(1, -(-desc.most_k // FIXED)), fixed=FIXED)
@@ -155,6 +159,7 @@ class SplitKeys(Candidate[Any]):
         waves, rest = divmod(ctas, slots)
         seconds = waves * each * slots / device.bandwidth
         seconds += each * max(rest, slots / ALONE if rest else 0) / device.bandwidth
+        seconds += (-(-ctas // slots) - 1) * WAVE
         if config.splits > 1:
             partial = 4.0 * self._rows(desc) * config.splits * (desc.d_v + 1)
             seconds += overlapped_overhead(device) + MERGE + 2 * partial / device.bandwidth
