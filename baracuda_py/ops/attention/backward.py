@@ -12,7 +12,15 @@ from ...plan.registry import Op, register
 from ...reference import attention as forward_oracle
 from ...reference import attention_backward as oracle
 from ...samples import attention_backward as samples
-from ...types import ElementKind, MathPrecision, OpCategory, OperandTypeError, PlanPreference, PrecisionGuarantee
+from ...types import (
+    ElementKind,
+    InvalidProblemError,
+    MathPrecision,
+    OpCategory,
+    OperandTypeError,
+    PlanPreference,
+    PrecisionGuarantee,
+)
 from .._function import Asked, function_of
 from . import _backward_guarantee
 from ._backward_flash import FlashBackward
@@ -104,7 +112,7 @@ class AttentionBackwardDescriptor(Attended):
         wanted = {"lse": computed(self.element)}
         if self.has("grad_sinks"):
             if self.shape_of("sinks") is None:
-                raise OperandTypeError(
+                raise InvalidProblemError(
                     f"{self.op}: there is no grad_sinks without sinks", "leave it out, or pass sinks"
                 )
             wanted["grad_sinks"] = self.layout("sinks").element
