@@ -28,6 +28,18 @@ WRITTEN = ("grad_q", "grad_k", "grad_v")  # by 4
 SHARE = 0.55  # of the busiest unit's rate
 MOST_SLICES = 16  # of sums of grad_q
 STATIC = 128  # bytes of shared memory beside the tiles
+# Queries, keys, queries a warp has scores of, warps, warps that share keys, stages and CTAs an SM, by head dim and whether scores
+# are changed, which takes registers: what spills is not here.
+MENU = {
+    (64, False): ((64, 128, 32, 4, 1, 2, 2), (64, 64, 32, 4, 1, 2, 2)),
+    (64, True): ((64, 128, 16, 4, 1, 2, 2), (64, 64, 32, 4, 1, 2, 2)),
+    (128, False): ((64, 128, 32, 8, 2, 2, 1), (64, 128, 32, 8, 1, 2, 1), (32, 64, 32, 4, 1, 1, 1)),
+    (128, True): ((64, 128, 32, 8, 1, 2, 1), (32, 64, 32, 4, 1, 1, 1)),
+    (192, False): ((64, 64, 32, 8, 2, 2, 1), (64, 64, 32, 8, 2, 1, 1), (32, 32, 16, 4, 2, 1, 1)),
+    (192, True): ((64, 64, 32, 8, 2, 1, 1), (32, 32, 16, 4, 2, 1, 1)),
+    (256, False): ((64, 64, 32, 8, 2, 1, 1), (32, 64, 16, 8, 2, 2, 1), (32, 32, 16, 4, 2, 1, 1)),
+    (256, True): ((64, 64, 32, 8, 2, 1, 1), (32, 32, 16, 4, 2, 1, 1)),
+}
 
 
 @dataclass(frozen=True)
@@ -107,15 +119,7 @@ class FlashBackward(Candidate[Any]):
         dims = filled(desc.d), filled(desc.d_v)
         wide = max(dims)
         dims = (wide, wide) if wide == 128 else dims
-        if wide <= 64:
-            sizes = [(64, 128, 16 if changed(desc) else 32, 4, 1, 2, 2), (64, 64, 32, 4, 1, 2, 2)]
-        elif wide <= 128:
-            sizes = [(64, 128, 32, 8, 2, 2, 1), (64, 128, 32, 8, 1, 2, 1), (32, 64, 32, 4, 1, 1, 1)]
-        elif wide <= 192:
-            sizes = [(64, 64, 32, 8, 2, 2, 1), (64, 64, 32, 8, 2, 1, 1), (32, 32, 16, 4, 2, 1, 1)]
-        else:
-            sizes = [(64, 64, 32, 8, 2, 1, 1), (32, 64, 16, 8, 2, 2, 1), (32, 32, 16, 4, 2, 1, 1)]
-        for size in sizes:
+        for size in MENU[wide, changed(desc)]:
             config = FlashBackwardConfig(*size, dims)
             if config.shared_bytes + STATIC <= device.shared_bytes:
                 yield config
