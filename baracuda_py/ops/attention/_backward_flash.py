@@ -107,12 +107,13 @@ class FlashBackward(Candidate[Any]):
             return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
         if any(abs(desc.walk(name).row) >= MOST_ROWS for name in READ):
             return no(f"rows are {MOST_ROWS} elements apart or more", "contiguize them")
-        for config in self.configs(desc, device):
-            steps = self.lower(desc, device, config)
-            if max((step.grid[0] for step in steps if isinstance(step, Launch)), default=0) >= 1 << 31:
-                return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
-            return OK
-        return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
+        configs = tuple(self.configs(desc, device))
+        if not configs:
+            return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
+        steps = (step for config in configs for step in self.lower(desc, device, config))
+        if any(isinstance(step, Launch) and step.grid[0] >= 1 << 31 for step in steps):
+            return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
+        return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[FlashBackwardConfig]:
         """The best known first, of those that keep within registers."""
