@@ -12,7 +12,7 @@ from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.constraints import Aligned, Kinds, Multiple, UnitStride
 from ...plan.grammar import Config, term
 from ...runtime.steps import Fill, Kernel, Launch, Packed, Scratch, Step, Struct
-from ...types import DeviceSpec, PrecisionGuarantee
+from ...types import ArchSku, DeviceSpec, PrecisionGuarantee
 from . import _backward_guarantee
 from ._flash import HALVES, MMA_SHARE, MOST_ROWS, SHARED_BYTES, changed
 from ._gradients import ROW_LAUNCHES, gradients_struct, of_rows, of_sinks
@@ -28,6 +28,7 @@ WRITTEN = ("grad_q", "grad_k", "grad_v")  # by 4
 SHARE = 0.55  # of the busiest unit's rate
 MOST_SLICES = 16  # of sums of grad_q
 STATIC = 128  # bytes of shared memory beside the tiles
+TIGHT, BLACKWELL = (64, 192), (ArchSku.SM100A, ArchSku.SM120)  # head dims that take more registers there
 # Queries, keys, queries a warp has scores of, warps, warps that share keys, stages and CTAs an SM, by head dim and whether scores
 # are changed, which takes registers: what spills is not here.
 MENU = {
@@ -120,7 +121,7 @@ class FlashBackward(Candidate[Any]):
         dims = filled(desc.d), filled(desc.d_v)
         wide = max(dims)
         dims = (wide, wide) if wide == 128 else dims
-        for size in MENU[wide, changed(desc)]:
+        for size in MENU[wide, changed(desc) or (wide in TIGHT and device.tier in BLACKWELL)]:
             config = FlashBackwardConfig(*size, dims)
             if config.shared_bytes + STATIC <= device.shared_bytes:
                 yield config
