@@ -110,6 +110,12 @@ IDLE: list[tuple[str, Any, type[bp.BaracudaError], str]] = [
     ("attention", heads(max_seqlen_k=5), bp.InvalidProblemError, "max_seqlen_k=5"),
     ("attention", heads(cu_seqlens_q=np.zeros(2, np.int32)), bp.InvalidProblemError, "cu_seqlens_q is given"),
     ("attention", heads(cu_seqlens_k=np.zeros(2, np.int32)), bp.InvalidProblemError, "cu_seqlens_k is given"),
+    (
+        "attention_backward",
+        ((*(np.ones((1, 2, 9, 16), F32),) * 5, np.ones((1, 2, 9), F32)), {"grad_sinks": np.ones(2, F32)}),
+        bp.InvalidProblemError,
+        "operand 'sinks' is missing",
+    ),
     ("add", ((np.ones(3), np.ones(3)), {"pref": bp.PlanPreference(math="tf32")}), bp.UnsupportedError, "not tf32"),  # type: ignore[arg-type]
     ("neg", ((np.ones(3),), {"pref": bp.PlanPreference(backend="cublas")}), bp.UnsupportedError, "cublas"),  # type: ignore[arg-type]
 ]
@@ -143,6 +149,7 @@ def test_every_argument_that_may_have_no_meaning_is_tried() -> None:
     }
     always |= {"positions", "k", "k_grad", "style", "offset", "attention_factor"}
     always |= {"causal", "scale", "window", "softcap", "alibi_slopes", "mask", "sinks", "offset", "return_lse", "lse"}
+    always |= {"grad_q", "grad_k", "grad_v"}
     tried = {name for _, (_, options), _, _ in IDLE for name in options}
     for op in all_ops():
         for name, parameter in inspect.signature(getattr(bp, op)).parameters.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,14 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.ops.attention import _backward_flash
+from baracuda_py.ops.attention.backward import forward
+from baracuda_py.samples import attention_backward as samples
 from baracuda_py.samples.attention import qkv
-from baracuda_py.samples.attention_backward import saved
 from baracuda_py.types import ElementKind, PlanPreference
 
 from .independent_attention_backward import scores
+
+saved = partial(samples.saved, forward)
 
 rng = np.random.default_rng(12)
 BF16, F16, F32, F64 = ElementKind.BF16, ElementKind.F16, ElementKind.F32, ElementKind.F64

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,16 @@ LARGE = ("d128 GQA", "MLA", "many blocks", "d256, causal")
 F16, BF16 = ElementKind.F16, ElementKind.BF16
 
 
-def backward(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
+Forward = Callable[[Any, Any], tuple[Any, Any]]  # operands and options of the forward op to its out and lse
+
+
+def backward(computed: Forward, fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
     """Every problem of attention, but that the largest are smaller; heads that share keys, in ragged sequences too."""
     rng = np.random.default_rng(seed + 1)
     samples = [x for x in forward.attention(fixed, seed, full=full) if not any(name in x.label for name in LARGE)]
     for sample in (*samples, *_own(rng)):
         options = {name: x for name, x in sample.options.items() if name not in UNKNOWN}
-        yield Sample(sample.label, saved(rng, sample.operands, options), options)
+        yield Sample(sample.label, saved(computed, rng, sample.operands, options), options)
 
 
 def _own(rng: np.random.Generator) -> Iterator[Sample]:
@@ -43,13 +46,9 @@ def _own(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample("f16 ragged GQA, sinks", {**made, **starts, "sinks": sinks}, {"layout": "THD", "window": (40, 0)})
 
 
-def saved(rng: np.random.Generator, operands: Any, options: Any) -> dict[str, Any]:
+def saved(computed: Forward, rng: np.random.Generator, operands: Any, options: Any) -> dict[str, Any]:
     """The operands of the gradient: those of the forward op, a gradient, and what the forward op gives, rounded."""
-    from ..plan import get_op
-
-    op = get_op("attention")
-    desc = op.of_sample(operands, {**options, "return_lse": True})
-    out, lse = op.plan.reference(desc, **operands)
+    out, lse = computed(operands, options)
     element = ElementKind.of(operands["q"].dtype)
     of_stats = np.float64 if element is ElementKind.F64 else np.float32
     grad = values(rng, out.shape, element, 1.0)

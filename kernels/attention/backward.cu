@@ -54,14 +54,14 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
   constexpr int STAGE = Queries::BYTES + Pulls::BYTES, STATS = BM * 8;
   extern __shared__ __align__(128) u8 memory[];
   // What a block needs once: in registers it would displace what its products need
-  __shared__ struct { volatile u32 batch, kv_head, stripe; volatile int tile, rows, begin, blocks, rounds, first, end, keys; } kept;
+  __shared__ struct { volatile u32 batch, kv_head, stripe; volatile int tile, rows, begin, past, first, end, keys; } kept;
   const u32 keys = shared_address(memory), values = keys + Keys_::BYTES, ring = values + Values::BYTES;
   const u32 pulled = ring + STAGES * STAGE, weighted = pulled + Scores::BYTES, stats = pulled + SPLIT * Scores::BYTES;
 
-  // Queries of a round: blocks of one head after the other
-  const auto bring = [&](int round, u32 stage) {
-    const int blocks = kept.blocks, row = (kept.begin + round % blocks) * BM, rows = kept.rows - row, thread = int(anew(threadIdx.x));
-    const u32 batch = kept.batch, number = kept.kv_head * p.group + round / blocks, at = ring + stage * STAGE;
+  // Queries of a block, with what pulls at them
+  const auto bring = [&](int block, u32 number, u32 stage) {
+    const int row = block * BM, rows = kept.rows - row, thread = int(anew(threadIdx.x));
+    const u32 batch = kept.batch, at = ring + stage * STAGE;
     const Head<T, T, float> head(p, batch, number);
     const QueryGradients<T, float> pulls(p, g, batch, number);
     Queries::template Feed<THREADS>::bring(thread, at, head.q + i64(row) * p.q_walk.row, int(p.q_walk.row), rows, int(p.d));
@@ -82,33 +82,40 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
     if (threadIdx.x == 0) {
       const Band band = Band::make(p, any);
       const int tile = kept.tile, last = min(tile + BN, any.keys) - 1;
-      const int begin = rows_of(p, any, tile).first / BM, end = (rows_of(p, any, last).end + BM - 1) / BM, blocks = max(end - begin, 0);
-      kept.rows = any.rows, kept.begin = begin, kept.blocks = blocks, kept.rounds = blocks * int(p.group);
+      const int begin = rows_of(p, any, tile).first / BM, end = (rows_of(p, any, last).end + BM - 1) / BM;
+      kept.rows = any.rows, kept.begin = begin, kept.past = end;
       kept.first = band.first, kept.end = band.end, kept.keys = band.keys;
     }
     __syncthreads();
-    if (kept.rounds) {
+    const bool seen = kept.begin < kept.past;
+    if (seen) {
       const int tile = kept.tile, rows = any.keys - tile;
       Keys_::template Feed<THREADS>::bring(threadIdx.x, keys, any.k + i64(tile) * p.k_walk.row, int(p.k_walk.row), rows, int(p.d));
       Values::template Feed<THREADS>::bring(threadIdx.x, values, any.v + i64(tile) * p.v_walk.row, int(p.v_walk.row), rows, int(p.d_v));
-      bring(0, 0);
+      bring(kept.begin, kept.kv_head * p.group, 0);
     }
     commit_copies();
     float sum_k[BLOCKS][D / SPLIT / 8][4] = {}, sum_v[BLOCKS][DV / SPLIT / 8][4] = {};
 
-    for (int round = 0; round < kept.rounds; ++round) {
-      const u32 stage = STAGES == 2 ? round % 2 : 0, queries = ring + stage * STAGE, pulls = queries + Queries::BYTES;
+    int block = kept.begin;
+    u32 shared = seen ? 0 : p.group, stage = 0;  // which of the heads that share keys
+    while (shared < p.group) {
+      const bool last_block = block + 1 == kept.past;
+      const int following = last_block ? kept.begin : block + 1;
+      const u32 number = kept.kv_head * p.group + shared, following_shared = shared + last_block;
+      const u32 queries = ring + stage * STAGE, pulls = queries + Queries::BYTES;
       await_copies<0>();
       __syncthreads();
       if (STAGES == 2) {
-        if (round + 1 < kept.rounds) bring(round + 1, stage ^ 1);
+        if (following_shared < p.group) bring(following, number + last_block, stage ^ 1);
         commit_copies();
       }
-      const int first = (kept.begin + round % kept.blocks) * BM, tile = kept.tile, past = min(first + BM, kept.rows);
-      const Head<T, T, float> head(p, kept.batch, kept.kv_head * p.group + round / kept.blocks);  // where scores are changed
+      const int first = block * BM, tile = kept.tile, past = min(first + BM, kept.rows);
+      const Head<T, T, float> head(p, kept.batch, number);  // where scores are changed
       if (CHANGED && !any_counts(p, head, first, past, tile, min(tile + BN, head.keys))) {
-        if (STAGES == 1 && round + 1 < kept.rounds) bring(round + 1, 0);
+        if (STAGES == 1 && following_shared < p.group) bring(following, number + last_block, 0);
         if (STAGES == 1) commit_copies();
+        block = following, shared = following_shared, stage = STAGES == 2 ? stage ^ 1 : 0;
         continue;
       }
       const float slope = CHANGED ? slope_of(p, head) : 0.0f;
@@ -246,7 +253,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
         }
       }
       __syncthreads();
-      if (STAGES == 1 && round + 1 < kept.rounds) bring(round + 1, 0);
+      if (STAGES == 1 && following_shared < p.group) bring(following, number + last_block, 0);
       if (STAGES == 1) commit_copies();
 
       // grad_q's part: 32 queries a warp
@@ -271,7 +278,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
           }
         }
       }
-      const u64 tile_of_sums = sums.tile<BM>(p, kept.batch, kept.kv_head * p.group + round / kept.blocks, kept.begin + round % kept.blocks);
+      const u64 tile_of_sums = sums.tile<BM>(p, kept.batch, number, block);
       float* const at = sums.at + kept.stripe * sums.slice + tile_of_sums * (BM * D) + thread;
 #pragma unroll
       for (int b = 0; b < 2; ++b)
@@ -279,6 +286,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
         for (int c = 0; c < COLUMNS / 8; ++c)
 #pragma unroll
           for (int e = 0; e < 4; ++e) add_to(at + ((b * (COLUMNS / 8) + c) * 4 + e) * THREADS, sum_q[b][c][e]);
+      block = following, shared = following_shared, stage = STAGES == 2 ? stage ^ 1 : 0;
     }
     await_copies<0>();
 

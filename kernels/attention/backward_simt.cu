@@ -26,7 +26,7 @@ template <class T> struct Lines {
 };
 
 template <class T, class C, Of OF, int COLUMNS>
-__global__ void __launch_bounds__(256) attention_backward_simt(Problem<T, T, C> p, Gradients<T, C> g, u32 tiles, u32 chunks) {
+__global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, C> p, Gradients<T, C> g, u32 tiles, u32 chunks) {
   constexpr int ROWS = 4, WARPS = 8, TILE = ROWS * WARPS, STEP = 32, CHUNK = 32 * COLUMNS;
   __shared__ C staged[TILE][STEP + 1];
   __shared__ Vec<C, ROWS> owned[STEP][WARPS], weights[WARPS][TILE];

@@ -12,11 +12,11 @@ from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.constraints import Aligned, Kinds, Multiple, UnitStride
 from ...plan.grammar import Config, term
 from ...runtime.steps import Fill, Kernel, Launch, Packed, Scratch, Step, Struct
-from ...types import DeviceSpec, PrecisionGuarantee
+from ...types import ArchSku, DeviceSpec, PrecisionGuarantee
 from . import _backward_guarantee
 from ._flash import HALVES, MMA_SHARE, MOST_ROWS, SHARED_BYTES, changed
 from ._gradients import ROW_LAUNCHES, gradients_struct, of_rows, of_sinks
-from ._problem import problem_struct
+from ._struct import problem_struct
 
 __all__ = ["FlashBackward", "FlashBackwardConfig"]
 
@@ -28,6 +28,19 @@ WRITTEN = ("grad_q", "grad_k", "grad_v")  # by 4
 SHARE = 0.55  # of the busiest unit's rate
 MOST_SLICES = 16  # of sums of grad_q
 STATIC = 128  # bytes of shared memory beside the tiles
+TIGHT, BLACKWELL = (64, 192), (ArchSku.SM100A, ArchSku.SM120)  # head dims that take more registers there
+# Queries, keys, queries a warp has scores of, warps, warps that share keys, stages and CTAs an SM, by head dim and whether scores
+# are changed, which takes registers: what spills is not here.
+MENU = {
+    (64, False): ((64, 128, 32, 4, 1, 2, 2), (64, 64, 32, 4, 1, 2, 2)),
+    (64, True): ((64, 128, 16, 4, 1, 2, 2), (64, 64, 32, 4, 1, 2, 2)),
+    (128, False): ((64, 128, 32, 8, 2, 2, 1), (64, 128, 32, 8, 1, 2, 1), (32, 64, 32, 4, 1, 1, 1)),
+    (128, True): ((64, 128, 32, 8, 1, 2, 1), (32, 64, 32, 4, 1, 1, 1)),
+    (192, False): ((64, 64, 32, 8, 2, 2, 1), (64, 64, 32, 8, 2, 1, 1), (32, 32, 16, 4, 2, 1, 1)),
+    (192, True): ((64, 64, 32, 8, 2, 1, 1), (32, 32, 16, 4, 2, 1, 1)),
+    (256, False): ((64, 64, 32, 8, 2, 1, 1), (32, 64, 16, 8, 2, 2, 1), (32, 32, 16, 4, 2, 1, 1)),
+    (256, True): ((64, 64, 32, 8, 2, 1, 1), (32, 32, 16, 4, 2, 1, 1)),
+}
 
 
 @dataclass(frozen=True)
@@ -95,27 +108,20 @@ class FlashBackward(Candidate[Any]):
             return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
         if any(abs(desc.walk(name).row) >= MOST_ROWS for name in READ):
             return no(f"rows are {MOST_ROWS} elements apart or more", "contiguize them")
-        for config in self.configs(desc, device):
-            steps = self.lower(desc, device, config)
-            if max((step.grid[0] for step in steps if isinstance(step, Launch)), default=0) >= 1 << 31:
-                return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
-            return OK
-        return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
+        configs = tuple(self.configs(desc, device))
+        if not configs:
+            return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
+        steps = (step for config in configs for step in self.lower(desc, device, config))
+        if any(isinstance(step, Launch) and step.grid[0] >= 1 << 31 for step in steps):
+            return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
+        return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[FlashBackwardConfig]:
         """The best known first, of those that keep within registers."""
         dims = filled(desc.d), filled(desc.d_v)
         wide = max(dims)
         dims = (wide, wide) if wide == 128 else dims
-        if wide <= 64:
-            sizes = [(64, 128, 16 if changed(desc) else 32, 4, 1, 2, 2), (64, 64, 32, 4, 1, 2, 2)]
-        elif wide <= 128:
-            sizes = [(64, 128, 32, 8, 2, 2, 1), (64, 128, 32, 8, 1, 2, 1), (32, 64, 32, 4, 1, 1, 1)]
-        elif wide <= 192:
-            sizes = [(64, 64, 32, 8, 2, 2, 1), (64, 64, 32, 8, 2, 1, 1), (32, 32, 16, 4, 2, 1, 1)]
-        else:
-            sizes = [(64, 64, 32, 8, 2, 1, 1), (32, 64, 16, 8, 2, 2, 1), (32, 32, 16, 4, 2, 1, 1)]
-        for size in sizes:
+        for size in MENU[wide, changed(desc) or (wide in TIGHT and device.tier in BLACKWELL)]:
             config = FlashBackwardConfig(*size, dims)
             if config.shared_bytes + STATIC <= device.shared_bytes:
                 yield config

@@ -16,8 +16,9 @@ from ...types import DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from . import _backward_guarantee
 from ._backward_flash import FlashBackward
 from ._gradients import ROW_LAUNCHES, gradients_struct, of_rows, of_sinks, types_of
-from ._problem import computed, problem_struct
+from ._problem import computed
 from ._simt import DOUBLE_RATE, DOUBLES_SHARE, FLOATS_SHARE, MOST_CTAS, ROWS, THREADS
+from ._struct import problem_struct
 
 __all__ = ["SimtBackward", "SimtBackwardConfig"]
 

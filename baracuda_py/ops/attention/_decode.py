@@ -18,7 +18,7 @@ from .._launch import overlapped_overhead
 from . import _guarantee
 from ._flash import HEAD_DIMS, MOST_ROWS
 from ._merge import Lines, merge_launch
-from ._problem import problem_struct
+from ._struct import problem_struct
 
 __all__ = ["SplitKeys", "SplitKeysConfig", "SplitPages"]
 

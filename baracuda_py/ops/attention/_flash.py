@@ -14,7 +14,7 @@ from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Step
 from ...types import ArchSku, DeviceSpec, ElementKind, PrecisionGuarantee
 from . import _guarantee
-from ._problem import problem_struct
+from ._struct import problem_struct
 
 __all__ = ["HALVES", "Flash", "FlashConfig"]
 

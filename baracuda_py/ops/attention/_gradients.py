@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...runtime.steps import Kernel, Launch, Packed, Ptr, Scratch, Struct
-from ._problem import Walk, computed, problem_struct
+from ._problem import Walk, computed
+from ._struct import problem_struct
 
 __all__ = ["ROWS", "ROW_LAUNCHES", "gradients_struct", "of_rows", "of_sinks", "stats_rows", "types_of"]
 

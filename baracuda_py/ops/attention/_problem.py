@@ -13,10 +13,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ...plan.descriptor import Descriptor
-from ...runtime.steps import Arg, Packed, Ptr, Run, Struct
 from ...types import ElementKind, InvalidProblemError, MathPrecision, OperandTypeError
 
-__all__ = ["FLOATS", "LAYOUTS", "Attended", "Visible", "Walk", "computed", "problem_struct"]
+__all__ = ["FLOATS", "LAYOUTS", "Attended", "Visible", "Walk", "computed"]
 
 FLOATS = (ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64)
 LAYOUTS = ("BHSD", "BSHD", "THD")
@@ -366,40 +365,3 @@ class Attended(Descriptor):
         layout = self.layout(name)
         steps = tuple(0 if n == 1 else s for n, s in zip(layout.shape, layout.strides))
         return (0,) * (rank - len(steps)) + steps
-
-
-def problem_struct(desc: Attended, **instead: str) -> Struct:
-    """attention::Problem of kernels/include/attention/problem.cuh: operands (null where a problem lacks one), steps, extents and
-    run-time values. `instead` are operands that stand in for those of these names, such as out=grad."""
-
-    def pointer(name: str) -> Arg:
-        name = instead.get(name, name)
-        return Ptr(name) if name in desc.slot_of and desc.has(name) else Packed(bytes(8))
-
-    def kind(name: str) -> int:
-        held = desc.element_of(name) if name in desc.slot_of else None
-        return 0 if held is None else MASK_KINDS.get(held, 2)
-
-    def broadcast(name: str, rank: int) -> tuple[int, ...]:
-        return desc.broadcast_walk(name, rank) if name in desc.slot_of else (0,) * rank
-
-    lies = {name: instead.get(name, name) for name in ("out", "q", "k", "v", "lse")}
-    visible, block = desc.visible, desc.block_size or (1, 1)
-    names = (
-        "out", "lse", "q", "k", "v", "mask", "block_mask", "alibi_slopes", "sinks", "cu_seqlens_q", "cu_seqlens_k",
-    )  # fmt: skip
-    walks = [*(desc.walk(lies[name]) for name in ("out", "q", "k", "v"))]
-    walks.append(desc.stats_walk(lies["lse"]) if lies["lse"] in desc.slot_of else Walk(0, 0, 0))
-    steps = [*(n for walk in walks for n in walk), *broadcast("mask", 4), *broadcast("block_mask", 4)]
-    steps += [*broadcast("alibi_slopes", 2), *broadcast("sinks", 1)]
-    limits = (UNLIMITED if n is None else n for n in visible)
-    extents = (
-        desc.heads, max(desc.group, 1), desc.total_q, desc.total_k, desc.d, desc.d_v, *block, kind("mask"), kind("sinks"),
-        int(desc.softcapped), int(desc.offset_given),
-    )  # fmt: skip
-    return Struct((
-        *map(pointer, names),  # type: ignore[arg-type]
-        Packed(np.array([*steps, *limits], np.int64).tobytes(), 8),
-        Run("offset", "int64"), Run("scale", "float64"), Run("softcap", "float64"),
-        Packed(np.array(extents, np.uint32).tobytes(), 4),
-    ))  # fmt: skip

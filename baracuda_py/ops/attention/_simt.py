@@ -15,7 +15,8 @@ from ...runtime.steps import Kernel, Launch, Step
 from ...types import DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from . import _guarantee
 from ._flash import Flash
-from ._problem import computed, problem_struct
+from ._problem import computed
+from ._struct import problem_struct
 
 __all__ = ["MOST_CTAS", "Simt", "SimtConfig"]
 

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math as numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Self
 
 from ...plan.descriptor import Slot, described, integers, scalar
 from ...plan.plan import Plan
-from ...plan.registry import Op, register
+from ...plan.registry import Op, get_op, register
 from ...reference import attention as forward_oracle
 from ...reference import attention_backward as oracle
 from ...samples import attention_backward as samples
-from ...types import ElementKind, MathPrecision, OpCategory, OperandTypeError, PlanPreference, PrecisionGuarantee
+from ...types import (
+    ElementKind,
+    InvalidProblemError,
+    MathPrecision,
+    OpCategory,
+    OperandTypeError,
+    PlanPreference,
+    PrecisionGuarantee,
+)
 from .._function import Asked, function_of
 from . import _backward_guarantee
 from ._backward_flash import FlashBackward
@@ -20,7 +29,7 @@ from ._backward_simt import SimtBackward
 from ._problem import FLOATS, Attended, computed
 from .forward import sides
 
-__all__ = ["AttentionBackwardDescriptor", "AttentionBackwardPlan", "attention_backward"]
+__all__ = ["AttentionBackwardDescriptor", "AttentionBackwardPlan", "attention_backward", "forward"]
 
 I32, F32 = ElementKind.I32, ElementKind.F32
 
@@ -105,7 +114,7 @@ class AttentionBackwardDescriptor(Attended):
         wanted = {"lse": computed(self.element)}
         if self.has("grad_sinks"):
             if self.shape_of("sinks") is None:
-                raise OperandTypeError(
+                raise InvalidProblemError(
                     f"{self.op}: there is no grad_sinks without sinks", "leave it out, or pass sinks"
                 )
             wanted["grad_sinks"] = self.layout("sinks").element
@@ -194,4 +203,11 @@ def attention_backward(
     return given, describe, (tuple(given), tuple(values), *options.values()), values, None
 
 
-register(Op("attention_backward", AttentionBackwardPlan, attention_backward, samples.backward))
+def forward(operands: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """out and lse of `attention`, as its oracle gives them."""
+    op = get_op("attention")
+    out, lse = op.plan.reference(op.of_sample(dict(operands), {**options, "return_lse": True}), **operands)
+    return out, lse
+
+
+register(Op("attention_backward", AttentionBackwardPlan, attention_backward, partial(samples.backward, forward)))
