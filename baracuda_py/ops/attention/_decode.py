@@ -33,11 +33,11 @@ RESERVED = 1 << 10  # bytes of shared memory that a CTA takes besides its own
 MOST_SPLITS = 256
 MOST_D = 576
 ALONE = 3.2  # times its share of the bandwidth, a CTA where there are few (H200: 53 GB/s)
-FILL, MERGE, WAVE = 1.5e-6, 1.0e-6, 1.3e-6  # seconds: until the first keys and after the last; a second launch; a further wave
+FILL, MERGE, WAVE = (
     1.5e-6,
     1.0e-6,
     1.3e-6,
-)  # seconds until the first keys and after the last; of the second launch; a further wave
+)  # seconds: until the first keys and after the last; a second launch; a further wave
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from ._backward_simt import SimtBackward
 from ._problem import FLOATS, Attended, computed
 from .forward import sides
 
-__all__ = ["AttentionBackwardDescriptor", "AttentionBackwardPlan", "attention_backward", "forward"]
+__all__ = ["AttentionBackwardDescriptor", "AttentionBackwardPlan", "attention_backward"]
 
 I32, F32 = ElementKind.I32, ElementKind.F32
 
