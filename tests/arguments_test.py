@@ -150,6 +150,7 @@ def test_every_argument_that_may_have_no_meaning_is_tried() -> None:
     always |= {"positions", "k", "k_grad", "style", "offset", "attention_factor"}
     always |= {"causal", "scale", "window", "softcap", "alibi_slopes", "mask", "sinks", "offset", "return_lse", "lse"}
     always |= {"grad_q", "grad_k", "grad_v"}
+    always |= {"lengths", "return_status"}
     tried = {name for _, (_, options), _, _ in IDLE for name in options}
     for op in all_ops():
         for name, parameter in inspect.signature(getattr(bp, op)).parameters.items():
