@@ -14,6 +14,7 @@ import pytest
 import baracuda_py as bp
 from baracuda_py import functional
 from baracuda_py.call.cache import PlanCache, plan_cache
+from baracuda_py.call.recipe import Recipe
 from baracuda_py.plan.registry import get_op
 from baracuda_py.runtime import launch, tensormap
 from baracuda_py.runtime.compiler import Compiled, Resources
@@ -57,16 +58,19 @@ def test_bytes_in_the_other_order_are_refused_after_a_call_on_an_array_that_lies
     assert len(gpus.work) == 2
 
 
-def test_run_time_values_that_a_call_leaves_out_have_the_problem_s_own_defaults(gpus: Gpus, short: list[Any]) -> None:
+def test_run_time_values_that_a_call_leaves_out_have_the_problem_s_own_defaults(
+    gpus: Gpus, short: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever was given before: the kernel's arguments are those of the long way."""
     q, k, v, out = (gpus.array(np.ones((1, 2, 16, 32), np.float16)) for _ in range(4))
+    fired: list[Any] = []
+    monkeypatch.setattr(Recipe, "fire", lambda _self, _pointers, values, _scratch, _stream: fired.append(dict(values)))
     for _ in range(3):
         bp.attention(q, k, v, out=out, scale=0.5)
         bp.attention(q, k, v, out=out)
     assert len(short) == 2, "each of them is remembered"
-    launched = [work for work in gpus.work if "attention" in str(work)]
-    assert len(launched) == 6 and launched[0::2] == [launched[0]] * 3 and launched[1::2] == [launched[1]] * 3
-    assert launched[0] != launched[1]
+    assert [values["scale"] for values in fired] == [0.5, 32**-0.5] * 3
+    assert all(values.keys() == {"scale", "softcap", "offset"} for values in fired)
 
 
 # ---- memory that only an export owns ---------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,7 +32,6 @@ UNDER_WAY = 96 << 10  # bytes an SM, where shared memory has room
 RESERVED = 1 << 10  # bytes of shared memory that a CTA takes besides its own
 MOST_SPLITS = 256
 MOST_D = 576
-ALONE = 3.2  # times its share of the bandwidth, a CTA where there are few (H200: 53 GB/s)
 FILL, MERGE, WAVE = (
     1.5e-6,
     1.0e-6,
@@ -94,6 +93,7 @@ class SplitKeys(Candidate[Any]):
     launches = ("attention/decode.cu:attention_decode", "attention/merge.cu:attention_merge")
     constraints = _constraints("k", "v")
     keys, values = "k", "v"
+    alone: ClassVar[float] = 3.2  # times its share of the bandwidth, a CTA where there are few (H200: 53 GB/s)
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (said := super().supports(desc, device)):
@@ -158,7 +158,7 @@ class SplitKeys(Candidate[Any]):
         )
         waves, rest = divmod(ctas, slots)
         seconds = waves * each * slots / device.bandwidth
-        seconds += each * max(rest, slots / ALONE if rest else 0) / device.bandwidth
+        seconds += each * max(rest, slots / self.alone if rest else 0) / device.bandwidth
         seconds += (-(-ctas // slots) - 1) * WAVE
         if config.splits > 1:
             partial = 4.0 * self._rows(desc) * config.splits * (desc.d_v + 1)
@@ -229,6 +229,7 @@ class SplitPages(SplitKeys):
     variant = "split_pages"
     constraints = _constraints("k_pages", "v_pages")
     keys, values = "k_pages", "v_pages"
+    alone = 1.7  # the table is looked up in between
 
 
 def cache_struct(desc: Any) -> Struct:

@@ -25,6 +25,7 @@ KERNEL = "position/rope.cu"
 THREADS = 128
 WORD = 16  # bytes of the widest access
 HEADS = (4, 2, 1, 8)
+MOST_PAIRS = 16  # a thread: twice as many take 1.3 times as long (H200)
 BUSY = 512  # threads an SM: below, a token's heads are shared by more of them
 BEHIND = 1.02  # by how much the other counts of heads are taken to be slower
 # Instructions, as PTX has them without moves: of a thread, of an angle, of a table's entry, of a pair that is turned.
@@ -94,7 +95,8 @@ class TurnPairs(Candidate[Roped]):
         full = min(1.0, config.vector * desc.element.bits / (8 * WORD))
         nbytes, flops = _nbytes(desc), threads * config.heads * config.vector * 6
         cost = Cost.streaming(device, nbytes, flops=flops, instructions=instructions, efficiency=0.92 * max(0.3, full))
-        best = next((h for h in HEADS[:3] if shape.threads(PairConfig(config.vector, h)) >= device.sms * BUSY), 1)
+        busy = (h for h in HEADS if shape.threads(PairConfig(config.vector, h)) >= device.sms * BUSY)
+        best = next((h for h in busy if h * config.vector <= MOST_PAIRS), 1)
         return cost if config.heads == best else replace(cost, seconds=cost.seconds * BEHIND)
 
     def guarantee(self, desc: Roped, device: DeviceSpec, config: PairConfig) -> PrecisionGuarantee:
