@@ -95,6 +95,17 @@ def test_sinks_may_be_any_number(sink: float) -> None:
 
 
 @pytest.mark.parametrize("variant", ["flash", "simt"])
+def test_windows_and_blocks_may_be_larger_than_any_problem(variant: str) -> None:
+    given = small(18, 40, BF16, 32)
+    pref, far = bp.PlanPreference(variant=variant), 2**63 - 1
+    wanted = bp.attention(**given, device="ptx", pref=pref)
+    blocks: dict[str, Any] = {"block_mask": np.ones((1, 1, 1, 1), bool), "block_size": (2**32 - 1, 2**33)}
+    for options in ({"window": (far, far)}, blocks):
+        out = bp.attention(**given, **options, device="ptx", pref=pref)
+        assert np.array_equal(bits(out), bits(wanted))
+
+
+@pytest.mark.parametrize("variant", ["flash", "simt"])
 def test_growing_scores_are_rescaled(variant: str) -> None:
     """Keys come from the last to the first in flash, the other way round in simt: in both orders later blocks score higher."""
     for order in (1, -1):
