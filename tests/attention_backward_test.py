@@ -150,7 +150,11 @@ def test_a_block_mask_skips_blocks_and_sequences_may_be_longer_than_was_said(var
 
 @pytest.mark.parametrize("variant", ["fast", "deterministic", "simt"])
 def test_no_sequences(variant: str) -> None:
-    q, k, lse = np.zeros((0, 2, 5, 16), np.float16), np.zeros((0, 2, 7, 16), np.float16), np.zeros((0, 2, 5), np.float32)
+    q, k, lse = (
+        np.zeros((0, 2, 5, 16), np.float16),
+        np.zeros((0, 2, 7, 16), np.float16),
+        np.zeros((0, 2, 5), np.float32),
+    )
     pref = bp.PlanPreference(variant=variant, deterministic=variant != "fast")
     gradients = bp.attention_backward(q, q, k, k, q, lse, device="ptx", pref=pref)
     assert [x.shape for x in gradients] == [q.shape, k.shape, k.shape]
