@@ -148,6 +148,18 @@ def test_a_block_mask_skips_blocks_and_sequences_may_be_longer_than_was_said(var
     assert all(np.allclose(np.float64(a), np.float64(b), atol=0.05) for a, b in zip(got, wanted))
 
 
+@pytest.mark.parametrize("variant", ["fast", "deterministic", "simt"])
+def test_no_sequences(variant: str) -> None:
+    q, k, lse = (
+        np.zeros((0, 2, 5, 16), np.float16),
+        np.zeros((0, 2, 7, 16), np.float16),
+        np.zeros((0, 2, 5), np.float32),
+    )
+    pref = bp.PlanPreference(variant=variant, deterministic=variant != "fast")
+    gradients = bp.attention_backward(q, q, k, k, q, lse, device="ptx", pref=pref)
+    assert [x.shape for x in gradients] == [q.shape, k.shape, k.shape]
+
+
 def test_queries_that_see_nothing_and_keys_that_nobody_sees_get_zeros() -> None:
     given = problem(20, 30, BF16, 64, causal=True, offset=-10)
     got = bp.attention_backward(**given, causal=True, offset=-10, device="ptx")

@@ -66,6 +66,50 @@ def test_the_bound_notices_a_lost_block_of_keys(element: ElementKind, rows: int,
 
 
 @pytest.mark.parametrize("variant", ["flash", "simt"])
+@pytest.mark.parametrize("low", [-1e9, -1e10, -1e30, -3.4e38])
+@pytest.mark.parametrize("element", [F16, BF16])
+def test_masks_may_add_any_negative_number(element: ElementKind, low: float, variant: str) -> None:
+    """Padding after the last key, as long as blocks are, and one row that is nothing else."""
+    given = small(18, 200, element, 32)
+    mask = np.zeros((18, 200), np.float32)
+    mask[:, 90:] = mask[3] = low
+    given["q"][:, :, 3] = 0
+    pref = bp.PlanPreference(variant=variant)
+    out, lse = bp.attention(**given, mask=mask, return_lse=True, device="ptx", pref=pref)
+    seen = {n: x if n == "q" else x[:, :, :90] for n, x in given.items()}
+    wanted, of_seen = bp.attention(**seen, return_lse=True, device="cpu")
+    rest = np.arange(18) != 3
+    assert np.allclose(np.float64(out)[:, :, rest], np.float64(wanted)[:, :, rest], atol=0.03)
+    assert np.allclose(lse[:, :, rest], of_seen[:, :, rest], rtol=1e-5, atol=1e-4)
+    mean = np.float64(given["v"]).mean(axis=2)
+    assert np.allclose(np.float64(out)[:, :, 3], mean, atol=0.02) and np.allclose(lse[:, :, 3], low, rtol=1e-6)
+
+
+@pytest.mark.parametrize("sink", [3e38, -3.4e38, -np.inf])
+def test_sinks_may_be_any_number(sink: float) -> None:
+    given = small(18, 40, BF16, 32)
+    sinks = np.full(2, sink, np.float32)
+    out, lse = bp.attention(
+        **given, sinks=sinks, return_lse=True, device="ptx", pref=bp.PlanPreference(variant="flash")
+    )
+    wanted, of_row = bp.attention(**given, sinks=sinks, return_lse=True, device="cpu")
+    assert np.allclose(np.float64(out), np.float64(wanted), atol=0.03) and np.allclose(
+        lse, of_row, rtol=1e-5, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("variant", ["flash", "simt"])
+def test_windows_and_blocks_may_be_larger_than_any_problem(variant: str) -> None:
+    given = small(18, 40, BF16, 32)
+    pref, far = bp.PlanPreference(variant=variant), 2**63 - 1
+    wanted = bp.attention(**given, device="ptx", pref=pref)
+    blocks: dict[str, Any] = {"block_mask": np.ones((1, 1, 1, 1), bool), "block_size": (2**32 - 1, 2**33)}
+    for options in ({"window": (far, far)}, blocks):
+        out = bp.attention(**given, **options, device="ptx", pref=pref)
+        assert np.array_equal(bits(out), bits(wanted))
+
+
+@pytest.mark.parametrize("variant", ["flash", "simt"])
 def test_growing_scores_are_rescaled(variant: str) -> None:
     """Keys come from the last to the first in flash, the other way round in simt: in both orders later blocks score higher."""
     for order in (1, -1):

@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(256) attention_stats(Problem<T, T, C> p, Gradi
   const Place<Problem<T, T, C>> place(p, blockIdx.x / tiles);
   const Head<T, T, C> head(p, place.batch, place.head);
   const QueryGradients<T, C> own(p, g, place.batch, place.head);
-  for (int first = blockIdx.x % tiles * ROWS; first < head.rows; first += tiles * ROWS) {
+  for (int first = blockIdx.x % tiles * ROWS; u32(first) < u32(head.rows); first += tiles * ROWS) {
     const int row = first + line;
     C sum = 0;
     if (row < head.rows)

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, 
     }
   };
 
-  for (int tile = flat % tiles * TILE; tile < own_rows; tile += tiles * TILE) {  // once, but of sequences longer than was said
+  for (int tile = flat % tiles * TILE; u32(tile) < u32(own_rows); tile += tiles * TILE) {  // once, but of sequences longer than was said
     const int row = tile + warp * ROWS, last = min(tile + TILE, own_rows) - 1;
     C acc[ROWS][COLUMNS] = {};
 

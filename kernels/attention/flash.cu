@@ -103,7 +103,7 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
   }
 
   int turn = 0;  // of the stages
-  OnlineSoftmax<BLOCKS> softmax;
+  OnlineSoftmax<BLOCKS, CHANGED> softmax;
   float acc[BLOCKS][COLUMNS / 8][4] = {};
   const auto highest = [&](float (&most)[2 * BLOCKS]) { join_rows<BLOCKS, SPLIT, true>(exchange, anew(threadIdx.x), most); };
 

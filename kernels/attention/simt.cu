@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2)) attention_simt(Pro
     return row < rows && column < columns ? convert<C>(from[row * row_step + column]) : C(0);
   };
 
-  for (int tile = flat % tiles * TILE; tile < head.rows; tile += tiles * TILE) {  // once, but of sequences longer than was said
+  for (int tile = flat % tiles * TILE; u32(tile) < u32(head.rows); tile += tiles * TILE) {  // once, but of sequences longer than was said
     const int row = tile + warp * ROWS, last = min(tile + TILE, head.rows);
     const int begin = keys_of(p, head, tile).first / KEYS * KEYS, end = keys_of(p, head, last - 1).end;
     C top[ROWS], sum[ROWS] = {}, acc[ROWS][COLUMNS] = {};

@@ -46,7 +46,7 @@ class SimtBackward(Candidate[Any]):
         if desc.precision is MathPrecision.TF32:
             return no("it multiplies f32 as f32", change=Change({"math": MathPrecision.F32}))
         for config in self.configs(desc, device):
-            if max(launch.grid[0] for launch in self.lower(desc, device, config)) > MOST_CTAS:
+            if max((launch.grid[0] for launch in self.lower(desc, device, config)), default=0) > MOST_CTAS:
                 return no(f"it takes more than {MOST_CTAS} CTAs", "fewer sequences or heads a call")
         return OK
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...runtime.steps import Arg, Packed, Ptr, Run, Struct
-from ._problem import MASK_KINDS, UNLIMITED, Attended, Walk
+from ._problem import MASK_KINDS, MOST, UNLIMITED, Attended, Walk
 
 __all__ = ["problem_struct"]
 
@@ -26,7 +26,8 @@ def problem_struct(desc: Attended, **instead: str) -> Struct:
         return desc.broadcast_walk(name, rank) if name in desc.slot_of else (0,) * rank
 
     lies = {name: instead.get(name, name) for name in ("out", "q", "k", "v", "lse")}
-    visible, block = desc.visible, desc.block_size or (1, 1)
+    # What is larger than any problem would overflow in kernels' sums
+    visible, block = desc.visible, [min(n, MOST) for n in desc.block_size or (1, 1)]
     names = (
         "out", "lse", "q", "k", "v", "mask", "block_mask", "alibi_slopes", "sinks", "cu_seqlens_q", "cu_seqlens_k",
     )  # fmt: skip
@@ -34,7 +35,7 @@ def problem_struct(desc: Attended, **instead: str) -> Struct:
     walks.append(desc.stats_walk(lies["lse"]) if lies["lse"] in desc.slot_of else Walk(0, 0, 0))
     steps = [*(n for walk in walks for n in walk), *broadcast("mask", 4), *broadcast("block_mask", 4)]
     steps += [*broadcast("alibi_slopes", 2), *broadcast("sinks", 1)]
-    limits = (UNLIMITED if n is None else n for n in visible)
+    limits = (UNLIMITED if n is None else min(n, UNLIMITED) for n in visible)
     extents = (
         desc.heads, max(desc.group, 1), desc.total_q, desc.total_k, desc.d, desc.d_v, *block, kind("mask"), kind("sinks"),
         int(desc.softcapped), int(desc.offset_given),

@@ -1,6 +1,8 @@
 // Online softmax of scores that lie as mma's accumulators do: a thread has two columns of eight each of rows g and g + 8 of
 // every block of 16 (mma.cuh). Weights are exp2(factor s - factor base), factor being above 0 and base a row's highest score at
 // some time: it follows only when a score is 8 above it in log2, so that sums are seldom rescaled; weights are 2**8 at most.
+// WIDE: scores may have any size, as masks of -1e9 or the lowest f32 give them. Then bases are subtracted first, which is exact for
+// scores near them: the rounding of factor base alone, once it reaches 128, is a weight that overflows.
 #pragma once
 #include "barrier.cuh"
 #include "dtype.cuh"
@@ -9,7 +11,7 @@
 
 namespace attention {
 
-template <int BLOCKS> struct OnlineSoftmax {
+template <int BLOCKS, bool WIDE = false> struct OnlineSoftmax {
   static constexpr int ROWS = 2 * BLOCKS;
   static constexpr float SLACK = 8.0f;
   float base[ROWS], sum[ROWS];  // a row's sum is this thread's part of it
@@ -38,7 +40,7 @@ template <int BLOCKS> struct OnlineSoftmax {
     joined(highest);
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-      const bool higher = highest[r] * factor > fmaf(base[r], factor, SLACK);
+      const bool higher = WIDE ? (highest[r] - base[r]) * factor > SLACK : highest[r] * factor > fmaf(base[r], factor, SLACK);
       highest[r] = higher ? highest[r] : base[r];
       moves |= higher;
     }
@@ -61,13 +63,13 @@ template <int BLOCKS> struct OnlineSoftmax {
   template <int N> __device__ __forceinline__ void weigh(float (&s)[BLOCKS][N][4], float factor) {
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-      const float taken = shift(base[r]) * factor;
+      const float taken = WIDE ? shift(base[r]) : shift(base[r]) * factor;
 #pragma unroll
       for (int n = 0; n < N; ++n)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& score = s[r / 2][n][r % 2 * 2 + e];
-          score = math::ex2_ftz(fmaf(score, factor, -taken));
+          score = math::ex2_ftz(WIDE ? (score - taken) * factor : fmaf(score, factor, -taken));
           sum[r] += score;
         }
     }
@@ -82,14 +84,14 @@ template <int BLOCKS> struct OnlineSoftmax {
     }
   }
 
-  // Then row r's factor for the weighted values, and the natural logarithm of the denominator, the sink's term in it.
+  // Then row r's factor for the weighted values (WIDE: factor is log2 e), and the natural logarithm of the denominator, the sink's term in it.
   __device__ __forceinline__ void finish(int r, float factor, float sink, float& scale, float& lse) const {
     float whole = sum[r];
-    const float logit = sink * math::LOG2E, reached = base[r] * factor, most = shift(fmaxf(reached, logit));
-    const float shrink = math::ex2_ftz(reached - most);
-    whole = whole * shrink + math::ex2_ftz(logit - most);
+    const float reached = WIDE ? base[r] : base[r] * factor * math::LN2, most = shift(fmaxf(reached, sink));
+    const float shrink = math::ex2_ftz((reached - most) * math::LOG2E);
+    whole = whole * shrink + math::ex2_ftz((sink - most) * math::LOG2E);
     scale = whole == 0.0f ? 0.0f : shrink / whole;
-    lse = whole == 0.0f ? rows::minus_infinity<float>() : most * math::LN2 + ::logf(whole);
+    lse = whole == 0.0f ? rows::minus_infinity<float>() : most + ::logf(whole);
   }
 };
 
