@@ -67,6 +67,7 @@ class PagedArrays:
             key = (sequence.number, sequence.version)
             if self._staged[row] != key:
                 self._table[row, : len(sequence.pages)] = sequence.pages
+                self._staged[row] = (-1, -1)
                 changed.append((row, key))
         if changed:
             first, end = changed[0][0], changed[-1][0] + 1

@@ -74,9 +74,13 @@ def _in_use(desc: Any, x: Array, used: Array, page_table: Array | None) -> Array
     return np.concatenate(lines)
 
 
-def status(desc: Any, page_table: Array, lengths: Array) -> Array:
-    """0: all is there; 1: a page in use is not; 2: the length is not one that the table has room for."""
+def status(desc: Any, page_table: Array, lengths: Array, cu_seqlens_q: Array | None = None) -> Array:
+    """0: all is there; 1: a page in use is not; 2: the length is not one that the table has room for; 3, for all: `cu_seqlens_q`
+    decrease or reach outside of the tokens."""
     found = np.zeros(desc.batch, np.int32)
+    starts = np.zeros(1) if cu_seqlens_q is None else cu_seqlens_q
+    if starts[0] < 0 or starts[-1] > desc.total_q or (starts[1:] < starts[:-1]).any():
+        return found + np.int32(3)
     for at, (table, length) in enumerate(zip(page_table, lengths)):
         used = table[: -(-min(max(int(length), 0), desc.most_k) // desc.page_keys)]
         found[at] = 2 if not 0 <= length <= desc.most_k else ((used < 0) | (used >= desc.pages)).any()
@@ -105,7 +109,7 @@ def decode(desc: Any, **arrays: Any) -> Any:
         results = attention.written(ragged, operands, out=lambda head: head.out, lse=lambda head: head.lse)
     results = {name: scattered(desc, x) for name, x in results.items()}
     if desc.checked:
-        results["status"] = status(desc, arrays["page_table"], arrays["lengths"])
+        results["status"] = status(desc, arrays["page_table"], arrays["lengths"], arrays.get("cu_seqlens_q"))
     return tuple(results[operand.name] for operand in desc.operands if operand.written)
 
 

@@ -19,18 +19,21 @@
 
 using namespace attention;
 
-// 0: all pages of a sequence are there; 1: some are not; 2: its length is not one that the table has room for.
-template <int THREADS> __device__ __forceinline__ void check(const Cache& cache, u32 sequence) {
+// 0: all pages of a sequence are there; 1: some are not; 2: its length is not one that the table has room for; 3, for all: `starts`
+// decrease or reach outside of the `rows` queries.
+template <int THREADS> __device__ __forceinline__ void check(const Cache& cache, const i32* starts, u32 rows, u32 sequence) {
   const i64 length = cache.lengths ? cache.lengths[sequence] : i64(cache.capacity);
   const int used = (cache.length(sequence) + int(cache.page_keys) - 1) / int(cache.page_keys);
-  bool wrong = false;
+  bool wrong = false, broken = starts && (starts[0] < 0 || starts[cache.sequences] > i64(rows));
+  for (u32 at = threadIdx.x; starts && at < cache.sequences; at += THREADS) broken |= starts[at] > starts[at + 1];
   for (int at = threadIdx.x; at < used; at += THREADS) wrong |= u32(cache.table[sequence * cache.table_step + at]) >= cache.pages;
-  __shared__ bool found[THREADS / 32];
+  __shared__ bool found[2][THREADS / 32];
   wrong = __any_sync(~0u, wrong);
-  if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = wrong;
+  broken = __any_sync(~0u, broken);
+  if (threadIdx.x % 32 == 0) found[0][threadIdx.x / 32] = wrong, found[1][threadIdx.x / 32] = broken;
   __syncthreads();
-  for (int warp = 0; warp < THREADS / 32; ++warp) wrong |= found[warp];
-  if (threadIdx.x == 0) cache.status[sequence] = length < 0 || length > cache.capacity ? 2 : wrong;
+  for (int warp = 0; warp < THREADS / 32; ++warp) wrong |= found[0][warp], broken |= found[1][warp];
+  if (threadIdx.x == 0) cache.status[sequence] = broken ? 3 : length < 0 || length > cache.capacity ? 2 : wrong;
 }
 
 // A warp's copies of the rows of the 16 keys of `block`, those before `end` that are in a page; the rest is zero. `page`: that of
@@ -83,7 +86,7 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Scales scales, Splits sp
   // Which split of which rows and columns of which head
   u32 flat = blockIdx.x;
   if constexpr (PAGED) {
-    if (flat < cache.sequences) return check<THREADS>(cache, flat);
+    if (flat < cache.sequences) return check<THREADS>(cache, p.starts_q, p.rows, flat);
     flat -= cache.sequences;
   }
   const u32 chunk = flat % chunks, tile = flat / chunks % tiles, split = flat / (chunks * tiles) % splits.count;
@@ -173,7 +176,7 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Scales scales, Splits sp
 #pragma unroll
       for (int b = 0; b < BLOCKS; ++b) load_matrices<false>(held[step][b], Queries::at(at_queries, b, step));
 
-  const float scale = fmaxf(fabsf(whole_scale), 1e-30f);
+  const float scale = fabsf(whole_scale) < 1e-30f ? 1e-30f : fabsf(whole_scale);  // NaN stays
   const float factor = CHANGED ? math::LOG2E : scale * math::LOG2E;
   Keys seen[OWN];
   float slope[OWN];

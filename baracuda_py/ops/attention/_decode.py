@@ -102,6 +102,8 @@ class SplitKeys(Candidate[Any]):
             return no(
                 f"head dims are {desc.d} and {desc.d_v}, and of 8-bit elements multiples of 16 are wanted", "pad them"
             )
+        if not desc.d_v:
+            return no("values have no columns", "values of one or more")
         if desc.d > MOST_D:
             return no(f"the head dim is {desc.d}, and tiles hold {MOST_D} at most")
         if max(desc.total_q, desc.most_k) >= MOST_ROWS or desc.total_q * desc.group >= MOST_ROWS:
@@ -121,7 +123,7 @@ class SplitKeys(Candidate[Any]):
         slots = device.sms * tile.ctas
         most = max(1, min(MOST_SPLITS, -(-keys // LEAST)))
         uneven = desc.has("lengths") and pairs < MANY * slots
-        least = min(most, -(-keys // LONGEST) if uneven else 1)
+        least = max(1, min(most, -(-keys // LONGEST))) if uneven else 1
         wanted = (least, device.sms // pairs, slots // pairs, 2 * slots // pairs, -(-slots // pairs), most)
         for splits in sorted({min(max(n, least), most) for n in wanted}):
             yield replace(tile, splits=splits)

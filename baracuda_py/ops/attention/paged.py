@@ -266,7 +266,9 @@ def paged_attention(
     scale, window, softcap, alibi_slopes, sinks, lse: as `attention` has them, causal.
     Returns out, q's shape with Dv columns, or with `return_lse` and `return_status` (or given `lse`, `status`) a named tuple of
     these too. lse: f32 [B, Hq, T], of ragged tokens [Hq, T]. status: int32 [B], 0 where all is well, 1 where a page in use is not
-    there, 2 where the length is not one that the table has room for.
+    there, 2 where the length is not one that the table has room for, 3, for all, where cu_seqlens_q decreases, begins below 0 or
+    ends behind the tokens: what is then in out and lse means nothing. Tokens before its first entry and behind the last are
+    nobody's, and their out and lse mean nothing either.
     With pref.batch_invariant a sequence's bits depend neither on the others nor on which pages it has.
     """
     operands = {

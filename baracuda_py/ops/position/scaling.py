@@ -42,9 +42,14 @@ class RopeScaling:
     _copies: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        held = np.array(self.inv_freq, dtype=np.float32)
+        with np.errstate(over="ignore"):
+            held = _numbers(self.inv_freq, "inv_freq").astype(np.float32)
         if held.ndim != 1 or not held.size:
             raise InvalidProblemError(f"rope: inv_freq has shape {held.shape}", "give [rotary_dim / 2], one a pair")
+        if not np.isfinite(held).all():
+            raise InvalidProblemError(
+                "rope: a frequency is not finite in f32", "give frequencies, or a base, within range"
+            )
         held.flags.writeable = False
         object.__setattr__(self, "inv_freq", held)
         object.__setattr__(self, "attention_factor", scalar(self.attention_factor, "rope: attention_factor"))
@@ -95,8 +100,8 @@ class RopeScaling:
         interpolated = np.clip((np.arange(dim // 2) - low) / (high - low if high != low else 0.001), 0, 1)
         if attention_factor is None:
             both = mscale and mscale_all_dim
-            attention_factor = _grown(factor, mscale or 1.0) if both else _grown(factor)
-            attention_factor /= _grown(factor, mscale_all_dim or 1.0) if both else 1.0
+            attention_factor = _grown(factor, _positive(mscale, "mscale")) if both else _grown(factor)
+            attention_factor /= _grown(factor, _positive(mscale_all_dim, "mscale_all_dim")) if both else 1.0
         return RopeScaling(own * (1 - interpolated) + own / factor * interpolated, attention_factor)
 
     @staticmethod
@@ -110,9 +115,11 @@ class RopeScaling:
         trained, own = _count(trained, "trained"), _plain(dim, base)
         longer = _count(longest, "longest") / trained
         if attention_factor is None:
+            if trained == 1 and longer > 1:
+                raise InvalidProblemError("rope: trained=1, whose logarithm is 0", "give more, or attention_factor")
             attention_factor = math.sqrt(1 + math.log(longer) / math.log(trained)) if longer > 1 else 1.0
         name, given = ("long", long_factor) if _count(length, "length") > trained else ("short", short_factor)
-        factors = np.asarray(given, np.float64)
+        factors = _numbers(given, f"{name}_factor")
         if factors.shape != own.shape or not (factors > 0).all():
             raise InvalidProblemError(
                 f"rope: {name}_factor of shape {factors.shape} for {dim} columns", f"give {dim // 2} positive numbers"
@@ -168,17 +175,32 @@ def plain(dim: int, base: float) -> RopeScaling:
     return RopeScaling.plain(dim, base)
 
 
+def _numbers(given: Any, name: str) -> Array:
+    try:
+        return np.array(given, np.float64)
+    except (TypeError, ValueError):
+        raise InvalidProblemError(
+            f"rope: {name} is a {type(given).__name__} of no numbers", "give one a pair"
+        ) from None
+
+
 def _plain(dim: int, base: float) -> Array:
     dim, base = integer(dim, "rope: dim"), _positive(base, "base")
     if dim < 2 or dim % 2:
         raise InvalidProblemError(f"rope: dim={dim}", "give the even number of columns that are rotated, 2 or more")
-    return np.asarray(base ** (np.arange(0, -dim, -2) / dim))
+    with np.errstate(over="ignore"):
+        return np.asarray(base ** (np.arange(0, -dim, -2) / dim))
 
 
 def _stretched(dim: int, base: float, factor: float) -> float:
     if dim == 2:
         raise InvalidProblemError("rope: one pair has nothing between its fastest and its slowest", "use linear")
-    return float(base * _positive(factor, "factor") ** (dim / (dim - 2)))
+    try:
+        return float(base * _positive(factor, "factor") ** (dim / (dim - 2)))
+    except OverflowError:
+        raise InvalidProblemError(
+            f"rope: factor={factor} makes a base beyond any float", "give a smaller one"
+        ) from None
 
 
 def _pair_of(dim: int, trained: int, base: float, turns: float) -> float:

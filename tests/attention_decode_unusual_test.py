@@ -1,0 +1,45 @@
+"""Decoding what is not usual: offsets and scales that make no sense, caches without room, values without columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+from baracuda_py.types import ElementKind
+
+from .attention_decode_test import caches, ints, paged_like
+
+
+@pytest.mark.parametrize("device", ["ptx", "cpu"])
+def test_offsets_that_make_no_sense_have_a_status(device: str) -> None:
+    given = paged_like(caches(3, 2, 40), 16, "NHD")
+    given["q"] = given["q"].reshape(-1, *given["q"].shape[2:])
+    for starts, wanted in (
+        ((0, 2, 4, 6), 0), ((1, 2, 2, 5), 0), ((0, 0, 0, 7), 3), ((-1, 2, 4, 6), 3), ((6, 4, 2, 0), 3), ((0, 6, 4, 4), 3)
+    ):  # fmt: skip
+        _, status = bp.paged_attention(
+            **given, lengths=ints(40, 9, 33), cu_seqlens_q=ints(*starts), return_status=True, device=device
+        )
+        assert status.tolist() == [wanted] * 3, starts
+
+
+@pytest.mark.parametrize("device", ["ptx", "cpu"])
+def test_a_scale_that_is_nan_is_not_lost(device: str) -> None:
+    given = caches(1, 1, 40)
+    given |= {n: given[n].astype(ElementKind.FP8_E4M3.dtype) for n in "kv"}
+    given["k_scales"] = np.array([np.nan, 1], np.float32)
+    out, lse = bp.attention_decode(**given, return_lse=True, device=device)
+    assert np.isnan(np.float32(out[:, :2])).all() and np.isnan(lse[:, :2]).all()
+    assert np.isfinite(np.float32(out[:, 2:])).all() and np.isfinite(lse[:, 2:]).all()
+
+
+def test_caches_without_room_and_values_without_columns() -> None:
+    given = paged_like(caches(3, 1, 40), 16, "NHD") | {"page_table": np.zeros((3, 0), np.int32)}
+    made = bp.paged_attention(**given, lengths=ints(0, 0, 2), return_lse=True, return_status=True, device="ptx")
+    assert not np.float32(made.out).any() and np.isneginf(made.lse).all() and made.status.tolist() == [0, 0, 2]
+    given = caches(1, 1, 0)
+    assert not np.float32(bp.attention_decode(**given, lengths=ints(3), device="ptx")).any()
+    given = caches(1, 1, 40)
+    with pytest.raises(bp.UnsupportedError, match="columns"):
+        bp.attention_decode(given["q"], given["k"], given["v"][..., :0], return_lse=True, device="ptx")
