@@ -98,7 +98,7 @@ def _turns(index: Array, order: Array) -> list[Array]:
     return np.split(by_turn, np.cumsum(np.bincount(turn))[:-1])
 
 
-def _after(name: str, old: Array, value: Array, other: Any = None) -> Array:
+def _after(name: str, old: Array, value: Array, other: Any = None) -> Any:
     match name:
         case "add":
             return old + value
