@@ -36,12 +36,7 @@ def spread(items: Sequence[T], count: int) -> list[T]:
 def samples_of(op: Op, *, everything: bool = False, count: int = BOUNDED) -> list[Sample]:
     """The op's samples: all of them, or a deterministic spread."""
     samples = list(op.samples(op.fixed, 0, full=everything))
-    return samples if everything else chosen(samples, count)
-
-
-def chosen(items: Sequence[T], count: int) -> list[T]:
-    """`count` of the items: where these are fewer than `BOUNDED`, of those that are taken then, so that kernels are few."""
-    return spread(spread(items, max(count, BOUNDED)), count)
+    return samples if everything else spread(samples, count)
 
 
 @dataclass(frozen=True)
@@ -87,10 +82,11 @@ def _labels(op: str, full: bool) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8192)
 def _picked(op: str, full: bool, count: int, sample: str) -> tuple[int, ...]:
+    """The places of an op's samples. What few are taken are among those of a test that takes `BOUNDED`: kernels are fewer."""
     labels = _labels(op, full)
     if sample:
         return tuple(meant(labels, sample))
-    return tuple(range(len(labels)) if full else chosen(range(len(labels)), count))
+    return tuple(range(len(labels)) if full else spread(spread(range(len(labels)), max(count, BOUNDED)), count))
 
 
 def cases(
