@@ -41,7 +41,7 @@ norm(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, 
   scale.load(weights);
   line.pass(load, [&](Loaded& loaded, I column, int) {
     if constexpr (WITH & RESIDUAL) {
-      rows::add<C>(loaded.x, loaded.residual);
+      rows::add_rounded<C>(loaded.x, loaded.residual);
       loaded.x.store(places.template at<SUM>(residual_out, at, column));
     }
     C h[V];

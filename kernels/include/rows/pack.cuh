@@ -67,7 +67,7 @@ template <class T, int V> struct Piece<T, V, true> {
 };
 
 // x + y computed in C, rounded.
-template <class C, class T, int V> __device__ __forceinline__ void add(Pack<T, V>& x, const Pack<T, V>& y) {
+template <class C, class T, int V> __device__ __forceinline__ void add_rounded(Pack<T, V>& x, const Pack<T, V>& y) {
   C a[V], b[V];
   x.widen(a);
   y.widen(b);
