@@ -100,6 +100,13 @@ def test_a_candidate_that_is_asked_for_says_what_bars_it() -> None:
         bp.MatmulPlan.select(desc, PlanPreference(variant="gemv"), device="h200")
 
 
+def test_an_address_that_every_candidate_takes_is_not_blamed() -> None:
+    desc = bp.KvAppendDescriptor((2, 3, 17, 8), 5, "f32", k_align=1)
+    assert bp.KvAppendPlan.select(desc, device="h200").sku.variant == "per_sequence"
+    with pytest.raises(bp.UnsupportedError, match="not tf32"):
+        bp.KvAppendPlan.select(desc, PlanPreference(math="tf32"), device="h200")
+
+
 # ---- the arguments of products' kernels -------------------------------------------------------------------------------
 
 

@@ -110,19 +110,18 @@ def test_what_each_variant_promises() -> None:
 def test_the_order_of_slices_is_fixed(slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer slices than blocks of keys, and as many: within the bound, the same bits in every order of warps and CTAs."""
     monkeypatch.setattr(_backward_flash, "MOST_SLICES", slices)
-    given = problem(70, 330, F16, 64, (2, 1))
+    given = problem(40, 270, F16, 64, (1, 1))
     plan = plan_of(given, "deterministic")
     first = plan.run(**given)
     wide = plan.reference(plan.desc, **given)
     for name, got, exact in zip(("grad_q", "grad_k", "grad_v"), first, wide):
         plan.precision_guarantee.of(name).check(got, exact, given, measures=plan.measured(output=name))
-    for seed in (1, 2):
-        with bp.emulation(order="random", seed=seed, copies="random"):
-            assert all(np.array_equal(bits(a), bits(b)) for a, b in zip(plan.run(**given), first))
+    with bp.emulation(order="random", seed=slices, copies="random"):
+        assert all(np.array_equal(bits(a), bits(b)) for a, b in zip(plan.run(**given), first))
 
 
 def test_grad_k_and_grad_v_do_not_depend_on_the_order_of_sums() -> None:
-    given = problem(70, 200, BF16, 64)
+    given = problem(40, 140, BF16, 64)
     one, other = (plan_of(given, variant).run(**given) for variant in ("fast", "deterministic"))
     assert np.array_equal(bits(one.grad_k), bits(other.grad_k)) and np.array_equal(bits(one.grad_v), bits(other.grad_v))
 

@@ -61,6 +61,39 @@ def test_a_copy_carries_that_nothing_wrote_its_source() -> None:
 # ---- atomic operations -----------------------------------------------------------------------------------------------
 
 
+MODELS: dict[str, Any] = {
+    "atomicAdd(at, y)": lambda old, y: old + y,
+    "atomicMin(at, y)": min,
+    "atomicMax(at, y)": max,
+    "atomicAnd(at, y)": lambda old, y: old & y,
+    "atomicOr(at, y)": lambda old, y: old | y,
+    "atomicXor(at, y)": lambda old, y: old ^ y,
+    "atomicExch(at, y)": lambda _old, y: y,
+    "atomicCAS(at, y, y + 1)": lambda old, y: y + 1 if old == y else old,
+    "atomicInc(at, y)": lambda old, y: 0 if old >= y else old + 1,
+    "atomicDec(at, y)": lambda old, y: y if old == 0 or old > y else old - 1,
+}
+
+
+@pytest.mark.parametrize("call", MODELS)
+def test_lanes_at_one_place_act_one_after_the_other(call: str) -> None:
+    """Some places have one lane, some several, between others' lanes: each gets what the one before it left."""
+    text = f"""
+extern "C" __global__ void f(const unsigned* place, const unsigned* x, unsigned* out, unsigned* out_two) {{
+  unsigned y = x[threadIdx.x], *at = out + place[threadIdx.x];
+  out_two[threadIdx.x] = {call};
+}}"""
+    rng = np.random.default_rng(3)
+    place, x = rng.integers(0, 20, 64).astype(np.uint32), rng.integers(0, 6, 64).astype(np.uint32)
+    held, old = rng.integers(0, 6, 20).astype(np.uint32), np.zeros(64, np.uint32)
+    wanted, left = [], held.tolist()
+    for p, y in zip(place.tolist(), x.tolist()):
+        wanted.append(left[p])
+        left[p] = MODELS[call](left[p], y)
+    small(text).run(1, 64, place=place, x=x, out=held, out_two=old)
+    assert held.tolist() == left and old.tolist() == wanted
+
+
 def test_only_sums_in_global_memory_flush_subnormal_numbers() -> None:
     """PTX ISA, atom: that of f32 on global memory flushes subnormal inputs and results, that on shared memory does not."""
     text = """

@@ -8,7 +8,7 @@ import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ every_op = pytest.mark.parametrize("op", OPS)
 ARCHES = ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90a", "sm_100a", "sm_103", "sm_120", "h100", "h200", "cpu")
 
 
-@lru_cache(maxsize=4)
+@cache  # arches vary slower than ops
 def descriptors(op: str, count: int = 10) -> list[Any]:
     return [Problem(get_op(op), sample, "cpu").desc for sample in samples_of(get_op(op), count=count)]
 

@@ -547,6 +547,18 @@ want("reduce-chunks-of-columns", "var", Sample("f32 1100x70", {"x": n((1100, 70)
 want("scan-chunks-of-rows", "cumsum", Sample("f32 33001", {"x": n((33001,))}, {"axis": 0}), "rows")
 want("scan-tiles-of-rows", "cumsum", Sample("f32 9001", {"x": n((2, 9001))}, {"axis": 1}), "rows")
 want("scan-chunks-of-columns", "cumsum", Sample("f32 3x1030x5", {"x": n((3, 1030, 5))}, {"axis": 1}), "columns")
-want("norm-gradient-in-stripes", "layer_norm_backward", Sample(
-    "bf16 70x20000", {"grad": n((70, 20000), bf16), "x": n((70, 20000), bf16), "weight": n((20000,), bf16), "mean": n((70,)),
-                      "rstd": abs(n((70,))) + f32.type(0.1)}), "rows")  # fmt: skip
+
+
+def gradient(shape: tuple[int, int], dt: Any) -> Sample:
+    """A layer norm's gradient, with a weight."""
+    rows, columns = shape
+    return Sample(f"{dt} {rows}x{columns}", {
+        "grad": n(shape, dt), "x": n(shape, dt), "weight": n((columns,), dt), "mean": n((rows,)),
+        "rstd": abs(n((rows,))) + f32.type(0.1),
+    })  # fmt: skip
+
+
+# More rows than an SM's CTAs have stages: of a CTA each, of groups, and of groups by accesses of 2 bytes
+for shape, dt in (((17, 1040), f32), ((130, 264), bf16), ((110, 33), bf16)):
+    want(f"norm-gradient-ahead-{shape[1]}", "layer_norm_backward", gradient(shape, dt), "rows", device=small(1))
+want("norm-gradient-in-stripes", "layer_norm_backward", gradient((70, 20000), bf16), "rows")

@@ -74,24 +74,40 @@ class Atomics:
             wave.launched.grid_order.meet((region, offset), wave.order.cluster_number(team), fenced)
 
     def _each(self, memory: Array, places: Array, name: str, values: list[Array], old: Array) -> None:
+        """Lanes at one place act one after the other, those at different places at once."""
         view = memory[: len(memory) // old.itemsize * old.itemsize].view(old.dtype)
         index = places // old.itemsize
-        order = range(len(index)) if self._wave.options.order == "lockstep" else self._wave.rng.permutation(len(index))
-        for j in order:
-            old[j] = view[index[j]]
-            view[index[j]] = _after(name, old[j], *(v[j] for v in values))
+        order = np.arange(len(index))
+        if self._wave.options.order != "lockstep":
+            order = self._wave.rng.permutation(order)
+        for lanes in _turns(index, order):
+            at = index[lanes]
+            old[lanes] = before = view[at]
+            view[at] = _after(name, before, *(v[lanes] for v in values))
 
 
-def _after(name: str, old: Any, value: Any, other: Any = None) -> Any:
+def _turns(index: Array, order: Array) -> list[Array]:
+    """The lanes in groups, first all that are the first at their place, then the second there, and so on in `order`."""
+    by_place = order[np.argsort(index[order], kind="stable")]
+    sorted_index = index[by_place]
+    first = np.flatnonzero(np.diff(sorted_index, prepend=-1))  # of each place
+    if len(first) == len(index):
+        return [order]
+    turn = np.arange(len(index)) - np.repeat(first, np.diff(first, append=len(index)))
+    by_turn = by_place[np.argsort(turn, kind="stable")]
+    return np.split(by_turn, np.cumsum(np.bincount(turn))[:-1])
+
+
+def _after(name: str, old: Array, value: Array, other: Any = None) -> Any:
     match name:
         case "add":
             return old + value
         case "add.ftz":
             return flush(flush(old, "f32") + flush(value, "f32"), "f32")
         case "min":
-            return min(old, value)
+            return np.minimum(old, value)
         case "max":
-            return max(old, value)
+            return np.maximum(old, value)
         case "and":
             return old & value
         case "or":
@@ -101,8 +117,8 @@ def _after(name: str, old: Any, value: Any, other: Any = None) -> Any:
         case "exch":
             return value
         case "cas":
-            return other if old == value else old
+            return np.where(old == value, other, old)
         case "inc":
-            return old + type(old)(1) if old < value else type(old)(0)
+            return np.where(old < value, old + old.dtype.type(1), old.dtype.type(0))
         case _:  # dec
-            return value if old == 0 or old > value else old - type(old)(1)
+            return np.where((old == 0) | (old > value), value, old - old.dtype.type(1))

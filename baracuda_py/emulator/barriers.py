@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..types.faults import BarrierFault, KernelFault, ProxyFault
-from .lanes import WARP, Array, Selection
+from .lanes import WARP, Array, Selection, pairs_of
 
 if TYPE_CHECKING:
     from .machine import Wave
@@ -57,7 +57,7 @@ class NamedBarriers:
         wave.counters.barriers += len(numbers) // WARP
         number, threads = lanes.spread(s, number), None if threads is None else lanes.spread(s, threads)
         ctas = lanes.cta[numbers]
-        for cta, barrier in np.unique(np.stack([ctas, number.astype(np.int64)]), axis=1).T:
+        for cta, barrier in pairs_of(ctas, number):
             mine = (ctas == cta) & (number == barrier)
             here = numbers[mine]
             if barrier >= NAMED:
@@ -67,7 +67,7 @@ class NamedBarriers:
                 what = f"barrier {barrier} of {counted} threads: a multiple of {WARP}, the same for all"
                 raise wave.fault(BarrierFault, what, n, here, 0)
             expected = counted[0] if counted else int((wave.alive & (lanes.cta == cta)).sum())
-            key = int(cta), int(barrier)
+            key = cta, barrier
             meeting = self._open.setdefault(key, _Meeting(expected, bool(counted), wave.clocks.nothing()))
             if not counted and not meeting.counted:
                 meeting.expected = expected  # some may have ended since
@@ -76,7 +76,7 @@ class NamedBarriers:
                 raise wave.fault(BarrierFault, what, n, here, 0)
             meeting.arrived += len(here) if not counted else len(np.unique(lanes.warp[here])) * WARP
             if wave.checks:
-                handed = wave.clocks.release(int(cta) // lanes.cluster, np.unique(lanes.member[here]))
+                handed = wave.clocks.release(cta // lanes.cluster, np.unique(lanes.member[here]))
                 meeting.handed = np.maximum(meeting.handed, handed)
             if sync:
                 wave.block(here, partial("barrier {}".format, barrier))
@@ -137,9 +137,9 @@ class MBarriers:
         if len(numbers) == 1 or ((offset == offset[0]).all() and (cta == cta[0]).all()):
             yield numbers, (int(cta[0]), int(offset[0])), *spread
             return
-        for key in np.unique(np.stack([cta, offset]), axis=1).T:
+        for key in pairs_of(cta, offset):
             mine = (cta == key[0]) & (offset == key[1])
-            yield numbers[mine], (int(key[0]), int(key[1])), *(x[mine] for x in spread)
+            yield numbers[mine], key, *(x[mine] for x in spread)
 
     def _wrong(self, what: str, n: int, lanes: Array, key: tuple[int, int]) -> KernelFault:
         return self._wave.fault(BarrierFault, what, n, lanes, 0, space="shared", byte=key[1])

@@ -15,7 +15,7 @@ import numpy as np
 from ..runtime.steps import TensorMap
 from ..types.faults import BarrierFault, MisalignedFault, OutOfBoundsFault, RaceFault
 from .boxes import ITEMSIZE, UNIT, Box, box_of, bytes_of
-from .lanes import Array, Selection
+from .lanes import Array, Selection, pairs_of
 from .maps import map_at
 from .memory import EARLY
 from .shadow import COMING
@@ -250,9 +250,9 @@ class Copies:
         )
         bell_cta, bell_offset = wave.shared.locate(s, bell)
         places = at[:, None] + np.arange(size)
-        for key in np.unique(np.stack([bell_cta, bell_offset]), axis=1).T:
-            mine = (bell_cta == key[0]) & (bell_offset == key[1])
-            lane, bell_at = int(numbers[mine][0]), (int(key[0]), int(key[1]))
+        for bell_at in pairs_of(bell_cta, bell_offset):
+            mine = (bell_cta == bell_at[0]) & (bell_offset == bell_at[1])
+            lane = int(numbers[mine][0])
             where, grains, sent = places[mine], np.unique(places[mine] // wave.shared.shadow.grain), data[mine]
             wave.mbarriers.rings(n, lane, bell_at)
             wave.shared.expect(n, lane, where, grains, "st.async", proxied=False)

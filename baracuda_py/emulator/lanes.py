@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["EVERYONE", "SPECIALS", "WARP", "Array", "Lanes", "Selection"]
+__all__ = ["EVERYONE", "SPECIALS", "WARP", "Array", "Lanes", "Selection", "pairs_of"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Selection: TypeAlias = "slice | Array"  # lanes: a run of them, or their numbers in order
@@ -104,3 +104,9 @@ class Lanes:
 
 
 SPECIALS = frozenset(Lanes(0, 1, (1, 1, 1), (1, 1, 1), 1).specials())
+
+
+def pairs_of(first: Array, second: Array) -> list[tuple[int, int]]:
+    """The distinct pairs of numbers below 2**32, in order."""
+    pairs = np.unique(first.astype(np.uint64) << np.uint64(32) | second.astype(np.uint64))
+    return [divmod(pair, 1 << 32) for pair in pairs.tolist()]

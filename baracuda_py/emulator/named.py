@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from .syntax import Instruction, Memory, Negated, Operand, Pair, Register, Vector
 
 __all__ = ["read", "registers", "written"]
@@ -11,30 +9,34 @@ __all__ = ["read", "registers", "written"]
 _NO_RESULT = {"st", "red", "bar", "barrier", "brx", "nanosleep", "stmatrix"}
 
 
-def registers(operand: Operand) -> Iterator[str]:
+def registers(operand: Operand) -> tuple[str, ...]:
+    if isinstance(operand, Register):  # most are
+        return (operand.name,)
     match operand:
-        case Register(name):
-            yield name
         case Vector(items):
-            for item in items:
-                yield from registers(item)
+            return tuple(name for item in items for name in registers(item))
         case Pair(first, second):
-            yield from registers(first)
-            yield from registers(second)
+            return *registers(first), *registers(second)
         case Negated(of):
-            yield from registers(of)
+            return registers(of)
         case Memory(base, _, _):
-            yield from registers(base)
+            return registers(base)
+    return ()
 
 
 def written(i: Instruction) -> set[str]:
-    if not i.operands or i.opcode[0] in _NO_RESULT or not isinstance(i.operands[0], (Register, Vector, Pair)):
-        return set()
-    return set(registers(i.operands[0]))
+    return set(registers(i.operands[0])) if _has_result(i) else set()
 
 
 def read(i: Instruction) -> set[str]:
     """What an instruction needs; the sum that a wgmma adds to is none of it, for it may be told to leave it out."""
-    operands = i.operands[1:] if written(i) else i.operands
-    inner = [x for operand in operands for x in (operand, *(operand.rest if isinstance(operand, Memory) else ()))]
-    return {i.guard} - {""} | {name for x in inner for name in registers(x)}
+    names = {i.guard} if i.guard else set()
+    for operand in i.operands[1:] if _has_result(i) else i.operands:
+        names.update(registers(operand))
+        for inner in operand.rest if isinstance(operand, Memory) else ():
+            names.update(registers(inner))
+    return names
+
+
+def _has_result(i: Instruction) -> bool:
+    return bool(i.operands) and i.opcode[0] not in _NO_RESULT and isinstance(i.operands[0], (Register, Vector, Pair))

@@ -49,6 +49,9 @@ _VARIABLE = re.compile(
 _LIMIT = re.compile(r"\.(reqnctapercluster|reqntid|maxntid)\s+(\d+(?:\s*,\s*\d+)*)")
 _TOKEN = re.compile(r"[{};]|[^{};]+")
 _BRACE = re.compile(r"[{}]")
+_LABEL = re.compile(r"\s*([\w$]+)\s*:(?!:)")
+_OPCODE = re.compile(r"[\w.:]+")
+_TARGETS = re.compile(r"([\w$]+)\s*:\s*\.branchtargets\s+(.*)", re.S)
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)[^\n]*$", re.M)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"[^\n]*$', re.M)
 
@@ -144,7 +147,7 @@ class _Body:
         scopes, depth, text, place = [0], 0, "", at
 
         def unlabelled(text: str) -> str:
-            while (match := re.match(r"\s*([\w$]+)\s*:(?!:)", text)) and ".branchtargets" not in text:
+            while ":" in text and (match := _LABEL.match(text)) and ".branchtargets" not in text:
                 scope = scopes[-1]
                 name = self._names[scope][match[1]] = match[1] if scope == 0 else f"{match[1]}#{scope}"
                 found.append((name, scope, -1))
@@ -202,7 +205,7 @@ class _Body:
 
     def _read(self, text: str, scope: int, place: int) -> None:
         function = self.function
-        if targets := re.match(r"([\w$]+)\s*:\s*\.branchtargets\s+(.*)", text, re.S):
+        if targets := _TARGETS.match(text):
             function.targets[targets[1]] = tuple(self._resolve(name, scope) for name in _split(targets[2]))
             return
         text = " ".join(text.split())
@@ -210,7 +213,7 @@ class _Body:
         if text[0] == "@":
             mark, statement = text[1:].split(None, 1)
             unless, guard = mark[0] == "!", self._resolve(mark.lstrip("!"), scope)
-        opcode = re.match(r"[\w.:]+", statement)
+        opcode = _OPCODE.match(statement)
         assert opcode is not None
         operands = tuple(self._operand(x, scope) for x in _split(statement[opcode.end() :]))
         line, source = self._module.line(place), self._module.source(place, self._begin)

@@ -16,10 +16,10 @@ from ..plan.candidate import Cost
 from ..plan.descriptor import Descriptor, Layout
 from ..plan.fields import integer, integers
 from ..plan.grammar import Config, term
-from ..runtime.steps import Arg, Packed, Ptr
+from ..runtime.steps import Arg, Kernel, Launch, Packed, Ptr
 from ..tensor.axes import collapse, merge_axes
 from ..types import DeviceSpec, ElementKind, InvalidProblemError, MathPrecision
-from ._launch import grid_of, index_type, pack_dims
+from ._launch import grid_of, index_scalar, index_type, pack_dims
 
 __all__ = [
     "FLOATS",
@@ -154,6 +154,18 @@ class Rows:
     def template(self) -> str:
         """Ranks and index type, as kernels take them."""
         return f"{len(self.rows)}, {self.column_rank}, {self.index}"
+
+    @property
+    def counts(self) -> tuple[Arg, Arg]:
+        """How many rows and columns there are, as kernels take them."""
+        return index_scalar(self.count, self.index), index_scalar(self.length, self.index)
+
+    def launch(self, file: str, name: str, types: str, config: RowConfig, options: str = "", *values: Arg) -> Launch:
+        """A kernel of which a group of threads takes a row: `types` and `options` are its own template arguments, ahead of the
+        toolkit's and behind them, and `values` what it takes behind the counts."""
+        entry = f"{name}<{', '.join(filter(None, (types, config.template, self.template, options)))}>"
+        args = (*self.counts, *values, self.places(), *self.pointers())
+        return Launch(Kernel(file, entry), config.grid(self.count), (config.threads, 1, 1), args)
 
 
 def rows_of(

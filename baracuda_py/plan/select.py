@@ -222,7 +222,8 @@ def choose(answers: Sequence[Assessment], desc: Descriptor, pref: PlanPreference
             and pref.backend in (None, a.candidate.backend)
         ):
             raise a.feasibility.error
-    if pref.variant is None and pref.backend is None and (bar := natural(desc)).error:
+    aligning = any(not a.candidate.unaligned for a in answers)
+    if aligning and pref.variant is None and pref.backend is None and (bar := natural(desc)).error:
         raise bar.error  # wider accesses, too, ask for whole elements
     reasons: dict[str, list[str]] = {}  # variants with the same reason are listed together
     for a in answers:

@@ -40,17 +40,12 @@ norm(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, 
   const auto weights = [&](I column) { return rows::loaded<W, V>(places.template at<SCALE>(weight, at, column)); };
   scale.load(weights);
   line.pass(load, [&](Loaded& loaded, I column, int) {
+    if constexpr (WITH & RESIDUAL) {
+      rows::add_rounded<C>(loaded.x, loaded.residual);
+      loaded.x.store(places.template at<SUM>(residual_out, at, column));
+    }
     C h[V];
     loaded.x.widen(h);
-    if constexpr (WITH & RESIDUAL) {
-      C r[V];
-      loaded.residual.widen(r);
-#pragma unroll
-      for (int v = 0; v < V; ++v) h[v] += r[v];
-      loaded.x.round(h);
-      loaded.x.store(places.template at<SUM>(residual_out, at, column));
-      loaded.x.widen(h);
-    }
 #pragma unroll
     for (int v = 0; v < V; ++v) sum += CENTERED ? h[v] : h[v] * h[v];
   });
@@ -73,11 +68,9 @@ norm(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, 
     sum = rows::sum<LANES, 1>(squares) / C(length);
   }
   const C rstd = math::rsqrt<24>(sum + eps);
-  if constexpr (WITH & STATS) {
-    if (live && threadIdx.x % LANES == 0) {
-      if constexpr (CENTERED) *places.template of_row<MEAN>(mean_out, at) = mean;
-      *places.template of_row<RSTD>(rstd_out, at) = rstd;
-    }
+  if (WITH & STATS && live && threadIdx.x % LANES == 0) {
+    if constexpr (CENTERED) *places.template of_row<MEAN>(mean_out, at) = mean;
+    *places.template of_row<RSTD>(rstd_out, at) = rstd;
   }
 
   // The result.

@@ -82,10 +82,11 @@ def _labels(op: str, full: bool) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8192)
 def _picked(op: str, full: bool, count: int, sample: str) -> tuple[int, ...]:
+    """The places of an op's samples. What few are taken are among those of a test that takes `BOUNDED`: kernels are fewer."""
     labels = _labels(op, full)
     if sample:
         return tuple(meant(labels, sample))
-    return tuple(range(len(labels)) if full else spread(range(len(labels)), count))
+    return tuple(range(len(labels)) if full else spread(spread(range(len(labels)), max(count, BOUNDED)), count))
 
 
 def cases(

@@ -1,15 +1,18 @@
-"""What norms and their gradients have in common: the table of norms, and rows along the last axes."""
+"""What norms and their gradients have in common: the table of norms, rows along the last axes, operands that may be absent."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
-from ...plan.descriptor import Descriptor
+from ...plan.descriptor import Descriptor, integers
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
-from .._rows import Rows, rows_of
+from .._function import Asked
+from .._rows import Rows, computed_in, rows_of
 
-__all__ = ["TABLE", "Normed"]
+__all__ = ["TABLE", "Normed", "Part", "asked", "probes"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,14 @@ TABLE = {row.name: row for row in (
     Row("rms_norm", False, "x / sqrt(mean(x**2) + eps) * weight"),
     Row("layer_norm", True, "(x - mean(x)) / sqrt(var(x) + eps) * weight + bias"),
 )}  # fmt: skip
+NEEDS = {"residual_out": "residual", "grad_weight": "weight"}
+
+
+class Part(NamedTuple):
+    """What an operand that may be absent holds, and whether it is there: True: always, False: never, None: as asked."""
+
+    kind: ElementKind
+    there: bool | None = None
 
 
 class Normed(Descriptor):
@@ -34,15 +45,30 @@ class Normed(Descriptor):
     element: ElementKind
     normalized_shape: tuple[int, ...] | None
     name: str
+    suffix: ClassVar[str]  # of the ops' names
+    taken_by_kernel: ClassVar[tuple[str, ...]]  # operands, in order
+    flagged: ClassVar[tuple[str, ...]]  # the operands that a kernel's WITH has bits for
+
+    def parts(self) -> Mapping[str, Part]:
+        """The operands that may be absent."""
+        raise NotImplementedError
 
     def __post_init__(self) -> None:
+        self._names_op(tuple(name + self.suffix for name in TABLE), "name")
         super().__post_init__()
         if self.normalized_shape is None:
             object.__setattr__(self, "normalized_shape", self.shape[-1:])
+        for name, part in self.parts().items():
+            if part.there and self.kind(name) is None:
+                object.__setattr__(self, f"{name}_element", part.kind)
 
     @property
     def centered(self) -> bool:
-        return TABLE[self.name.removesuffix("_backward")].centered
+        return TABLE[self.name.removesuffix(self.suffix)].centered
+
+    @property
+    def computed(self) -> ElementKind:
+        return computed_in(self.element).element
 
     @property
     def rank(self) -> int:
@@ -57,12 +83,32 @@ class Normed(Descriptor):
     def length(self) -> int:
         return math.prod(self.normalized_shape or ())
 
+    @property
+    def flags(self) -> int:
+        """The kernels' WITH."""
+        return sum(1 << i for i, name in enumerate(self.flagged) if self.has(name))
+
+    def kind(self, name: str) -> ElementKind | None:
+        """What an optional operand holds; None where there is none."""
+        held: ElementKind | None = getattr(self, f"{name}_element")
+        return held
+
     def check(self) -> None:
         if not self.rank or self.shape[-self.rank :] != self.normalized_shape:
             raise InvalidProblemError(
                 f"{self.op}: normalized_shape {self.normalized_shape} is not how x's shape {self.shape} ends",
                 "give the extents of x's last axes, at least one",
             )
+        for name, part in self.parts().items():
+            if (held := self.kind(name)) is None:
+                continue
+            if part.there is False:
+                other = f"call layer_norm{self.suffix}" if name not in NEEDS else f"pass {NEEDS[name]} too"
+                raise InvalidProblemError(f"{self.op}: there is no {name}", f"leave it out, or {other}")
+            if held != part.kind:
+                raise OperandTypeError(
+                    f"{self.op}: {name} must hold {part.kind}, got {held}", f"cast it to {part.kind}"
+                )
 
     def spread(self, name: str) -> tuple[int, ...] | None:
         """An operand's strides over all axes of x; None where it is absent."""
@@ -74,24 +120,33 @@ class Normed(Descriptor):
         missing = (0,) * (extra - len(layout.shape))
         return (*layout.strides, *missing) if name in ("mean", "rstd") else (*missing, *layout.strides)
 
-    def kind(self, name: str) -> ElementKind | None:
-        """What an optional operand holds; None where there is none."""
-        held: ElementKind | None = getattr(self, f"{name}_element")
-        return held
-
-    def has_also(self, name: str, kind: ElementKind) -> None:
-        """At construction: there is this operand too, of `kind` where it does not say."""
-        if self.kind(name) is None:
-            object.__setattr__(self, f"{name}_element", kind)
-
-    def holds(self, name: str, wanted: ElementKind) -> None:
-        """Raises OperandTypeError where an operand there is holds something else."""
-        held = self.kind(name)
-        if held not in (None, wanted):
-            raise OperandTypeError(f"{self.op}: {name} must hold {wanted}, got {held}", f"cast it to {wanted}")
-
-    def rows(self, *names: str, ordered: bool = False) -> Rows:
+    def rows(self, *, ordered: bool = False) -> Rows:
         """Columns are counted in C order where `ordered`, else in the order of memory."""
         along = range(len(self.shape) - self.rank, len(self.shape))
-        strides = {name: self.spread(name) for name in names}
+        strides = {name: self.spread(name) for name in self.taken_by_kernel}
         return rows_of(self, self.shape, along, strides, ("mean", "rstd"), ordered=ordered)
+
+
+def asked(
+    descriptor: type[Normed], name: str, operands: Mapping[str, Any], made: Collection[str],
+    normalized_shape: Sequence[int] | None, values: Mapping[str, Any] | None = None,
+) -> Asked:  # fmt: skip
+    """What a norm's function asks for: the operands that are given, and those of `made` that are not."""
+    axes = None if normalized_shape is None else integers(normalized_shape, f"{name}: normalized_shape")
+    given = {n: x for n, x in operands.items() if x is not None or n in made}
+
+    def describe() -> Normed:
+        tensors = descriptor.taken(name, given)
+        options: dict[str, Any] = {} if axes is None else {"normalized_shape": axes}
+        if "rstd" in given and "rstd" not in tensors:
+            options["rstd_element"] = computed_in(tensors["x"].element).element
+        return descriptor.of_tensors(tensors, name=name, **options, **(values or {}))
+
+    return given, describe, (name, axes, tuple(given)), values, None
+
+
+def probes(rows: int) -> tuple[dict[str, Any], ...]:
+    """Small problems with weights, resident and streamed, and one of columns that lie apart."""
+    lengths = ((element, n) for element in ("f32", "bf16", "f64") for n in (100, 4096, 50257))
+    weighted = ({"shape": (rows, n), "element": element, "weight_element": element} for element, n in lengths)
+    return *weighted, {"shape": (6, 40), "element": "f32", "x_strides": (1, 6)}

@@ -6,19 +6,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility
-from ...plan.descriptor import Slot, described, integers, scalar
+from ...plan.candidate import Candidate, Cost
+from ...plan.descriptor import Slot, described, scalar
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...reference import norm as oracle
-from ...runtime.steps import Kernel, Launch, Run, Step
+from ...runtime.steps import Run, Step
 from ...samples import norm as samples
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import Asked, function_of
-from .._launch import index_scalar
-from .._rows import FLOATS, RowConfig, Rows, computed_in, row_configs, row_cost
+from .._rows import FLOATS, RowConfig, computed_in, row_configs, row_cost
 from . import _guarantee
-from ._problem import TABLE, Normed
+from ._problem import TABLE, Normed, Part, asked, probes
 
 __all__ = ["NormDescriptor", "NormPlan", "layer_norm", "rms_norm"]
 
@@ -47,32 +46,19 @@ class NormDescriptor(Normed):
     name: str = "rms_norm"
     values: ClassVar[tuple[str, ...]] = ("eps",)
 
-    def __post_init__(self) -> None:
-        self._names_op(tuple(TABLE), "name")
-        super().__post_init__()
-        computed = computed_in(self.element).element
-        if self.kind("residual") is not None:
-            self.has_also("residual_out", self.element)
-        if self.kind("rstd") is not None or self.kind("mean") is not None:
-            self.has_also("rstd", computed)
-            if self.centered:
-                self.has_also("mean", computed)
+    suffix = ""
+    taken_by_kernel = ("out", "residual_out", "mean", "rstd", "x", "residual", "weight", "bias")
+    flagged = ("weight", "bias", "residual", "rstd")
 
-    def check(self) -> None:
-        super().check()
-        computed = computed_in(self.element).element
-        for name in ("residual", "residual_out"):
-            self.holds(name, self.element)
-        for name in ("mean", "rstd"):
-            self.holds(name, computed)
-        if self.kind("weight") not in (None, self.element, computed):
-            self.holds("weight", self.element)
-        self.holds("bias", self.kind("weight") or self.element)
-        added = self.kind("residual") is not None
-        for name, needed in (("mean", self.centered), ("bias", self.centered), ("residual_out", added)):
-            if not needed and self.kind(name) is not None:
-                fix = "pass residual too" if name == "residual_out" else "leave it out, or call layer_norm"
-                raise InvalidProblemError(f"{self.op}: there is no {name}", fix)
+    def parts(self) -> Mapping[str, Part]:
+        added, weight = self.kind("residual") is not None, self.kind("weight") or self.element
+        stats = None if self.kind("rstd") is None and self.kind("mean") is None else True
+        return {
+            "residual": Part(self.element), "residual_out": Part(self.element, added), "rstd": Part(self.computed, stats),
+            "mean": Part(self.computed, stats if self.centered else False),
+            "weight": Part(weight if weight is self.computed else self.element),
+            "bias": Part(weight, None if self.centered else False),
+        }  # fmt: skip
 
     def in_place(self, written: str, read: str) -> bool:
         """What is written may be x or the residual itself: a thread writes columns that it alone has read."""
@@ -95,37 +81,22 @@ class RowsNorm(Candidate[NormDescriptor]):
     variant = "rows"
     launches = ("norm/forward.cu:norm",)
 
-    def supports(self, desc: NormDescriptor, device: DeviceSpec) -> Feasibility:
-        return OK
-
     def configs(self, desc: NormDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         inputs = 1 + desc.has("residual")
-        return row_configs(desc.length, _problem(desc).vector(desc.element), desc.element, inputs, streams=512)
+        return row_configs(desc.length, desc.rows().vector(desc.element), desc.element, inputs, streams=512)
 
     def guarantee(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
         return _guarantee.forward(desc, config)
 
     def cost(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
-        return row_cost(device, _problem(desc), desc.nbytes, config, desc.element, instructions=8.0)
+        return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=8.0)
 
     def lower(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
-        rows, computed = _problem(desc), computed_in(desc.element)
-        flags = sum(1 << i for i, name in enumerate(("weight", "bias", "residual", "rstd")) if desc.has(name))
-        weight = (desc.kind("weight") or desc.kind("bias") or desc.element).number
-        types = f"{desc.element.number}, {weight}, {computed.cuda}"
-        entry = f"norm<{types}, {config.template}, {rows.template}, {str(desc.centered).lower()}, {flags}>"
-        args = (
-            index_scalar(rows.count, rows.index), index_scalar(rows.length, rows.index), Run("eps", computed.numpy),
-            rows.places(), *rows.pointers(),
-        )  # fmt: skip
-        return (Launch(Kernel("norm/forward.cu", entry), config.grid(rows.count), (config.threads, 1, 1), args),)
-
-
-OPERANDS = ("out", "residual_out", "mean", "rstd", "x", "residual", "weight", "bias")  # as the kernel takes them
-
-
-def _problem(desc: NormDescriptor) -> Rows:
-    return desc.rows(*OPERANDS)
+        computed = computed_in(desc.element)
+        weight = desc.kind("weight") or desc.kind("bias") or desc.element
+        types = f"{desc.element.number}, {weight.number}, {computed.cuda}"
+        options = f"{str(desc.centered).lower()}, {desc.flags}"
+        return (desc.rows().launch("norm/forward.cu", "norm", types, config, options, Run("eps", computed.numpy)),)
 
 
 class NormPlan(Plan[NormDescriptor]):
@@ -137,20 +108,11 @@ class NormPlan(Plan[NormDescriptor]):
     candidates = (RowsNorm(),)
     measures = oracle.MEASURES
     probes = (
-        *(
-            {"shape": (3, n), "element": e, "weight_element": e}
-            for e in ("f32", "bf16", "f64")
-            for n in (100, 4096, 50257)
-        ),
+        *probes(3),
         {
-            "shape": (4, 8192),
-            "element": "f16",
-            "weight_element": "f32",
-            "residual_element": "f16",
-            "rstd_element": "f32",
+            "shape": (4, 8192), "element": "f16", "weight_element": "f32", "residual_element": "f16", "rstd_element": "f32",
         },
-        {"shape": (6, 40), "element": "f32", "x_strides": (1, 6)},
-    )
+    )  # fmt: skip
 
     @classmethod
     def reference(cls, desc: NormDescriptor, **arrays: Any) -> Any:
@@ -164,23 +126,12 @@ class NormPlan(Plan[NormDescriptor]):
 def _asked(
     name: str, operands: dict[str, Any], eps: float, normalized_shape: Sequence[int] | None, stats: bool
 ) -> Asked:
-    """What a norm's function asks for; `stats`: also those outputs of statistics that are not given."""
-    axes = None if normalized_shape is None else integers(normalized_shape, f"{name}: normalized_shape")
-    added = operands["residual"] is not None
-    made = {"out", "x"} | ({"rstd", "mean"} if stats else set()) | ({"residual_out"} if added else set())
-    held = {n: x for n, x in operands.items() if x is not None}
+    """`stats`: also those outputs of statistics that are not given."""
     values = {"eps": scalar(eps, f"{name}: eps")}
     NormDescriptor.check_values(name, values, {})
-
-    def describe() -> NormDescriptor:
-        options: dict[str, Any] = {} if axes is None else {"normalized_shape": axes}
-        tensors = NormDescriptor.taken(name, held)
-        if stats and "rstd" not in held:
-            options["rstd_element"] = computed_in(tensors["x"].element).element
-        return NormDescriptor.of_tensors(tensors, name=name, eps=eps, **options)
-
-    given = {n: x for n, x in operands.items() if x is not None or n in made}
-    return given, describe, (name, axes, tuple(given)), values, None
+    added = operands["residual"] is not None
+    made = {"out", "x"} | ({"rstd", "mean"} if stats else set()) | ({"residual_out"} if added else set())
+    return asked(NormDescriptor, name, operands, made, normalized_shape, values)
 
 
 @function_of(NormPlan)

@@ -46,11 +46,7 @@ class Softmaxed(AlongAxis):
 
     def launch(self, file: str, name: str, config: RowConfig) -> Launch:
         """A kernel of the row toolkit."""
-        rows = self.rows()
-        entry = f"{name}<{self.template}, {config.template}, {rows.template}>"
-        counts = (index_scalar(n, rows.index) for n in (rows.count, rows.length))
-        args = (*counts, rows.places(), *rows.pointers())
-        return Launch(Kernel(file, entry), config.grid(rows.count), (config.threads, 1, 1), args)
+        return self.rows().launch(file, name, self.template, config)
 
 
 @described(Slot("out", "out", takes=FLOATS), Slot("x", takes=FLOATS))

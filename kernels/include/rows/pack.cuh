@@ -66,6 +66,15 @@ template <class T, int V> struct Piece<T, V, true> {
   }
 };
 
+// x + y computed in C, rounded.
+template <class C, class T, int V> __device__ __forceinline__ void add_rounded(Pack<T, V>& x, const Pack<T, V>& y) {
+  C a[V], b[V];
+  x.widen(a);
+  y.widen(b);
+#pragma unroll
+  for (int v = 0; v < V; ++v) a[v] += b[v];
+  x.round(a);
+}
 // Loads and widens.
 template <class T, class C, int V> __device__ __forceinline__ void fetch(C (&x)[V], const T* from) { loaded<T, V>(from).widen(x); }
 // Rounds and stores.

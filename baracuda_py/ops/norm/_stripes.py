@@ -1,0 +1,126 @@
+"""How a norm's gradients are computed: persistent CTAs, each a stripe of rows, whose sums over rows come together in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ...plan.candidate import Candidate, Cost
+from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Scratch, Step
+from ...types import DeviceSpec, PrecisionGuarantee
+from .._launch import grid_of, index_scalar
+from .._rows import RowConfig, Rows, computed_in, row_cost, share
+from . import _guarantee
+
+__all__ = ["StripedNormBackward"]
+
+ROWS, COLUMNS = "norm/backward.cu:norm_backward", "norm/columns.cu:norm_weight_backward"
+SUMS = "reduce/stripes.cu:sum_stripes"
+LANES = 512  # threads that share a row at most
+DOWN = 8  # warps that go down columns side by side
+ADDERS = 32  # warps that add stripes up
+STAGES = 4  # rows in shared memory at most
+
+
+class StripedNormBackward(Candidate[Any]):
+    """Stripes of rows, whose sums over rows a second kernel adds up in order. Rows too long for registers are streamed, and
+    columns gone down in a kernel of their own."""
+
+    variant = "rows"
+    launches = (ROWS, COLUMNS, SUMS)
+
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[RowConfig]:
+        """The best known first: two vectors a thread up to 256 threads, then up to 64 bytes of an operand (in accesses of 2
+        bytes, 32), and what does not fit 512 threads is streamed."""
+        vector = _rows(desc).vector(desc.element)
+        deep = {16: 4, 8: 8}.get(vector * desc.element.bits // 8, 16)
+        vectors = max(1, -(-desc.length // vector))
+        lanes = max(min(share(-(-vectors // 2)), LANES // 2), share(-(-vectors // deep)))
+        for more in (lanes, 2 * lanes, 4 * lanes):  # fewer vectors a thread
+            if more <= LANES and (more == lanes or (lanes >= 32 and vectors >= more)):
+                yield RowConfig(vector, -(-vectors // more), more, True)
+        if lanes > 32:
+            yield RowConfig(vector, deep, LANES)
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
+        """A term of a sum over rows goes through its stripe's additions, those of what goes side by side, and the stripes'."""
+        stripes, side = _stripes(desc, device, config), config.rows if config.resident else DOWN
+        down = -(-_rows(desc).count // (stripes * side)) + side + -(-stripes // ADDERS) + ADDERS
+        return _guarantee.backward(desc, config, down)
+
+    def cost(self, desc: Any, device: DeviceSpec, config: RowConfig) -> Cost:
+        nbytes = desc.nbytes if config.resident or not desc.flags else desc.nbytes * 5 // 3
+        return row_cost(device, _rows(desc), nbytes, config, desc.element, instructions=20.0)
+
+    def lower(self, desc: Any, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        rows, computed = _rows(desc), computed_in(desc.element)
+        stripes, parts = _stripes(desc, device, config), desc.flags.bit_count()
+        weight = (desc.kind("weight") or desc.kind("grad_bias") or desc.element).number
+        flags = f"{rows.template}, {str(desc.centered).lower()}, {desc.flags}"
+        nbytes = max(1, stripes * parts * rows.length) * computed.element.bits // 8
+        partial: Arg = Scratch(0, nbytes) if parts else Packed(bytes(8))
+        grad_x, *read = rows.pointers()
+
+        stages = _stages(desc, device, config)
+        shape = f"{config.template}, {_ctas(config)}, {stages}"
+        types = f"{desc.element.number}, {weight}, {computed.cuda}"
+        grid, shared = (
+            (stripes, stages * _row_bytes(desc, config)) if config.resident else (config.grid(rows.count)[0], 0)
+        )
+        args = (*rows.counts, rows.places(), grad_x, partial, *read)
+        along = Launch(_kernel(ROWS, types, shape, flags), (grid, 1, 1), (config.threads, 1, 1), args, shared)
+        if not parts:
+            return (along,)
+
+        outs = [Ptr(name) for name in desc.flagged if desc.has(name)]
+        sums = (np.uint32(stripes), rows.counts[1], partial, outs[0], outs[-1])
+        adders = _kernel(SUMS, computed.cuda, weight, str(ADDERS), rows.index)
+        add = Launch(adders, (grid_of(rows.length, 32)[0], parts, 1), (32 * ADDERS, 1, 1), sums, overlapped=True)
+        if config.resident:
+            return along, add
+
+        kernel = _kernel(COLUMNS, desc.element.number, computed.cuda, str(config.vector), str(DOWN), flags)
+        height = index_scalar(-(-rows.count // stripes), rows.index)
+        across = grid_of(rows.length, 32 * config.vector)[0]
+        args = (*rows.counts, height, rows.places(), partial, *read[:-1])
+        down = Launch(kernel, (across, stripes, 1), (32 * DOWN, 1, 1), args)
+        return down, along, add  # in this order, since grad_x may be what `down` reads
+
+
+def _rows(desc: Any) -> Rows:
+    """Sums over rows are counted by column, as they lie in grad_weight: in C order."""
+    found: Rows = desc.rows(ordered=bool(desc.flags))
+    return found
+
+
+def _kernel(named: str, *template: str) -> Kernel:
+    file, _, name = named.partition(":")
+    return Kernel(file, f"{name}<{', '.join(template)}>")
+
+
+def _row_bytes(desc: Any, config: RowConfig) -> int:
+    """Bytes of a CTA's share of x and grad; its sums over rows take no more."""
+    return int(2 * config.threads * config.items * config.vector * desc.element.bits // 8)
+
+
+def _ctas(config: RowConfig) -> int:
+    """CTAs an SM that registers leave room for."""
+    return max(1, (768 if config.items <= 2 else 512) // config.threads)
+
+
+def _stages(desc: Any, device: DeviceSpec, config: RowConfig) -> int:
+    """Rows of x and grad that a group has in shared memory."""
+    narrow = config.vector * desc.element.bits < 32  # which cp.async cannot bring
+    fit = (device.shared_bytes // _ctas(config) - 2048) // _row_bytes(desc, config)
+    return 1 if narrow else max(1, min(STAGES, fit))
+
+
+def _stripes(desc: Any, device: DeviceSpec, config: RowConfig) -> int:
+    """Stripes of rows: as many CTAs as run at once; down columns, as many as keep the device busy, of 32 rows at least."""
+    count = _rows(desc).count
+    if config.resident:
+        return max(1, min(-(-count // config.rows), device.sms * _ctas(config)))
+    across: int = -(-desc.length // (32 * config.vector))
+    return max(1, min(-(-count // 32), -(-device.sms * 8 // across), 65535))

@@ -1,0 +1,21 @@
+// Sums that CTAs left, [stripes][parts][length], added up in order of the stripes: WARPS of them side by side, 32 columns a CTA;
+// blockIdx.y is the part, of two at most. Shared memory: a value a thread. Bound: latency, for stripes are as many as CTAs.
+#include "dtype.cuh"
+#include "overlap.cuh"
+
+template <class C, class W, int WARPS, class I>
+__global__ void __launch_bounds__(WARPS * 32) sum_stripes(u32 stripes, I length, const C* partial, W* first, W* second) {
+  __shared__ C sums[WARPS][32];
+  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const I column = I(blockIdx.x) * 32 + lane;
+  overlap::wait();
+  C sum = 0;
+  if (column < length)
+#pragma unroll 16
+    for (u32 s = warp; s < stripes; s += WARPS) sum += partial[(i64(s) * gridDim.y + blockIdx.y) * length + column];
+  sums[warp][lane] = sum;
+  __syncthreads();
+  if (warp != 0 || column >= length) return;
+  for (int w = 1; w < WARPS; ++w) sum += sums[w][lane];
+  (blockIdx.y == 0 ? first : second)[column] = convert<W>(sum);
+}
