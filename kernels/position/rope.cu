@@ -5,7 +5,7 @@
 // whichever lie closer. All loads of a thread are under way at once. No shared memory. Bound: bandwidth.
 // A position outside of the TABLES is not read: status says 1, and what is rotated is 0.
 #include "index.cuh"
-#include "position/rotate.cuh"
+#include "position/angles.cuh"
 
 constexpr int ROPE_THREADS = 128;
 
@@ -14,11 +14,10 @@ struct RopeRows {
   i64 batch, token, head, column;
   template <class I> __device__ __forceinline__ i64 at(I b, I t, I h) const { return i64(b) * batch + i64(t) * token + i64(h) * head; }
 };
-// Angles: by position and frequency, or rows of a table.
+// `sequence`: tokens of a batch's own status; 0 where all share one.
 struct RopeAngles {
-  i64 batch, token;             // strides of the positions
-  i64 rows, row, column;        // of a table: how many, and its strides
-  i64 sequence;                 // tokens of a batch's own status; 0 where all share one
+  position::Places places;
+  i64 sequence;
 };
 // How threads are laid out: chunks of a row, then heads or tokens, then the other of them, then batches.
 template <class I> struct RopeShape {
@@ -27,7 +26,7 @@ template <class I> struct RopeShape {
   I heads, k_heads, width, half;  // of both operands; columns of a row, and half of those that are rotated
 };
 
-template <class T, class C, class Table, class Position, bool TABLES, bool INTERLEAVED, bool INVERSE, int V, int HEADS, class I>
+template <class T, class C, class Position, class Table, bool TABLES, bool INTERLEAVED, bool INVERSE, int V, int HEADS, class I>
 __global__ void __launch_bounds__(ROPE_THREADS)
 rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, RopeRows k_rows, RopeAngles angles, T* out, T* k_out, i32* status,
      const T* x, const T* k, const Position* positions, const Table* cosines, const Table* sines, i64 offset, C factor) {
@@ -45,7 +44,7 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
   const bool both = second < shape.width;
 
   // Heads, all under way at once; what is in its place already is not copied
-  position::Pairs<T, V> pairs[HEADS];
+  rows::Pack<T, V> low[HEADS], high[HEADS];
   bool live[HEADS];
 #pragma unroll
   for (int h = 0; h < HEADS; ++h) {
@@ -55,34 +54,26 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
     const i64 column = of_x ? rows.column : k_rows.column;
     live[h] = head < shape.heads + shape.k_heads && (rotates || (of_x ? out != x : k_out != k));
     if (live[h]) {
-      pairs[h].part[0].load(from + i64(first) * column);
-      if (both) pairs[h].part[1].load(from + i64(second) * column);
+      low[h].load(from + i64(first) * column);
+      if (both) high[h].load(from + i64(second) * column);
     }
   }
 
   // The position, and its cosines and sines
-  i64 at = token;
-  if (positions) at = i64(positions[i64(batch) * angles.batch + i64(token) * angles.token]);
-  at = i64(u64(at) + u64(offset));
-  bool known = true;
+  const position::Angles<Table, Position, TABLES> source{angles.places, positions, cosines, sines};
+  const i64 at = i64(u64(source.at(batch, token, token)) + u64(offset));
+  const bool known = source.known(at);
   if constexpr (TABLES) {
-    known = at >= 0 && at < angles.rows;
     if (chunk == 0 && group == 0 && (angles.sequence || batch == 0)) status[i64(batch) * angles.sequence + token] = known ? 0 : 1;
   }
   if (rotates) {
-    position::Rotation<C, V> rotation = {};
-    if constexpr (TABLES) {
-      const i64 from = at * angles.row + i64(chunk) * V * angles.column;
-      if (known) rotation.by_table(cosines + from, sines + from);
-    } else {
-      rotation.by_frequency(at, cosines + i64(chunk) * V);
-    }
+    auto rotation = source.template of<C, V>(at, i64(chunk) * V);
     rotation.template scale<INVERSE>(factor);
 #pragma unroll
     for (int h = 0; h < HEADS; ++h) {
       if (!live[h]) continue;
-      if (known) pairs[h].template turn<INTERLEAVED>(rotation);
-      else pairs[h] = {};
+      if (known) position::turn<INTERLEAVED>(low[h], high[h], rotation);
+      else low[h] = high[h] = {};
     }
   }
 #pragma unroll
@@ -92,7 +83,7 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
     const bool of_x = head < shape.heads;
     T* to = of_x ? out + to_rows.at(batch, token, head) : k_out + to_k_rows.at(batch, token, head - shape.heads);
     const i64 column = of_x ? to_rows.column : to_k_rows.column;
-    pairs[h].part[0].store(to + i64(first) * column);
-    if (both) pairs[h].part[1].store(to + i64(second) * column);
+    low[h].store(to + i64(first) * column);
+    if (both) high[h].store(to + i64(second) * column);
   }
 }

@@ -103,19 +103,15 @@ class TurnPairs(Candidate[Roped]):
         return guarantee_of(desc)
 
     def lower(self, desc: Roped, device: DeviceSpec, config: PairConfig) -> tuple[Step, ...]:
-        shape, computed, tables = _shape(desc, config.vector), computed_in(desc.element), desc.has("cos")
-        table = desc.cos_element.number if desc.cos_element is not None else "float"
+        shape, computed = _shape(desc, config.vector), computed_in(desc.element)
         index = index_type(shape.threads(config))
         positions = desc.layout("positions").element if desc.has("positions") else ElementKind.I64
-        flags = ", ".join(str(flag).lower() for flag in (tables, desc.style == "interleaved", desc.inverse))
-        entry = (
-            f"rope<{desc.element.number}, {computed.cuda}, {table}, {positions.number}, {flags}, {config.vector}, "
-            f"{config.heads}, {index}>"
-        )
+        types = f"{desc.element.number}, {computed.cuda}, {positions.number}, {desc.table_types}"
+        entry = f"rope<{types}, {str(desc.inverse).lower()}, {config.vector}, {config.heads}, {index}>"
         outs, reads = _pair(tuple(desc.turned_into)), _pair(desc.turned)
         rows = [_rows(desc, name) for name in (*outs, *reads)]
         pointers = [
-            _pointer(desc, n) for n in (*outs, "status", *reads, "positions", "cos" if tables else "inv_freq", "sin")
+            _pointer(desc, n) for n in (*outs, "status", *reads, "positions", "cos" if desc.tables else "inv_freq", "sin")
         ]
         args: tuple[Arg, ...] = (
             _packed_shape(desc, shape, config, index), *rows, _packed_angles(desc), *pointers, Run("offset"),
@@ -184,10 +180,8 @@ def _packed_angles(desc: Roped) -> Packed:
     if desc.has("positions"):
         strides = desc.layout("positions").strides
         batch, token = strides if desc.batched else (0, *strides)
-    rows, row, column = 0, 0, 1
-    if desc.has("cos"):
-        rows, (row, column) = desc.layout("cos").shape[0], desc.layout("cos").strides
-    return Packed(struct.pack("<6q", batch, token, rows, row, column, desc.extents[1] if desc.batched else 0))
+    places = desc.packed_angles(batch, token)
+    return Packed(places.data + struct.pack("<q", desc.extents[1] if desc.batched else 0))
 
 
 def _packed_shape(desc: Roped, shape: _Shape, config: PairConfig, index: str) -> Packed:
