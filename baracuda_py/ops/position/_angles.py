@@ -7,14 +7,15 @@ import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ...plan.descriptor import Descriptor, Slot
+from ...plan.descriptor import Descriptor, Layout, Slot
 from ...runtime.steps import Packed
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
 from .._rows import FLOATS
 
-__all__ = ["ANGLES", "STYLES", "Angled", "check_factor"]
+__all__ = ["ANGLES", "OF_ANGLE", "OF_ENTRY", "STYLES", "Angled", "check_factor", "dense"]
 
 STYLES = ("half", "interleaved")
+OF_ANGLE, OF_ENTRY = 40, 6  # instructions, as PTX has them without moves, of an angle and of an entry of a table
 ANGLES = (
     Slot("inv_freq", optional=True, takes=(ElementKind.F32,), strided=False),
     Slot("cos", optional=True, takes=FLOATS),
@@ -96,6 +97,13 @@ class Angled(Descriptor):
                 f"{op}: cos holds {self.cos_element} and sin {self.sin_element}",
                 f"cast both to f32, or to {self.element}",
             )
+
+
+def dense(layout: Layout, vector: int) -> bool:
+    """Whether rows are made of such vectors."""
+    *outer, column = layout.strides
+    steps = [s for n, s in zip(layout.shape, outer) if n > 1]
+    return column == 1 and layout.align >= vector * layout.natural and all(s % vector == 0 for s in steps)
 
 
 def check_factor(op: str, values: Mapping[str, float]) -> None:

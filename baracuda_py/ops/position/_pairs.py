@@ -11,15 +11,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ...plan.candidate import Candidate, Cost
-from ...plan.descriptor import Layout
 from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run, Step
 from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term
 from .._launch import divisor, grid_of, index_scalar, index_type
 from .._rows import computed_in
+from ._angles import OF_ANGLE, OF_ENTRY, Angled, dense
 from ._problem import Roped
 
-__all__ = ["TurnPairs", "guarantee_of"]
+__all__ = ["TurnPairs", "guarantee_of", "terms_of"]
 
 KERNEL = "position/rope.cu"
 THREADS = 128
@@ -28,8 +28,8 @@ HEADS = (4, 2, 1, 8)
 MOST_PAIRS = 16  # a thread: twice as many take 1.3 times as long (H200)
 BUSY = 512  # threads an SM: below, a token's heads are shared by more of them
 BEHIND = 1.02  # by how much the other counts of heads are taken to be slower
-# Instructions, as PTX has them without moves: of a thread, of an angle, of a table's entry, of a pair that is turned.
-FIXED, OF_ANGLE, OF_ENTRY, OF_PAIR = 100, 40, 6, 16
+# Instructions, as PTX has them without moves: of a thread, and of a pair that is turned.
+FIXED, OF_PAIR = 100, 16
 SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 3; kernels/include/position/rotate.cuh for sin and cos"
 
 
@@ -57,19 +57,21 @@ class _Shape(NamedTuple):
         return self.batch * self.tokens * self.chunks * self.groups(config)
 
 
-def guarantee_of(desc: Roped) -> PrecisionGuarantee:
-    """a cos - b sin. Where cosine and sine are computed they err by 4 u of themselves (2 of the reduced angle, 2 of the series),
-    and by 2**-62 of 1, which is the oracle's part and more than the reduction's; as they are multiplied with the factor, by
-    2 u; two roundings come with the sum; then comes the result's own."""
-    computed = computed_in(desc.element)
-    terms = [
-        Term(4.1 if desc.has("cos") else 8.1, computed.element, "abs_products"),
-        Term(1.0, desc.element, "abs_result"),
+def terms_of(desc: Angled, size: str) -> tuple[Term, ...]:
+    """a cos - b sin, whose magnitude is the measure `size`. Where cosine and sine are computed they err by 4 u of themselves (2 of
+    the reduced angle, 2 of the series), and by 2**-62 of 1, which is the oracle's part and more than the reduction's; as they
+    are multiplied with the factor, by 2 u; two roundings come with the sum; then comes the result's own."""
+    terms = (
+        Term(4.1 if desc.tables else 8.1, computed_in(desc.element).element, "abs_products"),
+        Term(1.0, desc.element, size),
         Term(4.0, desc.element, "smallest_normal"),
-    ]
-    if not desc.has("cos"):
-        terms.append(Term(2.0**-9, ElementKind.F64, "abs_pair"))
-    bound = Componentwise(tuple(terms), SOURCE, "unbounded")
+    )
+    return terms if desc.tables else (*terms, Term(2.0**-9, ElementKind.F64, "abs_pair"))
+
+
+def guarantee_of(desc: Roped) -> PrecisionGuarantee:
+    """Of either operand."""
+    computed, bound = computed_in(desc.element), Componentwise(terms_of(desc, "abs_result"), SOURCE, "unbounded")
     parts = {name: PrecisionGuarantee.fixed_order(computed.math, computed.element, bound) for name in desc.turned_into}
     if desc.has("status"):
         parts["status"] = PrecisionGuarantee.exact(ElementKind.I32)
@@ -151,18 +153,11 @@ def _vector(desc: Roped) -> int:
 def _fits(desc: Roped, vector: int) -> Iterator[bool]:
     yield desc.half % vector == 0 and (desc.width - 2 * desc.half) % vector == 0
     for name in (*desc.turned_into, *desc.turned):
-        yield _dense(desc.layout(name), vector)
+        yield dense(desc.layout(name), vector)
     for name in ("cos", "sin", "inv_freq"):
         if desc.has(name):
             layout = desc.layout(name)
-            yield _dense(layout, min(vector, WORD // layout.natural))
-
-
-def _dense(layout: Layout, vector: int) -> bool:
-    """Whether rows are made of such vectors."""
-    *outer, column = layout.strides
-    steps = [s for n, s in zip(layout.shape, outer) if n > 1]
-    return column == 1 and layout.align >= vector * layout.natural and all(s % vector == 0 for s in steps)
+            yield dense(layout, min(vector, WORD // layout.natural))
 
 
 def _rows(desc: Roped, name: str) -> Packed:
