@@ -172,14 +172,14 @@ def test_a_prompt_is_checked_ahead_and_a_token_is_not() -> None:
     assert chosen(4096, 16) == "checked_ahead"
 
 
-def test_many_rows_are_taken_several_at_a_time() -> None:
+def test_many_tokens_are_taken_whole() -> None:
     def chosen(requests: int, tokens: int) -> str:
         shape = (requests, tokens, 8, 128)
         desc = bp.PagedKvAppendDescriptor((512, 64, 8, 128), (512, 64, 8, 128), shape, (requests, 8), "bf16", "bf16")
         return str(bp.PagedKvAppendPlan.select(desc, device="h200").sku.config)
 
-    assert chosen(64, 1) == "vector=8 lanes=16 rows=1 threads=128"
-    assert chosen(16, 256) == "vector=8 lanes=16 rows=4 threads=256"
+    assert chosen(64, 1) == "heads=1 vector=8 lanes=16 rows=1 threads=128"
+    assert chosen(16, 256) == "heads=8 vector=8 lanes=32 rows=1 threads=256"
 
 
 # ---- turned keys --------------------------------------------------------------------------------------------------------
@@ -220,8 +220,8 @@ def test_bounds_of_codes_notice_a_key_that_is_not_turned() -> None:
     for wrong in ({}, {"positions": np.array([[4, 5], [20, 21]])}):
         got = written(made, "ptx", **(given | wrong if wrong else {}))
         for name in ("k_pages", "k_scales"):
+            measures = plan.measured(output=name)
             with pytest.raises(AssertionError, match="elements break"):
-                measures = plan.measured(output=name)
                 plan.precision_guarantee.of(name).check(got[name], wide[name], read, measures=measures)
 
 

@@ -242,8 +242,8 @@ class PagedKVCache:
     ) -> Any:
         """`paged_kv_append` of the staged batch's pending tokens to a layer: k and v are [T, kv_heads, D], the tokens of all
         sequences in the batch's order; T may be more than there are. Returns the status, int32 [max_batch]: by
-        default the cache's own, one a layer. Where the cache has a `rope`, keys are turned by their place in their sequence, or by
-        `positions`, int32 or int64 [T]."""
+        default the cache's own, one a layer. Where the cache has a `rope`, keys are turned by their place in their sequence,
+        or by `positions`, int32 or int64 [T]."""
         turn: dict[str, Any] = {}
         if self.rope is not None:
             turn = {"inv_freq": self.rope.on(k), "attention_factor": self.rope.attention_factor, "style": self.style}

@@ -72,7 +72,7 @@ def _most(desc: Any) -> float:
 
 
 def _scale_error(desc: Any, *, output: str, **given: Array) -> Array:  # noqa: ARG001
-    return _at_pages(desc, given, _scales(desc, given)[1]) / desc.element.unit_roundoff
+    return np.asarray(_at_pages(desc, given, _scales(desc, given)[1]) / desc.element.unit_roundoff)
 
 
 def _code_error(desc: Any, *, output: str, **given: Array) -> Array:  # noqa: ARG001
@@ -84,7 +84,7 @@ def _code_error(desc: Any, *, output: str, **given: Array) -> Array:  # noqa: AR
         size = np.abs(x) / scale + off
     step = np.ones_like(size) if desc.pages_element.dtype == np.int8 else np.maximum(size / 8, 2.0**-9)
     step[off == 0] = 0
-    return _at_pages(desc, given, off + step) / desc.element.unit_roundoff
+    return np.asarray(_at_pages(desc, given, off + step) / desc.element.unit_roundoff)
 
 
 def _unbounded(desc: Any, *, output: str, **given: Array) -> Array:
@@ -97,8 +97,8 @@ def _unbounded(desc: Any, *, output: str, **given: Array) -> Array:
             size, off = np.abs(x).max(axis=-1, initial=0), apart.max(axis=-1, initial=0)
             vague = ~(size + 2 * off < float(info.max)) | ((off > 0) & (size < 2 * off))
         rows = rows | rows.any(axis=-1, keepdims=True) | vague[..., None]
-    made = _at_pages(desc, given, rows if output == "k_pages" else rows.any(axis=-1))
-    return made > 0
+    of_tokens = rows if output == "k_pages" else np.asarray(rows.any(axis=-1))
+    return np.asarray(_at_pages(desc, given, of_tokens) > 0)
 
 
 MEASURES = {

@@ -177,7 +177,9 @@ def _turned(rng: np.random.Generator) -> Iterator[Sample]:
     def sample(label: str, made: dict[str, Any], more: dict[str, Any], **options: Any) -> Sample:
         return Sample(label, made | more, {"layout": "NHD", **options})
 
-    yield sample("bf16 turned, decode", append_operands(rng, (0, 15, 900, 7), 1, heads=3, size=64, dim=64), angles(rng, 32))
+    yield sample(
+        "bf16 turned, decode", append_operands(rng, (0, 15, 900, 7), 1, heads=3, size=64, dim=64), angles(rng, 32)
+    )
     made = append_operands(rng, *ragged, element=F16, size=7, dim=24, layout="HND")
     at = {"positions": rng.integers(-9, 1 << 20, 22).astype(np.int32)}
     yield sample("f16 turned, given positions", made, at | angles(rng, 8), layout="HND", style="interleaved")

@@ -10,7 +10,7 @@
 #include "cache/request.cuh"
 #include "cache/quantise.cuh"
 #include "cache/turn.cuh"
-#include "rows/pack.cuh"
+#include "rows/words.cuh"
 
 // Where one of keys and values lie: strides in bytes by (request, token, head, column), (page, slot, head, column) and, of scales,
 // (page, slot, head). Vectors of the first 2 * half columns come from either half.
@@ -38,7 +38,7 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
   const u32 columns = lines.columns;
 
   // Rows into registers
-  rows::Pack<T, V> pack[UNROLL][ITEMS];
+  rows::Held<T, V> pack[UNROLL][ITEMS];
   I token[UNROLL];
   u32 request[UNROLL], head[UNROLL];
   bool live[UNROLL];
@@ -79,7 +79,7 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
 
     // Turned as it is to be, and the scale of the row
     if constexpr (Turn::TURNS) {
-      if (first && live[u]) turn.template turn<T, V, ITEMS, LANES>(pack[u], turn.at(requests, request[u], within, length), lines.half, lane);
+      if (first && live[u]) turn.template turn<V, LANES>(pack[u], turn.at(requests, request[u], within, length), lines.half, lane);
     }
     float inverse = 1.0f;
     if constexpr (SCALING == cache::GIVEN) {

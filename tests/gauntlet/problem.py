@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-import baracuda_py as bp
 from baracuda_py.plan import Op, Plan
 from baracuda_py.reference.rounding import round_to
 from baracuda_py.samples import Sample

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
@@ -20,6 +20,8 @@ __all__ = ["AppendConfig", "FewPages", "ManyPages"]
 
 WIDEST, WARP = 16, 32  # bytes of an access; lanes
 MOST_ITEMS = 32  # vectors of a row that a thread holds
+MOST_WHOLE = 8  # of a row of all heads
+OF_ROW = 110  # machine instructions (sm_90a) of a thread and row, whatever its length
 MOST_TOKENS = (1 << 31) - 1  # of a request: its length is an int32
 ROUNDS = 4  # of page ids that a group may look at for every row
 CHECKERS = 128  # threads of check_requests
@@ -30,8 +32,9 @@ FILE = "cache/append.cu"
 
 @dataclass(frozen=True)
 class AppendConfig(Config):
-    """How rows, each a head of a token, are shared out."""
+    """How rows, each a head of a token or all of them, are shared out."""
 
+    heads: int = term("heads a row")
     vector: int = term("columns an access")
     lanes: int = term("threads that share a row")
     rows: int = term("rows that a thread takes part in at once")
@@ -55,12 +58,20 @@ class _Append(Candidate[Any]):
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[AppendConfig]:
-        """The widest vectors; small CTAs of a row a thread, or as many rows as keep 64 bytes a thread under way."""
+        """The widest vectors; small CTAs of a row a thread, or as many rows as keep 64 bytes a thread under way; a head a row, or
+        a token, where its heads lie side by side."""
         vector = _vector(desc)
-        lanes = _lanes(desc)
-        deep = max(1, 4 // AppendConfig(vector, lanes, 1, 0).items(_columns(desc), _at_once(desc)))
-        yield AppendConfig(vector, lanes, 1, SMALL)
-        yield AppendConfig(vector, lanes, deep, LARGE)
+
+        def made(heads: int, threads: int) -> AppendConfig:
+            one = AppendConfig(heads, vector, _lanes(desc, heads), 1, threads)
+            held = one.items(heads * _columns(desc), _at_once(desc))
+            return one if threads == SMALL else replace(one, rows=max(1, 4 // held))
+
+        yield made(1, SMALL)
+        if _side_by_side(desc, vector):
+            yield made(desc.heads, LARGE)
+            yield made(desc.heads, SMALL)
+        yield made(1, LARGE)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> PrecisionGuarantee:
         return guarantee_of(desc)
@@ -69,19 +80,21 @@ class _Append(Candidate[Any]):
         elements = desc.tokens * desc.heads * (desc.k_pages_shape[3] + desc.v_pages_shape[3])
         moved = desc.element.nbytes(elements) + desc.pages_element.nbytes(elements)
         moved += 8 * desc.tokens * desc.heads * desc.has("k_scales")
-        instructions = (20.0 if desc.quantised else 4.0) * elements
+        instructions = (20.0 if desc.quantised else 1.0) * elements
+        instructions += OF_ROW * 2 * desc.tokens * desc.heads // config.heads * config.lanes
         if desc.turned:
             instructions += (OF_ENTRY if desc.tables else OF_ANGLE) * desc.tokens * desc.heads * desc.half
-        fills = 2 * desc.tokens * desc.heads * config.lanes > device.sms * THREADS_OF_SM
+        fills = elements // config.vector > device.sms * THREADS_OF_SM
         efficiency = 0.8 if config.threads == SMALL else 0.95 if fills else 0.7
         return Cost.streaming(device, moved, instructions=instructions, efficiency=efficiency)
 
     def lower(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> tuple[Step, ...]:
-        rows = desc.tokens * desc.heads
+        heads = desc.heads // config.heads
+        rows = desc.tokens * heads
         index = index_type(max(rows, desc.requests))
         ragged, checked = (str(flag).lower() for flag in (desc.ragged, self.checked))
         scaling, taken, stored = _types(desc)
-        items = config.items(_columns(desc), _at_once(desc))
+        items = config.items(config.heads * _columns(desc), _at_once(desc))
         shape = f"{config.vector}, {items}, {config.lanes}, {config.rows}, {config.threads}"
         turn, angles, places, factor = _turn(desc)
         kernel = "append_turned" if turn else "append_pages"
@@ -96,7 +109,7 @@ class _Append(Candidate[Any]):
         )
         args = (
             Ptr("k_pages"), Ptr("v_pages"), *(_ptr(desc, name) for name in scales), Ptr("k"), Ptr("v"), *of_batch,
-            divisor(desc.heads, index), index_scalar(rows, index), _lines(desc, "k", config.vector), _lines(desc, "v", config.vector),
+            divisor(heads, index), index_scalar(rows, index), _lines(desc, "k", config), _lines(desc, "v", config),
             *angles, *places, *factor,
         )  # fmt: skip
         x, _, _ = grid_of(rows, config.threads // config.lanes * config.rows)
@@ -150,8 +163,19 @@ def _at_once(desc: Any) -> int:
     return 2 if desc.turned else 1
 
 
-def _lanes(desc: Any) -> int:
-    return min(WARP, share(-(-_columns(desc) // (_vector(desc) * _at_once(desc)))))
+def _lanes(desc: Any, heads: int = 1) -> int:
+    return min(WARP, share(-(-heads * _columns(desc) // (_vector(desc) * _at_once(desc)))))
+
+
+def _side_by_side(desc: Any, vector: int) -> bool:
+    """Whether all heads of a token move as one row: as they are, and each behind the other in tokens and pages."""
+    if desc.quantised or desc.turned or desc.heads < 2 or desc.heads * _columns(desc) > WARP * MOST_WHOLE * vector:
+        return False
+    for part in ("k", "v"):
+        new, pages = desc.layout(part), desc.layout(f"{part}_pages")
+        if not new.strides[-2] == desc.split(pages.strides)[2] == new.shape[-1]:
+            return False
+    return True
 
 
 def _turn(desc: Any) -> tuple[str, tuple[Arg, ...], tuple[Arg, ...], tuple[Arg, ...]]:
@@ -165,7 +189,12 @@ def _turn(desc: Any) -> tuple[str, tuple[Arg, ...], tuple[Arg, ...], tuple[Arg, 
         batch, token = (0, *layout.strides) if desc.ragged else layout.strides
     pointers = (_ptr(desc, "positions"), Ptr("cos" if desc.tables else "inv_freq"), _ptr(desc, "sin"))
     factor = Run("attention_factor", "float32")
-    return f", cache::Turned<{kind.number}, {desc.table_types}>", pointers, (desc.packed_angles(batch, token),), (factor,)
+    return (
+        f", cache::Turned<{kind.number}, {desc.table_types}>",
+        pointers,
+        (desc.packed_angles(batch, token),),
+        (factor,),
+    )
 
 
 def _types(desc: Any) -> tuple[str, str, str]:
@@ -216,7 +245,7 @@ def _batch(desc: Any, index: str) -> Packed:
     return Packed(data + bytes(-len(data) % 8), 8)
 
 
-def _lines(desc: Any, part: str, vector: int) -> Packed:
+def _lines(desc: Any, part: str, config: AppendConfig) -> Packed:
     """Lines of kernels/cache/append.cu; of values, which are not turned, any half will do."""
     new, pages = desc.layout(part), desc.layout(f"{part}_pages")
     token = new.strides if len(new.strides) == 4 else (0, *new.strides)
@@ -227,5 +256,5 @@ def _lines(desc: Any, part: str, vector: int) -> Packed:
         scale = (0, 0, *desc.layout(f"{part}_scale").strides)
     size, stored = new.element.bits // 8, pages.element.bits // 8
     steps = [s * size for s in token] + [s * stored for s in desc.split(pages.strides)] + [s * 4 for s in scale]
-    half = desc.half if part == "k" else pages.shape[3] // 2 // vector * vector
-    return Packed(struct.pack("<11qII", *steps, pages.shape[3], half), 8)
+    half = desc.half if part == "k" else pages.shape[3] // 2 // config.vector * config.vector
+    return Packed(struct.pack("<11qII", *steps, config.heads * pages.shape[3], half), 8)

@@ -1,4 +1,4 @@
-"""What appended tokens are worth: moved or quantised bit for bit; keys that are turned on the way, within the rotation's bound."""
+"""What appended tokens are worth: moved or quantised bit for bit; keys that are turned, within the rotation's bound."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..position._pairs import terms_of
 __all__ = ["guarantee_of"]
 
 F32 = ElementKind.F32
-SOURCE = "rope's bound; codes and scales of two numbers differ by what the numbers do, and a code by one more step where it is rounded"
+SOURCE = "rope's bound; codes and scales differ by what the numbers do, and a code by one more step, as it is rounded"
 
 
 def guarantee_of(desc: Any) -> PrecisionGuarantee:

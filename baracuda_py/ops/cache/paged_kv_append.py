@@ -46,8 +46,8 @@ _F32 = (ElementKind.F32,)
 )
 class PagedKvAppendDescriptor(Angled):
     """Pages of `k_pages_shape` and `v_pages_shape` ([P, page, H, D] where `pages_layout` is ``"NHD"``, else [P, H, page, D]), new
-    tokens of `k_shape` ([B, T, H, D], or with `cu_seqlens` [T, H, D]) a table of `page_table_shape` ([B, pages a request]). Keys are turned where there are frequencies
-    (`inv_freq_shape`) or tables (`cos_shape`, `sin_shape`)."""
+    tokens of `k_shape` ([B, T, H, D], or with `cu_seqlens` [T, H, D]) and a table of `page_table_shape` ([B, pages a request]).
+    Keys are turned where there are frequencies (`inv_freq_shape`) or tables (`cos_shape`, `sin_shape`)."""
 
     k_pages_shape: tuple[int, ...]
     v_pages_shape: tuple[int, ...]
@@ -219,7 +219,8 @@ class PagedKvAppendDescriptor(Angled):
             return
         if self.element not in WIDE:
             raise OperandTypeError(
-                f"{self.op}: {given[0]} was passed and k holds {self.element}", "pass f16, bf16 or f32, which can be turned"
+                f"{self.op}: {given[0]} was passed and k holds {self.element}",
+                "pass f16, bf16 or f32, which can be turned",
             )
         self.check_angles("k", self.k_shape[-1])
 
@@ -234,11 +235,13 @@ class PagedKvAppendDescriptor(Angled):
 
     def turning(self) -> RopeDescriptor:
         """`rope` of the keys as they come, at positions that are given."""
-        return RopeDescriptor(
-            self.k_shape, self.element, self.style, "THD" if self.ragged else "BSHD", 0.0, self.attention_factor,
-            positions_shape=self.tokens_shape, inv_freq_shape=self.inv_freq_shape, cos_shape=self.cos_shape,
-            sin_shape=self.sin_shape, cos_element=self.cos_element, sin_element=self.sin_element,
-        )  # fmt: skip
+        given: dict[str, Any] = {
+            "shape": self.k_shape, "element": self.element, "style": self.style, "attention_factor": self.attention_factor,
+            "head_layout": "THD" if self.ragged else "BSHD", "positions_shape": self.tokens_shape,
+            "inv_freq_shape": self.inv_freq_shape, "cos_shape": self.cos_shape, "sin_shape": self.sin_shape,
+            "cos_element": self.cos_element, "sin_element": self.sin_element,
+        }  # fmt: skip
+        return RopeDescriptor(**given)
 
 
 class PagedKvAppendPlan(Plan[PagedKvAppendDescriptor]):
@@ -299,8 +302,8 @@ def paged_kv_append(
     int8 and NaN in fp8.
     With `inv_freq` (f32 [rotary_dim / 2]: a `RopeScaling`'s ``on(k)``), or `cos` and `sin` (f32 or k's dtype, [positions,
     rotary_dim / 2]), keys of f16, bf16 or f32 are turned before they are stored or quantised: bit for bit as `rope` does it, by
-    `style` and `attention_factor`. Token i of request b is turned by the position lengths[b] + i, or by what `positions` says (device
-    int32 or int64, [B, T] or [T]).
+    `style` and `attention_factor`. Token i of request b is turned by the position lengths[b] + i, or by what `positions` says
+    (device int32 or int64, [B, T] or [T]).
     status: device int32 [B], allocated if not given. 0: written. Else nothing of the request is: 1 where its row of the table
     is too short (or its length negative), 2 where a page's id is not in [0, P), 4 where a position is outside of the tables, 3,
     for all requests, where cu_seqlens decreases, begins below 0 or ends behind the tokens.

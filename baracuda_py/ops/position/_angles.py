@@ -15,7 +15,7 @@ from .._rows import FLOATS
 __all__ = ["ANGLES", "OF_ANGLE", "OF_ENTRY", "STYLES", "Angled", "check_factor", "dense"]
 
 STYLES = ("half", "interleaved")
-OF_ANGLE, OF_ENTRY = 40, 6  # instructions, as PTX has them without moves, of an angle and of an entry of a table
+OF_ANGLE, OF_ENTRY = 30, 6  # machine instructions (sm_90a) of an angle, and of an entry of a table
 ANGLES = (
     Slot("inv_freq", optional=True, takes=(ElementKind.F32,), strided=False),
     Slot("cos", optional=True, takes=FLOATS),

@@ -40,8 +40,8 @@ template <class Position_, class Table_, bool TABLES, bool INTERLEAVED> struct T
   }
 
   // The row of a request's i-th token.
-  template <class T, int V, int ITEMS, int LANES>
-  __device__ __forceinline__ void turn(rows::Pack<T, V> (&row)[ITEMS], i64 at, u32 half, u32 lane) const {
+  template <int V, int LANES, int ITEMS, class Vector>
+  __device__ __forceinline__ void turn(Vector (&row)[ITEMS], i64 at, u32 half, u32 lane) const {
 #pragma unroll
     for (int j = 0; j < ITEMS / 2; ++j) {
       const u32 pair = (j * LANES + lane) * V;

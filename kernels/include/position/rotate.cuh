@@ -81,9 +81,9 @@ template <class C, int V> struct Rotation {
 };
 
 // Turns V pairs of a head that were loaded by two accesses: of either half, or of neighbours where pairs are INTERLEAVED.
-template <bool INTERLEAVED, class T, class C, int V>
-__device__ __forceinline__ void turn(rows::Pack<T, V>& low, rows::Pack<T, V>& high, const Rotation<C, V>& rotation) {
-  rows::Pack<T, V>* const parts[2] = {&low, &high};
+template <bool INTERLEAVED, class Part, class C, int V>
+__device__ __forceinline__ void turn(Part& low, Part& high, const Rotation<C, V>& rotation) {
+  Part* const parts[2] = {&low, &high};
   C half[V], x[2 * V];
 #pragma unroll
   for (int k = 0; k < 2; ++k) {
