@@ -828,11 +828,18 @@ class PagedAttentionDescriptor(_PagedAttentionDescriptor):
     ) -> None: ...
 
 class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
+    inv_freq_shape: tuple[int, ...] | None
+    cos_shape: tuple[int, ...] | None
+    sin_shape: tuple[int, ...] | None
     k_scales_element: ElementKind | None
     v_scales_element: ElementKind | None
     cu_seqlens_element: ElementKind | None
     k_scale_element: ElementKind | None
     v_scale_element: ElementKind | None
+    positions_element: ElementKind | None
+    inv_freq_element: ElementKind | None
+    cos_element: ElementKind | None
+    sin_element: ElementKind | None
     k_pages_strides: tuple[int, ...] | None
     v_pages_strides: tuple[int, ...] | None
     k_scales_strides: tuple[int, ...] | None
@@ -842,6 +849,9 @@ class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
     page_table_strides: tuple[int, ...] | None
     k_scale_strides: tuple[int, ...] | None
     v_scale_strides: tuple[int, ...] | None
+    positions_strides: tuple[int, ...] | None
+    cos_strides: tuple[int, ...] | None
+    sin_strides: tuple[int, ...] | None
     k_pages_align: int | None
     v_pages_align: int | None
     k_scales_align: int | None
@@ -851,6 +861,9 @@ class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
     page_table_align: int | None
     k_scale_align: int | None
     v_scale_align: int | None
+    inv_freq_align: int | None
+    cos_align: int | None
+    sin_align: int | None
     def __init__(
         self,
         k_pages_shape: Sequence[int],
@@ -860,11 +873,20 @@ class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
         pages_element: ElementLike,
         element: ElementLike,
         pages_layout: str = ...,
+        style: str = ...,
+        attention_factor: float = ...,
+        inv_freq_shape: Sequence[int] | None = ...,
+        cos_shape: Sequence[int] | None = ...,
+        sin_shape: Sequence[int] | None = ...,
         k_scales_element: ElementLike | None = ...,
         v_scales_element: ElementLike | None = ...,
         cu_seqlens_element: ElementLike | None = ...,
         k_scale_element: ElementLike | None = ...,
         v_scale_element: ElementLike | None = ...,
+        positions_element: ElementLike | None = ...,
+        inv_freq_element: ElementLike | None = ...,
+        cos_element: ElementLike | None = ...,
+        sin_element: ElementLike | None = ...,
         k_pages_strides: Sequence[int] | None = ...,
         v_pages_strides: Sequence[int] | None = ...,
         k_scales_strides: Sequence[int] | None = ...,
@@ -874,6 +896,9 @@ class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
         page_table_strides: Sequence[int] | None = ...,
         k_scale_strides: Sequence[int] | None = ...,
         v_scale_strides: Sequence[int] | None = ...,
+        positions_strides: Sequence[int] | None = ...,
+        cos_strides: Sequence[int] | None = ...,
+        sin_strides: Sequence[int] | None = ...,
         k_pages_align: int | None = ...,
         v_pages_align: int | None = ...,
         k_scales_align: int | None = ...,
@@ -883,6 +908,9 @@ class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
         page_table_align: int | None = ...,
         k_scale_align: int | None = ...,
         v_scale_align: int | None = ...,
+        inv_freq_align: int | None = ...,
+        cos_align: int | None = ...,
+        sin_align: int | None = ...,
     ) -> None: ...
 
 class PlanPreference(_PlanPreference):
@@ -1280,7 +1308,7 @@ def paged_attention(q: Any, k_pages: Any, v_pages: Any, page_table: Any, lengths
 def copy_pages(k_pages: Any, v_pages: Any, source: Any, dest: Any, *, k_scales: Any = None, v_scales: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Copies page source[i] to page dest[i], in every array and layer; returns the arrays and `status`."""
 
-def paged_kv_append(k_pages: Any, v_pages: Any, k: Any, v: Any, page_table: Any, lengths: Any, *, cu_seqlens: Any = None, layout: str = 'NHD', k_scales: Any = None, v_scales: Any = None, k_scale: Any = None, v_scale: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+def paged_kv_append(k_pages: Any, v_pages: Any, k: Any, v: Any, page_table: Any, lengths: Any, *, cu_seqlens: Any = None, layout: str = 'NHD', k_scales: Any = None, v_scales: Any = None, k_scale: Any = None, v_scale: Any = None, inv_freq: Any = None, cos: Any = None, sin: Any = None, positions: Any = None, style: str = 'half', attention_factor: float = 1.0, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Writes new tokens behind those that the requests of a paged cache have; returns what it wrote, `status` last."""
 
 def rope(x: Any, positions: Any = None, *, k: Any = None, cos: Any = None, sin: Any = None, inv_freq: Any = None, base: float | None = None, scaling: RopeScaling | None = None, rotary_dim: int | None = None, style: str = 'half', layout: str = 'BHSD', offset: int = 0, attention_factor: float | None = None, out: Any = None, k_out: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:

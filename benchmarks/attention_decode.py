@@ -12,7 +12,7 @@ from .operands import Kit, TorchCall, itemsize
 from .row import Calls, Row
 from .target import Target
 
-__all__ = ["DECODE_ROWS"]
+__all__ = ["DECODE_ROWS", "peers"]
 
 DENSE = "dense"  # our own, the same keys one behind the other
 BACKENDS = {
@@ -56,7 +56,7 @@ SERVING = (
 )  # fmt: skip
 
 
-def _peers(kit: Kit, q: Any, k: Any, v: Any) -> Calls:
+def peers(kit: Kit, q: Any, k: Any, v: Any) -> Calls:
     """The backends that take the problem."""
     torch, calls = kit.torch, Calls()
     if torch is None:
@@ -101,7 +101,7 @@ def _full(decode: Decode) -> Any:
 def _row(group: str, decode: Decode, target: Target, also: Target | None = None) -> Row:
     def make(kit: Kit) -> Calls:
         calls, given = _dense(kit, decode)
-        return calls | _peers(kit, *given)
+        return calls | peers(kit, *given)
 
     read, written = decode.bytes("bfloat16"), int(np.prod(decode.shape)) * itemsize("bfloat16")
     return Row(

@@ -10,7 +10,7 @@ from .operands import Kit, TorchCall, itemsize
 from .row import Calls, Row
 from .target import Target
 
-__all__ = ["ATTENTION_ROWS"]
+__all__ = ["ATTENTION_ROWS", "BACKENDS", "CUDNN", "FA2", "peer"]
 
 FA2, CUDNN = "torch FA2", "torch cuDNN"
 BACKENDS = {FA2: "FLASH_ATTENTION", CUDNN: "CUDNN_ATTENTION"}
@@ -19,7 +19,7 @@ WIDTH = 2048  # columns of all heads together
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 
 
-def _peer(torch: Any, backend: str, q: Any, k: Any, v: Any, causal: bool) -> Callable[[], Any]:
+def peer(torch: Any, backend: str, q: Any, k: Any, v: Any, causal: bool) -> Callable[[], Any]:
     """Scaled dot product attention, by one backend alone. It sees keys from the top left: with as many keys as queries, no
     matter."""
     kernel, whose = torch.nn.attention.sdpa_kernel, getattr(torch.nn.attention.SDPBackend, backend)
@@ -47,7 +47,7 @@ def _attention(length: int, d: int, causal: bool, group: int = 1) -> Row:
         if kit.torch is not None:
             given = [kit.as_torch(x) for x in (q, k, v)]
             for name, backend in BACKENDS.items():
-                calls[name] = TorchCall(_peer(kit.torch, backend, *given, causal))
+                calls[name] = TorchCall(peer(kit.torch, backend, *given, causal))
         return calls
 
     label = f"d{d} S={length} {'causal' if causal else 'full'}" + (f" GQA {group}" if group > 1 else "")

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from baracuda_py.samples.models import MODELS
+
 from .harness import OURS
 from .operands import Kit, itemsize
 from .row import Calls, Row
@@ -68,17 +70,25 @@ def _rope(
     )
 
 
+def _heads(name: str) -> tuple[tuple[int, int], int]:
+    """A model's heads of q and k, and their columns: of latent heads those that turn."""
+    model = MODELS[name]
+    return (model.heads, model.kv_heads), model.rotated
+
+
 def _rows() -> Iterator[Row]:
     prefill = Target(1.06)
-    yield _rope("Llama-3 8B prefill bf16", 16384, (32, 8), 128, target=prefill)
-    yield _rope("Llama-3 8B prefill by tables bf16", 16384, (32, 8), 128, tables=True, target=prefill)
-    yield _rope("Llama-3 70B prefill bf16", 16384, (64, 8), 128, target=prefill)
-    yield _rope("interleaved prefill bf16", 16384, (32, 8), 128, style="interleaved", target=prefill)
-    yield _rope("MLA prefill bf16", 16384, (128, 1), 64, style="interleaved", target=prefill)
-    yield _rope("prefill f32", 8192, (32, 8), 128, dtype="float32", target=prefill)
-    yield _rope("Llama-3 8B decode, 1 token bf16", 1, (32, 8), 128)
-    yield _rope("Llama-3 8B decode, 64 tokens bf16", 64, (32, 8), 128)
-    yield _rope("Llama-3 8B decode, 512 tokens bf16", 512, (32, 8), 128)
+    small, large, latent = (_heads(name) for name in ("Llama-3 8B", "Llama-3 70B", "DeepSeek-V3 MLA"))
+    yield _rope("Llama-3 8B prefill bf16", 16384, *small, target=prefill)
+    yield _rope("Llama-3 8B prefill by tables bf16", 16384, *small, tables=True, target=prefill)
+    yield _rope("Llama-3 70B prefill bf16", 16384, *large, target=prefill)
+    yield _rope("interleaved prefill bf16", 16384, *small, style="interleaved", target=prefill)
+    yield _rope("MLA prefill bf16", 16384, *latent, style="interleaved", target=prefill)
+    yield _rope("prefill f32", 8192, *small, dtype="float32", target=prefill)
+    for tokens, counted in ((1, "1 token"), (64, "64 tokens"), (512, "512 tokens")):
+        yield _rope(f"Llama-3 8B decode, {counted} bf16", tokens, *small)
+    for name in ("Qwen2.5 7B", "Gemma-2 9B", "gpt-oss 120B"):
+        yield _rope(f"{name} prefill bf16", 16384, *_heads(name), target=prefill)
 
 
 POSITION_ROWS: tuple[Row, ...] = tuple(_rows())

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import baracuda_py as bp
 from baracuda_py.cli import demo, env
 from baracuda_py.cli.explain import parse_value
 from baracuda_py.cli.main import _EPILOG, COMMANDS, main
@@ -193,7 +194,7 @@ def test_demo_on_the_host(run: Run, small: None) -> None:  # noqa: ARG001
     code, out, err = run("demo", "--device", "cpu")
     assert (code, err) == (0, "")
     assert "NumPy reference backend" in out
-    assert "PASSED: 4 of 4" in out
+    assert "PASSED: 5 of 5" in out
     assert "1 plan for 40 appends" in out
     assert "WriteSlicePlan" in out
     assert "contiguous_chunk" in out
@@ -222,7 +223,7 @@ def test_demo_fails_on_a_wrong_byte(run: Run, small: None, monkeypatch: Any) -> 
     assert code == 1
     assert "FAIL" in out
     assert "bytes of the cache differ" in out
-    assert "FAILED: 3 of 4" in out
+    assert "FAILED: 4 of 5" in out
 
 
 def test_demo_fails_on_a_wrong_product(run: Run, small: None, monkeypatch: Any) -> None:  # noqa: ARG001
@@ -236,7 +237,16 @@ def test_demo_fails_on_a_wrong_product(run: Run, small: None, monkeypatch: Any) 
     code, out, _ = run("demo", "--device", "cpu", "--tokens", "1")
     assert code == 1
     assert "break '|error| <=" in out
-    assert "FAILED: 3 of 4" in out
+    assert "FAILED: 4 of 5" in out
+
+
+def test_demo_fails_on_keys_turned_by_other_angles(run: Run, small: None, monkeypatch: Any) -> None:  # noqa: ARG001
+    plain = bp.RopeScaling.plain
+    monkeypatch.setattr(bp.RopeScaling, "plain", staticmethod(lambda dim, base: plain(dim, base / 100)))
+    code, out, _ = run("demo", "--device", "cpu", "--tokens", "4")
+    assert code == 1
+    assert "decoding is off by" in out
+    assert "FAILED: 4 of 5" in out
 
 
 def test_demo_fails_where_asserts_are_not_run() -> None:
@@ -250,7 +260,7 @@ def test_demo_fails_where_asserts_are_not_run() -> None:
     )
     ran = subprocess.run([sys.executable, "-O", "-c", broken], capture_output=True, text=True, check=False, cwd=ROOT)
     assert ran.returncode == 1, ran.stdout
-    assert "FAILED: 3 of 4" in ran.stdout
+    assert "FAILED: 4 of 5" in ran.stdout
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 import baracuda_py as bp
 from baracuda_py.plan import get_op
 from baracuda_py.samples import Sample
-from baracuda_py.samples.cache import append_operands
+from baracuda_py.samples.cache import angles, append_operands
 from baracuda_py.types import ElementKind
 
+from .arena import as_bytes
 from .gauntlet import admissible, readable
 from .gauntlet.aspects import served
 from .gauntlet.problem import Problem
@@ -149,6 +150,11 @@ def test_random_batches(data: st.DataObject) -> None:
         made["page_table"][b, draw(st.integers(0, made["page_table"].shape[1] - 1))] = draw(
             st.sampled_from([-1, 10**6])
         )
+    if element.is_float and element.bits > 8 and draw(st.booleans()):
+        most = min(made["k"].shape[-1] // 2, 8)
+        given = draw(st.integers(1, most)) if most else 0
+        made |= angles(rng, given, draw(st.sampled_from([15, 90]))) if given else {}
+        options["style"] = draw(st.sampled_from(["half", "interleaved"]))
     independent(Problem(get_op("paged_kv_append"), Sample("random", made, options), "cpu"))
     problem = Problem(get_op("paged_kv_append"), Sample("random", made, options), "ptx")
     assert {plan.sku.variant for plan in admissible(problem)} <= {"one_launch", "checked_ahead"}
@@ -166,14 +172,57 @@ def test_a_prompt_is_checked_ahead_and_a_token_is_not() -> None:
     assert chosen(4096, 16) == "checked_ahead"
 
 
-def test_many_rows_are_taken_several_at_a_time() -> None:
+def test_many_tokens_are_taken_whole() -> None:
     def chosen(requests: int, tokens: int) -> str:
         shape = (requests, tokens, 8, 128)
         desc = bp.PagedKvAppendDescriptor((512, 64, 8, 128), (512, 64, 8, 128), shape, (requests, 8), "bf16", "bf16")
         return str(bp.PagedKvAppendPlan.select(desc, device="h200").sku.config)
 
-    assert chosen(64, 1) == "vector=8 lanes=16 rows=1 threads=128"
-    assert chosen(16, 256) == "vector=8 lanes=16 rows=4 threads=256"
+    assert chosen(64, 1) == "heads=1 vector=8 lanes=16 rows=1 threads=128"
+    assert chosen(16, 256) == "heads=8 vector=8 lanes=32 rows=1 threads=256"
+
+
+# ---- turned keys --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("style", ["half", "interleaved"])
+@pytest.mark.parametrize("stored", [bp.BF16, bp.I8, bp.FP8_E4M3], ids=str)
+@pytest.mark.parametrize("tables", [False, True])
+def test_turned_keys_are_those_of_rope_bit_for_bit(style: str, stored: ElementKind, tables: bool) -> None:
+    """At usual angles, by a scaling of Llama 3.1, stored and quantised, with and without positions."""
+    rng = np.random.default_rng(5)
+    made = append_operands(rng, (3, 20), (2, 5), pages_element=stored, dim=40)
+    scaling = bp.RopeScaling.llama3(24)
+    given: dict[str, Any] = {"inv_freq": scaling.inv_freq}
+    if tables:
+        angle = np.arange(60)[:, None] * scaling.inv_freq.astype(np.float64)
+        given = {"cos": np.cos(angle).astype(np.float32), "sin": np.sin(angle).astype(np.float32)}
+    own = np.concatenate([length + np.arange(n) for length, n in zip((3, 20), (2, 5))])
+    for positions in (own, rng.integers(0, 60, 7)):
+        held = {} if positions is own else {"positions": positions.astype(np.int32)}
+        got = written(made, "ptx", **held, **given, style=style, attention_factor=1.25)
+        turned = bp.rope(
+            made["k"], positions, **given, style=style, layout="THD", attention_factor=1.25, device="ptx"
+        )  # fmt: skip
+        wanted = written({**made, "k": turned.out if tables else turned}, "ptx")
+        for name, x in wanted.items():
+            assert np.array_equal(as_bytes(got[name]), as_bytes(x)), name
+
+
+def test_bounds_of_codes_notice_a_key_that_is_not_turned() -> None:
+    """And one turned by its neighbour's position."""
+    made = operands(element=bp.F16, pages_element=bp.I8)
+    given = angles(np.random.default_rng(1), 32)
+    desc = bp.PagedKvAppendDescriptor.of(**made, **given)
+    plan = bp.PagedKvAppendPlan.select(desc, device="ptx")
+    read = {name: x for name, x in (made | given).items() if not name.endswith(("_pages", "_scales"))}
+    wide = dict(zip(("k_pages", "v_pages", "k_scales", "v_scales", "status"), plan.reference(desc, **made, **given)))
+    for wrong in ({}, {"positions": np.array([[4, 5], [20, 21]])}):
+        got = written(made, "ptx", **(given | wrong if wrong else {}))
+        for name in ("k_pages", "k_scales"):
+            measures = plan.measured(output=name)
+            with pytest.raises(AssertionError, match="elements break"):
+                plan.precision_guarantee.of(name).check(got[name], wide[name], read, measures=measures)
 
 
 # ---- refusals ----------------------------------------------------------------------------------------------------------
@@ -185,6 +234,7 @@ def shaped(*shape: int, element: ElementKind = bp.BF16) -> np.ndarray[Any, Any]:
 
 SCALES = {"k_scales": shaped(5, 16, 2, element=bp.F32), "v_scales": shaped(5, 16, 2, element=bp.F32)}
 BYTES = {"k_pages": shaped(5, 16, 2, 64, element=bp.I8), "v_pages": shaped(5, 16, 2, 64, element=bp.I8)}
+INV_FREQ = {"inv_freq": np.ones(8, np.float32)}
 REFUSED: list[tuple[str, dict[str, Any], type[bp.BaracudaError], str]] = [
     ("pages of rank 3", {"k_pages": shaped(5, 16, 64)}, bp.InvalidProblemError, "k_pages has shape"),
     ("other values' pages", {"v_pages": shaped(6, 16, 2, 64)}, bp.InvalidProblemError, "v_pages has shape"),
@@ -212,6 +262,17 @@ REFUSED: list[tuple[str, dict[str, Any], type[bp.BaracudaError], str]] = [
     ("half the scales", {**BYTES, "k_scales": SCALES["k_scales"]}, bp.InvalidProblemError, "got k_scales"),
     ("both sorts", {**BYTES, **SCALES, "k_scale": np.ones(2, np.float32), "v_scale": np.ones(2, np.float32)},
      bp.InvalidProblemError, "got k_scales, v_scales, k_scale, v_scale"),
+    ("positions without angles", {"positions": np.zeros((2, 2), np.int32)}, bp.InvalidProblemError, "positions was passed"),
+    ("half the tables", {"cos": np.zeros((9, 8), np.float32)}, bp.InvalidProblemError, "angles are given by cos"),
+    ("both sorts of angles", {"cos": np.zeros((9, 8), np.float32), "sin": np.zeros((9, 8), np.float32), **INV_FREQ},
+     bp.InvalidProblemError, "angles are given by inv_freq and cos"),
+    ("too many pairs", {"inv_freq": np.zeros(33, np.float32)}, bp.InvalidProblemError, "33 pairs, and a head of k has 64"),
+    ("positions of another shape", {"positions": np.zeros(4, np.int32), **INV_FREQ}, bp.InvalidProblemError, "positions"),
+    ("turned bytes", {"k_pages": shaped(5, 16, 2, 64, element=bp.I8), "v_pages": shaped(5, 16, 2, 64, element=bp.I8),
+                      "k": shaped(2, 2, 2, 64, element=bp.I8), "v": shaped(2, 2, 2, 64, element=bp.I8), **INV_FREQ},
+     bp.OperandTypeError, "inv_freq was passed and k holds i8"),
+    ("an unknown style", {"style": "neox", **INV_FREQ}, bp.InvalidProblemError, "half, interleaved"),
+    ("a factor of no size", {"attention_factor": np.inf, **INV_FREQ}, bp.InvalidProblemError, "attention_factor=inf"),
     ("f16 scales", {**BYTES, **{n: x.astype(np.float16) for n, x in SCALES.items()}}, bp.OperandTypeError, "must hold f32"),
 ]  # fmt: skip
 

@@ -321,6 +321,47 @@ def test_torch_tensors(element: str) -> None:
     assert (pages[b.pages[1], :2] == (-1 if element == "bf16" else -448)).all()
 
 
+# ---- keys that are turned ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_a_cache_with_rope_turns_keys_by_their_places(device: str) -> None:
+    """A prompt, then two sequences that go on from different lengths; positions may be given instead."""
+    scaling = bp.RopeScaling.yarn(8, 4.0, 64)
+    cache = made(rope=scaling, style="interleaved", device=device)
+    rng = np.random.default_rng(2)
+
+    def written(batch: list[bp.PagedSequence], at: list[int], **given: Any) -> None:
+        cache.stage(batch)
+        k, v = (rng.standard_normal((len(at), 2, columns)).astype(np.float32) for columns in (8, 4))
+        assert not cache.append(1, k, v, **given).any()
+        turned = bp.rope(k, np.array(at), scaling=scaling, style="interleaved", layout="THD", device=device)
+        after = [(s, i) for s in batch for i in range(s.written, s.length)]
+        for (sequence, i), key, value in zip(after, turned, v, strict=True):
+            held = cache.layer(1)
+            assert np.array_equal(held["k_pages"][sequence.pages[i // 4], i % 4], key)
+            assert np.array_equal(held["v_pages"][sequence.pages[i // 4], i % 4], value)
+        cache.advance(batch)
+
+    first, second = cache.allocate(6), cache.allocate(3)
+    written([first, second], [*range(6), *range(3)])
+    cache.extend({first: 1, second: 2})
+    written([second, first], [3, 4, 6])
+    cache.extend({first: 1})
+    written([first], [70], positions=np.array([70], np.int32))
+
+
+def test_a_rope_that_does_not_fit() -> None:
+    for wrong, says in (({"rope": bp.RopeScaling.plain(16)}, "8 pairs"), ({"style": "neox"}, "half, interleaved")):
+        with pytest.raises(bp.InvalidProblemError) as caught:
+            made(**wrong)
+        readable(caught.value, "PagedKVCache", says)
+    cache = made()
+    cache.stage([cache.allocate(1)])
+    with pytest.raises(bp.InvalidProblemError, match="positions was passed and no angles"):
+        cache.append(0, np.ones((1, 2, 8), np.float32), np.ones((1, 2, 4), np.float32), positions=np.zeros(1, np.int32))
+
+
 def test_an_unknown_framework() -> None:
     with pytest.raises(bp.InvalidProblemError, match="cupy"):
         made(framework="cupy")

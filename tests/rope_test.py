@@ -225,7 +225,7 @@ def test_angles_are_made_once_for_several_heads_where_there_is_work_for_all() ->
     )
     small = bp.RopeDescriptor((1, 32, 1, 128), "bf16", inv_freq_shape=(64,), inv_freq_element="f32")
     plans = [bp.RopePlan.select(desc, device="h200") for desc in (large, small)]
-    assert [plan.sku.config for plan in plans] == ["vector=8 heads=2", "vector=8 heads=1"]
+    assert [plan.sku.config for plan in plans] == ["vector=8 heads=2 rounds=2", "vector=8 heads=1 rounds=1"]
     again = bp.RopePlan.select(large, PlanPreference(deterministic=True), device="h200")
     assert again.deterministic and again.capture_safe and again.precision_guarantee.batch_invariant
 

@@ -1,9 +1,9 @@
 """Embeds the bytes of this repository's README with a seeded table and appends them token by token to a bf16 cache.
 
 The whole cache is checked byte for byte against NumPy, the written part and the part that must stay as it was. Then it
-shows the plan, the path and the time per append, the fraction of copy bandwidth on a large write, and two elementwise
-ops and a matrix product against their guarantees. With a GPU through CuPy, else on the NumPy reference backend. Exit code
-1 on any mismatch.
+shows the plan, the path and the time per append, the fraction of copy bandwidth on a large write, two elementwise ops and a
+matrix product against their guarantees, and a decode loop: one CUDA graph, or emulated. With a GPU through CuPy, else on the
+NumPy reference backend. Exit code 1 on any mismatch.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .demo_decode import decode
 from .demo_products import exact_gelu, products
 from .machine import POISON, SEED, Machine, check
 from .terminal import indent, title
@@ -68,7 +69,7 @@ def run(given: argparse.Namespace) -> int:
     large = size.huge if given.large else size.large
     steps: tuple[Callable[[], str], ...] = (
         lambda: _append(screen, where, size), lambda: _large(screen, where, large), lambda: _elementwise(screen, where),
-        lambda: products(screen, where),
+        lambda: products(screen, where), lambda: decode(screen, where, readme()[0], size.tokens),
     )  # fmt: skip
     wrong = 0
     with where.current(), device("cpu" if where.ordinal is None else where.ordinal):

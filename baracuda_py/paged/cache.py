@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..ops.cache.paged_kv_append import paged_kv_append
-from ..plan.fields import integer
+from ..ops.position._angles import STYLES
+from ..ops.position.scaling import RopeScaling
+from ..plan.fields import choice, integer
 from ..types import InvalidProblemError, OutOfPagesError
 from .arrays import PagedArrays
 from .memory import memory_of
@@ -26,6 +28,7 @@ class PagedKVCache:
     """A cache of `pages` pages, for batches of `max_batch` sequences and sequences of `max_tokens` tokens at most (by default
     what all pages hold).
 
+    With `rope` the keys that are appended are turned by their positions, in the same launch (`style` as `bp.rope` has it).
     Which page is whose is known on the host; pages and tables lie on `device`, as CuPy's arrays, as PyTorch's with
     ``framework="torch"``, or as NumPy's with ``device="cpu"`` or ``"ptx"``. A step of a batch is
 
@@ -40,10 +43,16 @@ class PagedKVCache:
 
     def __init__(
         self, spec: KVCacheSpec, pages: int, *, max_batch: int = 256, max_tokens: int | None = None,
-        device: Any = None, framework: str | None = None,
+        device: Any = None, framework: str | None = None, rope: RopeScaling | None = None, style: str = "half",
     ) -> None:  # fmt: skip
         what = "PagedKVCache"
         self.spec, self.device = spec, device
+        self.rope, self.style = rope, choice(STYLES)(style, f"{what}: style")
+        if rope is not None and 2 * len(rope.inv_freq) > spec.head_dim:
+            raise InvalidProblemError(
+                f"{what}: rope has {len(rope.inv_freq)} pairs, and keys have {spec.head_dim} columns",
+                f"give a scaling of {spec.head_dim} columns or fewer",
+            )
         self.max_batch = integer(max_batch, f"{what}: max_batch")
         count = integer(pages, f"{what}: pages")
         all_slots = min(count * spec.page_size, INT32)
@@ -228,14 +237,21 @@ class PagedKVCache:
             )
         self.arrays.stage(sequences, stream)
 
-    def append(self, layer: int, k: Any, v: Any, *, stream: Any = None, status: Any = None) -> Any:
+    def append(
+        self, layer: int, k: Any, v: Any, *, positions: Any = None, stream: Any = None, status: Any = None
+    ) -> Any:
         """`paged_kv_append` of the staged batch's pending tokens to a layer: k and v are [T, kv_heads, D], the tokens of all
         sequences in the batch's order; T may be more than there are. Returns the status, int32 [max_batch]: by
-        default the cache's own, one a layer."""
+        default the cache's own, one a layer. Where the cache has a `rope`, keys are turned by their place in their sequence,
+        or by `positions`, int32 or int64 [T]."""
+        turn: dict[str, Any] = {}
+        if self.rope is not None:
+            turn = {"inv_freq": self.rope.on(k), "attention_factor": self.rope.attention_factor, "style": self.style}
         made = paged_kv_append(
             **self.layer(layer), k=k, v=v, page_table=self.page_table, lengths=self.lengths, cu_seqlens=self.cu_seqlens,
             layout=self.spec.layout, stream=stream,
             status=self.arrays.status[layer] if status is None else status, device=self.device,
+            positions=positions, **turn,
         )  # fmt: skip
         return made.status
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
 
+from .cache_requests import requests_of, rows_of, turned_keys
+
 __all__ = ["MOST", "copy_pages", "paged_kv_append", "quantised", "scales_of"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 MOST = {"int8": 127.0, "float8_e4m3fn": 448.0}
-TOO_SHORT, NO_PAGE, OFFSETS = 1, 2, 3  # status
 
 
 def scales_of(x: Array, dtype: Any) -> Array:
@@ -36,45 +36,27 @@ def quantised(x: Array, scales: Array, dtype: Any) -> Array:
     return codes
 
 
-def paged_kv_append(
-    desc: Any, k_pages: Array, v_pages: Array, k: Array, v: Array, page_table: Array, lengths: Array,
-    cu_seqlens: Array | None = None, k_scales: Array | None = None, v_scales: Array | None = None,
-    k_scale: Array | None = None, v_scale: Array | None = None,
-) -> tuple[Array, ...]:  # fmt: skip
+def paged_kv_append(desc: Any, **given: Any) -> tuple[Array, ...]:
     """Pages, and scales where they are written, with each request's tokens behind those it has, and a status a request."""
-    pages = [x.copy() for x in (k_pages, v_pages)]
-    scales = [x.copy() for x in (k_scales, v_scales) if x is not None]
-    status = np.zeros(len(page_table), np.int32)
-    if cu_seqlens is None:
-        spans = [(b * k.shape[1], (b + 1) * k.shape[1]) for b in range(len(k))]
-        rows = [x.reshape(-1, *x.shape[2:]) for x in (k, v)]
-    else:
-        offsets = cu_seqlens.astype(np.int64).tolist()
-        spans, rows = list(pairwise(offsets)), [k, v]
-        if offsets[0] < 0 or offsets[-1] > len(k) or any(a > b for a, b in spans):
-            return *pages, *scales, np.full_like(status, OFFSETS)
+    pages = [given[name].copy() for name in ("k_pages", "v_pages")]
+    scales = [given[name].copy() for name in ("k_scales", "v_scales") if given.get(name) is not None]
+    rows = [rows_of(desc, given[name]) for name in ("k", "v")]
+    if desc.turned:
+        rows[0] = rows_of(desc, turned_keys(desc, given))
+        if desc.quantised:
+            rows[0] = rows[0].astype(desc.element.dtype)
+        else:
+            pages[0] = pages[0].astype(np.float64)
     by_slot = [x if desc.pages_layout == "NHD" else np.swapaxes(x, 1, 2) for x in (*pages, *scales)]
-    count, size = by_slot[0].shape[:2]
-    for b, (begin, end) in enumerate(spans):
-        length = int(lengths[b])
-        if begin == end:
-            continue
-        if length < 0 or length + end - begin > page_table.shape[1] * size:
-            status[b] = TOO_SHORT
-            continue
-        ids = page_table[b, length // size : (length + end - begin - 1) // size + 1].astype(np.int64)
-        if ((ids < 0) | (ids >= count)).any():
-            status[b] = NO_PAGE
-            continue
-        at = length + np.arange(end - begin)
-        place = ids[at // size - length // size], at % size
-        for i, given in enumerate((k_scale, v_scale)):
+    written, status = requests_of(desc, given)
+    for begin, end, place in written:
+        for i, scale in enumerate((given.get("k_scale"), given.get("v_scale"))):
             new = rows[i][begin:end]
-            if new.dtype != pages[i].dtype:
-                scale = scales_of(new, pages[i].dtype) if given is None else np.broadcast_to(given, new.shape[:2])
-                if given is None:
-                    by_slot[2 + i][place] = scale
-                new = quantised(new, scale, pages[i].dtype)
+            if desc.quantised:
+                made = scales_of(new, pages[i].dtype) if scale is None else np.broadcast_to(scale, new.shape[:2])
+                if scale is None:
+                    by_slot[2 + i][place] = made
+                new = quantised(new, made, pages[i].dtype)
             by_slot[i][place] = new
     return *pages, *scales, status
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..types import ElementKind
 from .sample import Sample, values
 
-__all__ = ["append_operands", "copy_pages", "paged_kv_append"]
+__all__ = ["angles", "append_operands", "copy_pages", "paged_kv_append"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 F16, BF16, F32 = ElementKind.F16, ElementKind.BF16, ElementKind.F32
@@ -95,6 +95,7 @@ def paged_kv_append(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterato
         made = append_operands(rng, (1, 2, 3), (2, 2, 2))
         yield Sample(f"offsets {label}", {**made, "cu_seqlens": np.array(offsets, np.int32)})
     yield from _views(rng)
+    yield from _turned(rng)
     x = append_operands(rng, (3, 15), 2, element=F32, pages_element=E4M3)
     y = append_operands(rng, (3, 15), 2, element=F32, pages_element=I8)
     for name, made in (("fp8_e4m3", x), ("i8", y)):
@@ -158,6 +159,46 @@ def _views(rng: np.random.Generator) -> Iterator[Sample]:
             padded[..., :dim] = made[name]
             made[name] = padded[..., :dim]
         yield Sample(f"D {dim} in rows of {wide_dim}", made)
+
+
+def angles(rng: np.random.Generator, pairs: int, positions: int = 0, element: ElementKind = F32) -> dict[str, Array]:
+    """Frequencies, or tables of so many positions, in quarter turns, whose products are exact."""
+    if not positions:
+        return {"inv_freq": (10000.0 ** -(np.arange(pairs) / pairs)).astype(np.float32)}
+    turns = rng.integers(0, 4, (positions, pairs))
+    quarters = {"cos": np.array([1, 0, -1, 0]), "sin": np.array([0, 1, 0, -1])}
+    return {name: of[turns].astype(element.dtype) for name, of in quarters.items()}
+
+
+def _turned(rng: np.random.Generator) -> Iterator[Sample]:
+    """Keys turned by frequencies and tables, at positions of their own and given ones, stored and quantised."""
+    ragged = ((0, 15, 16, 33), (3, 1, 0, 18))
+
+    def sample(label: str, made: dict[str, Any], more: dict[str, Any], **options: Any) -> Sample:
+        return Sample(label, made | more, {"layout": "NHD", **options})
+
+    yield sample(
+        "bf16 turned, decode", append_operands(rng, (0, 15, 900, 7), 1, heads=3, size=64, dim=64), angles(rng, 32)
+    )
+    made = append_operands(rng, *ragged, element=F16, size=7, dim=24, layout="HND")
+    at = {"positions": rng.integers(-9, 1 << 20, 22).astype(np.int32)}
+    yield sample("f16 turned, given positions", made, at | angles(rng, 8), layout="HND", style="interleaved")
+    made = append_operands(rng, (3, 0, 20), 2, element=F32, dim=10)
+    wide = angles(rng, 6, 40)
+    at = {"positions": np.array([[39, 0], [5, 40], [7, -1]])}
+    yield sample(
+        "f32 turned by tables, not all of them in them", made, at | {name: x[:, ::2] for name, x in wide.items()},
+        attention_factor=0.75,
+    )  # fmt: skip
+    made = append_operands(rng, *ragged, pages_element=I8, dim=40)
+    yield sample("bf16 turned by tables, to i8", made, angles(rng, 8, 50, BF16))
+    made = append_operands(rng, (3, 20), 2, element=F16, pages_element=I8)
+    yield sample("f16 turned, to i8", made, angles(rng, 32), style="interleaved")
+    made = append_operands(rng, *ragged, element=F32, pages_element=E4M3, dim=40, given=True)
+    yield sample("f32 turned, to fp8_e4m3", made, angles(rng, 12))
+    made = append_operands(rng, (0, 9), (140, 3), heads=1, dim=16, size=64)
+    at = {"positions": rng.permutation(150)[:143].astype(np.int64)}
+    yield sample("a prompt, turned by tables", made, at | angles(rng, 8, 149), style="interleaved")
 
 
 def copy_pages(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..types import ElementKind
+from .models import MODELS
 from .sample import Sample, layouts, values
 
 __all__ = ["rope", "rope_backward"]
@@ -15,13 +16,21 @@ __all__ = ["rope", "rope_backward"]
 BF16, F16, F32, F64 = ElementKind.BF16, ElementKind.F16, ElementKind.F32, ElementKind.F64
 FAR = (0, 1, 2, 131071, 1 << 20, (1 << 30) - 1, 1 << 30, -5, (1 << 31) + 7, 3)
 
-# Shapes of q and k heads in models that are served: layout, tokens, heads of q and k, columns, those that turn, base, style.
-MODELS = {
-    "llama-3 8B decode": ("THD", 8, 32, 8, 128, 128, 500000.0, "half"),
-    "qwen2.5 7B": ("BSHD", 5, 28, 4, 128, 128, 1000000.0, "half"),
+
+def _known(name: str) -> tuple[int, int, int, int, float, str]:
+    """Heads of q and k, and columns; of latent heads those that turn lie apart."""
+    model = MODELS[name]
+    columns = model.rotated if model.latent else model.head_dim
+    return model.heads, model.kv_heads, columns, model.rotated, model.base, model.style
+
+
+# Of a model: layout, tokens, heads of q and k, columns, those that turn, base, style.
+SHAPES = {
+    "llama-3 8B decode": ("THD", 8, *_known("Llama-3 8B")),
+    "qwen2.5 7B": ("BSHD", 5, *_known("Qwen2.5 7B")),
     "gpt-j": ("BSHD", 6, 16, 16, 256, 64, 10000.0, "interleaved"),
     "phi-2": ("BHSD", 9, 32, 32, 80, 32, 10000.0, "half"),
-    "deepseek MLA": ("THD", 7, 128, 1, 64, 64, 10000.0, "interleaved"),
+    "deepseek MLA": ("THD", 7, *_known("DeepSeek-V3 MLA")),
 }
 
 
@@ -40,7 +49,7 @@ def _shape(layout: str, batch: int, tokens: int, heads: int, width: int) -> tupl
 
 
 def _model(rng: np.random.Generator, name: str, element: ElementKind) -> Sample:
-    layout, tokens, heads, k_heads, width, turned, base, style = MODELS[name]
+    layout, tokens, heads, k_heads, width, turned, base, style = SHAPES[name]
     operands = {
         "x": values(rng, _shape(layout, 2, tokens, heads, width), element),
         "k": values(rng, _shape(layout, 2, tokens, k_heads, width), element),
@@ -77,7 +86,7 @@ def rope(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]: 
             )  # fmt: skip
         for name, view in layouts(values(rng, (2, 3, 4, 16), element)).items():
             yield Sample(f"{element} {name}", {"x": view, "inv_freq": _frequencies(16)}, {"layout": "BSHD"})
-    for name in MODELS:
+    for name in SHAPES:
         yield _model(rng, name, BF16)
     wide = np.concatenate(list(_tables(rng, 20, 32).values()), axis=1)
     halves = {"cos": wide[:, :32], "sin": wide[:, 32:]}

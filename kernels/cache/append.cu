@@ -2,39 +2,43 @@
 // CUDA graph follows a batch that grows.
 //
 // append_pages: LANES threads take a row, the V-wide vectors of one token and head, and UNROLL rows at a time; blockIdx.y is 0 for
-// keys and 1 for values. Rows are loaded ahead of everything that says where they go. A row that is quantised stays in registers
-// between its largest magnitude and its codes. A request is written as a whole or not at all: every row asks whether all pages
-// of its request are there, or, CHECKED, reads what check_requests (a warp a request) has found. No shared memory.
+// keys and 1 for values. Rows are loaded ahead of everything that says where they go. append_turned: keys are turned by their
+// positions, rounded, and then stored. A row that is quantised stays in registers between its largest magnitude and its codes. A
+// request is written as a whole or not at all: every row asks whether all pages of its request are there (and its positions in
+// the tables), or, CHECKED, reads what check_requests or check_turned (a warp a request) has found. No shared memory.
 // Bound: memory latency when small, bandwidth when large.
 #include "cache/request.cuh"
 #include "cache/quantise.cuh"
-#include "rows/pack.cuh"
+#include "cache/turn.cuh"
+#include "rows/words.cuh"
 
 // Where one of keys and values lie: strides in bytes by (request, token, head, column), (page, slot, head, column) and, of scales,
-// (page, slot, head).
+// (page, slot, head). Vectors of the first 2 * half columns come from either half.
 struct Lines {
   i64 token[4], page[4], scale[3];
-  u32 columns, unused;
+  u32 columns, half;
 };
 
-template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int UNROLL, int THREADS, bool RAGGED, bool CHECKED, class I>
-__global__ void __launch_bounds__(THREADS)
-append_pages(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, const u8* v, const i32* table, const i32* lengths,
-             const i32* offsets, i32* status, cache::Batch<I> batch, typename DivisorOf<I>::type heads, I count,
-             const __grid_constant__ Lines keys, const __grid_constant__ Lines values) {
+// Of keys or values: their pages, scales and rows.
+struct Part {
+  u8 *pages, *scales;
+  const u8* source;
+};
+
+template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int UNROLL, int THREADS, bool CHECKED, class Turn, bool RAGGED,
+          class I>
+__device__ __forceinline__ void append(const Turn& turn, const cache::Requests<RAGGED, I>& requests, const Part& part, const Lines& lines, i32* status,
+                                       const typename DivisorOf<I>::type& heads, I count) {
   constexpr int GROUPS = THREADS / LANES;
   const bool first = blockIdx.y == 0;
-  const Lines& lines = first ? keys : values;
-  const u8* source = first ? k : v;
-  u8* pages = first ? k_pages : v_pages;
-  u8* scales = first ? k_scales : v_scales;
-  const cache::Requests<RAGGED, I> requests{batch, table, lengths, offsets};
+  const cache::Batch<I>& batch = requests.batch;
+  const i32* lengths = requests.lengths;
   const bool broken = !CHECKED && requests.broken();
   const u32 lane = threadIdx.x % LANES;
   const u32 columns = lines.columns;
 
   // Rows into registers
-  rows::Pack<T, V> pack[UNROLL][ITEMS];
+  rows::Held<T, V> pack[UNROLL][ITEMS];
   I token[UNROLL];
   u32 request[UNROLL], head[UNROLL];
   bool live[UNROLL];
@@ -48,10 +52,10 @@ append_pages(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, 
     const cache::Span span = requests.span(request[u]);
     live[u] = live[u] && i64(token[u]) >= span.begin && i64(token[u]) < span.begin + span.count;
     const i64 within = RAGGED ? i64(token[u]) : i64(token[u]) - span.begin;
-    const u8* from = source + (RAGGED ? 0 : request[u] * lines.token[0]) + within * lines.token[1] + head[u] * lines.token[2];
+    const u8* from = part.source + (RAGGED ? 0 : request[u] * lines.token[0]) + within * lines.token[1] + head[u] * lines.token[2];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      const u32 column = (i * LANES + lane) * V;
+      const u32 column = Turn::template column<V, LANES>(i, lane, lines.half);
       if (live[u] && column < columns) pack[u][i].load(reinterpret_cast<const T*>(from + column * lines.token[3]));
     }
   }
@@ -63,8 +67,8 @@ append_pages(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, 
     const i64 length = live[u] ? lengths[request[u]] : 0;
     i32 fault;
     if constexpr (CHECKED) fault = live[u] ? status[request[u]] : 0;
-    else fault = requests.template fault<LANES>(request[u], live[u] ? span.count : 0, length, lane);
-    const i64 position = length + (i64(token[u]) - span.begin);
+    else fault = requests.template fault<LANES>(turn, request[u], live[u] ? span.count : 0, length, lane);
+    const i64 within = i64(token[u]) - span.begin, position = length + within;
     const bool writes = live[u] && fault == 0;
     const u32 place = writes ? batch.page.divide(u32(position)) : 0;
     const u32 slot = u32(position) - place * batch.page.divisor;
@@ -73,15 +77,18 @@ append_pages(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, 
       if (first && live[u] && i64(token[u]) == span.begin && head[u] == 0 && lane == 0) status[request[u]] = fault;
     }
 
-    // The scale of the row
+    // Turned as it is to be, and the scale of the row
+    if constexpr (Turn::TURNS) {
+      if (first && live[u]) turn.template turn<V, LANES>(pack[u], turn.at(requests, request[u], within, length), lines.half, lane);
+    }
     float inverse = 1.0f;
     if constexpr (SCALING == cache::GIVEN) {
-      inverse = 1.0f / *reinterpret_cast<const float*>(scales + head[u] * lines.scale[2]);
+      inverse = 1.0f / *reinterpret_cast<const float*>(part.scales + head[u] * lines.scale[2]);
     } else if constexpr (SCALING == cache::MADE) {
       float largest = 0.0f;
 #pragma unroll
       for (int i = 0; i < ITEMS; ++i) {
-        if (!live[u] || (i * LANES + lane) * V >= columns) continue;
+        if (!live[u] || Turn::template column<V, LANES>(i, lane, lines.half) >= columns) continue;
         float x[V];
         pack[u][i].widen(x);
 #pragma unroll
@@ -90,14 +97,14 @@ append_pages(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, 
       const float scale = cache::scale_of<P>(cache::largest_of<LANES>(largest));
       inverse = 1.0f / scale;
       if (writes && lane == 0)
-        *reinterpret_cast<float*>(scales + id * lines.scale[0] + slot * lines.scale[1] + head[u] * lines.scale[2]) = scale;
+        *reinterpret_cast<float*>(part.scales + id * lines.scale[0] + slot * lines.scale[1] + head[u] * lines.scale[2]) = scale;
     }
 
     // Out, as it is or as codes
-    u8* to = pages + id * lines.page[0] + slot * lines.page[1] + head[u] * lines.page[2];
+    u8* to = part.pages + id * lines.page[0] + slot * lines.page[1] + head[u] * lines.page[2];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-      const u32 column = (i * LANES + lane) * V;
+      const u32 column = Turn::template column<V, LANES>(i, lane, lines.half);
       if (!writes || column >= columns) continue;
       P* at = reinterpret_cast<P*>(to + column * lines.page[3]);
       if constexpr (SCALING == cache::STORED) pack[u][i].store(at);
@@ -113,14 +120,48 @@ append_pages(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, 
   }
 }
 
+template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int UNROLL, int THREADS, bool RAGGED, bool CHECKED, class I>
+__global__ void __launch_bounds__(THREADS)
+append_pages(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, const u8* v, const i32* table, const i32* lengths,
+             const i32* offsets, i32* status, cache::Batch<I> batch, typename DivisorOf<I>::type heads, I count,
+             const __grid_constant__ Lines keys, const __grid_constant__ Lines values) {
+  const cache::Requests<RAGGED, I> requests{batch, table, lengths, offsets};
+  const Part part = blockIdx.y == 0 ? Part{k_pages, k_scales, k} : Part{v_pages, v_scales, v};
+  append<T, P, SCALING, V, ITEMS, LANES, UNROLL, THREADS, CHECKED>(cache::Still{}, requests, part, blockIdx.y == 0 ? keys : values, status, heads, count);
+}
+
+template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int UNROLL, int THREADS, bool RAGGED, bool CHECKED, class I,
+          class Turn>
+__global__ void __launch_bounds__(THREADS)
+append_turned(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, const u8* v, const i32* table, const i32* lengths,
+              const i32* offsets, i32* status, cache::Batch<I> batch, typename DivisorOf<I>::type heads, I count,
+              const __grid_constant__ Lines keys, const __grid_constant__ Lines values, const typename Turn::Position* positions,
+              const typename Turn::Table* cosines, const typename Turn::Table* sines, const __grid_constant__ position::Places places, float factor) {
+  const cache::Requests<RAGGED, I> requests{batch, table, lengths, offsets};
+  const Turn turn{{places, positions, cosines, sines}, factor};
+  const Part part = blockIdx.y == 0 ? Part{k_pages, k_scales, k} : Part{v_pages, v_scales, v};
+  append<T, P, SCALING, V, ITEMS, LANES, UNROLL, THREADS, CHECKED>(turn, requests, part, blockIdx.y == 0 ? keys : values, status, heads, count);
+}
+
+template <int THREADS, class Turn, bool RAGGED, class I>
+__device__ __forceinline__ void check(const Turn& turn, const cache::Requests<RAGGED, I>& requests, i32* status) {
+  const bool broken = requests.broken();
+  const u32 b = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+  const bool live = b < requests.batch.requests && !broken;
+  const i64 count = live ? requests.span(b).count : 0;
+  const i32 fault = requests.template fault<32>(turn, live ? b : 0, count, live ? requests.lengths[b] : 0, threadIdx.x % 32);
+  if (b < requests.batch.requests && threadIdx.x % 32 == 0) status[b] = broken ? cache::OFFSETS : fault;
+}
+
 template <bool RAGGED, int THREADS, class I>
 __global__ void __launch_bounds__(THREADS)
 check_requests(const i32* table, const i32* lengths, const i32* offsets, i32* status, cache::Batch<I> batch) {
-  const cache::Requests<RAGGED, I> requests{batch, table, lengths, offsets};
-  const bool broken = requests.broken();
-  const u32 b = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-  const bool live = b < batch.requests && !broken;
-  const i64 count = live ? requests.span(b).count : 0;
-  const i32 fault = requests.template fault<32>(live ? b : 0, count, live ? lengths[b] : 0, threadIdx.x % 32);
-  if (b < batch.requests && threadIdx.x % 32 == 0) status[b] = broken ? cache::OFFSETS : fault;
+  check<THREADS>(cache::Still{}, cache::Requests<RAGGED, I>{batch, table, lengths, offsets}, status);
+}
+
+template <bool RAGGED, int THREADS, class I, class Turn>
+__global__ void __launch_bounds__(THREADS)
+check_turned(const i32* table, const i32* lengths, const i32* offsets, i32* status, cache::Batch<I> batch, const typename Turn::Position* positions,
+             const __grid_constant__ position::Places places) {
+  check<THREADS>(Turn{{places, positions, nullptr, nullptr}, 1.0f}, cache::Requests<RAGGED, I>{batch, table, lengths, offsets}, status);
 }

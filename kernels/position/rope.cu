@@ -1,33 +1,35 @@
 // Rotary position embedding of x and, in the same launch, of k; INVERSE: of their gradients, by the negative angles.
 //
-// A thread takes one chunk of up to HEADS heads of one token: V pairs, whose cosines and sines it reads or computes once, or 2 V
-// of the columns behind them, which are copied. Chunks of a row are neighbours in a warp; behind them come heads or tokens,
-// whichever lie closer. All loads of a thread are under way at once. No shared memory. Bound: bandwidth.
+// A thread takes one chunk of `rounds` times HEADS heads of one token and operand: V pairs, whose cosines and sines it reads or
+// computes once, or 2 V of the columns behind them, which are copied. Chunks of a row are neighbours in a warp; behind them come
+// heads or tokens, whichever lie closer. All loads of a round are under way at once. No shared memory. Bound: bandwidth.
 // A position outside of the TABLES is not read: status says 1, and what is rotated is 0.
 #include "index.cuh"
-#include "position/rotate.cuh"
+#include "position/angles.cuh"
+#include "rows/words.cuh"
 
 constexpr int ROPE_THREADS = 128;
 
 // Where rows lie, in elements; `column` is 1 where V is more.
 struct RopeRows {
   i64 batch, token, head, column;
-  template <class I> __device__ __forceinline__ i64 at(I b, I t, I h) const { return i64(b) * batch + i64(t) * token + i64(h) * head; }
 };
-// Angles: by position and frequency, or rows of a table.
+// How many heads an operand has, and groups that they are shared out to, a thread each.
+template <class I> struct RopeHeads { I count, groups; };
+// `sequence`: tokens of a batch's own status; 0 where all share one.
 struct RopeAngles {
-  i64 batch, token;             // strides of the positions
-  i64 rows, row, column;        // of a table: how many, and its strides
-  i64 sequence;                 // tokens of a batch's own status; 0 where all share one
+  position::Places places;
+  i64 sequence;
 };
-// How threads are laid out: chunks of a row, then heads or tokens, then the other of them, then batches.
+// How threads are laid out: chunks of a row, then groups of heads or tokens, then the other of them, then batches.
 template <class I> struct RopeShape {
   typename DivisorOf<I>::type chunks, inner, middle;
-  I items, rotated, groups, tokens_inside;
-  I heads, k_heads, width, half;  // of both operands; columns of a row, and half of those that are rotated
+  I items, rotated, rounds, tokens_inside;
+  RopeHeads<I> x, k;
+  I width, half;  // columns of a row, and half of those that are rotated
 };
 
-template <class T, class C, class Table, class Position, bool TABLES, bool INTERLEAVED, bool INVERSE, int V, int HEADS, class I>
+template <class T, class C, class Position, class Table, bool TABLES, bool INTERLEAVED, bool INVERSE, int V, int HEADS, class I>
 __global__ void __launch_bounds__(ROPE_THREADS)
 rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, RopeRows k_rows, RopeAngles angles, T* out, T* k_out, i32* status,
      const T* x, const T* k, const Position* positions, const Table* cosines, const Table* sines, i64 offset, C factor) {
@@ -44,55 +46,53 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
   const I second = first + (rotates && !INTERLEAVED ? shape.half : I(V));
   const bool both = second < shape.width;
 
-  // Heads, all under way at once; what is in its place already is not copied
-  position::Pairs<T, V> pairs[HEADS];
-  bool live[HEADS];
+  // Its operand, and where its first head lies; what is in its place already is not copied
+  const bool of_x = group < shape.x.groups;
+  if (!rotates && (of_x ? out == x : k_out == k)) return;
+  const RopeHeads<I> heads = of_x ? shape.x : shape.k;
+  const RopeRows &read = of_x ? rows : k_rows, &written = of_x ? to_rows : to_k_rows;
+  const i64 column = V > 1 ? 1 : read.column, to_column = V > 1 ? 1 : written.column;
+  I head = of_x ? group : group - shape.x.groups;
+  const T* from = (of_x ? x : k) + (i64(batch) * read.batch + i64(token) * read.token + i64(head) * read.head + i64(first) * column);
+  T* to = (of_x ? out : k_out) + (i64(batch) * written.batch + i64(token) * written.token + i64(head) * written.head + i64(first) * to_column);
+  const i64 next = i64(heads.groups) * read.head, to_next = i64(heads.groups) * written.head;
+  const i64 apart = i64(second - first) * column, to_apart = i64(second - first) * to_column;
+
+  // Heads, all of a round under way at once
+  rows::Held<T, V> low[HEADS], high[HEADS];
+  const auto live = [&](int h) { return head + h * heads.groups < heads.count; };
+  const auto load = [&] {
 #pragma unroll
-  for (int h = 0; h < HEADS; ++h) {
-    const I head = group + h * shape.groups;
-    const bool of_x = head < shape.heads;
-    const T* from = of_x ? x + rows.at(batch, token, head) : k + k_rows.at(batch, token, head - shape.heads);
-    const i64 column = of_x ? rows.column : k_rows.column;
-    live[h] = head < shape.heads + shape.k_heads && (rotates || (of_x ? out != x : k_out != k));
-    if (live[h]) {
-      pairs[h].part[0].load(from + i64(first) * column);
-      if (both) pairs[h].part[1].load(from + i64(second) * column);
+    for (int h = 0; h < HEADS; ++h, from += next) {
+      if (!live(h)) continue;
+      low[h].load(from);
+      if (both) high[h].load(from + apart);
     }
-  }
+  };
+  load();
 
   // The position, and its cosines and sines
-  i64 at = token;
-  if (positions) at = i64(positions[i64(batch) * angles.batch + i64(token) * angles.token]);
-  at = i64(u64(at) + u64(offset));
-  bool known = true;
+  const position::Angles<Table, Position, TABLES> source{angles.places, positions, cosines, sines};
+  const i64 at = i64(u64(source.at(batch, token, token)) + u64(offset));
+  const bool known = source.known(at);
   if constexpr (TABLES) {
-    known = at >= 0 && at < angles.rows;
     if (chunk == 0 && group == 0 && (angles.sequence || batch == 0)) status[i64(batch) * angles.sequence + token] = known ? 0 : 1;
   }
-  if (rotates) {
-    position::Rotation<C, V> rotation = {};
-    if constexpr (TABLES) {
-      const i64 from = at * angles.row + i64(chunk) * V * angles.column;
-      if (known) rotation.by_table(cosines + from, sines + from);
-    } else {
-      rotation.by_frequency(at, cosines + i64(chunk) * V);
-    }
-    rotation.template scale<INVERSE>(factor);
+  position::Rotation<C, V> rotation = {};
+  if (rotates) rotation = source.template of<C, V>(at, i64(chunk) * V);
+  rotation.template scale<INVERSE>(factor);
+
+  for (I round = shape.rounds;;) {
 #pragma unroll
-    for (int h = 0; h < HEADS; ++h) {
-      if (!live[h]) continue;
-      if (known) pairs[h].template turn<INTERLEAVED>(rotation);
-      else pairs[h] = {};
+    for (int h = 0; h < HEADS; ++h, to += to_next) {
+      if (!live(h)) continue;
+      if (rotates && known) position::turn<INTERLEAVED>(low[h], high[h], rotation);
+      else if (rotates) low[h] = high[h] = {};
+      low[h].store(to);
+      if (both) high[h].store(to + to_apart);
     }
-  }
-#pragma unroll
-  for (int h = 0; h < HEADS; ++h) {
-    if (!live[h]) continue;
-    const I head = group + h * shape.groups;
-    const bool of_x = head < shape.heads;
-    T* to = of_x ? out + to_rows.at(batch, token, head) : k_out + to_k_rows.at(batch, token, head - shape.heads);
-    const i64 column = of_x ? to_rows.column : to_k_rows.column;
-    pairs[h].part[0].store(to + i64(first) * column);
-    if (both) pairs[h].part[1].store(to + i64(second) * column);
+    if (--round == 0) break;
+    head += HEADS * heads.groups;
+    load();
   }
 }

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-import baracuda_py as bp
 from baracuda_py.plan import Op, Plan
 from baracuda_py.reference.rounding import round_to
 from baracuda_py.samples import Sample
@@ -154,8 +153,7 @@ class Problem:
                 continue
             element = canonical.layout(name).element
             wide, guarantee = self.wide[name], promised.of(name)
-            exact = isinstance(guarantee.bound, bp.Exact) or not (element.is_float or element.is_complex)
-            if exact:
+            if guarantee.exact_for(element):
                 wanted = slot.expected(round_to(wide, element))
                 _same_bytes(name, images[name], wanted, slot)
                 continue
@@ -182,7 +180,7 @@ class Problem:
         assert array.shape == layout.shape, f"{name}'s shape is {array.shape}, not {layout.shape}"
         if name in self.desc.counted:
             array = array[: len(self.wide[name])]
-        if isinstance(guarantee.bound, bp.Exact) or not layout.element.is_float:
+        if guarantee.exact_for(layout.element):
             wanted = np.asarray(round_to(self.wide[name], layout.element)).reshape(array.shape)
             same = np.array_equal(as_bytes(np.ascontiguousarray(array)), as_bytes(np.ascontiguousarray(wanted)))
             assert same, f"{name}, which was allocated, differs from the oracle"

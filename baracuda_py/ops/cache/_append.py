@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, exact_movement, no
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.grammar import Config, term
-from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Step
+from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run, Step
 from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
 from .._launch import divisor, grid_of, index_scalar, index_type
 from .._rows import share
+from ..position._angles import OF_ANGLE, OF_ENTRY, dense
+from ._guarantee import guarantee_of
 
 __all__ = ["AppendConfig", "FewPages", "ManyPages"]
 
 WIDEST, WARP = 16, 32  # bytes of an access; lanes
 MOST_ITEMS = 32  # vectors of a row that a thread holds
+MOST_WHOLE = 8  # of a row of all heads
+OF_ROW = 110  # machine instructions (sm_90a) of a thread and row, whatever its length
 MOST_TOKENS = (1 << 31) - 1  # of a request: its length is an int32
 ROUNDS = 4  # of page ids that a group may look at for every row
 CHECKERS = 128  # threads of check_requests
@@ -28,16 +32,17 @@ FILE = "cache/append.cu"
 
 @dataclass(frozen=True)
 class AppendConfig(Config):
-    """How rows, each a head of a token, are shared out."""
+    """How rows, each a head of a token or all of them, are shared out."""
 
+    heads: int = term("heads a row")
     vector: int = term("columns an access")
     lanes: int = term("threads that share a row")
     rows: int = term("rows that a thread takes part in at once")
     threads: int = term("threads a CTA")
 
-    def items(self, columns: int) -> int:
-        """Vectors of a row that a thread holds."""
-        return -(-columns // (self.vector * self.lanes))
+    def items(self, columns: int, at_once: int) -> int:
+        """Vectors of a row that a thread holds, where it takes so many at once."""
+        return at_once * -(-columns // (at_once * self.vector * self.lanes))
 
 
 class _Append(Candidate[Any]):
@@ -53,33 +58,47 @@ class _Append(Candidate[Any]):
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[AppendConfig]:
-        """The widest vectors; small CTAs of a row a thread, or as many rows as keep 64 bytes a thread under way."""
+        """The widest vectors; small CTAs of a row a thread, or as many rows as keep 64 bytes a thread under way; a head a row, or
+        a token, where its heads lie side by side."""
         vector = _vector(desc)
-        lanes = min(WARP, share(-(-_columns(desc) // vector)))
-        deep = max(1, 4 // AppendConfig(vector, lanes, 1, 0).items(_columns(desc)))
-        yield AppendConfig(vector, lanes, 1, SMALL)
-        yield AppendConfig(vector, lanes, deep, LARGE)
+
+        def made(heads: int, threads: int) -> AppendConfig:
+            one = AppendConfig(heads, vector, _lanes(desc, heads), 1, threads)
+            held = one.items(heads * _columns(desc), _at_once(desc))
+            return one if threads == SMALL else replace(one, rows=max(1, 4 // held))
+
+        yield made(1, SMALL)
+        if _side_by_side(desc, vector):
+            yield made(desc.heads, LARGE)
+            yield made(desc.heads, SMALL)
+        yield made(1, LARGE)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> PrecisionGuarantee:
-        """Codes and scales are those of the formula, bit for bit."""
-        return exact_movement(desc.pages_element)
+        return guarantee_of(desc)
 
     def cost(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> Cost:
         elements = desc.tokens * desc.heads * (desc.k_pages_shape[3] + desc.v_pages_shape[3])
         moved = desc.element.nbytes(elements) + desc.pages_element.nbytes(elements)
         moved += 8 * desc.tokens * desc.heads * desc.has("k_scales")
-        instructions = (20.0 if desc.quantised else 4.0) * elements
-        fills = 2 * desc.tokens * desc.heads * config.lanes > device.sms * THREADS_OF_SM
+        instructions = (20.0 if desc.quantised else 1.0) * elements
+        instructions += OF_ROW * 2 * desc.tokens * desc.heads // config.heads * config.lanes
+        if desc.turned:
+            instructions += (OF_ENTRY if desc.tables else OF_ANGLE) * desc.tokens * desc.heads * desc.half
+        fills = elements // config.vector > device.sms * THREADS_OF_SM
         efficiency = 0.8 if config.threads == SMALL else 0.95 if fills else 0.7
         return Cost.streaming(device, moved, instructions=instructions, efficiency=efficiency)
 
     def lower(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> tuple[Step, ...]:
-        rows = desc.tokens * desc.heads
+        heads = desc.heads // config.heads
+        rows = desc.tokens * heads
         index = index_type(max(rows, desc.requests))
         ragged, checked = (str(flag).lower() for flag in (desc.ragged, self.checked))
         scaling, taken, stored = _types(desc)
-        shape = f"{config.vector}, {config.items(_columns(desc))}, {config.lanes}, {config.rows}, {config.threads}"
-        entry = f"append_pages<{taken}, {stored}, cache::{scaling}, {shape}, {ragged}, {checked}, {index}>"
+        items = config.items(config.heads * _columns(desc), _at_once(desc))
+        shape = f"{config.vector}, {items}, {config.lanes}, {config.rows}, {config.threads}"
+        turn, angles, places, factor = _turn(desc)
+        kernel = "append_turned" if turn else "append_pages"
+        entry = f"{kernel}<{taken}, {stored}, cache::{scaling}, {shape}, {ragged}, {checked}, {index}{turn}>"
         scales = ("k_scales", "v_scales") if scaling == "MADE" else ("k_scale", "v_scale")
         of_batch = (
             _ptr(desc, "page_table"),
@@ -90,15 +109,16 @@ class _Append(Candidate[Any]):
         )
         args = (
             Ptr("k_pages"), Ptr("v_pages"), *(_ptr(desc, name) for name in scales), Ptr("k"), Ptr("v"), *of_batch,
-            divisor(desc.heads, index), index_scalar(rows, index), _lines(desc, "k"), _lines(desc, "v"),
+            divisor(heads, index), index_scalar(rows, index), _lines(desc, "k", config), _lines(desc, "v", config),
+            *angles, *places, *factor,
         )  # fmt: skip
         x, _, _ = grid_of(rows, config.threads // config.lanes * config.rows)
         launch = Launch(Kernel(FILE, entry), (x, 2, 1), (config.threads, 1, 1), args)
         if not self.checked:
             return (launch,)
-        check = f"check_requests<{ragged}, {CHECKERS}, {index}>"
+        check = f"{'check_turned' if turn else 'check_requests'}<{ragged}, {CHECKERS}, {index}{turn}>"
         grid = grid_of(desc.requests, CHECKERS // WARP)
-        ahead = Launch(Kernel(FILE, check), grid, (CHECKERS, 1, 1), of_batch)
+        ahead = Launch(Kernel(FILE, check), grid, (CHECKERS, 1, 1), (*of_batch, *angles[:1], *places))
         return (ahead, launch) if rows else (ahead,)
 
 
@@ -106,16 +126,18 @@ class FewPages(_Append):
     """One launch: every row looks at all pages of its request, of which there are few."""
 
     variant = "one_launch"
-    launches = (f"{FILE}:append_pages",)
+    launches = (f"{FILE}:append_pages", f"{FILE}:append_turned")
     checked = False
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         said = super().supports(desc, device)
         tokens = desc.tokens if desc.ragged else desc.k_shape[1]
         pages = min(desc.page_table_shape[1], -(-tokens // desc.page_size) + 1)
-        lanes = min(WARP, share(-(-_columns(desc) // _vector(desc))))
-        if said and pages > ROUNDS * lanes:
+        most = ROUNDS * _lanes(desc)
+        if said and pages > most:
             return no(f"a request may span {pages} pages, too many for every row to look at")
+        if said and desc.has("positions") and desc.tables and tokens > most:
+            return no(f"a request may have {tokens} positions, too many for every row to look at")
         return said
 
 
@@ -123,7 +145,7 @@ class ManyPages(_Append):
     """Requests are looked at by a launch ahead, a warp each, whose status every row reads."""
 
     variant = "checked_ahead"
-    launches = (f"{FILE}:append_pages", f"{FILE}:check_requests")
+    launches = tuple(f"{FILE}:{name}" for name in ("append_pages", "check_requests", "append_turned", "check_turned"))
     checked = True
 
     def cost(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> Cost:
@@ -136,8 +158,49 @@ def _columns(desc: Any) -> int:
     return columns
 
 
+def _at_once(desc: Any) -> int:
+    """Vectors that are taken together: those of a pair of columns where keys are turned."""
+    return 2 if desc.turned else 1
+
+
+def _lanes(desc: Any, heads: int = 1) -> int:
+    return min(WARP, share(-(-heads * _columns(desc) // (_vector(desc) * _at_once(desc)))))
+
+
+def _side_by_side(desc: Any, vector: int) -> bool:
+    """Whether all heads of a token move as one row: as they are, and each behind the other in tokens and pages."""
+    if desc.quantised or desc.turned or desc.heads < 2 or desc.heads * _columns(desc) > WARP * MOST_WHOLE * vector:
+        return False
+    for part in ("k", "v"):
+        new, pages = desc.layout(part), desc.layout(f"{part}_pages")
+        if not new.strides[-2] == desc.split(pages.strides)[2] == new.shape[-1]:
+            return False
+    return True
+
+
+def _turn(desc: Any) -> tuple[str, tuple[Arg, ...], tuple[Arg, ...], tuple[Arg, ...]]:
+    """How keys are turned, nothing where they are not: a template argument, and pointers, places and the factor."""
+    if not desc.turned:
+        return "", (), (), ()
+    kind, batch, token = ElementKind.I64, 0, 0
+    if desc.has("positions"):
+        layout = desc.layout("positions")
+        kind = layout.element
+        batch, token = (0, *layout.strides) if desc.ragged else layout.strides
+    pointers = (_ptr(desc, "positions"), Ptr("cos" if desc.tables else "inv_freq"), _ptr(desc, "sin"))
+    factor = Run("attention_factor", "float32")
+    return (
+        f", cache::Turned<{kind.number}, {desc.table_types}>",
+        pointers,
+        (desc.packed_angles(batch, token),),
+        (factor,),
+    )
+
+
 def _types(desc: Any) -> tuple[str, str, str]:
     """The kernel's scaling, and the types that it takes and stores; what is stored as it is moves as bytes."""
+    if not desc.quantised and desc.turned:
+        return "STORED", desc.element.number, desc.element.number
     if not desc.quantised:
         return "STORED", *(2 * (f"u{desc.element.bits}",))
     stored = "i8" if desc.pages_element is ElementKind.I8 else "e4m3"
@@ -148,9 +211,15 @@ def _vector(desc: Any) -> int:
     """The most columns that every row of tokens and pages can be accessed by, 16 bytes at most."""
     layouts = [desc.layout(name) for name in ("k", "v", "k_pages", "v_pages")]
     vector: int = WIDEST // (max(desc.element.bits, desc.pages_element.bits) // 8)
-    while vector > 1 and not all(_fits(layout, vector) for layout in layouts):
+    while vector > 1 and not (all(_fits(layout, vector) for layout in layouts) and _turns_by(desc, vector)):
         vector //= 2
     return vector
+
+
+def _turns_by(desc: Any, vector: int) -> bool:
+    """Whether so many neighbouring pairs, and their frequencies or rows of tables, can be accessed together."""
+    tables = (desc.layout(name) for name in ("inv_freq", "cos", "sin") if desc.has(name))
+    return not desc.half % vector and all(dense(x, min(vector, WIDEST // x.natural)) for x in tables)
 
 
 def _fits(layout: Any, vector: int) -> bool:
@@ -176,8 +245,8 @@ def _batch(desc: Any, index: str) -> Packed:
     return Packed(data + bytes(-len(data) % 8), 8)
 
 
-def _lines(desc: Any, part: str) -> Packed:
-    """Lines of kernels/cache/append.cu."""
+def _lines(desc: Any, part: str, config: AppendConfig) -> Packed:
+    """Lines of kernels/cache/append.cu; of values, which are not turned, any half will do."""
     new, pages = desc.layout(part), desc.layout(f"{part}_pages")
     token = new.strides if len(new.strides) == 4 else (0, *new.strides)
     scale = (0, 0, 0)
@@ -187,4 +256,5 @@ def _lines(desc: Any, part: str) -> Packed:
         scale = (0, 0, *desc.layout(f"{part}_scale").strides)
     size, stored = new.element.bits // 8, pages.element.bits // 8
     steps = [s * size for s in token] + [s * stored for s in desc.split(pages.strides)] + [s * 4 for s in scale]
-    return Packed(struct.pack("<11qII", *steps, pages.shape[3], 0), 8)
+    half = desc.half if part == "k" else pages.shape[3] // 2 // config.vector * config.vector
+    return Packed(struct.pack("<11qII", *steps, config.heads * pages.shape[3], half), 8)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
-from ...plan.candidate import exact_movement
-from ...plan.descriptor import Descriptor, Slot, described
+from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import cache as oracle
+from ...reference import cache_turned
 from ...samples import cache as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
 from .._function import function_of
+from ..position._angles import ANGLES, Angled, check_factor
+from ..position.rope import RopeDescriptor
 from ._append import FewPages, ManyPages
+from ._guarantee import guarantee_of
 
 __all__ = ["PagedKvAppendDescriptor", "PagedKvAppendPlan", "paged_kv_append"]
 
@@ -36,11 +40,14 @@ _F32 = (ElementKind.F32,)
     Slot("cu_seqlens", optional=True, takes=_I32, shape="offsets_shape", strided=False, aligned=False),
     Slot("k_scale", optional=True, takes=_F32, shape="heads_shape"),
     Slot("v_scale", optional=True, takes=_F32, shape="heads_shape"),
+    Slot("positions", optional=True, takes=(ElementKind.I32, ElementKind.I64), shape="tokens_shape", aligned=False),
+    *ANGLES,
     Slot("status", "out", element=ElementKind.I32, shape="requests_shape", strided=False, aligned=False),
 )
-class PagedKvAppendDescriptor(Descriptor):
+class PagedKvAppendDescriptor(Angled):
     """Pages of `k_pages_shape` and `v_pages_shape` ([P, page, H, D] where `pages_layout` is ``"NHD"``, else [P, H, page, D]), new
-    tokens of `k_shape` ([B, T, H, D], or with `cu_seqlens` [T, H, D]) a table of `page_table_shape` ([B, pages a request])."""
+    tokens of `k_shape` ([B, T, H, D], or with `cu_seqlens` [T, H, D]) and a table of `page_table_shape` ([B, pages a request]).
+    Keys are turned where there are frequencies (`inv_freq_shape`) or tables (`cos_shape`, `sin_shape`)."""
 
     k_pages_shape: tuple[int, ...]
     v_pages_shape: tuple[int, ...]
@@ -49,26 +56,34 @@ class PagedKvAppendDescriptor(Descriptor):
     pages_element: ElementKind
     element: ElementKind
     pages_layout: str = "NHD"
+    style: str = "half"
+    attention_factor: float = 1.0
 
     name = "paged_kv_append"
+    values = ("attention_factor",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.pages_layout, str):
             object.__setattr__(self, "pages_layout", self.pages_layout.upper())
         self._member(tuple(LAYOUTS), "pages_layout")
+        self._complete_angles({})
 
     @classmethod
     def of(
         cls, k_pages: Any, v_pages: Any, k: Any, v: Any, page_table: Any, lengths: Any, cu_seqlens: Any = None,
-        k_scales: Any = None, v_scales: Any = None, k_scale: Any = None, v_scale: Any = None, layout: str = "NHD",
+        k_scales: Any = None, v_scales: Any = None, k_scale: Any = None, v_scale: Any = None, positions: Any = None,
+        inv_freq: Any = None, cos: Any = None, sin: Any = None, *, layout: str = "NHD", style: str = "half",
+        attention_factor: float = 1.0,
     ) -> Self:  # fmt: skip
         """The descriptor of arrays as they lie."""
         named = {
             "k_pages": k_pages, "v_pages": v_pages, "k_scales": k_scales, "v_scales": v_scales, "k": k, "v": v,
             "page_table": page_table, "lengths": lengths, "cu_seqlens": cu_seqlens, "k_scale": k_scale, "v_scale": v_scale,
+            "positions": positions, "inv_freq": inv_freq, "cos": cos, "sin": sin,
         }  # fmt: skip
-        return cls.of_tensors(cls.taken(cls.name, named), pages_layout=layout)
+        tensors = cls.taken(cls.name, named)
+        return cls.of_tensors(tensors, pages_layout=layout, style=style, attention_factor=attention_factor)
 
     # ---- extents ----------------------------------------------------------------------------------------------------
 
@@ -80,6 +95,11 @@ class PagedKvAppendDescriptor(Descriptor):
     @property
     def quantised(self) -> bool:
         return self.pages_element is not self.element
+
+    @property
+    def turned(self) -> bool:
+        """Whether keys are turned by their positions."""
+        return self.half > 0
 
     @property
     def requests(self) -> int:
@@ -102,6 +122,10 @@ class PagedKvAppendDescriptor(Descriptor):
         """Strides of pages or of their scales by page, slot, head and column."""
         slot, head = LAYOUTS[self.pages_layout]
         return (strides[0], strides[slot], strides[head], *strides[3:])
+
+    @property
+    def tokens_shape(self) -> tuple[int, ...]:
+        return self.k_shape[:-2]
 
     @property
     def v_shape(self) -> tuple[int, ...]:
@@ -148,6 +172,7 @@ class PagedKvAppendDescriptor(Descriptor):
             )
         self._check_tokens()
         self._check_scales()
+        self._check_turn()
 
     def _check_tokens(self) -> None:
         ends = (self.heads, self.k_pages_shape[3])
@@ -186,6 +211,38 @@ class PagedKvAppendDescriptor(Descriptor):
                 "pass k_scales and v_scales, which are written, or k_scale and v_scale, one a head",
             )
 
+    def _check_turn(self) -> None:
+        given = [name for name in ("inv_freq", "cos", "sin") if self.has(name)]
+        if not given and self.has("positions"):
+            raise InvalidProblemError(f"{self.op}: positions was passed and no angles", "pass inv_freq, or cos and sin")
+        if not given:
+            return
+        if self.element not in WIDE:
+            raise OperandTypeError(
+                f"{self.op}: {given[0]} was passed and k holds {self.element}",
+                "pass f16, bf16 or f32, which can be turned",
+            )
+        self.check_angles("k", self.k_shape[-1])
+
+    @classmethod
+    def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> None:
+        check_factor(op, values)
+
+    def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
+        values = super().scalars(given)
+        self.check_values(self.op, values, {})
+        return values
+
+    def turning(self) -> RopeDescriptor:
+        """`rope` of the keys as they come, at positions that are given."""
+        given: dict[str, Any] = {
+            "shape": self.k_shape, "element": self.element, "style": self.style, "attention_factor": self.attention_factor,
+            "head_layout": "THD" if self.ragged else "BSHD", "positions_shape": self.tokens_shape,
+            "inv_freq_shape": self.inv_freq_shape, "cos_shape": self.cos_shape, "sin_shape": self.sin_shape,
+            "cos_element": self.cos_element, "sin_element": self.sin_element,
+        }  # fmt: skip
+        return RopeDescriptor(**given)
+
 
 class PagedKvAppendPlan(Plan[PagedKvAppendDescriptor]):
     """Appends to the pages of a cache: operands `k_pages`, `v_pages` (and `k_scales`, `v_scales`) in place, `k`, `v`,
@@ -194,6 +251,7 @@ class PagedKvAppendPlan(Plan[PagedKvAppendDescriptor]):
     descriptor = PagedKvAppendDescriptor
     category = OpCategory.ATTENTION
     candidates = (FewPages(), ManyPages())
+    measures = cache_turned.MEASURES
     probes = tuple(
         {
             "k_pages_shape": (256, page, heads, dim), "v_pages_shape": (256, page, heads, v_dim), "k_shape": k_shape,
@@ -206,6 +264,10 @@ class PagedKvAppendPlan(Plan[PagedKvAppendDescriptor]):
             (1, 3, 72, 40, 4, (19, 3, 72), "f32", "f32", {"cu_seqlens_element": "i32"}),
             (16, 8, 128, 128, 4, (64, 8, 128), "i8", "bf16",
              {"cu_seqlens_element": "i32", "k_scales_element": "f32", "v_scales_element": "f32"}),
+            (16, 8, 128, 128, 64, (64, 1, 8, 128), "bf16", "bf16", {"inv_freq_shape": (64,)}),
+            (16, 8, 128, 128, 4, (64, 8, 128), "fp8_e4m3", "bf16",
+             {"cu_seqlens_element": "i32", "k_scale_element": "f32", "v_scale_element": "f32", "positions_element": "i32",
+              "cos_shape": (4096, 32), "sin_shape": (4096, 32), "style": "interleaved"}),
             (16, 1, 576, 512, 4, (4, 1, 1, 576), "fp8_e4m3", "f16", {"k_scale_element": "f32", "v_scale_element": "f32"}),
         )
     )  # fmt: skip
@@ -216,13 +278,14 @@ class PagedKvAppendPlan(Plan[PagedKvAppendDescriptor]):
 
     @classmethod
     def reference_guarantee(cls, desc: PagedKvAppendDescriptor) -> PrecisionGuarantee:
-        return exact_movement(desc.pages_element)
+        return guarantee_of(desc)
 
 
 @function_of(PagedKvAppendPlan)
 def paged_kv_append(
     k_pages: Any, v_pages: Any, k: Any, v: Any, page_table: Any, lengths: Any, *, cu_seqlens: Any = None, layout: str = "NHD",
-    k_scales: Any = None, v_scales: Any = None, k_scale: Any = None, v_scale: Any = None, status: Any = None,
+    k_scales: Any = None, v_scales: Any = None, k_scale: Any = None, v_scale: Any = None, inv_freq: Any = None, cos: Any = None,
+    sin: Any = None, positions: Any = None, style: str = "half", attention_factor: float = 1.0, status: Any = None,
 ) -> Any:  # fmt: skip
     """Writes new tokens behind those that the requests of a paged cache have; returns what it wrote, `status` last.
 
@@ -237,9 +300,13 @@ def paged_kv_append(
     max(amax / M, 2**-126) of the largest finite magnitude amax and M = 127 or 448, and 1 where amax is 0; or by `k_scale`,
     `v_scale` (f32 [H]), given. The code of x is x * (1 / scale) in f32, rounded to nearest even, held to [-M, M]; NaN is 0 in
     int8 and NaN in fp8.
+    With `inv_freq` (f32 [rotary_dim / 2]: a `RopeScaling`'s ``on(k)``), or `cos` and `sin` (f32 or k's dtype, [positions,
+    rotary_dim / 2]), keys of f16, bf16 or f32 are turned before they are stored or quantised: bit for bit as `rope` does it, by
+    `style` and `attention_factor`. Token i of request b is turned by the position lengths[b] + i, or by what `positions` says
+    (device int32 or int64, [B, T] or [T]).
     status: device int32 [B], allocated if not given. 0: written. Else nothing of the request is: 1 where its row of the table
-    is too short (or its length negative), 2 where a page's id is not in [0, P), 3, for all requests, where cu_seqlens
-    decreases, begins below 0 or ends behind the tokens.
+    is too short (or its length negative), 2 where a page's id is not in [0, P), 4 where a position is outside of the tables, 3,
+    for all requests, where cu_seqlens decreases, begins below 0 or ends behind the tokens.
     """
 
 

@@ -11,25 +11,26 @@ from typing import NamedTuple
 import numpy as np
 
 from ...plan.candidate import Candidate, Cost
-from ...plan.descriptor import Layout
 from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run, Step
 from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term
 from .._launch import divisor, grid_of, index_scalar, index_type
 from .._rows import computed_in
+from ._angles import OF_ANGLE, OF_ENTRY, Angled, dense
 from ._problem import Roped
 
-__all__ = ["TurnPairs", "guarantee_of"]
+__all__ = ["TurnPairs", "guarantee_of", "terms_of"]
 
 KERNEL = "position/rope.cu"
 THREADS = 128
 WORD = 16  # bytes of the widest access
-HEADS = (4, 2, 1, 8)
-MOST_PAIRS = 16  # a thread: twice as many take 1.3 times as long (H200)
+SHARES = ((1, 1), (2, 1), (4, 1), (2, 2), (1, 4), (2, 4), (1, 8), (4, 2))  # heads at once, and rounds
+MOST_PAIRS = 16  # at once: twice as many take 1.3 times as long (H200)
+MOST_HEADS = 4  # that share an angle: more save little
 BUSY = 512  # threads an SM: below, a token's heads are shared by more of them
-BEHIND = 1.02  # by how much the other counts of heads are taken to be slower
-# Instructions, as PTX has them without moves: of a thread, of an angle, of a table's entry, of a pair that is turned.
-FIXED, OF_ANGLE, OF_ENTRY, OF_PAIR = 100, 40, 6, 16
+BEHIND = 1.02  # by how much the other shares are taken to be slower
+# Machine instructions (sm_90a): of a thread, of a head, and of a pair that is turned.
+FIXED, OF_HEAD, OF_PAIR = 200, 24, 10
 SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 3; kernels/include/position/rotate.cuh for sin and cos"
 
 
@@ -38,7 +39,13 @@ class PairConfig(Config):
     """How a token's heads are shared out."""
 
     vector: int = term("pairs that a thread turns of a head")
-    heads: int = term("heads a thread")
+    heads: int = term("heads a thread at once")
+    rounds: int = term("times that it takes so many")
+
+    @property
+    def share(self) -> int:
+        """Heads a thread."""
+        return self.heads * self.rounds
 
 
 class _Shape(NamedTuple):
@@ -50,26 +57,30 @@ class _Shape(NamedTuple):
     rotated: int  # chunks
     chunks: int
 
-    def groups(self, config: PairConfig) -> int:
-        return max(1, -(-sum(self.heads) // config.heads))
+    def groups(self, config: PairConfig) -> tuple[int, int]:
+        """Of either operand; tokens without heads have one all the same."""
+        first, second = (-(-count // config.share) for count in self.heads)
+        return (first, second) if first + second else (1, 0)
 
     def threads(self, config: PairConfig) -> int:
-        return self.batch * self.tokens * self.chunks * self.groups(config)
+        return self.batch * self.tokens * self.chunks * sum(self.groups(config))
+
+
+def terms_of(desc: Angled, size: str) -> tuple[Term, ...]:
+    """a cos - b sin, of magnitude `size` (a measure). Where cosine and sine are computed they err by 4 u of themselves (2 of
+    the reduced angle, 2 of the series), and by 2**-62 of 1, which is the oracle's part and more than the reduction's; as they
+    are multiplied with the factor, by 2 u; two roundings come with the sum; then comes the result's own."""
+    terms = (
+        Term(4.1 if desc.tables else 8.1, computed_in(desc.element).element, "abs_products"),
+        Term(1.0, desc.element, size),
+        Term(4.0, desc.element, "smallest_normal"),
+    )
+    return terms if desc.tables else (*terms, Term(2.0**-9, ElementKind.F64, "abs_pair"))
 
 
 def guarantee_of(desc: Roped) -> PrecisionGuarantee:
-    """a cos - b sin. Where cosine and sine are computed they err by 4 u of themselves (2 of the reduced angle, 2 of the series),
-    and by 2**-62 of 1, which is the oracle's part and more than the reduction's; as they are multiplied with the factor, by
-    2 u; two roundings come with the sum; then comes the result's own."""
-    computed = computed_in(desc.element)
-    terms = [
-        Term(4.1 if desc.has("cos") else 8.1, computed.element, "abs_products"),
-        Term(1.0, desc.element, "abs_result"),
-        Term(4.0, desc.element, "smallest_normal"),
-    ]
-    if not desc.has("cos"):
-        terms.append(Term(2.0**-9, ElementKind.F64, "abs_pair"))
-    bound = Componentwise(tuple(terms), SOURCE, "unbounded")
+    """Of either operand."""
+    computed, bound = computed_in(desc.element), Componentwise(terms_of(desc, "abs_result"), SOURCE, "unbounded")
     parts = {name: PrecisionGuarantee.fixed_order(computed.math, computed.element, bound) for name in desc.turned_into}
     if desc.has("status"):
         parts["status"] = PrecisionGuarantee.exact(ElementKind.I32)
@@ -84,44 +95,52 @@ class TurnPairs(Candidate[Roped]):
 
     def configs(self, desc: Roped, device: DeviceSpec) -> Iterable[PairConfig]:
         vector = _vector(desc)
-        total = sum(_shape(desc, vector).heads)
-        return [PairConfig(vector, heads) for heads in HEADS if heads == 1 or heads < 2 * total]
+        most = max(_shape(desc, vector).heads)
+        return [PairConfig(vector, *share) for share in SHARES if share == (1, 1) or math.prod(share) < 2 * most]
 
     def cost(self, desc: Roped, device: DeviceSpec, config: PairConfig) -> Cost:
         shape = _shape(desc, config.vector)
         angle = OF_ENTRY if desc.has("cos") else OF_ANGLE
         threads = shape.threads(config)
-        instructions = threads * (FIXED + config.vector * (angle + config.heads * OF_PAIR))
+        a_head = OF_HEAD + config.vector * OF_PAIR
+        instructions = threads * (FIXED + config.vector * angle + config.share * a_head)
         full = min(1.0, config.vector * desc.element.bits / (8 * WORD))
-        nbytes, flops = _nbytes(desc), threads * config.heads * config.vector * 6
+        nbytes, flops = _nbytes(desc), threads * config.share * config.vector * 6
         cost = Cost.streaming(device, nbytes, flops=flops, instructions=instructions, efficiency=0.92 * max(0.3, full))
-        busy = (h for h in HEADS if shape.threads(PairConfig(config.vector, h)) >= device.sms * BUSY)
-        best = next((h for h in busy if h * config.vector <= MOST_PAIRS), 1)
-        return cost if config.heads == best else replace(cost, seconds=cost.seconds * BEHIND)
+        best = _best(shape, config.vector, device)
+        return cost if config == best else replace(cost, seconds=cost.seconds * BEHIND)
 
     def guarantee(self, desc: Roped, device: DeviceSpec, config: PairConfig) -> PrecisionGuarantee:
         return guarantee_of(desc)
 
     def lower(self, desc: Roped, device: DeviceSpec, config: PairConfig) -> tuple[Step, ...]:
-        shape, computed, tables = _shape(desc, config.vector), computed_in(desc.element), desc.has("cos")
-        table = desc.cos_element.number if desc.cos_element is not None else "float"
+        shape, computed = _shape(desc, config.vector), computed_in(desc.element)
         index = index_type(shape.threads(config))
         positions = desc.layout("positions").element if desc.has("positions") else ElementKind.I64
-        flags = ", ".join(str(flag).lower() for flag in (tables, desc.style == "interleaved", desc.inverse))
-        entry = (
-            f"rope<{desc.element.number}, {computed.cuda}, {table}, {positions.number}, {flags}, {config.vector}, "
-            f"{config.heads}, {index}>"
-        )
+        types = f"{desc.element.number}, {computed.cuda}, {positions.number}, {desc.table_types}"
+        entry = f"rope<{types}, {str(desc.inverse).lower()}, {config.vector}, {config.heads}, {index}>"
         outs, reads = _pair(tuple(desc.turned_into)), _pair(desc.turned)
         rows = [_rows(desc, name) for name in (*outs, *reads)]
         pointers = [
-            _pointer(desc, n) for n in (*outs, "status", *reads, "positions", "cos" if tables else "inv_freq", "sin")
+            _pointer(desc, n)
+            for n in (*outs, "status", *reads, "positions", "cos" if desc.tables else "inv_freq", "sin")
         ]
         args: tuple[Arg, ...] = (
             _packed_shape(desc, shape, config, index), *rows, _packed_angles(desc), *pointers, Run("offset"),
             Run("attention_factor", computed.numpy),
         )  # fmt: skip
         return (Launch(Kernel(KERNEL, entry), grid_of(shape.threads(config), THREADS), (THREADS, 1, 1), args),)
+
+
+def _best(shape: _Shape, vector: int, device: DeviceSpec) -> PairConfig:
+    """The most heads at once and then a thread, as far as registers go and the device is kept busy."""
+    busy = [PairConfig(vector, 1, 1)]
+    for heads, rounds in SHARES:
+        config = PairConfig(vector, heads, rounds)
+        within = heads * vector <= MOST_PAIRS and config.share <= min(MOST_HEADS, max(shape.heads))
+        if within and shape.threads(config) >= device.sms * BUSY:
+            busy.append(config)
+    return max(busy, key=lambda config: (config.share, config.heads))
 
 
 def _pair(names: tuple[str, ...]) -> tuple[str, str]:
@@ -155,18 +174,11 @@ def _vector(desc: Roped) -> int:
 def _fits(desc: Roped, vector: int) -> Iterator[bool]:
     yield desc.half % vector == 0 and (desc.width - 2 * desc.half) % vector == 0
     for name in (*desc.turned_into, *desc.turned):
-        yield _dense(desc.layout(name), vector)
+        yield dense(desc.layout(name), vector)
     for name in ("cos", "sin", "inv_freq"):
         if desc.has(name):
             layout = desc.layout(name)
-            yield _dense(layout, min(vector, WORD // layout.natural))
-
-
-def _dense(layout: Layout, vector: int) -> bool:
-    """Whether rows are made of such vectors."""
-    *outer, column = layout.strides
-    steps = [s for n, s in zip(layout.shape, outer) if n > 1]
-    return column == 1 and layout.align >= vector * layout.natural and all(s % vector == 0 for s in steps)
+            yield dense(layout, min(vector, WORD // layout.natural))
 
 
 def _rows(desc: Roped, name: str) -> Packed:
@@ -184,10 +196,8 @@ def _packed_angles(desc: Roped) -> Packed:
     if desc.has("positions"):
         strides = desc.layout("positions").strides
         batch, token = strides if desc.batched else (0, *strides)
-    rows, row, column = 0, 0, 1
-    if desc.has("cos"):
-        rows, (row, column) = desc.layout("cos").shape[0], desc.layout("cos").strides
-    return Packed(struct.pack("<6q", batch, token, rows, row, column, desc.extents[1] if desc.batched else 0))
+    places = desc.packed_angles(batch, token)
+    return Packed(places.data + struct.pack("<q", desc.extents[1] if desc.batched else 0))
 
 
 def _packed_shape(desc: Roped, shape: _Shape, config: PairConfig, index: str) -> Packed:
@@ -196,9 +206,10 @@ def _packed_shape(desc: Roped, shape: _Shape, config: PairConfig, index: str) ->
     _, token, head = desc.axes
     inside = head is None or abs(strides[token]) < abs(strides[head])
     groups = shape.groups(config)
-    inner, middle = (shape.tokens, groups) if inside else (groups, shape.tokens)
+    inner, middle = (shape.tokens, sum(groups)) if inside else (sum(groups), shape.tokens)
     numbers = (
-        shape.threads(config), shape.rotated, groups, int(inside), *shape.heads, desc.width, desc.half,
+        shape.threads(config), shape.rotated, config.rounds, int(inside), shape.heads[0], groups[0], shape.heads[1], groups[1],
+        desc.width, desc.half,
     )  # fmt: skip
     data = b"".join(divisor(max(n, 1), index).data for n in (shape.chunks, inner, middle))
     data += b"".join(index_scalar(n, index).tobytes() for n in numbers)

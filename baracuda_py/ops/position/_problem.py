@@ -1,4 +1,4 @@
-"""What `rope` and its gradient have in common: layouts, which columns turn, and by which angles."""
+"""What `rope` and its gradient have in common: operands, and layouts of heads."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from ...plan.descriptor import Descriptor
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
+from ._angles import Angled, check_factor
 
-__all__ = ["LAYOUTS", "STYLES", "Roped"]
+__all__ = ["LAYOUTS", "Roped"]
 
-STYLES = ("half", "interleaved")
 # Where batch, tokens and heads are, by layout and rank; an axis that is missing is None.
 AXES: Mapping[tuple[str, int], tuple[int | None, int, int | None]] = {
     ("BHSD", 4): (0, 2, 1), ("BHSD", 3): (None, 1, 0), ("BHSD", 2): (None, 0, None),
@@ -24,22 +23,16 @@ LAYOUTS = ("BHSD", "BSHD", "THD")
 WHOLE = 2.0**53  # offsets below are whole numbers that a float holds
 
 
-class Roped(Descriptor):
+class Roped(Angled):
     """`names` has what is turned by what comes of it: the first is always there, the second has a head count of its own."""
 
     shape: tuple[int, ...]
     element: ElementKind
-    style: str
     head_layout: str
     offset: float
     attention_factor: float
-    if TYPE_CHECKING:  # fields that the table puts in
+    if TYPE_CHECKING:  # a field that the table puts in
         positions_shape: tuple[int, ...] | None
-        inv_freq_shape: tuple[int, ...] | None
-        cos_shape: tuple[int, ...] | None
-        sin_shape: tuple[int, ...] | None
-        cos_element: ElementKind | None
-        sin_element: ElementKind | None
 
     inverse: ClassVar[bool] = False
     needed: ClassVar[tuple[str, ...]] = ("inv_freq_shape",)  # an example says how many pairs there are
@@ -47,14 +40,10 @@ class Roped(Descriptor):
 
     def _completed(self) -> None:
         """At construction: the names of style and layout are known ones, and every operand that is there holds something."""
-        usual = {"positions": ElementKind.I64, **dict.fromkeys(("inv_freq", "cos", "sin"), ElementKind.F32)}
-        usual |= dict.fromkeys([*self.names.values()][1:], self.element)
-        for name, kind in usual.items():
-            if getattr(self, f"{name}_shape") is not None and getattr(self, f"{name}_element") is None:
-                object.__setattr__(self, f"{name}_element", kind)
+        usual = dict.fromkeys([*self.names.values()][1:], self.element)
+        self._complete_angles({"positions": ElementKind.I64, **usual})
         if isinstance(self.head_layout, str):
             object.__setattr__(self, "head_layout", self.head_layout.upper())
-        self._member(STYLES, "style")
         self._member(LAYOUTS, "head_layout")
 
     @classmethod
@@ -112,12 +101,6 @@ class Roped(Descriptor):
         return self.shape[-1]
 
     @property
-    def half(self) -> int:
-        """Pairs, which are half of the columns that turn."""
-        known = self.inv_freq_shape or self.cos_shape or (0,)
-        return known[-1]
-
-    @property
     def batched(self) -> bool:
         """Whether each batch has positions of its own."""
         return self.positions_shape is not None and len(self.positions_shape) == 2
@@ -148,13 +131,7 @@ class Roped(Descriptor):
             )
         for name in self.turned[1:]:
             self._alongside(x, name)
-        self._angles_once()
-        if not 0 < 2 * self.half <= self.width:
-            raise InvalidProblemError(
-                f"{op}: {self.half} pairs, and a head of {x} has {self.width} columns",
-                f"give 1 to {self.width // 2} pairs, a frequency or a table's column each"
-                + (" (a half of a table whose columns are there twice)" if self.half == self.width else ""),
-            )
+        self.check_angles(x, self.width)
         batch, tokens, _ = self.extents
         if self.positions_shape not in (None, (tokens,), *([(batch, tokens)] if self.axes[0] is not None else [])):
             wanted = f"({tokens},)" + (f" or ({batch}, {tokens})" if self.axes[0] is not None else "")
@@ -179,35 +156,12 @@ class Roped(Descriptor):
                 f"{self.op}: {name} must hold {self.element}, got {kind}", f"cast it to {self.element}"
             )
 
-    def _angles_once(self) -> None:
-        """There are frequencies or a pair of tables."""
-        op, cos, sin = self.op, self.cos_shape, self.sin_shape
-        if (cos is None) == (self.inv_freq_shape is None) or (cos is None) != (sin is None):
-            given = [n for n in ("inv_freq", "cos", "sin") if getattr(self, f"{n}_shape") is not None]
-            raise InvalidProblemError(
-                f"{op}: angles are given by {' and '.join(given) or 'nothing'}", "give inv_freq, or both cos and sin"
-            )
-        if self.inv_freq_shape is not None and len(self.inv_freq_shape) != 1:
-            raise InvalidProblemError(f"{op}: inv_freq has shape {self.inv_freq_shape}", "give [rotary_dim / 2]")
-        if cos is None:
-            return
-        if len(cos) != 2 or cos != sin:
-            raise InvalidProblemError(
-                f"{op}: cos has shape {cos} and sin {sin}", "give both as [positions, rotary_dim / 2]"
-            )
-        if self.cos_element is not self.sin_element or self.cos_element not in (ElementKind.F32, self.element):
-            raise OperandTypeError(
-                f"{op}: cos holds {self.cos_element} and sin {self.sin_element}",
-                f"cast both to f32, or to {self.element}",
-            )
-
     @classmethod
     def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> None:
-        offset, factor = values["offset"], values["attention_factor"]
+        offset = values["offset"]
         if not (offset == math.floor(offset) and abs(offset) < WHOLE if math.isfinite(offset) else False):
             raise InvalidProblemError(f"{op}: offset={offset}", "give a whole number below 2**53")
-        if not math.isfinite(factor):
-            raise InvalidProblemError(f"{op}: attention_factor={factor}", "give a finite number")
+        check_factor(op, values)
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
         values = super().scalars(given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from ...plan.descriptor import Descriptor, Slot, described, scalar
 from ...plan.fields import integer
@@ -14,24 +14,21 @@ from ...samples import position as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import Asked, function_of
 from .._rows import FLOATS
+from ._angles import ANGLES
 from ._pairs import TurnPairs, guarantee_of
 from ._problem import Roped
 from .scaling import RopeScaling, plain
 
 __all__ = ["RopeBackwardDescriptor", "RopeBackwardPlan", "RopeDescriptor", "RopePlan", "rope", "rope_backward"]
 
-ANGLES = (
-    Slot("positions", optional=True, takes=(ElementKind.I32, ElementKind.I64), aligned=False),
-    Slot("inv_freq", optional=True, takes=(ElementKind.F32,), strided=False),
-    Slot("cos", optional=True, takes=FLOATS),
-    Slot("sin", optional=True, takes=FLOATS),
-)
+POSITIONS = Slot("positions", optional=True, takes=(ElementKind.I32, ElementKind.I64), aligned=False)
+R = TypeVar("R", bound=Roped)
 STATUS = Slot("status", "out", element=ElementKind.I32, shape="tokens", strided=False, aligned=False)
 
 
 @described(
     Slot("out", "out", takes=FLOATS), Slot("k_out", "out", takes=FLOATS, shape="k_out_shape", element="element"), STATUS,
-    Slot("x", takes=FLOATS), Slot("k", optional=True, takes=FLOATS), *ANGLES,
+    Slot("x", takes=FLOATS), Slot("k", optional=True, takes=FLOATS), POSITIONS, *ANGLES,
 )  # fmt: skip
 class RopeDescriptor(Roped):
     """x of `shape` in `head_layout`, beside a k with its own head count where there is a `k_shape`, turned by frequencies
@@ -71,7 +68,7 @@ class RopeDescriptor(Roped):
 
 @described(
     Slot("grad_x", "out", takes=FLOATS), Slot("grad_k", "out", takes=FLOATS, shape="grad_k_shape", element="element"), STATUS,
-    Slot("grad", takes=FLOATS), Slot("k_grad", optional=True, takes=FLOATS), *ANGLES,
+    Slot("grad", takes=FLOATS), Slot("k_grad", optional=True, takes=FLOATS), POSITIONS, *ANGLES,
 )  # fmt: skip
 class RopeBackwardDescriptor(Roped):
     """The gradient of `rope`, whose fields it has; `k_grad` is the gradient of k_out."""
@@ -120,42 +117,36 @@ def _probes(second: str) -> tuple[Mapping[str, Any], ...]:
     )  # fmt: skip
 
 
-class RopePlan(Plan[RopeDescriptor]):
+class _RotationPlan(Plan[R]):
+    """Both directions: what differs is in the descriptors."""
+
+    category = OpCategory.ATTENTION
+    candidates = (TurnPairs(),)
+    measures = oracle.MEASURES
+
+    @classmethod
+    def reference(cls, desc: R, **arrays: Any) -> Any:
+        return oracle.rope(desc, **arrays)
+
+    @classmethod
+    def reference_guarantee(cls, desc: R) -> PrecisionGuarantee:
+        return oracle.guarantee(guarantee_of(desc))
+
+
+class RopePlan(_RotationPlan[RopeDescriptor]):
     """A rotation: operands `x`, `out`, and as the problem has them `k`, `k_out`, `positions`, `inv_freq` or `cos`, `sin` and
     `status`."""
 
     descriptor = RopeDescriptor
-    category = OpCategory.ATTENTION
-    candidates = (TurnPairs(),)
-    measures = oracle.MEASURES
     probes = _probes("k")
 
-    @classmethod
-    def reference(cls, desc: RopeDescriptor, **arrays: Any) -> Any:
-        return oracle.rope(desc, **arrays)
 
-    @classmethod
-    def reference_guarantee(cls, desc: RopeDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(guarantee_of(desc))
-
-
-class RopeBackwardPlan(Plan[RopeBackwardDescriptor]):
+class RopeBackwardPlan(_RotationPlan[RopeBackwardDescriptor]):
     """A rotation's gradient: operands `grad`, `grad_x`, and as the problem has them `k_grad`, `grad_k`, `positions`, `inv_freq`
     or `cos`, `sin` and `status`."""
 
     descriptor = RopeBackwardDescriptor
-    category = OpCategory.ATTENTION
-    candidates = (TurnPairs(),)
-    measures = oracle.MEASURES
     probes = _probes("k_grad")
-
-    @classmethod
-    def reference(cls, desc: RopeBackwardDescriptor, **arrays: Any) -> Any:
-        return oracle.rope(desc, **arrays)
-
-    @classmethod
-    def reference_guarantee(cls, desc: RopeBackwardDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(guarantee_of(desc))
 
 
 def _asked(

@@ -33,7 +33,7 @@ template <class P> __device__ __forceinline__ float scale_of(float largest) {
   return largest > 0.0f ? fmaxf(largest / Code<P>::MOST, 1.17549435e-38f) : 1.0f;
 }
 
-template <class P, int V, class T> __device__ __forceinline__ void put_codes(P* to, const rows::Pack<T, V>& row, float inverse) {
+template <class P, int V, class Row> __device__ __forceinline__ void put_codes(P* to, const Row& row, float inverse) {
   float x[V];
   row.widen(x);
   Vec<P, V> codes;

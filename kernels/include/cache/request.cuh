@@ -4,7 +4,7 @@
 
 namespace cache {
 
-constexpr i32 TOO_SHORT = 1, NO_PAGE = 2, OFFSETS = 3;  // status
+constexpr i32 TOO_SHORT = 1, NO_PAGE = 2, OFFSETS = 3, OUTSIDE = 4;  // status
 
 template <class I> struct Batch {
   i64 table_row, table_column;  // elements
@@ -50,9 +50,9 @@ template <bool RAGGED, class I> struct Requests {
 
   __device__ __forceinline__ i64 page_of(u32 b, u32 place) const { return table[b * batch.table_row + place * batch.table_column]; }
 
-  // Why `count` tokens cannot be written behind `length`; 0 where they can. LANES neighbours share the work; all threads of
-  // the warp take part.
-  template <int LANES> __device__ __forceinline__ i32 fault(u32 b, i64 count, i64 length, u32 lane) const {
+  // Why `count` tokens cannot be written behind `length`, turned or not; 0 where they can. LANES neighbours share the work; all
+  // threads of the warp take part.
+  template <int LANES, class Turn> __device__ __forceinline__ i32 fault(const Turn& turn, u32 b, i64 count, i64 length, u32 lane) const {
     const bool room = length >= 0 && length + count <= batch.capacity;
     bool bad = false;
     if (room && count > 0) {
@@ -62,7 +62,9 @@ template <bool RAGGED, class I> struct Requests {
     }
     const u32 group = (LANES == 32 ? ~0u : (1u << LANES % 32) - 1) << (threadIdx.x % 32 / LANES * LANES);
     const u32 votes = __ballot_sync(~0u, bad) & group;
-    return count > 0 && !room ? TOO_SHORT : votes ? NO_PAGE : 0;
+    u32 outside = 0;
+    if constexpr (Turn::TURNS) outside = __ballot_sync(~0u, turn.template outside<RAGGED, LANES>(*this, b, count, length, lane)) & group;
+    return count > 0 && !room ? TOO_SHORT : votes ? NO_PAGE : outside ? OUTSIDE : 0;
   }
 };
 

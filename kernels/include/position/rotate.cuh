@@ -80,26 +80,24 @@ template <class C, int V> struct Rotation {
   }
 };
 
-// V pairs of a head as two accesses: of either half, or of neighbours where pairs are INTERLEAVED.
-template <class T, int V> struct Pairs {
-  rows::Pack<T, V> part[2];
-
-  template <bool INTERLEAVED, class C> __device__ __forceinline__ void turn(const Rotation<C, V>& rotation) {
-    C half[V], x[2 * V];
+// Turns V pairs of a head that were loaded by two accesses: of either half, or of neighbours where pairs are INTERLEAVED.
+template <bool INTERLEAVED, class Part, class C, int V>
+__device__ __forceinline__ void turn(Part& low, Part& high, const Rotation<C, V>& rotation) {
+  Part* const parts[2] = {&low, &high};
+  C half[V], x[2 * V];
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      part[k].widen(half);
+  for (int k = 0; k < 2; ++k) {
+    parts[k]->widen(half);
 #pragma unroll
-      for (int i = 0; i < V; ++i) x[k * V + i] = half[i];
-    }
-    rotation.template turn<INTERLEAVED>(x);
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-#pragma unroll
-      for (int i = 0; i < V; ++i) half[i] = x[k * V + i];
-      part[k].round(half);
-    }
+    for (int i = 0; i < V; ++i) x[k * V + i] = half[i];
   }
-};
+  rotation.template turn<INTERLEAVED>(x);
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+#pragma unroll
+    for (int i = 0; i < V; ++i) half[i] = x[k * V + i];
+    parts[k]->round(half);
+  }
+}
 
 }  // namespace position

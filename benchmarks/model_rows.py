@@ -1,0 +1,160 @@
+"""Rows of models that are served: a prompt's attention, a token's over pages, and the append of keys that turn on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from baracuda_py.samples.models import MODELS, Model
+
+from .attention_decode import peers
+from .attention_rows import BACKENDS, CUDNN, FA2, peer
+from .harness import OURS
+from .operands import Kit, TorchCall, itemsize
+from .row import Calls, Row
+from .target import Target
+
+__all__ = ["MODEL_ROWS"]
+
+BF16 = "bfloat16"
+SIZE = itemsize(BF16)
+PROMPT = 8192  # tokens, beyond every window
+BATCH, KEYS, PAGE = 16, 8192, 64  # of a decode step
+
+
+def _sinks(model: Model) -> dict[str, Any]:
+    import cupy
+
+    return {"sinks": cupy.linspace(-1, 3, model.heads, dtype="float32")} if model.sinks else {}
+
+
+def _prompt(name: str, model: Model) -> Row:
+    """One causal sequence, [1, H, S, D]. Beside PyTorch where that has what the model asks for."""
+    shapes = [
+        (1, heads, PROMPT, columns)
+        for heads, columns in (
+            (model.heads, model.head_dim), (model.kv_heads, model.head_dim), (model.kv_heads, model.v_head_dim),
+            (model.heads, model.v_head_dim),
+        )
+    ]  # fmt: skip
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        q, k, v = (kit.normal(shape, BF16) for shape in shapes[:3])
+        given = {"q": q, "k": k, "v": v, "out": kit.empty(shapes[3], BF16), **_sinks(model)}
+        plan = bp.AttentionPlan.select(bp.AttentionDescriptor.of(**given, causal=True, **model.options))
+        calls: Calls = {OURS: plan.bind(**given)}
+        if kit.torch is not None and model.plain:
+            tensors = [kit.as_torch(x) for x in (q, k, v)]
+            for known, backend in BACKENDS.items():
+                calls[known] = TorchCall(peer(kit.torch, backend, *tensors, True))
+        return calls
+
+    reach = min(PROMPT, model.window or PROMPT)
+    pairs = model.heads * (reach * (reach + 1) // 2 + (PROMPT - reach) * reach)
+    read = SIZE * sum(map(prod, shapes[:3]))
+    target = Target(0.95, "paired", FA2) if model.plain else None
+    flops = 2 * (model.head_dim + model.v_head_dim) * pairs
+    return Row(
+        "models",
+        f"{name} prompt",
+        "attention",
+        shapes[0],
+        BF16,
+        read,
+        SIZE * prod(shapes[3]),
+        make,
+        target,
+        flops=flops,
+    )
+
+
+def _pages(kit: Kit, model: Model) -> dict[str, Any]:
+    """Pages in no order; latent values are columns of the keys."""
+    import cupy
+
+    each = KEYS // PAGE
+    k_pages = kit.normal((BATCH * each, PAGE, model.kv_heads, model.head_dim), BF16)
+    v_pages = (
+        k_pages[..., : model.v_head_dim] if model.latent else kit.normal((*k_pages.shape[:3], model.v_head_dim), BF16)
+    )
+    order = np.random.default_rng(0).permutation(BATCH * each).reshape(BATCH, each)
+    return {"k_pages": k_pages, "v_pages": v_pages, "page_table": cupy.asarray(order, np.int32)}
+
+
+def _token(name: str, model: Model) -> Row:
+    """One token of each sequence over its pages."""
+    shape = (BATCH, 1, model.heads, model.head_dim)
+
+    def make(kit: Kit) -> Calls:
+        import cupy
+
+        import baracuda_py as bp
+
+        given = {
+            "q": kit.normal(shape, BF16), **_pages(kit, model), "lengths": cupy.full(BATCH, KEYS, np.int32),
+            "out": kit.empty((*shape[:3], model.v_head_dim), BF16), **_sinks(model),
+        }  # fmt: skip
+        plan = bp.PagedAttentionPlan.select(bp.PagedAttentionDescriptor.of(**given, **model.options))
+        calls: Calls = {OURS: plan.bind(**given)}
+        if model.plain:
+            caches = (BATCH, model.kv_heads, KEYS, model.head_dim)
+            q = kit.normal((BATCH, model.heads, 1, model.head_dim), BF16)
+            calls |= peers(kit, q, kit.normal(caches, BF16), kit.normal(caches, BF16))
+        return calls
+
+    columns = model.head_dim + (0 if model.latent else model.v_head_dim)
+    seen = min(KEYS, model.window or KEYS)
+    written = SIZE * prod(shape[:3]) * model.v_head_dim
+    read = SIZE * (BATCH * seen * model.kv_heads * columns + prod(shape))
+    target = Target(1.00, "paired", CUDNN) if model.plain else None
+    return Row("models", f"{name} token", "paged_attention", shape, BF16, read, written, make, target)
+
+
+def _append(name: str, model: Model, requests: int, tokens: int, *, turned: bool, target: Target | None) -> Row:
+    """New tokens into pages, as they are or turned on the way. The peer turns them by a launch of its own."""
+    shape = (requests, tokens, model.kv_heads, model.head_dim)
+    v_shape = (*shape[:3], model.v_head_dim)
+
+    def make(kit: Kit) -> Calls:
+        import cupy
+
+        import baracuda_py as bp
+
+        each = -(-(tokens + PAGE) // PAGE)
+        k, v = (kit.normal(s, BF16) for s in (shape, v_shape))
+        pages = {
+            f"{part}_pages": kit.empty((requests * each, PAGE, model.kv_heads, s[3]), BF16)
+            for part, s in (("k", shape), ("v", v_shape))
+        }
+        inv_freq = (model.base ** (-cupy.arange(model.rotated // 2) * 2 / model.rotated)).astype("float32")
+        given = {
+            **pages, "k": k, "v": v, "lengths": cupy.full(requests, 17, np.int32), "status": cupy.zeros(requests, np.int32),
+            "page_table": cupy.random.permutation(requests * each).reshape(requests, each).astype(np.int32),
+        }  # fmt: skip
+        more = {"inv_freq": inv_freq} if turned else {}
+        described = {n: x for n, x in (given | more).items() if n != "status"}
+        desc = bp.PagedKvAppendDescriptor.of(**described, style=model.style)
+        return {OURS: bp.PagedKvAppendPlan.select(desc).bind(**given, **more)}
+
+    moved = SIZE * (prod(shape) + prod(v_shape))
+    label = f"{name} append {requests}x{tokens}" + (" turned" if turned else "")
+    return Row("models", label, "paged_kv_append", shape, BF16, moved, moved, make, target)
+
+
+def _rows() -> Iterator[Row]:
+    for name, model in MODELS.items():
+        if not model.latent:
+            yield _prompt(name, model)
+        yield _token(name, model)
+    llama = MODELS["Llama-3 8B"]
+    for turned in (False, True):
+        yield _append("Llama-3 8B", llama, 16, 1024, turned=turned, target=Target(1.06))
+        yield _append("Llama-3 8B", llama, 64, 1, turned=turned, target=None)
+
+
+MODEL_ROWS: tuple[Row, ...] = tuple(_rows())

@@ -1,0 +1,56 @@
+// Keys on their way into a cache: as they are, or turned by their positions (rotary embedding). Values are never turned.
+#pragma once
+#include "cache/request.cuh"
+#include "position/angles.cuh"
+
+namespace cache {
+
+// How a thread takes part in a row: its i-th vector of V columns, where LANES threads share the row.
+struct Still {
+  static constexpr bool TURNS = false;
+  template <int V, int LANES> static __device__ __forceinline__ u32 column(u32 i, u32 lane, u32) { return (i * LANES + lane) * V; }
+};
+
+// Vectors in twos, pairs of columns: one from either half of the first 2 * half columns, else neighbours. half is a multiple of V.
+template <class Position_, class Table_, bool TABLES, bool INTERLEAVED> struct Turned {
+  using Position = Position_;
+  using Table = Table_;
+  static constexpr bool TURNS = true;
+  position::Angles<Table, Position, TABLES> angles;
+  float factor;
+
+  template <int V, int LANES> static __device__ __forceinline__ u32 column(u32 i, u32 lane, u32 half) {
+    const u32 chunk = (i / 2 * LANES + lane) * V, part = i % 2;
+    return !INTERLEAVED && chunk < half ? chunk + part * half : 2 * chunk + part * V;
+  }
+
+  // The position of a request's i-th token: by default where it goes.
+  template <bool RAGGED, class I> __device__ __forceinline__ i64 at(const Requests<RAGGED, I>& requests, u32 b, i64 i, i64 length) const {
+    return angles.at(RAGGED ? 0 : b, RAGGED ? requests.span(b).begin + i : i, length + i);
+  }
+
+  // Whether tokens of a request have positions outside of the tables: those that this lane looks at.
+  template <bool RAGGED, int LANES, class I>
+  __device__ __forceinline__ bool outside(const Requests<RAGGED, I>& requests, u32 b, i64 count, i64 length, u32 lane) const {
+    if (!TABLES || count == 0) return false;
+    if (!angles.positions) return !angles.known(length) || !angles.known(length + count - 1);
+    bool bad = false;
+    for (i64 i = lane; i < count; i += LANES) bad |= !angles.known(at(requests, b, i, length));
+    return bad;
+  }
+
+  // The row of a request's i-th token.
+  template <int V, int LANES, int ITEMS, class Vector>
+  __device__ __forceinline__ void turn(Vector (&row)[ITEMS], i64 at, u32 half, u32 lane) const {
+#pragma unroll
+    for (int j = 0; j < ITEMS / 2; ++j) {
+      const u32 pair = (j * LANES + lane) * V;
+      if (pair >= half) continue;
+      auto rotation = angles.template of<float, V>(at, pair);
+      rotation.template scale<false>(factor);
+      position::turn<INTERLEAVED>(row[2 * j], row[2 * j + 1], rotation);
+    }
+  }
+};
+
+}  // namespace cache

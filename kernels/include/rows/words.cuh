@@ -1,0 +1,42 @@
+// V neighbours of a row in registers, shorter ones as words of 32 bits. Values of 16 or 8 bits that are held from one branch to
+// another are split into a register each and put together again, by two instructions a value; words are not.
+#pragma once
+#include "rows/pack.cuh"
+
+namespace rows {
+
+__device__ __forceinline__ float low_of(u32 pair, bf16) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high_of(u32 pair, bf16) { return __uint_as_float(pair & 0xffff0000u); }
+__device__ __forceinline__ float low_of(u32 pair, f16) { return convert<float>(f16{u16(pair)}); }
+__device__ __forceinline__ float high_of(u32 pair, f16) { return convert<float>(f16{u16(pair >> 16)}); }
+
+// Moved as a Pack is; f16 and bf16 are widened and rounded, too.
+template <class T, int V> struct Words {
+  static constexpr int COUNT = V * int(sizeof(T)) / 4;
+  Pack<u32, COUNT> pack;
+
+  __device__ __forceinline__ void load(const T* from) { pack.load(reinterpret_cast<const u32*>(from)); }
+  __device__ __forceinline__ void store(T* to) const { pack.store(reinterpret_cast<u32*>(to)); }
+  __device__ __forceinline__ void widen(float (&x)[V]) const {
+    u32 words[COUNT];
+    pack.widen(words);
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      x[2 * i] = low_of(words[i], T{});
+      x[2 * i + 1] = high_of(words[i], T{});
+    }
+  }
+  __device__ __forceinline__ void round(const float (&x)[V]) {
+    u32 words[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) words[i] = round_pair(x[2 * i], x[2 * i + 1], T{});
+    pack.round(words);
+  }
+};
+
+template <class T, int V, bool WORDS> struct HeldAs { using type = Pack<T, V>; };
+template <class T, int V> struct HeldAs<T, V, true> { using type = Words<T, V>; };
+// What holds V elements of T between branches.
+template <class T, int V> using Held = typename HeldAs<T, V, (sizeof(T) < 4 && V * sizeof(T) % 4 == 0)>::type;
+
+}  // namespace rows
