@@ -25,13 +25,13 @@ def bits(x: Array) -> Array:
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
-@pytest.mark.parametrize("element", [F16, BF16, F32])
-def test_equal_scores_give_the_mean_of_whole_numbers(element: ElementKind, device: str) -> None:
+@pytest.mark.parametrize(("element", "math"), [(F16, None), (BF16, None), (F32, None), (F32, "tf32")])
+def test_equal_scores_give_the_mean_of_whole_numbers(element: ElementKind, math: str | None, device: str) -> None:
     """Queries of zeros: every weight is 1, and sums of small integers over 64 keys are exact."""
     given = small(33, 64, element, 64)
     given["q"][...] = 0
     given["v"] = rng.integers(-4, 5, given["v"].shape).astype(element.dtype)
-    out, lse = bp.attention(**given, return_lse=True, device=device)
+    out, lse = bp.attention(**given, return_lse=True, math=math, device=device)
     wanted = np.float64(given["v"]).mean(axis=2, keepdims=True)
     assert np.array_equal(out, np.broadcast_to(wanted, out.shape).astype(element.dtype))
     assert np.allclose(lse, np.log(64), atol=1e-6)
@@ -49,12 +49,12 @@ def test_one_dominant_score_gives_its_value(device: str) -> None:
     )
 
 
-@pytest.mark.parametrize("element", [F16, BF16, F32])
+@pytest.mark.parametrize(("element", "math"), [(F16, None), (BF16, None), (F32, None), (F32, "tf32")])
 @pytest.mark.parametrize(("rows", "keys"), [(40, 256), (64, 1024), (16, 16384)])
-def test_the_bound_notices_a_lost_block_of_keys(element: ElementKind, rows: int, keys: int) -> None:
+def test_the_bound_notices_a_lost_block_of_keys(element: ElementKind, math: str | None, rows: int, keys: int) -> None:
     """The last 32 keys left out."""
     given = small(rows, keys, element, 64)
-    plan = bp.AttentionPlan.select(bp.AttentionDescriptor.of(**given), device="ptx")
+    plan = bp.AttentionPlan.select(bp.AttentionDescriptor.of(**given, math=math), device="ptx")
     wide = np.asarray(plan.reference(plan.desc, **given)[0])
     fewer = {n: x if n == "q" else x[:, :, :-32] for n, x in given.items()}
     lost = np.asarray(plan.reference(bp.AttentionDescriptor.of(**fewer), **fewer)[0]).astype(element.dtype)

@@ -42,6 +42,9 @@ def attention(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Samp
     yield from _ragged(rng)
     for element, d, d_v in ((F32, 40, 40), (F64, 33, 20), (F16, 32, 32), (F16, 80, 96)):
         yield sample(f"{element} d{d} d_v{d_v}", qkv(rng, element, 1, (2, 1), 35, 45, d, d_v), return_lse=True)
+    for d, more in ((32, {"window": (30, 4)}), (72, {"causal": True, "scale": -0.1})):
+        made = qkv(rng, F32, 1, (2, 1), 35, 75, d, d - 8 * (d > 64))
+        yield sample(f"tf32 d{d}", made, math="tf32", return_lse=True, **more)
     yield sample("f16 many blocks, negative scale", qkv(rng, F16, 1, (1, 1), 70, 450, 64), window=(300, 20), scale=-0.2)
     yield sample("bf16 d256, causal", qkv(rng, BF16, 1, (1, 1), 70, 150, 256), causal=True, return_lse=True)
     yield sample("bf16 MLA", qkv(rng, BF16, 1, (2, 1), 3, 40, 576, 512), causal=True)

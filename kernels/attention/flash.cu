@@ -1,4 +1,4 @@
-// out = softmax(changed(scale q k^T)) v by mma.sync for f16 and bf16, scores never leaving registers; lse on request.
+// out = softmax(changed(scale q k^T)) v by mma.sync for f16, bf16 and f32 as tf32, scores never leaving registers; lse on request.
 //
 // Tiling: a CTA has BM queries of one head, a warp 16 BLOCKS of them; keys go by BN at a time, from the last that any of its
 // queries sees to the first. Head dims below D and DV are filled up with zeros.
@@ -13,8 +13,7 @@
 // whose keys and values L2 holds.
 // Bound: the tensor cores' mma.sync rate, close behind it shared memory's (BLOCKS = 1, and D = 256: shared memory's).
 #include "attention/mask.cuh"
-#include "attention/panels.cuh"
-#include "attention/softmax.cuh"
+#include "attention/products.cuh"
 
 using namespace attention;
 
@@ -28,10 +27,11 @@ template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int SPL
 __global__ void __launch_bounds__(BM / BLOCKS * 2 * SPLIT, RESIDENT)
 attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
   constexpr int ROWS = 16 * BLOCKS, THREADS = BM / BLOCKS * 2 * SPLIT, KEYS = BN / SPLIT, COLUMNS = DV / SPLIT;
-  using QueryPanels = Panels<ROWS, D>;  // a warp's
-  using KeyPanels = Panels<BN, D>;
-  using ValuePanels = Panels<BN, DV>;
-  constexpr int STAGE = KeyPanels::BYTES + ValuePanels::BYTES, OWN = 2 * ROWS * (D > DV ? D : DV);
+  constexpr bool TF32 = IS_TF32<T>;
+  using QueryPanels = Panels<ROWS, D * HALVES<T>>;  // a warp's
+  using KeyPanels = Panels<BN, D * HALVES<T>>;
+  using ValuePanels = Panels<BN, DV * HALVES<T>>;
+  constexpr int STAGE = KeyPanels::BYTES + ValuePanels::BYTES, OWN = sizeof(T) * ROWS * (D > DV ? D : DV);
   using WeightPanels = Panels<ROWS, BN>;  // that SPLIT warps make together
   extern __shared__ __align__(128) u8 memory[];
   // What a block needs once
@@ -86,19 +86,23 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
   if (block >= begin) {
     const int q_step = int(p.q_walk.row);
     if (part == 0) FeedQueries::bring(lane, queries, head.q + i64(tile + own) * q_step, q_step, head.rows - tile - own, p.d);
+    if constexpr (TF32) commit_copies();
     bring_keys(ring, block);
     if constexpr (STAGES == 2) bring_values(ring, block);
     commit_copies();
   }
 
-  // A negative scale is the queries', so that the highest product has the highest score
-  if (p.scale < 0 && block >= begin && part == 0) {
-    await_copies<0>();
+  // A negative scale is the queries', so that the highest product has the highest score. f32 are rounded once
+  if ((TF32 || p.scale < 0) && block >= begin && part == 0) {
+    await_copies<TF32>();
     __syncwarp();
+    const u32 negative = p.scale < 0 ? TF32 ? 0x80000000u : 0x80008000u : 0;
     for (u32 at = lane * 4; at < QueryPanels::BYTES; at += 128) {
-      u32 pair;
-      load_shared(pair, queries + at);
-      asm volatile("st.shared.b32 [%0], %1;" ::"r"(queries + at), "r"(pair ^ 0x80008000u) : "memory");
+      u32 word[1];
+      load_shared(word[0], queries + at);
+      word[0] ^= negative;
+      round_operand<T>(word);
+      asm volatile("st.shared.b32 [%0], %1;" ::"r"(queries + at), "r"(word[0]) : "memory");
     }
   }
 
@@ -137,22 +141,7 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
           }
       }
     }
-#pragma unroll
-    for (int step = 0; step < D / 16; ++step) {
-      u32 a[BLOCKS][4];
-#pragma unroll
-      for (int b = 0; b < BLOCKS; ++b) load_matrices<false>(a[b], QueryPanels::at(at_queries, b, step));
-#pragma unroll
-      for (int n = 0; n < KEYS / 16; ++n) {
-        u32 keys[4];
-        load_matrices<false>(keys, KeyPanels::at(at_keys, n, step));
-#pragma unroll
-        for (int b = 0; b < BLOCKS; ++b) {
-          Mma<T>::run(s[b][2 * n], a[b], keys);
-          Mma<T>::run(s[b][2 * n + 1], a[b], keys + 2);
-        }
-      }
-    }
+    add_scores<T, D, QueryPanels, KeyPanels>(s, at_queries, at_keys);
     if constexpr (STAGES == 1) {
       await_copies<0>();
       __syncthreads();
@@ -207,26 +196,12 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
     const u32 at_weights = weights + thread / 32 / SPLIT * WeightPanels::BYTES + WeightPanels::template enter<true>(thread % 32);
     const u32 of_values = ring + (STAGES == 2 ? turn ^ 1 : 0) * STAGE + KeyPanels::BYTES;
     const u32 own_columns = own_part * (COLUMNS / ValuePanels::WIDTH * ValuePanels::PANEL);
-    const u32 at_values = of_values + own_columns + ValuePanels::template enter<true>(thread % 32);
-#pragma unroll
-    for (int k = 0; k < BN / 16; ++k) {
-      u32 a[BLOCKS][4];
-#pragma unroll
-      for (int b = 0; b < BLOCKS; ++b) {
-        if constexpr (SPLIT > 1) load_matrices<false>(a[b], WeightPanels::at(at_weights, b, k));
-        else pack_weights<T>(a[b], s[b], k);
-      }
-#pragma unroll
-      for (int c = 0; c < COLUMNS / 16; ++c) {
-        u32 values[4];
-        load_matrices<true>(values, ValuePanels::at(at_values, k, c));
-#pragma unroll
-        for (int b = 0; b < BLOCKS; ++b) {
-          Mma<T>::run(acc[b][2 * c], a[b], values);
-          Mma<T>::run(acc[b][2 * c + 1], a[b], values + 2);
-        }
-      }
-    }
+    const u32 at_values = of_values + own_columns + enter_values<T, ValuePanels>(thread % 32);
+    const auto weight = [&](u32 (&a)[4], int b, int k) {
+      if constexpr (SPLIT > 1) load_matrices<false>(a, WeightPanels::at(at_weights, b, k));
+      else pack_weights<T>(a, s[b], k);
+    };
+    add_values<T, BN, ValuePanels>(acc, weight, at_values);
     block = following;
   }
 
@@ -270,6 +245,18 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
       const u32 column = first_column + chunk * 8;
       if (to < result.rows && column < p.d_v) *reinterpret_cast<Vec<float, 4>*>(result.out + to * p.out_walk.row + column) = words;
     }
+  } else if constexpr (TF32) {  // eight columns of 32 are a thread's (products.cuh)
+#pragma unroll
+    for (int r = 0; r < 2 * BLOCKS; ++r)
+#pragma unroll
+      for (int c = 0; c < COLUMNS / 16; ++c) {
+        const u32 column = c / 2 * 32 + lane % 4 * 8 + c % 2 * 4;
+        Vec<Out, 4> words;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) words.at[j] = acc[r / 2][c / 2 * 4 + j][r % 2 * 2 + c % 2] * factor[r];
+        if (row + 8 * r < result.rows && column < p.d_v)
+          *reinterpret_cast<Vec<Out, 4>*>(result.out + (row + 8 * r) * p.out_walk.row + column) = words;
+      }
   } else {
 #pragma unroll
     for (int r = 0; r < 2 * BLOCKS; ++r)

@@ -1,4 +1,4 @@
-"""flash: f16 and bf16 by mma.sync with an online softmax, scores never leaving registers (kernels/attention/flash.cu)."""
+"""flash: f16, bf16 and f32 as TF32 by mma.sync, scores never leaving registers (kernels/attention/flash.cu)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ...plan.constraints import Aligned, Kinds, Multiple, UnitStride
 from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Step
-from ...types import ArchSku, DeviceSpec, ElementKind, PrecisionGuarantee
+from ...types import ArchSku, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from . import _guarantee
 from ._struct import problem_struct
 
@@ -40,6 +40,7 @@ class FlashConfig(Config):
     stages: int = term("blocks of keys and values in shared memory", default=2)
     ctas: int = term("CTAs an SM is to hold", default=2)
     dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
+    itemsize: int = term("bytes of an element", default=2, hidden=True)
 
     @property
     def threads(self) -> int:
@@ -49,7 +50,7 @@ class FlashConfig(Config):
     def shared_bytes(self) -> int:
         d, d_v = self.dims
         shared = 2 * self.queries * (self.keys + 2 * self.split) if self.split > 1 else 0  # weights and rows' values
-        return 2 * (self.queries * max(d, d_v) + self.stages * self.keys * (d + d_v)) + shared
+        return self.itemsize * (self.queries * max(d, d_v) + self.stages * self.keys * (d + d_v)) + shared
 
     @property
     def template(self) -> str:
@@ -68,6 +69,12 @@ MENU = {
     (2, True): ((64, 64, 16, 1, 1, 2), (64, 32, 16, 1, 2, 2)),
     (3, False): ((64, 64, 32, 2, 1, 2), (128, 64, 32, 2, 1, 1), (64, 64, 16, 1, 1, 2), (128, 64, 16, 1, 1, 1)),
     (3, True): ((64, 64, 32, 2, 1, 2), (64, 64, 16, 1, 1, 2)),
+}
+# The same of f32, whose rows are twice as long.
+WIDE_MENU = {
+    0: ((128, 64, 32, 1, 2, 2), (128, 32, 32, 1, 2, 2), (64, 64, 16, 1, 1, 3), (64, 64, 16, 1, 2, 2)),
+    1: ((128, 32, 32, 1, 1, 2), (64, 64, 16, 1, 1, 2), (64, 32, 16, 1, 2, 2)),
+    2: ((64, 32, 16, 1, 1, 1), (64, 16, 16, 1, 1, 2)),
 }
 
 
@@ -88,12 +95,12 @@ def filled(columns: int) -> int:
 
 
 class Flash(Candidate[Any]):
-    """Scores stay in registers, as do weights: f16 and bf16, head dims up to 256, every feature."""
+    """Scores stay in registers, as do weights: f16, bf16 and f32 as TF32, head dims up to 256, every feature."""
 
     variant = "flash"
     launches = ("attention/flash.cu:attention_flash",)
     constraints = (
-        Kinds("q", HALVES),
+        Kinds("q", (*HALVES, ElementKind.F32)),
         *map(UnitStride, ("q", "k", "v", "out")),
         Multiple("q", -1, 8, "the head dim"),
         Multiple("v", -1, 8, "v's head dim"),
@@ -103,6 +110,8 @@ class Flash(Candidate[Any]):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (said := super().supports(desc, device)):
             return said
+        if desc.precision is MathPrecision.F32:
+            return no("it multiplies f32 as TF32", change=Change({"math": MathPrecision.TF32}))
         if max(desc.d, desc.d_v) > HEAD_DIMS[-1]:
             return no(f"head dims are {desc.d} and {desc.d_v}, and tiles hold {HEAD_DIMS[-1]} at most")
         if max(desc.total_q, desc.total_k) >= MOST_ROWS:
@@ -118,8 +127,9 @@ class Flash(Candidate[Any]):
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[FlashConfig]:
         """The best known first: 32 queries a warp where registers hold them, for which every load of keys serves two products."""
         dims = filled(desc.d), filled(desc.d_v)
-        for queries, keys, rows, split, stages, ctas in MENU[width_class(dims), changed(desc)]:
-            config = FlashConfig(queries, keys, rows, split, stages, ctas, dims)
+        width, itemsize = width_class(dims), desc.element.dtype.itemsize
+        for sizes in MENU[width, changed(desc)] if itemsize == 2 else WIDE_MENU[min(width, 2)]:
+            config = FlashConfig(*sizes, dims, itemsize)
             if config.shared_bytes <= device.shared_bytes:
                 yield config
 
@@ -130,12 +140,14 @@ class Flash(Candidate[Any]):
         short = max(config.queries * -(-desc.most_q // config.queries) / max(desc.most_q, 1), 1.0)
         clock_sms = device.rate("issue") / 128
         rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / clock_sms  # a clock and SM
-        loaded = 2 * config.keys * (d + d_v) * config.queries / config.rows + 2 * config.queries * d * config.split
+        rate *= 2 / config.itemsize
+        loaded = config.keys * (d + d_v) * config.queries / config.rows + config.queries * d * config.split
+        loaded *= config.itemsize
         loaded += 2 * tile * (config.split + 1) * (config.split > 1)  # weights on their way
         limits = {
             "tensor cores": 2.0 * tile * (d + d_v) / rate,
             "exponentials": tile / EXPONENTIALS,
-            "shared memory": (loaded + 2 * config.keys * (d + d_v)) / SHARED_BYTES,
+            "shared memory": (loaded + config.itemsize * config.keys * (d + d_v)) / SHARED_BYTES,
         }
         limit = max(limits, key=lambda name: limits[name])
         share = 0.8 if config.ctas > 1 else 0.8 * (ALONE + 0.2 * (config.threads > 128))
@@ -152,15 +164,11 @@ class Flash(Candidate[Any]):
         # A row's sums follow its own keys, in blocks that `keys` alone decides, and scores' bases its own scores. Which
         # configuration is chosen goes by the batch as well: the first one alone may promise this.
         lone = config == next(iter(self.configs(desc, device)))
+        tf32 = desc.element is ElementKind.F32
         return _guarantee.forward(
-            desc,
-            dot=config.dims[0],
-            keys=desc.most_k,
-            blocks=blocks,
-            each=2.0,
-            weights=desc.element,
-            batch_invariant=lone,
-        )
+            desc, dot=config.dims[0], keys=desc.most_k, blocks=blocks, each=2.0, weights=None if tf32 else desc.element,
+            tf32=tf32, batch_invariant=lone,
+        )  # fmt: skip
 
     def lower(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> tuple[Step, ...]:
         types = f"{desc.element.number}, {desc.layout('out').element.number}"
@@ -168,7 +176,7 @@ class Flash(Candidate[Any]):
             "attention/flash.cu", f"attention_flash<{types}, {config.template}, {str(changed(desc)).lower()}>"
         )
         heads = desc.batch * desc.heads
-        of_head = 2 * desc.most_k * (desc.d + desc.d_v) / max(desc.group, 1)
+        of_head = desc.element.dtype.itemsize * desc.most_k * (desc.d + desc.d_v) / max(desc.group, 1)
         section = min(max(heads, 1), max(desc.group, int(L2_BYTES / max(of_head, 1)), 1))
         args = (problem_struct(desc), np.uint32(self._tiles(desc, config)), np.uint32(section), np.uint32(heads))
         grid = (self._ctas(desc, config), 1, 1)

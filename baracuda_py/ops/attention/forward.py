@@ -229,7 +229,7 @@ def attention(
     Returns out, q's shape with Dv columns, or with `return_lse` (or given `lse`) the named tuple (out, lse): lse is the natural
     logarithm of the denominator, f32 (f64 for f64), [B, Hq, Sq], of "THD" [Hq, T]. Given, out may hold f32.
     Scores and sums are f32 (f64 for f64); 16-bit kernels on tensor cores round weights to q's dtype for the second product. f32
-    is multiplied as f32; math="tf32" (or pref.math) asks for TF32, which no variant has so far.
+    is multiplied as f32 unless math="tf32" (or pref.math) asks for TF32: tensor cores, every factor rounded to 11 digits.
     """
     operands = {
         "out": out, "lse": lse, "q": q, "k": k, "v": v, "mask": mask, "block_mask": block_mask,
