@@ -65,7 +65,7 @@ def test_the_bound_notices_a_lost_block_of_keys(element: ElementKind, math: str 
         held.check(lost, wide, given, measures=measures)
 
 
-@pytest.mark.parametrize("variant", ["flash", "simt"])
+@pytest.mark.parametrize("variant", ["flash", "tc", "simt"])
 @pytest.mark.parametrize("low", [-1e9, -1e10, -1e30, -3.4e38])
 @pytest.mark.parametrize("element", [F16, BF16])
 def test_masks_may_add_any_negative_number(element: ElementKind, low: float, variant: str) -> None:
@@ -98,7 +98,7 @@ def test_sinks_may_be_any_number(sink: float) -> None:
     )
 
 
-@pytest.mark.parametrize("variant", ["flash", "simt"])
+@pytest.mark.parametrize("variant", ["flash", "tc", "simt"])
 def test_windows_and_blocks_may_be_larger_than_any_problem(variant: str) -> None:
     given = small(18, 40, BF16, 32)
     pref, far = bp.PlanPreference(variant=variant), 2**63 - 1
@@ -109,7 +109,7 @@ def test_windows_and_blocks_may_be_larger_than_any_problem(variant: str) -> None
         assert np.array_equal(bits(out), bits(wanted))
 
 
-@pytest.mark.parametrize("variant", ["flash", "simt"])
+@pytest.mark.parametrize("variant", ["flash", "tc", "simt"])
 def test_growing_scores_are_rescaled(variant: str) -> None:
     """Keys come from the last to the first in flash, the other way round in simt: in both orders later blocks score higher."""
     for order in (1, -1):

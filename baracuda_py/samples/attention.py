@@ -113,7 +113,8 @@ def named(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
     """Of one head and of several; f32 too where the name takes it."""
     rng = np.random.default_rng(seed)
     yield Sample("f16 rank 2", {n: x[0, 0] for n, x in qkv(rng, F16, 1, (1, 1), 64, 64, 64).items()})
-    yield Sample("bf16 GQA", qkv(rng, BF16, 2, (2, 1), 33, 65, 64), {"return_lse": True})
+    made = qkv(rng, BF16, 1, (2, 1), 33, 200, 72, 64)
+    yield Sample("bf16 GQA, mask", {**made, "mask": rng.random((33, 200)) < 0.5}, {"return_lse": True})
     if "tc" not in dict(fixed)["name"]:
         yield Sample("f32 rank 2", {n: x[0, 0] for n, x in qkv(rng, F32, 1, (1, 1), 30, 40, 32).items()})
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
+from ...plan.candidate import OK, Candidate, Change, Constraint, Cost, Feasibility, no
 from ...plan.constraints import Aligned, Kinds, Multiple, UnitStride
 from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Step
 from ...types import ArchSku, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from . import _guarantee
+from ._problem import SHORT_KEYS
 from ._struct import problem_struct
 
-__all__ = ["HALVES", "Flash", "FlashConfig"]
+__all__ = ["HALVES", "OPERANDS", "Flash", "FlashConfig", "Placed", "changed", "placed", "within"]
 
 HALVES = (ElementKind.F16, ElementKind.BF16)
 HEAD_DIMS = (32, 64, 96, 128, 160, 192, 224, 256)  # that kernels are made for; others are filled up with zeros
@@ -94,35 +95,60 @@ def filled(columns: int) -> int:
     return next((n for n in HEAD_DIMS if n >= columns), HEAD_DIMS[-1])
 
 
+class Placed(NamedTuple):
+    """How tiles of queries are laid over CTAs: `args` are the kernel's tiles, section and heads."""
+
+    args: tuple[np.uint32, np.uint32, np.uint32]
+    ctas: int
+
+
+def placed(desc: Any, queries: int) -> Placed:
+    """So many queries a CTA; of as many heads side by side as L2 holds keys and values of."""
+    tiles, heads = int(max(1, -(-desc.most_q // queries))), desc.batch * desc.heads
+    of_head = desc.element.dtype.itemsize * desc.most_k * (desc.d + desc.d_v) / max(desc.group, 1)
+    section = min(max(heads, 1), max(desc.group, int(L2_BYTES / max(of_head, 1)), 1))
+    return Placed((np.uint32(tiles), np.uint32(section), np.uint32(heads)), tiles * heads)
+
+
+def within(desc: Any, configs: Iterable[Any], device: DeviceSpec) -> Feasibility:
+    """Whether a kernel counts as far as the problem goes, and has a tile for it."""
+    if max(desc.d, desc.d_v) > HEAD_DIMS[-1]:
+        return no(f"head dims are {desc.d} and {desc.d_v}, and tiles hold {HEAD_DIMS[-1]} at most")
+    if max(desc.total_q, desc.total_k) >= MOST_ROWS:
+        return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
+    if any(abs(desc.walk(name).row) >= MOST_ROWS for name in ("q", "k", "v")):
+        return no(f"rows are {MOST_ROWS} elements apart or more", "contiguize them")
+    fewest = min((placed(desc, config.queries).ctas for config in configs), default=None)
+    if fewest is None:
+        return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
+    if fewest >= 1 << 31:
+        return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
+    return OK
+
+
+OPERANDS: tuple[Constraint, ...] = (
+    *map(UnitStride, ("q", "k", "v", "out")),
+    Multiple("q", -1, 8, "the head dim"),
+    Multiple("v", -1, 8, "v's head dim"),
+    *(Aligned(name, 16) for name in ("q", "k", "v", "out")),
+)  # what holds of them where 16 bytes are copied at a time
+
+
 class Flash(Candidate[Any]):
     """Scores stay in registers, as do weights: f16, bf16 and f32 as TF32, head dims up to 256, every feature."""
 
     variant = "flash"
     launches = ("attention/flash.cu:attention_flash",)
-    constraints = (
-        Kinds("q", (*HALVES, ElementKind.F32)),
-        *map(UnitStride, ("q", "k", "v", "out")),
-        Multiple("q", -1, 8, "the head dim"),
-        Multiple("v", -1, 8, "v's head dim"),
-        *(Aligned(name, 16) for name in ("q", "k", "v", "out")),
-    )
+    constraints = (Kinds("q", (*HALVES, ElementKind.F32)), *OPERANDS)
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (said := super().supports(desc, device)):
             return said
         if desc.precision is MathPrecision.F32:
             return no("it multiplies f32 as TF32", change=Change({"math": MathPrecision.TF32}))
-        if max(desc.d, desc.d_v) > HEAD_DIMS[-1]:
-            return no(f"head dims are {desc.d} and {desc.d_v}, and tiles hold {HEAD_DIMS[-1]} at most")
-        if max(desc.total_q, desc.total_k) >= MOST_ROWS:
-            return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
-        if any(abs(desc.walk(name).row) >= MOST_ROWS for name in ("q", "k", "v")):
-            return no(f"rows are {MOST_ROWS} elements apart or more", "contiguize them")
-        if not any(True for _ in self.configs(desc, device)):
-            return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
-        if min(self._ctas(desc, config) for config in self.configs(desc, device)) >= 1 << 31:
-            return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
-        return OK
+        if desc.tensor_cores and desc.total_k <= SHORT_KEYS:
+            return no(f"{desc.name} keeps the scores of {SHORT_KEYS} keys and fewer in shared memory", "use attention")
+        return within(desc, self.configs(desc, device), device)
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[FlashConfig]:
         """The best known first: 32 queries a warp where registers hold them, for which every load of keys serves two products."""
@@ -153,7 +179,7 @@ class Flash(Candidate[Any]):
         share = 0.8 if config.ctas > 1 else 0.8 * (ALONE + 0.2 * (config.threads > 128))
         blocks = desc.pairs() * short / tile
         clocks = blocks * (limits[limit] + 0.15 * sum(limits.values())) / share
-        ctas = max(self._ctas(desc, config), 1)
+        ctas = max(placed(desc, config.queries).ctas, 1)
         waves = -(-ctas // (device.sms * config.ctas)) * device.sms * config.ctas / ctas
         tail = min(waves, 2.0 * config.ctas)
         seconds = max(clocks * max(1.0, tail) / clock_sms, desc.nbytes / device.bandwidth)
@@ -175,15 +201,6 @@ class Flash(Candidate[Any]):
         kernel = Kernel(
             "attention/flash.cu", f"attention_flash<{types}, {config.template}, {str(changed(desc)).lower()}>"
         )
-        heads = desc.batch * desc.heads
-        of_head = desc.element.dtype.itemsize * desc.most_k * (desc.d + desc.d_v) / max(desc.group, 1)
-        section = min(max(heads, 1), max(desc.group, int(L2_BYTES / max(of_head, 1)), 1))
-        args = (problem_struct(desc), np.uint32(self._tiles(desc, config)), np.uint32(section), np.uint32(heads))
-        grid = (self._ctas(desc, config), 1, 1)
-        return (Launch(kernel, grid, (config.threads, 1, 1), args, config.shared_bytes),)
-
-    def _tiles(self, desc: Any, config: FlashConfig) -> int:
-        return int(max(1, -(-desc.most_q // config.queries)))
-
-    def _ctas(self, desc: Any, config: FlashConfig) -> int:
-        return int(self._tiles(desc, config) * desc.batch * desc.heads)
+        places = placed(desc, config.queries)
+        args = (problem_struct(desc), *places.args)
+        return (Launch(kernel, (places.ctas, 1, 1), (config.threads, 1, 1), args, config.shared_bytes),)
