@@ -195,13 +195,17 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
     }
     const u32 at_weights = weights + thread / 32 / SPLIT * WeightPanels::BYTES + WeightPanels::template enter<true>(thread % 32);
     const u32 of_values = ring + (STAGES == 2 ? turn ^ 1 : 0) * STAGE + KeyPanels::BYTES;
-    const u32 own_columns = own_part * (COLUMNS / ValuePanels::WIDTH * ValuePanels::PANEL);
-    const u32 at_values = of_values + own_columns + enter_values<T, ValuePanels>(thread % 32);
+    // A part's columns may begin in the middle of a panel
+    constexpr int STEPS = COLUMNS / 16, FLIPS = ValuePanels::FLIPS;
+    static_assert(STEPS % FLIPS == 0 || (SPLIT == 2 && STEPS % FLIPS == FLIPS / 2) || SPLIT == 1);
+    const u32 entered = enter_values<T, ValuePanels>(thread % 32) ^ own_part * (STEPS % FLIPS * 32);
+    const u32 at_values = of_values + own_part * (STEPS / FLIPS * ValuePanels::PANEL) + entered;
+    const u32 carry = STEPS % FLIPS && SPLIT > 1 ? own_part * ValuePanels::PANEL : 0;
     const auto weight = [&](u32 (&a)[4], int b, int k) {
       if constexpr (SPLIT > 1) load_matrices<false>(a, WeightPanels::at(at_weights, b, k));
       else pack_weights<T>(a, s[b], k);
     };
-    add_values<T, BN, ValuePanels>(acc, weight, at_values);
+    add_values<T, BN, ValuePanels>(acc, weight, at_values, carry);
     block = following;
   }
 
@@ -223,8 +227,9 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
   }
 
   // Rows of the result, by way of the warp's own queries' place in shared memory, 16 bytes a store
-  using Results = Panels<16, COLUMNS>;
-  const u32 staged = queries + part * BLOCKS * Results::BYTES, first_column = part * COLUMNS;
+  using Results = Panels<16, DV>;
+  constexpr int CHUNKS = COLUMNS / 8;
+  const u32 first_chunk = part * CHUNKS, first_column = part * COLUMNS;
   if constexpr (sizeof(Out) == 2) {
     __syncwarp();
 #pragma unroll
@@ -232,17 +237,17 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
 #pragma unroll
       for (int c = 0; c < COLUMNS / 8; ++c) {
         const u32 pair = round_pair(acc[r / 2][c][r % 2 * 2] * factor[r], acc[r / 2][c][r % 2 * 2 + 1] * factor[r], Out{});
-        const u32 to = staged + r / 2 * Results::BYTES + Results::offset(lane / 4 + r % 2 * 8, c) + lane % 4 * 4;
+        const u32 to = queries + r / 2 * Results::BYTES + Results::offset(lane / 4 + r % 2 * 8, first_chunk + c) + lane % 4 * 4;
         asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(pair) : "memory");
       }
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < BLOCKS * 16 * Results::CHUNKS / 32; ++i) {
-      const int at = lane + i * 32, line = at / Results::CHUNKS, chunk = at % Results::CHUNKS;
+    for (int i = 0; i < BLOCKS * 16 * CHUNKS / 32; ++i) {
+      const int at = lane + i * 32, line = at / CHUNKS;
+      const u32 chunk = first_chunk + at % CHUNKS, column = chunk * 8;
       Vec<float, 4> words;
-      load_shared(words, staged + line / 16 * Results::BYTES + Results::offset(line % 16, chunk));
+      load_shared(words, queries + line / 16 * Results::BYTES + Results::offset(line % 16, chunk));
       const int to = first_row + own + line;
-      const u32 column = first_column + chunk * 8;
       if (to < result.rows && column < p.d_v) *reinterpret_cast<Vec<float, 4>*>(result.out + to * p.out_walk.row + column) = words;
     }
   } else if constexpr (TF32) {  // eight columns of 32 are a thread's (products.cuh)

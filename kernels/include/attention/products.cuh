@@ -49,9 +49,10 @@ template <class T, class ValuePanels> __device__ __forceinline__ u32 enter_value
   else return ValuePanels::template enter<true>(lane);
 }
 
-// acc += weights values, of KEYS keys and 8 N columns. weights(a, b, k): mma's a of block b and the k-th PART of keys.
+// acc += weights values, of KEYS keys and 8 N columns. weights(a, b, k): mma's a of block b and the k-th PART of keys. `carry` is
+// added for the second half of what is flipped together, where columns begin in the middle of it.
 template <class T, int KEYS, class ValuePanels, int BLOCKS, int N, class Weights>
-__device__ __forceinline__ void add_values(float (&acc)[BLOCKS][N][4], const Weights& weights, u32 at_values) {
+__device__ __forceinline__ void add_values(float (&acc)[BLOCKS][N][4], const Weights& weights, u32 at_values, u32 carry = 0) {
 #pragma unroll
   for (int k = 0; k < KEYS / PART<T>; ++k) {
     u32 a[BLOCKS][4];
@@ -76,7 +77,7 @@ __device__ __forceinline__ void add_values(float (&acc)[BLOCKS][N][4], const Wei
 #pragma unroll
       for (int c = 0; c < N / 2; ++c) {
         u32 values[4];
-        load_matrices<true>(values, ValuePanels::at(at_values, k, c));
+        load_matrices<true>(values, ValuePanels::at(at_values, k, c) + (c % ValuePanels::FLIPS < ValuePanels::FLIPS / 2 ? 0 : carry));
 #pragma unroll
         for (int b = 0; b < BLOCKS; ++b) {
           Mma<T>::run(acc[b][2 * c], a[b], values);
