@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.plan.about import tune
+from baracuda_py.runtime.device import spec_of
 from baracuda_py.samples.attention import qkv
 from baracuda_py.types import ElementKind
 
@@ -121,6 +123,15 @@ def test_growing_scores_are_rescaled(variant: str) -> None:
             bp.AttentionDescriptor.of(**given), bp.PlanPreference(variant=variant), device="ptx"
         )
         plan.verify(**given)
+
+
+@pytest.mark.parametrize(("d", "d_v"), [(160, 224), (224, 192)])
+def test_columns_that_two_warps_share(d: int, d_v: int) -> None:
+    """The second warp's begin in the middle of a panel; of queries some steps stay in registers."""
+    given = qkv(rng, F16, 1, (1, 1), 33, 70, d, d_v)
+    desc = bp.AttentionDescriptor.of(**given, causal=True).canonical()
+    plans = tune.admissible(bp.AttentionPlan, desc, bp.PlanPreference(variant="flash"), spec_of("ptx"))
+    next(plan for plan in plans if "split=2" in plan.sku.config and "held" in plan.sku.config).verify(**given)
 
 
 def test_a_sequence_does_not_depend_on_the_others() -> None:

@@ -8,7 +8,7 @@
 // causal, window) look which scores count; CHANGED: every block does, and softcap, ALiBi and masks are applied.
 // Shared memory: the queries, and STAGES of BN keys and values, by cp.async. Two stages: a block ahead, one barrier a block.
 // One: keys come while weights are made, values while scores are. SPLIT: also the weights.
-// Registers: accumulators take 192 of 255. What else a block needs is kept in shared memory or worked out anew.
+// Registers: accumulators take 192 of 255; where fewer, HELD steps of 16 columns of the queries stay. What else a block needs is kept in shared memory or worked out anew.
 // Grid: queries' tiles from the last to the first, which under causal is the longest first, of `section` heads side by side,
 // whose keys and values L2 holds.
 // Bound: the tensor cores' mma.sync rate, close behind it shared memory's (BLOCKS = 1, and D = 256: shared memory's).
@@ -23,7 +23,7 @@ __device__ __forceinline__ u32 anew(u32 x) {
   return x;
 }
 
-template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int SPLIT, int STAGES, int RESIDENT, bool CHANGED>
+template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int SPLIT, int STAGES, int HELD, int RESIDENT, bool CHANGED>
 __global__ void __launch_bounds__(BM / BLOCKS * 2 * SPLIT, RESIDENT)
 attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
   constexpr int ROWS = 16 * BLOCKS, THREADS = BM / BLOCKS * 2 * SPLIT, KEYS = BN / SPLIT, COLUMNS = DV / SPLIT;
@@ -106,6 +106,14 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
     }
   }
 
+  HeldQueries<HELD, BLOCKS> held;
+  if constexpr (HELD > 0)
+    if (block >= begin) {
+      await_copies<0>();
+      __syncthreads();
+      held.template load<QueryPanels>(queries + QueryPanels::template enter<true>(lane));
+    }
+
   int turn = 0;  // of the stages
   OnlineSoftmax<BLOCKS, CHANGED> softmax;
   float acc[BLOCKS][COLUMNS / 8][4] = {};
@@ -141,7 +149,7 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
           }
       }
     }
-    add_scores<T, D, QueryPanels, KeyPanels>(s, at_queries, at_keys);
+    add_scores<T, D, QueryPanels, KeyPanels>(s, held, at_queries, at_keys);
     if constexpr (STAGES == 1) {
       await_copies<0>();
       __syncthreads();

@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
 
     float s[BLOCKS][KEYS / 8][4] = {};
     const u32 at_keys = ring + count % 2 * STAGE + warp * KEYS * KeyPanels::PITCH + KeyPanels::template enter<false>(lane);
-    add_scores<T, D, QueryPanels, KeyPanels>(s, queries + QueryPanels::template enter<true>(lane), at_keys);
+    add_scores<T, D, QueryPanels, KeyPanels>(s, HeldQueries<0, BLOCKS>{}, queries + QueryPanels::template enter<true>(lane), at_keys);
 #pragma unroll
     for (int r = 0; r < 2 * BLOCKS; ++r) {
       const int i = tile + lane / 4 + 8 * r;

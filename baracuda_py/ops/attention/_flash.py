@@ -40,6 +40,7 @@ class FlashConfig(Config):
     split: int = term("warps that share queries, each with a part of the keys and of the columns", default=1)
     stages: int = term("blocks of keys and values in shared memory", default=2)
     ctas: int = term("CTAs an SM is to hold", default=2)
+    held: int = term("steps of 16 columns of the queries that stay in registers", default=0)
     dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
     itemsize: int = term("bytes of an element", default=2, hidden=True)
 
@@ -55,24 +56,42 @@ class FlashConfig(Config):
 
     @property
     def template(self) -> str:
-        sizes = (*self.dims, self.queries, self.keys, self.rows // 16, self.split, self.stages, self.ctas)
+        sizes = (*self.dims, self.queries, self.keys, self.rows // 16, self.split, self.stages, self.held, self.ctas)
         return ", ".join(map(str, sizes))
 
 
-# Queries, keys, rows a warp, warps that share them, stages and CTAs an SM, by head dim (to 64, to 128, beyond, 256 both) and
-# whether scores are changed, which takes registers: what spills is not here.
-MENU = {
+# Queries, keys, rows a warp, warps that share them, stages, CTAs an SM and steps of queries in registers, by head dim (as
+# `width_class` has it) and whether scores are changed, which takes registers: what spills is not here. Of those that are
+# predicted alike the first is taken.
+MENU: dict[tuple[int, bool], tuple[tuple[int, ...], ...]] = {
     (0, False): ((128, 64, 32, 1, 2, 3), (128, 128, 32, 1, 2, 2), (128, 64, 32, 1, 2, 2), (64, 64, 16, 1, 2, 3)),
     (0, True): ((128, 64, 32, 1, 2, 2), (64, 64, 16, 1, 2, 3)),
     (1, False): ((128, 64, 32, 1, 2, 2), (128, 32, 32, 1, 2, 2), (64, 64, 16, 1, 2, 2)),
     (1, True): ((64, 64, 16, 1, 2, 2), (128, 32, 32, 1, 2, 2)),
-    (2, False): ((64, 64, 16, 1, 1, 2), (64, 32, 16, 1, 2, 2), (64, 32, 16, 1, 1, 2)),
-    (2, True): ((64, 64, 16, 1, 1, 2), (64, 32, 16, 1, 2, 2)),
-    (3, False): ((64, 64, 32, 2, 1, 2), (128, 64, 32, 2, 1, 1), (64, 64, 16, 1, 1, 2), (128, 64, 16, 1, 1, 1)),
-    (3, True): ((64, 64, 32, 2, 1, 2), (64, 64, 16, 1, 1, 2)),
+    (2, False): (
+        (64, 64, 32, 2, 2, 2, 10),
+        (64, 64, 32, 2, 2, 2),
+        (128, 32, 32, 1, 2, 2),
+        (64, 64, 16, 1, 2, 2),
+        (64, 64, 16, 1, 1, 2),
+    ),
+    (2, True): ((64, 64, 32, 2, 2, 2, 5), (64, 64, 16, 1, 2, 2), (64, 64, 16, 1, 1, 2)),
+    (3, False): ((64, 64, 32, 2, 1, 2, 6), (64, 64, 32, 2, 1, 2), (128, 64, 32, 2, 2, 1, 8), (64, 64, 16, 1, 1, 2)),
+    (3, True): ((64, 64, 32, 2, 1, 2, 6), (64, 64, 32, 2, 1, 2), (64, 64, 16, 1, 1, 2)),
+    (4, False): ((64, 64, 32, 2, 1, 2, 2), (64, 64, 32, 2, 1, 2), (128, 64, 32, 2, 2, 1, 4), (64, 64, 16, 1, 1, 2)),
+    (4, True): ((64, 64, 32, 2, 1, 2), (64, 64, 16, 1, 1, 2)),
+    (5, False): (
+        (64, 64, 32, 2, 1, 2),
+        (64, 64, 32, 2, 1, 2, 2),
+        (64, 32, 32, 2, 2, 2),
+        (128, 64, 32, 2, 1, 1),
+        (64, 64, 16, 1, 1, 2),
+        (128, 64, 16, 1, 1, 1),
+    ),
+    (5, True): ((64, 64, 32, 2, 1, 2), (64, 64, 16, 1, 1, 2)),
 }
 # The same of f32, whose rows are twice as long.
-WIDE_MENU = {
+WIDE_MENU: dict[int, tuple[tuple[int, ...], ...]] = {
     0: ((128, 64, 32, 1, 2, 2), (128, 32, 32, 1, 2, 2), (64, 64, 16, 1, 1, 3), (64, 64, 16, 1, 2, 2)),
     1: ((128, 32, 32, 1, 1, 2), (64, 64, 16, 1, 1, 2), (64, 32, 16, 1, 2, 2)),
     2: ((64, 32, 16, 1, 1, 1), (64, 16, 16, 1, 1, 2)),
@@ -85,9 +104,8 @@ def changed(desc: Any) -> bool:
 
 
 def width_class(dims: tuple[int, int]) -> int:
-    """Of what MENU tells apart; columns of 256 can be shared by two warps."""
-    wide = max(dims)
-    return 3 if dims == (256, 256) else (wide > 64) + (wide > 128)
+    """Of what MENU tells apart: up to 64, 128, 160, 192, 224 and 256 columns."""
+    return sum(max(dims) > n for n in (64, 128, 160, 192, 224))
 
 
 def filled(columns: int) -> int:
@@ -154,8 +172,10 @@ class Flash(Candidate[Any]):
         """The best known first: 32 queries a warp where registers hold them, for which every load of keys serves two products."""
         dims = filled(desc.d), filled(desc.d_v)
         width, itemsize = width_class(dims), desc.element.dtype.itemsize
-        for sizes in MENU[width, changed(desc)] if itemsize == 2 else WIDE_MENU[min(width, 2)]:
-            config = FlashConfig(*sizes, dims, itemsize)
+        menu = MENU[width, changed(desc)] if itemsize == 2 else WIDE_MENU[min(width, 2)]
+        for queries, keys, rows, split, stages, ctas, *held in menu:
+            steps = min(held[0], dims[0] // 16) if held else 0
+            config = FlashConfig(queries, keys, rows, split, stages, ctas, steps, dims, itemsize)
             if config.shared_bytes <= device.shared_bytes:
                 yield config
 

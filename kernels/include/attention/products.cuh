@@ -21,14 +21,27 @@ template <class T, int N> __device__ __forceinline__ void round_operand(u32 (&x)
     for (int i = 0; i < N; ++i) x[i] = round_tf32(x[i]);
 }
 
+// The first HELD steps of queries, in registers.
+template <int HELD, int BLOCKS> struct HeldQueries {
+  u32 a[HELD ? HELD : 1][BLOCKS][4];
+  template <class QueryPanels> __device__ __forceinline__ void load(u32 at_queries) {
+#pragma unroll
+    for (int step = 0; step < HELD; ++step)
+#pragma unroll
+      for (int b = 0; b < BLOCKS; ++b) load_matrices<false>(a[step][b], QueryPanels::at(at_queries, b, step));
+  }
+};
+
 // s += queries keys^T: 16 BLOCKS queries, which are rounded already, and 8 N keys, both entered; over D columns.
-template <class T, int D, class QueryPanels, class KeyPanels, int BLOCKS, int N>
-__device__ __forceinline__ void add_scores(float (&s)[BLOCKS][N][4], u32 at_queries, u32 at_keys) {
+template <class T, int D, class QueryPanels, class KeyPanels, int HELD, int BLOCKS, int N>
+__device__ __forceinline__ void add_scores(float (&s)[BLOCKS][N][4], const HeldQueries<HELD, BLOCKS>& held, u32 at_queries, u32 at_keys) {
 #pragma unroll
   for (int step = 0; step < D / PART<T>; ++step) {
     u32 a[BLOCKS][4];
 #pragma unroll
-    for (int b = 0; b < BLOCKS; ++b) load_matrices<false>(a[b], QueryPanels::at(at_queries, b, step));
+    for (int b = 0; b < BLOCKS; ++b)
+      if (step >= HELD) load_matrices<false>(a[b], QueryPanels::at(at_queries, b, step));
+      else for (int i = 0; i < 4; ++i) a[b][i] = held.a[step][b][i];
 #pragma unroll
     for (int n = 0; n < N / 2; ++n) {
       u32 keys[4];
