@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from ..types import ElementKind, PrecisionGuarantee, Ulp
+from .gemm import TF32_INFINITE
 
 __all__ = ["MEASURES", "Head", "attention", "guarantee", "heads", "part_of", "wide", "written"]
 
@@ -36,6 +37,7 @@ class Head:
     sink: Any
     rows: slice
     keys: slice
+    factor: Any  # scale
 
     @property
     def top(self) -> Array:
@@ -116,17 +118,20 @@ def heads(
                 whole = (desc.batch, desc.heads, *block_mask.shape[-2:])
                 a, b = desc.block_size
                 seen = seen & np.broadcast_to(block_mask, whole)[batch, head][i // a, j // b]
+            factor = q2.dtype.type(desc.factor)
             sink = q2.dtype.type(-np.inf) if sinks is None else wide(desc, sinks[head])
             with np.errstate(all="ignore"):
-                s, derivative = q2.dtype.type(desc.factor) * (q2 @ k2.T), np.ones((), q2.dtype)
+                s, derivative = factor * (q2 @ k2.T), np.ones((), q2.dtype)
                 if desc.softcapped:
                     c = q2.dtype.type(desc.softcap)
                     s = c * np.tanh(s / c)
                     derivative = 1 - (s / c) ** 2
-                size = abs(q2.dtype.type(desc.factor)) * (np.abs(q2) @ np.abs(k2).T) + np.abs(added)
+                size = abs(factor) * (np.abs(q2) @ np.abs(k2).T) + np.abs(added)
                 scores = np.where(seen, s + added, -np.inf)
             size = np.where(np.isneginf(scores), 0, size)
-            yield Head(batch, head, kv_head, q2, k2, v2, scores, size, derivative + 0 * scores, sink, rows, keys)
+            yield Head(
+                batch, head, kv_head, q2, k2, v2, scores, size, derivative + 0 * scores, sink, rows, keys, factor
+            )
 
 
 def attention(desc: Any, **arrays: Array) -> Any:
@@ -209,6 +214,19 @@ def _beyond(head: Head) -> Array:
     return np.full(head.scores.shape[0], bad or bool((head.magnitude > 2.0**100).any()))
 
 
+def _beyond_tf32(head: Head) -> Array:
+    """The same, or some operand's are beyond TF32, or so large that others of theirs below its normal numbers matter."""
+    products = any((np.abs(x) > 2.0**100).any() for x in (head.q, head.k))
+    return np.asarray(_beyond(head) | products | (np.abs(head.v) >= TF32_INFINITE).any())
+
+
+def _root_score(head: Head) -> Array:
+    """The root of sum p**2 r**2 (v - out)**2, r = |scale| root(sum q**2 k**2)."""
+    square = head.weights**2 * (head.factor**2 * (head.q**2 @ head.k.T**2))
+    spread = square @ head.v**2 - 2 * head.out * (square @ head.v) + head.out**2 * square.sum(axis=1)[:, None]
+    return np.asarray(np.sqrt(np.maximum(spread, 0)))
+
+
 def _capped(desc: Any, **arrays: Array) -> Array:
     return np.asarray(abs(desc.softcap) * 2 * MEASURES["weighted"](desc, **arrays))
 
@@ -219,12 +237,15 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "score_error": _measure(_score_error),
     "top_error": _measure(lambda head: _weighted(head) * 2 * _top(head)[:, None]),
     "faint": _measure(_faint),
+    "root_score": _measure(_root_score),
     "beyond": _measure(lambda head: _beyond(head)[:, None] + 0 * _weighted(head)),
+    "beyond_tf32": _measure(lambda head: _beyond_tf32(head)[:, None] + 0 * _weighted(head)),
     "capped": _capped,
     "mean_score": _measure(lambda head: _mean(head, head.magnitude), row=True),
     "top_score": _measure(_top, row=True),
     "one": _measure(lambda head: np.ones(head.scores.shape[0]), row=True),
     "row_beyond": _measure(_beyond, row=True),
+    "row_beyond_tf32": _measure(_beyond_tf32, row=True),
     "mean_capped": lambda desc, **_: np.asarray(abs(desc.softcap)),
     "smallest_normal": lambda desc, **_: np.asarray(
         float(ml_dtypes.finfo(desc.layout("out").element.dtype).smallest_normal)

@@ -28,40 +28,38 @@ def qkv(
 
 
 def attention(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
-    """Sizes, types, head dims and layouts; features."""
+    """Sizes, types, head dims and layouts; features. `full`: also what others have a part of."""
     rng = np.random.default_rng(seed)
 
     def sample(label: str, operands: dict[str, Any], **options: Any) -> Sample:
         return Sample(label, operands, options)
 
-    plain = qkv(rng, BF16, 1, (2, 2), 50, 70, 64)
-    yield sample("bf16 d64", plain)
     yield sample("bf16 d128 GQA, causal", qkv(rng, BF16, 1, (4, 2), 113, 203, 128), causal=True, return_lse=True)
-    yield from _sizes(rng, full)
-    yield from _features(rng)
+    sizes = [(0, 5), (5, 0), (1, 257)] + ([(1, 1), (70, 33), (1, 4097), (1023, 1024), (33, 500)] if full else [])
+    for rows, keys in sizes:
+        yield sample(f"bf16 {rows} x {keys}", qkv(rng, BF16, 1, (2, 1), rows, keys, 64), causal=True, return_lse=True)
+    yield from _features(rng, full)
     yield from _ragged(rng)
-    for element, d, d_v in ((F32, 40, 40), (F64, 33, 20), (F16, 32, 32), (F16, 80, 96)):
-        yield sample(f"{element} d{d} d_v{d_v}", qkv(rng, element, 1, (2, 1), 35, 45, d, d_v), return_lse=True)
+    yield sample("f16 d80 d_v96", qkv(rng, F16, 1, (2, 1), 35, 45, 80, 96), return_lse=True)
+    tf32 = qkv(rng, F32, 1, (2, 1), 35, 75, 72, 64)
+    yield sample("tf32 d72 d_v64", tf32, math="tf32", causal=True, window=(30, -1), scale=-0.1, return_lse=True)
     yield sample("f16 many blocks, negative scale", qkv(rng, F16, 1, (1, 1), 70, 450, 64), window=(300, 20), scale=-0.2)
     yield sample("bf16 d256, causal", qkv(rng, BF16, 1, (1, 1), 70, 150, 256), causal=True, return_lse=True)
     yield sample("bf16 MLA", qkv(rng, BF16, 1, (2, 1), 3, 40, 576, 512), causal=True)
-    yield sample("f32 one head of rank 2", {n: x[0, 0] for n, x in qkv(rng, F32, 1, (1, 1), 20, 20, 24).items()})
+    one = {n: x[0, 0] for n, x in qkv(rng, F32, 1, (1, 1), 20, 20, 24).items()}
+    yield sample("f32 one head of rank 2", one, return_lse=True)
     yield sample("f16 BSHD", qkv(rng, F16, 2, (2, 1), 37, 41, 64, layout="BSHD"), layout="BSHD", causal=True)
     wide = qkv(rng, BF16, 1, (2, 2), 40, 48, 72)
     yield sample("bf16 rows apart", {n: x[..., :64] for n, x in wide.items()})
     yield sample("bf16 rows at odd places", {n: x[..., 1:65] for n, x in wide.items()}, causal=True)
+    if full:
+        yield sample("bf16 d64", qkv(rng, BF16, 1, (2, 2), 50, 70, 64))
+        yield sample("tf32 d32", qkv(rng, F32, 1, (2, 1), 35, 75, 32), math="tf32", return_lse=True)
+        for element, d, d_v in ((F32, 40, 40), (F64, 33, 20), (F16, 32, 32)):
+            yield sample(f"{element} d{d} d_v{d_v}", qkv(rng, element, 1, (2, 1), 35, 45, d, d_v), return_lse=True)
 
 
-def _sizes(rng: np.random.Generator, full: bool) -> Iterator[Sample]:
-    sizes = [(1, 1), (0, 5), (5, 0), (1, 257), (70, 33)]
-    sizes += [(1, 4097), (1023, 1024), (33, 500)] if full else []
-    for rows, keys in sizes:
-        yield Sample(
-            f"bf16 {rows} x {keys}", qkv(rng, BF16, 1, (2, 1), rows, keys, 64), {"causal": True, "return_lse": True}
-        )
-
-
-def _features(rng: np.random.Generator) -> Iterator[Sample]:
+def _features(rng: np.random.Generator, full: bool) -> Iterator[Sample]:
     def problem(element: ElementKind = BF16, d: int = 64) -> dict[str, Any]:
         return qkv(rng, element, 2, (2, 1), 45, 77, d)
 
@@ -70,35 +68,36 @@ def _features(rng: np.random.Generator) -> Iterator[Sample]:
 
     slopes = np.array([0.5, 0.0625], np.float32)
     yield Sample("bf16 window", problem(), {"window": (20, 3), "return_lse": True})
-    yield Sample("f16 softcap, causal, window", problem(F16), {"softcap": 5.0, "causal": True, "window": (31, None)})
+    softcap = {"softcap": 5.0, "causal": True, "window": (31, None)}
+    yield Sample("f16 softcap, causal, window, sinks", {**problem(F16), "sinks": cast(logits(2), F16)}, softcap)
     yield Sample("bf16 alibi", {**problem(), "alibi_slopes": slopes}, {"causal": True})
     yield Sample(
         "f32 alibi a sequence, scale",
         {**problem(F32, 32), "alibi_slopes": np.stack([slopes, slopes * 2])},
         {"scale": 0.3},
     )
-    yield Sample("bf16 offset", problem(), {"causal": True, "offset": 3, "return_lse": True})
     hidden = rng.random((2, 1, 45, 77)) < 0.5
     hidden[:, :, 5] = False
-    yield Sample("bf16 bool mask", {**problem(), "mask": hidden}, {"return_lse": True})
+    blocks = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 1]], bool)[None, None]
+    block = {"block_size": (16, 32), "return_lse": True}
+    yield Sample("bf16 bool mask, block mask", {**problem(), "mask": hidden, "block_mask": blocks}, block)
     added = logits(45, 77)
     added[7] = -np.inf
     yield Sample("f16 added mask", {**problem(F16), "mask": added}, {"return_lse": True})
     yield Sample(
         "bf16 added mask of its type", {**problem(), "mask": cast(logits(2, 2, 45, 1), BF16)}, {"causal": True}
     )
-    blocks = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 1]], bool)[None, None]
-    yield Sample("bf16 block mask", {**problem(), "block_mask": blocks}, {"block_size": (16, 32), "return_lse": True})
     yield Sample("bf16 sinks", {**problem(), "sinks": logits(2)}, {"causal": True, "offset": -4, "return_lse": True})
-    yield Sample(
-        "bf16 sinks of its type, window",
-        {**problem(), "sinks": cast(logits(2), BF16)},
-        {"causal": True, "window": (15, 0)},
-    )
     yield Sample("f64 everything", {
-        **problem(F64, 16), "sinks": logits(2), "alibi_slopes": slopes, "mask": hidden,
-        "block_mask": np.ones((2, 1, 3, 3), bool),
+        **qkv(rng, F64, 1, (2, 1), 45, 77, 33, 20), "sinks": logits(2), "alibi_slopes": slopes, "mask": hidden[:1],
+        "block_mask": np.ones((1, 1, 3, 3), bool),
     }, {"causal": True, "window": (40, 0), "softcap": 3.0, "offset": 20, "block_size": (16, 32), "return_lse": True})  # fmt: skip
+    if full:
+        yield Sample("bf16 offset", problem(), {"causal": True, "offset": 3, "return_lse": True})
+        yield Sample("bf16 bool mask", {**problem(), "mask": hidden}, {"return_lse": True})
+        yield Sample("bf16 block mask", {**problem(), "block_mask": blocks}, block)
+        of_its_type = {**problem(), "sinks": cast(logits(2), BF16)}
+        yield Sample("bf16 sinks of its type, window", of_its_type, {"causal": True, "window": (15, 0)})
 
 
 def _ragged(rng: np.random.Generator) -> Iterator[Sample]:
@@ -114,7 +113,8 @@ def named(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
     """Of one head and of several; f32 too where the name takes it."""
     rng = np.random.default_rng(seed)
     yield Sample("f16 rank 2", {n: x[0, 0] for n, x in qkv(rng, F16, 1, (1, 1), 64, 64, 64).items()})
-    yield Sample("bf16 GQA", qkv(rng, BF16, 2, (2, 1), 33, 65, 64), {"return_lse": True})
+    made = qkv(rng, BF16, 1, (2, 1), 33, 200, 72, 64)
+    yield Sample("bf16 GQA, mask", {**made, "mask": rng.random((33, 200)) < 0.5}, {"return_lse": True})
     if "tc" not in dict(fixed)["name"]:
         yield Sample("f32 rank 2", {n: x[0, 0] for n, x in qkv(rng, F32, 1, (1, 1), 30, 40, 32).items()})
 

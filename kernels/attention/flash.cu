@@ -1,4 +1,4 @@
-// out = softmax(changed(scale q k^T)) v by mma.sync for f16 and bf16, scores never leaving registers; lse on request.
+// out = softmax(changed(scale q k^T)) v by mma.sync for f16, bf16 and f32 as tf32, scores never leaving registers; lse on request.
 //
 // Tiling: a CTA has BM queries of one head, a warp 16 BLOCKS of them; keys go by BN at a time, from the last that any of its
 // queries sees to the first. Head dims below D and DV are filled up with zeros.
@@ -8,13 +8,12 @@
 // causal, window) look which scores count; CHANGED: every block does, and softcap, ALiBi and masks are applied.
 // Shared memory: the queries, and STAGES of BN keys and values, by cp.async. Two stages: a block ahead, one barrier a block.
 // One: keys come while weights are made, values while scores are. SPLIT: also the weights.
-// Registers: accumulators take 192 of 255. What else a block needs is kept in shared memory or worked out anew.
+// Registers: accumulators take 192 of 255; where fewer, HELD steps of 16 columns of the queries stay. What else a block needs is kept in shared memory or worked out anew.
 // Grid: queries' tiles from the last to the first, which under causal is the longest first, of `section` heads side by side,
 // whose keys and values L2 holds.
 // Bound: the tensor cores' mma.sync rate, close behind it shared memory's (BLOCKS = 1, and D = 256: shared memory's).
 #include "attention/mask.cuh"
-#include "attention/panels.cuh"
-#include "attention/softmax.cuh"
+#include "attention/products.cuh"
 
 using namespace attention;
 
@@ -24,14 +23,15 @@ __device__ __forceinline__ u32 anew(u32 x) {
   return x;
 }
 
-template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int SPLIT, int STAGES, int RESIDENT, bool CHANGED>
+template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int SPLIT, int STAGES, int HELD, int RESIDENT, bool CHANGED>
 __global__ void __launch_bounds__(BM / BLOCKS * 2 * SPLIT, RESIDENT)
 attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
   constexpr int ROWS = 16 * BLOCKS, THREADS = BM / BLOCKS * 2 * SPLIT, KEYS = BN / SPLIT, COLUMNS = DV / SPLIT;
-  using QueryPanels = Panels<ROWS, D>;  // a warp's
-  using KeyPanels = Panels<BN, D>;
-  using ValuePanels = Panels<BN, DV>;
-  constexpr int STAGE = KeyPanels::BYTES + ValuePanels::BYTES, OWN = 2 * ROWS * (D > DV ? D : DV);
+  constexpr bool TF32 = IS_TF32<T>;
+  using QueryPanels = Panels<ROWS, D * HALVES<T>>;  // a warp's
+  using KeyPanels = Panels<BN, D * HALVES<T>>;
+  using ValuePanels = Panels<BN, DV * HALVES<T>>;
+  constexpr int STAGE = KeyPanels::BYTES + ValuePanels::BYTES, OWN = sizeof(T) * ROWS * (D > DV ? D : DV);
   using WeightPanels = Panels<ROWS, BN>;  // that SPLIT warps make together
   extern __shared__ __align__(128) u8 memory[];
   // What a block needs once
@@ -86,21 +86,33 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
   if (block >= begin) {
     const int q_step = int(p.q_walk.row);
     if (part == 0) FeedQueries::bring(lane, queries, head.q + i64(tile + own) * q_step, q_step, head.rows - tile - own, p.d);
+    if constexpr (TF32) commit_copies();
     bring_keys(ring, block);
     if constexpr (STAGES == 2) bring_values(ring, block);
     commit_copies();
   }
 
-  // A negative scale is the queries', so that the highest product has the highest score
-  if (p.scale < 0 && block >= begin && part == 0) {
-    await_copies<0>();
+  // A negative scale is the queries', so that the highest product has the highest score. f32 are rounded once
+  if ((TF32 || p.scale < 0) && block >= begin && part == 0) {
+    await_copies<TF32>();
     __syncwarp();
+    const u32 negative = p.scale < 0 ? TF32 ? 0x80000000u : 0x80008000u : 0;
     for (u32 at = lane * 4; at < QueryPanels::BYTES; at += 128) {
-      u32 pair;
-      load_shared(pair, queries + at);
-      asm volatile("st.shared.b32 [%0], %1;" ::"r"(queries + at), "r"(pair ^ 0x80008000u) : "memory");
+      u32 word[1];
+      load_shared(word[0], queries + at);
+      word[0] ^= negative;
+      round_operand<T>(word);
+      asm volatile("st.shared.b32 [%0], %1;" ::"r"(queries + at), "r"(word[0]) : "memory");
     }
   }
+
+  HeldQueries<HELD, BLOCKS> held;
+  if constexpr (HELD > 0)
+    if (block >= begin) {
+      await_copies<0>();
+      __syncthreads();
+      held.template load<QueryPanels>(queries + QueryPanels::template enter<true>(lane));
+    }
 
   int turn = 0;  // of the stages
   OnlineSoftmax<BLOCKS, CHANGED> softmax;
@@ -137,22 +149,7 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
           }
       }
     }
-#pragma unroll
-    for (int step = 0; step < D / 16; ++step) {
-      u32 a[BLOCKS][4];
-#pragma unroll
-      for (int b = 0; b < BLOCKS; ++b) load_matrices<false>(a[b], QueryPanels::at(at_queries, b, step));
-#pragma unroll
-      for (int n = 0; n < KEYS / 16; ++n) {
-        u32 keys[4];
-        load_matrices<false>(keys, KeyPanels::at(at_keys, n, step));
-#pragma unroll
-        for (int b = 0; b < BLOCKS; ++b) {
-          Mma<T>::run(s[b][2 * n], a[b], keys);
-          Mma<T>::run(s[b][2 * n + 1], a[b], keys + 2);
-        }
-      }
-    }
+    add_scores<T, D, QueryPanels, KeyPanels>(s, held, at_queries, at_keys);
     if constexpr (STAGES == 1) {
       await_copies<0>();
       __syncthreads();
@@ -206,27 +203,17 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
     }
     const u32 at_weights = weights + thread / 32 / SPLIT * WeightPanels::BYTES + WeightPanels::template enter<true>(thread % 32);
     const u32 of_values = ring + (STAGES == 2 ? turn ^ 1 : 0) * STAGE + KeyPanels::BYTES;
-    const u32 own_columns = own_part * (COLUMNS / ValuePanels::WIDTH * ValuePanels::PANEL);
-    const u32 at_values = of_values + own_columns + ValuePanels::template enter<true>(thread % 32);
-#pragma unroll
-    for (int k = 0; k < BN / 16; ++k) {
-      u32 a[BLOCKS][4];
-#pragma unroll
-      for (int b = 0; b < BLOCKS; ++b) {
-        if constexpr (SPLIT > 1) load_matrices<false>(a[b], WeightPanels::at(at_weights, b, k));
-        else pack_weights<T>(a[b], s[b], k);
-      }
-#pragma unroll
-      for (int c = 0; c < COLUMNS / 16; ++c) {
-        u32 values[4];
-        load_matrices<true>(values, ValuePanels::at(at_values, k, c));
-#pragma unroll
-        for (int b = 0; b < BLOCKS; ++b) {
-          Mma<T>::run(acc[b][2 * c], a[b], values);
-          Mma<T>::run(acc[b][2 * c + 1], a[b], values + 2);
-        }
-      }
-    }
+    // A part's columns may begin in the middle of a panel
+    constexpr int STEPS = COLUMNS / 16, FLIPS = ValuePanels::FLIPS;
+    static_assert(STEPS % FLIPS == 0 || (SPLIT == 2 && STEPS % FLIPS == FLIPS / 2) || SPLIT == 1);
+    const u32 entered = enter_values<T, ValuePanels>(thread % 32) ^ own_part * (STEPS % FLIPS * 32);
+    const u32 at_values = of_values + own_part * (STEPS / FLIPS * ValuePanels::PANEL) + entered;
+    const u32 carry = STEPS % FLIPS && SPLIT > 1 ? own_part * ValuePanels::PANEL : 0;
+    const auto weight = [&](u32 (&a)[4], int b, int k) {
+      if constexpr (SPLIT > 1) load_matrices<false>(a, WeightPanels::at(at_weights, b, k));
+      else pack_weights<T>(a, s[b], k);
+    };
+    add_values<T, BN, ValuePanels>(acc, weight, at_values, carry);
     block = following;
   }
 
@@ -248,8 +235,9 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
   }
 
   // Rows of the result, by way of the warp's own queries' place in shared memory, 16 bytes a store
-  using Results = Panels<16, COLUMNS>;
-  const u32 staged = queries + part * BLOCKS * Results::BYTES, first_column = part * COLUMNS;
+  using Results = Panels<16, DV>;
+  constexpr int CHUNKS = COLUMNS / 8;
+  const u32 first_chunk = part * CHUNKS, first_column = part * COLUMNS;
   if constexpr (sizeof(Out) == 2) {
     __syncwarp();
 #pragma unroll
@@ -257,19 +245,31 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
 #pragma unroll
       for (int c = 0; c < COLUMNS / 8; ++c) {
         const u32 pair = round_pair(acc[r / 2][c][r % 2 * 2] * factor[r], acc[r / 2][c][r % 2 * 2 + 1] * factor[r], Out{});
-        const u32 to = staged + r / 2 * Results::BYTES + Results::offset(lane / 4 + r % 2 * 8, c) + lane % 4 * 4;
+        const u32 to = queries + r / 2 * Results::BYTES + Results::offset(lane / 4 + r % 2 * 8, first_chunk + c) + lane % 4 * 4;
         asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(pair) : "memory");
       }
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < BLOCKS * 16 * Results::CHUNKS / 32; ++i) {
-      const int at = lane + i * 32, line = at / Results::CHUNKS, chunk = at % Results::CHUNKS;
+    for (int i = 0; i < BLOCKS * 16 * CHUNKS / 32; ++i) {
+      const int at = lane + i * 32, line = at / CHUNKS;
+      const u32 chunk = first_chunk + at % CHUNKS, column = chunk * 8;
       Vec<float, 4> words;
-      load_shared(words, staged + line / 16 * Results::BYTES + Results::offset(line % 16, chunk));
+      load_shared(words, queries + line / 16 * Results::BYTES + Results::offset(line % 16, chunk));
       const int to = first_row + own + line;
-      const u32 column = first_column + chunk * 8;
       if (to < result.rows && column < p.d_v) *reinterpret_cast<Vec<float, 4>*>(result.out + to * p.out_walk.row + column) = words;
     }
+  } else if constexpr (TF32) {  // eight columns of 32 are a thread's (products.cuh)
+#pragma unroll
+    for (int r = 0; r < 2 * BLOCKS; ++r)
+#pragma unroll
+      for (int c = 0; c < COLUMNS / 16; ++c) {
+        const u32 column = c / 2 * 32 + lane % 4 * 8 + c % 2 * 4;
+        Vec<Out, 4> words;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) words.at[j] = acc[r / 2][c / 2 * 4 + j][r % 2 * 2 + c % 2] * factor[r];
+        if (row + 8 * r < result.rows && column < p.d_v)
+          *reinterpret_cast<Vec<Out, 4>*>(result.out + (row + 8 * r) * p.out_walk.row + column) = words;
+      }
   } else {
 #pragma unroll
     for (int r = 0; r < 2 * BLOCKS; ++r)

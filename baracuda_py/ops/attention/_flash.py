@@ -1,22 +1,23 @@
-"""flash: f16 and bf16 by mma.sync with an online softmax, scores never leaving registers (kernels/attention/flash.cu)."""
+"""flash: f16, bf16 and f32 as TF32 by mma.sync, scores never leaving registers (kernels/attention/flash.cu)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.candidate import OK, Candidate, Change, Constraint, Cost, Feasibility, no
 from ...plan.constraints import Aligned, Kinds, Multiple, UnitStride
 from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Step
-from ...types import ArchSku, DeviceSpec, ElementKind, PrecisionGuarantee
+from ...types import ArchSku, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from . import _guarantee
+from ._problem import SHORT_KEYS
 from ._struct import problem_struct
 
-__all__ = ["HALVES", "Flash", "FlashConfig"]
+__all__ = ["HALVES", "OPERANDS", "Flash", "FlashConfig", "Placed", "changed", "placed", "within"]
 
 HALVES = (ElementKind.F16, ElementKind.BF16)
 HEAD_DIMS = (32, 64, 96, 128, 160, 192, 224, 256)  # that kernels are made for; others are filled up with zeros
@@ -39,7 +40,9 @@ class FlashConfig(Config):
     split: int = term("warps that share queries, each with a part of the keys and of the columns", default=1)
     stages: int = term("blocks of keys and values in shared memory", default=2)
     ctas: int = term("CTAs an SM is to hold", default=2)
+    held: int = term("steps of 16 columns of the queries that stay in registers", default=0)
     dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
+    itemsize: int = term("bytes of an element", default=2, hidden=True)
 
     @property
     def threads(self) -> int:
@@ -49,25 +52,49 @@ class FlashConfig(Config):
     def shared_bytes(self) -> int:
         d, d_v = self.dims
         shared = 2 * self.queries * (self.keys + 2 * self.split) if self.split > 1 else 0  # weights and rows' values
-        return 2 * (self.queries * max(d, d_v) + self.stages * self.keys * (d + d_v)) + shared
+        return self.itemsize * (self.queries * max(d, d_v) + self.stages * self.keys * (d + d_v)) + shared
 
     @property
     def template(self) -> str:
-        sizes = (*self.dims, self.queries, self.keys, self.rows // 16, self.split, self.stages, self.ctas)
+        sizes = (*self.dims, self.queries, self.keys, self.rows // 16, self.split, self.stages, self.held, self.ctas)
         return ", ".join(map(str, sizes))
 
 
-# Queries, keys, rows a warp, warps that share them, stages and CTAs an SM, by head dim (to 64, to 128, beyond, 256 both) and
-# whether scores are changed, which takes registers: what spills is not here.
-MENU = {
+# Queries, keys, rows a warp, warps that share them, stages, CTAs an SM and steps of queries in registers, by head dim (as
+# `width_class` has it) and whether scores are changed, which takes registers: what spills is not here. Of those that are
+# predicted alike the first is taken.
+MENU: dict[tuple[int, bool], tuple[tuple[int, ...], ...]] = {
     (0, False): ((128, 64, 32, 1, 2, 3), (128, 128, 32, 1, 2, 2), (128, 64, 32, 1, 2, 2), (64, 64, 16, 1, 2, 3)),
     (0, True): ((128, 64, 32, 1, 2, 2), (64, 64, 16, 1, 2, 3)),
     (1, False): ((128, 64, 32, 1, 2, 2), (128, 32, 32, 1, 2, 2), (64, 64, 16, 1, 2, 2)),
     (1, True): ((64, 64, 16, 1, 2, 2), (128, 32, 32, 1, 2, 2)),
-    (2, False): ((64, 64, 16, 1, 1, 2), (64, 32, 16, 1, 2, 2), (64, 32, 16, 1, 1, 2)),
-    (2, True): ((64, 64, 16, 1, 1, 2), (64, 32, 16, 1, 2, 2)),
-    (3, False): ((64, 64, 32, 2, 1, 2), (128, 64, 32, 2, 1, 1), (64, 64, 16, 1, 1, 2), (128, 64, 16, 1, 1, 1)),
-    (3, True): ((64, 64, 32, 2, 1, 2), (64, 64, 16, 1, 1, 2)),
+    (2, False): (
+        (64, 64, 32, 2, 2, 2, 10),
+        (64, 64, 32, 2, 2, 2),
+        (128, 32, 32, 1, 2, 2),
+        (64, 64, 16, 1, 2, 2),
+        (64, 64, 16, 1, 1, 2),
+    ),
+    (2, True): ((64, 64, 32, 2, 2, 2, 5), (64, 64, 16, 1, 2, 2), (64, 64, 16, 1, 1, 2)),
+    (3, False): ((64, 64, 32, 2, 1, 2, 6), (64, 64, 32, 2, 1, 2), (128, 64, 32, 2, 2, 1, 8), (64, 64, 16, 1, 1, 2)),
+    (3, True): ((64, 64, 32, 2, 1, 2, 6), (64, 64, 32, 2, 1, 2), (64, 64, 16, 1, 1, 2)),
+    (4, False): ((64, 64, 32, 2, 1, 2, 2), (64, 64, 32, 2, 1, 2), (128, 64, 32, 2, 2, 1, 4), (64, 64, 16, 1, 1, 2)),
+    (4, True): ((64, 64, 32, 2, 1, 2), (64, 64, 16, 1, 1, 2)),
+    (5, False): (
+        (64, 64, 32, 2, 1, 2),
+        (64, 64, 32, 2, 1, 2, 2),
+        (64, 32, 32, 2, 2, 2),
+        (128, 64, 32, 2, 1, 1),
+        (64, 64, 16, 1, 1, 2),
+        (128, 64, 16, 1, 1, 1),
+    ),
+    (5, True): ((64, 64, 32, 2, 1, 2), (64, 64, 16, 1, 1, 2)),
+}
+# The same of f32, whose rows are twice as long.
+WIDE_MENU: dict[int, tuple[tuple[int, ...], ...]] = {
+    0: ((128, 64, 32, 1, 2, 2), (128, 32, 32, 1, 2, 2), (64, 64, 16, 1, 1, 3), (64, 64, 16, 1, 2, 2)),
+    1: ((128, 32, 32, 1, 1, 2), (64, 64, 16, 1, 1, 2), (64, 32, 16, 1, 2, 2)),
+    2: ((64, 32, 16, 1, 1, 1), (64, 16, 16, 1, 1, 2)),
 }
 
 
@@ -77,9 +104,8 @@ def changed(desc: Any) -> bool:
 
 
 def width_class(dims: tuple[int, int]) -> int:
-    """Of what MENU tells apart; columns of 256 can be shared by two warps."""
-    wide = max(dims)
-    return 3 if dims == (256, 256) else (wide > 64) + (wide > 128)
+    """Of what MENU tells apart: up to 64, 128, 160, 192, 224 and 256 columns."""
+    return sum(max(dims) > n for n in (64, 128, 160, 192, 224))
 
 
 def filled(columns: int) -> int:
@@ -87,39 +113,69 @@ def filled(columns: int) -> int:
     return next((n for n in HEAD_DIMS if n >= columns), HEAD_DIMS[-1])
 
 
+class Placed(NamedTuple):
+    """How tiles of queries are laid over CTAs: `args` are the kernel's tiles, section and heads."""
+
+    args: tuple[np.uint32, np.uint32, np.uint32]
+    ctas: int
+
+
+def placed(desc: Any, queries: int) -> Placed:
+    """So many queries a CTA; of as many heads side by side as L2 holds keys and values of."""
+    tiles, heads = int(max(1, -(-desc.most_q // queries))), desc.batch * desc.heads
+    of_head = desc.element.dtype.itemsize * desc.most_k * (desc.d + desc.d_v) / max(desc.group, 1)
+    section = min(max(heads, 1), max(desc.group, int(L2_BYTES / max(of_head, 1)), 1))
+    return Placed((np.uint32(tiles), np.uint32(section), np.uint32(heads)), tiles * heads)
+
+
+def within(desc: Any, configs: Iterable[Any], device: DeviceSpec) -> Feasibility:
+    """Whether a kernel counts as far as the problem goes, and has a tile for it."""
+    if max(desc.d, desc.d_v) > HEAD_DIMS[-1]:
+        return no(f"head dims are {desc.d} and {desc.d_v}, and tiles hold {HEAD_DIMS[-1]} at most")
+    if max(desc.total_q, desc.total_k) >= MOST_ROWS:
+        return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
+    if any(abs(desc.walk(name).row) >= MOST_ROWS for name in ("q", "k", "v")):
+        return no(f"rows are {MOST_ROWS} elements apart or more", "contiguize them")
+    fewest = min((placed(desc, config.queries).ctas for config in configs), default=None)
+    if fewest is None:
+        return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
+    if fewest >= 1 << 31:
+        return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
+    return OK
+
+
+OPERANDS: tuple[Constraint, ...] = (
+    *map(UnitStride, ("q", "k", "v", "out")),
+    Multiple("q", -1, 8, "the head dim"),
+    Multiple("v", -1, 8, "v's head dim"),
+    *(Aligned(name, 16) for name in ("q", "k", "v", "out")),
+)  # what holds of them where 16 bytes are copied at a time
+
+
 class Flash(Candidate[Any]):
-    """Scores stay in registers, as do weights: f16 and bf16, head dims up to 256, every feature."""
+    """Scores stay in registers, as do weights: f16, bf16 and f32 as TF32, head dims up to 256, every feature."""
 
     variant = "flash"
     launches = ("attention/flash.cu:attention_flash",)
-    constraints = (
-        Kinds("q", HALVES),
-        *map(UnitStride, ("q", "k", "v", "out")),
-        Multiple("q", -1, 8, "the head dim"),
-        Multiple("v", -1, 8, "v's head dim"),
-        *(Aligned(name, 16) for name in ("q", "k", "v", "out")),
-    )
+    constraints = (Kinds("q", (*HALVES, ElementKind.F32)), *OPERANDS)
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (said := super().supports(desc, device)):
             return said
-        if max(desc.d, desc.d_v) > HEAD_DIMS[-1]:
-            return no(f"head dims are {desc.d} and {desc.d_v}, and tiles hold {HEAD_DIMS[-1]} at most")
-        if max(desc.total_q, desc.total_k) >= MOST_ROWS:
-            return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
-        if any(abs(desc.walk(name).row) >= MOST_ROWS for name in ("q", "k", "v")):
-            return no(f"rows are {MOST_ROWS} elements apart or more", "contiguize them")
-        if not any(True for _ in self.configs(desc, device)):
-            return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
-        if min(self._ctas(desc, config) for config in self.configs(desc, device)) >= 1 << 31:
-            return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
-        return OK
+        if desc.precision is MathPrecision.F32:
+            return no("it multiplies f32 as TF32", change=Change({"math": MathPrecision.TF32}))
+        if desc.tensor_cores and desc.total_k <= SHORT_KEYS:
+            return no(f"{desc.name} keeps the scores of {SHORT_KEYS} keys and fewer in shared memory", "use attention")
+        return within(desc, self.configs(desc, device), device)
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[FlashConfig]:
         """The best known first: 32 queries a warp where registers hold them, for which every load of keys serves two products."""
         dims = filled(desc.d), filled(desc.d_v)
-        for queries, keys, rows, split, stages, ctas in MENU[width_class(dims), changed(desc)]:
-            config = FlashConfig(queries, keys, rows, split, stages, ctas, dims)
+        width, itemsize = width_class(dims), desc.element.dtype.itemsize
+        menu = MENU[width, changed(desc)] if itemsize == 2 else WIDE_MENU[min(width, 2)]
+        for queries, keys, rows, split, stages, ctas, *held in menu:
+            steps = min(held[0], dims[0] // 16) if held else 0
+            config = FlashConfig(queries, keys, rows, split, stages, ctas, steps, dims, itemsize)
             if config.shared_bytes <= device.shared_bytes:
                 yield config
 
@@ -130,18 +186,20 @@ class Flash(Candidate[Any]):
         short = max(config.queries * -(-desc.most_q // config.queries) / max(desc.most_q, 1), 1.0)
         clock_sms = device.rate("issue") / 128
         rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / clock_sms  # a clock and SM
-        loaded = 2 * config.keys * (d + d_v) * config.queries / config.rows + 2 * config.queries * d * config.split
+        rate *= 2 / config.itemsize
+        loaded = config.keys * (d + d_v) * config.queries / config.rows + config.queries * d * config.split
+        loaded *= config.itemsize
         loaded += 2 * tile * (config.split + 1) * (config.split > 1)  # weights on their way
         limits = {
             "tensor cores": 2.0 * tile * (d + d_v) / rate,
             "exponentials": tile / EXPONENTIALS,
-            "shared memory": (loaded + 2 * config.keys * (d + d_v)) / SHARED_BYTES,
+            "shared memory": (loaded + config.itemsize * config.keys * (d + d_v)) / SHARED_BYTES,
         }
         limit = max(limits, key=lambda name: limits[name])
         share = 0.8 if config.ctas > 1 else 0.8 * (ALONE + 0.2 * (config.threads > 128))
         blocks = desc.pairs() * short / tile
         clocks = blocks * (limits[limit] + 0.15 * sum(limits.values())) / share
-        ctas = max(self._ctas(desc, config), 1)
+        ctas = max(placed(desc, config.queries).ctas, 1)
         waves = -(-ctas // (device.sms * config.ctas)) * device.sms * config.ctas / ctas
         tail = min(waves, 2.0 * config.ctas)
         seconds = max(clocks * max(1.0, tail) / clock_sms, desc.nbytes / device.bandwidth)
@@ -152,30 +210,17 @@ class Flash(Candidate[Any]):
         # A row's sums follow its own keys, in blocks that `keys` alone decides, and scores' bases its own scores. Which
         # configuration is chosen goes by the batch as well: the first one alone may promise this.
         lone = config == next(iter(self.configs(desc, device)))
+        tf32 = desc.element is ElementKind.F32
         return _guarantee.forward(
-            desc,
-            dot=config.dims[0],
-            keys=desc.most_k,
-            blocks=blocks,
-            each=2.0,
-            weights=desc.element,
-            batch_invariant=lone,
-        )
+            desc, dot=config.dims[0], keys=desc.most_k, blocks=blocks, each=2.0, weights=None if tf32 else desc.element,
+            tf32=tf32, batch_invariant=lone,
+        )  # fmt: skip
 
     def lower(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> tuple[Step, ...]:
         types = f"{desc.element.number}, {desc.layout('out').element.number}"
         kernel = Kernel(
             "attention/flash.cu", f"attention_flash<{types}, {config.template}, {str(changed(desc)).lower()}>"
         )
-        heads = desc.batch * desc.heads
-        of_head = 2 * desc.most_k * (desc.d + desc.d_v) / max(desc.group, 1)
-        section = min(max(heads, 1), max(desc.group, int(L2_BYTES / max(of_head, 1)), 1))
-        args = (problem_struct(desc), np.uint32(self._tiles(desc, config)), np.uint32(section), np.uint32(heads))
-        grid = (self._ctas(desc, config), 1, 1)
-        return (Launch(kernel, grid, (config.threads, 1, 1), args, config.shared_bytes),)
-
-    def _tiles(self, desc: Any, config: FlashConfig) -> int:
-        return int(max(1, -(-desc.most_q // config.queries)))
-
-    def _ctas(self, desc: Any, config: FlashConfig) -> int:
-        return int(self._tiles(desc, config) * desc.batch * desc.heads)
+        places = placed(desc, config.queries)
+        args = (problem_struct(desc), *places.args)
+        return (Launch(kernel, (places.ctas, 1, 1), (config.threads, 1, 1), args, config.shared_bytes),)

@@ -15,9 +15,12 @@ computed in; `each` is 1 where products are added with rounding and 2 where tens
   near zero lose half its smallest subnormal: "faint" is sum |v_j| exp(max s - lse).
 - lse errs by mean eps, and by u of M and of log of the sum.
 
-For operands without a pattern the rounding of weights is random: its share in the probable bound is a multiple of the root of
-the sum of squares. Sums on their way are then as large as the root of the number of terms, or err with both signs: their share
-is a multiple of the root of their depth. That shows that a block of keys is missing.
+- f32 that is multiplied as TF32 is rounded to it: each factor errs by 2**-11 of itself, and numbers below 2**-126 by 2**-137.
+
+For operands without a pattern the rounding of weights, and to TF32, is random: its share in the probable bound is a multiple of
+the root of the sum of squares. Sums on their way are then as large as the root of the number of terms, or err with both signs:
+their share is a multiple of the root of their depth. Scores' errors by TF32 move out by sum p_j err_j (v_j - out): "root_score"
+is the root of sum p_j**2 r_j**2 (v_j - out)**2, r_j = |scale| root(sum q**2 k**2). That shows that a block of keys is missing.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ OF_SCORE, OF_TOP, OF_WEIGHT = (
     8.0,
 )  # units roundoff, as above: roundings, those of exp's argument, exp and division
 ROOT, LIKELY = 6.0, 4.0  # standard deviations
+TF32 = 2.0**-11  # unit roundoff
 
 
 def forward(
@@ -49,28 +53,33 @@ def forward(
     """What a kernel promises that sums `dot` products a score and `keys` weights in `blocks`; `weights`: what these are rounded
     to for the second product."""
     unit = computed(desc.element)
-    truncated = 2.0**-10 / unit.unit_roundoff if tf32 else 0.0  # of an operand that is read as TF32
-    score = each * dot + OF_SCORE + 2 * truncated
+    factor = TF32 / unit.unit_roundoff if tf32 else 0.0
+    factors = factor * (2.0 + TF32)  # of a product
+    score = each * dot + OF_SCORE
     depth = each * keys + 4.0 * blocks + OF_WEIGHT
-    terms = [Term(score, unit, "score_error"), Term(OF_TOP, unit, "top_error")]
+    terms = [Term(OF_TOP, unit, "top_error")]
     if desc.softcapped:
         terms.append(Term(OF_SCORE, unit, "capped"))
-    out = desc.layout("out").element
+    out, beyond = desc.layout("out").element, "beyond_tf32" if tf32 else "beyond"
     last = [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
     rounding = _rounding(weights)
     last += _faint(rounding)
-    of_sums = Term(2 * depth + truncated, unit, "weighted")
-    worst = Componentwise((*terms, of_sums, *(Term(1.0, k, "weighted") for k in rounding), *last), SOURCE, "beyond")
-    of_sums = Term(2 * LIKELY * (each * keys**0.5 + blocks**0.5) + 2 * OF_WEIGHT + truncated, unit, "weighted")
-    likely = Componentwise(
-        (*terms, of_sums, *(Term(ROOT, k, "root_weighted") for k in rounding), *last), PROBABLE, "beyond"
-    )
+    if tf32:
+        last.append(Term(factors, unit, "smallest_normal"))
+    of_sums = (Term(score + factors, unit, "score_error"), Term(2 * depth + factors, unit, "weighted"))
+    worst = Componentwise((*terms, *of_sums, *(Term(1.0, k, "weighted") for k in rounding), *last), SOURCE, beyond)
+    likely_sums = 2 * LIKELY * (each * keys**0.5 + blocks**0.5) + 2 * OF_WEIGHT
+    of_sums = (Term(score, unit, "score_error"), Term(likely_sums, unit, "weighted"))
+    random = [Term(ROOT, k, "root_weighted") for k in rounding]
+    if tf32:
+        random += [Term(ROOT * factor, unit, name) for name in ("root_weighted", "root_score")]
+    likely = Componentwise((*terms, *of_sums, *random, *last), PROBABLE, beyond)
     bounds: dict[str, tuple[Componentwise, Componentwise | None]] = {"out": (worst, likely)}
     if desc.has("lse"):
-        of_lse = [Term(score, unit, "mean_score"), Term(OF_TOP, unit, "top_score"), Term(depth, unit, "one")]
+        of_lse = [Term(score + factors, unit, "mean_score"), Term(OF_TOP, unit, "top_score"), Term(depth, unit, "one")]
         if desc.softcapped:
             of_lse.append(Term(OF_SCORE, unit, "mean_capped"))
-        bounds["lse"] = Componentwise((*of_lse, Term(4.0, unit, "abs_result")), SOURCE, "row_beyond"), None
+        bounds["lse"] = Componentwise((*of_lse, Term(4.0, unit, "abs_result")), SOURCE, f"row_{beyond}"), None
     math = MathPrecision.TF32 if tf32 else desc.precision if weights else computed_in(desc.element).math
     return PrecisionGuarantee.by_output(**{
         name: PrecisionGuarantee(math, unit, True, True, batch_invariant, False, bound, probable)

@@ -15,7 +15,7 @@ import numpy as np
 from ...plan.descriptor import Descriptor
 from ...types import ElementKind, InvalidProblemError, MathPrecision, OperandTypeError
 
-__all__ = ["FLOATS", "LAYOUTS", "Attended", "Visible", "Walk", "computed"]
+__all__ = ["FLOATS", "LAYOUTS", "SHORT_KEYS", "Attended", "Visible", "Walk", "computed"]
 
 FLOATS = (ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64)
 LAYOUTS = ("BHSD", "BSHD", "THD")
@@ -27,6 +27,7 @@ MATHS = {
 }  # how products may be formed, the default first
 MASK_KINDS = {ElementKind.BOOL: 1, ElementKind.F32: 3}  # else 2: of q's own type
 UNLIMITED = 1 << 40  # more keys than there are on one side
+SHORT_KEYS = 384  # scores of so many are kept in shared memory where the name is attention_tc's
 MOST = (1 << 31) - 64  # rows, keys and columns that kernels count
 
 

@@ -24,8 +24,9 @@ from ...types import (
 from .._function import Asked, function_of
 from . import _guarantee
 from ._flash import HALVES, Flash
-from ._problem import FLOATS, Attended, computed
+from ._problem import FLOATS, SHORT_KEYS, Attended, computed
 from ._simt import Simt
+from ._tc import Tc
 
 __all__ = [
     "AttentionDescriptor",
@@ -156,7 +157,7 @@ class AttentionPlan(Plan[AttentionDescriptor]):
 
     descriptor = AttentionDescriptor
     category = OpCategory.ATTENTION
-    candidates = (Flash(), Simt())
+    candidates = (Flash(), Tc(), Simt())
     measures = oracle.MEASURES
     probes = (
         *(
@@ -229,7 +230,7 @@ def attention(
     Returns out, q's shape with Dv columns, or with `return_lse` (or given `lse`) the named tuple (out, lse): lse is the natural
     logarithm of the denominator, f32 (f64 for f64), [B, Hq, Sq], of "THD" [Hq, T]. Given, out may hold f32.
     Scores and sums are f32 (f64 for f64); 16-bit kernels on tensor cores round weights to q's dtype for the second product. f32
-    is multiplied as f32; math="tf32" (or pref.math) asks for TF32, which no variant has so far.
+    is multiplied as f32 unless math="tf32" (or pref.math) asks for TF32: tensor cores, every factor rounded to 11 digits.
     """
     operands = {
         "out": out, "lse": lse, "q": q, "k": k, "v": v, "mask": mask, "block_mask": block_mask,
@@ -254,7 +255,7 @@ _GRADIENT = Gradient(
 register(Op("attention", AttentionPlan, attention, samples.attention, gradient=_GRADIENT, peers=_PEERS))
 _DOC = """{what} attention{of}, as `attention`: q [S, D] or [B, Hq, S, D], k and v alike; the result is {result}.
 
-scale: by default 1 / sqrt(D). layout, window, softcap, mask, offset, return_lse: as for `attention`.
+{short}scale: by default 1 / sqrt(D). layout, window, softcap, mask, offset, return_lse: as for `attention`.
 """
 
 
@@ -273,7 +274,9 @@ def _named(name: str) -> Any:
 
     narrow = "tc" in name
     what, of = "Causal" if "causal" in name else "Full", " of f16 or bf16 on tensor cores" if narrow else ""
-    doc = _DOC.format(what=what, of=of, result="f32" if narrow else "of q's dtype")
+    short = f"Up to {SHORT_KEYS} keys: all scores in shared memory, one softmax; of more keys, whatever is fastest.\n"
+    result = "f32" if narrow else "of q's dtype"
+    doc = _DOC.format(what=what, of=of, result=result, short=short if narrow else "")
     function = function_of(AttentionPlan, called=name, doc=doc)(template)
     register(Op(name, AttentionPlan, function, samples.named, {"name": name}, peers=_PEERS))
     return function

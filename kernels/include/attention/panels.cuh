@@ -1,4 +1,4 @@
-// Rows of 16-bit elements in shared memory for mma.sync: cut into panels of 64 columns (32 where COLUMNS is no multiple of 64), so
+// Rows of 16-bit elements (f32 count as two) in shared memory for mma.sync: cut into panels of 64 columns (32 where COLUMNS is no multiple of 64), so
 // that a panel's rows are 128 (64) bytes. 16-byte chunk c of row r lies at c ^ swizzle(r) in its row: neither copies, eight chunks
 // of a row at a time, nor ldmatrix, a chunk of eight rows, meet bank conflicts.
 #pragma once
@@ -24,18 +24,19 @@ template <int ROWS, int COLUMNS> struct Panels {
     static_assert(ROWS % GROUP == 0, "every thread copies as much");
     template <class T>
     static __device__ __forceinline__ void bring(int thread, u32 to, const T* first, int step, int rows, int columns) {
+      constexpr int CHUNK = 16 / sizeof(T);
       asm volatile("" : "+r"(thread), "+r"(step));
-      const T* from = first + i64(thread / LANES) * step + thread % LANES * 8;
+      const T* from = first + i64(thread / LANES) * step + thread % LANES * CHUNK;
       to += offset(thread / LANES, thread % LANES);
       rows -= thread / LANES;
-      columns -= thread % LANES * 8;
+      columns -= thread % LANES * CHUNK;
 #pragma unroll
       for (int i = 0; i < ROWS / GROUP; ++i) {
         const u32 line = to ^ swizzle(i * GROUP) * 16;  // a row's bits above those of GROUP flip the chunk's
 #pragma unroll
         for (int panel = 0; panel < COLUMNS / WIDTH; ++panel)
-          copy_async<16>(line + panel * PANEL + i * GROUP * PITCH, from + panel * WIDTH,
-                         i * GROUP < rows && panel * WIDTH < columns ? 16 : 0);
+          copy_async<16>(line + panel * PANEL + i * GROUP * PITCH, from + panel * LANES * CHUNK,
+                         i * GROUP < rows && panel * LANES * CHUNK < columns ? 16 : 0);
         from += GROUP * i64(step);
       }
     }

@@ -7,6 +7,7 @@
 #include "barrier.cuh"
 #include "dtype.cuh"
 #include "math/approx.cuh"
+#include "mma.cuh"
 #include "rows/shifted_sum.cuh"
 
 namespace attention {
@@ -116,12 +117,18 @@ __device__ __forceinline__ void join_rows(u32 exchange, u32 thread, float (&x)[2
   }
 }
 
-// Weights as mma's a for 16 keys, rounded to T: of block b and keys from 16 k on.
+// Weights as mma's a for 16 keys, rounded to T: of block b and keys from 16 k on. tf32: for 8 keys, k = t being key 2 t and
+// k = t + 4 key 2 t + 1 of them.
 template <class T, int N> __device__ __forceinline__ void pack_weights(u32 (&a)[4], const float (&s)[N][4], int k) {
-  a[0] = round_pair(s[2 * k][0], s[2 * k][1], T{});
-  a[1] = round_pair(s[2 * k][2], s[2 * k][3], T{});
-  a[2] = round_pair(s[2 * k + 1][0], s[2 * k + 1][1], T{});
-  a[3] = round_pair(s[2 * k + 1][2], s[2 * k + 1][3], T{});
+  if constexpr (Same<T, float>::value) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = round_tf32(__float_as_uint(s[k][i % 2 * 2 + i / 2]));
+  } else {
+    a[0] = round_pair(s[2 * k][0], s[2 * k][1], T{});
+    a[1] = round_pair(s[2 * k][2], s[2 * k][3], T{});
+    a[2] = round_pair(s[2 * k + 1][0], s[2 * k + 1][1], T{});
+    a[3] = round_pair(s[2 * k + 1][2], s[2 * k + 1][3], T{});
+  }
 }
 
 }  // namespace attention

@@ -1,0 +1,154 @@
+// out = softmax(changed(scale q k^T)) v by mma.sync for f16 and bf16, of few keys: the scores of a CTA's queries are kept in
+// shared memory all together, and the softmax is made once; lse on request.
+//
+// Tiling: a CTA has 16 BLOCKS queries of one head; keys, then values go by 64 at a time, blocks that none of its queries sees left
+// out. Head dims below D and DV are filled up with zeros.
+// Threads: 4 warps share a block's keys, then the rows of the softmax, then the columns of the result.
+// Shared memory: the queries, two blocks of keys or values by cp.async, one ahead, and `pitch` f32 a query: scores, which become
+// weights where they lie. A pitch of 8 more than a multiple of 32 keeps mma's pairs of them free of bank conflicts.
+// Grid: as flash.cu's. Bound: shared memory, and for few CTAs the latency of one block behind the other.
+#include "attention/mask.cuh"
+#include "attention/products.cuh"
+
+using namespace attention;
+
+template <class T, class Out, int D, int DV, int BLOCKS, bool CHANGED>
+__global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads, u32 pitch) {
+  constexpr int BN = 64, WARPS = 4, ROWS = 16 * BLOCKS, KEYS = BN / WARPS, COLUMNS = DV / WARPS;
+  using QueryPanels = Panels<ROWS, D>;
+  using KeyPanels = Panels<BN, D>;
+  using ValuePanels = Panels<BN, DV>;
+  constexpr int STAGE = KeyPanels::BYTES > ValuePanels::BYTES ? KeyPanels::BYTES : ValuePanels::BYTES;
+  extern __shared__ __align__(128) u8 memory[];
+  __shared__ float factors[ROWS];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const u32 queries = shared_address(memory), ring = queries + QueryPanels::BYTES, scores = ring + 2 * STAGE;
+
+  // Which queries of which head, and which blocks of keys they see
+  const TilePlace<Problem<T, Out, float>> at(p, blockIdx.x, tiles, section, heads);
+  const Head<T, Out, float> head(p, at.batch, at.head);
+  const int tile = at.tile * ROWS, last_row = min(tile + ROWS, head.rows) - 1;
+  if (tile >= head.rows) return;
+  const Band band = Band::make(p, head);
+  const int end = (band.of(last_row).end + BN - 1) / BN;
+  const auto up_from = [&](int block) {
+    if constexpr (CHANGED)
+      while (block < end && !any_counts(p, head, tile, last_row + 1, block * BN, min(block * BN + BN, head.keys))) ++block;
+    return block;
+  };
+  const int first = up_from(band.of(tile).first / BN);
+
+  const int q_step = int(p.q_walk.row), k_step = int(p.k_walk.row), v_step = int(p.v_walk.row);
+  const auto bring_keys = [&](int turn, int block) {
+    const u32 to = ring + turn % 2 * STAGE;
+    KeyPanels::template Feed<128>::bring(threadIdx.x, to, head.k + i64(block * BN) * k_step, k_step, head.keys - block * BN, p.d);
+  };
+  const auto bring_values = [&](int turn, int block) {
+    const u32 to = ring + turn % 2 * STAGE;
+    ValuePanels::template Feed<128>::bring(threadIdx.x, to, head.v + i64(block * BN) * v_step, v_step, head.keys - block * BN, p.d_v);
+  };
+
+  // Scores
+  if (first < end) {
+    QueryPanels::template Feed<128>::bring(threadIdx.x, queries, head.q + i64(tile) * q_step, q_step, head.rows - tile, p.d);
+    bring_keys(0, first);
+    commit_copies();
+  }
+  const float scale = float(p.scale), slope = CHANGED ? slope_of(p, head) : 0.0f;
+  const u32 own_pair = scores + (lane / 4 * pitch + lane % 4 * 2) * 4;  // a lane's place in mma's c and a
+  int count = 0;                                                        // blocks that are taken
+  for (int block = first, following; block < end; block = following, ++count) {
+    following = up_from(block + 1);
+    await_copies<0>();
+    __syncthreads();
+    if (following < end) bring_keys(count + 1, following);
+    else bring_values(count + 1, first);
+    commit_copies();
+
+    float s[BLOCKS][KEYS / 8][4] = {};
+    const u32 at_keys = ring + count % 2 * STAGE + warp * KEYS * KeyPanels::PITCH + KeyPanels::template enter<false>(lane);
+    add_scores<T, D, QueryPanels, KeyPanels>(s, HeldQueries<0, BLOCKS>{}, queries + QueryPanels::template enter<true>(lane), at_keys);
+#pragma unroll
+    for (int r = 0; r < 2 * BLOCKS; ++r) {
+      const int i = tile + lane / 4 + 8 * r;
+      const Keys seen = band.of(i);
+#pragma unroll
+      for (int n = 0; n < KEYS / 8; ++n) {
+        Vec<float, 2> pair;
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int j = block * BN + warp * KEYS + 8 * n + lane % 4 * 2 + e;
+          const bool counts = j >= seen.first && j < seen.end && i < head.rows;
+          float score = s[r / 2][n][r % 2 * 2 + e] * scale;
+          if constexpr (CHANGED)
+            if (counts) score = changed<T>(p, head, score, i, j, slope);
+          pair.at[e] = counts ? score : rows::minus_infinity<float>();
+        }
+        store_shared(own_pair + (8 * r * pitch + count * BN + warp * KEYS + 8 * n) * 4, pair);
+      }
+    }
+  }
+  __syncthreads();
+
+  // Softmax: a warp's rows one by one. Scores become weights, the row's factor and lse are worked out once
+  const float sink = sink_of<T, float>(p, head);
+  for (int row = warp; row < ROWS; row += WARPS) {
+    const u32 line = scores + (row * pitch + lane * 2) * 4;
+    Vec<float, 2> pair;
+    OnlineSoftmax<1, true> softmax;
+    float& top = softmax.base[0];
+    for (int i = 0; i < count; ++i) {
+      load_shared(pair, line + i * BN * 4);
+      top = fmaxf(top, fmaxf(pair.at[0], pair.at[1]));
+    }
+    top = rows::combine<32>(top, [](float a, float b) { return fmaxf(a, b); });
+    const float base = softmax.shift(top);
+    for (int i = 0; i < count; ++i) {
+      load_shared(pair, line + i * BN * 4);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) pair.at[e] = math::ex2_ftz((pair.at[e] - base) * math::LOG2E);
+      softmax.sum[0] += pair.at[0] + pair.at[1];
+      store_shared(line + i * BN * 4, pair);
+    }
+    softmax.sum[0] = rows::sum<32>(softmax.sum[0]);
+    float factor, lse;
+    softmax.finish(0, math::LOG2E, sink, factor, lse);
+    if (lane) continue;
+    factors[row] = factor;
+    if (head.lse && tile + row < head.rows) head.lse[(tile + row) * p.lse_walk.row] = lse;
+  }
+
+  // Weighted values: a warp's columns of all rows
+  float acc[BLOCKS][COLUMNS / 8][4] = {};
+  const u32 own_columns = ValuePanels::at(enter_values<T, ValuePanels>(lane), 0, warp * (COLUMNS / 16));
+  int turn = 0;
+  for (int block = first, following; block < end; block = following, ++turn) {
+    following = up_from(block + 1);
+    await_copies<0>();
+    __syncthreads();
+    if (following < end) bring_values(count + turn + 1, following);
+    commit_copies();
+    const auto weight = [&](u32 (&a)[4], int b, int k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        Vec<float, 2> pair;
+        load_shared(pair, own_pair + ((16 * b + i % 2 * 8) * pitch + turn * BN + 16 * k + i / 2 * 8) * 4);
+        a[i] = round_pair(pair.at[0], pair.at[1], T{});
+      }
+    };
+    add_values<T, BN, ValuePanels>(acc, weight, ring + (count + turn) % 2 * STAGE + own_columns);
+  }
+  if (first >= end) __syncthreads();  // else a block's barrier lies between factors and their use
+
+#pragma unroll
+  for (int r = 0; r < 2 * BLOCKS; ++r) {
+    const int row = lane / 4 + 8 * r;
+#pragma unroll
+    for (int c = 0; c < COLUMNS / 8; ++c) {
+      const u32 column = warp * COLUMNS + 8 * c + lane % 4 * 2;
+      const float x = acc[r / 2][c][r % 2 * 2] * factors[row], y = acc[r / 2][c][r % 2 * 2 + 1] * factors[row];
+      if (tile + row < head.rows && column < p.d_v)
+        *reinterpret_cast<Vec<Out, 2>*>(head.out + (tile + row) * p.out_walk.row + column) = {convert<Out>(x), convert<Out>(y)};
+    }
+  }
+}
