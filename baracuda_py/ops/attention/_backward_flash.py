@@ -29,18 +29,26 @@ SHARE = 0.55  # of the busiest unit's rate
 MOST_SLICES = 16  # of sums of grad_q
 STATIC = 128  # bytes of shared memory beside the tiles
 TIGHT, BLACKWELL = (64, 192), (ArchSku.SM100A, ArchSku.SM120)  # head dims that take more registers there
-# Queries, keys, queries a warp has scores of, warps, warps that share keys, stages and CTAs an SM, by head dim and whether scores
-# are changed, which takes registers: what spills is not here.
+# Queries, keys, queries a warp has scores of, warps, warps that share keys, what these do apart, stages and CTAs an SM, by head
+# dim and whether scores are changed, which takes registers: what spills is not here.
 MENU = {
-    (64, False): ((64, 128, 32, 4, 1, 2, 2), (64, 64, 32, 4, 1, 2, 2)),
-    (64, True): ((64, 128, 16, 4, 1, 2, 2), (64, 64, 32, 4, 1, 2, 2)),
-    (128, False): ((64, 128, 32, 8, 2, 2, 1), (64, 128, 32, 8, 1, 2, 1), (32, 64, 32, 4, 1, 1, 1)),
-    (128, True): ((64, 128, 32, 8, 1, 2, 1), (32, 64, 32, 4, 1, 1, 1)),
-    (192, False): ((64, 64, 32, 8, 2, 2, 1), (64, 64, 32, 8, 2, 1, 1), (32, 32, 16, 4, 2, 1, 1)),
-    (192, True): ((64, 64, 32, 8, 2, 1, 1), (32, 32, 16, 4, 2, 1, 1)),
-    (256, False): ((64, 64, 32, 8, 2, 1, 1), (32, 64, 16, 8, 2, 2, 1), (32, 32, 16, 4, 2, 1, 1)),
-    (256, True): ((64, 64, 32, 8, 2, 1, 1), (32, 32, 16, 4, 2, 1, 1)),
-}
+    (64, False): ((64, 128, 32, 4, 1, 0, 2, 2), (64, 64, 32, 4, 1, 0, 2, 2)),
+    (64, True): ((64, 128, 16, 4, 1, 0, 2, 2), (64, 64, 32, 4, 1, 0, 2, 2)),
+    (128, False): (
+        (64, 128, 32, 8, 2, 0, 2, 1), (64, 128, 32, 8, 2, 1, 2, 1), (64, 128, 32, 8, 1, 0, 2, 1), (32, 64, 32, 4, 1, 0, 1, 1),
+    ),
+    (128, True): ((64, 128, 32, 8, 1, 0, 2, 1), (32, 64, 32, 4, 1, 0, 1, 1)),
+    (192, False): (
+        (64, 64, 32, 8, 2, 0, 2, 1), (64, 64, 32, 8, 2, 2, 2, 1), (64, 64, 32, 8, 2, 1, 2, 1), (64, 64, 32, 8, 2, 0, 1, 1),
+        (32, 32, 16, 4, 2, 0, 1, 1),
+    ),
+    (192, True): ((64, 64, 32, 8, 2, 0, 1, 1), (32, 32, 16, 4, 2, 0, 1, 1)),
+    (256, False): (
+        (64, 64, 32, 8, 2, 0, 1, 1), (64, 64, 32, 8, 2, 2, 2, 1), (64, 64, 32, 8, 2, 2, 1, 1), (64, 64, 32, 8, 2, 1, 1, 1),
+        (32, 64, 16, 8, 2, 0, 2, 1), (32, 32, 16, 4, 2, 0, 1, 1),
+    ),
+    (256, True): ((64, 64, 32, 8, 2, 0, 1, 1), (32, 32, 16, 4, 2, 0, 1, 1)),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,8 +60,10 @@ class FlashBackwardConfig(Config):
     part: int = term("queries of which a warp holds scores at a time", default=64)
     warps: int = term("warps of a CTA", default=8)
     split: int = term("warps that share keys", default=1)
+    apart: int = term("of these, half have one sum over queries each (1), and one product of scores (2)", default=0)
     stages: int = term("blocks of queries in shared memory", default=2)
     ctas: int = term("CTAs an SM is to hold", default=1)
+    turns: bool = term("CTAs add to a tile of queries one after the other, and have no slice each", default=False)
     dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
 
     @property
@@ -69,12 +79,13 @@ class FlashBackwardConfig(Config):
     def shared_bytes(self) -> int:
         columns = sum(self.dims)
         scores = 2 * self.split * self.keys * self.queries
-        return 2 * columns * (self.keys + self.stages * self.queries) + scores + self.stages * self.queries * 8
+        swapped = 64 * self.warps * self.blocks * self.part if self.apart == 2 else 0
+        return 2 * columns * (self.keys + self.stages * self.queries) + scores + swapped + self.stages * self.queries * 8
 
     @property
     def template(self) -> str:
-        sizes = (self.queries, self.part, self.warps, self.blocks, self.split, self.stages, self.ctas)
-        return ", ".join(map(str, (*self.dims, *sizes)))
+        sizes = (self.queries, self.part, self.warps, self.blocks, self.split, self.apart, self.stages, self.ctas)
+        return ", ".join(map(str, (*self.dims, *sizes, str(self.turns).lower())))
 
 
 def filled(columns: int) -> int:
@@ -122,9 +133,10 @@ class FlashBackward(Candidate[Any]):
         wide = max(dims)
         dims = (wide, wide) if wide == 128 else dims
         for size in MENU[wide, changed(desc) or (wide in TIGHT and device.tier in BLACKWELL)]:
-            config = FlashBackwardConfig(*size, dims)
-            if config.shared_bytes + STATIC <= device.shared_bytes:
-                yield config
+            for turns in (False, True)[: 1 + (self.ordered and not desc.ragged and not desc.has("block_mask"))]:
+                config = FlashBackwardConfig(*size, turns, dims)
+                if config.shared_bytes + STATIC <= device.shared_bytes and (not config.apart or dims[0] == dims[1]):
+                    yield config
 
     def cost(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> Cost:
         """The busier of tensor cores and shared memory, in as many waves as there are, and the traffic of sums."""
@@ -157,28 +169,33 @@ class FlashBackward(Candidate[Any]):
     def lower(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> tuple[Step, ...]:
         problem, gradients = problem_struct(desc), gradients_struct(desc)
         slices, sums = self._slices(desc, device, config), self._sums(desc, config)
-        held = Scratch.named("sums", max(16, 4 * slices * sums))
-        tiles = np.array([self._tiles(desc, config)], np.uint32).tobytes() + bytes(4)
-        step = np.uint64(sums if self.ordered else 0)
-        of_sums = Struct((held, step, Packed(tiles, 8)))
         stripes, blocks = self._stripes(desc, device, config), max(1, -(-desc.most_q // config.queries))
+        tiles, heads = self._tiles(desc, config), desc.heads * (1 if desc.ragged else desc.batch)
+        held = Scratch.named("sums", max(16, 4 * slices * sums))
+        turns = Scratch.named("turns", 4 * (1 + heads * tiles))
+        of_sums = Struct((
+            held, turns if config.turns else Packed(bytes(8)), np.uint64(sums if self.ordered else 0),
+            Packed(np.array([tiles, stripes], np.uint32).tobytes(), 8),
+        ))  # fmt: skip
         number = desc.element.number
         main = f"attention_backward<{number}, {config.template}, {str(changed(desc)).lower()}>"
-        last = f"attention_backward_queries<{number}, {config.dims[0]}, {config.queries}, {config.warps}>"
+        sizes = (config.dims[0], config.queries, config.keys, config.warps)
+        last = f"attention_backward_queries<{number}, {', '.join(map(str, sizes))}>"
         block = (config.threads, 1, 1)
         launches: tuple[Launch, ...] = (
             of_rows(desc, gradients, vector=True),
             *of_sinks(desc, gradients),
             Launch(
                 Kernel(KERNEL, main), (stripes * desc.batch * desc.kv_heads, 1, 1), block,
-                (problem, gradients, of_sums, np.uint32(stripes)), config.shared_bytes, float_atomics=not self.ordered,
+                (problem, gradients, of_sums), config.shared_bytes, float_atomics=not self.ordered,
             ),
             Launch(
                 Kernel(KERNEL, last), (blocks * desc.batch * desc.heads, 1, 1), block,
                 (problem, gradients, of_sums, np.uint32(blocks), np.uint32(slices)),
             ),
         )  # fmt: skip
-        return (Fill(held, 0, held.nbytes), *(launch for launch in launches if launch.grid[0]))
+        cleared = () if self.ordered and not config.turns else (turns if config.turns else held,)
+        return (*(Fill(x, 0, x.nbytes) for x in cleared), *(launch for launch in launches if launch.grid[0]))
 
     def _tiles(self, desc: Any, config: FlashBackwardConfig) -> int:
         """Tiles of sums a head: of ragged sequences, each begins one."""
@@ -194,7 +211,7 @@ class FlashBackward(Candidate[Any]):
     def _stripes(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> int:
         """CTAs a head: one a block of keys, or, where each has a slice, as many as keep the device busy."""
         blocks = max(1, -(-desc.most_k // config.keys))
-        if not self.ordered:
+        if not self.ordered or config.turns:
             return int(blocks)
         heads, room = max(desc.batch * desc.kv_heads, 1), device.sms * config.ctas
 
@@ -204,4 +221,4 @@ class FlashBackward(Candidate[Any]):
         return min(range(1, min(blocks, MOST_SLICES) + 1), key=rounds)
 
     def _slices(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> int:
-        return self._stripes(desc, device, config) if self.ordered else 1
+        return self._stripes(desc, device, config) if self.ordered and not config.turns else 1
