@@ -138,8 +138,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       const int warp = thread / 32, lane = thread % 32, role = warp % 2;
       const int own = APART == 2 ? warp / (2 * PARTS) * 32 * BLOCKS + role * 16 * BLOCKS : warp / SPLIT * 16 * BLOCKS;
       const int half = APART == 2 ? warp / 2 % PARTS : warp % SPLIT;
-      u32 came = 0;  // whose turn it is: asked for here, and looked at where it matters
-      if (TURNS && thread == 0) came = turn_at(sums.turns + 1 + sums.tile<BM>(p, kept.batch, number, block));
+      u32 came = 0;  // whose turn it is: asked for ahead of where that matters
 
 #pragma unroll 1
       for (int part = 0; part < (SPLIT == 1 ? PARTS : 1); ++part) {
@@ -192,6 +191,9 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
               ds, [&](u32* a, int b, int step) { load_matrices<false>(a, Values::at(at_values, b, step)); },
               [&](int n, int step) { return Pulls::at(at_pulls, n, step); });
         }
+
+        if (TURNS && thread == 0 && (SPLIT > 1 || part == PARTS - 1))
+          came = turn_at(sums.turns + 1 + sums.tile<BM>(p, kept.batch, number, block));
 
         // p and ds
         const Band band{kept.first, kept.end, kept.keys};
@@ -268,8 +270,9 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       __syncthreads();
       if (TURNS && thread == 0 && kept.passing) pass_turn(sums.turns + kept.passing);  // what was added a step ago has arrived
       if constexpr (APART) {
-        const bool of_keys = warp >= WARPS / 2;
-        const int place = warp % (WARPS / 2), column = place % SHARING * (D / SHARING / 16);
+        const u32 again = anew(threadIdx.x), lane = again % 32, place = again / 32 % (WARPS / 2);
+        const bool of_keys = again / 32 >= WARPS / 2;
+        const int column = place % SHARING * (D / SHARING / 16);
         const u32 owned = place / SHARING * 16 * OWNED;
         const u32 scores = (of_keys ? pulled : weighted) + Scores::template enter<true>(lane) + owned * Scores::PITCH;
         const u32 rows = (of_keys ? queries : pulls) + Queries::template enter<true>(lane);

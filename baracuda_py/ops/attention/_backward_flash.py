@@ -25,8 +25,9 @@ HEAD_DIMS = (64, 128, 192, 256)  # that kernels are made for; others are filled 
 OPERANDS = ("grad_q", "grad_k", "grad_v", "grad", "q", "k", "v", "out")
 READ = ("grad", "q", "k", "v", "out")  # by 16 bytes
 WRITTEN = ("grad_q", "grad_k", "grad_v")  # by 4
-SHARE = 0.55  # of the busiest unit's rate
+SHARE = 0.75  # of the busiest unit's rate
 MOST_SLICES = 16  # of sums of grad_q
+STEPS_A_TURN = 1.8  # between CTAs that add to a tile one after the other
 STATIC = 128  # bytes of shared memory beside the tiles
 TIGHT, BLACKWELL = (64, 192), (ArchSku.SM100A, ArchSku.SM120)  # head dims that take more registers there
 # Queries, keys, queries a warp has scores of, warps, warps that share keys, what these do apart, stages and CTAs an SM, by head
@@ -93,9 +94,28 @@ def filled(columns: int) -> int:
     return next((n for n in HEAD_DIMS if n >= columns), HEAD_DIMS[-1])
 
 
+def _shared_traffic(config: FlashBackwardConfig) -> int:
+    """Bytes that go through shared memory a tile, with the sums of grad_q, which take its path."""
+    d, d_v = config.dims
+    warps, queries, own = config.warps, config.queries, 16 * config.blocks
+    if config.apart == 2:  # scores, with a warp's part of keys and of queries
+        scores = 2 * warps * ((2 * own + config.part) * d + 4 * own * config.part)
+    else:
+        side = queries // config.split
+        scores = 2 * warps * (own * (side // config.part) + side) * (d + d_v)
+    if config.apart:  # sums over queries
+        keys = min(config.keys, 64)
+        over_queries = 2 * warps * queries * (keys + 2 * d * config.keys // keys // warps)
+    else:
+        over_queries = 2 * warps * queries * ((d + d_v) // config.split + (2 * own if config.split > 1 else 0))
+    over_keys = 2 * warps * config.keys * (32 + d * queries // 32 // warps)  # grad_q
+    written = 2 * queries * (d + d_v) + 2 * config.split * queries * config.keys + 8 * queries * d
+    return scores + over_queries + over_keys + written
+
+
 class FlashBackward(Candidate[Any]):
-    """Blocks of keys a CTA, grad_k and grad_v in registers, grad_q added up in f32 scratch: in any order (fast), or in slices
-    that one CTA a head each adds to, and that are added in order (deterministic)."""
+    """Blocks of keys a CTA, grad_k and grad_v in registers, grad_q added up in f32 scratch: in any order (fast); or in order
+    (deterministic), in slices that one CTA a head each adds to, or by CTAs that have turns at a tile."""
 
     launches = (*ROW_LAUNCHES, f"{KERNEL}:attention_backward", f"{KERNEL}:attention_backward_queries")
     constraints = (
@@ -133,33 +153,37 @@ class FlashBackward(Candidate[Any]):
         wide = max(dims)
         dims = (wide, wide) if wide == 128 else dims
         for size in MENU[wide, changed(desc) or (wide in TIGHT and device.tier in BLACKWELL)]:
+            # Where a sequence may be longer than is said, a CTA has several blocks, and might wait for one that has not begun
             for turns in (False, True)[: 1 + (self.ordered and not desc.ragged and not desc.has("block_mask"))]:
                 config = FlashBackwardConfig(*size, turns, dims)
                 if config.shared_bytes + STATIC <= device.shared_bytes and (not config.apart or dims[0] == dims[1]):
                     yield config
 
     def cost(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> Cost:
-        """The busier of tensor cores and shared memory, in as many waves as there are, and the traffic of sums."""
-        d, d_v = config.dims
+        """The busier of tensor cores and shared memory, in as many waves as there are, beside sums that leave L2; what is read and
+        written once; and where CTAs have turns, how long the last waits for those ahead of it to begin."""
         clock_sms = device.rate("issue") / 128
         rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / clock_sms  # a clock and SM
+        d, d_v = config.dims
         tile = config.queries * config.keys
-        own, side = config.keys * config.split // config.warps, config.queries // config.split
-        again = config.queries // config.split // config.part
-        loaded = (
-            2 * config.warps * (own * again + side) * (d + d_v)
-        )  # scores, with a warp's part of keys and of queries
-        loaded += 2 * config.warps * config.queries * (d + d_v) // config.split  # sums over queries
-        loaded += 2 * config.warps * config.keys * (32 + d * config.queries // 32 // config.warps)  # grad_q
-        limits = {"tensor cores": 2.0 * tile * (3 * d + 2 * d_v) / rate, "shared memory": loaded / SHARED_BYTES}
+        limits = {
+            "tensor cores": 2.0 * tile * (3 * d + 2 * d_v) / rate,
+            "shared memory": _shared_traffic(config) / SHARED_BYTES,
+        }
         limit = max(limits, key=lambda name: limits[name])
-        blocks = desc.pairs() / tile
+        step = limits[limit] / SHARE / clock_sms * device.sms  # of a CTA, in seconds
+        blocks, room = desc.pairs() / tile, device.sms * config.ctas
         ctas = max(self._stripes(desc, device, config) * desc.batch * desc.kv_heads, 1)
-        waves = min(-(-ctas // (device.sms * config.ctas)) * device.sms * config.ctas / ctas, 2.0 * config.ctas)
-        clocks = blocks * limits[limit] / SHARE * max(1.0, waves)
-        traffic = desc.nbytes + 3 * self._sums(desc, config) * 4 * self._slices(desc, device, config)
-        seconds = clocks / clock_sms + traffic / device.bandwidth
-        return Cost(desc.nbytes, int(desc.flops), 4 * device.overhead + seconds, limit)
+        waves = min(-(-ctas // room) * room / ctas, 2.0 * config.ctas)
+        seconds = blocks * step / device.sms * max(1.0, waves)
+        slices, sums = self._slices(desc, device, config), 4 * self._sums(desc, config)
+        added = min(ctas, room) * sums / max(desc.batch * desc.kv_heads, 1)  # by CTAs that run together, each to its slice
+        if self.ordered and not config.turns and added > device.l2_bytes:
+            seconds = max(seconds, blocks * 8 * config.queries * d / device.bandwidth)
+        if config.turns:
+            seconds += STEPS_A_TURN * step * config.ctas * (min(self._stripes(desc, device, config), room) - 1) / 2
+        traffic = desc.nbytes + sums * slices * (1 if self.ordered else 2)
+        return Cost(desc.nbytes, int(desc.flops), 4 * device.overhead + seconds + traffic / device.bandwidth, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> PrecisionGuarantee:
         return _backward_guarantee.backward(
