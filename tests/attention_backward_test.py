@@ -163,35 +163,29 @@ def test_warps_that_share_keys_do_different_things(apart: int, stages: int, monk
     within_bounds(plan, given)
 
 
+def visitors(tile: int, rows: int, keys: int, offset: int, left: int, right: int) -> list[int]:
+    """Blocks of 32 keys that go through tile `tile` of 64 queries, as kernels find their queries (rows_of)."""
+
+    def rows_of(j: int) -> tuple[int, int]:
+        return max(min(j - offset - right, rows), 0), max(min(j - offset + left + 1, rows), 0)
+
+    ends = [(rows_of(j)[0], rows_of(min(j + 32, keys) - 1)[1]) for j in range(0, keys, 32)]
+    return [block for block, (begin, end) in enumerate(ends) if begin // 64 <= tile < -(-end // 64)]
+
+
 @pytest.mark.parametrize("rows", [1, 64, 130, 200])
 @pytest.mark.parametrize("keys", [1, 63, 128, 333])
 def test_which_blocks_of_keys_visit_a_tile(rows: int, keys: int) -> None:
-    """What a kernel counts its turns by (Visitors::of), against what it goes through (rows_of, rounded to tiles)."""
-    m, n = 64, 32
-    for left, right in ((1 << 40, 1 << 40), (1 << 40, 0), (50, 0), (0, 30), (3, -1)):
+    """The formula that kernels count turns by (Visitors::of)."""
+    far, blocks = 1 << 40, -(-keys // 32)
+    for left, right in ((far, far), (far, 0), (50, 0), (0, 30), (3, -1)):
         for offset in (keys - rows, 0, -100, 150, -(1 << 33)):
             first, end = (max(min(x, 1 << 30), -(1 << 30)) for x in (offset - left, offset + right + 1))
-            blocks = -(-keys // n)
-
-            def rows_of(j: int) -> tuple[int, int]:
-                stands = j - offset
-                return max(min(stands - right, rows), 0), max(min(stands + left + 1, rows), 0)
-
-            visits = {
-                tile: [
-                    b
-                    for b in range(blocks)
-                    if rows_of(b * n)[0] // m <= tile < -(-rows_of(min(b * n + n, keys) - 1)[1] // m)
-                ]
-                for tile in range(-(-rows // m))
-            }
-            for tile, wanted in visits.items():
-                seen, past = tile * m + first, (tile + 1) * m + end - 1
-                told = range(
-                    blocks if seen >= keys else max(seen, 0) // n,
-                    blocks if (tile + 1) * m > rows else min(-(-max(past, 0) // n), blocks),
-                )
-                assert list(told) == wanted, (left, right, offset, tile)
+            for tile in range(-(-rows // 64)):
+                seen, past = tile * 64 + first, (tile + 1) * 64 + end - 1
+                begin = blocks if seen >= keys else max(seen, 0) // 32
+                stop = blocks if (tile + 1) * 64 > rows else min(-(-max(past, 0) // 32), blocks)
+                assert list(range(begin, stop)) == visitors(tile, rows, keys, offset, left, right)
 
 
 def test_grad_k_and_grad_v_do_not_depend_on_the_order_of_sums() -> None:
@@ -276,6 +270,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"softcap": 0.0}, "softcap"),
     ({"window": (1, 2, 3)}, "window"),
     ({"mask": np.zeros((20, 31), np.float32)}, "mask"),
+    ({"needs": ("mask",)}, "mask"),
+    ({"needs": ("alibi_slopes",)}, "alibi_slopes"),
+    ({"needs": ("sinks",)}, "needs"),
+    ({"needs": ("mask",), "mask": np.zeros((20, 30), bool)}, "bool"),
+    (
+        {"needs": "mask", "mask": np.zeros((20, 30), np.float32), "grad_mask": np.zeros((20, 30), np.float64)},
+        "grad_mask",
+    ),
+    ({"grad_mask": np.zeros((20, 30), np.float32)}, "mask"),
 ]
 
 

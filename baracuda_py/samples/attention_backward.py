@@ -44,6 +44,22 @@ def _own(rng: np.random.Generator) -> Iterator[Sample]:
     made = {n: values(rng, s, F16, 1.0) for n, s in (("q", (41, 4, 64)), ("k", (100, 2, 64)), ("v", (100, 2, 32)))}
     sinks = rng.standard_normal(4).astype(np.float32)
     yield Sample("f16 ragged GQA, sinks", {**made, **starts, "sinks": sinks}, {"layout": "THD", "window": (40, 0)})
+    yield from _biases(rng)
+
+
+def _biases(rng: np.random.Generator) -> Iterator[Sample]:
+    """With the gradients of what is added to scores: whole, and along axes that it is broadcast along."""
+    slopes = np.array([0.5, 0.0625], np.float32)
+
+    def masked(element: ElementKind, *shape: int) -> dict[str, Any]:
+        return {**forward.qkv(rng, element, 2, (2, 1), 33, 34, 8), "mask": values(rng, shape, element, 1.0)}
+
+    yield Sample(
+        "f32 grad_mask", masked(ElementKind.F32, 2, 2, 33, 34), {"causal": True, "softcap": 2.0, "needs": ("mask",)}
+    )
+    yield Sample("f32 grad_mask of keys", masked(ElementKind.F32, 2, 1, 1, 34), {"needs": ("mask",)})
+    both = {"window": (20, 3), "needs": ("mask", "alibi_slopes")}
+    yield Sample("f16 grad_mask of queries, grad_alibi_slopes", {**masked(F16, 33, 1), "alibi_slopes": slopes}, both)
 
 
 def saved(computed: Forward, rng: np.random.Generator, operands: Any, options: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ...runtime.steps import Fill, Kernel, Launch, Packed, Scratch, Step, Struct
 from ...types import ArchSku, DeviceSpec, PrecisionGuarantee
 from . import _backward_guarantee
 from ._flash import HALVES, MMA_SHARE, MOST_ROWS, SHARED_BYTES, changed
-from ._gradients import ROW_LAUNCHES, gradients_struct, of_rows, of_sinks
+from ._gradients import COMMON_LAUNCHES, bias_seconds, gradients_struct, of_biases, of_rows, of_sinks
 from ._struct import problem_struct
 
 __all__ = ["FlashBackward", "FlashBackwardConfig"]
@@ -81,7 +81,9 @@ class FlashBackwardConfig(Config):
         columns = sum(self.dims)
         scores = 2 * self.split * self.keys * self.queries
         swapped = 64 * self.warps * self.blocks * self.part if self.apart == 2 else 0
-        return 2 * columns * (self.keys + self.stages * self.queries) + scores + swapped + self.stages * self.queries * 8
+        return (
+            2 * columns * (self.keys + self.stages * self.queries) + scores + swapped + self.stages * self.queries * 8
+        )
 
     @property
     def template(self) -> str:
@@ -117,7 +119,7 @@ class FlashBackward(Candidate[Any]):
     """Blocks of keys a CTA, grad_k and grad_v in registers, grad_q added up in f32 scratch: in any order (fast); or in order
     (deterministic), in slices that one CTA a head each adds to, or by CTAs that have turns at a tile."""
 
-    launches = (*ROW_LAUNCHES, f"{KERNEL}:attention_backward", f"{KERNEL}:attention_backward_queries")
+    launches = (*COMMON_LAUNCHES, f"{KERNEL}:attention_backward", f"{KERNEL}:attention_backward_queries")
     constraints = (
         Kinds("q", HALVES),
         *map(UnitStride, OPERANDS),
@@ -177,11 +179,14 @@ class FlashBackward(Candidate[Any]):
         waves = min(-(-ctas // room) * room / ctas, 2.0 * config.ctas)
         seconds = blocks * step / device.sms * max(1.0, waves)
         slices, sums = self._slices(desc, device, config), 4 * self._sums(desc, config)
-        added = min(ctas, room) * sums / max(desc.batch * desc.kv_heads, 1)  # by CTAs that run together, each to its slice
+        added = (
+            min(ctas, room) * sums / max(desc.batch * desc.kv_heads, 1)
+        )  # by CTAs that run together, each to its slice
         if self.ordered and not config.turns and added > device.l2_bytes:
             seconds = max(seconds, blocks * 8 * config.queries * d / device.bandwidth)
         if config.turns:
             seconds += STEPS_A_TURN * step * config.ctas * (min(self._stripes(desc, device, config), room) - 1) / 2
+        seconds += bias_seconds(desc, device)
         traffic = desc.nbytes + sums * slices * (1 if self.ordered else 2)
         return Cost(desc.nbytes, int(desc.flops), 4 * device.overhead + seconds + traffic / device.bandwidth, limit)
 
@@ -209,6 +214,7 @@ class FlashBackward(Candidate[Any]):
         launches: tuple[Launch, ...] = (
             of_rows(desc, gradients, vector=True),
             *of_sinks(desc, gradients),
+            *of_biases(desc, gradients),
             Launch(
                 Kernel(KERNEL, main), (stripes * desc.batch * desc.kv_heads, 1, 1), block,
                 (problem, gradients, of_sums), config.shared_bytes, float_atomics=not self.ordered,
