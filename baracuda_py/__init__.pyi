@@ -160,6 +160,8 @@ class AttentionBackwardDescriptor(_AttentionBackwardDescriptor):
     mask_element: ElementKind | None
     sinks_element: ElementKind | None
     grad_sinks_element: ElementKind | None
+    grad_mask_element: ElementKind | None
+    grad_alibi_slopes_element: ElementKind | None
     grad_strides: tuple[int, ...] | None
     q_strides: tuple[int, ...] | None
     k_strides: tuple[int, ...] | None
@@ -174,6 +176,8 @@ class AttentionBackwardDescriptor(_AttentionBackwardDescriptor):
     grad_k_strides: tuple[int, ...] | None
     grad_v_strides: tuple[int, ...] | None
     grad_sinks_strides: tuple[int, ...] | None
+    grad_mask_strides: tuple[int, ...] | None
+    grad_alibi_slopes_strides: tuple[int, ...] | None
     grad_align: int | None
     q_align: int | None
     k_align: int | None
@@ -188,6 +192,8 @@ class AttentionBackwardDescriptor(_AttentionBackwardDescriptor):
     grad_k_align: int | None
     grad_v_align: int | None
     grad_sinks_align: int | None
+    grad_mask_align: int | None
+    grad_alibi_slopes_align: int | None
     def __init__(
         self,
         q_shape: Sequence[int],
@@ -217,6 +223,8 @@ class AttentionBackwardDescriptor(_AttentionBackwardDescriptor):
         mask_element: ElementLike | None = ...,
         sinks_element: ElementLike | None = ...,
         grad_sinks_element: ElementLike | None = ...,
+        grad_mask_element: ElementLike | None = ...,
+        grad_alibi_slopes_element: ElementLike | None = ...,
         grad_strides: Sequence[int] | None = ...,
         q_strides: Sequence[int] | None = ...,
         k_strides: Sequence[int] | None = ...,
@@ -231,6 +239,8 @@ class AttentionBackwardDescriptor(_AttentionBackwardDescriptor):
         grad_k_strides: Sequence[int] | None = ...,
         grad_v_strides: Sequence[int] | None = ...,
         grad_sinks_strides: Sequence[int] | None = ...,
+        grad_mask_strides: Sequence[int] | None = ...,
+        grad_alibi_slopes_strides: Sequence[int] | None = ...,
         grad_align: int | None = ...,
         q_align: int | None = ...,
         k_align: int | None = ...,
@@ -245,6 +255,8 @@ class AttentionBackwardDescriptor(_AttentionBackwardDescriptor):
         grad_k_align: int | None = ...,
         grad_v_align: int | None = ...,
         grad_sinks_align: int | None = ...,
+        grad_mask_align: int | None = ...,
+        grad_alibi_slopes_align: int | None = ...,
     ) -> None: ...
 
 class AttentionDescriptor(_AttentionDescriptor):
@@ -1278,8 +1290,8 @@ class UnaryPlan(_UnaryPlan):
 class WriteSlicePlan(_WriteSlicePlan):
     desc: WriteSliceDescriptor
 
-def attention_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, causal: bool = False, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, mask: Any = None, block_mask: Any = None, block_size: Sequence[int] | None = None, sinks: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, offset: int | None = None, layout: str = 'BHSD', math: MathPrecision | str | None = None, grad_q: Any = None, grad_k: Any = None, grad_v: Any = None, grad_sinks: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
-    """The gradients of `attention` with respect to q, k, v and sinks."""
+def attention_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, causal: bool = False, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, mask: Any = None, block_mask: Any = None, block_size: Sequence[int] | None = None, sinks: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, offset: int | None = None, layout: str = 'BHSD', math: MathPrecision | str | None = None, needs: Sequence[str] = (), grad_q: Any = None, grad_k: Any = None, grad_v: Any = None, grad_sinks: Any = None, grad_mask: Any = None, grad_alibi_slopes: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
+    """The gradients of `attention` with respect to q, k, v and sinks, and where `needs` names them "mask" and "alibi_slopes"."""
 
 def attention_decode(q: Any, k: Any, v: Any, lengths: Any = None, *, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, sinks: Any = None, k_scale: float | None = None, v_scale: float | None = None, k_scales: Any = None, v_scales: Any = None, layout: str = 'BHSD', return_lse: bool = False, out: Any = None, lse: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Attention of the last few tokens of every sequence with all of its keys and values, those tokens' own included."""

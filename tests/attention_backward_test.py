@@ -106,18 +106,86 @@ def test_what_each_variant_promises() -> None:
     assert chosen.deterministic and chosen.sku.variant == "deterministic"
 
 
-@pytest.mark.parametrize("slices", [1, 2, 16])
+def plan_with(given: dict[str, Array], variant: str, monkeypatch: pytest.MonkeyPatch, size: Any, **options: Any) -> Any:
+    """A plan whose configuration is of `size` (a row of the menu), and has turns where that is given."""
+    all_of = _backward_flash.FlashBackward.configs
+    turns = options.pop("turns", False)
+    for key in _backward_flash.MENU:
+        monkeypatch.setitem(_backward_flash.MENU, key, (size,))
+    monkeypatch.setattr(
+        _backward_flash.FlashBackward,
+        "configs",
+        lambda *args: (config for config in all_of(*args) if config.turns is turns),
+    )
+    return plan_of(given, variant, **options)
+
+
+def within_bounds(plan: Any, given: dict[str, Array]) -> Any:
+    """The result, checked."""
+    got, wide = plan.run(**given), plan.reference(plan.desc, **given)
+    for name, one, exact in zip(("grad_q", "grad_k", "grad_v"), got, wide):
+        plan.precision_guarantee.of(name).check(one, exact, given, measures=plan.measured(output=name))
+    return got
+
+
+SMALL = (64, 64, 32, 4, 1, 0, 2, 2)
+
+
+@pytest.mark.parametrize("slices", [1, 2])
 def test_the_order_of_slices_is_fixed(slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer slices than blocks of keys, and as many: within the bound, the same bits in every order of warps and CTAs."""
+    """Fewer slices than blocks of keys, and as many, causal and with a window, where not every block of keys visits all queries:
+    within the bound, the same bits in every order of warps and CTAs."""
     monkeypatch.setattr(_backward_flash, "MOST_SLICES", slices)
-    given = problem(40, 270, F16, 64, (1, 1))
-    plan = plan_of(given, "deterministic")
-    first = plan.run(**given)
-    wide = plan.reference(plan.desc, **given)
-    for name, got, exact in zip(("grad_q", "grad_k", "grad_v"), first, wide):
-        plan.precision_guarantee.of(name).check(got, exact, given, measures=plan.measured(output=name))
-    with bp.emulation(order="random", seed=slices, copies="random"):
+    options: dict[str, Any] = {"causal": True, "window": (70, 0)} if slices == 2 else {}
+    given = problem(70, 200, F16, 32, (1, 1), **options)
+    plan = plan_with(given, "deterministic", monkeypatch, SMALL, **options)
+    first = within_bounds(plan, given)
+    with bp.emulation(order="random", seed=1, copies="random"):
         assert all(np.array_equal(bits(a), bits(b)) for a, b in zip(plan.run(**given), first))
+
+
+@pytest.mark.parametrize("options", [{"causal": True}, {"window": (40, 5)}], ids=str)
+def test_turns_fix_the_order_of_sums(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """CTAs that add one after the other: within the bound, and the same bits in every order of warps and CTAs."""
+    given = problem(70, 130, BF16, 32, (1, 1), **options)
+    plan = plan_with(given, "deterministic", monkeypatch, SMALL, turns=True, **options)
+    assert "turns" in str(plan.sku.config)
+    first = within_bounds(plan, given)
+    with bp.emulation(order="random", seed=3, copies="random"):
+        assert all(np.array_equal(bits(a), bits(b)) for a, b in zip(plan.run(**given), first))
+
+
+@pytest.mark.parametrize("apart", [1, 2])
+@pytest.mark.parametrize("stages", [1, 2])
+def test_warps_that_share_keys_do_different_things(apart: int, stages: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = problem(70, 80, BF16, 64, (1, 1), causal=True)
+    plan = plan_with(given, "fast", monkeypatch, (64, 64, 32, 8, 2, apart, stages, 1), causal=True)
+    within_bounds(plan, given)
+
+
+def visitors(tile: int, rows: int, keys: int, offset: int, left: int, right: int) -> list[int]:
+    """Blocks of 32 keys that go through tile `tile` of 64 queries, as kernels find their queries (rows_of)."""
+
+    def rows_of(j: int) -> tuple[int, int]:
+        return max(min(j - offset - right, rows), 0), max(min(j - offset + left + 1, rows), 0)
+
+    ends = [(rows_of(j)[0], rows_of(min(j + 32, keys) - 1)[1]) for j in range(0, keys, 32)]
+    return [block for block, (begin, end) in enumerate(ends) if begin // 64 <= tile < -(-end // 64)]
+
+
+@pytest.mark.parametrize("rows", [1, 64, 130, 200])
+@pytest.mark.parametrize("keys", [1, 63, 128, 333])
+def test_which_blocks_of_keys_visit_a_tile(rows: int, keys: int) -> None:
+    """The formula that kernels count turns by (Visitors::of)."""
+    far, blocks = 1 << 40, -(-keys // 32)
+    for left, right in ((far, far), (far, 0), (50, 0), (0, 30), (3, -1)):
+        for offset in (keys - rows, 0, -100, 150, -(1 << 33)):
+            first, end = (max(min(x, 1 << 30), -(1 << 30)) for x in (offset - left, offset + right + 1))
+            for tile in range(-(-rows // 64)):
+                seen, past = tile * 64 + first, (tile + 1) * 64 + end - 1
+                begin = blocks if seen >= keys else max(seen, 0) // 32
+                stop = blocks if (tile + 1) * 64 > rows else min(-(-max(past, 0) // 32), blocks)
+                assert list(range(begin, stop)) == visitors(tile, rows, keys, offset, left, right)
 
 
 def test_grad_k_and_grad_v_do_not_depend_on_the_order_of_sums() -> None:
@@ -202,6 +270,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"softcap": 0.0}, "softcap"),
     ({"window": (1, 2, 3)}, "window"),
     ({"mask": np.zeros((20, 31), np.float32)}, "mask"),
+    ({"needs": ("mask",)}, "mask"),
+    ({"needs": ("alibi_slopes",)}, "alibi_slopes"),
+    ({"needs": ("sinks",)}, "needs"),
+    ({"needs": ("mask",), "mask": np.zeros((20, 30), bool)}, "bool"),
+    (
+        {"needs": "mask", "mask": np.zeros((20, 30), np.float32), "grad_mask": np.zeros((20, 30), np.float64)},
+        "grad_mask",
+    ),
+    ({"grad_mask": np.zeros((20, 30), np.float32)}, "mask"),
 ]
 
 

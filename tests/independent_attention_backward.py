@@ -18,8 +18,9 @@ from .gauntlet import Problem
 __all__ = ["ATTENTION_BACKWARD", "scores"]
 
 
-def scores(q: Any, k: Any, b: int, h: int, given: Any, options: Any) -> Any:
-    """[rows, keys], -inf where one does not count; q and k are one head's, torch tensors."""
+def scores(q: Any, k: Any, b: int, h: int, given: Any, options: Any, added: Any = 0.0, slope: Any = 0.0) -> Any:
+    """[rows, keys], -inf where one does not count; q and k are one head's, torch tensors. `added` and `slope` are zeros, by which
+    to differentiate."""
     import torch
 
     rows, keys = len(q), len(k)
@@ -29,6 +30,7 @@ def scores(q: Any, k: Any, b: int, h: int, given: Any, options: Any) -> Any:
     stands = torch.arange(rows)[:, None] + options.get("offset", keys - rows)
     j = torch.arange(keys)[None, :]
     left, right = (n if n not in (None, -1) else math.inf for n in options.get("window") or (None, None))
+    s = s + added + slope * (j - stands)
     hidden = (j < stands - left) | (j > stands + right) | (bool(options.get("causal")) & (j > stands))
     if "alibi_slopes" in given:
         slopes = given["alibi_slopes"]
@@ -61,6 +63,12 @@ def _gradients(problem: Problem) -> None:
             return x[starts[side][b] : starts[side][b + 1], h]
         return {"SD": lambda: x, "BHSD": lambda: x[b, h], "BSHD": lambda: x[b, :, h]}[layout]()
 
+    def spread(to: Any, part: Any, b: int, h: int) -> None:
+        """Every element of a head's part to what it was broadcast from, one after the other."""
+        whole = to.reshape((1,) * (2 + part.ndim - to.ndim) + to.shape)
+        for at, x in np.ndenumerate(part):
+            whole[tuple(i % n for i, n in zip((b, h, *at), whole.shape))] += x
+
     def leaf(x: Any) -> Any:
         return torch.tensor(np.float64(x), requires_grad=True)
 
@@ -74,11 +82,15 @@ def _gradients(problem: Problem) -> None:
                 lse = lse[h, starts[0][b] : starts[0][b + 1]] if layout == "THD" else lse[b, h]
             lse = torch.tensor(np.float64(lse))[:, None]
             delta = (grad * out).sum(1, keepdim=True)
-            s = scores(q, k, b, h, given, options)
+            added, slope = leaf(np.zeros((len(q), len(k)))), leaf(0.0)
+            s = scores(q, k, b, h, given, options, added, slope)
             p = torch.exp(torch.where(torch.isinf(lse) | torch.isinf(s), -math.inf, s - lse))
             ((p * (grad @ v.T - delta).detach()).sum() + ((p.detach() @ v) * grad).sum()).backward()
             for name, of, kv in (("grad_q", q, 0), ("grad_k", k, 1), ("grad_v", v, 1)):
                 lines(wanted[name], b, h * hkv // hq if kv else h, kv)[...] += of.grad.numpy()
+            for name, of in (("grad_mask", added), ("grad_alibi_slopes", slope)):
+                if name in wanted:
+                    spread(wanted[name], of.grad.numpy(), b, h)
             if "sinks" in given:
                 share = torch.where(torch.isinf(lse), 0.0, torch.exp(float(given["sinks"][h]) - lse))
                 wanted["grad_sinks"][h] -= float((share * delta).sum())

@@ -59,19 +59,19 @@ class Atomics:
             lanes = s if places is None else wave.lanes.numbers(s)[places]
             wave.memory.note_exchange(wave, n, lanes, region, offsets, old.itemsize)
             if wave.checks:
-                self._meet(lanes, region.name, offsets)
+                self._meet(lanes, region.name, offsets, asks=wave.launched.code.instructions[n].opcode[0] == "atom")
             part = np.empty(len(offsets), old.dtype)
             flushed = name == "add" and old.dtype == np.float32  # in global memory, and not in shared
             self._each(region.bytes, offsets, "add.ftz" if flushed else name, [v[mine] for v in given], part)
             old[mine] = part
 
-    def _meet(self, s: Selection, region: str, offsets: Array) -> None:
-        """CTAs leave word for one another, and ask for it."""
+    def _meet(self, s: Selection, region: str, offsets: Array, *, asks: bool) -> None:
+        """CTAs leave word for one another, and ask for it by what gives them the old value."""
         wave, lanes = self._wave, self._wave.lanes
         for warp, offset in set(zip(lanes.warp[s].tolist(), offsets.tolist())):
             team, member = divmod(warp, lanes.members)
             fenced = wave.clocks.published(team, member)
-            wave.launched.grid_order.meet((region, offset), wave.order.cluster_number(team), fenced)
+            wave.launched.grid_order.meet((region, offset), wave.order.cluster_number(team), fenced, asks=asks)
 
     def _each(self, memory: Array, places: Array, name: str, values: list[Array], old: Array) -> None:
         """Lanes at one place act one after the other, those at different places at once."""

@@ -146,10 +146,15 @@ def _st_async(t: Translator, i: Instruction) -> list[str]:
     ]
 
 
-@emits("prefetch", "prefetchu", "applypriority", "setmaxnreg", "nanosleep")
+@emits("prefetch", "prefetchu", "applypriority", "setmaxnreg")
 def _nothing(_t: Translator, _i: Instruction) -> list[str]:
     """Hints. No bounds: a prefetch never faults."""
     return []
+
+
+@emits("nanosleep")
+def _nanosleep(_t: Translator, _i: Instruction) -> list[str]:
+    return ["sleep(s)"]
 
 
 @emits("fence", "membar")

@@ -27,13 +27,15 @@ class Grid:
         self._asked: dict[int, set[Place]] = defaultdict(set)  # that a cluster has yet to fence
         self._found: dict[int, set[Place]] = defaultdict(set)
 
-    def meet(self, place: Place, cluster: int, fenced: Array) -> None:
-        """A warp's atomic operation; `fenced` are the stamps of its cluster's warps that it stands behind a fence with."""
+    def meet(self, place: Place, cluster: int, fenced: Array, *, asks: bool) -> None:
+        """A warp's atomic operation; `fenced` are the stamps of its cluster's warps that it stands behind a fence with. One that
+        `asks` gets the old value, and so finds what others left."""
         if fenced.any():
             left = self._left[place]
             left[cluster] = np.maximum(left[cluster], fenced) if cluster in left else fenced.copy()
             self._via[place] |= self._found[cluster]
-        self._asked[cluster].add(place)
+        if asks:
+            self._asked[cluster].add(place)
 
     def fence(self, cluster: int) -> None:
         for place in self._asked.pop(cluster, ()):

@@ -63,6 +63,7 @@ class Wave:
         self.alive = lanes.exists.copy()
         self._blocked = np.zeros(lanes.count, bool)
         self._parked = np.zeros(lanes.count, bool)  # where the rest of their warp has yet to come
+        self._asleep = np.zeros(lanes.count, bool)  # by nanosleep, until no other can go on: who polls lets others act
         self._why: list[tuple[Array, Callable[[], str]]] = []
         self._pc = np.zeros(lanes.count, np.int32)
         self._space = self._names()
@@ -127,6 +128,11 @@ class Wave:
                 if self.copies.deliver():
                     continue
                 raise self._deadlock()
+            if (runs & self._asleep).any():
+                if not (awake := runs & ~self._asleep).any():
+                    self._asleep[:] = False
+                    self.copies.deliver()
+                runs = awake if awake.any() else runs
             if self.options.order == "random":
                 runs = self._drawn(runs)
                 if self.options.copies == "random" and self.rng.random() < 0.1:
@@ -246,6 +252,9 @@ class Wave:
         if len(self._why) > 4096:
             self._why = [(who, what) for who, what in self._why if self._blocked[who].any()]
 
+    def _sleep(self, s: Selection) -> None:
+        self._asleep[s] = True
+
     def unblock(self, lanes: Array) -> None:
         self._blocked[lanes] = False
 
@@ -347,6 +356,7 @@ class Wave:
             "tma_load": copies.load, "tma_store": copies.store, "bulk_commit": copies.commit_bulk,
             "bulk_wait": lambda n, s, left, read: copies.wait_bulk(s, left), "st_async": copies.store_remote,
             "fence": self.order.fence, "grid_wait": self.order.wait_for_launch, "mapa": _mapa,
+            "sleep": self._sleep,
             "mbarrier_init": self.mbarriers.init, "mbarrier_inval": self.mbarriers.invalidate,
             "mbarrier_arrive": self.mbarriers.arrive, "mbarrier_wait": self.mbarriers.wait,
             "cluster_arrive": self.cluster.arrive, "cluster_wait": self.cluster.wait,

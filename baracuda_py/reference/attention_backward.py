@@ -43,6 +43,18 @@ class Pulled:
         return np.where(np.isneginf(self.head.scores), 0, self.weights * pull * self.head.derivative)
 
     @property
+    def added(self) -> Array:
+        """The gradient of what is added to scores: ds without a softcap's derivative."""
+        pull = self.grad @ self.head.v.T - self.delta[:, None]
+        return np.where(np.isneginf(self.head.scores), 0, self.weights * pull)
+
+    def distance(self, desc: Any) -> Array:
+        """j - (i + offset), which a slope is multiplied with."""
+        rows, keys = self.head.scores.shape
+        offset = int(desc.offset) if desc.offset_given else keys - rows
+        return np.asarray(np.arange(keys)[None, :] - (np.arange(rows)[:, None] + offset), self.grad.dtype)
+
+    @property
     def size(self) -> Array:
         """h: sum|grad v| + sum|grad out|."""
         return np.asarray(np.abs(self.grad) @ np.abs(self.head.v).T + np.abs(self.grad * self.out).sum(axis=1)[:, None])
@@ -72,6 +84,8 @@ def _gathered(desc: Any, output: str, arrays: dict[str, Array], of: Callable[[Pu
             head = pulled.head
             if output == "grad_sinks":
                 result[head.head] += of(pulled)
+            elif output in ("grad_mask", "grad_alibi_slopes"):
+                _spread(result, (head.batch, head.head), of(pulled))
             elif output == "grad_q":
                 part_of(desc, result, head.batch, head.head, head.rows)[...] += of(pulled)
             else:
@@ -79,26 +93,42 @@ def _gathered(desc: Any, output: str, arrays: dict[str, Array], of: Callable[[Pu
     return result
 
 
-def _gradient(output: str) -> Callable[[Pulled], Any]:
+def _spread(result: Array, at: tuple[int, int], part: Any) -> None:
+    """Adds a head's part, [rows, keys] or a number, to what is broadcast to [batch, heads(, rows, keys)]."""
+    rank = 2 if np.ndim(part) == 0 else 4
+    whole = result.reshape((1,) * (rank - result.ndim) + result.shape)
+    one = whole[tuple(i if n > 1 else 0 for i, n in zip(at, whole.shape))]
+    if rank == 4:
+        part = part.sum(axis=tuple(a for a in (0, 1) if one.shape[a] == 1), keepdims=True)
+    whole[tuple(i if n > 1 else 0 for i, n in zip(at, whole.shape))] = one + part
+
+
+def _gradient(output: str, desc: Any) -> Callable[[Pulled], Any]:
     return {
         "grad_q": lambda x: x.scale * (x.of_scores @ x.head.k),
         "grad_k": lambda x: x.scale * (x.of_scores.T @ x.head.q),
         "grad_v": lambda x: x.weights.T @ x.grad,
         "grad_sinks": lambda x: -(x.sink_weights * x.delta).sum(),
+        "grad_mask": lambda x: x.added,
+        "grad_alibi_slopes": lambda x: (x.added * x.distance(desc)).sum(),
     }[output]
 
 
 def backward(desc: Any, **arrays: Array) -> Any:
     """Every written operand, in order."""
     names = [operand.name for operand in desc.operands if operand.written]
-    return tuple(_gathered(desc, name, arrays, _gradient(name)) for name in names)
+    return tuple(_gathered(desc, name, arrays, _gradient(name, desc)) for name in names)
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------
 
 
-def _terms(x: Pulled, output: str, of_pair: Array) -> Any:
+def _terms(desc: Any, x: Pulled, output: str, of_pair: Array) -> Any:
     """The sum of magnitudes of an output's terms, [rows, keys] `of_pair` the weights."""
+    if output == "grad_mask":
+        return np.broadcast_to(of_pair, x.head.scores.shape)
+    if output == "grad_alibi_slopes":
+        return (of_pair * np.abs(x.distance(desc))).sum()
     if output == "grad_v":
         return of_pair.T @ np.abs(x.grad)
     return np.abs(x.scale) * (of_pair @ np.abs(x.head.k) if output == "grad_q" else of_pair.T @ np.abs(x.head.q))
@@ -113,7 +143,7 @@ def _measure(of_pair: Callable[[Any, Pulled], Any], of_sink: Callable[[Pulled], 
                 return (x.sink_weights * np.abs(x.grad * x.out).sum(axis=1) * of_sink(x)).sum()
             size = x.weights * (1 if output == "grad_v" else x.size)
             factor = of_pair(desc, x)
-            return _terms(x, output, np.where(size == 0, 0, size * factor))
+            return _terms(desc, x, output, np.where(size == 0, 0, size * factor))
 
         return np.asarray(_gathered(desc, output, arrays, of), np.float64)
 
@@ -143,7 +173,7 @@ def _root(desc: Any, output: str, **arrays: Array) -> Array:
 
 def _faint(desc: Any, output: str, **arrays: Array) -> Array:
     def of(x: Pulled) -> Any:
-        return _terms(x, output, np.where(np.isneginf(x.head.scores), 0, np.ones((), x.grad.dtype)))
+        return _terms(desc, x, output, np.where(np.isneginf(x.head.scores), 0, np.ones((), x.grad.dtype)))
 
     return np.asarray(_gathered(desc, output, arrays, of), np.float64)
 
@@ -155,7 +185,8 @@ def _beyond(desc: Any, output: str, **arrays: Array) -> Array:
     def of(x: Pulled) -> Any:
         given = (x.head.q, x.head.k, x.head.v, x.grad, x.out)
         bad = not all(np.isfinite(one).all() for one in given) or (x.head.magnitude > 2.0**100).any()
-        return bool(bad or (np.abs(x.weights) > most).any() or (np.abs(x.of_scores) > most).any())
+        bad = bad or (np.abs(x.weights) > most).any() or (np.abs(x.of_scores) > most).any()
+        return np.full(x.head.scores.shape, float(bad)) if output == "grad_mask" else float(bad)
 
     return np.asarray(_gathered(desc, output, arrays, of) > 0)
 

@@ -80,6 +80,7 @@ def _few(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample("f64 everything", {**forward.qkv(rng, F64, 2, (2, 1), 9, 21, 16), **features}, everything)
     yield Sample("bf16 5 x 0", forward.qkv(rng, BF16, 1, (2, 1), 5, 0, 16))
     yield Sample("bf16 0 x 5", forward.qkv(rng, BF16, 1, (2, 1), 0, 5, 16))
+    yield from _biases(rng)
 
 
 def _larger(rng: np.random.Generator) -> Iterator[Sample]:
@@ -87,6 +88,21 @@ def _larger(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample("bf16 many queries", forward.qkv(rng, BF16, 1, (1, 1), 150, 270, 32), {})
     yield Sample("bf16 d192 d_v128", forward.qkv(rng, BF16, 1, (1, 1), 33, 66, 192, 128), {})
     yield Sample("bf16 MLA", forward.qkv(rng, BF16, 1, (2, 1), 3, 20, 288, 264), {"causal": True})
+
+
+def _biases(rng: np.random.Generator) -> Iterator[Sample]:
+    """With the gradients of what is added to scores: whole, and along axes that it is broadcast along."""
+    slopes = np.array([0.5, 0.0625], np.float32)
+
+    def masked(element: ElementKind, *shape: int) -> dict[str, Any]:
+        return {**forward.qkv(rng, element, 2, (2, 1), 33, 34, 8), "mask": values(rng, shape, element, 1.0)}
+
+    yield Sample(
+        "f32 grad_mask", masked(ElementKind.F32, 2, 2, 33, 34), {"causal": True, "softcap": 2.0, "needs": ("mask",)}
+    )
+    yield Sample("f32 grad_mask of keys", masked(ElementKind.F32, 2, 1, 1, 34), {"needs": ("mask",)})
+    both = {"window": (20, 3), "needs": ("mask", "alibi_slopes")}
+    yield Sample("f16 grad_mask of queries, grad_alibi_slopes", {**masked(F16, 33, 1), "alibi_slopes": slopes}, both)
 
 
 def saved(computed: Forward, rng: np.random.Generator, operands: Any, options: Any) -> dict[str, Any]:

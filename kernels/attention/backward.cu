@@ -2,38 +2,33 @@
 // (grad v^T - delta) derivative; grad_v = p^T grad, grad_k = scale ds^T q, grad_q = scale ds k. Every score is computed once.
 //
 // Tiling: a CTA has BN keys and goes through the queries, BM at a time, of every head that shares them. Scores are transposed: a
-// warp has 16 BLOCKS keys by SUB queries, so that p^T and ds^T, rounded to T, are a's of the second products where they lie, and the
-// sums of grad_k and grad_v stay in registers. SPLIT = 2: two warps share keys, each with half of the queries' scores and then half
-// of the columns, and p^T and ds^T go through shared memory, which with 32 keys a warp is less of its traffic all the same. Head dims
-// below D and DV are filled up with zeros.
-// grad_q: ds^T goes through shared memory; a warp has 32 queries by D / (WARPS / (BM / 32)) columns, which are added to f32 `sums`
-// with reductions in L2: sums lie as threads hold them, so that a warp's 32 are neighbours. Where every CTA of a head has a slice of
-// its own (slice > 0), and takes every `stripes`th block of keys, each element has one thread that adds, so that the order is fixed;
-// else whoever comes first adds. attention_backward_queries adds up slices in order and rounds.
-// Shared memory: keys, values, STAGES of BM queries and gradients by cp.async with their stats, ds^T (SPLIT = 2: p^T too).
+// warp has 16 BLOCKS keys by SUB queries. Head dims below D and DV are filled up with zeros.
+// - SPLIT = 1: p^T and ds^T, rounded to T, are a's of the second products where they lie, and a warp sums grad_k and grad_v of its
+//   keys in registers.
+// - SPLIT = 2: two warps share keys, each with half of the queries' scores and then half of the columns, and p^T and ds^T go
+//   through shared memory, which with 32 keys a warp is less of its traffic all the same.
+// - SPLIT = 2, APART = 1: half of the warps have sums of grad_v, the others of grad_k, of up to 64 keys each, for less traffic.
+// - APART = 2: of two warps one computes s, the other grad v^T, of the keys of both; each gives the other what that goes on with.
+// grad_q: ds^T goes through shared memory; a warp has 32 queries by D / (WARPS / (BM / 32)) columns, which are added to f32 sums
+// with reductions in L2: sums lie as threads hold them, so that a warp's 32 are neighbours. Either whoever comes first adds; or
+// each CTA of a head has a slice of its own and takes every `stripes`th block of keys, so that each element has one thread that
+// adds, and attention_backward_queries adds up slices in order; or (TURNS) CTAs have turns at a tile of queries. They then go from
+// the last queries to the first, so that causal ones begin together, and a turn is passed on a step later, when sums have arrived.
+// Shared memory: keys, values, STAGES of BM queries and gradients by cp.async with their stats, ds^T (SPLIT = 2: p^T too;
+// APART = 2: scores in f32).
 // Grid: blocks of keys from the first, which under causal has most queries, of one head after the other.
 // Bound: the tensor cores' mma.sync rate, and shared memory's as close (BLOCKS = 1: shared memory's).
 #include "attention/gradients.cuh"
-#include "attention/panels.cuh"
+#include "attention/panel_products.cuh"
+#include "attention/query_sums.cuh"
 #include "attention/softmax.cuh"
 #include "barrier.cuh"
 
 using namespace attention;
 
-// Sums of grad_q in tiles of BM queries, `tiles` a head, those of a sequence behind the other's; slices lie `slice` floats apart.
-struct Sums {
-  float* at;
-  u64 slice;
-  u32 tiles;
-  // The tile of a head's queries from BM block on.
-  template <int BM, class P> __device__ __forceinline__ u64 tile(const P& p, u32 batch, u32 head, int block) const {
-    if (!p.starts_q) return u64(batch * p.heads + head) * tiles + block;
-    return u64(head) * tiles + Extent(p.starts_q, batch, p.rows).first / BM + batch + block;
-  }
-};
-
-__device__ __forceinline__ void add_to(float* to, float x) { asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory"); }
-__device__ __forceinline__ void store_pair(u32 to, u32 pair) { asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(pair) : "memory"); }
+__device__ __forceinline__ void store_pair(u32 to, u32 pair) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(pair) : "memory");
+}
 
 // What is made of it is made where it is used, and kept in no register around a loop.
 __device__ __forceinline__ u32 anew(u32 x) {
@@ -41,11 +36,15 @@ __device__ __forceinline__ u32 anew(u32 x) {
   return x;
 }
 
-template <class T, int D, int DV, int BM, int SUB, int WARPS, int BLOCKS, int SPLIT, int STAGES, int RESIDENT, bool CHANGED>
+template <class T, int D, int DV, int BM, int SUB, int WARPS, int BLOCKS, int SPLIT, int APART, int STAGES, int RESIDENT,
+          bool TURNS, bool CHANGED>
 __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
-attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32 stripes) {
+attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
   constexpr int THREADS = WARPS * 32, BN = WARPS / SPLIT * 16 * BLOCKS, PARTS = BM / SUB;
   static_assert(SPLIT == 1 || SPLIT == PARTS);
+  static_assert(!APART || SPLIT == 2 && D == DV);
+  // Blocks of 16 keys a warp has sums of, and warps that share these
+  constexpr int OWNED = !APART ? BLOCKS : BN < 64 ? BN / 16 : 4, SHARING = !APART ? SPLIT : WARPS / 2 / (BN / 16 / OWNED);
   using Keys_ = Panels<BN, D>;
   using Values = Panels<BN, DV>;
   using Queries = Panels<BM, D>;
@@ -54,9 +53,13 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
   constexpr int STAGE = Queries::BYTES + Pulls::BYTES, STATS = BM * 8;
   extern __shared__ __align__(128) u8 memory[];
   // What a block needs once: in registers it would displace what its products need
-  __shared__ struct { volatile u32 batch, kv_head, stripe; volatile int tile, rows, begin, past, first, end, keys; } kept;
+  __shared__ struct {
+    volatile u32 batch, kv_head, stripe, round, passing;
+    volatile int tile, before, rows, begin, past, first, end, keys;
+  } kept;
   const u32 keys = shared_address(memory), values = keys + Keys_::BYTES, ring = values + Values::BYTES;
   const u32 pulled = ring + STAGES * STAGE, weighted = pulled + Scores::BYTES, stats = pulled + SPLIT * Scores::BYTES;
+  const u32 swapped = stats + STAGES * STATS;
 
   // Queries of a block, with what pulls at them
   const auto bring = [&](int block, u32 number, u32 stage) {
@@ -64,44 +67,55 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
     const u32 batch = kept.batch, at = ring + stage * STAGE;
     const Head<T, T, float> head(p, batch, number);
     const QueryGradients<T, float> pulls(p, g, batch, number);
-    Queries::template Feed<THREADS>::bring(thread, at, head.q + i64(row) * p.q_walk.row, int(p.q_walk.row), rows, int(p.d));
-    Pulls::template Feed<THREADS>::bring(thread, at + Queries::BYTES, pulls.grad + i64(row) * g.grad_walk.row, int(g.grad_walk.row), rows, int(p.d_v));
+    const T *const q = head.q + i64(row) * p.q_walk.row, *const grad = pulls.grad + i64(row) * g.grad_walk.row;
+    Queries::template Feed<THREADS>::bring(thread, at, q, int(p.q_walk.row), rows, int(p.d));
+    Pulls::template Feed<THREADS>::bring(thread, at + Queries::BYTES, grad, int(g.grad_walk.row), rows, int(p.d_v));
     if (thread < BM) copy_async<8>(stats + stage * STATS + thread * 8, pulls.stats + row + thread, thread < rows ? 8 : 0);
+  };
+  const auto visitors_of = [&](int block) {
+    return Visitors::of<BM, BN>(Band{kept.first, kept.end, kept.keys}, kept.rows, block);
   };
 
   // Which keys of which head
   if (threadIdx.x == 0) {
-    const u32 kv_heads = p.heads / p.group, flat = blockIdx.x / stripes;
-    kept.stripe = blockIdx.x % stripes, kept.batch = flat / kv_heads, kept.kv_head = flat % kv_heads;
-    kept.tile = int(kept.stripe) * BN;
+    const u32 number = TURNS ? take_number(sums.turns) : blockIdx.x;
+    const u32 kv_heads = p.heads / p.group, flat = number / sums.stripes;
+    kept.stripe = number % sums.stripes, kept.batch = flat / kv_heads, kept.kv_head = flat % kv_heads;
+    kept.round = 0, kept.passing = 0;
   }
   while (true) {
     __syncthreads();
     const Head<T, T, float> any(p, kept.batch, kept.kv_head * p.group);
-    if (kept.tile >= any.keys) break;
+    if (int(block_of(kept.round, kept.stripe, sums.stripes)) * BN >= any.keys) break;
     if (threadIdx.x == 0) {
       const Band band = Band::make(p, any);
-      const int tile = kept.tile, last = min(tile + BN, any.keys) - 1;
+      const u32 round = kept.round;
+      const int block = block_of(round, kept.stripe, sums.stripes), tile = block * BN, last = min(tile + BN, any.keys) - 1;
       const int begin = rows_of(p, any, tile).first / BM, end = (rows_of(p, any, last).end + BM - 1) / BM;
-      kept.rows = any.rows, kept.begin = begin, kept.past = end;
+      kept.tile = tile, kept.rows = any.rows, kept.begin = begin, kept.past = end;
       kept.first = band.first, kept.end = band.end, kept.keys = band.keys;
+      // The last that added where this one will: none to what is all zeros
+      kept.before = TURNS ? block - 1 : !sums.slice ? block : round ? int(block_of(round - 1, kept.stripe, sums.stripes)) : -1;
     }
     __syncthreads();
     const bool seen = kept.begin < kept.past;
+    const int start = TURNS ? kept.past - 1 : kept.begin;
     if (seen) {
       const int tile = kept.tile, rows = any.keys - tile;
-      Keys_::template Feed<THREADS>::bring(threadIdx.x, keys, any.k + i64(tile) * p.k_walk.row, int(p.k_walk.row), rows, int(p.d));
-      Values::template Feed<THREADS>::bring(threadIdx.x, values, any.v + i64(tile) * p.v_walk.row, int(p.v_walk.row), rows, int(p.d_v));
-      bring(kept.begin, kept.kv_head * p.group, 0);
+      const T *const k = any.k + i64(tile) * p.k_walk.row, *const v = any.v + i64(tile) * p.v_walk.row;
+      Keys_::template Feed<THREADS>::bring(threadIdx.x, keys, k, int(p.k_walk.row), rows, int(p.d));
+      Values::template Feed<THREADS>::bring(threadIdx.x, values, v, int(p.v_walk.row), rows, int(p.d_v));
+      bring(start, kept.kv_head * p.group, 0);
     }
     commit_copies();
-    float sum_k[BLOCKS][D / SPLIT / 8][4] = {}, sum_v[BLOCKS][DV / SPLIT / 8][4] = {};
+    // APART: grad_v's are in the place of grad_k's
+    float sum_k[OWNED][D / SHARING / 8][4] = {}, sum_v[OWNED][DV / SHARING / 8][4] = {};
 
-    int block = kept.begin;
+    int block = start;
     u32 shared = seen ? 0 : p.group, stage = 0;  // which of the heads that share keys
     while (shared < p.group) {
-      const bool last_block = block + 1 == kept.past;
-      const int following = last_block ? kept.begin : block + 1;
+      const bool last_block = TURNS ? block == kept.begin : block + 1 == kept.past;
+      const int following = last_block ? TURNS ? kept.past - 1 : kept.begin : TURNS ? block - 1 : block + 1;
       const u32 number = kept.kv_head * p.group + shared, following_shared = shared + last_block;
       const u32 queries = ring + stage * STAGE, pulls = queries + Queries::BYTES;
       await_copies<0>();
@@ -112,7 +126,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
       }
       const int first = block * BM, tile = kept.tile, past = min(first + BM, kept.rows);
       const Head<T, T, float> head(p, kept.batch, number);  // where scores are changed
-      if (CHANGED && !any_counts(p, head, first, past, tile, min(tile + BN, head.keys))) {
+      if (CHANGED && !TURNS && kept.before >= visitors_of(block).first &&
+          !any_counts(p, head, first, past, tile, min(tile + BN, head.keys))) {
         if (STAGES == 1 && following_shared < p.group) bring(following, number + last_block, 0);
         if (STAGES == 1) commit_copies();
         block = following, shared = following_shared, stage = STAGES == 2 ? stage ^ 1 : 0;
@@ -120,7 +135,10 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
       }
       const float slope = CHANGED ? slope_of(p, head) : 0.0f;
       const u32 thread = anew(threadIdx.x);
-      const int warp = thread / 32, lane = thread % 32, own = warp / SPLIT * 16 * BLOCKS, half = warp % SPLIT;
+      const int warp = thread / 32, lane = thread % 32, role = warp % 2;
+      const int own = APART == 2 ? warp / (2 * PARTS) * 32 * BLOCKS + role * 16 * BLOCKS : warp / SPLIT * 16 * BLOCKS;
+      const int half = APART == 2 ? warp / 2 % PARTS : warp % SPLIT;
+      u32 came = 0;  // whose turn it is: asked for ahead of where that matters
 
 #pragma unroll 1
       for (int part = 0; part < (SPLIT == 1 ? PARTS : 1); ++part) {
@@ -128,42 +146,54 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
 
         // s^T = k q^T, and what pulls at each weight: v grad^T
         float s[BLOCKS][SUB / 8][4] = {}, ds[BLOCKS][SUB / 8][4] = {};
-        const u32 at_keys = keys + Keys_::template enter<true>(lane) + own * Keys_::PITCH;
-        const u32 at_queries = queries + Queries::template enter<false>(lane) + sub * Queries::PITCH;
+        if constexpr (APART == 2) {
+          float both[2 * BLOCKS][SUB / 8][4] = {};  // what is kept, and what is the other's
+          const u32 kept_rows = (role ? values : keys) + Keys_::template enter<true>(lane) + own * Keys_::PITCH;
+          const u32 given_rows = kept_rows + (role ? -1 : 1) * (16 * BLOCKS * Keys_::PITCH);
+          const u32 columns = (role ? pulls : queries) + Queries::template enter<false>(lane) + sub * Queries::PITCH;
+          multiply<T, D / 16, false>(
+              both,
+              [&](u32* a, int b, int step) {
+                load_matrices<false>(a, Keys_::at(b < BLOCKS ? kept_rows : given_rows, b % BLOCKS, step));
+              },
+              [&](int n, int step) { return Queries::at(columns, n, step); });
+          constexpr u32 SWAPPED = BLOCKS * SUB * 64;  // bytes of a warp
+          const u32 to = swapped + warp * SWAPPED + lane * 16, from = swapped + (warp ^ 1) * SWAPPED + lane * 16;
 #pragma unroll
-        for (int step = 0; step < D / 16; ++step) {
-          u32 a[BLOCKS][4];
+          for (int b = 0; b < BLOCKS; ++b)
 #pragma unroll
-          for (int b = 0; b < BLOCKS; ++b) load_matrices<false>(a[b], Keys_::at(at_keys, b, step));
-#pragma unroll
-          for (int n = 0; n < SUB / 16; ++n) {
-            u32 columns[4];
-            load_matrices<false>(columns, Queries::at(at_queries, n, step));
-#pragma unroll
-            for (int b = 0; b < BLOCKS; ++b) {
-              Mma<T>::run(s[b][2 * n], a[b], columns);
-              Mma<T>::run(s[b][2 * n + 1], a[b], columns + 2);
+            for (int n = 0; n < SUB / 8; ++n) {
+              const float(&x)[4] = both[BLOCKS + b][n];
+              store_shared(to + (b * (SUB / 8) + n) * 512, Vec<float, 4>{{x[0], x[1], x[2], x[3]}});
             }
-          }
-        }
-        const u32 at_values = values + Values::template enter<true>(lane) + own * Values::PITCH;
-        const u32 at_pulls = pulls + Pulls::template enter<false>(lane) + sub * Pulls::PITCH;
+          meet(1 + warp / 2, 64);
 #pragma unroll
-        for (int step = 0; step < DV / 16; ++step) {
-          u32 a[BLOCKS][4];
+          for (int b = 0; b < BLOCKS; ++b)
 #pragma unroll
-          for (int b = 0; b < BLOCKS; ++b) load_matrices<false>(a[b], Values::at(at_values, b, step));
+            for (int n = 0; n < SUB / 8; ++n) {
+              Vec<float, 4> got;
+              load_shared(got, from + (b * (SUB / 8) + n) * 512);
 #pragma unroll
-          for (int n = 0; n < SUB / 16; ++n) {
-            u32 columns[4];
-            load_matrices<false>(columns, Pulls::at(at_pulls, n, step));
-#pragma unroll
-            for (int b = 0; b < BLOCKS; ++b) {
-              Mma<T>::run(ds[b][2 * n], a[b], columns);
-              Mma<T>::run(ds[b][2 * n + 1], a[b], columns + 2);
+              for (int e = 0; e < 4; ++e) {
+                s[b][n][e] = role ? got.at[e] : both[b][n][e];
+                ds[b][n][e] = role ? both[b][n][e] : got.at[e];
+              }
             }
-          }
+        } else {
+          const u32 at_keys = keys + Keys_::template enter<true>(lane) + own * Keys_::PITCH;
+          const u32 at_queries = queries + Queries::template enter<false>(lane) + sub * Queries::PITCH;
+          multiply<T, D / 16, false>(
+              s, [&](u32* a, int b, int step) { load_matrices<false>(a, Keys_::at(at_keys, b, step)); },
+              [&](int n, int step) { return Queries::at(at_queries, n, step); });
+          const u32 at_values = values + Values::template enter<true>(lane) + own * Values::PITCH;
+          const u32 at_pulls = pulls + Pulls::template enter<false>(lane) + sub * Pulls::PITCH;
+          multiply<T, DV / 16, false>(
+              ds, [&](u32* a, int b, int step) { load_matrices<false>(a, Values::at(at_values, b, step)); },
+              [&](int n, int step) { return Pulls::at(at_pulls, n, step); });
         }
+
+        if (TURNS && thread == 0 && (SPLIT > 1 || part == PARTS - 1))
+          came = turn_at(sums.turns + 1 + sums.tile<BM>(p, kept.batch, number, block));
 
         // p and ds
         const Band band{kept.first, kept.end, kept.keys};
@@ -209,50 +239,48 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
               store_pair(pulled + at, round_pair(ds[b][n][2 * r], ds[b][n][2 * r + 1], T{}));
               if (SPLIT > 1) store_pair(weighted + at, round_pair(s[b][n][2 * r], s[b][n][2 * r + 1], T{}));
             }
-        if (SPLIT > 1) meet(1 + warp / SPLIT, 32 * SPLIT);
+        if (SPLIT > 1 && !APART) meet(1 + warp / SPLIT, 32 * SPLIT);
 
         // Sums over queries: grad_v and grad_k
-        const u32 scores = Scores::template enter<true>(lane) + own * Scores::PITCH, skipped = SPLIT == 1 ? sub : 0;
-        const u32 query_rows = queries + Queries::template enter<true>(lane) + skipped * Queries::PITCH;
-        const u32 pull_rows = pulls + Pulls::template enter<true>(lane) + skipped * Pulls::PITCH;
-#pragma unroll
-        for (int k = 0; k < (SPLIT == 1 ? SUB : BM) / 16; ++k) {
-          u32 a[BLOCKS][4];
-#pragma unroll
-          for (int b = 0; b < BLOCKS; ++b) {
-            if constexpr (SPLIT == 1) pack_weights<T>(a[b], s[b], k);
-            else load_matrices<false>(a[b], weighted + Scores::at(scores, b, k));
-          }
-#pragma unroll
-          for (int c = 0; c < DV / SPLIT / 16; ++c) {
-            u32 rows_[4];
-            const int column = half * (DV / SPLIT / 16) + c;
-            load_matrices<true>(rows_, Pulls::at(pull_rows, k, column));
-#pragma unroll
-            for (int b = 0; b < BLOCKS; ++b) {
-              Mma<T>::run(sum_v[b][2 * c], a[b], rows_);
-              Mma<T>::run(sum_v[b][2 * c + 1], a[b], rows_ + 2);
-            }
-          }
-#pragma unroll
-          for (int b = 0; b < BLOCKS; ++b) {
-            if constexpr (SPLIT == 1) pack_weights<T>(a[b], ds[b], k);
-            else load_matrices<false>(a[b], pulled + Scores::at(scores, b, k));
-          }
-#pragma unroll
-          for (int c = 0; c < D / SPLIT / 16; ++c) {
-            u32 rows_[4];
-            const int column = half * (D / SPLIT / 16) + c;
-            load_matrices<true>(rows_, Queries::at(query_rows, k, column));
-#pragma unroll
-            for (int b = 0; b < BLOCKS; ++b) {
-              Mma<T>::run(sum_k[b][2 * c], a[b], rows_);
-              Mma<T>::run(sum_k[b][2 * c + 1], a[b], rows_ + 2);
-            }
-          }
+        if constexpr (!APART) {
+          constexpr int STEPS = (SPLIT == 1 ? SUB : BM) / 16;
+          const u32 scores = Scores::template enter<true>(lane) + own * Scores::PITCH, skipped = SPLIT == 1 ? sub : 0;
+          const u32 query_rows = queries + Queries::template enter<true>(lane) + skipped * Queries::PITCH;
+          const u32 pull_rows = pulls + Pulls::template enter<true>(lane) + skipped * Pulls::PITCH;
+          multiply<T, STEPS, true>(
+              sum_v,
+              [&](u32(&a)[4], int b, int k) {
+                if constexpr (SPLIT == 1) pack_weights<T>(a, s[b], k);
+                else load_matrices<false>(a, weighted + Scores::at(scores, b, k));
+              },
+              [&](int c, int k) { return Pulls::at(pull_rows, k, half * (DV / SPLIT / 16) + c); });
+          multiply<T, STEPS, true>(
+              sum_k,
+              [&](u32(&a)[4], int b, int k) {
+                if constexpr (SPLIT == 1) pack_weights<T>(a, ds[b], k);
+                else load_matrices<false>(a, pulled + Scores::at(scores, b, k));
+              },
+              [&](int c, int k) { return Queries::at(query_rows, k, half * (D / SPLIT / 16) + c); });
         }
       }
+      if (TURNS && thread == 0) {
+        u32* const turn = sums.turns + 1 + sums.tile<BM>(p, kept.batch, number, block);
+        await_turn(turn, tile / BN - visitors_of(block).first, came);
+      }
       __syncthreads();
+      if (TURNS && thread == 0 && kept.passing) pass_turn(sums.turns + kept.passing);  // what was added a step ago has arrived
+      if constexpr (APART) {
+        const u32 again = anew(threadIdx.x), lane = again % 32, place = again / 32 % (WARPS / 2);
+        const bool of_keys = again / 32 >= WARPS / 2;
+        const int column = place % SHARING * (D / SHARING / 16);
+        const u32 owned = place / SHARING * 16 * OWNED;
+        const u32 scores = (of_keys ? pulled : weighted) + Scores::template enter<true>(lane) + owned * Scores::PITCH;
+        const u32 rows = (of_keys ? queries : pulls) + Queries::template enter<true>(lane);
+        multiply<T, BM / 16, true>(
+            sum_k, [&](u32* a, int b, int k) { load_matrices<false>(a, Scores::at(scores, b, k)); },
+            [&](int c, int k) { return Queries::at(rows, k, column + c); });
+        if (STAGES == 1) __syncthreads();
+      }
       if (STAGES == 1 && following_shared < p.group) bring(following, number + last_block, 0);
       if (STAGES == 1) commit_copies();
 
@@ -262,30 +290,23 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
       const int down = warp / ACROSS * 2, across = warp % ACROSS * (COLUMNS / 16);
       const u32 at_scores = pulled + Scores::template enter<false>(lane), key_rows = keys + Keys_::template enter<true>(lane);
       float sum_q[2][COLUMNS / 8][4] = {};
-#pragma unroll
-      for (int k = 0; k < BN / 16; ++k) {
-        u32 a[2][4];
-#pragma unroll
-        for (int b = 0; b < 2; ++b) load_matrices<true>(a[b], Scores::at(at_scores, k, down + b));
-#pragma unroll
-        for (int c = 0; c < COLUMNS / 16; ++c) {
-          u32 rows_[4];
-          load_matrices<true>(rows_, Keys_::at(key_rows, k, across + c));
-#pragma unroll
-          for (int b = 0; b < 2; ++b) {
-            Mma<T>::run(sum_q[b][2 * c], a[b], rows_);
-            Mma<T>::run(sum_q[b][2 * c + 1], a[b], rows_ + 2);
-          }
-        }
-      }
+      multiply<T, BN / 16, true>(
+          sum_q, [&](u32* a, int b, int k) { load_matrices<true>(a, Scores::at(at_scores, k, down + b)); },
+          [&](int c, int k) { return Keys_::at(key_rows, k, across + c); });
       const u64 tile_of_sums = sums.tile<BM>(p, kept.batch, number, block);
-      float* const at = sums.at + kept.stripe * sums.slice + tile_of_sums * (BM * D) + thread;
+      float* const at = sums.at + (TURNS ? 0 : kept.stripe * sums.slice) + tile_of_sums * (BM * D) + thread;
+      const bool none_before = kept.before < visitors_of(block).first;
 #pragma unroll
       for (int b = 0; b < 2; ++b)
 #pragma unroll
         for (int c = 0; c < COLUMNS / 8; ++c)
 #pragma unroll
-          for (int e = 0; e < 4; ++e) add_to(at + ((b * (COLUMNS / 8) + c) * 4 + e) * THREADS, sum_q[b][c][e]);
+          for (int e = 0; e < 4; ++e) {
+            float* const to = at + ((b * (COLUMNS / 8) + c) * 4 + e) * THREADS;
+            if (none_before) put_at(to, sum_q[b][c][e]);
+            else add_to(to, sum_q[b][c][e]);
+          }
+      if (TURNS && thread == 0) kept.passing = 1 + u32(tile_of_sums);
       block = following, shared = following_shared, stage = STAGES == 2 ? stage ^ 1 : 0;
     }
     await_copies<0>();
@@ -293,10 +314,10 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
     // Rows of grad_k and grad_v
     const KeyGradients<T, float> to(p, g, kept.batch, kept.kv_head);
     const u32 thread = anew(threadIdx.x);
-    const int lane = thread % 32, half = thread / 32 % SPLIT, total = kept.keys;
-    const int first_row = kept.tile + int(thread / 32 / SPLIT * 16 * BLOCKS) + lane / 4;
+    const int warp = thread / 32, lane = thread % 32, place = APART ? warp % (WARPS / 2) : warp, total = kept.keys;
+    const int first_row = kept.tile + place / SHARING * 16 * OWNED + lane / 4, part = place % SHARING;
 #pragma unroll
-    for (int b = 0; b < BLOCKS; ++b)
+    for (int b = 0; b < OWNED; ++b)
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int row = first_row + 16 * b + 8 * r;
@@ -309,16 +330,19 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32
             if (column < columns) *reinterpret_cast<u32*>(line + column) = pair;
           }
         };
-        put(to.grad_k + row * g.grad_k_walk.row, p.d, half * (D / SPLIT), sum_k[b], D / SPLIT / 8, float(p.scale));
-        put(to.grad_v + row * g.grad_v_walk.row, p.d_v, half * (DV / SPLIT), sum_v[b], DV / SPLIT / 8, 1.0f);
+        T *const line_k = to.grad_k + row * g.grad_k_walk.row, *const line_v = to.grad_v + row * g.grad_v_walk.row;
+        if (!APART || warp >= WARPS / 2) put(line_k, p.d, part * (D / SHARING), sum_k[b], D / SHARING / 8, float(p.scale));
+        if (!APART) put(line_v, p.d_v, part * (DV / SHARING), sum_v[b], DV / SHARING / 8, 1.0f);
+        else if (warp < WARPS / 2) put(line_v, p.d_v, part * (DV / SHARING), sum_k[b], DV / SHARING / 8, 1.0f);
       }
     __syncthreads();
-    if (threadIdx.x == 0) kept.tile += int(stripes) * BN;
+    if (threadIdx.x == 0) kept.round += 1;
   }
+  if (TURNS && threadIdx.x == 0 && kept.passing) pass_turn(sums.turns + kept.passing);
 }
 
 // grad_q = scale * (slices of sums, added in order). A CTA has a tile, its threads what those that added hold of it.
-template <class T, int D, int BM, int WARPS>
+template <class T, int D, int BM, int BN, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32)
 attention_backward_queries(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32 tiles, u32 slices) {
   constexpr int THREADS = WARPS * 32, ACROSS = WARPS / (BM / 32), COLUMNS = D / ACROSS;
@@ -327,16 +351,20 @@ attention_backward_queries(Problem<T, T, float> p, Gradients<T, float> g, Sums s
   const Head<T, T, float> head(p, place.batch, place.head);
   const QueryGradients<T, float> to(p, g, place.batch, place.head);
   const float scale = float(p.scale);
+  const Band band = Band::make(p, head);
   for (int block = blockIdx.x % tiles; block * BM < head.rows; block += tiles) {  // once, but of sequences longer than was said
     const float* from = sums.at + sums.tile<BM>(p, place.batch, place.head, block) * (BM * D) + threadIdx.x;
+    const Visitors visitors = Visitors::of<BM, BN>(band, head.rows, block);
 #pragma unroll
     for (int b = 0; b < 2; ++b)
 #pragma unroll
       for (int c = 0; c < COLUMNS / 8; ++c) {
         float sum[4] = {};
-        for (u32 slice = 0; slice < slices; ++slice)
+        for (u32 slice = 0; slice < slices; ++slice) {
+          if (!sums.holds(slice, visitors, slices)) continue;
 #pragma unroll
           for (int e = 0; e < 4; ++e) sum[e] += from[slice * sums.slice + ((b * (COLUMNS / 8) + c) * 4 + e) * THREADS];
+        }
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const int row = block * BM + warp / ACROSS * 32 + b * 16 + lane / 4 + 8 * r;

@@ -1,6 +1,7 @@
 // What gradients of attention need of whole rows, and the gradients of sinks.
 //
-// Stats: LANES threads a row, V columns an access. Sinks: a CTA a head, its 256 threads' rows and then the threads in a fixed order; 64 bytes of shared memory.
+// Stats: LANES threads a row, V columns an access. Sinks: a CTA a head, its 256 threads' rows and then the threads in a fixed
+// order; 64 bytes of shared memory.
 // Bound: bandwidth.
 #include "attention/gradients.cuh"
 #include "math/exp.cuh"
@@ -34,7 +35,8 @@ __global__ void __launch_bounds__(256) attention_stats(Problem<T, T, C> p, Gradi
 
 // grad_sinks = -sum exp(sink - lse) delta, over the queries of all sequences.
 template <class T, class C, class S>
-__global__ void __launch_bounds__(256) attention_grad_sinks(Problem<T, T, C> p, Gradients<T, C> g, S* grad_sinks, i64 step, u32 sequences) {
+__global__ void __launch_bounds__(256)
+attention_grad_sinks(Problem<T, T, C> p, Gradients<T, C> g, S* grad_sinks, i64 step, u32 sequences) {
   C sum = 0;
   for (u32 sequence = 0; sequence < sequences; ++sequence) {
     const Head<T, T, C> head(p, sequence, blockIdx.x);

@@ -9,54 +9,28 @@
 // Shared memory: 32 x 32 of the other side, 32 columns of the own rows, and the weights: 12 to 25 KB.
 // Bound: instruction issue, two shared loads for four multiply-adds.
 #include "attention/gradients.cuh"
+#include "attention/plain_scores.cuh"
 #include "math/exp.cuh"
 
 using namespace attention;
 
 enum Of { QUERIES, KEYS, VALUES };
 
-// Rows of an operand, zeros beyond its ends.
-template <class T> struct Lines {
-  const T* from;
-  i64 step;
-  int rows, columns;
-  template <class C> __device__ __forceinline__ C at(int row, int column) const {
-    return row < rows && column < columns ? convert<C>(from[row * step + column]) : C(0);
-  }
-};
-
 template <class T, class C, Of OF, int COLUMNS>
 __global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, C> p, Gradients<T, C> g, u32 tiles, u32 chunks) {
-  constexpr int ROWS = 4, WARPS = 8, TILE = ROWS * WARPS, STEP = 32, CHUNK = 32 * COLUMNS;
-  __shared__ C staged[TILE][STEP + 1];
-  __shared__ Vec<C, ROWS> owned[STEP][WARPS], weights[WARPS][TILE];
+  constexpr int ROWS = PlainScores<C>::ROWS, WARPS = PlainScores<C>::WARPS, TILE = PlainScores<C>::TILE, CHUNK = 32 * COLUMNS;
+  __shared__ PlainScores<C> scores;
+  __shared__ Vec<C, ROWS> weights[WARPS][TILE];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const u32 flat = blockIdx.x / chunks, first_column = (blockIdx.x - flat * chunks) * CHUNK;
-  const u32 group = OF == QUERIES ? 1 : p.group, heads = p.heads / group, batch = flat / tiles / heads, place = flat / tiles % heads;
+  const u32 group = OF == QUERIES ? 1 : p.group, heads = p.heads / group;
+  const u32 batch = flat / tiles / heads, place = flat / tiles % heads;
   const Head<T, T, C> any(p, batch, place * group);
   const int own_rows = OF == QUERIES ? any.rows : any.keys;
   const C scale = C(p.scale);
 
-  // score[r] += own row r times the lane's other row, along what is `own.columns` wide
-  const auto multiply = [&](C (&score)[ROWS], const Lines<T>& own, int own_first, const Lines<T>& other, int other_first) {
-    for (int step = 0; step < own.columns; step += STEP) {
-      __syncthreads();
-      for (int i = warp; i < TILE; i += WARPS) {
-        staged[i][lane] = other.template at<C>(other_first + i, step + lane);
-        owned[lane][i / ROWS].at[i % ROWS] = own.template at<C>(own_first + i, step + lane);
-      }
-      __syncthreads();
-#pragma unroll 8
-      for (int k = 0; k < STEP; ++k) {
-        const C x = staged[lane][k];
-        const Vec<C, ROWS> y = owned[k][warp];
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r) score[r] += y.at[r] * x;
-      }
-    }
-  };
-
-  for (int tile = flat % tiles * TILE; u32(tile) < u32(own_rows); tile += tiles * TILE) {  // once, but of sequences longer than was said
+  // Once, but of sequences longer than was said
+  for (int tile = flat % tiles * TILE; u32(tile) < u32(own_rows); tile += tiles * TILE) {
     const int row = tile + warp * ROWS, last = min(tile + TILE, own_rows) - 1;
     C acc[ROWS][COLUMNS] = {};
 
@@ -64,20 +38,23 @@ __global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, 
       const Head<T, T, C> head(p, batch, place * group + shared);
       const QueryGradients<T, C> gradients(p, g, batch, place * group + shared);
       const Lines<T> q = {head.q, p.q_walk.row, head.rows, int(p.d)}, k = {head.k, p.k_walk.row, head.keys, int(p.d)};
-      const Lines<T> v = {head.v, p.v_walk.row, head.keys, int(p.d_v)}, grad = {gradients.grad, g.grad_walk.row, head.rows, int(p.d_v)};
+      const Lines<T> v = {head.v, p.v_walk.row, head.keys, int(p.d_v)};
+      const Lines<T> grad = {gradients.grad, g.grad_walk.row, head.rows, int(p.d_v)};
       const C slope = slope_of(p, head);
       const int begin = OF == QUERIES ? keys_of(p, head, tile).first : rows_of(p, head, tile).first;
       const int end = OF == QUERIES ? keys_of(p, head, last).end : rows_of(p, head, last).end;
 
       for (int first = begin / TILE * TILE; first < end; first += TILE) {
         const int others = min(first + TILE, OF == QUERIES ? head.keys : head.rows);
-        if (OF == QUERIES ? !any_counts(p, head, tile, last + 1, first, others) : !any_counts(p, head, first, others, tile, last + 1)) continue;
+        if (OF == QUERIES ? !any_counts(p, head, tile, last + 1, first, others)
+                          : !any_counts(p, head, first, others, tile, last + 1))
+          continue;
 
         // Scores and their weights: the lane's other row with each of the warp's own
         C score[ROWS] = {}, pull[ROWS] = {};
-        if constexpr (OF == QUERIES) multiply(score, q, tile, k, first), multiply(pull, grad, tile, v, first);
-        else multiply(score, k, tile, q, first);
-        if constexpr (OF == KEYS) multiply(pull, v, tile, grad, first);
+        if constexpr (OF == QUERIES) scores.multiply(score, q, tile, k, first), scores.multiply(pull, grad, tile, v, first);
+        else scores.multiply(score, k, tile, q, first);
+        if constexpr (OF == KEYS) scores.multiply(pull, v, tile, grad, first);
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
           const int i = OF == QUERIES ? row + r : first + lane, j = OF == QUERIES ? first + lane : row + r;
@@ -101,11 +78,11 @@ __global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, 
         for (int c = 0; c < COLUMNS; ++c) {
           const int column = first_column + c * 32 + lane;
           __syncthreads();
-          for (int i = warp; i < TILE; i += WARPS) staged[i][lane] = other.template at<C>(first + i, column);
+          for (int i = warp; i < TILE; i += WARPS) scores.staged[i][lane] = other.template at<C>(first + i, column);
           __syncthreads();
 #pragma unroll 8
           for (int i = 0; i < TILE; ++i) {
-            const C x = staged[i][lane];
+            const C x = scores.staged[i][lane];
             const Vec<C, ROWS> w = weights[warp][i];
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) acc[r][c] += w.at[r] * x;
@@ -125,7 +102,8 @@ __global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, 
 #pragma unroll
       for (int c = 0; c < COLUMNS; ++c) {
         const u32 column = first_column + c * 32 + lane;
-        if (row + r < own_rows && column < columns) to[(row + r) * step + column] = convert<T>(OF == VALUES ? acc[r][c] : acc[r][c] * scale);
+        if (row + r < own_rows && column < columns)
+          to[(row + r) * step + column] = convert<T>(OF == VALUES ? acc[r][c] : acc[r][c] * scale);
       }
   }
 }

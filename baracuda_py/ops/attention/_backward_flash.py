@@ -15,7 +15,7 @@ from ...runtime.steps import Fill, Kernel, Launch, Packed, Scratch, Step, Struct
 from ...types import ArchSku, DeviceSpec, PrecisionGuarantee
 from . import _backward_guarantee
 from ._flash import HALVES, MMA_SHARE, MOST_ROWS, SHARED_BYTES, changed
-from ._gradients import ROW_LAUNCHES, gradients_struct, of_rows, of_sinks
+from ._gradients import COMMON_LAUNCHES, bias_seconds, gradients_struct, of_biases, of_rows, of_sinks
 from ._struct import problem_struct
 
 __all__ = ["FlashBackward", "FlashBackwardConfig"]
@@ -25,22 +25,31 @@ HEAD_DIMS = (64, 128, 192, 256)  # that kernels are made for; others are filled 
 OPERANDS = ("grad_q", "grad_k", "grad_v", "grad", "q", "k", "v", "out")
 READ = ("grad", "q", "k", "v", "out")  # by 16 bytes
 WRITTEN = ("grad_q", "grad_k", "grad_v")  # by 4
-SHARE = 0.55  # of the busiest unit's rate
+SHARE = 0.75  # of the busiest unit's rate
 MOST_SLICES = 16  # of sums of grad_q
+STEPS_A_TURN = 1.8  # between CTAs that add to a tile one after the other
 STATIC = 128  # bytes of shared memory beside the tiles
 TIGHT, BLACKWELL = (64, 192), (ArchSku.SM100A, ArchSku.SM120)  # head dims that take more registers there
-# Queries, keys, queries a warp has scores of, warps, warps that share keys, stages and CTAs an SM, by head dim and whether scores
-# are changed, which takes registers: what spills is not here.
+# Queries, keys, queries a warp has scores of, warps, warps that share keys, what these do apart, stages and CTAs an SM, by head
+# dim and whether scores are changed, which takes registers: what spills is not here.
 MENU = {
-    (64, False): ((64, 128, 32, 4, 1, 2, 2), (64, 64, 32, 4, 1, 2, 2)),
-    (64, True): ((64, 128, 16, 4, 1, 2, 2), (64, 64, 32, 4, 1, 2, 2)),
-    (128, False): ((64, 128, 32, 8, 2, 2, 1), (64, 128, 32, 8, 1, 2, 1), (32, 64, 32, 4, 1, 1, 1)),
-    (128, True): ((64, 128, 32, 8, 1, 2, 1), (32, 64, 32, 4, 1, 1, 1)),
-    (192, False): ((64, 64, 32, 8, 2, 2, 1), (64, 64, 32, 8, 2, 1, 1), (32, 32, 16, 4, 2, 1, 1)),
-    (192, True): ((64, 64, 32, 8, 2, 1, 1), (32, 32, 16, 4, 2, 1, 1)),
-    (256, False): ((64, 64, 32, 8, 2, 1, 1), (32, 64, 16, 8, 2, 2, 1), (32, 32, 16, 4, 2, 1, 1)),
-    (256, True): ((64, 64, 32, 8, 2, 1, 1), (32, 32, 16, 4, 2, 1, 1)),
-}
+    (64, False): ((64, 128, 32, 4, 1, 0, 2, 2), (64, 64, 32, 4, 1, 0, 2, 2)),
+    (64, True): ((64, 128, 16, 4, 1, 0, 2, 2), (64, 64, 32, 4, 1, 0, 2, 2)),
+    (128, False): (
+        (64, 128, 32, 8, 2, 0, 2, 1), (64, 128, 32, 8, 2, 1, 2, 1), (64, 128, 32, 8, 1, 0, 2, 1), (32, 64, 32, 4, 1, 0, 1, 1),
+    ),
+    (128, True): ((64, 128, 32, 8, 1, 0, 2, 1), (32, 64, 32, 4, 1, 0, 1, 1)),
+    (192, False): (
+        (64, 64, 32, 8, 2, 0, 2, 1), (64, 64, 32, 8, 2, 2, 2, 1), (64, 64, 32, 8, 2, 1, 2, 1), (64, 64, 32, 8, 2, 0, 1, 1),
+        (32, 32, 16, 4, 2, 0, 1, 1),
+    ),
+    (192, True): ((64, 64, 32, 8, 2, 0, 1, 1), (32, 32, 16, 4, 2, 0, 1, 1)),
+    (256, False): (
+        (64, 64, 32, 8, 2, 0, 1, 1), (64, 64, 32, 8, 2, 2, 2, 1), (64, 64, 32, 8, 2, 2, 1, 1), (64, 64, 32, 8, 2, 1, 1, 1),
+        (32, 64, 16, 8, 2, 0, 2, 1), (32, 32, 16, 4, 2, 0, 1, 1),
+    ),
+    (256, True): ((64, 64, 32, 8, 2, 0, 1, 1), (32, 32, 16, 4, 2, 0, 1, 1)),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,8 +61,10 @@ class FlashBackwardConfig(Config):
     part: int = term("queries of which a warp holds scores at a time", default=64)
     warps: int = term("warps of a CTA", default=8)
     split: int = term("warps that share keys", default=1)
+    apart: int = term("of these, half have one sum over queries each (1), and one product of scores (2)", default=0)
     stages: int = term("blocks of queries in shared memory", default=2)
     ctas: int = term("CTAs an SM is to hold", default=1)
+    turns: bool = term("CTAs add to a tile of queries one after the other, and have no slice each", default=False)
     dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
 
     @property
@@ -69,12 +80,15 @@ class FlashBackwardConfig(Config):
     def shared_bytes(self) -> int:
         columns = sum(self.dims)
         scores = 2 * self.split * self.keys * self.queries
-        return 2 * columns * (self.keys + self.stages * self.queries) + scores + self.stages * self.queries * 8
+        swapped = 64 * self.warps * self.blocks * self.part if self.apart == 2 else 0
+        return (
+            2 * columns * (self.keys + self.stages * self.queries) + scores + swapped + self.stages * self.queries * 8
+        )
 
     @property
     def template(self) -> str:
-        sizes = (self.queries, self.part, self.warps, self.blocks, self.split, self.stages, self.ctas)
-        return ", ".join(map(str, (*self.dims, *sizes)))
+        sizes = (self.queries, self.part, self.warps, self.blocks, self.split, self.apart, self.stages, self.ctas)
+        return ", ".join(map(str, (*self.dims, *sizes, str(self.turns).lower())))
 
 
 def filled(columns: int) -> int:
@@ -82,11 +96,30 @@ def filled(columns: int) -> int:
     return next((n for n in HEAD_DIMS if n >= columns), HEAD_DIMS[-1])
 
 
-class FlashBackward(Candidate[Any]):
-    """Blocks of keys a CTA, grad_k and grad_v in registers, grad_q added up in f32 scratch: in any order (fast), or in slices
-    that one CTA a head each adds to, and that are added in order (deterministic)."""
+def _shared_traffic(config: FlashBackwardConfig) -> int:
+    """Bytes that go through shared memory a tile, with the sums of grad_q, which take its path."""
+    d, d_v = config.dims
+    warps, queries, own = config.warps, config.queries, 16 * config.blocks
+    if config.apart == 2:  # scores, with a warp's part of keys and of queries
+        scores = 2 * warps * ((2 * own + config.part) * d + 4 * own * config.part)
+    else:
+        side = queries // config.split
+        scores = 2 * warps * (own * (side // config.part) + side) * (d + d_v)
+    if config.apart:  # sums over queries
+        keys = min(config.keys, 64)
+        over_queries = 2 * warps * queries * (keys + 2 * d * config.keys // keys // warps)
+    else:
+        over_queries = 2 * warps * queries * ((d + d_v) // config.split + (2 * own if config.split > 1 else 0))
+    over_keys = 2 * warps * config.keys * (32 + d * queries // 32 // warps)  # grad_q
+    written = 2 * queries * (d + d_v) + 2 * config.split * queries * config.keys + 8 * queries * d
+    return scores + over_queries + over_keys + written
 
-    launches = (*ROW_LAUNCHES, f"{KERNEL}:attention_backward", f"{KERNEL}:attention_backward_queries")
+
+class FlashBackward(Candidate[Any]):
+    """Blocks of keys a CTA, grad_k and grad_v in registers, grad_q added up in f32 scratch: in any order (fast); or in order
+    (deterministic), in slices that one CTA a head each adds to, or by CTAs that have turns at a tile."""
+
+    launches = (*COMMON_LAUNCHES, f"{KERNEL}:attention_backward", f"{KERNEL}:attention_backward_queries")
     constraints = (
         Kinds("q", HALVES),
         *map(UnitStride, OPERANDS),
@@ -122,32 +155,40 @@ class FlashBackward(Candidate[Any]):
         wide = max(dims)
         dims = (wide, wide) if wide == 128 else dims
         for size in MENU[wide, changed(desc) or (wide in TIGHT and device.tier in BLACKWELL)]:
-            config = FlashBackwardConfig(*size, dims)
-            if config.shared_bytes + STATIC <= device.shared_bytes:
-                yield config
+            # Where a sequence may be longer than is said, a CTA has several blocks, and might wait for one that has not begun
+            for turns in (False, True)[: 1 + (self.ordered and not desc.ragged and not desc.has("block_mask"))]:
+                config = FlashBackwardConfig(*size, turns, dims)
+                if config.shared_bytes + STATIC <= device.shared_bytes and (not config.apart or dims[0] == dims[1]):
+                    yield config
 
     def cost(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> Cost:
-        """The busier of tensor cores and shared memory, in as many waves as there are, and the traffic of sums."""
-        d, d_v = config.dims
+        """The busier of tensor cores and shared memory, in as many waves as there are, beside sums that leave L2; what is read and
+        written once; and where CTAs have turns, how long the last waits for those ahead of it to begin."""
         clock_sms = device.rate("issue") / 128
         rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / clock_sms  # a clock and SM
+        d, d_v = config.dims
         tile = config.queries * config.keys
-        own, side = config.keys * config.split // config.warps, config.queries // config.split
-        again = config.queries // config.split // config.part
-        loaded = (
-            2 * config.warps * (own * again + side) * (d + d_v)
-        )  # scores, with a warp's part of keys and of queries
-        loaded += 2 * config.warps * config.queries * (d + d_v) // config.split  # sums over queries
-        loaded += 2 * config.warps * config.keys * (32 + d * config.queries // 32 // config.warps)  # grad_q
-        limits = {"tensor cores": 2.0 * tile * (3 * d + 2 * d_v) / rate, "shared memory": loaded / SHARED_BYTES}
+        limits = {
+            "tensor cores": 2.0 * tile * (3 * d + 2 * d_v) / rate,
+            "shared memory": _shared_traffic(config) / SHARED_BYTES,
+        }
         limit = max(limits, key=lambda name: limits[name])
-        blocks = desc.pairs() / tile
+        step = limits[limit] / SHARE / clock_sms * device.sms  # of a CTA, in seconds
+        blocks, room = desc.pairs() / tile, device.sms * config.ctas
         ctas = max(self._stripes(desc, device, config) * desc.batch * desc.kv_heads, 1)
-        waves = min(-(-ctas // (device.sms * config.ctas)) * device.sms * config.ctas / ctas, 2.0 * config.ctas)
-        clocks = blocks * limits[limit] / SHARE * max(1.0, waves)
-        traffic = desc.nbytes + 3 * self._sums(desc, config) * 4 * self._slices(desc, device, config)
-        seconds = clocks / clock_sms + traffic / device.bandwidth
-        return Cost(desc.nbytes, int(desc.flops), 4 * device.overhead + seconds, limit)
+        waves = min(-(-ctas // room) * room / ctas, 2.0 * config.ctas)
+        seconds = blocks * step / device.sms * max(1.0, waves)
+        slices, sums = self._slices(desc, device, config), 4 * self._sums(desc, config)
+        added = (
+            min(ctas, room) * sums / max(desc.batch * desc.kv_heads, 1)
+        )  # by CTAs that run together, each to its slice
+        if self.ordered and not config.turns and added > device.l2_bytes:
+            seconds = max(seconds, blocks * 8 * config.queries * d / device.bandwidth)
+        if config.turns:
+            seconds += STEPS_A_TURN * step * config.ctas * (min(self._stripes(desc, device, config), room) - 1) / 2
+        seconds += bias_seconds(desc, device)
+        traffic = desc.nbytes + sums * slices * (1 if self.ordered else 2)
+        return Cost(desc.nbytes, int(desc.flops), 4 * device.overhead + seconds + traffic / device.bandwidth, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> PrecisionGuarantee:
         return _backward_guarantee.backward(
@@ -157,28 +198,34 @@ class FlashBackward(Candidate[Any]):
     def lower(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> tuple[Step, ...]:
         problem, gradients = problem_struct(desc), gradients_struct(desc)
         slices, sums = self._slices(desc, device, config), self._sums(desc, config)
-        held = Scratch.named("sums", max(16, 4 * slices * sums))
-        tiles = np.array([self._tiles(desc, config)], np.uint32).tobytes() + bytes(4)
-        step = np.uint64(sums if self.ordered else 0)
-        of_sums = Struct((held, step, Packed(tiles, 8)))
         stripes, blocks = self._stripes(desc, device, config), max(1, -(-desc.most_q // config.queries))
+        tiles, heads = self._tiles(desc, config), desc.heads * (1 if desc.ragged else desc.batch)
+        held = Scratch.named("sums", max(16, 4 * slices * sums))
+        turns = Scratch.named("turns", 4 * (1 + heads * tiles))
+        of_sums = Struct((
+            held, turns if config.turns else Packed(bytes(8)), np.uint64(sums if self.ordered else 0),
+            Packed(np.array([tiles, stripes], np.uint32).tobytes(), 8),
+        ))  # fmt: skip
         number = desc.element.number
         main = f"attention_backward<{number}, {config.template}, {str(changed(desc)).lower()}>"
-        last = f"attention_backward_queries<{number}, {config.dims[0]}, {config.queries}, {config.warps}>"
+        sizes = (config.dims[0], config.queries, config.keys, config.warps)
+        last = f"attention_backward_queries<{number}, {', '.join(map(str, sizes))}>"
         block = (config.threads, 1, 1)
         launches: tuple[Launch, ...] = (
             of_rows(desc, gradients, vector=True),
             *of_sinks(desc, gradients),
+            *of_biases(desc, gradients),
             Launch(
                 Kernel(KERNEL, main), (stripes * desc.batch * desc.kv_heads, 1, 1), block,
-                (problem, gradients, of_sums, np.uint32(stripes)), config.shared_bytes, float_atomics=not self.ordered,
+                (problem, gradients, of_sums), config.shared_bytes, float_atomics=not self.ordered,
             ),
             Launch(
                 Kernel(KERNEL, last), (blocks * desc.batch * desc.heads, 1, 1), block,
                 (problem, gradients, of_sums, np.uint32(blocks), np.uint32(slices)),
             ),
         )  # fmt: skip
-        return (Fill(held, 0, held.nbytes), *(launch for launch in launches if launch.grid[0]))
+        cleared = () if self.ordered and not config.turns else (turns if config.turns else held,)
+        return (*(Fill(x, 0, x.nbytes) for x in cleared), *(launch for launch in launches if launch.grid[0]))
 
     def _tiles(self, desc: Any, config: FlashBackwardConfig) -> int:
         """Tiles of sums a head: of ragged sequences, each begins one."""
@@ -194,7 +241,7 @@ class FlashBackward(Candidate[Any]):
     def _stripes(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> int:
         """CTAs a head: one a block of keys, or, where each has a slice, as many as keep the device busy."""
         blocks = max(1, -(-desc.most_k // config.keys))
-        if not self.ordered:
+        if not self.ordered or config.turns:
             return int(blocks)
         heads, room = max(desc.batch * desc.kv_heads, 1), device.sms * config.ctas
 
@@ -204,4 +251,4 @@ class FlashBackward(Candidate[Any]):
         return min(range(1, min(blocks, MOST_SLICES) + 1), key=rounds)
 
     def _slices(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> int:
-        return self._stripes(desc, device, config) if self.ordered else 1
+        return self._stripes(desc, device, config) if self.ordered and not config.turns else 1

@@ -7,7 +7,8 @@ and m as in _guarantee.py, f the scale.
   2 / softcap at most, adds that share of a m.
 - grad v^T and delta err by each d_v u of their magnitudes, which h is, and |ds| <= p h. So ds errs by p h (eps + each d_v u).
 - Sums over keys (grad_q), or over the queries of the heads that share keys (grad_k, grad_v), err by their depth. grad_q's terms
-  are |f| p h |k|, grad_k's |f| p h |q|, grad_v's p |grad|: "weighted", with m "score_error", with |lse| "lse_error".
+  are |f| p h |k|, grad_k's |f| p h |q|, grad_v's p |grad|: "weighted", with m "score_error", with |lse| "lse_error". Those of
+  grad_mask are p h, and of grad_alibi_slopes that times the distance of query and key.
 - Where p and ds are rounded to 16 bits for the second products that is one u of that type of each. What is near zero loses half
   the type's smallest subnormal, or all of it below 2**-126: "faint" is the same sum with 1 in the place of p h.
 
@@ -22,6 +23,7 @@ from typing import Any
 
 from ...types import Componentwise, ElementKind, PrecisionGuarantee, Term
 from .._rows import computed_in
+from ._gradients import BIASES
 from ._guarantee import LIKELY, OF_SCORE, OF_TOP, OF_WEIGHT, PROBABLE, ROOT, SOURCE
 from ._problem import computed
 
@@ -58,7 +60,21 @@ def backward(
         parts["grad_sinks"] = PrecisionGuarantee(
             computed_in(desc.element).math, unit, True, True, False, False, *bounds
         )
+    for name in BIASES:
+        if desc.has(f"grad_{name}"):
+            parts[f"grad_{name}"] = _of_bias(desc, f"grad_{name}", unit)
     return PrecisionGuarantee.by_output(**parts)
+
+
+def _of_bias(desc: Any, name: str, unit: ElementKind) -> PrecisionGuarantee:
+    """ds itself, or with a slope's distance, computed without rounding to 16 bits and summed in order."""
+    terms = [Term(max(desc.d, desc.d_v) + OF_SCORE, unit, "score_error"), Term(OF_TOP, unit, "lse_error")]
+    if desc.softcapped:
+        terms.append(Term(2 * OF_SCORE, unit, "capped"))
+    depth = 2.0 * desc.d_v + desc.most_q * desc.most_k * desc.heads * max(desc.batch, 1)
+    sums = depth, LIKELY * depth**0.5
+    bounds = _bounds(desc.layout(name).element, terms, [n + 2 * OF_WEIGHT for n in sums], None, unit)
+    return PrecisionGuarantee(computed_in(desc.element).math, unit, True, True, False, False, *bounds)
 
 
 def _bounds(

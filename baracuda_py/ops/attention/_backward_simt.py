@@ -15,7 +15,7 @@ from ...runtime.steps import Kernel, Launch
 from ...types import DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from . import _backward_guarantee
 from ._backward_flash import FlashBackward
-from ._gradients import ROW_LAUNCHES, gradients_struct, of_rows, of_sinks, types_of
+from ._gradients import COMMON_LAUNCHES, bias_seconds, gradients_struct, of_biases, of_rows, of_sinks, types_of
 from ._problem import computed
 from ._simt import DOUBLE_RATE, DOUBLES_SHARE, FLOATS_SHARE, MOST_CTAS, ROWS, THREADS
 from ._struct import problem_struct
@@ -37,7 +37,7 @@ class SimtBackward(Candidate[Any]):
     """32 queries or keys a CTA, a warp four of them; scores are computed once for each gradient."""
 
     variant = "simt"
-    launches = (*ROW_LAUNCHES, f"{KERNEL}:attention_backward_simt")
+    launches = (*COMMON_LAUNCHES, f"{KERNEL}:attention_backward_simt")
     constraints = tuple(map(UnitStride, UNIT_STRIDES))
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
@@ -61,7 +61,12 @@ class SimtBackward(Candidate[Any]):
         ctas = sum(launch.grid[0] for launch in self.lower(desc, device, config)[-3:]) / 3
         waves = max(1.0, device.sms / max(ctas, 1))  # fewer CTAs than SMs
         seconds = max(flops / rate * waves, desc.nbytes / device.bandwidth)
-        return Cost(desc.nbytes, int(desc.flops), 4 * device.overhead + seconds, "instruction issue")
+        return Cost(
+            desc.nbytes,
+            int(desc.flops),
+            4 * device.overhead + seconds + bias_seconds(desc, device),
+            "instruction issue",
+        )
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: SimtBackwardConfig) -> PrecisionGuarantee:
         # No row depends on another sequence. Beside tensor cores' variants it may not promise this: selection goes by the batch.
@@ -81,6 +86,7 @@ class SimtBackward(Candidate[Any]):
         steps: tuple[Launch, ...] = (
             of_rows(desc, gradients, vector=False),
             *of_sinks(desc, gradients),
+            *of_biases(desc, gradients),
             one("QUERIES", desc.most_q, desc.heads, desc.d),
             one("KEYS", desc.most_k, desc.kv_heads, desc.d),
             one("VALUES", desc.most_k, desc.kv_heads, desc.d_v),

@@ -7,14 +7,19 @@ from typing import Any
 import numpy as np
 
 from ...runtime.steps import Kernel, Launch, Packed, Ptr, Scratch, Struct
+from ...types import DeviceSpec
 from ._problem import Walk, computed
+from ._simt import FLOATS_SHARE
 from ._struct import problem_struct
 
-__all__ = ["ROWS", "ROW_LAUNCHES", "gradients_struct", "of_rows", "of_sinks", "stats_rows", "types_of"]
+__all__ = [
+    "BIASES", "COMMON_LAUNCHES", "bias_seconds", "gradients_struct", "of_biases", "of_rows", "of_sinks", "stats_rows", "types_of",
+]  # fmt: skip
 
-ROWS = "attention/backward_rows.cu"
-ROW_LAUNCHES = (f"{ROWS}:attention_stats", f"{ROWS}:attention_grad_sinks")
-THREADS = 256
+ROWS, BIAS = "attention/backward_rows.cu", "attention/backward_bias.cu"
+COMMON_LAUNCHES = (f"{ROWS}:attention_stats", f"{ROWS}:attention_grad_sinks", f"{BIAS}:attention_grad_bias")
+THREADS, TILE = 256, 32
+BIASES = ("mask", "alibi_slopes")  # what is added to scores, whose gradients are there where they are asked for
 GRADIENTS = ("grad", "grad_q", "grad_k", "grad_v")
 
 
@@ -56,3 +61,27 @@ def of_sinks(desc: Any, gradients: Struct) -> tuple[Launch, ...]:
         problem_struct(desc), gradients, Ptr("grad_sinks"), np.int64(layout.strides[0]), np.uint32(desc.batch),
     )  # fmt: skip
     return (Launch(Kernel(ROWS, entry), (desc.heads, 1, 1), (THREADS, 1, 1), args),)
+
+
+def of_biases(desc: Any, gradients: Struct) -> tuple[Launch, ...]:
+    """The gradients of what is added to scores, those that are asked for."""
+    return tuple(_of_bias(desc, gradients, name) for name in BIASES if desc.has(f"grad_{name}"))
+
+
+def _of_bias(desc: Any, gradients: Struct, name: str) -> Launch:
+    layout = desc.layout(f"grad_{name}")
+    steps = desc.broadcast_walk(f"grad_{name}", 4 if name == "mask" else 2)
+    shape = (1,) * (len(steps) - len(layout.shape)) + layout.shape
+    batches, heads, rows, keys = (*shape, 1, 1)[:4]
+    extents = np.array([batches, heads, rows, keys, desc.batch, 0], np.uint32).tobytes()
+    entries = Packed(np.array((*steps, 0, 0)[:4], np.int64).tobytes() + extents, 8)
+    entry = f"attention_grad_bias<{types_of(desc)}, {layout.element.number}, {str(name != 'mask').lower()}>"
+    grid = batches * heads * -(-rows // TILE) * -(-keys // TILE)
+    args = (problem_struct(desc), gradients, Ptr(f"grad_{name}"), Struct((entries,)))
+    return Launch(Kernel(BIAS, entry), (grid, 1, 1), (THREADS, 1, 1), args)
+
+
+def bias_seconds(desc: Any, device: DeviceSpec) -> float:
+    """What these take, by plain multiply-adds."""
+    asked = sum(desc.has(f"grad_{name}") for name in BIASES)
+    return float(asked * desc.pairs() * 2.0 * (desc.d + desc.d_v) / (device.rate("f32") * FLOATS_SHARE))

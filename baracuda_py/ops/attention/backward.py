@@ -26,6 +26,7 @@ from .._function import Asked, function_of
 from . import _backward_guarantee
 from ._backward_flash import FlashBackward
 from ._backward_simt import SimtBackward
+from ._gradients import BIASES
 from ._problem import FLOATS, Attended, computed
 from .forward import sides
 
@@ -39,6 +40,8 @@ I32, F32 = ElementKind.I32, ElementKind.F32
     Slot("grad_k", "out", takes=FLOATS, shape="k_shape", element="element"),
     Slot("grad_v", "out", takes=FLOATS, shape="v_shape", element="element"),
     Slot("grad_sinks", "out", optional=True, shape="sinks_shape"),
+    Slot("grad_mask", "out", optional=True, shape="mask_shape"),
+    Slot("grad_alibi_slopes", "out", optional=True, shape="alibi_slopes_shape"),
     Slot("grad", takes=FLOATS, shape="out_shape", element="element"),
     Slot("q", takes=FLOATS, element="element"),
     Slot("k", takes=FLOATS, element="element"),
@@ -54,7 +57,7 @@ I32, F32 = ElementKind.I32, ElementKind.F32
 )
 class AttentionBackwardDescriptor(Attended):
     """The problem of `AttentionDescriptor` with what it saved, out and lse, and the gradient of out. With sinks there is a
-    grad_sinks."""
+    grad_sinks; grad_mask and grad_alibi_slopes are there where they have an element."""
 
     q_shape: tuple[int, ...]
     k_shape: tuple[int, ...]
@@ -88,18 +91,20 @@ class AttentionBackwardDescriptor(Attended):
     @classmethod
     def of(
         cls, grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, grad_q: Any = None, grad_k: Any = None,
-        grad_v: Any = None, grad_sinks: Any = None, mask: Any = None, block_mask: Any = None, alibi_slopes: Any = None,
-        sinks: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, causal: bool = False,
-        scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None,
-        offset: float | None = None, block_size: Sequence[int] | None = None, max_seqlen_q: int | None = None,
-        max_seqlen_k: int | None = None, layout: str = "BHSD", math: MathPrecision | str | None = None,
+        grad_v: Any = None, grad_sinks: Any = None, grad_mask: Any = None, grad_alibi_slopes: Any = None, mask: Any = None,
+        block_mask: Any = None, alibi_slopes: Any = None, sinks: Any = None, cu_seqlens_q: Any = None,
+        cu_seqlens_k: Any = None, causal: bool = False, scale: float | None = None,
+        window: Sequence[int | None] | None = None, softcap: float | None = None, offset: float | None = None,
+        block_size: Sequence[int] | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
+        layout: str = "BHSD", math: MathPrecision | str | None = None, needs: Sequence[str] = (),
         name: str = "attention_backward",
     ) -> Self:  # fmt: skip
         """The descriptor of arrays as they lie, and of the function's arguments."""
         tensors = cls.taken(name, {
             "q": q, "k": k, "v": v, "grad": grad, "out": out, "lse": lse, "mask": mask, "block_mask": block_mask,
             "alibi_slopes": alibi_slopes, "sinks": sinks, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k,
-            "grad_q": grad_q, "grad_k": grad_k, "grad_v": grad_v, "grad_sinks": grad_sinks,
+            "grad_q": grad_q, "grad_k": grad_k, "grad_v": grad_v, "grad_sinks": grad_sinks, "grad_mask": grad_mask,
+            "grad_alibi_slopes": grad_alibi_slopes,
         })  # fmt: skip
         options: dict[str, Any] = {
             "order": layout, "causal": causal, "window": sides(name, window), "block_size": block_size, "math": math,
@@ -107,17 +112,25 @@ class AttentionBackwardDescriptor(Attended):
             "softcapped": softcap is not None, "offset_given": offset is not None,
         }  # fmt: skip
         options |= {n: x for n, x in (("scale", scale), ("softcap", softcap), ("offset", offset)) if x is not None}
+        for needed in _needed(name, needs):
+            options[f"grad_{needed}_element"] = tensors[needed].element if needed in tensors else F32
         return cls.of_tensors(tensors, **options)
 
     def check(self) -> None:
         super().check()
         wanted = {"lse": computed(self.element)}
-        if self.has("grad_sinks"):
-            if self.shape_of("sinks") is None:
-                raise InvalidProblemError(
-                    f"{self.op}: there is no grad_sinks without sinks", "leave it out, or pass sinks"
-                )
-            wanted["grad_sinks"] = self.layout("sinks").element
+        for name in ("sinks", *BIASES):
+            if self.has(f"grad_{name}"):
+                if self.shape_of(name) is None:
+                    raise InvalidProblemError(
+                        f"{self.op}: there is no grad_{name} without {name}", f"leave it out, or pass {name}"
+                    )
+                wanted[f"grad_{name}"] = self.layout(name).element
+        if wanted.get("grad_mask") is ElementKind.BOOL:
+            raise OperandTypeError(
+                f"{self.op}: mask holds bool, which has no gradient",
+                "leave grad_mask out, or pass a mask that is added",
+            )
         for name, kind in wanted.items():
             if self.layout(name).element is not kind:
                 raise OperandTypeError(f"{self.op}: {name} holds {self.layout(name).element}", f"pass one of {kind}")
@@ -128,10 +141,19 @@ class AttentionBackwardDescriptor(Attended):
         return 2.0 * self.pairs() * (3 * self.d + 2 * self.d_v)
 
 
+def _needed(op: str, needs: Sequence[str]) -> tuple[str, ...]:
+    """The names that are asked for; InvalidProblemError for one that is none."""
+    needs = (needs,) if isinstance(needs, str) else tuple(needs)
+    for name in needs:
+        if name not in BIASES:
+            raise InvalidProblemError(f"{op}: needs={name!r}", f"name {' or '.join(map(repr, BIASES))}")
+    return needs
+
+
 class AttentionBackwardPlan(Plan[AttentionBackwardDescriptor]):
     """The gradients of attention: operands `grad`, `q`, `k`, `v`, `out`, `lse`, `grad_q`, `grad_k`, `grad_v`, and as the problem
-    has them `mask`, `block_mask`, `alibi_slopes`, `sinks` and `grad_sinks`, `cu_seqlens_q` and `cu_seqlens_k`; values `scale`,
-    `softcap` and `offset`."""
+    has them `mask`, `block_mask`, `alibi_slopes`, `sinks` and `grad_sinks`, `cu_seqlens_q` and `cu_seqlens_k`, and as they are
+    asked for `grad_mask` and `grad_alibi_slopes`; values `scale`, `softcap` and `offset`."""
 
     descriptor = AttentionBackwardDescriptor
     category = OpCategory.ATTENTION
@@ -165,16 +187,19 @@ def attention_backward(
     window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, mask: Any = None,
     block_mask: Any = None, block_size: Sequence[int] | None = None, sinks: Any = None, cu_seqlens_q: Any = None,
     cu_seqlens_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
-    offset: int | None = None, layout: str = "BHSD", math: MathPrecision | str | None = None, grad_q: Any = None,
-    grad_k: Any = None, grad_v: Any = None, grad_sinks: Any = None, pref: PlanPreference | None = None,
+    offset: int | None = None, layout: str = "BHSD", math: MathPrecision | str | None = None, needs: Sequence[str] = (),
+    grad_q: Any = None, grad_k: Any = None, grad_v: Any = None, grad_sinks: Any = None, grad_mask: Any = None,
+    grad_alibi_slopes: Any = None, pref: PlanPreference | None = None,
 ) -> Asked:  # fmt: skip
-    """The gradients of `attention` with respect to q, k, v and sinks.
+    """The gradients of `attention` with respect to q, k, v and sinks, and where `needs` names them "mask" and "alibi_slopes".
 
     grad, out: as `attention` gives out, of q's dtype: the gradient of its result, and that result. lse: as it gives with
-    `return_lse`, f32 (f64 for f64). All else is as it was there; masks and slopes get no gradient. Weights are recomputed as
-    exp(score - lse): lse must be of this very problem.
-    Returns the named tuple (grad_q, grad_k, grad_v), with sinks (.., grad_sinks), each of the shape and dtype of what it is
-    the gradient of, and allocated if not given; grad_k and grad_v are summed over the query heads that share keys.
+    `return_lse`, f32 (f64 for f64). All else is as it was there. Weights are recomputed as exp(score - lse): lse must be of this
+    very problem.
+    Returns the named tuple (grad_q, grad_k, grad_v), with sinks (.., grad_sinks), then (.., grad_mask, grad_alibi_slopes) as they
+    are needed or given, each of the shape and dtype of what it is the gradient of, and allocated if not given; grad_k and grad_v
+    are summed over the query heads that share keys, grad_mask and grad_alibi_slopes, by plain multiply-adds in a fixed order,
+    over the axes along which mask and slopes are broadcast. A mask of bools has no gradient.
     Scores and sums are f32 (f64 for f64); 16-bit kernels on tensor cores round weights and the scores' gradients to q's dtype
     for the second products.
     """
@@ -186,15 +211,16 @@ def attention_backward(
     options: dict[str, Any] = {
         "causal": causal, "window": sides("attention_backward", window), "max_seqlen_q": max_seqlen_q,
         "block_size": None if block_size is None else integers(block_size, "attention_backward: block_size"),
-        "max_seqlen_k": max_seqlen_k, "layout": layout, "math": math,
+        "max_seqlen_k": max_seqlen_k, "layout": layout, "math": math, "needs": _needed("attention_backward", needs),
     }  # fmt: skip
     operands = {
-        "grad_q": grad_q, "grad_k": grad_k, "grad_v": grad_v, "grad_sinks": grad_sinks, "grad": grad, "q": q, "k": k,
+        "grad_q": grad_q, "grad_k": grad_k, "grad_v": grad_v, "grad_sinks": grad_sinks, "grad_mask": grad_mask,
+        "grad_alibi_slopes": grad_alibi_slopes, "grad": grad, "q": q, "k": k,
         "v": v, "out": out, "lse": lse, "mask": mask, "block_mask": block_mask, "alibi_slopes": alibi_slopes,
         "sinks": sinks, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k,
     }  # fmt: skip
     made = {"grad_q", "grad_k", "grad_v", "grad", "q", "k", "v", "out", "lse"}
-    made |= set() if sinks is None else {"grad_sinks"}
+    made |= (set() if sinks is None else {"grad_sinks"}) | {f"grad_{name}" for name in options["needs"]}
     given = {name: x for name, x in operands.items() if x is not None or name in made}
 
     def describe() -> AttentionBackwardDescriptor:
@@ -206,7 +232,8 @@ def attention_backward(
 def forward(operands: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[Any, Any]:
     """out and lse of `attention`, as its oracle gives them."""
     op = get_op("attention")
-    out, lse = op.plan.reference(op.of_sample(dict(operands), {**options, "return_lse": True}), **operands)
+    options = {name: x for name, x in options.items() if name != "needs"} | {"return_lse": True}
+    out, lse = op.plan.reference(op.of_sample(dict(operands), options), **operands)
     return out, lse
 
 
