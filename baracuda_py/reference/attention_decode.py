@@ -75,14 +75,18 @@ def _in_use(desc: Any, x: Array, used: Array, page_table: Array | None) -> Array
 
 
 def status(desc: Any, page_table: Array, lengths: Array, cu_seqlens_q: Array | None = None) -> Array:
-    """0: all is there; 1: a page in use is not; 2: the length is not one that the table has room for; 3, for all: `cu_seqlens_q`
+    """0: all is there; 1: a page that some token sees is not; 2: the length is not one that the table has room for; 3, for all: `cu_seqlens_q`
     decrease or reach outside of the tokens."""
     found = np.zeros(desc.batch, np.int32)
     starts = np.zeros(1) if cu_seqlens_q is None else cu_seqlens_q
     if starts[0] < 0 or starts[-1] > desc.total_q or (starts[1:] < starts[:-1]).any():
         return found + np.int32(3)
+    tokens = np.diff(starts) if len(starts) > 1 else np.full(desc.batch, desc.total_q)
+    left = desc.visible.left
     for at, (table, length) in enumerate(zip(page_table, lengths)):
-        used = table[: -(-min(max(int(length), 0), desc.most_k) // desc.page_keys)]
+        keys = min(max(int(length), 0), desc.most_k)
+        first = 0 if left is None else min(max(keys - int(tokens[at]) - left, 0), keys)
+        used = table[first // desc.page_keys : -(-keys // desc.page_keys)]
         found[at] = 2 if not 0 <= length <= desc.most_k else ((used < 0) | (used >= desc.pages)).any()
     return found
 

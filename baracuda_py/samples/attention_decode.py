@@ -169,6 +169,9 @@ def paged_attention(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterato
     yield sample("bf16 ragged", BF16, [60, 30, 9], 16, tokens=(25, 0, 9), return_lse=True, return_status=True)
     yield sample("f16 ragged, several splits", F16, [500, 30], 16, tokens=(1, 2), max_seqlen_q=2, return_lse=True)
     yield sample("bf16 ragged, window", BF16, [90, 33], 8, (6, 2), (40, 3), max_seqlen_q=40, window=(20, 0))
+    freed = sample("f16 window, pages before it are gone", F16, [90, 70], 8, window=(20, 0), return_status=True)
+    freed.operands["page_table"][:, :4] = -1
+    yield freed
     yield sample("bf16 softcap, window, scale", BF16, [90, 33], 16, tokens=2, window=(30, 0), softcap=4.0, scale=0.2)
     slopes = {"alibi_slopes": np.array([0.5, 0.25, 0.125, 0.0625], np.float32)}
     given = sample("f16 alibi, sinks", F16, [90, 33], 16, return_lse=True)

@@ -12,6 +12,7 @@ import numpy as np
 from ...plan.candidate import OK, Candidate, Constraint, Cost, Feasibility, no
 from ...plan.constraints import Aligned, Multiple, UnitStride
 from ...plan.grammar import Config, term
+from ...runtime.overlap import can_overlap
 from ...runtime.steps import Arg, Fill, Kernel, Launch, Packed, Ptr, Run, Scratch, Step, Struct
 from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
 from .._launch import overlapped_overhead
@@ -29,14 +30,30 @@ LEAST = 128  # keys a split
 LONGEST = 4096  # the most where lengths are read, so that a long sequence beside short ones is shared out, too,
 MANY = 4  # unless there are that many waves of CTAs anyhow
 UNDER_WAY = 96 << 10  # bytes an SM, where shared memory has room
+RESIDENT = ((2, 4), (1, 8), (3, 4))  # CTAs an SM, and warps a CTA
+SMALL = ((1, 4), (1, 2), (1, 1))  # where none of these has room
+CLUSTERS = (
+    2,
+    4,
+    8,
+)  # splits that merge their results in shared memory; more than 8 CTAs not every GPU has in a cluster
 RESERVED = 1 << 10  # bytes of shared memory that a CTA takes besides its own
+ALIGN = 1 << 10  # bytes, of what it asks for beside what it declares
 MOST_SPLITS = 256
+BYTES = {ElementKind.FP8_E4M3: "e4m3", ElementKind.FP8_E5M2: "e5m2"}  # their names in kernels
 MOST_D = 576
-FILL, MERGE, WAVE = (
-    1.5e-6,
-    1.0e-6,
-    1.3e-6,
-)  # seconds: until the first keys and after the last; a second launch; a further wave
+FILL, WAVE = 1.5e-6, 1.3e-6  # seconds: until the first keys and after the last; a further wave
+MERGE, MEET = 3.0e-6, 0.8e-6  # a second launch, which waits for the first and reads what it left; a cluster's merge
+STEP, WORK = (
+    0.6e-6,
+    0.5e-6,
+)  # a warp's time for a block of 16 keys: what it waits for, and 256 columns' copies and products
+OF_BYTES, OF_ROWS, OF_PAGES = (
+    1.6,
+    0.4,
+    1.15,
+)  # times that work where it is widened; and for 16 rows more; where pages are looked up
+TURNS = 0.25  # of a block's work, in which a scheduler issues nothing for other warps
 
 
 @dataclass(frozen=True)
@@ -50,6 +67,7 @@ class SplitKeysConfig(Config):
     warps: int = term("warps a CTA", default=WARPS)
     stages: int = term("blocks of 16 keys and values a warp has in shared memory", default=3)
     ctas: int = term("CTAs an SM is to hold", default=2)
+    clustered: bool = term("whether CTAs that share a sequence's keys are a cluster", default=False)
     dims: int = term("columns of queries, filled up", default=0, hidden=True)
     item: int = term("bytes of a key's or value's element", default=2, hidden=True)
     scaled: bool = term("whether keys and values have a scale each", default=False, hidden=True)
@@ -70,8 +88,9 @@ class SplitKeysConfig(Config):
 
     @property
     def whole_bytes(self) -> int:
-        """With what the kernel declares."""
-        return self.shared_bytes + 8 * self.warps * self.rows + 16
+        """With what the kernel declares, up to where the rest begins."""
+        declared = 8 * self.rows * (self.warps + self.clustered) + 16
+        return self.shared_bytes + -(-declared // ALIGN) * ALIGN
 
 
 def _filled(columns: int, item: int) -> int:
@@ -90,10 +109,14 @@ class SplitKeys(Candidate[Any]):
     """Bound by reading keys and values once: f16 and bf16, every feature; heads that share keys are multiplied together."""
 
     variant = "split_keys"
-    launches = ("attention/decode.cu:attention_decode", "attention/merge.cu:attention_merge")
+    launches = (
+        "attention/decode.cu:attention_decode",
+        "attention/decode.cu:attention_decode_cluster",
+        "attention/merge.cu:attention_merge",
+    )
     constraints = _constraints("k", "v")
     keys, values = "k", "v"
-    alone: ClassVar[float] = 3.2  # times its share of the bandwidth, a CTA where there are few (H200: 53 GB/s)
+    looked_up: ClassVar[float] = 1.0  # times the work of a block
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (said := super().supports(desc, device)):
@@ -115,21 +138,39 @@ class SplitKeys(Candidate[Any]):
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[SplitKeysConfig]:
-        """Splits that fill the device once, twice, or are as short as they may be; then those of a fixed length."""
-        tile = self._tile(desc, device)
-        if tile is None:
-            return
+        """Of every tile, splits that fill the device once, twice, or are as short as they may be, and clusters of them; then those
+        of a fixed length, whose tile depends on nothing that batches differ in."""
+        tiles = self._resident(desc, device)
+        for tile in tiles:
+            for splits in self._shares(desc, device, tile):
+                yield replace(tile, splits=splits)
+                if splits in CLUSTERS and can_overlap(device.arch):
+                    clustered = replace(tile, splits=splits, clustered=True)
+                    if tile.ctas * (clustered.whole_bytes + RESERVED) <= device.shared_bytes + RESERVED:
+                        yield clustered
+        for tile in tiles[:1]:
+            yield replace(tile, splits=max(1, -(-desc.most_k // FIXED)), fixed=FIXED)
+
+    def _shares(self, desc: Any, device: DeviceSpec, tile: SplitKeysConfig) -> list[int]:
+        """How many splits are worth a try."""
         keys, pairs = self._keys(desc), max(self._ctas(desc, tile), 1)
         slots = device.sms * tile.ctas
         most = max(1, min(MOST_SPLITS, -(-keys // LEAST)))
         uneven = desc.has("lengths") and pairs < MANY * slots
         least = max(1, min(most, -(-keys // LONGEST))) if uneven else 1
-        wanted = (least, device.sms // pairs, slots // pairs, 2 * slots // pairs, -(-slots // pairs), most)
-        for splits in sorted({min(max(n, least), most) for n in wanted}):
-            yield replace(tile, splits=splits)
-        yield replace(tile, splits=max(1, -(-desc.most_k // FIXED)), fixed=FIXED)
+        whole = {least, most, device.sms // pairs, *CLUSTERS}
+        filled = {round_to(n * slots / pairs) for n in (1, 2, 3, 5) for round_to in (math.floor, math.ceil)}
+        return sorted({min(max(n, least), most) for n in whole | filled})
 
-    def _tile(self, desc: Any, device: DeviceSpec) -> SplitKeysConfig | None:
+    def _resident(self, desc: Any, device: DeviceSpec) -> list[SplitKeysConfig]:
+        """The tiles that shared memory and registers have room for."""
+        made = [tile for way in RESIDENT if (tile := self._tile(desc, device, *way))]
+        made = made or [tile for way in SMALL if (tile := self._tile(desc, device, *way))][:1]
+        return made[:1] + [
+            tile for tile in made[1:] if tile.ctas < 3 or tile.rows <= 16 and tile.dims + tile.columns <= 256
+        ]
+
+    def _tile(self, desc: Any, device: DeviceSpec, ctas: int, warps: int) -> SplitKeysConfig | None:
         """As many rows as there are and registers hold; as many bytes under way as shared memory has room for."""
         item = desc.cached.bits // 8
         dims, columns = _filled(desc.d, item), _filled(desc.d_v, item)
@@ -137,15 +178,12 @@ class SplitKeys(Candidate[Any]):
         wanted = desc.group * desc.most_q
         most = 4 if max(dims, columns) <= 32 else 2 if columns <= 128 and dims <= 256 else 1
         blocks = min(most, next((b for b in (1, 2) if 16 * b >= wanted), most))
-        for ctas, warps in ((2, WARPS), (1, WARPS), (1, 2), (1, 1)):
-            made = [
-                SplitKeysConfig(16 * blocks, columns, 1, 0, warps, s, ctas, dims, item, desc.scaled)
-                for s in range(2, 9)
-            ]
-            room = [c for c in made if ctas * (c.whole_bytes + RESERVED) <= device.shared_bytes + RESERVED]
-            if room:
-                return next((c for c in room if c.under_way >= UNDER_WAY), room[-1])
-        return None
+        made = (
+            SplitKeysConfig(16 * blocks, columns, 1, 0, warps, s, ctas, False, dims, item, desc.scaled)
+            for s in range(2, 9)
+        )
+        room = [c for c in made if ctas * (c.whole_bytes + RESERVED) <= device.shared_bytes + RESERVED]
+        return next((c for c in room if c.under_way >= UNDER_WAY), room[-1]) if room else None
 
     def _keys(self, desc: Any) -> int:
         """The most keys that a sequence's tokens see."""
@@ -153,20 +191,30 @@ class SplitKeys(Candidate[Any]):
         return int(desc.most_k if left is None else min(desc.most_k, left + desc.most_q))
 
     def cost(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> Cost:
-        """Keys and values at the device's bandwidth, a last wave of few CTAs at their share; and the merge."""
+        """Waves of CTAs, each of which takes what its bytes take at the device's bandwidth, or what its warps take for their
+        blocks, if that is more; and the merge."""
         keys, ctas, slots = self._keys(desc), max(self._ctas(desc, config), 1), device.sms * config.ctas
-        each = max(-(-keys // config.splits), min(keys, BLOCK * config.warps)) * float(
-            config.item * (desc.d + config.columns)
-        )
+        split = min(max(-(-keys // config.splits), LEAST, config.fixed), keys)
+        blocks = -(-split // (BLOCK * config.warps))
+        each = split * float(config.item * (desc.d + config.columns))
         waves, rest = divmod(ctas, slots)
-        seconds = waves * each * slots / device.bandwidth
-        seconds += each * max(rest, slots / self.alone if rest else 0) / device.bandwidth
+        seconds = waves * max(slots * each / device.bandwidth, blocks * self._pace(device, config, slots))
+        seconds += max(rest * each / device.bandwidth, blocks * self._pace(device, config, rest)) if rest else 0.0
         seconds += (-(-ctas // slots) - 1) * WAVE
-        if config.splits > 1:
+        if config.clustered:
+            seconds += MEET
+        elif config.splits > 1:
             partial = 4.0 * self._rows(desc) * config.splits * (desc.d_v + 1)
             seconds += overlapped_overhead(device) + MERGE + 2 * partial / device.bandwidth
         flops = 2.0 * self._rows(desc) * keys * (desc.d + desc.d_v)
         return Cost(desc.nbytes, int(flops), overlapped_overhead(device) + FILL + seconds, "bandwidth")
+
+    def _pace(self, device: DeviceSpec, config: SplitKeysConfig, ctas: int) -> float:
+        """Seconds that a warp takes for a block of keys beside those of its SM, of `ctas` in all."""
+        work = WORK * self.looked_up * (config.dims + config.columns) / 256 * (1 + OF_ROWS * (config.rows // 16 - 1))
+        work *= OF_BYTES if config.item == 1 else 1.0
+        warps = config.warps * -(-ctas // device.sms)
+        return max(STEP + work, TURNS * work * warps)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> PrecisionGuarantee:
         """A warp adds up its own keys; warps and splits are then merged, each with a factor of its own."""
@@ -185,10 +233,11 @@ class SplitKeys(Candidate[Any]):
         out = desc.layout("out").element
         changed = desc.softcapped or desc.has("alibi_slopes")
         shape = (config.dims, config.columns, config.rows // 16, config.warps, config.stages, config.ctas)
+        shape += (config.splits,) if config.clustered else ()
         flags = (str(flag).lower() for flag in (changed, desc.paged, config.scaled))
-        types = desc.element.number, "e4m3" if desc.cached is ElementKind.FP8_E4M3 else desc.cached.number, out.number
-        entry = f"attention_decode<{', '.join(map(str, (*types, *shape, *flags)))}>"
-        split = config.splits > 1
+        types = desc.element.number, BYTES.get(desc.cached) or desc.cached.number, out.number
+        entry = f"attention_decode{'_cluster' * config.clustered}<{', '.join(map(str, (*types, *shape, *flags)))}>"
+        split = config.splits > 1 and not config.clustered
         lines, parts = self._rows(desc), Packed(bytes(8))
         outs = lses = parts
         if split:
@@ -200,7 +249,8 @@ class SplitKeys(Candidate[Any]):
             Struct((outs, lses, Packed(counts.tobytes(), 4))),
             np.uint32(self._tiles(desc, config)), np.uint32(self._chunks(desc, config)),
         )  # fmt: skip
-        ctas = self._ctas(desc, config) + desc.checked
+        checks = -(-desc.checked // config.splits) * config.splits if config.clustered else desc.checked
+        ctas = self._ctas(desc, config) + checks
         first = Launch(
             Kernel("attention/decode.cu", entry), (ctas, 1, 1), (32 * config.warps, 1, 1), args, config.shared_bytes,
             overlapped=not (split and desc.ragged),
@@ -231,7 +281,7 @@ class SplitPages(SplitKeys):
     variant = "split_pages"
     constraints = _constraints("k_pages", "v_pages")
     keys, values = "k_pages", "v_pages"
-    alone = 1.7  # the table is looked up in between
+    looked_up = OF_PAGES
 
 
 def cache_struct(desc: Any) -> Struct:

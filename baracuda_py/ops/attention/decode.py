@@ -27,7 +27,7 @@ from .forward import sides
 __all__ = ["DecodeAttentionDescriptor", "DecodeAttentionPlan", "Decoding", "attention_decode"]
 
 HALVES = (ElementKind.F16, ElementKind.BF16)
-CACHED = (*HALVES, ElementKind.FP8_E4M3, ElementKind.I8)  # what caches hold
+CACHED = (*HALVES, ElementKind.FP8_E4M3, ElementKind.FP8_E5M2, ElementKind.I8)  # what caches hold
 I32, F32 = ElementKind.I32, ElementKind.F32
 
 
@@ -240,7 +240,7 @@ def attention_decode(
     bf16, any strides with neighbours along the last axis side by side; S is what the caches have room for. lengths: device int32
     [B], the keys in use of each sequence, read at launch and clamped to S; by default S. The caches hold nothing else that
     counts. Token t stands at key lengths - T + t and sees the keys up to there; query head h reads head h // (Hq // Hkv).
-    Caches may hold fp8_e4m3 or i8, and are multiplied with the numbers k_scale and v_scale (run-time values) and with k_scales
+    Caches may hold fp8_e4m3, fp8_e5m2 or i8, and are multiplied with the numbers k_scale and v_scale (run-time values) and with k_scales
     and v_scales: f32, one a head [Hkv], or one a key and head, in the shape of the caches without their last axis (those of
     values below 256 where q holds f16, in which weights are multiplied with them).
     scale, window, softcap, alibi_slopes, sinks, lse: as `attention` has them. Tokens that see nothing are 0, their lse -inf.

@@ -260,13 +260,13 @@ def paged_attention(
     by side. page_table: device int32 [B, pages], key j of sequence b is in page page_table[b, j // N]. lengths: device int32
     [B], the keys of each sequence, its tokens' own included. Both are read at launch; lengths are clamped to what the table has
     room for, and pages that are not there are never read: their keys and values count as 0.
-    Pages may hold fp8_e4m3 or i8, and are multiplied with the numbers k_scale and v_scale (run-time values) and with k_scales
+    Pages may hold fp8_e4m3, fp8_e5m2 or i8, and are multiplied with the numbers k_scale and v_scale (run-time values) and with k_scales
     and v_scales: f32, one a head [Hkv], or one a key and head, in the shape of the pages without their last axis (those of
     values below 256 where q holds f16, in which weights are multiplied with them).
     scale, window, softcap, alibi_slopes, sinks, lse: as `attention` has them, causal.
     Returns out, q's shape with Dv columns, or with `return_lse` and `return_status` (or given `lse`, `status`) a named tuple of
-    these too. lse: f32 [B, Hq, T], of ragged tokens [Hq, T]. status: int32 [B], 0 where all is well, 1 where a page in use is not
-    there, 2 where the length is not one that the table has room for, 3, for all, where cu_seqlens_q decreases, begins below 0 or
+    these too. lse: f32 [B, Hq, T], of ragged tokens [Hq, T]. status: int32 [B], 0 where all is well, 1 where a page that some
+    token sees is not there (those before the window may be gone), 2 where the length is not one that the table has room for, 3, for all, where cu_seqlens_q decreases, begins below 0 or
     ends behind the tokens: what is then in out and lse means nothing. Tokens before its first entry and behind the last are
     nobody's, and their out and lse mean nothing either.
     With pref.batch_invariant a sequence's bits depend neither on the others nor on which pages it has.
