@@ -301,7 +301,7 @@ def test_pages_that_are_not_there_are_told_and_never_read() -> None:
 @pytest.mark.parametrize("device", ["ptx", "cpu"])
 @pytest.mark.parametrize("tokens", [1, 3])
 def test_pages_before_the_window_may_be_gone(tokens: int, device: str) -> None:
-    """Token 0 of 90 keys stands at key 90 - tokens, and sees 40 before it: pages 0 and 1, or 2 keys of the third, are not seen."""
+    """Token 0 of 90 keys stands at key 90 - tokens, and sees 40 before it."""
     paged = {**paged_like(caches(1, tokens, 90), 16, "NHD"), "lengths": ints(90)}
     seen = (90 - tokens - 40) // 16
     asked: dict[str, Any] = {"window": (40, 0), "return_status": True, "device": device}

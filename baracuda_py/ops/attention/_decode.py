@@ -32,28 +32,24 @@ MANY = 4  # unless there are that many waves of CTAs anyhow
 UNDER_WAY = 96 << 10  # bytes an SM, where shared memory has room
 RESIDENT = ((2, 4), (1, 8), (3, 4))  # CTAs an SM, and warps a CTA
 SMALL = ((1, 4), (1, 2), (1, 1))  # where none of these has room
-CLUSTERS = (
-    2,
-    4,
-    8,
-)  # splits that merge their results in shared memory; more than 8 CTAs not every GPU has in a cluster
+CLUSTERS = (2, 4, 8, 16)  # splits that merge their results in shared memory
+PORTABLE = 8  # CTAs in a cluster; more only data centre GPUs have, whose SMs are grouped by 16 and more
+WIDE = ("sm_90a", "sm_100a")
 RESERVED = 1 << 10  # bytes of shared memory that a CTA takes besides its own
 ALIGN = 1 << 10  # bytes, of what it asks for beside what it declares
 MOST_SPLITS = 256
 BYTES = {ElementKind.FP8_E4M3: "e4m3", ElementKind.FP8_E5M2: "e5m2"}  # their names in kernels
 MOST_D = 576
-FILL, WAVE = 1.5e-6, 1.3e-6  # seconds: until the first keys and after the last; a further wave
+# Seconds
+FILL, WAVE = 1.5e-6, 1.3e-6  # until the first keys and after the last; a further wave
 MERGE, MEET = 3.0e-6, 0.8e-6  # a second launch, which waits for the first and reads what it left; a cluster's merge
-STEP, WORK = (
-    0.6e-6,
-    0.5e-6,
-)  # a warp's time for a block of 16 keys: what it waits for, and 256 columns' copies and products
-OF_BYTES, OF_ROWS, OF_PAGES = (
-    1.6,
-    0.4,
-    1.15,
-)  # times that work where it is widened; and for 16 rows more; where pages are looked up
-TURNS = 0.25  # of a block's work, in which a scheduler issues nothing for other warps
+STEP = 0.6e-6  # what a warp waits for in a block of 16 keys
+WORK = 0.5e-6  # what it copies and multiplies there, for 256 columns of keys and values
+# Times that work
+OF_BYTES = 1.6  # where elements are widened
+OF_ROWS = 0.4  # for 16 rows more
+OF_PAGES = 1.15  # where pages are looked up
+TURNS = 0.25  # in which a scheduler issues nothing for other warps
 
 
 @dataclass(frozen=True)
@@ -138,13 +134,13 @@ class SplitKeys(Candidate[Any]):
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[SplitKeysConfig]:
-        """Of every tile, splits that fill the device once, twice, or are as short as they may be, and clusters of them; then those
-        of a fixed length, whose tile depends on nothing that batches differ in."""
+        """Of every tile, splits that fill the device once, twice, or are as short as they may be, and clusters of them; then
+        those of a fixed length, whose tile depends on nothing that batches differ in."""
         tiles = self._resident(desc, device)
         for tile in tiles:
             for splits in self._shares(desc, device, tile):
                 yield replace(tile, splits=splits)
-                if splits in CLUSTERS and can_overlap(device.arch):
+                if splits in CLUSTERS and (can_overlap(device.arch) if splits <= PORTABLE else device.arch in WIDE):
                     clustered = replace(tile, splits=splits, clustered=True)
                     if tile.ctas * (clustered.whole_bytes + RESERVED) <= device.shared_bytes + RESERVED:
                         yield clustered
@@ -167,7 +163,7 @@ class SplitKeys(Candidate[Any]):
         made = [tile for way in RESIDENT if (tile := self._tile(desc, device, *way))]
         made = made or [tile for way in SMALL if (tile := self._tile(desc, device, *way))][:1]
         return made[:1] + [
-            tile for tile in made[1:] if tile.ctas < 3 or tile.rows <= 16 and tile.dims + tile.columns <= 256
+            tile for tile in made[1:] if tile.ctas < 3 or (tile.rows <= 16 and tile.dims + tile.columns <= 256)
         ]
 
     def _tile(self, desc: Any, device: DeviceSpec, ctas: int, warps: int) -> SplitKeysConfig | None:
@@ -253,7 +249,7 @@ class SplitKeys(Candidate[Any]):
         ctas = self._ctas(desc, config) + checks
         first = Launch(
             Kernel("attention/decode.cu", entry), (ctas, 1, 1), (32 * config.warps, 1, 1), args, config.shared_bytes,
-            overlapped=not (split and desc.ragged),
+            overlapped=not (split and desc.ragged), wide_clusters=config.clustered and config.splits > PORTABLE,
         )  # fmt: skip
         if not split:
             return (first,)
