@@ -40,6 +40,7 @@ ALIGN = 1 << 10  # bytes, of what it asks for beside what it declares
 MOST_SPLITS = 256
 BYTES = {ElementKind.FP8_E4M3: "e4m3", ElementKind.FP8_E5M2: "e5m2"}  # their names in kernels
 MOST_D = 576
+HALVES = (ElementKind.F16, ElementKind.BF16)
 # Seconds
 FILL, WAVE = 1.5e-6, 1.3e-6  # until the first keys and after the last; a further wave
 MERGE, MEET = 3.0e-6, 0.8e-6  # a second launch, which waits for the first and reads what it left; a cluster's merge
@@ -94,6 +95,17 @@ def _filled(columns: int, item: int) -> int:
     return next((n for n in HEAD_DIMS if n >= columns and n * item % 64 == 0), -(-columns // 64) * 64)
 
 
+def most_keys(desc: Any) -> int:
+    """The most keys that a sequence's tokens see."""
+    left = desc.visible.left
+    return int(desc.most_k if left is None else min(desc.most_k, left + desc.most_q))
+
+
+def stored_as(cached: ElementKind) -> str:
+    """What kernels call the elements of a cache."""
+    return BYTES.get(cached) or cached.number
+
+
 def _constraints(k: str, v: str) -> tuple[Constraint, ...]:
     """What the kernel asks of queries, keys and values."""
     names = ("q", k, v, "out")
@@ -117,6 +129,8 @@ class SplitKeys(Candidate[Any]):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (said := super().supports(desc, device)):
             return said
+        if desc.element not in HALVES:
+            return no(f"q holds {desc.element}, and its tensor cores multiply f16 and bf16", "a cast to one of them")
         if desc.cached.bits == 8 and (desc.d % 16 or desc.d_v % 16):
             return no(
                 f"head dims are {desc.d} and {desc.d_v}, and of 8-bit elements multiples of 16 are wanted", "pad them"
@@ -149,7 +163,7 @@ class SplitKeys(Candidate[Any]):
 
     def _shares(self, desc: Any, device: DeviceSpec, tile: SplitKeysConfig) -> list[int]:
         """How many splits are worth a try."""
-        keys, pairs = self._keys(desc), max(self._ctas(desc, tile), 1)
+        keys, pairs = most_keys(desc), max(self._ctas(desc, tile), 1)
         slots = device.sms * tile.ctas
         most = max(1, min(MOST_SPLITS, -(-keys // LEAST)))
         uneven = desc.has("lengths") and pairs < MANY * slots
@@ -181,15 +195,10 @@ class SplitKeys(Candidate[Any]):
         room = [c for c in made if ctas * (c.whole_bytes + RESERVED) <= device.shared_bytes + RESERVED]
         return next((c for c in room if c.under_way >= UNDER_WAY), room[-1]) if room else None
 
-    def _keys(self, desc: Any) -> int:
-        """The most keys that a sequence's tokens see."""
-        left = desc.visible.left
-        return int(desc.most_k if left is None else min(desc.most_k, left + desc.most_q))
-
     def cost(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> Cost:
         """Waves of CTAs, each of which takes what its bytes take at the device's bandwidth, or what its warps take for their
         blocks, if that is more; and the merge."""
-        keys, ctas, slots = self._keys(desc), max(self._ctas(desc, config), 1), device.sms * config.ctas
+        keys, ctas, slots = most_keys(desc), max(self._ctas(desc, config), 1), device.sms * config.ctas
         split = min(max(-(-keys // config.splits), LEAST, config.fixed), keys)
         blocks = -(-split // (BLOCK * config.warps))
         each = split * float(config.item * (desc.d + config.columns))
@@ -214,7 +223,7 @@ class SplitKeys(Candidate[Any]):
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> PrecisionGuarantee:
         """A warp adds up its own keys; warps and splits are then merged, each with a factor of its own."""
-        split = min(config.fixed or -(-self._keys(desc) // config.splits) + BLOCK * config.warps, desc.most_k)
+        split = min(config.fixed or -(-most_keys(desc) // config.splits) + BLOCK * config.warps, desc.most_k)
         keys = -(-split // (BLOCK * config.warps)) * BLOCK
         merged = config.warps + (config.splits + 12 if config.splits > 1 else 0)
         made = _guarantee.forward(
@@ -228,10 +237,10 @@ class SplitKeys(Candidate[Any]):
     def lower(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> tuple[Step, ...]:
         out = desc.layout("out").element
         changed = desc.softcapped or desc.has("alibi_slopes")
-        shape = (config.dims, config.columns, config.rows // 16, config.warps, config.stages, config.ctas)
-        shape += (config.splits,) if config.clustered else ()
+        tile = (config.dims, config.columns, config.rows // 16, config.warps, config.stages, config.ctas)
+        shape = (*tile, config.splits) if config.clustered else tile
         flags = (str(flag).lower() for flag in (changed, desc.paged, config.scaled))
-        types = desc.element.number, BYTES.get(desc.cached) or desc.cached.number, out.number
+        types = desc.element.number, stored_as(desc.cached), out.number
         entry = f"attention_decode{'_cluster' * config.clustered}<{', '.join(map(str, (*types, *shape, *flags)))}>"
         split = config.splits > 1 and not config.clustered
         lines, parts = self._rows(desc), Packed(bytes(8))
