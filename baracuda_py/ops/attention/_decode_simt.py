@@ -25,7 +25,7 @@ __all__ = ["SimtKeys", "SimtKeysConfig", "SimtPages"]
 
 WARPS, KEYS = 4, 32  # of a CTA; that a warp takes at a time
 RESIDENT = 8  # CTAs an SM
-STEP = 4.0e-6  # seconds that a warp takes for as many keys of 128 columns
+STEP = 10e-6  # seconds that a warp takes for as many keys: a load of values waits for the one before; twice that for 128 columns
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class SimtKeys(Candidate[Any]):
         """By the time of a warp, whose loads wait for each other."""
         each = -(-min(-(-most_keys(desc) // config.splits), config.fixed or desc.most_k) // (KEYS * WARPS))
         waves = -(-self._ctas(desc, config) // (device.sms * RESIDENT))
-        seconds = waves * max(each, 1) * STEP * (desc.d + config.columns) / 256 + overlapped_overhead(device) * (
+        seconds = waves * max(each, 1) * STEP * (1 + (desc.d + config.columns) / 256) + overlapped_overhead(device) * (
             1 + (config.splits > 1)
         )
         return Cost(desc.nbytes, int(desc.flops), max(seconds, desc.nbytes / device.bandwidth), "instruction issue")
