@@ -46,10 +46,11 @@ FILL, WAVE = 1.5e-6, 1.3e-6  # until the first keys and after the last; a furthe
 MERGE, MEET = 3.0e-6, 0.8e-6  # a second launch, which waits for the first and reads what it left; a cluster's merge
 STEP = 0.6e-6  # what a warp waits for in a block of 16 keys
 WORK = 0.5e-6  # what it copies and multiplies there, for 256 columns of keys and values
-# Times that work
+# Times that work, or what is said
 OF_BYTES = 1.6  # where elements are widened
 OF_ROWS = 0.4  # for 16 rows more
 OF_PAGES = 1.15  # where pages are looked up
+OF_ONE = 1.3  # its share of the bandwidth, an SM where there are few
 TURNS = 0.25  # in which a scheduler issues nothing for other warps
 
 
@@ -141,9 +142,9 @@ class SplitKeys(Candidate[Any]):
             return no(f"the head dim is {desc.d}, and tiles hold {MOST_D} at most")
         if max(desc.total_q, desc.most_k) >= MOST_ROWS or desc.total_q * desc.group >= MOST_ROWS:
             return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
-        if not any(True for _ in self.configs(desc, device)):
+        if not (tiles := self._resident(desc, device)):
             return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
-        if min(self._ctas(desc, config) for config in self.configs(desc, device)) >= 1 << 31:
+        if self._ctas(desc, tiles[0]) >= 1 << 31:
             return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
         return OK
 
@@ -166,7 +167,7 @@ class SplitKeys(Candidate[Any]):
         keys, pairs = most_keys(desc), max(self._ctas(desc, tile), 1)
         slots = device.sms * tile.ctas
         most = max(1, min(MOST_SPLITS, -(-keys // LEAST)))
-        uneven = desc.has("lengths") and pairs < MANY * slots
+        uneven = desc.has("lengths") and desc.batch > 1 and pairs < MANY * slots
         least = max(1, min(most, -(-keys // LONGEST))) if uneven else 1
         whole = {least, most, device.sms // pairs, *CLUSTERS}
         filled = {round_to(n * slots / pairs) for n in (1, 2, 3, 5) for round_to in (math.floor, math.ceil)}
@@ -203,8 +204,7 @@ class SplitKeys(Candidate[Any]):
         blocks = -(-split // (BLOCK * config.warps))
         each = split * float(config.item * (desc.d + config.columns))
         waves, rest = divmod(ctas, slots)
-        seconds = waves * max(slots * each / device.bandwidth, blocks * self._pace(device, config, slots))
-        seconds += max(rest * each / device.bandwidth, blocks * self._pace(device, config, rest)) if rest else 0.0
+        seconds = waves * self._wave(device, config, slots, each, blocks) + self._wave(device, config, rest, each, blocks)
         seconds += (-(-ctas // slots) - 1) * WAVE
         if config.clustered:
             seconds += MEET
@@ -214,12 +214,14 @@ class SplitKeys(Candidate[Any]):
         flops = 2.0 * self._rows(desc) * keys * (desc.d + desc.d_v)
         return Cost(desc.nbytes, int(flops), overlapped_overhead(device) + FILL + seconds, "bandwidth")
 
-    def _pace(self, device: DeviceSpec, config: SplitKeysConfig, ctas: int) -> float:
-        """Seconds that a warp takes for a block of keys beside those of its SM, of `ctas` in all."""
+    def _wave(self, device: DeviceSpec, config: SplitKeysConfig, ctas: int, each: float, blocks: int) -> float:
+        """Seconds of CTAs that run at once, with so many bytes each and blocks a warp: at the bandwidth that the device has, or
+        the SM that has the most of them; or as its warps go on."""
+        crowd = -(-ctas // device.sms)
         work = WORK * self.looked_up * (config.dims + config.columns) / 256 * (1 + OF_ROWS * (config.rows // 16 - 1))
         work *= OF_BYTES if config.item == 1 else 1.0
-        warps = config.warps * -(-ctas // device.sms)
-        return max(STEP + work, TURNS * work * warps)
+        pace = max(STEP + work, TURNS * work * config.warps * crowd) if ctas else 0.0
+        return max(ctas * each / device.bandwidth, crowd * each * device.sms / (OF_ONE * device.bandwidth), blocks * pace)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> PrecisionGuarantee:
         """A warp adds up its own keys; warps and splits are then merged, each with a factor of its own."""
