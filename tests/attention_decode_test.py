@@ -39,14 +39,17 @@ def held(plan: Any, out: Array, given: dict[str, Array], name: str = "out") -> N
     plan.precision_guarantee.of(name).check(out, np.asarray(wide[name]), given, measures=plan.measured(output=name))
 
 
-@pytest.mark.parametrize(("heads", "d"), [((2, 2), 64), ((8, 1), 128), ((20, 1), 64)])
-def test_every_configuration(heads: tuple[int, int], d: int) -> None:
-    given = {**caches(2, 2, 600, heads=heads, d=d), "lengths": ints(590, 130)}
+@pytest.mark.parametrize(("heads", "d"), [((2, 2), 32), ((8, 1), 128), ((20, 1), 64)])
+def test_every_kind_of_configuration(heads: tuple[int, int], d: int) -> None:
+    given = {**caches(1, 2, 400, heads=heads, d=d), "lengths": ints(390)}
     desc = bp.DecodeAttentionDescriptor.of(**given, return_lse=True)
     plans = admissible(bp.DecodeAttentionPlan, desc, PlanPreference(), DeviceSpec.named("ptx"))
-    assert len({plan.selection.config.splits for plan in plans}) > 2
+    configs = [(plan, plan.selection.config) for plan in plans if plan.sku.variant == "split_keys"]
+    kinds = {(c.warps, c.ctas, c.clustered, c.splits > 2, bool(c.fixed)): plan for plan, c in configs}
+    kinds |= {(p.sku.config,): p for p in plans if p.sku.variant == "simt_keys"}
+    assert {c.clustered for _, c in configs} == {False, True} and len({c.splits for _, c in configs}) > 2
     assert any(plan.precision_guarantee.batch_invariant for plan in plans)
-    for plan in plans:
+    for plan in kinds.values():
         out, lse = plan.run(**given)
         held(plan, out, given)
         held(plan, lse, given, "lse")
@@ -161,7 +164,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"q": np.zeros((2, 3, 1, 64), np.float16)}, "heads"),
     ({"q": np.zeros((2, 4, 1, 32), np.float16)}, "head dim"),
     ({"q": np.zeros((3, 4, 1, 64), np.float16)}, "sequences"),
-    ({"q": np.zeros((2, 4, 1, 64), np.float32)}, "f16 or bf16"),
+    ({"q": np.zeros((2, 4, 1, 64), np.float32)}, "caches of q.s type"),
     ({"k": np.zeros((2, 2, 9, 64), np.float32)}, "k"),
     ({"v": np.zeros((2, 2, 8, 64), np.float16)}, "k has shape"),
     ({"lengths": np.zeros(3, np.int32)}, "lengths"),
@@ -202,6 +205,8 @@ def test_tiles_fit_every_arch(arch: str) -> None:
             )
             for plan in admissible(bp.DecodeAttentionPlan, desc, PlanPreference(), device):
                 config = plan.selection.config
+                if plan.sku.variant != "split_keys":
+                    continue
                 declared = config.warps * (8 * config.rows + 1)
                 assert config.shared_bytes + declared <= device.shared_bytes, (d, d_v, heads, tokens)
 
@@ -276,10 +281,9 @@ def test_starts_of_sequences_are_never_followed_outside(keys: int) -> None:
     ragged = {**paged, "q": paged["q"].reshape(10, 4, 64)}
     for starts in (ints(-3, 4, 999), ints(9, 5, -3), ints(7, 7, 7)):
         bp.paged_attention(**ragged, lengths=lengths, cu_seqlens_q=starts, device="ptx")
-    out, lse = bp.paged_attention(**ragged, lengths=lengths, cu_seqlens_q=ints(0, 5, 8), return_lse=True, device="ptx")
-    right = bp.paged_attention(
-        **{**ragged, "q": ragged["q"][:8]}, lengths=lengths, cu_seqlens_q=ints(0, 5, 8), return_lse=True, device="ptx"
-    )
+    asked: dict[str, Any] = {"lengths": lengths, "cu_seqlens_q": ints(0, 5, 8), "return_lse": True, "pref": INVARIANT}
+    out, lse = bp.paged_attention(**ragged, **asked, device="ptx")
+    right = bp.paged_attention(**{**ragged, "q": ragged["q"][:8]}, **asked, device="ptx")
     assert np.array_equal(bits(out[:8]), bits(right.out)) and np.array_equal(lse[:, :8], right.lse)
 
 
@@ -295,6 +299,32 @@ def test_pages_that_are_not_there_are_told_and_never_read() -> None:
     paged["page_table"][1, :4] = (0, 1, 2, 3)
     _, status = bp.paged_attention(**paged, lengths=lengths, return_status=True, device="ptx")
     assert not status.any()  # entries that are not in use do not count
+
+
+@pytest.mark.parametrize("device", ["ptx", "cpu"])
+@pytest.mark.parametrize("tokens", [1, 3])
+def test_pages_before_the_window_may_be_gone(tokens: int, device: str) -> None:
+    """Token 0 of 90 keys stands at key 90 - tokens, and sees 40 before it."""
+    paged = {**paged_like(caches(1, tokens, 90), 16, "NHD"), "lengths": ints(90)}
+    seen = (90 - tokens - 40) // 16
+    asked: dict[str, Any] = {"window": (40, 0), "return_status": True, "device": device}
+    whole = bp.paged_attention(**paged, **asked)
+    freed = {**paged, "page_table": paged["page_table"].copy()}
+    freed["page_table"][0, :seen] = -1
+    out, status = bp.paged_attention(**freed, **asked)
+    assert status.tolist() == [0] and np.array_equal(bits(out), bits(whole.out))
+    freed["page_table"][0, seen] = -1
+    assert bp.paged_attention(**freed, **asked).status.tolist() == [1]
+
+
+def test_keys_before_the_window_count_for_nothing() -> None:
+    """Also those that lie in a page, and a block, beside keys that are seen."""
+    paged = {**paged_like(caches(1, 1, 90), 16, "NHD"), "lengths": ints(90)}
+    whole = bp.paged_attention(**paged, window=(45, 0), device="ptx")
+    first = int(paged["page_table"][0, 2])
+    paged["k_pages"][first, : 90 - 1 - 45 - 32], paged["v_pages"][first, : 90 - 1 - 45 - 32] = np.nan, np.nan
+    out = bp.paged_attention(**paged, window=(45, 0), device="ptx")
+    assert np.array_equal(bits(out), bits(whole))
 
 
 def test_the_bound_notices_a_lost_page() -> None:

@@ -87,7 +87,10 @@ def _paged(problem: Problem) -> None:
                 problem, q[tokens][:, h], k, v, out[tokens][:, h], (b, h), given, options, at,
             )  # fmt: skip
     if "status" in problem.wide:
-        used = [row[: -(-n // keys)] for row, n in zip(table, lengths)]
+        sizes = np.diff(starts) if starts is not None else np.full(len(table), q.shape[1])
+        left = (options.get("window") or (None,))[0]
+        first = [0 if left is None else max(n - t - left, 0) // keys for n, t in zip(lengths, sizes)]
+        used = [row[begin : -(-n // keys)] for row, n, begin in zip(table, lengths, first)]
         fine = [all(0 <= p < len(given["k_pages"]) for p in row) for row in used]
         wanted = [2 if n != m else int(not f) for n, m, f in zip(given["lengths"], lengths, fine)]
         assert np.asarray(problem.wide["status"]).tolist() == wanted

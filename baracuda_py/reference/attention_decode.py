@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..types import ElementKind
 from . import attention
 from .attention import guarantee
 
@@ -43,6 +44,7 @@ def gathered(
     each value has."""
     used = np.full(desc.batch, desc.most_k) if lengths is None else np.clip(lengths, 0, desc.most_k)
     arrays = {n: x for n, x in given.items() if n in ("alibi_slopes", "sinks")}
+    wide: Any = np.longdouble if desc.element is ElementKind.F64 else np.float64
     for name, cache in zip("kv", desc.caches):
         lines = _in_use(desc, given[cache], used, page_table)
         scales = np.ones(1) if given.get(f"{name}_scales") is None else given[f"{name}_scales"]
@@ -51,7 +53,8 @@ def gathered(
                 _in_use(desc, scales[..., None], used, page_table)[..., 0] if of_each or name == "k" else np.ones(1)
             )
         number = np.float32(getattr(desc, f"{name}_scale"))
-        arrays[name] = np.asarray(lines, np.float64) * np.asarray(scales, np.float64)[..., None] * np.float64(number)
+        made: Array = np.asarray(lines).astype(wide) * np.asarray(scales).astype(wide)[..., None] * number.astype(wide)
+        arrays[name] = made
     starts = np.arange(desc.batch + 1) * desc.total_q if cu_seqlens_q is None else cu_seqlens_q
     queries = q if desc.ragged else np.moveaxis(q, desc.head_axis, 2).reshape(-1, desc.heads, desc.d)
     arrays |= {"q": queries, "cu_seqlens_q": starts, "cu_seqlens_k": np.cumsum([0, *used])}
@@ -75,14 +78,18 @@ def _in_use(desc: Any, x: Array, used: Array, page_table: Array | None) -> Array
 
 
 def status(desc: Any, page_table: Array, lengths: Array, cu_seqlens_q: Array | None = None) -> Array:
-    """0: all is there; 1: a page in use is not; 2: the length is not one that the table has room for; 3, for all: `cu_seqlens_q`
-    decrease or reach outside of the tokens."""
+    """0: all is there; 1: a page that some token sees is not; 2: the length is not one that the table has room for; 3, for all:
+    `cu_seqlens_q` decrease or reach outside of the tokens."""
     found = np.zeros(desc.batch, np.int32)
     starts = np.zeros(1) if cu_seqlens_q is None else cu_seqlens_q
     if starts[0] < 0 or starts[-1] > desc.total_q or (starts[1:] < starts[:-1]).any():
         return found + np.int32(3)
+    tokens = np.diff(starts) if len(starts) > 1 else np.full(desc.batch, desc.total_q)
+    left = desc.visible.left
     for at, (table, length) in enumerate(zip(page_table, lengths)):
-        used = table[: -(-min(max(int(length), 0), desc.most_k) // desc.page_keys)]
+        keys = min(max(int(length), 0), desc.most_k)
+        first = 0 if left is None else min(max(keys - int(tokens[at]) - left, 0), keys)
+        used = table[first // desc.page_keys : -(-keys // desc.page_keys)]
         found[at] = 2 if not 0 <= length <= desc.most_k else ((used < 0) | (used >= desc.pages)).any()
     return found
 

@@ -14,8 +14,8 @@ from .sample import Sample, values
 __all__ = ["attention_decode", "in_bytes", "paged_attention", "pages_of"]
 
 Array = np.ndarray[Any, Any]
-F16, BF16, F32 = ElementKind.F16, ElementKind.BF16, ElementKind.F32
-E4M3, I8 = ElementKind.FP8_E4M3, ElementKind.I8
+F16, BF16, F32, F64 = ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64
+E4M3, E5M2, I8 = ElementKind.FP8_E4M3, ElementKind.FP8_E5M2, ElementKind.I8
 
 
 def attention_decode(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
@@ -50,6 +50,7 @@ def attention_decode(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterat
     yield sample("bf16 rows apart", {n: x[..., :64] for n, x in wide.items()}, [40, 3])
     yield from _features(rng)
     yield from _quantised(rng)
+    yield from _without_tensor_cores(rng)
     if full:
         yield sample("bf16 long", qkv(rng, BF16, 2, (8, 2), 1, 5000, 128), [5000, 3111], return_lse=True)
 
@@ -61,7 +62,7 @@ def in_bytes(
     made = {}
     for name in names:
         shape = given[name].shape
-        made[name] = values(rng, shape, I8) if element is I8 else (rng.standard_normal(shape) * 2).astype(E4M3.dtype)
+        made[name] = values(rng, shape, I8) if element is I8 else (rng.standard_normal(shape) * 2).astype(element.dtype)
     return {**given, **made}
 
 
@@ -91,7 +92,25 @@ def _quantised(rng: np.random.Generator) -> Iterator[Sample]:
     options = {"window": (300, 0), "softcap": 4.0, "return_lse": True}
     yield Sample("f16 e4m3, scales of both kinds", {**problem(E4M3, F16, keys=500), **per_key}, options)
     per_key = {"v_scales": scales(2, 2, 90) * 100}
+    yield Sample("bf16, caches of e5m2", problem(E5M2, BF16))
+    yield Sample("f16, caches of e5m2", problem(E5M2, F16))
     yield Sample("f16 e4m3, values' scales alone", {**problem(E4M3, F16), **per_key}, {"k_scale": 0.5})
+
+
+def _without_tensor_cores(rng: np.random.Generator) -> Iterator[Sample]:
+    """Types that they do not multiply, and rows that begin anywhere."""
+    lengths = {"lengths": np.array([390, 30], np.int32)}
+    yield Sample("f32 several splits", {**qkv(rng, F32, 2, (2, 1), 2, 400, 12), **lengths}, {"return_lse": True})
+    logits = {"sinks": np.array([0.5, -0.5], np.float32), "alibi_slopes": np.array([0.5, 0.25], np.float32)}
+    options = {"window": (60, 0), "softcap": 3.0, "return_lse": True}
+    yield Sample("f64 d33 d_v20, everything", {**qkv(rng, F64, 1, (2, 1), 2, 90, 33, 20), **logits}, options)
+    wide = qkv(rng, BF16, 1, (2, 2), 1, 40, 23)
+    yield Sample("bf16 d21, rows begin anywhere", {n: x[..., 1:22] for n, x in wide.items()}, {"scale": -0.2})
+    given = in_bytes(rng, qkv(rng, F32, 1, (2, 1), 1, 40, 9), E5M2, ("k", "v"))
+    scales = {f"{n}_scales": np.asarray(rng.uniform(0.1, 0.5, (1, 1, 40)), np.float32) for n in "kv"}
+    yield Sample("f32 d9, caches of e5m2, a scale a key", {**given, **scales}, {"v_scale": 2.0})
+    given = in_bytes(rng, qkv(rng, F16, 1, (2, 1), 1, 40, 20), E4M3, ("k", "v"))
+    yield Sample("f16 d20, caches of e4m3", given, {"k_scale": 0.5})
 
 
 def _features(rng: np.random.Generator) -> Iterator[Sample]:
@@ -169,6 +188,9 @@ def paged_attention(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterato
     yield sample("bf16 ragged", BF16, [60, 30, 9], 16, tokens=(25, 0, 9), return_lse=True, return_status=True)
     yield sample("f16 ragged, several splits", F16, [500, 30], 16, tokens=(1, 2), max_seqlen_q=2, return_lse=True)
     yield sample("bf16 ragged, window", BF16, [90, 33], 8, (6, 2), (40, 3), max_seqlen_q=40, window=(20, 0))
+    freed = sample("f16 window, pages before it are gone", F16, [90, 70], 8, window=(20, 0), return_status=True)
+    freed.operands["page_table"][:, :4] = -1
+    yield freed
     yield sample("bf16 softcap, window, scale", BF16, [90, 33], 16, tokens=2, window=(30, 0), softcap=4.0, scale=0.2)
     slopes = {"alibi_slopes": np.array([0.5, 0.25, 0.125, 0.0625], np.float32)}
     given = sample("f16 alibi, sinks", F16, [90, 33], 16, return_lse=True)
@@ -181,6 +203,12 @@ def paged_attention(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterato
     given = sample(
         "f16 HND, i8, ragged", F16, [60, 30], 8, (4, 2), (20, 3), d=128, layout="HND", k_scale=0.02, v_scale=0.01
     )
+    yield Sample(given.label, in_bytes(rng, dict(given.operands), I8, ("k_pages", "v_pages")), given.options)
+    yield sample(
+        "f32 ragged, several splits", F32, [300, 9], 16, (2, 1), (2, 3), d=12, return_lse=True, return_status=True
+    )
+    given = sample("f16 i8 d20", F16, [40, 17], 8, (2, 1), 2, d=20, layout="HND", k_scale=0.02, v_scale=0.01)
+    given.operands["page_table"][0, 1] = 99
     yield Sample(given.label, in_bytes(rng, dict(given.operands), I8, ("k_pages", "v_pages")), given.options)
     if full:
         yield sample("bf16 long", BF16, [5000, 3111], 16, (8, 2), d=128, return_lse=True)

@@ -9,49 +9,18 @@
 // of values it gets pairs of columns, which lie apart in its sums. SCALED: each key and value has a scale.
 // PAGED: rows lie where the table says; a lane knows the page of one key, looked up a block ahead. The first CTAs, one a sequence,
 // look whether its pages are there.
-// Splits leave (out, lse) for merge.cu, one alone writes the result.
+// CLUSTER: so many splits are a cluster, whose results meet in its shared memory. Else splits leave (out, lse) for merge.cu, and
+// one alone writes the result.
 // Bound: bandwidth; STAGES - 1 blocks a warp are under way.
 #include "attention/bytes.cuh"
 #include "attention/cache.cuh"
-#include "attention/panels.cuh"
+#include "attention/key_blocks.cuh"
+#include "attention/pages.cuh"
 #include "attention/softmax.cuh"
+#include "cluster.cuh"
 #include "overlap.cuh"
 
 using namespace attention;
-
-// 0: all pages of a sequence are there; 1: some are not; 2: its length is not one that the table has room for; 3, for all: `starts`
-// decrease or reach outside of the `rows` queries.
-template <int THREADS> __device__ __forceinline__ void check(const Cache& cache, const i32* starts, u32 rows, u32 sequence) {
-  const i64 length = cache.lengths ? cache.lengths[sequence] : i64(cache.capacity);
-  const int used = (cache.length(sequence) + int(cache.page_keys) - 1) / int(cache.page_keys);
-  bool wrong = false, broken = starts && (starts[0] < 0 || starts[cache.sequences] > i64(rows));
-  for (u32 at = threadIdx.x; starts && at < cache.sequences; at += THREADS) broken |= starts[at] > starts[at + 1];
-  for (int at = threadIdx.x; at < used; at += THREADS) wrong |= u32(cache.table[sequence * cache.table_step + at]) >= cache.pages;
-  __shared__ bool found[2][THREADS / 32];
-  wrong = __any_sync(~0u, wrong);
-  broken = __any_sync(~0u, broken);
-  if (threadIdx.x % 32 == 0) found[0][threadIdx.x / 32] = wrong, found[1][threadIdx.x / 32] = broken;
-  __syncthreads();
-  for (int warp = 0; warp < THREADS / 32; ++warp) wrong |= found[0][warp], broken |= found[1][warp];
-  if (threadIdx.x == 0) cache.status[sequence] = broken ? 3 : length < 0 || length > cache.capacity ? 2 : wrong;
-}
-
-// A warp's copies of the rows of the 16 keys of `block`, those before `end` that are in a page; the rest is zero. `page`: that of
-// the lane's key.
-template <class Rows, bool PAGED, class E>
-__device__ __forceinline__ void copy_block(u32 to, const E* from, const Walk& walk, const Cache& cache, u32 sequence, int page, int block,
-                                           int end, int columns) {
-  constexpr int EACH = 16 / sizeof(E);
-  const int lane = threadIdx.x % 32, slot = PAGED ? (block * 16 + lane % 16) % int(cache.page_keys) : 0;
-#pragma unroll
-  for (int i = 0; i < 16 * Rows::CHUNKS / 32; ++i) {
-    const int at = lane + i * 32, line = at / Rows::CHUNKS, chunk = at % Rows::CHUNKS, key = block * 16 + line;
-    const int in_page = PAGED ? __shfl_sync(~0u, page, line) : 0, row = PAGED ? __shfl_sync(~0u, slot, line) : key;
-    const bool there = key < end && chunk * EACH < columns && (!PAGED || u32(in_page) < cache.pages);
-    const i64 place = (PAGED ? in_page : i64(sequence)) * walk.batch + row * walk.row + chunk * EACH;
-    copy_async<16>(to + Rows::offset(line, chunk), there ? from + place : from, there ? 16 : 0);
-  }
-}
 
 // Scores or weights of 16 keys, as mma's accumulators have them, each column by a number from `from` on, 8 bytes a lane of a quad.
 template <int BLOCKS> __device__ __forceinline__ void scale_columns(float (&s)[BLOCKS][2][4], u32 from) {
@@ -66,18 +35,20 @@ template <int BLOCKS> __device__ __forceinline__ void scale_columns(float (&s)[B
   }
 }
 
-template <class T, class E, class Out, int D, int DV, int BLOCKS, int WARPS, int STAGES, int RESIDENT, bool CHANGED, bool PAGED, bool SCALED>
-__global__ void __launch_bounds__(32 * WARPS, RESIDENT)
-attention_decode(Problem<T, Out, float> p, Cache cache, Scales scales, Splits splits, u32 tiles, u32 chunks) {
+template <class T, class E, class Out, int D, int DV, int BLOCKS, int WARPS, int STAGES, int RESIDENT, int CLUSTER, bool CHANGED, bool PAGED, bool SCALED>
+__device__ __forceinline__ void
+decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales, const Splits& splits, u32 tiles, u32 chunks) {
   constexpr int ROWS = 16 * BLOCKS, THREADS = 32 * WARPS, OWN = 2 * BLOCKS;
   using Queries = Panels<ROWS, D>;
   constexpr bool NARROW = sizeof(E) == 1;
   using Keys_ = Panels<16, D * sizeof(E) / 2>;
   using Values = Panels<16, DV * sizeof(E) / 2>;
   constexpr int ROWS_BYTES = Keys_::BYTES + Values::BYTES, STAGE = ROWS_BYTES + (SCALED ? 128 : 0), PITCH = DV + 8;
-  constexpr bool HELD = BLOCKS * D <= 128;  // queries in registers
+  constexpr bool HELD = BLOCKS * D <= 128 && WARPS * RESIDENT <= 8;  // queries in registers
   extern __shared__ __align__(1024) u8 memory[];
   __shared__ float reached[WARPS][ROWS], sums[WARPS][ROWS];
+  __shared__ __align__(8) float states[CLUSTER > 1 ? 2 * ROWS : 1];  // highest score and sum of weights, all warps'
+  const u32 joint = shared_address(states);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const u32 queries = shared_address(memory), ring = queries + Queries::BYTES + warp * (STAGES * STAGE);
   overlap::wait();
@@ -86,12 +57,17 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Scales scales, Splits sp
   // Which split of which rows and columns of which head
   u32 flat = blockIdx.x;
   if constexpr (PAGED) {
-    if (flat < cache.sequences) return check<THREADS>(cache, p.starts_q, p.rows, flat);
-    flat -= cache.sequences;
+    const u32 checks = (cache.sequences + CLUSTER - 1) / CLUSTER * CLUSTER;
+    if (flat < cache.sequences) check<THREADS>(cache, p, flat);
+    if (flat < checks) return;
+    flat -= checks;
   }
-  const u32 chunk = flat % chunks, tile = flat / chunks % tiles, split = flat / (chunks * tiles) % splits.count;
-  const u32 kv_heads = p.heads / p.group, sequence = flat / (chunks * tiles * splits.count) / kv_heads;
-  const u32 kv_head = flat / (chunks * tiles * splits.count) % kv_heads;
+  u32 split = flat % CLUSTER;
+  flat /= CLUSTER;
+  const u32 chunk = flat % chunks, tile = flat / chunks % tiles, kv_heads = p.heads / p.group;
+  flat /= chunks * tiles;
+  if constexpr (CLUSTER == 1) split = flat % splits.count, flat /= splits.count;
+  const u32 sequence = flat / kv_heads, kv_head = flat % kv_heads;
   const Extent tokens(p.starts_q, sequence, p.rows);
   const int length = cache.length(sequence), rows = tokens.count * int(p.group), first_row = tile * ROWS;
   const int first_column = chunk * DV, columns = int(p.d_v) - first_column;
@@ -107,7 +83,7 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Scales scales, Splits sp
   const int begin = keys_of(p, any, token_of(first_row)).first, end = keys_of(p, any, token_of(last_row)).end;
   const int whole_begin = keys_of(p, any, token_of(last_row)).first, whole_end = keys_of(p, any, token_of(first_row)).end;
   const int2 range = begin < end ? splits.range(split, begin, end, WARPS) : int2{0, 0};
-  if (split && range.x >= range.y) {  // nothing is left for it
+  if (CLUSTER == 1 && split && range.x >= range.y) {  // nothing is left for it
     const i64 lines = (p.starts_q ? 0 : i64(sequence)) * p.heads;
     for (int row = first_row + int(threadIdx.x); row <= last_row && chunk == 0; row += THREADS)
       splits.lse[((lines + standing(row).head) * p.rows + tokens.first + token_of(row)) * splits.count + split] = rows::minus_infinity<float>();
@@ -129,26 +105,47 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Scales scales, Splits sp
     words = {words.x ^ negative, words.y ^ negative, words.z ^ negative, words.w ^ negative};
     if constexpr (NARROW) {
       const u32 even = queries + part % 2 * 8 + Queries::offset(line, part / 2 * 2), odd = queries + part % 2 * 8 + Queries::offset(line, part / 2 * 2 + 1);
-      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(even), "r"(words.x), "r"(words.z) : "memory");
-      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(odd), "r"(words.y), "r"(words.w) : "memory");
+      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(even), "r"(__byte_perm(words.x, words.y, 0x5410)), "r"(__byte_perm(words.z, words.w, 0x5410)) : "memory");
+      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(odd), "r"(__byte_perm(words.x, words.y, 0x7632)), "r"(__byte_perm(words.z, words.w, 0x7632)) : "memory");
     } else {
       asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(queries + Queries::offset(line, part)),
                    "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w) : "memory");
     }
   }
 
-  // Copies of a block's rows; lane's key of the next block is in `page`
-  int page = -1;
+  // Copies of a block's rows. PAGED: `page` and `slot` are where the lane's key of the next block lies.
+  const KeyBlock<Keys_, E> key_block(lane, int(p.d));
+  const KeyBlock<Values, E> value_block(lane, columns);
+  const E* k = reinterpret_cast<const E*>(p.k) + kv_head * p.k_walk.head + key_block.column(lane);
+  const E* v = reinterpret_cast<const E*>(p.v) + kv_head * p.v_walk.head + first_column + value_block.column(lane);
+  if constexpr (!PAGED) {
+    k += sequence * p.k_walk.batch + (i64(block) * 16 + key_block.row) * p.k_walk.row;
+    v += sequence * p.v_walk.batch + (i64(block) * 16 + value_block.row) * p.v_walk.row;
+  }
+  int page = -1, slot = 0;
   const auto look_up = [&](int next) {
-    const int key = next * 16 + lane % 16;
-    if constexpr (PAGED) page = next < range.y && key < end ? cache.table[sequence * cache.table_step + key / int(cache.page_keys)] : -1;
+    if constexpr (PAGED) {
+      const int key = next * 16 + lane % 16, at = key / int(cache.page_keys);
+      slot = key - at * int(cache.page_keys);
+      page = next < range.y && key >= begin && key < end ? cache.table[sequence * cache.table_step + at] : -1;
+    }
   };
   const auto bring = [&](int stage, int next) {
     if (next < range.y) {
       const u32 to = ring + stage * STAGE;
-      const E *k = reinterpret_cast<const E*>(p.k) + kv_head * p.k_walk.head, *v = reinterpret_cast<const E*>(p.v) + kv_head * p.v_walk.head;
-      copy_block<Keys_, PAGED>(to, k, p.k_walk, cache, sequence, page, next, end, int(p.d));
-      copy_block<Values, PAGED>(to + Keys_::BYTES, v + first_column, p.v_walk, cache, sequence, page, next, end, columns);
+      if constexpr (PAGED) {
+        const u32 found = __ballot_sync(~0u, u32(page) < cache.pages);
+        const i64 k_at = page * p.k_walk.batch + slot * p.k_walk.row, v_at = page * p.v_walk.batch + slot * p.v_walk.row;
+        key_block.copy(to, [&](int i) { return k + __shfl_sync(~0u, k_at, key_block.row + i); }, [&](int i) { return found >> (key_block.row + i) & 1; });
+        value_block.copy(to + Keys_::BYTES, [&](int i) { return v + __shfl_sync(~0u, v_at, value_block.row + i); },
+                         [&](int i) { return found >> (value_block.row + i) & 1; });
+      } else {
+        const int rest = end - next * 16;
+        key_block.copy(to, [&](int i) { return k + i * p.k_walk.row; }, [&](int i) { return key_block.row + i < rest; });
+        value_block.copy(to + Keys_::BYTES, [&](int i) { return v + i * p.v_walk.row; }, [&](int i) { return value_block.row + i < rest; });
+        k += 16 * WARPS * p.k_walk.row;
+        v += 16 * WARPS * p.v_walk.row;
+      }
       if constexpr (SCALED) {  // a lane's: half the warp has keys', half values'
         const bool first = lane < 16;
         const float* from = first ? scales.k : scales.v;
@@ -156,7 +153,7 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Scales scales, Splits sp
                            first ? scales.k_walk.row : scales.v_walk.row};
         const int key = next * 16 + lane % 16;
         const bool there = (first ? scales.k_each : scales.v_each) && key < end && (!PAGED || u32(page) < cache.pages);
-        const i64 place = PAGED ? page * walk.batch + key % int(cache.page_keys) * walk.row : sequence * walk.batch + key * walk.row;
+        const i64 place = PAGED ? page * walk.batch + slot * walk.row : sequence * walk.batch + key * walk.row;
         copy_async<4>(to + ROWS_BYTES + lane * 4, there ? from + kv_head * walk.head + place : reinterpret_cast<const float*>(p.q), there ? 4 : 0);
       }
       look_up(next + WARPS);
@@ -198,15 +195,15 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Scales scales, Splits sp
 
     // Scores
     const u32 at_keys = ring + stage * STAGE + Keys_::template enter<false>(lane);
-    float s[BLOCKS][2][4] = {};
+    float chains[2][BLOCKS][2][4] = {};  // of multiply-adds that wait for each other
     const auto score = [&](int step, const u32* low, const u32* high) {
 #pragma unroll
       for (int b = 0; b < BLOCKS; ++b) {
         u32 loaded[4];
         if constexpr (!HELD) load_matrices<false>(loaded, Queries::at(at_queries, b, step));
         const u32* a = HELD ? held[HELD ? step : 0][b] : loaded;
-        Mma<T>::run(s[b][0], a, low);
-        Mma<T>::run(s[b][1], a, high);
+        Mma<T>::run(chains[step % 2][b][0], a, low);
+        Mma<T>::run(chains[step % 2][b][1], a, high);
       }
     };
 #pragma unroll
@@ -214,17 +211,19 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Scales scales, Splits sp
       u32 keys[4];
       load_matrices<false>(keys, Keys_::at(at_keys, 0, step));
       if constexpr (NARROW) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          u32 low[2], high[2];
-          widen<T>(keys[half], low, E{});
-          widen<T>(keys[2 + half], high, E{});
-          score(2 * step + half, low, high);
-        }
+        u32 wide[4][2];
+        widen<T, E>(keys, wide);
+        score(2 * step, wide[0], wide[2]);
+        score(2 * step + 1, wide[1], wide[3]);
       } else {
         score(step, keys, keys + 2);
       }
     }
+    float(&s)[BLOCKS][2][4] = chains[0];
+#pragma unroll
+    for (int b = 0; b < BLOCKS; ++b)
+#pragma unroll
+      for (int e = 0; e < 8; ++e) s[b][e / 4][e % 4] += chains[1][b][e / 4][e % 4];
     const u32 at_scales = ring + stage * STAGE + ROWS_BYTES + lane % 4 * 8;
     if constexpr (SCALED)
       if (scales.k_each) scale_columns(s, at_scales);
@@ -268,12 +267,11 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Scales scales, Splits sp
       u32 values[4];
       load_matrices<true>(values, Values::at(at_values, 0, c));
       if constexpr (NARROW) {
+        u32 wide[4][2];  // columns 2 g and 2 g + 1 of two keys a word
+        widen<T, E>(values, wide);
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {  // columns 2 g and 2 g + 1 of two keys in a word
-          u32 first[2], second[2];
-          widen<T>(__byte_perm(values[2 * half], 0, 0x3120), first, E{});
-          widen<T>(__byte_perm(values[2 * half + 1], 0, 0x3120), second, E{});
-          const u32 even[2] = {first[0], second[0]}, odd[2] = {first[1], second[1]};
+        for (int half = 0; half < 2; ++half) {
+          const u32 even[2] = {wide[2 * half][0], wide[2 * half + 1][0]}, odd[2] = {wide[2 * half][1], wide[2 * half + 1][1]};
           add(2 * c + half, even, odd);
         }
       } else {
@@ -305,46 +303,100 @@ attention_decode(Problem<T, Out, float> p, Cache cache, Scales scales, Splits sp
   }
   __syncthreads();
 
-  // Their sum, eight columns a thread, with the sink's term in the first split
-  for (int at = threadIdx.x; at < ROWS * (DV / 8); at += THREADS) {
-    const int line = at / (DV / 8), column = at % (DV / 8) * 8, row = first_row + line, token = token_of(row);
-    if (row >= rows || column >= columns) continue;
-    const Standing head = standing(row);
-    const float sink = split == 0 ? sink_of<T, float>(p, head) * math::LOG2E : rows::minus_infinity<float>();
+  // Their sum, four columns a thread, with the sink's term in the first split
+  const int live = min(ROWS, rows - first_row);
+  const auto joined = [&](int line, int column, Vec<float, 4>& x, float& whole) {
+    const float sink = split == 0 ? sink_of<T, float>(p, standing(first_row + line)) * math::LOG2E : rows::minus_infinity<float>();
     float most = sink;
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) most = fmaxf(most, reached[w][line]);
-    most = OnlineSoftmax<BLOCKS>::shift(most);
-    float whole = math::ex2_ftz(sink - most), x[8] = {};
+    const float base = OnlineSoftmax<BLOCKS>::shift(most);
+    whole = math::ex2_ftz(sink - base);
+    x = {};
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) {
-      const float weight = math::ex2_ftz(reached[w][line] - most);
+      const float weight = math::ex2_ftz(reached[w][line] - base);
       whole += sums[w][line] * weight;
+      Vec<float, 4> part;
+      load_shared(part, queries + ((w * ROWS + line) * PITCH + column) * 4);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        Vec<float, 4> part;
-        load_shared(part, queries + ((w * ROWS + line) * PITCH + column + 4 * half) * 4);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) x[4 * half + e] += part.at[e] * weight;
-      }
+      for (int e = 0; e < 4; ++e) x.at[e] += part.at[e] * weight;
     }
+    return most;
+  };
+  const auto leave = [&](int line, int column, Vec<float, 4>& x, float whole, float most) {
+    const int row = first_row + line, token = token_of(row);
+    const Standing head = standing(row);
     const float division = whole == 0.0f ? 0.0f : scales.of_values(kv_head) / whole;
-    const float lse = whole == 0.0f ? rows::minus_infinity<float>() : most * math::LN2 + ::logf(whole);
+    const float lse = whole == 0.0f ? rows::minus_infinity<float>() : OnlineSoftmax<BLOCKS>::shift(most) * math::LN2 + ::logf(whole);
 #pragma unroll
-    for (int e = 0; e < 8; ++e) x[e] *= division;
-    if (splits.out) {
+    for (int e = 0; e < 4; ++e) x.at[e] *= division;
+    if (CLUSTER == 1 && splits.out) {
       const i64 place = (((p.starts_q ? 0 : i64(sequence)) * p.heads + head.head) * p.rows + tokens.first + token) * splits.count + split;
       if (column == 0 && chunk == 0) splits.lse[place] = lse;
-      if (whole == 0.0f) continue;
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        *reinterpret_cast<Vec<float, 4>*>(splits.out + place * p.d_v + first_column + column + 4 * half) =
-            Vec<float, 4>{{x[4 * half], x[4 * half + 1], x[4 * half + 2], x[4 * half + 3]}};
+      if (whole != 0.0f) *reinterpret_cast<Vec<float, 4>*>(splits.out + place * p.d_v + first_column + column) = x;
     } else {
       const i64 to = sequence * p.out_walk.batch + head.head * p.out_walk.head + (tokens.first + token) * p.out_walk.row;
-      *reinterpret_cast<Vec<Out, 8>*>(p.out + to + first_column + column) = round_to<Out>(x);
+      *reinterpret_cast<Vec<Out, 4>*>(p.out + to + first_column + column) = round_to<Out>(x.at);
       if (p.lse && column == 0 && chunk == 0)
         p.lse[sequence * p.lse_walk.batch + head.head * p.lse_walk.head + (tokens.first + token) * p.lse_walk.row] = lse;
     }
+  };
+  for (int at = threadIdx.x; at < live * (DV / 4); at += THREADS) {
+    const int line = at / (DV / 4), column = at % (DV / 4) * 4;
+    if (column >= columns) continue;
+    Vec<float, 4> x;
+    float whole;
+    const float most = joined(line, column, x, whole);
+    if constexpr (CLUSTER == 1) {
+      leave(line, column, x, whole, most);
+    } else {  // in place of the first warp's
+      store_shared(queries + (line * PITCH + column) * 4, x);
+      if (column == 0) store_shared(joint + line * 8, Vec<float, 2>{{most, whole}});
+    }
+  }
+
+  // The cluster's results: four columns a thread, of the CTAs in turn
+  if constexpr (CLUSTER > 1) {
+    cluster::arrive();
+    cluster::await();
+    for (int at = split * THREADS + threadIdx.x; at < live * (DV / 4); at += CLUSTER * THREADS) {
+      const int line = at / (DV / 4), column = at % (DV / 4) * 4;
+      if (column >= columns) continue;
+      Vec<float, 2> state[CLUSTER];
+      float most = rows::minus_infinity<float>(), whole = 0.0f;
+#pragma unroll
+      for (int c = 0; c < CLUSTER; ++c) {
+        cluster::load(state[c], cluster::address(joint + line * 8, c));
+        most = fmaxf(most, state[c].at[0]);
+      }
+      Vec<float, 4> x = {};
+#pragma unroll
+      for (int c = 0; c < CLUSTER; ++c) {
+        const float weight = math::ex2_ftz(state[c].at[0] - OnlineSoftmax<BLOCKS>::shift(most));
+        whole += state[c].at[1] * weight;
+        Vec<float, 4> part;
+        cluster::load(part, cluster::address(queries + (line * PITCH + column) * 4, c));
+#pragma unroll
+        for (int e = 0; e < 4; ++e) x.at[e] += part.at[e] * weight;
+      }
+      leave(line, column, x, whole, most);
+    }
+    cluster::arrive();
+    cluster::await();  // nobody ends while others read
   }
 }
+
+template <class T, class E, class Out, int D, int DV, int BLOCKS, int WARPS, int STAGES, int RESIDENT, bool CHANGED, bool PAGED, bool SCALED>
+__global__ void __launch_bounds__(32 * WARPS, RESIDENT)
+attention_decode(Problem<T, Out, float> p, Cache cache, Scales scales, Splits splits, u32 tiles, u32 chunks) {
+  decode<T, E, Out, D, DV, BLOCKS, WARPS, STAGES, RESIDENT, 1, CHANGED, PAGED, SCALED>(p, cache, scales, splits, tiles, chunks);
+}
+
+#if __CUDA_ARCH__ >= 900
+template <class T, class E, class Out, int D, int DV, int BLOCKS, int WARPS, int STAGES, int RESIDENT, int CLUSTER, bool CHANGED, bool PAGED, bool SCALED>
+__global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(32 * WARPS, RESIDENT)
+attention_decode_cluster(Problem<T, Out, float> p, Cache cache, Scales scales, Splits splits, u32 tiles, u32 chunks) {
+  decode<T, E, Out, D, DV, BLOCKS, WARPS, STAGES, RESIDENT, CLUSTER, CHANGED, PAGED, SCALED>(p, cache, scales, splits, tiles, chunks);
+}
+#endif

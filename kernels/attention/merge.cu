@@ -23,6 +23,7 @@ template <class In, class Out> struct Parts {
 };
 
 template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds__(128, 8) attention_merge(Parts<In, Out> p) {
+  constexpr int AHEAD = 8;  // parts whose loads wait together
   __shared__ float shared[TEAM > 1 ? 4 * 32 * V : 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, member = warp % TEAM;
   const u32 flat = blockIdx.x * (4 / TEAM) + warp / TEAM;
@@ -54,16 +55,19 @@ template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds_
     const u32 column = first + lane * V;
     float x[V] = {};
     if (column < p.columns) {
-#pragma unroll 4
-      for (u32 i = member; i < p.parts; i += TEAM) {
-        const float weight = math::ex2_ftz((lses[i * p.lse_step] - base) * math::LOG2E);
-        if (!(weight > 0.0f)) {  // 0 or NaN
-          for (int v = 0; v < V; ++v) x[v] += weight;
-          continue;
-        }
-        const Vec<In, V> part = *reinterpret_cast<const Vec<In, V>*>(outs + i * p.out_step + column);
+      for (u32 first_part = member; first_part < p.parts; first_part += AHEAD * TEAM) {
+        float weight[AHEAD];
+        Vec<In, V> part[AHEAD] = {};
 #pragma unroll
-        for (int v = 0; v < V; ++v) x[v] += weight * convert<float>(part.at[v]);
+        for (int a = 0; a < AHEAD; ++a) {
+          const u32 i = first_part + a * TEAM;
+          weight[a] = i < p.parts ? math::ex2_ftz((lses[i * p.lse_step] - base) * math::LOG2E) : 0.0f;
+          if (weight[a] > 0.0f) part[a] = *reinterpret_cast<const Vec<In, V>*>(outs + i * p.out_step + column);
+        }
+#pragma unroll
+        for (int a = 0; a < AHEAD; ++a)
+#pragma unroll
+          for (int v = 0; v < V; ++v) x[v] += weight[a] * convert<float>(part[a].at[v]);  // NaN stays
       }
     }
     if constexpr (TEAM > 1) {

@@ -21,6 +21,14 @@ __device__ __forceinline__ u32 address(u32 here, u32 rank) {
   return there;
 }
 
+// From the shared memory of any CTA of the cluster.
+__device__ __forceinline__ void load(Vec<float, 4>& x, u32 there) {
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.at[0]), "=f"(x.at[1]), "=f"(x.at[2]), "=f"(x.at[3]) : "r"(there) : "memory");
+}
+__device__ __forceinline__ void load(Vec<float, 2>& x, u32 there) {
+  asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x.at[0]), "=f"(x.at[1]) : "r"(there) : "memory");
+}
+
 // Sends N floats to another CTA in fours, 512 floats apart, and rings its barrier for their bytes.
 template <int N> __device__ __forceinline__ void send(const float* x, u32 there, u32 bell) {
 #pragma unroll

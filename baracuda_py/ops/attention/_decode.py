@@ -12,6 +12,7 @@ import numpy as np
 from ...plan.candidate import OK, Candidate, Constraint, Cost, Feasibility, no
 from ...plan.constraints import Aligned, Multiple, UnitStride
 from ...plan.grammar import Config, term
+from ...runtime.overlap import can_overlap
 from ...runtime.steps import Arg, Fill, Kernel, Launch, Packed, Ptr, Run, Scratch, Step, Struct
 from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
 from .._launch import overlapped_overhead
@@ -29,14 +30,28 @@ LEAST = 128  # keys a split
 LONGEST = 4096  # the most where lengths are read, so that a long sequence beside short ones is shared out, too,
 MANY = 4  # unless there are that many waves of CTAs anyhow
 UNDER_WAY = 96 << 10  # bytes an SM, where shared memory has room
+RESIDENT = ((2, 4), (1, 8), (3, 4))  # CTAs an SM, and warps a CTA
+SMALL = ((1, 4), (1, 2), (1, 1))  # where none of these has room
+CLUSTERS = (2, 4, 8, 16)  # splits that merge their results in shared memory
+PORTABLE = 8  # CTAs in a cluster; more only data centre GPUs have, whose SMs are grouped by 16 and more
+WIDE = ("sm_90a", "sm_100a")
 RESERVED = 1 << 10  # bytes of shared memory that a CTA takes besides its own
+ALIGN = 1 << 10  # bytes, of what it asks for beside what it declares
 MOST_SPLITS = 256
+BYTES = {ElementKind.FP8_E4M3: "e4m3", ElementKind.FP8_E5M2: "e5m2"}  # their names in kernels
 MOST_D = 576
-FILL, MERGE, WAVE = (
-    1.5e-6,
-    1.0e-6,
-    1.3e-6,
-)  # seconds: until the first keys and after the last; a second launch; a further wave
+HALVES = (ElementKind.F16, ElementKind.BF16)
+# Seconds
+FILL, WAVE = 1.5e-6, 1.3e-6  # until the first keys and after the last; a further wave
+MERGE, MEET = 3.0e-6, 0.8e-6  # a second launch, which waits for the first and reads what it left; a cluster's merge
+STEP = 0.6e-6  # what a warp waits for in a block of 16 keys
+WORK = 0.5e-6  # what it copies and multiplies there, for 256 columns of keys and values
+# Times that work, or what is said
+OF_BYTES = 1.6  # where elements are widened
+OF_ROWS = 0.4  # for 16 rows more
+OF_PAGES = 1.15  # where pages are looked up
+OF_ONE = 1.3  # its share of the bandwidth, an SM where there are few
+TURNS = 0.25  # in which a scheduler issues nothing for other warps
 
 
 @dataclass(frozen=True)
@@ -50,6 +65,7 @@ class SplitKeysConfig(Config):
     warps: int = term("warps a CTA", default=WARPS)
     stages: int = term("blocks of 16 keys and values a warp has in shared memory", default=3)
     ctas: int = term("CTAs an SM is to hold", default=2)
+    clustered: bool = term("whether CTAs that share a sequence's keys are a cluster", default=False)
     dims: int = term("columns of queries, filled up", default=0, hidden=True)
     item: int = term("bytes of a key's or value's element", default=2, hidden=True)
     scaled: bool = term("whether keys and values have a scale each", default=False, hidden=True)
@@ -70,13 +86,25 @@ class SplitKeysConfig(Config):
 
     @property
     def whole_bytes(self) -> int:
-        """With what the kernel declares."""
-        return self.shared_bytes + 8 * self.warps * self.rows + 16
+        """With what the kernel declares, up to where the rest begins."""
+        declared = 8 * self.rows * (self.warps + self.clustered) + 16
+        return self.shared_bytes + -(-declared // ALIGN) * ALIGN
 
 
 def _filled(columns: int, item: int) -> int:
     """The head dim that kernels are made for: of 8-bit elements, a multiple of 64."""
     return next((n for n in HEAD_DIMS if n >= columns and n * item % 64 == 0), -(-columns // 64) * 64)
+
+
+def most_keys(desc: Any) -> int:
+    """The most keys that a sequence's tokens see."""
+    left = desc.visible.left
+    return int(desc.most_k if left is None else min(desc.most_k, left + desc.most_q))
+
+
+def stored_as(cached: ElementKind) -> str:
+    """What kernels call the elements of a cache."""
+    return BYTES.get(cached) or cached.number
 
 
 def _constraints(k: str, v: str) -> tuple[Constraint, ...]:
@@ -90,14 +118,20 @@ class SplitKeys(Candidate[Any]):
     """Bound by reading keys and values once: f16 and bf16, every feature; heads that share keys are multiplied together."""
 
     variant = "split_keys"
-    launches = ("attention/decode.cu:attention_decode", "attention/merge.cu:attention_merge")
+    launches = (
+        "attention/decode.cu:attention_decode",
+        "attention/decode.cu:attention_decode_cluster",
+        "attention/merge.cu:attention_merge",
+    )
     constraints = _constraints("k", "v")
     keys, values = "k", "v"
-    alone: ClassVar[float] = 3.2  # times its share of the bandwidth, a CTA where there are few (H200: 53 GB/s)
+    looked_up: ClassVar[float] = 1.0  # times the work of a block
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if not (said := super().supports(desc, device)):
             return said
+        if desc.element not in HALVES:
+            return no(f"q holds {desc.element}, and its tensor cores multiply f16 and bf16", "a cast to one of them")
         if desc.cached.bits == 8 and (desc.d % 16 or desc.d_v % 16):
             return no(
                 f"head dims are {desc.d} and {desc.d_v}, and of 8-bit elements multiples of 16 are wanted", "pad them"
@@ -108,28 +142,46 @@ class SplitKeys(Candidate[Any]):
             return no(f"the head dim is {desc.d}, and tiles hold {MOST_D} at most")
         if max(desc.total_q, desc.most_k) >= MOST_ROWS or desc.total_q * desc.group >= MOST_ROWS:
             return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
-        if not any(True for _ in self.configs(desc, device)):
+        if not (tiles := self._resident(desc, device)):
             return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
-        if min(self._ctas(desc, config) for config in self.configs(desc, device)) >= 1 << 31:
+        if self._ctas(desc, tiles[0]) >= 1 << 31:
             return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[SplitKeysConfig]:
-        """Splits that fill the device once, twice, or are as short as they may be; then those of a fixed length."""
-        tile = self._tile(desc, device)
-        if tile is None:
-            return
-        keys, pairs = self._keys(desc), max(self._ctas(desc, tile), 1)
+        """Of every tile, splits that fill the device once, twice, or are as short as they may be, and clusters of them; then
+        those of a fixed length, whose tile depends on nothing that batches differ in."""
+        tiles = self._resident(desc, device)
+        for tile in tiles:
+            for splits in self._shares(desc, device, tile):
+                yield replace(tile, splits=splits)
+                if splits in CLUSTERS and (can_overlap(device.arch) if splits <= PORTABLE else device.arch in WIDE):
+                    clustered = replace(tile, splits=splits, clustered=True)
+                    if tile.ctas * (clustered.whole_bytes + RESERVED) <= device.shared_bytes + RESERVED:
+                        yield clustered
+        for tile in tiles[:1]:
+            yield replace(tile, splits=max(1, -(-desc.most_k // FIXED)), fixed=FIXED)
+
+    def _shares(self, desc: Any, device: DeviceSpec, tile: SplitKeysConfig) -> list[int]:
+        """How many splits are worth a try."""
+        keys, pairs = most_keys(desc), max(self._ctas(desc, tile), 1)
         slots = device.sms * tile.ctas
         most = max(1, min(MOST_SPLITS, -(-keys // LEAST)))
-        uneven = desc.has("lengths") and pairs < MANY * slots
+        uneven = desc.has("lengths") and desc.batch > 1 and pairs < MANY * slots
         least = max(1, min(most, -(-keys // LONGEST))) if uneven else 1
-        wanted = (least, device.sms // pairs, slots // pairs, 2 * slots // pairs, -(-slots // pairs), most)
-        for splits in sorted({min(max(n, least), most) for n in wanted}):
-            yield replace(tile, splits=splits)
-        yield replace(tile, splits=max(1, -(-desc.most_k // FIXED)), fixed=FIXED)
+        whole = {least, most, device.sms // pairs, *CLUSTERS}
+        filled = {round_to(n * slots / pairs) for n in (1, 2, 3, 5) for round_to in (math.floor, math.ceil)}
+        return sorted({min(max(n, least), most) for n in whole | filled})
 
-    def _tile(self, desc: Any, device: DeviceSpec) -> SplitKeysConfig | None:
+    def _resident(self, desc: Any, device: DeviceSpec) -> list[SplitKeysConfig]:
+        """The tiles that shared memory and registers have room for."""
+        made = [tile for way in RESIDENT if (tile := self._tile(desc, device, *way))]
+        made = made or [tile for way in SMALL if (tile := self._tile(desc, device, *way))][:1]
+        return made[:1] + [
+            tile for tile in made[1:] if tile.ctas < 3 or (tile.rows <= 16 and tile.dims + tile.columns <= 256)
+        ]
+
+    def _tile(self, desc: Any, device: DeviceSpec, ctas: int, warps: int) -> SplitKeysConfig | None:
         """As many rows as there are and registers hold; as many bytes under way as shared memory has room for."""
         item = desc.cached.bits // 8
         dims, columns = _filled(desc.d, item), _filled(desc.d_v, item)
@@ -137,40 +189,43 @@ class SplitKeys(Candidate[Any]):
         wanted = desc.group * desc.most_q
         most = 4 if max(dims, columns) <= 32 else 2 if columns <= 128 and dims <= 256 else 1
         blocks = min(most, next((b for b in (1, 2) if 16 * b >= wanted), most))
-        for ctas, warps in ((2, WARPS), (1, WARPS), (1, 2), (1, 1)):
-            made = [
-                SplitKeysConfig(16 * blocks, columns, 1, 0, warps, s, ctas, dims, item, desc.scaled)
-                for s in range(2, 9)
-            ]
-            room = [c for c in made if ctas * (c.whole_bytes + RESERVED) <= device.shared_bytes + RESERVED]
-            if room:
-                return next((c for c in room if c.under_way >= UNDER_WAY), room[-1])
-        return None
-
-    def _keys(self, desc: Any) -> int:
-        """The most keys that a sequence's tokens see."""
-        left = desc.visible.left
-        return int(desc.most_k if left is None else min(desc.most_k, left + desc.most_q))
+        made = (
+            SplitKeysConfig(16 * blocks, columns, 1, 0, warps, s, ctas, False, dims, item, desc.scaled)
+            for s in range(2, 9)
+        )
+        room = [c for c in made if ctas * (c.whole_bytes + RESERVED) <= device.shared_bytes + RESERVED]
+        return next((c for c in room if c.under_way >= UNDER_WAY), room[-1]) if room else None
 
     def cost(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> Cost:
-        """Keys and values at the device's bandwidth, a last wave of few CTAs at their share; and the merge."""
-        keys, ctas, slots = self._keys(desc), max(self._ctas(desc, config), 1), device.sms * config.ctas
-        each = max(-(-keys // config.splits), min(keys, BLOCK * config.warps)) * float(
-            config.item * (desc.d + config.columns)
-        )
+        """Waves of CTAs, each of which takes what its bytes take at the device's bandwidth, or what its warps take for their
+        blocks, if that is more; and the merge."""
+        keys, ctas, slots = most_keys(desc), max(self._ctas(desc, config), 1), device.sms * config.ctas
+        split = min(max(-(-keys // config.splits), LEAST, config.fixed), keys)
+        blocks = -(-split // (BLOCK * config.warps))
+        each = split * float(config.item * (desc.d + config.columns))
         waves, rest = divmod(ctas, slots)
-        seconds = waves * each * slots / device.bandwidth
-        seconds += each * max(rest, slots / self.alone if rest else 0) / device.bandwidth
+        seconds = waves * self._wave(device, config, slots, each, blocks) + self._wave(device, config, rest, each, blocks)
         seconds += (-(-ctas // slots) - 1) * WAVE
-        if config.splits > 1:
+        if config.clustered:
+            seconds += MEET
+        elif config.splits > 1:
             partial = 4.0 * self._rows(desc) * config.splits * (desc.d_v + 1)
             seconds += overlapped_overhead(device) + MERGE + 2 * partial / device.bandwidth
         flops = 2.0 * self._rows(desc) * keys * (desc.d + desc.d_v)
         return Cost(desc.nbytes, int(flops), overlapped_overhead(device) + FILL + seconds, "bandwidth")
 
+    def _wave(self, device: DeviceSpec, config: SplitKeysConfig, ctas: int, each: float, blocks: int) -> float:
+        """Seconds of CTAs that run at once, with so many bytes each and blocks a warp: at the bandwidth that the device has, or
+        the SM that has the most of them; or as its warps go on."""
+        crowd = -(-ctas // device.sms)
+        work = WORK * self.looked_up * (config.dims + config.columns) / 256 * (1 + OF_ROWS * (config.rows // 16 - 1))
+        work *= OF_BYTES if config.item == 1 else 1.0
+        pace = max(STEP + work, TURNS * work * config.warps * crowd) if ctas else 0.0
+        return max(ctas * each / device.bandwidth, crowd * each * device.sms / (OF_ONE * device.bandwidth), blocks * pace)
+
     def guarantee(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> PrecisionGuarantee:
         """A warp adds up its own keys; warps and splits are then merged, each with a factor of its own."""
-        split = min(config.fixed or -(-self._keys(desc) // config.splits) + BLOCK * config.warps, desc.most_k)
+        split = min(config.fixed or -(-most_keys(desc) // config.splits) + BLOCK * config.warps, desc.most_k)
         keys = -(-split // (BLOCK * config.warps)) * BLOCK
         merged = config.warps + (config.splits + 12 if config.splits > 1 else 0)
         made = _guarantee.forward(
@@ -184,11 +239,12 @@ class SplitKeys(Candidate[Any]):
     def lower(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> tuple[Step, ...]:
         out = desc.layout("out").element
         changed = desc.softcapped or desc.has("alibi_slopes")
-        shape = (config.dims, config.columns, config.rows // 16, config.warps, config.stages, config.ctas)
+        tile = (config.dims, config.columns, config.rows // 16, config.warps, config.stages, config.ctas)
+        shape = (*tile, config.splits) if config.clustered else tile
         flags = (str(flag).lower() for flag in (changed, desc.paged, config.scaled))
-        types = desc.element.number, "e4m3" if desc.cached is ElementKind.FP8_E4M3 else desc.cached.number, out.number
-        entry = f"attention_decode<{', '.join(map(str, (*types, *shape, *flags)))}>"
-        split = config.splits > 1
+        types = desc.element.number, stored_as(desc.cached), out.number
+        entry = f"attention_decode{'_cluster' * config.clustered}<{', '.join(map(str, (*types, *shape, *flags)))}>"
+        split = config.splits > 1 and not config.clustered
         lines, parts = self._rows(desc), Packed(bytes(8))
         outs = lses = parts
         if split:
@@ -200,10 +256,11 @@ class SplitKeys(Candidate[Any]):
             Struct((outs, lses, Packed(counts.tobytes(), 4))),
             np.uint32(self._tiles(desc, config)), np.uint32(self._chunks(desc, config)),
         )  # fmt: skip
-        ctas = self._ctas(desc, config) + desc.checked
+        checks = -(-desc.checked // config.splits) * config.splits if config.clustered else desc.checked
+        ctas = self._ctas(desc, config) + checks
         first = Launch(
             Kernel("attention/decode.cu", entry), (ctas, 1, 1), (32 * config.warps, 1, 1), args, config.shared_bytes,
-            overlapped=not (split and desc.ragged),
+            overlapped=not (split and desc.ragged), wide_clusters=config.clustered and config.splits > PORTABLE,
         )  # fmt: skip
         if not split:
             return (first,)
@@ -231,7 +288,7 @@ class SplitPages(SplitKeys):
     variant = "split_pages"
     constraints = _constraints("k_pages", "v_pages")
     keys, values = "k_pages", "v_pages"
-    alone = 1.7  # the table is looked up in between
+    looked_up = OF_PAGES
 
 
 def cache_struct(desc: Any) -> Struct:

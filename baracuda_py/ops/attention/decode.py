@@ -21,13 +21,13 @@ from ...types import (
 from .._function import Asked, function_of
 from . import _guarantee
 from ._decode import SplitKeys
-from ._problem import Attended, Walk
+from ._decode_simt import SimtKeys
+from ._problem import FLOATS, Attended, Walk, computed
 from .forward import sides
 
 __all__ = ["DecodeAttentionDescriptor", "DecodeAttentionPlan", "Decoding", "attention_decode"]
 
-HALVES = (ElementKind.F16, ElementKind.BF16)
-CACHED = (*HALVES, ElementKind.FP8_E4M3, ElementKind.I8)  # what caches hold
+CACHED = (*FLOATS, ElementKind.FP8_E4M3, ElementKind.FP8_E5M2, ElementKind.I8)  # what caches hold
 I32, F32 = ElementKind.I32, ElementKind.F32
 
 
@@ -105,12 +105,17 @@ class Decoding(Attended):
 
     def check(self) -> None:
         super().check()
-        if self.layout("out").element not in (self.element, F32):
+        if self.layout("out").element not in (self.element, computed(self.element)):
+            known = " or ".join(dict.fromkeys(map(str, (self.element, computed(self.element)))))
+            raise OperandTypeError(f"{self.op}: out holds {self.layout('out').element}", f"pass one of {known}")
+        if self.cached.bits != 8 and self.cached is not self.element:
             raise OperandTypeError(
-                f"{self.op}: out holds {self.layout('out').element}", f"pass one of {self.element} or f32"
+                f"{self.op}: {self.caches[0]} holds {self.cached} and q {self.element}",
+                "pass caches of q's type or of 8 bits",
             )
-        if self.has("lse") and self.layout("lse").element is not F32:
-            raise OperandTypeError(f"{self.op}: lse holds {self.layout('lse').element}", "pass one of f32")
+        sums = computed(self.element)
+        if self.has("lse") and self.layout("lse").element is not sums:
+            raise OperandTypeError(f"{self.op}: lse holds {self.layout('lse').element}", f"pass one of {sums}")
         self._check_scales()
         lengths = self.shape_of("lengths")
         if lengths not in (None, (self.batch,)):
@@ -120,16 +125,16 @@ class Decoding(Attended):
 
 
 @described(
-    Slot("out", "out", takes=(*HALVES, F32)),
+    Slot("out", "out", takes=FLOATS),
     Slot("lse", "out", optional=True, shape="stats_shape"),
-    Slot("q", takes=HALVES, element="element"),
+    Slot("q", takes=FLOATS, element="element"),
     Slot("k", takes=CACHED, element="cache_element"),
     Slot("v", takes=CACHED, element="cache_element"),
     Slot("lengths", optional=True, takes=(I32,), strided=False, aligned=False),
     Slot("k_scales", optional=True, takes=(F32,)),
     Slot("v_scales", optional=True, takes=(F32,)),
     Slot("alibi_slopes", optional=True, takes=(F32,)),
-    Slot("sinks", optional=True, takes=(*HALVES, F32)),
+    Slot("sinks", optional=True, takes=FLOATS),
 )
 class DecodeAttentionDescriptor(Decoding):
     """q of a few tokens a sequence, k and v caches of `k_shape` and `v_shape`, in an `order` ("BHSD" or "BSHD"); these hold
@@ -173,7 +178,7 @@ class DecodeAttentionDescriptor(Decoding):
         }  # fmt: skip
         options |= {n: x for n, x in (("scale", scale), ("softcap", softcap)) if x is not None}
         if return_lse and lse is None:
-            options["lse_element"] = F32
+            options["lse_element"] = computed(tensors["q"].element)
         return cls.of_tensors(tensors, **options)
 
     def check(self) -> None:
@@ -190,7 +195,7 @@ class DecodeAttentionPlan(Plan[DecodeAttentionDescriptor]):
 
     descriptor = DecodeAttentionDescriptor
     category = OpCategory.ATTENTION
-    candidates = (SplitKeys(),)
+    candidates = (SplitKeys(), SimtKeys())
     measures = oracle.MEASURES
     probes = (
         *(
@@ -236,18 +241,19 @@ def attention_decode(
 ) -> Asked:  # fmt: skip
     """Attention of the last few tokens of every sequence with all of its keys and values, those tokens' own included.
 
-    q: [B, Hq, T, D], k: [B, Hkv, S, D], v: [B, Hkv, S, Dv] (`layout` "BHSD"), or with T and S before the heads ("BSHD"): f16 or
-    bf16, any strides with neighbours along the last axis side by side; S is what the caches have room for. lengths: device int32
-    [B], the keys in use of each sequence, read at launch and clamped to S; by default S. The caches hold nothing else that
-    counts. Token t stands at key lengths - T + t and sees the keys up to there; query head h reads head h // (Hq // Hkv).
-    Caches may hold fp8_e4m3 or i8, and are multiplied with the numbers k_scale and v_scale (run-time values) and with k_scales
-    and v_scales: f32, one a head [Hkv], or one a key and head, in the shape of the caches without their last axis (those of
-    values below 256 where q holds f16, in which weights are multiplied with them).
+    q: [B, Hq, T, D], k: [B, Hkv, S, D], v: [B, Hkv, S, Dv] (`layout` "BHSD"), or with T and S before the heads ("BSHD"): floats,
+    with any strides with neighbours along the last axis side by side; S is what the caches have room for. f16 and bf16 whose rows
+    begin on multiples of 16 bytes are fast. lengths: device int32 [B], the keys in use of each sequence, read at launch and
+    clamped to S; by default S. The caches hold nothing else that counts. Token t stands at key lengths - T + t and sees the keys
+    up to there; query head h reads head h // (Hq // Hkv).
+    Caches may hold fp8_e4m3, fp8_e5m2 or i8, and are multiplied with the numbers k_scale and v_scale (run-time values) and with
+    k_scales and v_scales: f32, one a head [Hkv], or one a key and head, in the shape of the caches without their last axis (those
+    of values below 256 where q holds f16, in which weights are multiplied with them).
     scale, window, softcap, alibi_slopes, sinks, lse: as `attention` has them. Tokens that see nothing are 0, their lse -inf.
     Returns out, q's shape with Dv columns, or with `return_lse` (or given `lse`) the named tuple (out, lse): lse is f32
-    [B, Hq, T]. Given, out may hold f32.
-    Scores and sums are f32; weights are rounded to q's dtype for the second product. With pref.batch_invariant a sequence's bits
-    depend neither on the others nor on how many tokens come at once.
+    [B, Hq, T], f64 where q is. Given, out may hold f32.
+    Scores and sums are f32 (f64 of f64); tensor cores take weights rounded to q's dtype for the second product. With
+    pref.batch_invariant a sequence's bits depend neither on the others nor on how many tokens come at once.
     """
     operands = {
         "out": out, "lse": lse, "q": q, "k": k, "v": v, "lengths": lengths, "k_scales": k_scales, "v_scales": v_scales,

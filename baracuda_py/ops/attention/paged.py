@@ -15,22 +15,22 @@ from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeEr
 from .._function import Asked, function_of
 from . import _guarantee
 from ._decode import SplitPages
-from ._problem import Walk
+from ._decode_simt import SimtPages
+from ._problem import FLOATS, Walk, computed
 from .decode import CACHED, Decoding, asked
 from .forward import sides
 
 __all__ = ["PagedAttentionDescriptor", "PagedAttentionPlan", "paged_attention"]
 
-HALVES = (ElementKind.F16, ElementKind.BF16)
 I32, F32 = ElementKind.I32, ElementKind.F32
 LAYOUTS = {"NHD": (1, 2), "HND": (2, 1)}  # where a page's keys and its heads are
 
 
 @described(
-    Slot("out", "out", takes=(*HALVES, F32)),
+    Slot("out", "out", takes=FLOATS),
     Slot("lse", "out", optional=True, shape="stats_shape"),
     Slot("status", "out", optional=True, takes=(I32,), shape="sequences", strided=False, aligned=False),
-    Slot("q", takes=HALVES, element="element"),
+    Slot("q", takes=FLOATS, element="element"),
     Slot("k_pages", takes=CACHED, element="cache_element"),
     Slot("v_pages", takes=CACHED, element="cache_element"),
     Slot("page_table", element=I32, aligned=False),
@@ -39,7 +39,7 @@ LAYOUTS = {"NHD": (1, 2), "HND": (2, 1)}  # where a page's keys and its heads ar
     Slot("k_scales", optional=True, takes=(F32,)),
     Slot("v_scales", optional=True, takes=(F32,)),
     Slot("alibi_slopes", optional=True, takes=(F32,)),
-    Slot("sinks", optional=True, takes=(*HALVES, F32)),
+    Slot("sinks", optional=True, takes=FLOATS),
 )
 class PagedAttentionDescriptor(Decoding):
     """q [B, T, Hq, D], or ragged [T, Hq, D]; pages [P, N, Hkv, D] (`page_layout` "NHD") or [P, Hkv, N, D] ("HND"), which hold
@@ -95,7 +95,7 @@ class PagedAttentionDescriptor(Decoding):
             "order": "BSHD" if cu_seqlens_q is None else "THD",
         }  # fmt: skip
         options |= {n: x for n, x in (("scale", scale), ("softcap", softcap)) if x is not None}
-        options |= {"lse_element": F32} if return_lse and lse is None else {}
+        options |= {"lse_element": computed(tensors["q"].element)} if return_lse and lse is None else {}
         options |= {"status_element": I32} if return_status and status is None else {}
         return cls.of_tensors(tensors, **options)
 
@@ -215,7 +215,7 @@ class PagedAttentionPlan(Plan[PagedAttentionDescriptor]):
 
     descriptor = PagedAttentionDescriptor
     category = OpCategory.ATTENTION
-    candidates = (SplitPages(),)
+    candidates = (SplitPages(), SimtPages())
     measures = oracle.MEASURES
     probes = (
         *(
@@ -256,19 +256,20 @@ def paged_attention(
 
     q: [B, T, Hq, D], or with `cu_seqlens_q` (device int32 [B + 1]) [T, Hq, D] of sequences one behind the other, each with as
     many tokens as it has (a prefill; `max_seqlen_q` says how many at most). k_pages, v_pages: [P, N, Hkv, D] (`layout` "NHD")
-    or [P, Hkv, N, D] ("HND"), N keys a page; the dtype of q, f16 or bf16; any strides with neighbours along the last axis side
-    by side. page_table: device int32 [B, pages], key j of sequence b is in page page_table[b, j // N]. lengths: device int32
-    [B], the keys of each sequence, its tokens' own included. Both are read at launch; lengths are clamped to what the table has
-    room for, and pages that are not there are never read: their keys and values count as 0.
-    Pages may hold fp8_e4m3 or i8, and are multiplied with the numbers k_scale and v_scale (run-time values) and with k_scales
-    and v_scales: f32, one a head [Hkv], or one a key and head, in the shape of the pages without their last axis (those of
-    values below 256 where q holds f16, in which weights are multiplied with them).
+    or [P, Hkv, N, D] ("HND"), N keys a page; floats of q's dtype; any strides with neighbours along the last axis
+    side by side; f16 and bf16 whose rows begin on multiples of 16 bytes are fast. page_table: device int32 [B, pages], key j of
+    sequence b is in page page_table[b, j // N]. lengths: device int32 [B], the keys of each sequence, its tokens' own included.
+    Both are read at launch; lengths are clamped to what the table has room for, and pages that are not there are never read:
+    their keys and values count as 0.
+    Pages may hold fp8_e4m3, fp8_e5m2 or i8, and are multiplied with the numbers k_scale and v_scale (run-time values) and with
+    k_scales and v_scales: f32, one a head [Hkv], or one a key and head, in the shape of the pages without their last axis (those
+    of values below 256 where q holds f16, in which weights are multiplied with them).
     scale, window, softcap, alibi_slopes, sinks, lse: as `attention` has them, causal.
     Returns out, q's shape with Dv columns, or with `return_lse` and `return_status` (or given `lse`, `status`) a named tuple of
-    these too. lse: f32 [B, Hq, T], of ragged tokens [Hq, T]. status: int32 [B], 0 where all is well, 1 where a page in use is not
-    there, 2 where the length is not one that the table has room for, 3, for all, where cu_seqlens_q decreases, begins below 0 or
-    ends behind the tokens: what is then in out and lse means nothing. Tokens before its first entry and behind the last are
-    nobody's, and their out and lse mean nothing either.
+    these too. lse: f32 (f64 where q is) [B, Hq, T], of ragged tokens [Hq, T]. status: int32 [B], 0 where all is well, 1 where a
+    page that some token sees is not there (those before the window may be gone), 2 where the length is not one that the table has
+    room for, 3, for all, where cu_seqlens_q decreases, begins below 0 or ends behind the tokens: what is then in out and lse
+    means nothing. Tokens before its first entry and behind the last are nobody's, and their out and lse mean nothing either.
     With pref.batch_invariant a sequence's bits depend neither on the others nor on which pages it has.
     """
     operands = {

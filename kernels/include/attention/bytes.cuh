@@ -1,11 +1,13 @@
 // Keys and values of 8 bits, four to a word, widened to T (f16 or bf16) without rounding, by integer operations and one exact
-// multiplication or addition a pair: the same on every arch.
+// multiplication or addition a pair: the same on every arch. A pair is every other byte, 0 and 2 or 1 and 3, so that none has to
+// be moved into the other half. Without special codes that is 9 instructions a word for e4m3, and 7 for i8.
 #pragma once
 #include "dtype.cuh"
 
 namespace attention {
 
 struct e4m3 { u8 bits; };
+struct e5m2 { u8 bits; };
 
 template <class T> __device__ __forceinline__ u32 fma_pair(u32 a, u32 b, u32 c) {
   u32 y;
@@ -14,33 +16,48 @@ template <class T> __device__ __forceinline__ u32 fma_pair(u32 a, u32 b, u32 c) 
   return y;
 }
 
-// Bytes 0 and 1, and bytes 2 and 3. e4m3: exponent and significand are moved to where T has its own, and the difference of biases
-// is multiplied in, subnormals too; NaN stays.
-template <class T> __device__ __forceinline__ void widen(u32 word, u32 (&pair)[2], e4m3) {
+// Magnitudes are moved LEFT, so that significands begin where T's do, and the difference of biases is multiplied in, subnormals
+// too. Codes whose magnitude plus BEYOND has bit 7 are special.
+template <class T, class E> struct Code;
+template <> struct Code<f16, e4m3> { static constexpr u32 LEFT = 7, FACTOR = 0x5c005c00, BEYOND = 0x01010101; };   // 2^8
+template <> struct Code<bf16, e4m3> { static constexpr u32 LEFT = 4, FACTOR = 0x7b807b80, BEYOND = 0x01010101; };  // 2^120
+template <> struct Code<bf16, e5m2> { static constexpr u32 LEFT = 5, FACTOR = 0x77807780, BEYOND = 0x04040404; };  // 2^112
+
+template <class T, class E> __device__ __forceinline__ void widen(u32 word, u32 (&pair)[2]) {
   constexpr bool HALF = Same<T, f16>::value;
-  constexpr u32 SHIFT = HALF ? 1 : 4, FACTOR = HALF ? 0x5c005c00 : 0x7b807b80;  // 2^8, 2^120
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const u32 high = __byte_perm(word, 0, i ? 0x3424 : 0x1404);
-    pair[i] = fma_pair<T>((high & 0x80008000) | (high & 0x7f007f00) >> SHIFT, FACTOR, 0x80008000);
-  }
-  const u32 nan = (word & 0x7f7f7f7f) + 0x01010101 & 0x80808080;
-  if (nan)
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const u32 high = __byte_perm(nan, 0, i ? 0x3424 : 0x1404);
-      pair[i] |= high - (high >> 15);
+  for (int odd = 0; odd < 2; ++odd) {
+    if constexpr (Same<E, i8>::value) {  // f16: 1024 + (x + 128) - 1152; bf16: 128 + seven bits - (128 or 256)
+      const u32 low = odd ? word >> 8 : word;
+      if constexpr (HALF) pair[odd] = fma_pair<T>((low & 0x00ff00ff) ^ 0x64806480, 0x3c003c00, 0xe480e480);
+      else pair[odd] = fma_pair<T>((low & 0x007f007f) | 0x43004300, 0x3f803f80, (low & 0x00800080) | 0xc300c300);
+    } else if constexpr (HALF && Same<E, e5m2>::value) {  // f16's first byte
+      pair[odd] = (odd ? word : word << 8) & 0xff00ff00;
+    } else {
+      using To = Code<T, E>;
+      const u32 magnitude = odd ? word >> (8 - To::LEFT) : word << To::LEFT, sign = odd ? word : word << 8;
+      constexpr u32 MASK = 0x007f007f << To::LEFT;
+      pair[odd] = fma_pair<T>((magnitude & MASK) | (sign & 0x80008000), To::FACTOR, 0x80008000);
     }
+  }
 }
 
-// i8: by numbers whose last bits are the integer's. f16: 1024 + (x + 128) - 1152; bf16: 128 + seven bits - (128 or 256).
-template <class T> __device__ __forceinline__ void widen(u32 word, u32 (&pair)[2], i8) {
-  constexpr u32 ONE = Same<T, f16>::value ? 0x3c003c00 : 0x3f803f80;
+// Four words, which are looked at together: NaN, of e4m3 all of the magnitude's bits, and of e5m2 infinity too.
+template <class T, class E> __device__ __forceinline__ void widen(const u32 (&words)[4], u32 (&pairs)[4][2]) {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const u32 low = __byte_perm(Same<T, f16>::value ? word ^ 0x80808080 : word, 0, i ? 0x4342 : 0x4140);
-    if constexpr (Same<T, f16>::value) pair[i] = fma_pair<T>(low | 0x64006400, ONE, 0xe480e480);
-    else pair[i] = fma_pair<T>((low & 0x007f007f) | 0x43004300, ONE, (low & 0x00800080) | 0xc300c300);
+  for (int i = 0; i < 4; ++i) widen<T, E>(words[i], pairs[i]);
+  if constexpr (!Same<E, i8>::value && !(Same<E, e5m2>::value && Same<T, f16>::value)) {
+    u32 special = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) special |= (words[i] & 0x7f7f7f7f) + Code<T, E>::BEYOND;
+    if (special & 0x80808080)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int odd = 0; odd < 2; ++odd) {
+          const u32 found = (words[i] & 0x7f7f7f7f) + Code<T, E>::BEYOND >> 8 * odd & 0x00800080;
+          pairs[i][odd] |= (found << 8) - (Same<E, e4m3>::value ? found >> 7 : found);  // all bits, or all of the exponent's
+        }
   }
 }
 

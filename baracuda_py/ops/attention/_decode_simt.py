@@ -1,0 +1,141 @@
+"""simt_keys: decoding by plain multiply-adds, for any type, head dims and addresses (kernels/attention/decode_simt.cu)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.constraints import UnitStride
+from ...plan.grammar import Config, term
+from ...runtime.steps import Arg, Fill, Kernel, Launch, Packed, Scratch, Step, Struct
+from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
+from .._launch import overlapped_overhead
+from . import _guarantee
+from ._decode import FIXED, LEAST, MOST_SPLITS, SplitKeys, SplitPages, cache_struct, most_keys, scales_struct, stored_as
+from ._flash import MOST_ROWS
+from ._merge import Lines, merge_launch
+from ._problem import computed
+from ._struct import problem_struct
+
+__all__ = ["SimtKeys", "SimtKeysConfig", "SimtPages"]
+
+WARPS, KEYS = 4, 32  # of a CTA; that a warp takes at a time
+RESIDENT = 8  # CTAs an SM
+STEP = 10e-6  # seconds that a warp takes for as many keys: a load of values waits for the one before; twice that for 128 columns
+
+
+@dataclass(frozen=True)
+class SimtKeysConfig(Config):
+    """A CTA's part: columns of values, and how many share a sequence's keys."""
+
+    columns: int = term("columns of values a CTA takes", leads=True)
+    splits: int = term("CTAs that share a sequence's keys", default=1)
+    fixed: int = term("keys each of them takes, whatever the sequence's length; 0: evenly", default=0)
+
+
+class SimtKeys(Candidate[Any]):
+    """What tensor cores or 16-byte loads cannot serve: every type and feature, rows that begin anywhere."""
+
+    variant = "simt_keys"
+    launches = ("attention/decode_simt.cu:attention_decode_simt", "attention/merge.cu:attention_merge")
+    keys, values = "k", "v"
+    beside: SplitKeys = SplitKeys()
+    constraints = tuple(map(UnitStride, ("q", "k", "v", "out")))
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        if not (said := super().supports(desc, device)):
+            return said
+        if not desc.d_v:
+            return no("values have no columns", "values of one or more")
+        if max(desc.total_q, desc.most_k) >= MOST_ROWS or desc.total_q * desc.group >= MOST_ROWS:
+            return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
+        config = next(iter(self.configs(desc, device)))
+        if self._shared_bytes(desc, config) > device.shared_bytes:
+            return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no query of {desc.d} columns")
+        if self._ctas(desc, config) >= 1 << 31:
+            return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
+        return OK
+
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[SimtKeysConfig]:
+        """One split, as many as fill the device, and those of a fixed length. What is summed in f64 is not merged in f32."""
+        columns = next((n for n in (32, 64, 128) if n >= desc.d_v), 256)
+        one = SimtKeysConfig(columns)
+        yield one
+        if computed(desc.element) is ElementKind.F64:
+            return
+        filled = device.sms * RESIDENT // max(self._ctas(desc, one), 1)
+        if (splits := min(filled, MOST_SPLITS, -(-most_keys(desc) // LEAST))) > 1:
+            yield SimtKeysConfig(columns, splits)
+        yield SimtKeysConfig(columns, max(1, -(-desc.most_k // FIXED)), FIXED)
+
+    def cost(self, desc: Any, device: DeviceSpec, config: SimtKeysConfig) -> Cost:
+        """By the time of a warp, whose loads wait for each other."""
+        each = -(-min(-(-most_keys(desc) // config.splits), config.fixed or desc.most_k) // (KEYS * WARPS))
+        waves = -(-self._ctas(desc, config) // (device.sms * RESIDENT))
+        seconds = waves * max(each, 1) * STEP * (1 + (desc.d + config.columns) / 256) + overlapped_overhead(device) * (
+            1 + (config.splits > 1)
+        )
+        return Cost(desc.nbytes, int(desc.flops), max(seconds, desc.nbytes / device.bandwidth), "instruction issue")
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: SimtKeysConfig) -> PrecisionGuarantee:
+        """A warp adds up its own keys; warps and splits are then merged, each with a factor of its own."""
+        split = min(config.fixed or -(-most_keys(desc) // config.splits) + KEYS * WARPS, desc.most_k)
+        blocks = -(-split // (KEYS * WARPS))
+        merged = WARPS + (config.splits + 12 if config.splits > 1 else 0)
+        # Beside the tensor cores' only one may promise it, for selection goes by the batch as well
+        lone = not self.beside.supports(desc, device)
+        fixed = bool(config.fixed) or computed(desc.element) is ElementKind.F64
+        made = _guarantee.forward(
+            desc, dot=desc.d + 2, keys=KEYS * blocks + merged, blocks=blocks + merged, batch_invariant=lone and fixed
+        )
+        if not desc.checked:
+            return made
+        return PrecisionGuarantee.by_output(**dict(made.parts), status=PrecisionGuarantee.exact(ElementKind.I32))
+
+    def lower(self, desc: Any, device: DeviceSpec, config: SimtKeysConfig) -> tuple[Step, ...]:
+        c, out = computed(desc.element), desc.layout("out").element
+        types = (desc.element.number, stored_as(desc.cached), out.number, c.number, config.columns // 32)
+        entry = f"attention_decode_simt<{', '.join(map(str, types))}, {str(desc.paged).lower()}>"
+        split, lines = config.splits > 1, self._rows(desc)
+        outs: Arg = Scratch.named("outs", 4 * lines * config.splits * desc.d_v) if split else Packed(bytes(8))
+        lses: Arg = Scratch.named("lses", 4 * lines * config.splits) if split else Packed(bytes(8))
+        counts = np.array([config.splits, config.fixed, LEAST], np.uint32)
+        args: tuple[Arg, ...] = (
+            problem_struct(desc, k=self.keys, v=self.values), cache_struct(desc), scales_struct(desc),
+            Struct((outs, lses, Packed(counts.tobytes(), 4))),  # type: ignore[arg-type]
+            np.uint32(max(desc.most_q, 1)), np.uint32(self._chunks(desc, config)),
+        )  # fmt: skip
+        first = Launch(
+            Kernel("attention/decode_simt.cu", entry), (self._ctas(desc, config) + desc.checked, 1, 1), (32 * WARPS, 1, 1), args,
+            self._shared_bytes(desc, config), overlapped=not (split and desc.ragged),
+        )  # fmt: skip
+        if not split:
+            return (first,)
+        # Ragged rows that are in no sequence have no part: their lse is NaN
+        cleared = (Fill(lses, 0xFF, 4 * lines * config.splits),) if desc.ragged else ()  # type: ignore[arg-type]
+        return *cleared, first, merge_launch(Lines.of_parts(desc, config.splits), outs, lses, device)
+
+    def _rows(self, desc: Any) -> int:
+        return int(np.prod(desc.q_shape[:-1], dtype=np.int64))
+
+    def _chunks(self, desc: Any, config: SimtKeysConfig) -> int:
+        return int(max(1, -(-desc.d_v // config.columns)))
+
+    def _ctas(self, desc: Any, config: SimtKeysConfig) -> int:
+        return int(desc.batch * desc.heads * max(desc.most_q, 1) * self._chunks(desc, config) * config.splits)
+
+    def _shared_bytes(self, desc: Any, config: SimtKeysConfig) -> int:
+        return int((computed(desc.element).bits // 8) * (desc.d + WARPS * config.columns))
+
+
+class SimtPages(SimtKeys):
+    """The same, of keys and values in pages of any size."""
+
+    variant = "simt_pages"
+    keys, values = "k_pages", "v_pages"
+    beside = SplitPages()
+    constraints = tuple(map(UnitStride, ("q", "k_pages", "v_pages", "out")))
