@@ -33,6 +33,8 @@ from .types import DeadlockFault as DeadlockFault
 from .ops.attention.decode import DecodeAttentionDescriptor as _DecodeAttentionDescriptor
 from .ops.attention.decode import DecodeAttentionPlan as _DecodeAttentionPlan
 from .ops.attention.decode import Decoding as _Decoding
+from .ops.quantized.quantize_int8 import DequantizeDescriptor as _DequantizeDescriptor
+from .ops.quantized.quantize_int8 import DequantizePlan as _DequantizePlan
 from .runtime.device import Device as Device
 from .types import DeviceMismatchError as DeviceMismatchError
 from .types import DeviceSpec as DeviceSpec
@@ -87,6 +89,8 @@ from .plan import Plan as Plan
 from .types import PlanPreference as _PlanPreference
 from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
+from .ops.quantized.quantize_int8 import QuantizeDescriptor as _QuantizeDescriptor
+from .ops.quantized.quantize_int8 import QuantizePlan as _QuantizePlan
 from .types import RaceFault as RaceFault
 from .types import ReadOnlyFault as ReadOnlyFault
 from .ops.reduce.reduce import ReduceDescriptor as _ReduceDescriptor
@@ -481,6 +485,31 @@ class DecodeAttentionDescriptor(_DecodeAttentionDescriptor):
 class Decoding(_Decoding):
     def __init__(
         self,
+    ) -> None: ...
+
+class DequantizeDescriptor(_DequantizeDescriptor):
+    zeros_element: ElementKind | None
+    codes_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    codes_align: int | None
+    scales_align: int | None
+    zeros_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        codes_element: ElementLike,
+        element: ElementLike = ...,
+        per: str = ...,
+        group_size: int | None = ...,
+        name: str = ...,
+        zeros_element: ElementLike | None = ...,
+        codes_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        codes_align: int | None = ...,
+        scales_align: int | None = ...,
+        zeros_align: int | None = ...,
+        out_align: int | None = ...,
     ) -> None: ...
 
 class KvAppendDescriptor(_KvAppendDescriptor):
@@ -897,6 +926,31 @@ class PlanPreference(_PlanPreference):
         max_workspace_bytes: int | None = ...,
     ) -> None: ...
 
+class QuantizeDescriptor(_QuantizeDescriptor):
+    zeros_element: ElementKind | None
+    x_strides: tuple[int, ...] | None
+    codes_strides: tuple[int, ...] | None
+    x_align: int | None
+    codes_align: int | None
+    scales_align: int | None
+    zeros_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        codes_element: ElementLike = ...,
+        per: str = ...,
+        group_size: int | None = ...,
+        name: str = ...,
+        zeros_element: ElementLike | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        codes_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        codes_align: int | None = ...,
+        scales_align: int | None = ...,
+        zeros_align: int | None = ...,
+    ) -> None: ...
+
 class ReduceDescriptor(_ReduceDescriptor):
     x_strides: tuple[int, ...] | None
     out_strides: tuple[int, ...] | None
@@ -1193,6 +1247,9 @@ class CumsumPlan(_CumsumPlan):
 class DecodeAttentionPlan(_DecodeAttentionPlan):
     desc: DecodeAttentionDescriptor
 
+class DequantizePlan(_DequantizePlan):
+    desc: DequantizeDescriptor
+
 class KvAppendPlan(_KvAppendPlan):
     desc: KvAppendDescriptor
 
@@ -1219,6 +1276,9 @@ class PagedAttentionPlan(_PagedAttentionPlan):
 
 class PagedKvAppendPlan(_PagedKvAppendPlan):
     desc: PagedKvAppendDescriptor
+
+class QuantizePlan(_QuantizePlan):
+    desc: QuantizeDescriptor
 
 class ReducePlan(_ReducePlan):
     desc: ReduceDescriptor
@@ -1369,6 +1429,18 @@ def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-05, residual: Any = 
 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, residual: Any = None, normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None, mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Layer norm: (h - mean(h)) / sqrt(var(h) + eps) * weight + bias along the last axes, h = x + residual."""
+
+def dequantize_int8(codes: Any, scales: Any, zeros: Any = None, *, per: str = 'row', group_size: int | None = None, dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """(code - zero) scale, rounded to f32 and then to `dtype`: f32 by default, f16 or bf16. The inverse of `quantize_int8`."""
+
+def dequantize_fp8(codes: Any, scales: Any, zeros: Any = None, *, per: str = 'row', group_size: int | None = None, dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """(code - zero) scale, rounded to f32 and then to `dtype`: f32 by default, f16 or bf16. The inverse of `quantize_fp8`."""
+
+def quantize_int8(x: Any, *, per: str = 'row', group_size: int | None = None, dtype: Any = 'i8', zero_points: bool = False, codes: Any = None, scales: Any = None, zeros: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x as codes of 8 bits: round(x / scale) + zero, to nearest even; `dequantize_int8` is its inverse."""
+
+def quantize_fp8(x: Any, *, per: str = 'row', group_size: int | None = None, dtype: Any = 'fp8_e4m3', codes: Any = None, scales: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x as fp8 (e4m3): x / scale rounded to nearest even, scale = max(|x|) / 448. As `quantize_int8`, without zero points."""
 
 def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The sum; integers add up in 64 bits and wrap, as in NumPy."""
