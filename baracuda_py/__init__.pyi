@@ -47,6 +47,8 @@ from .types import Exact as Exact
 from .plan import Feasibility as Feasibility
 from .tensor import GpuBuffer as GpuBuffer
 from .call.graph import Graph as Graph
+from .ops.quantized.int8 import Int8MatmulDescriptor as _Int8MatmulDescriptor
+from .ops.quantized.int8 import Int8MatmulPlan as _Int8MatmulPlan
 from .types import InvalidProblemError as InvalidProblemError
 from .paged import KVCacheSpec as KVCacheSpec
 from .types import KernelFault as KernelFault
@@ -509,6 +511,70 @@ class DequantizeDescriptor(_DequantizeDescriptor):
         codes_align: int | None = ...,
         scales_align: int | None = ...,
         zeros_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
+class Int8MatmulDescriptor(_Int8MatmulDescriptor):
+    scale_a_shape: tuple[int, ...] | None
+    scale_b_shape: tuple[int, ...] | None
+    zero_a_shape: tuple[int, ...] | None
+    zero_b_shape: tuple[int, ...] | None
+    bias_shape: tuple[int, ...] | None
+    scale_a_element: ElementKind | None
+    scale_b_element: ElementKind | None
+    zero_a_element: ElementKind | None
+    zero_b_element: ElementKind | None
+    bias_element: ElementKind | None
+    a_strides: tuple[int, ...] | None
+    b_strides: tuple[int, ...] | None
+    scale_a_strides: tuple[int, ...] | None
+    scale_b_strides: tuple[int, ...] | None
+    zero_a_strides: tuple[int, ...] | None
+    zero_b_strides: tuple[int, ...] | None
+    bias_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    a_align: int | None
+    b_align: int | None
+    scale_a_align: int | None
+    scale_b_align: int | None
+    zero_a_align: int | None
+    zero_b_align: int | None
+    bias_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        a_shape: Sequence[int],
+        b_shape: Sequence[int],
+        a_element: ElementLike,
+        b_element: ElementLike = ...,
+        out_element: ElementLike | None = ...,
+        activation: Activation | str = ...,
+        dynamic: bool = ...,
+        scale_a_shape: Sequence[int] | None = ...,
+        scale_b_shape: Sequence[int] | None = ...,
+        zero_a_shape: Sequence[int] | None = ...,
+        zero_b_shape: Sequence[int] | None = ...,
+        bias_shape: Sequence[int] | None = ...,
+        scale_a_element: ElementLike | None = ...,
+        scale_b_element: ElementLike | None = ...,
+        zero_a_element: ElementLike | None = ...,
+        zero_b_element: ElementLike | None = ...,
+        bias_element: ElementLike | None = ...,
+        a_strides: Sequence[int] | None = ...,
+        b_strides: Sequence[int] | None = ...,
+        scale_a_strides: Sequence[int] | None = ...,
+        scale_b_strides: Sequence[int] | None = ...,
+        zero_a_strides: Sequence[int] | None = ...,
+        zero_b_strides: Sequence[int] | None = ...,
+        bias_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        a_align: int | None = ...,
+        b_align: int | None = ...,
+        scale_a_align: int | None = ...,
+        scale_b_align: int | None = ...,
+        zero_a_align: int | None = ...,
+        zero_b_align: int | None = ...,
+        bias_align: int | None = ...,
         out_align: int | None = ...,
     ) -> None: ...
 
@@ -1250,6 +1316,9 @@ class DecodeAttentionPlan(_DecodeAttentionPlan):
 class DequantizePlan(_DequantizePlan):
     desc: DequantizeDescriptor
 
+class Int8MatmulPlan(_Int8MatmulPlan):
+    desc: Int8MatmulDescriptor
+
 class KvAppendPlan(_KvAppendPlan):
     desc: KvAppendDescriptor
 
@@ -1411,6 +1480,9 @@ def matmul_tc_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activati
 
 def matmul_tc_bf16_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, c: Any = None, residual: Any = None, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The matrix product of bf16 operands by variant `tc_async`, in f32."""
+
+def matmul_int8(a: Any, b: Any, scale_a: Any = None, scale_b: Any = None, *, zero_a: Any = None, zero_b: Any = None, bias: Any = None, activation: Activation | str | None = None, out_dtype: Any = None, dynamic: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """f(sum (a - zero_a) (b - zero_b) * scale_a * scale_b + bias): sums of bytes are exact, in s32, until they are scaled."""
 
 def nonzero(x: Any, /, *, trim: bool = True, count: Any = None, out: Any = None, stream: Any = None, pref: Any = None, device: Any = None) -> Any:
     """The indices of x's elements other than zero, in C order: int64 [count, rank], as torch.nonzero gives them."""

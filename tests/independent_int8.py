@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -73,7 +75,10 @@ def quantise(problem: Problem) -> None:
         for at in members[:64]:
             wanted = _code(float(x[at]), scale, zero, dtype, zero_points)
             found = int(codes[at])
-            assert found == wanted or (dtype.startswith("float8") and found & 0x7F == 0x7F == wanted & 0x7F), (at, found)
+            assert found == wanted or (dtype.startswith("float8") and found & 0x7F == 0x7F == wanted & 0x7F), (
+                at,
+                found,
+            )
 
 
 def dequantise(problem: Problem) -> None:
@@ -87,7 +92,63 @@ def dequantise(problem: Problem) -> None:
             assert found == float(np.asarray(wanted).astype(out.dtype)) or (math.isnan(found) and math.isnan(wanted))
 
 
+COUNT = 24  # elements of a product that are checked, evenly over it
+
+
+def _of(held: dict[str, Array], name: str, i: int, default: Any) -> Any:
+    """The number of line i of what has one for all or one a line."""
+    if name not in held:
+        return default
+    flat = held[name].reshape(-1)
+    return flat[0 if flat.size == 1 else i]
+
+
+def _activated(x: float, activation: str) -> float:
+    forms: dict[str, Callable[[float], float]] = {
+        "identity": lambda x: x, "relu": lambda x: max(x, 0.0), "silu": lambda x: x / (1 + math.exp(-x)),
+        "gelu": lambda x: x * math.erfc(-x / math.sqrt(2)) / 2,
+        "gelu_tanh": lambda x: x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    }  # fmt: skip
+    return forms[activation](x)
+
+
+def matmul(problem: Problem) -> None:
+    """Python's integers, of floats fractions, an element at a time."""
+    held = {name: slot.host() for name, slot in problem.slots.items() if name != "out"}
+    desc, b = problem.desc, held["b"]
+    rows = held["a"].reshape(-1, b.shape[0]) if b.shape[0] else np.zeros((math.prod(held["a"].shape[:-1]), 0), np.int8)
+    wide = np.asarray(problem.wide["out"]).reshape(len(rows), -1)
+    kind, activation = desc.layout("out").element.value, desc.activation.value
+    for place in np.linspace(0, wide.size - 1, COUNT).astype(int) if wide.size else ():
+        m, n = divmod(int(place), wide.shape[1])
+        line, scale_a = [x.item() if x.dtype.kind in "iu" else float(x) for x in rows[m]], _of(held, "scale_a", m, 1.0)
+        if desc.dynamic:
+            scale_a, _ = _scale(line, "int8", False)
+            line = [(_code(x, scale_a, 0, "int8", False) + 128) % 256 - 128 for x in line]
+        scales = held.get("scale_b", np.ones((), np.float32))
+        grouped = scales.ndim == 2 and scales.shape[0] > 1
+        size = b.shape[0] // scales.shape[0] if grouped else 1
+        each = [Fraction(float(scales[k // size, n])) if grouped else Fraction(1) for k in range(len(line))]
+        zeros = int(_of(held, "zero_a", m, 0)), int(_of(held, "zero_b", n, 0))
+        total = sum(
+            ((Fraction(x) - zeros[0]) * (int(b[k, n]) - zeros[1]) * each[k] for k, x in enumerate(line)), Fraction(0)
+        )
+        scale_b, bias = 1.0 if grouped else _of(held, "scale_b", n, 1.0), _of(held, "bias", n, 0)
+        if kind == "i32":
+            wanted: Any = max(min(int(total) + int(bias), 2**31 - 1), -(2**31))
+            assert int(wide[m, n]) == (max(wanted, 0) if activation == "relu" else wanted)
+        elif kind == "i8":
+            x = _f32(_f32(float(total)) * _f32(float(scale_a) * float(scale_b)))
+            x = _activated(_f32(x + float(bias)) if "bias" in held else x, activation)
+            assert int(wide[m, n]) == round(max(-128.0, min(127.0, x)))
+        else:
+            x = float(total * Fraction(float(scale_a)) * Fraction(float(scale_b)) + Fraction(float(bias)))
+            found, near = float(wide[m, n]), float(sum(abs(Fraction(v)) for v in line)) * 2.0**-36 + 1e-30
+            assert abs(found - _activated(x, activation)) <= near + 2.0**-40 * abs(x), (m, n, found, x)
+
+
 INT8 = {
+    "matmul_int8": matmul,
     **dict.fromkeys(("quantize_int8", "quantize_fp8"), quantise),
     **dict.fromkeys(("dequantize_int8", "dequantize_fp8"), dequantise),
 }

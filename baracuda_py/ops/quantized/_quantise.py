@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.constraints import UnitStride
 from ...plan.grammar import Config, term
-from ...runtime.steps import Fill, Kernel, Launch, Ptr, Scratch, Step
+from ...runtime.steps import Fill, Kernel, Launch, Scratch, Step
 from ...types import DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee, Ulp
 from .._launch import grid_of, index_scalar
 from .._rows import RowConfig, Rows, row_configs, row_cost, share
@@ -139,6 +140,8 @@ class Dequantise(Candidate[Any]):
     launches = (f"{FILE}:dequantise",)
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        if desc.per == "column":
+            return next((said for name in ("scales", "zeros") if not (said := UnitStride(name).of(desc))), OK)
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[PartConfig]:

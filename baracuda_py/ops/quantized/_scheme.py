@@ -20,8 +20,8 @@ OPERANDS = ("codes", "scales", "zeros", "x")  # as kernels take them
 
 
 class Scheme(Descriptor):
-    """Codes of `shape` and their scales. `per` says what has a scale of its own: the tensor, scales []; a row along the last axis,
-    [...]; a column, all that has the same last index, [K]; `group_size` neighbours of a row, [..., K / group_size]."""
+    """Codes of `shape` and their scales. `per` says what has a scale of its own: the tensor, scales []; a row along the last
+    axis, [...]; a column, all that has the same last index, [K]; `group_size` neighbours of a row, [..., K / group_size]."""
 
     shape: tuple[int, ...]
     per: str
@@ -40,7 +40,9 @@ class Scheme(Descriptor):
             return ()
         if self.per == "column":
             return self.shape[-1:]
-        return self.shape[:-1] if self.per == "row" else (*self.shape[:-1], -(-self.shape[-1] // (self.group_size or 1)))
+        return (
+            self.shape[:-1] if self.per == "row" else (*self.shape[:-1], -(-self.shape[-1] // (self.group_size or 1)))
+        )
 
     def check(self) -> None:
         if not self.shape:

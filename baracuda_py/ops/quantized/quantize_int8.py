@@ -73,8 +73,8 @@ class QuantizeDescriptor(Scheme):
 @described(
     Slot("out", "out", takes=FLOATS, shape="shape", element="element"),
     Slot("codes", takes=CODES, shape="shape", element="codes_element"),
-    Slot("scales", shape="scales_shape", element=F32, strided=False),
-    Slot("zeros", optional=True, takes=INTEGERS, shape="scales_shape", strided=False),
+    Slot("scales", shape="scales_shape", element=F32),
+    Slot("zeros", optional=True, takes=INTEGERS, shape="scales_shape"),
 )
 class DequantizeDescriptor(Scheme):
     """The inverse: out = (code - zero) scale, rounded to f32 and then to `element`."""
