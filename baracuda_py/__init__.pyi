@@ -91,6 +91,8 @@ from .plan import Plan as Plan
 from .types import PlanPreference as _PlanPreference
 from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
+from .ops.quantized.qkv import QkvProjectDescriptor as _QkvProjectDescriptor
+from .ops.quantized.qkv import QkvProjectPlan as _QkvProjectPlan
 from .ops.quantized.quantize_int8 import QuantizeDescriptor as _QuantizeDescriptor
 from .ops.quantized.quantize_int8 import QuantizePlan as _QuantizePlan
 from .types import RaceFault as RaceFault
@@ -492,6 +494,8 @@ class Decoding(_Decoding):
 class DequantizeDescriptor(_DequantizeDescriptor):
     zeros_element: ElementKind | None
     codes_strides: tuple[int, ...] | None
+    scales_strides: tuple[int, ...] | None
+    zeros_strides: tuple[int, ...] | None
     out_strides: tuple[int, ...] | None
     codes_align: int | None
     scales_align: int | None
@@ -507,6 +511,8 @@ class DequantizeDescriptor(_DequantizeDescriptor):
         name: str = ...,
         zeros_element: ElementLike | None = ...,
         codes_strides: Sequence[int] | None = ...,
+        scales_strides: Sequence[int] | None = ...,
+        zeros_strides: Sequence[int] | None = ...,
         out_strides: Sequence[int] | None = ...,
         codes_align: int | None = ...,
         scales_align: int | None = ...,
@@ -992,6 +998,106 @@ class PlanPreference(_PlanPreference):
         max_workspace_bytes: int | None = ...,
     ) -> None: ...
 
+class QkvProjectDescriptor(_QkvProjectDescriptor):
+    scale_x_shape: tuple[int, ...] | None
+    scale_q_shape: tuple[int, ...] | None
+    scale_k_shape: tuple[int, ...] | None
+    scale_v_shape: tuple[int, ...] | None
+    bias_q_shape: tuple[int, ...] | None
+    bias_k_shape: tuple[int, ...] | None
+    bias_v_shape: tuple[int, ...] | None
+    scale_x_element: ElementKind | None
+    scale_q_element: ElementKind | None
+    scale_k_element: ElementKind | None
+    scale_v_element: ElementKind | None
+    bias_q_element: ElementKind | None
+    bias_k_element: ElementKind | None
+    bias_v_element: ElementKind | None
+    x_strides: tuple[int, ...] | None
+    wq_strides: tuple[int, ...] | None
+    wk_strides: tuple[int, ...] | None
+    wv_strides: tuple[int, ...] | None
+    scale_x_strides: tuple[int, ...] | None
+    scale_q_strides: tuple[int, ...] | None
+    scale_k_strides: tuple[int, ...] | None
+    scale_v_strides: tuple[int, ...] | None
+    bias_q_strides: tuple[int, ...] | None
+    bias_k_strides: tuple[int, ...] | None
+    bias_v_strides: tuple[int, ...] | None
+    q_strides: tuple[int, ...] | None
+    k_strides: tuple[int, ...] | None
+    v_strides: tuple[int, ...] | None
+    x_align: int | None
+    wq_align: int | None
+    wk_align: int | None
+    wv_align: int | None
+    scale_x_align: int | None
+    scale_q_align: int | None
+    scale_k_align: int | None
+    scale_v_align: int | None
+    bias_q_align: int | None
+    bias_k_align: int | None
+    bias_v_align: int | None
+    q_align: int | None
+    k_align: int | None
+    v_align: int | None
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        wq_shape: Sequence[int],
+        wk_shape: Sequence[int],
+        wv_shape: Sequence[int],
+        element: ElementLike,
+        wq_element: ElementLike = ...,
+        wk_element: ElementLike = ...,
+        wv_element: ElementLike = ...,
+        out_element: ElementLike | None = ...,
+        dynamic: bool = ...,
+        weights: str = ...,
+        scale_x_shape: Sequence[int] | None = ...,
+        scale_q_shape: Sequence[int] | None = ...,
+        scale_k_shape: Sequence[int] | None = ...,
+        scale_v_shape: Sequence[int] | None = ...,
+        bias_q_shape: Sequence[int] | None = ...,
+        bias_k_shape: Sequence[int] | None = ...,
+        bias_v_shape: Sequence[int] | None = ...,
+        scale_x_element: ElementLike | None = ...,
+        scale_q_element: ElementLike | None = ...,
+        scale_k_element: ElementLike | None = ...,
+        scale_v_element: ElementLike | None = ...,
+        bias_q_element: ElementLike | None = ...,
+        bias_k_element: ElementLike | None = ...,
+        bias_v_element: ElementLike | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        wq_strides: Sequence[int] | None = ...,
+        wk_strides: Sequence[int] | None = ...,
+        wv_strides: Sequence[int] | None = ...,
+        scale_x_strides: Sequence[int] | None = ...,
+        scale_q_strides: Sequence[int] | None = ...,
+        scale_k_strides: Sequence[int] | None = ...,
+        scale_v_strides: Sequence[int] | None = ...,
+        bias_q_strides: Sequence[int] | None = ...,
+        bias_k_strides: Sequence[int] | None = ...,
+        bias_v_strides: Sequence[int] | None = ...,
+        q_strides: Sequence[int] | None = ...,
+        k_strides: Sequence[int] | None = ...,
+        v_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        wq_align: int | None = ...,
+        wk_align: int | None = ...,
+        wv_align: int | None = ...,
+        scale_x_align: int | None = ...,
+        scale_q_align: int | None = ...,
+        scale_k_align: int | None = ...,
+        scale_v_align: int | None = ...,
+        bias_q_align: int | None = ...,
+        bias_k_align: int | None = ...,
+        bias_v_align: int | None = ...,
+        q_align: int | None = ...,
+        k_align: int | None = ...,
+        v_align: int | None = ...,
+    ) -> None: ...
+
 class QuantizeDescriptor(_QuantizeDescriptor):
     zeros_element: ElementKind | None
     x_strides: tuple[int, ...] | None
@@ -1346,6 +1452,9 @@ class PagedAttentionPlan(_PagedAttentionPlan):
 class PagedKvAppendPlan(_PagedKvAppendPlan):
     desc: PagedKvAppendDescriptor
 
+class QkvProjectPlan(_QkvProjectPlan):
+    desc: QkvProjectDescriptor
+
 class QuantizePlan(_QuantizePlan):
     desc: QuantizeDescriptor
 
@@ -1483,6 +1592,9 @@ def matmul_tc_bf16_async(a: Any, b: Any, /, *, bias: Any = None, activation: Act
 
 def matmul_int8(a: Any, b: Any, scale_a: Any = None, scale_b: Any = None, *, zero_a: Any = None, zero_b: Any = None, bias: Any = None, activation: Activation | str | None = None, out_dtype: Any = None, dynamic: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """f(sum (a - zero_a) (b - zero_b) * scale_a * scale_b + bias): sums of bytes are exact, in s32, until they are scaled."""
+
+def qkv_project_int8(x: Any, wq: Any, wk: Any, wv: Any, scale_q: Any = None, scale_k: Any = None, scale_v: Any = None, *, scale_x: Any = None, bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, out_dtype: Any = None, dynamic: bool = False, q: Any = None, k: Any = None, v: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Queries, keys and values of the same tokens: x wq * scale_q + bias_q, and likewise of k and v, x being read once."""
 
 def nonzero(x: Any, /, *, trim: bool = True, count: Any = None, out: Any = None, stream: Any = None, pref: Any = None, device: Any = None) -> Any:
     """The indices of x's elements other than zero, in C order: int64 [count, rank], as torch.nonzero gives them."""

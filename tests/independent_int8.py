@@ -113,11 +113,24 @@ def _activated(x: float, activation: str) -> float:
 
 
 def matmul(problem: Problem) -> None:
-    """Python's integers, of floats fractions, an element at a time."""
     held = {name: slot.host() for name, slot in problem.slots.items() if name != "out"}
-    desc, b = problem.desc, held["b"]
+    _product(problem.desc, held, problem.wide["out"])
+
+
+def project(problem: Problem) -> None:
+    """Three products, each by itself."""
+    held = {name: slot.host() for name, slot in problem.slots.items()}
+    for part in "qkv":
+        ours = {"a": "x", "b": f"w{part}", "scale_a": "scale_x", "scale_b": f"scale_{part}", "bias": f"bias_{part}"}
+        own = {name: held[theirs] for name, theirs in ours.items() if theirs in held}
+        _product(problem.desc.part(part), own, problem.wide[part])
+
+
+def _product(desc: Any, held: dict[str, Array], result: Array) -> None:
+    """Python's integers, of floats fractions, an element at a time."""
+    b = held["b"]
     rows = held["a"].reshape(-1, b.shape[0]) if b.shape[0] else np.zeros((math.prod(held["a"].shape[:-1]), 0), np.int8)
-    wide = np.asarray(problem.wide["out"]).reshape(len(rows), -1)
+    wide = np.asarray(result).reshape(len(rows), -1)
     kind, activation = desc.layout("out").element.value, desc.activation.value
     for place in np.linspace(0, wide.size - 1, COUNT).astype(int) if wide.size else ():
         m, n = divmod(int(place), wide.shape[1])
@@ -149,6 +162,7 @@ def matmul(problem: Problem) -> None:
 
 INT8 = {
     "matmul_int8": matmul,
+    "qkv_project_int8": project,
     **dict.fromkeys(("quantize_int8", "quantize_fp8"), quantise),
     **dict.fromkeys(("dequantize_int8", "dequantize_fp8"), dequantise),
 }

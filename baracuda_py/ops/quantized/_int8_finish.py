@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,29 +34,27 @@ class Finish:
     zeroed: bool
 
     @staticmethod
-    def of(desc: Any, product: Product, **named: str) -> Finish:
-        """That of a product; `named` are operands that are called otherwise."""
+    def of(
+        desc: Any, product: Product, called: Mapping[str, str] = MappingProxyType({}), *, paired: bool = True
+    ) -> Finish:
+        """That of a product; `called` says which operands go by another name, `paired` whether neighbours may go together."""
 
         def pointer(name: str) -> Arg:
-            return Ptr(named.get(name, name)) if desc.has(named.get(name, name)) else NULL
+            return Ptr(called.get(name, name)) if desc.has(name) else NULL
 
         def step(name: str) -> int:
-            own = named.get(name, name)
-            return step_of(desc, own) if desc.has(own) and not (grouped and name == "scale_b") else 0
-
-        def has(name: str) -> bool:
-            return bool(desc.has(named.get(name, name)))
+            return step_of(desc, name) if desc.has(name) and not (grouped and name == "scale_b") else 0
 
         grouped = bool(group_of(desc))
-        bias = desc.layout(named.get("bias", "bias")).element.number if has("bias") else "Absent"
-        flags = f"{_flag(product.paired)}, {_flag(has('scale_a'))}, {_flag(has('scale_b') and not grouped)}"
-        out = product.out
-        names = ("bias", "scale_a", "scale_b", "zero_a", "zero_b")
+        bias = desc.layout("bias").element.number if desc.has("bias") else "Absent"
+        scaled = desc.has("scale_a"), desc.has("scale_b") and not grouped
+        out, names = product.out, ("bias", "scale_a", "scale_b", "zero_a", "zero_b")
         return Finish(
-            f"{out.element.number}, {bias}, {desc.activation.name}", flags,
+            f"{out.element.number}, {bias}, {desc.activation.name}",
+            f"{_flag(paired and product.paired)}, {_flag(scaled[0])}, {_flag(scaled[1])}",
             product.a.element.number if product.a.element in CODES else "i8",
-            (Ptr(out.operand), *map(pointer, names)), (out.row, out.col, *map(step, names)), product.k,
-            has("zero_a") or has("zero_b"),
+            (pointer("out"), *map(pointer, names)), (out.row, out.col, *map(step, names)), product.k,
+            desc.has("zero_a") or desc.has("zero_b"),
         )  # fmt: skip
 
     def kind(self, zeros: str) -> str:

@@ -5,9 +5,10 @@ One matrix, or several that share the tokens: `Matrix` is one of them, and `gemv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -76,16 +77,17 @@ class Way:
         return f"quantized::Along{'K' if self.along_k else 'N'}"
 
 
-def way_of(product: Product) -> Way | None:
-    """The way that the operands' layouts allow; None where there is none."""
-    b, a = product.b, product.a
-    along_k, along_n = b.access(product.k, along_row=False), b.access(product.n, along_row=True)
+def way_of(products: Sequence[Product]) -> Way | None:
+    """The way that the operands' layouts allow, one for all matrices; None where there is none."""
+    a = products[0].a
+    ways = [(x.b.access(x.k, along_row=False), x.b.access(x.n, along_row=True)) for x in products]
+    along_k, along_n = (min(way[i] for way in ways) for i in (0, 1))
     if not max(along_k, along_n):
         return None
     by_k = along_k >= along_n
     run = (16 if by_k else 4) * a.size
-    token = a.access(product.k, along_row=True, widest=min(16, run))
-    tokens = next((t for t in (8, 16, 32, 64) if t >= product.m), 0)
+    token = a.access(products[0].k, along_row=True, widest=min(16, run))
+    tokens = next((t for t in (8, 16, 32, 64) if t >= products[0].m), 0)
     if not token or not tokens or (not by_k and tokens > 16):
         return None
     return Way(by_k, _listed(max(along_k, along_n), 1), _listed(token, a.size), tokens)
@@ -96,22 +98,18 @@ def _listed(access: int, size: int) -> int:
     return access if access >= 4 else size
 
 
-@dataclass(frozen=True)
-class Matrix:
-    """A product of the tokens with one matrix: its descriptor knows what its operands are called by `named`."""
+class Matrix(NamedTuple):
+    """A product of the tokens with one matrix; `called` says which of its operands go by another name."""
 
-    product: Product
-    named: tuple[tuple[str, str], ...] = ()
-
-    def operand(self, name: str) -> str:
-        return dict(self.named).get(name, name)
+    desc: Any
+    called: Mapping[str, str] = MappingProxyType({})
 
 
-def refused(product: Product, group: int = 0) -> Feasibility:
+def refused(products: Sequence[Product], group: int = 0) -> Feasibility:
     """Whether there is a kernel for tokens and layouts, and groups are whole steps."""
-    if product.m > MOST_TOKENS:
-        return no(f"there are {product.m} tokens, and it takes {MOST_TOKENS}")
-    way = way_of(product)
+    if products[0].m > MOST_TOKENS:
+        return no(f"there are {products[0].m} tokens, and it takes {MOST_TOKENS}")
+    way = way_of(products)
     if way is None:
         return no(
             "a does not lie along K, or b neither along K nor (of 16 tokens at most) along N", "the variant staged"
@@ -123,7 +121,7 @@ def refused(product: Product, group: int = 0) -> Feasibility:
 
 def gemv_configs(products: Sequence[Product], device: DeviceSpec) -> Iterable[GemvConfig]:
     """The menu, each with K whole, and split where SMs would idle."""
-    way = way_of(products[0])
+    way = way_of(products)
     if way is None:
         return
     for config in ALONG_K if way.along_k else ALONG_N:
@@ -154,7 +152,7 @@ def _shared_bytes(config: GemvConfig, way: Way) -> int:
 
 def gemv_seconds(products: Sequence[Product], device: DeviceSpec, config: GemvConfig) -> tuple[float, str]:
     """Weights by bandwidth, as far as enough bytes are under way on all SMs alike; tokens of every CTA by L2."""
-    way = way_of(products[0])
+    way = way_of(products)
     if way is None:
         return float("inf"), "bandwidth"
     ctas = _ctas(products, config) * config.split_k
@@ -178,27 +176,27 @@ def gemv_seconds(products: Sequence[Product], device: DeviceSpec, config: GemvCo
     return seconds + sum(second_pass(product, config.split_k, device) for product in products), limit
 
 
-def gemv_launches(
-    desc: Any, matrices: Sequence[Matrix], config: GemvConfig, a: Arg, group: int = 0
-) -> tuple[Step, ...]:
+def gemv_launches(matrices: Sequence[Matrix], config: GemvConfig, a: Arg) -> tuple[Step, ...]:
     """One launch for all matrices, and where K is split a second pass."""
-    product = matrices[0].product
-    way = way_of(product)
+    products = [matrix.desc.product for matrix in matrices]
+    product, group = products[0], group_of(matrices[0].desc)
+    way = way_of(products)
     assert way is not None
     integers, split = product.a.element in CODES, config.split_k > 1
-    finishes = [Finish.of(desc, matrix.product, **dict(matrix.named)) for matrix in matrices]
+    paired = all(one.paired for one in products)
+    finishes = [Finish.of(x.desc, x.desc.product, x.called, paired=paired) for x in matrices]
     used = [partial_finish(product, finish, integers=integers) if split else finish for finish in finishes]
     kind = used[0].kind("NO_ZEROS" if split else "CONSTANT")
     fields: list[Any] = []
     first = 0
-    for matrix, finish in zip(matrices, used):
-        scales, own = matrix.operand("scale_b"), matrix.product
-        steps = desc.layout(scales).strides if group else (0, 0)
-        fields += [Ptr(matrix.operand("b")), Ptr(scales) if group else NULL, *finish.args()]
+    for (desc, called), own, finish in zip(matrices, products, used):
+        steps = desc.layout("scale_b").strides if group else (0, 0)
+        scales = Ptr(called.get("scale_b", "scale_b")) if group else NULL
+        fields += [Ptr(called.get("b", "b")), scales, *finish.args()]
         counts = np.array([own.n, first], np.uint32).tobytes()
         step = own.b.col if way.along_k else own.b.row
         fields.append(Packed(np.array([step, *steps], np.int64).tobytes() + counts, 8))
-        first += -(-own.n // (16 * config.blocks))
+        first += across(own.n, 16 * config.blocks)
     cuda = f"{way.cuda}<{config.blocks}, {way.access}>"
     shape = f"{way.tokens}, {way.token_access}, {config.unroll}, {config.warps}"
     flags = f"{str(bool(group)).lower()}, {str(finishes[0].zeroed).lower()}"
@@ -231,7 +229,7 @@ class Int8Gemv(Candidate[Any]):
     launches = LAUNCHES
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
-        return no("a is to be quantised first") if desc.dynamic else refused(desc.product, group_of(desc))
+        return no("a is to be quantised first") if desc.dynamic else refused((desc.product,), group_of(desc))
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[GemvConfig]:
         return gemv_configs((desc.product,), device)
@@ -246,4 +244,4 @@ class Int8Gemv(Candidate[Any]):
         return guarantee(desc, MathPrecision.of(desc.a_element.value), additions_of(desc.product, config))
 
     def lower(self, desc: Any, device: DeviceSpec, config: GemvConfig) -> tuple[Step, ...]:
-        return gemv_launches(desc, (Matrix(desc.product),), config, Ptr("a"), group_of(desc))
+        return gemv_launches((Matrix(desc),), config, Ptr("a"))

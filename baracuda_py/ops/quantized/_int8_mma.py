@@ -18,7 +18,7 @@ from ...types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
 from .._launch import grid_of, overlapped_overhead
 from ._int8_finish import BATCH, HEADER, NULL, Finish, partial_finish, reduce_parts, second_pass, side_walk
 from ._int8_guarantee import guarantee
-from ._int8_problem import CODES, Product, Side, across, product_of
+from ._int8_problem import CODES, Product, Side, across
 
 __all__ = ["Int8Mma", "Tile", "launches_of", "mma_seconds", "tiles"]
 
@@ -134,18 +134,16 @@ def _sums(side: Side, place: Arg, lines: int, k: int, step: int, name: str) -> t
     return Launch(Kernel("quantized/int8_sums.cu", entry), grid_of(lines, 8), (256, 1, 1), args, overlapped=True), out
 
 
-def launches_of(
-    desc: Any, product: Product, device: DeviceSpec, tile: Tile, a: Arg, b: Arg, **named: str
-) -> tuple[Step, ...]:
-    """The launches of a product whose operands lie along K, at `a` and `b`; `named` are operands that are called otherwise."""
-    finish = Finish.of(desc, product, **named)
+def launches_of(desc: Any, product: Product, device: DeviceSpec, tile: Tile, a: Arg, b: Arg) -> tuple[Step, ...]:
+    """The launches of a product whose operands lie along K, at `a` and `b`."""
+    finish = Finish.of(desc, product)
     steps: list[Step] = []
     sums: list[Arg] = [NULL, NULL]
     for i, (zero, side, place, lines, step, name) in enumerate((
         ("zero_b", product.a, a, product.m, product.a.row, "rows"),
         ("zero_a", product.b, b, product.n, product.b.col, "columns"),
     )):  # fmt: skip
-        if desc.has(named.get(zero, zero)):
+        if desc.has(zero):
             launch, sums[i] = _sums(side, place, lines, product.k, step, name)
             steps.append(launch)
     split = tile.split_k > 1
@@ -200,4 +198,4 @@ class Int8Mma(Candidate[Any]):
         return guarantee(desc, MathPrecision.INT8)
 
     def lower(self, desc: Any, device: DeviceSpec, config: Tile) -> tuple[Step, ...]:
-        return launches_of(desc, product_of(desc), device, config, Ptr("a"), Ptr("b"))
+        return launches_of(desc, desc.product, device, config, Ptr("a"), Ptr("b"))

@@ -239,6 +239,11 @@ def _check_output(desc: Any) -> None:
             f"{desc.op}: a result of {out} needs a scale and has none: sums are beyond {out}",
             "pass scale_b, or out_dtype='i32'",
         )
+    if out in (I32, I8) and desc.a_element in HALVES and not desc.dynamic:
+        raise OperandTypeError(
+            f"{desc.op}: a result of {out} and a holds {desc.a_element}, whose sums are not exact",
+            "dynamic=True, or quantize_int8(a)",
+        )
     if out is I32 and scaled:
         raise InvalidProblemError(
             f"{desc.op}: a result of i32 is the exact sum, and a scale was given", "leave it out, or out_dtype='f32'"
