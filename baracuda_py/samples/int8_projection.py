@@ -30,7 +30,7 @@ def _case(
     return made
 
 
-def project(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
+def project(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
     rng = np.random.default_rng(seed)
     cases = [(1, (34, 18, 14), 128, BF16, False), (7, (48, 16, 13), 64, F16, True), (5, (18, 30, 2), 80, I8, True)]
     cases += [(66, (24, 8, 16), 48, I8, False), (65, (32, 8, 8), 64, BF16, False)]
