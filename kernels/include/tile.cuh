@@ -12,7 +12,7 @@ template <class T, int MN_, int BK_, bool K_MAJOR_> struct Tile {
   using Element = T;
   static constexpr int MN = MN_, BK = BK_;
   static constexpr bool K_MAJOR = K_MAJOR_;
-  static constexpr bool BY_MATRIX = sizeof(T) == 2 || (sizeof(T) < 8 && K_MAJOR);
+  static constexpr bool BY_MATRIX = sizeof(T) == 2 || (sizeof(T) == 4 && K_MAJOR);
   static constexpr int ROWS = K_MAJOR ? MN : BK, PITCH = (K_MAJOR ? BK : MN) * int(sizeof(T)), CHUNKS = PITCH / 16;
   static constexpr int BYTES = ROWS * PITCH;
   static_assert(CHUNKS == 4 ? BY_MATRIX && K_MAJOR : CHUNKS % 8 == 0, "swizzles are for rows of 64 bytes or of multiples of 128");

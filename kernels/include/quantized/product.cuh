@@ -4,7 +4,7 @@
 // Mirrored by baracuda_py/ops/quantized/_int8_finish.py, which packs the struct.
 #pragma once
 #include "epilogue.cuh"
-#include "mma.cuh"
+#include "tile.cuh"
 
 namespace quantized {
 
@@ -94,4 +94,10 @@ template <> struct Mma<quantized::Eight<u8>> {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
+};
+
+// Rows along K of so many bytes lie as those of 16-bit elements do.
+template <class A, int MN, int BK_> struct Tile<quantized::Eight<A>, MN, BK_, true> : Tile<f16, MN, BK_ / 2, true> {
+  using Element = quantized::Eight<A>;
+  static constexpr int BK = BK_;
 };
