@@ -24,6 +24,10 @@ template <class Finish> struct Segment {
 };
 template <class Finish, int COUNT> struct Segments { Segment<Finish> at[COUNT]; };
 
+}  // namespace quantized
+
+using namespace quantized;
+
 extern __shared__ uint4 memory[];
 
 template <class A, class Way, int TOKENS, int ACCESS, int UNROLL, int WARPS, bool GROUPED, bool ZEROED, class Finish, int COUNT>
@@ -114,5 +118,3 @@ int8_gemv(const A* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k,
     if (row < m && column < own.n) own.finish.store(sum, row, column);
   }
 }
-
-}  // namespace quantized

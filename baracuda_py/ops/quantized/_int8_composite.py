@@ -16,13 +16,17 @@ from ...runtime.steps import Ptr, Scratch
 from ...types import BaracudaError, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from ..gemm.matmul import MatmulDescriptor, MatmulPlan
 from ..shape_layout.write_slice import WriteSliceDescriptor, WriteSlicePlan
+from ._int8_gemv import LAUNCHES as GEMV_LAUNCHES
 from ._int8_guarantee import guarantee
+from ._int8_mma import LAUNCHES as MMA_LAUNCHES
 from ._int8_problem import CODES, HALVES, Product, Side, group_of
+from ._quantise import QuantiseRows
 from .quantize_int8 import DequantizeDescriptor, DequantizePlan, QuantizeDescriptor, QuantizePlan
 
 __all__ = ["Dequantised", "Quantised", "Staged"]
 
 PITCH = 16  # bytes of which a copied line is a multiple
+COPIES = tuple(dict.fromkeys(kernel for candidate in WriteSlicePlan.candidates for kernel in candidate.launches))
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,7 @@ class Staged(_Composite):
     """Operands that do not lie along K are copied so that they do."""
 
     variant = "staged"
-    launches = (
-        "shape_layout/copy.cu:copy", "shape_layout/transpose.cu:transpose", "gemm/tc_async.cu:tc_async", "gemm/reduce.cu:reduce",
-        "quantized/int8_sums.cu:line_sums",
-    )  # fmt: skip
+    launches = (*COPIES, *MMA_LAUNCHES)
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if desc.a_element not in CODES:
@@ -139,11 +140,7 @@ class Quantised(_Composite):
     """Each row of a is quantised by its own scale, and the codes multiplied: `dynamic`."""
 
     variant = "quantised"
-    launches = (
-        "quantized/quantise.cu:quantise_rows", "gemm/tc_async.cu:tc_async", "gemm/reduce.cu:reduce",
-        "quantized/int8_gemv.cu:quantized::int8_gemv", "shape_layout/copy.cu:copy", "shape_layout/transpose.cu:transpose",
-        "quantized/int8_sums.cu:line_sums",
-    )  # fmt: skip
+    launches = tuple(dict.fromkeys((*QuantiseRows.launches, *GEMV_LAUNCHES, *MMA_LAUNCHES, *COPIES)))
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         return OK if desc.dynamic else no("dynamic was not asked for", "dynamic=True")

@@ -22,6 +22,7 @@ from ._int8_guarantee import guarantee
 from ._int8_problem import CODES, Product, across, group_of
 
 __all__ = [
+    "LAUNCHES",
     "GemvConfig",
     "Int8Gemv",
     "Matrix",
@@ -32,7 +33,7 @@ __all__ = [
     "refused",
 ]
 
-LAUNCHES = ("quantized/int8_gemv.cu:quantized::int8_gemv", "gemm/reduce.cu:reduce")
+LAUNCHES = ("quantized/int8_gemv.cu:int8_gemv", "gemm/reduce.cu:reduce")
 MOST_TOKENS = 64
 MOST_SPLITS = 16
 REACHED = 0.94  # of a plain copy's bandwidth
@@ -200,7 +201,7 @@ def gemv_launches(matrices: Sequence[Matrix], config: GemvConfig, a: Arg) -> tup
     cuda = f"{way.cuda}<{config.blocks}, {way.access}>"
     shape = f"{way.tokens}, {way.token_access}, {config.unroll}, {config.warps}"
     flags = f"{str(bool(group)).lower()}, {str(finishes[0].zeroed).lower()}"
-    entry = f"quantized::int8_gemv<{product.a.element.number}, {cuda}, {shape}, {flags}, {kind}, {len(matrices)}>"
+    entry = f"int8_gemv<{product.a.element.number}, {cuda}, {shape}, {flags}, {kind}, {len(matrices)}>"
     round_ = config.unroll * way.step * config.warps
     k_split = product.k if not split else across(across(product.k, round_), config.split_k) * round_
     args = (

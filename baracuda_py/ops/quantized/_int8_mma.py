@@ -20,7 +20,7 @@ from ._int8_finish import BATCH, HEADER, NULL, Finish, partial_finish, reduce_pa
 from ._int8_guarantee import guarantee
 from ._int8_problem import CODES, Product, Side, across
 
-__all__ = ["Int8Mma", "Tile", "launches_of", "mma_seconds", "tiles"]
+__all__ = ["LAUNCHES", "Int8Mma", "Tile", "launches_of", "mma_seconds", "tiles"]
 
 LAUNCHES = ("gemm/tc_async.cu:tc_async", "gemm/reduce.cu:reduce", "quantized/int8_sums.cu:line_sums")
 MOST_SPLITS, LEAST_TILES = 32, 4  # most parts of K, and fewest K tiles in a part
