@@ -33,6 +33,8 @@ from .types import DeadlockFault as DeadlockFault
 from .ops.attention.decode import DecodeAttentionDescriptor as _DecodeAttentionDescriptor
 from .ops.attention.decode import DecodeAttentionPlan as _DecodeAttentionPlan
 from .ops.attention.decode import Decoding as _Decoding
+from .ops.quantized.quantize_int8 import DequantizeDescriptor as _DequantizeDescriptor
+from .ops.quantized.quantize_int8 import DequantizePlan as _DequantizePlan
 from .runtime.device import Device as Device
 from .types import DeviceMismatchError as DeviceMismatchError
 from .types import DeviceSpec as DeviceSpec
@@ -45,6 +47,8 @@ from .types import Exact as Exact
 from .plan import Feasibility as Feasibility
 from .tensor import GpuBuffer as GpuBuffer
 from .call.graph import Graph as Graph
+from .ops.quantized.int8 import Int8MatmulDescriptor as _Int8MatmulDescriptor
+from .ops.quantized.int8 import Int8MatmulPlan as _Int8MatmulPlan
 from .types import InvalidProblemError as InvalidProblemError
 from .paged import KVCacheSpec as KVCacheSpec
 from .types import KernelFault as KernelFault
@@ -87,6 +91,10 @@ from .plan import Plan as Plan
 from .types import PlanPreference as _PlanPreference
 from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
+from .ops.quantized.qkv import QkvProjectDescriptor as _QkvProjectDescriptor
+from .ops.quantized.qkv import QkvProjectPlan as _QkvProjectPlan
+from .ops.quantized.quantize_int8 import QuantizeDescriptor as _QuantizeDescriptor
+from .ops.quantized.quantize_int8 import QuantizePlan as _QuantizePlan
 from .types import RaceFault as RaceFault
 from .types import ReadOnlyFault as ReadOnlyFault
 from .ops.reduce.reduce import ReduceDescriptor as _ReduceDescriptor
@@ -493,6 +501,99 @@ class DecodeAttentionDescriptor(_DecodeAttentionDescriptor):
 class Decoding(_Decoding):
     def __init__(
         self,
+    ) -> None: ...
+
+class DequantizeDescriptor(_DequantizeDescriptor):
+    zeros_element: ElementKind | None
+    codes_strides: tuple[int, ...] | None
+    scales_strides: tuple[int, ...] | None
+    zeros_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    codes_align: int | None
+    scales_align: int | None
+    zeros_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        codes_element: ElementLike,
+        element: ElementLike = ...,
+        per: str = ...,
+        group_size: int | None = ...,
+        name: str = ...,
+        zeros_element: ElementLike | None = ...,
+        codes_strides: Sequence[int] | None = ...,
+        scales_strides: Sequence[int] | None = ...,
+        zeros_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        codes_align: int | None = ...,
+        scales_align: int | None = ...,
+        zeros_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
+class Int8MatmulDescriptor(_Int8MatmulDescriptor):
+    scale_a_shape: tuple[int, ...] | None
+    scale_b_shape: tuple[int, ...] | None
+    zero_a_shape: tuple[int, ...] | None
+    zero_b_shape: tuple[int, ...] | None
+    bias_shape: tuple[int, ...] | None
+    scale_a_element: ElementKind | None
+    scale_b_element: ElementKind | None
+    zero_a_element: ElementKind | None
+    zero_b_element: ElementKind | None
+    bias_element: ElementKind | None
+    a_strides: tuple[int, ...] | None
+    b_strides: tuple[int, ...] | None
+    scale_a_strides: tuple[int, ...] | None
+    scale_b_strides: tuple[int, ...] | None
+    zero_a_strides: tuple[int, ...] | None
+    zero_b_strides: tuple[int, ...] | None
+    bias_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    a_align: int | None
+    b_align: int | None
+    scale_a_align: int | None
+    scale_b_align: int | None
+    zero_a_align: int | None
+    zero_b_align: int | None
+    bias_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        a_shape: Sequence[int],
+        b_shape: Sequence[int],
+        a_element: ElementLike,
+        b_element: ElementLike = ...,
+        out_element: ElementLike | None = ...,
+        activation: Activation | str = ...,
+        dynamic: bool = ...,
+        scale_a_shape: Sequence[int] | None = ...,
+        scale_b_shape: Sequence[int] | None = ...,
+        zero_a_shape: Sequence[int] | None = ...,
+        zero_b_shape: Sequence[int] | None = ...,
+        bias_shape: Sequence[int] | None = ...,
+        scale_a_element: ElementLike | None = ...,
+        scale_b_element: ElementLike | None = ...,
+        zero_a_element: ElementLike | None = ...,
+        zero_b_element: ElementLike | None = ...,
+        bias_element: ElementLike | None = ...,
+        a_strides: Sequence[int] | None = ...,
+        b_strides: Sequence[int] | None = ...,
+        scale_a_strides: Sequence[int] | None = ...,
+        scale_b_strides: Sequence[int] | None = ...,
+        zero_a_strides: Sequence[int] | None = ...,
+        zero_b_strides: Sequence[int] | None = ...,
+        bias_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        a_align: int | None = ...,
+        b_align: int | None = ...,
+        scale_a_align: int | None = ...,
+        scale_b_align: int | None = ...,
+        zero_a_align: int | None = ...,
+        zero_b_align: int | None = ...,
+        bias_align: int | None = ...,
+        out_align: int | None = ...,
     ) -> None: ...
 
 class KvAppendDescriptor(_KvAppendDescriptor):
@@ -937,6 +1038,131 @@ class PlanPreference(_PlanPreference):
         max_workspace_bytes: int | None = ...,
     ) -> None: ...
 
+class QkvProjectDescriptor(_QkvProjectDescriptor):
+    scale_x_shape: tuple[int, ...] | None
+    scale_q_shape: tuple[int, ...] | None
+    scale_k_shape: tuple[int, ...] | None
+    scale_v_shape: tuple[int, ...] | None
+    bias_q_shape: tuple[int, ...] | None
+    bias_k_shape: tuple[int, ...] | None
+    bias_v_shape: tuple[int, ...] | None
+    scale_x_element: ElementKind | None
+    scale_q_element: ElementKind | None
+    scale_k_element: ElementKind | None
+    scale_v_element: ElementKind | None
+    bias_q_element: ElementKind | None
+    bias_k_element: ElementKind | None
+    bias_v_element: ElementKind | None
+    x_strides: tuple[int, ...] | None
+    wq_strides: tuple[int, ...] | None
+    wk_strides: tuple[int, ...] | None
+    wv_strides: tuple[int, ...] | None
+    scale_x_strides: tuple[int, ...] | None
+    scale_q_strides: tuple[int, ...] | None
+    scale_k_strides: tuple[int, ...] | None
+    scale_v_strides: tuple[int, ...] | None
+    bias_q_strides: tuple[int, ...] | None
+    bias_k_strides: tuple[int, ...] | None
+    bias_v_strides: tuple[int, ...] | None
+    q_strides: tuple[int, ...] | None
+    k_strides: tuple[int, ...] | None
+    v_strides: tuple[int, ...] | None
+    x_align: int | None
+    wq_align: int | None
+    wk_align: int | None
+    wv_align: int | None
+    scale_x_align: int | None
+    scale_q_align: int | None
+    scale_k_align: int | None
+    scale_v_align: int | None
+    bias_q_align: int | None
+    bias_k_align: int | None
+    bias_v_align: int | None
+    q_align: int | None
+    k_align: int | None
+    v_align: int | None
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        wq_shape: Sequence[int],
+        wk_shape: Sequence[int],
+        wv_shape: Sequence[int],
+        element: ElementLike,
+        wq_element: ElementLike = ...,
+        wk_element: ElementLike = ...,
+        wv_element: ElementLike = ...,
+        out_element: ElementLike | None = ...,
+        dynamic: bool = ...,
+        weights: str = ...,
+        scale_x_shape: Sequence[int] | None = ...,
+        scale_q_shape: Sequence[int] | None = ...,
+        scale_k_shape: Sequence[int] | None = ...,
+        scale_v_shape: Sequence[int] | None = ...,
+        bias_q_shape: Sequence[int] | None = ...,
+        bias_k_shape: Sequence[int] | None = ...,
+        bias_v_shape: Sequence[int] | None = ...,
+        scale_x_element: ElementLike | None = ...,
+        scale_q_element: ElementLike | None = ...,
+        scale_k_element: ElementLike | None = ...,
+        scale_v_element: ElementLike | None = ...,
+        bias_q_element: ElementLike | None = ...,
+        bias_k_element: ElementLike | None = ...,
+        bias_v_element: ElementLike | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        wq_strides: Sequence[int] | None = ...,
+        wk_strides: Sequence[int] | None = ...,
+        wv_strides: Sequence[int] | None = ...,
+        scale_x_strides: Sequence[int] | None = ...,
+        scale_q_strides: Sequence[int] | None = ...,
+        scale_k_strides: Sequence[int] | None = ...,
+        scale_v_strides: Sequence[int] | None = ...,
+        bias_q_strides: Sequence[int] | None = ...,
+        bias_k_strides: Sequence[int] | None = ...,
+        bias_v_strides: Sequence[int] | None = ...,
+        q_strides: Sequence[int] | None = ...,
+        k_strides: Sequence[int] | None = ...,
+        v_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        wq_align: int | None = ...,
+        wk_align: int | None = ...,
+        wv_align: int | None = ...,
+        scale_x_align: int | None = ...,
+        scale_q_align: int | None = ...,
+        scale_k_align: int | None = ...,
+        scale_v_align: int | None = ...,
+        bias_q_align: int | None = ...,
+        bias_k_align: int | None = ...,
+        bias_v_align: int | None = ...,
+        q_align: int | None = ...,
+        k_align: int | None = ...,
+        v_align: int | None = ...,
+    ) -> None: ...
+
+class QuantizeDescriptor(_QuantizeDescriptor):
+    zeros_element: ElementKind | None
+    x_strides: tuple[int, ...] | None
+    codes_strides: tuple[int, ...] | None
+    x_align: int | None
+    codes_align: int | None
+    scales_align: int | None
+    zeros_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        codes_element: ElementLike = ...,
+        per: str = ...,
+        group_size: int | None = ...,
+        name: str = ...,
+        zeros_element: ElementLike | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        codes_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        codes_align: int | None = ...,
+        scales_align: int | None = ...,
+        zeros_align: int | None = ...,
+    ) -> None: ...
+
 class ReduceDescriptor(_ReduceDescriptor):
     x_strides: tuple[int, ...] | None
     out_strides: tuple[int, ...] | None
@@ -1233,6 +1459,12 @@ class CumsumPlan(_CumsumPlan):
 class DecodeAttentionPlan(_DecodeAttentionPlan):
     desc: DecodeAttentionDescriptor
 
+class DequantizePlan(_DequantizePlan):
+    desc: DequantizeDescriptor
+
+class Int8MatmulPlan(_Int8MatmulPlan):
+    desc: Int8MatmulDescriptor
+
 class KvAppendPlan(_KvAppendPlan):
     desc: KvAppendDescriptor
 
@@ -1259,6 +1491,12 @@ class PagedAttentionPlan(_PagedAttentionPlan):
 
 class PagedKvAppendPlan(_PagedKvAppendPlan):
     desc: PagedKvAppendDescriptor
+
+class QkvProjectPlan(_QkvProjectPlan):
+    desc: QkvProjectDescriptor
+
+class QuantizePlan(_QuantizePlan):
+    desc: QuantizeDescriptor
 
 class ReducePlan(_ReducePlan):
     desc: ReduceDescriptor
@@ -1392,6 +1630,12 @@ def matmul_tc_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activati
 def matmul_tc_bf16_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, c: Any = None, residual: Any = None, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The matrix product of bf16 operands by variant `tc_async`, in f32."""
 
+def matmul_int8(a: Any, b: Any, scale_a: Any = None, scale_b: Any = None, *, zero_a: Any = None, zero_b: Any = None, bias: Any = None, activation: Activation | str | None = None, out_dtype: Any = None, dynamic: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """f(sum (a - zero_a) (b - zero_b) * scale_a * scale_b + bias): sums of bytes are exact, in s32, until they are scaled."""
+
+def qkv_project_int8(x: Any, wq: Any, wk: Any, wv: Any, scale_q: Any = None, scale_k: Any = None, scale_v: Any = None, *, scale_x: Any = None, bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, out_dtype: Any = None, dynamic: bool = False, q: Any = None, k: Any = None, v: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Queries, keys and values of the same tokens: x wq * scale_q + bias_q, and likewise of k and v, x being read once."""
+
 def nonzero(x: Any, /, *, trim: bool = True, count: Any = None, out: Any = None, stream: Any = None, pref: Any = None, device: Any = None) -> Any:
     """The indices of x's elements other than zero, in C order: int64 [count, rank], as torch.nonzero gives them."""
 
@@ -1409,6 +1653,18 @@ def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-05, residual: Any = 
 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, residual: Any = None, normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None, mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Layer norm: (h - mean(h)) / sqrt(var(h) + eps) * weight + bias along the last axes, h = x + residual."""
+
+def dequantize_int8(codes: Any, scales: Any, zeros: Any = None, *, per: str = 'row', group_size: int | None = None, dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """(code - zero) scale, rounded to f32 and then to `dtype`: f32 by default, f16 or bf16. The inverse of `quantize_int8`."""
+
+def dequantize_fp8(codes: Any, scales: Any, zeros: Any = None, *, per: str = 'row', group_size: int | None = None, dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """(code - zero) scale, rounded to f32 and then to `dtype`: f32 by default, f16 or bf16. The inverse of `quantize_fp8`."""
+
+def quantize_int8(x: Any, *, per: str = 'row', group_size: int | None = None, dtype: Any = 'i8', zero_points: bool = False, codes: Any = None, scales: Any = None, zeros: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x as codes of 8 bits: round(x / scale) + zero, to nearest even; `dequantize_int8` is its inverse."""
+
+def quantize_fp8(x: Any, *, per: str = 'row', group_size: int | None = None, dtype: Any = 'fp8_e4m3', codes: Any = None, scales: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x as fp8 (e4m3): x / scale rounded to nearest even, scale = max(|x|) / 448. As `quantize_int8`, without zero points."""
 
 def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The sum; integers add up in 64 bits and wrap, as in NumPy."""

@@ -20,6 +20,7 @@ from .harness import BURST_US, COLD_BYTES, OURS, WARM_SECONDS, Alone, Bench, Con
 from .host import HOST_ROWS, HostRow
 from .indexing_rows import INDEXING_ROWS
 from .model_rows import MODEL_ROWS
+from .int8_rows import INT8_ROWS
 from .operands import Call, Kit
 from .position_rows import POSITION_ROWS
 from .results import Record, best_peer
@@ -62,6 +63,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *ATTENTION_BACKWARD_ROWS,
         *DECODE_ROWS,
         *MODEL_ROWS,
+        *INT8_ROWS,
         *HOST_ROWS,
     ]
     return [r for r in rows if not patterns or any(p in r.key for p in patterns)]

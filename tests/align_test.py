@@ -394,6 +394,21 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
         for dtype in ("f2", "f4"):
             made = {"outs": numbers((2, 5, 8), dtype), "lses": numbers((2, 5), "f4", 1)}
             yield {**made, "out": numbers((5, 8), dtype), "lse": numbers((5,), "f4")}, {}
+    elif plan in (bp.QuantizePlan, bp.DequantizePlan):
+        kind = bp.FP8_E4M3.dtype if "fp8" in op else "i1"
+        for dtype in ("f2", "f4"):
+            codes, floats = numbers((6, 16), kind), numbers((6, 16), dtype, 1)
+            yield {"codes": codes, "scales": numbers((6,), "f4"), ("x" if "de" not in op else "out"): floats}, {}
+    elif op == "matmul_int8":
+        for m, dtype in itertools.product((3, 72), ("i1", "f2")):
+            scale = {"scale_b": numbers((40,), "f4")}
+            made = {"a": numbers((m, 32), dtype), "b": numbers((40, 32), "i1").T, **scale}
+            yield {**made, "out": numbers((m, 40), "f4" if dtype == "i1" else dtype)}, {}
+    elif op == "qkv_project_int8":
+        weights = {f"w{part}": numbers((32, n), "i1", n) for part, n in zip("qkv", (24, 8, 16))}
+        scales = {f"scale_{part}": numbers((n,), "f4", n) for part, n in zip("qkv", (24, 8, 16))}
+        yield {"x": numbers((3, 32), "f2"), **weights, **scales, "q": numbers((3, 24), "f2"), "k": numbers((3, 8), "f2"),
+               "v": numbers((3, 16), "f2")}, {}  # fmt: skip
     else:
         raise AssertionError(f"say what operands {op} takes")
 

@@ -12,7 +12,7 @@ from ..types import Componentwise, ElementKind, MathPrecision, PrecisionGuarante
 from .elementwise import gelu, relu, silu
 from .special import phi
 
-__all__ = ["MEASURES", "guarantee", "matmul"]
+__all__ = ["ACTIVATIONS", "MEASURES", "guarantee", "matmul"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 SCALES, BLOCK = ("scale_a", "scale_b"), 128
@@ -31,7 +31,7 @@ def gelu_tanh(x: Array) -> Array:
 
 
 # name -> (function, Lipschitz constant)
-_ACTIVATIONS = {
+ACTIVATIONS = {
     "identity": (identity, 1.0), "relu": (relu, 1.0), "gelu": (gelu, 1.13), "gelu_tanh": (gelu_tanh, 1.13),
     "silu": (silu, 1.1),
 }  # fmt: skip
@@ -97,7 +97,7 @@ def matmul(
 ) -> Array:  # fmt: skip
     """residual + f(alpha A B + beta C + bias), wide; alpha and beta are f32 numbers where sums are f32."""
     with np.errstate(all="ignore"):
-        x = _ACTIVATIONS[desc.activation.value][0](_before(desc, a, b, c, bias, absolute=False, **scales))
+        x = ACTIVATIONS[desc.activation.value][0](_before(desc, a, b, c, bias, absolute=False, **scales))
         return np.asarray(x if residual is None else x + _wide(desc, residual))
 
 
@@ -111,7 +111,7 @@ def _size(desc: Any, a: Array, b: Array, c: Array | None = None, bias: Array | N
 def _abs_matmul(desc: Any, a: Array, b: Array, **others: Array) -> Array:
     """L |alpha| |A| |B|, L the activation's Lipschitz constant: how far an error in a product or a sum may carry."""
     scales = {n: x for n, x in others.items() if n in SCALES}
-    return _ACTIVATIONS[desc.activation.value][1] * _size(desc, a, b, **scales)
+    return ACTIVATIONS[desc.activation.value][1] * _size(desc, a, b, **scales)
 
 
 def _abs_epilogue(
@@ -119,7 +119,7 @@ def _abs_epilogue(
     **scales: Array,
 ) -> Array:  # fmt: skip
     """L (|alpha| |A| |B| + |beta C| + |bias|) + |residual|."""
-    x = _ACTIVATIONS[desc.activation.value][1] * _size(desc, a, b, c, bias, **scales)
+    x = ACTIVATIONS[desc.activation.value][1] * _size(desc, a, b, c, bias, **scales)
     return np.asarray(x if residual is None else x + np.abs(_wide(desc, residual)))
 
 
@@ -152,7 +152,7 @@ def _like_signs(desc: Any, a: Array, b: Array, **others: Array) -> Array:
 
 def _carried(desc: Any, x: Array) -> Array:
     """An error in a product or a sum as the result may have it; 0 where it is not finite, for an infinity has none."""
-    carried = _ACTIVATIONS[desc.activation.value][1] * abs(_weights(desc)[0]) * x
+    carried = ACTIVATIONS[desc.activation.value][1] * abs(_weights(desc)[0]) * x
     return np.where(np.isfinite(carried), carried, 0)
 
 
@@ -184,7 +184,7 @@ def _underflow(desc: Any, a: Array, b: Array, **others: Array) -> Array:
         sums = np.matmul(*_finite_sizes(desc, *_matrices(a, b)))
         carried = _of_shape(np.maximum(sums, np.maximum(*_largest_scales(desc, a, b, **scales))), a, b)
     tiny = _accumulator(desc).smallest_normal
-    size = _ACTIVATIONS[desc.activation.value][1] * np.maximum(1.0, np.abs(_weights(desc)[0]) * carried) * tiny
+    size = ACTIVATIONS[desc.activation.value][1] * np.maximum(1.0, np.abs(_weights(desc)[0]) * carried) * tiny
     return np.where(np.isfinite(size), size, 0)
 
 

@@ -1,0 +1,1 @@
+"""Matrices of few bits an element: quantised on the device, and multiplied."""

@@ -1,0 +1,166 @@
+"""How floats become codes and back (kernels/quantized/quantise.cu)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.constraints import UnitStride
+from ...plan.grammar import Config, term
+from ...runtime.steps import Fill, Kernel, Launch, Scratch, Step
+from ...types import DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee, Ulp
+from .._launch import grid_of, index_scalar
+from .._rows import RowConfig, Rows, row_configs, row_cost, share
+
+__all__ = ["Dequantise", "QuantiseRows", "RangesFirst"]
+
+FILE = "quantized/quantise.cu"
+WARP, THREADS = 32, 256
+MOST_LONG = 1 << 16  # columns up to which one CTA for a row does as well as many
+
+
+def code_type(element: ElementKind) -> str:
+    """The C++ type of a code."""
+    return "e4m3" if element is ElementKind.FP8_E4M3 else element.number
+
+
+def _types(desc: Any) -> str:
+    return f"{desc.element.number}, {code_type(desc.codes_element)}, {_flag(desc.has('zeros'))}"
+
+
+def _flag(value: bool) -> str:
+    return str(value).lower()
+
+
+class QuantiseRows(Candidate[Any]):
+    """One pass: a row, or a group, is held in registers between its range and its codes."""
+
+    variant = "rows"
+    launches = (f"{FILE}:quantise_rows",)
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        return OK if desc.per in ("row", "group") else no(f'serves per="row" and "group", not {desc.per!r}')
+
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[RowConfig]:
+        rows: Rows = desc.rows()
+        return row_configs(rows.length, rows.vector(desc.element), desc.element, streams=512)
+
+    def cost(self, desc: Any, device: DeviceSpec, config: RowConfig) -> Cost:
+        return row_cost(device, desc.rows(), desc.moved, config, desc.element, instructions=8.0)
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
+        """Codes and scales are those of the formula, bit for bit."""
+        return PrecisionGuarantee.exact(desc.codes_element)
+
+    def lower(self, desc: Any, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        rows: Rows = desc.rows()
+        entry = f"quantise_rows<{_types(desc)}, {config.template}, {rows.template}>"
+        args = (
+            index_scalar(rows.count, rows.index), index_scalar(rows.length, rows.index), rows.places(), *rows.pointers(),
+        )  # fmt: skip
+        grid = config.grid(rows.count)
+        return (Launch(Kernel(FILE, entry), grid, (config.threads, 1, 1), args, overlapped=True),)
+
+
+@dataclass(frozen=True)
+class PartConfig(Config):
+    """How a CTA takes a part of a matrix."""
+
+    vector: int = term("columns an access")
+    lanes: int = term("threads that share a row")
+    depth: int = term("rows that a thread takes one after another", default=4)
+
+    def grid(self, rows: Rows) -> tuple[int, int, int]:
+        across = -(-rows.length // (self.lanes * self.vector))
+        return grid_of(across * -(-rows.count // (THREADS // self.lanes * self.depth)), 1)
+
+    @property
+    def template(self) -> str:
+        return f"{self.vector}, {self.lanes}, {self.depth}, {THREADS}"
+
+
+def _parts(desc: Any) -> Iterable[PartConfig]:
+    rows: Rows = desc.rows()
+    vector = rows.vector(ElementKind.F16 if desc.element.bits == 16 else ElementKind.F32)
+    lanes = min(WARP, share(-(-rows.length // vector)))
+    yield PartConfig(vector, lanes)
+    yield PartConfig(vector, lanes, 1)
+
+
+def _cost(desc: Any, device: DeviceSpec, config: PartConfig, passes: float) -> Cost:
+    rows: Rows = desc.rows()
+    threads = config.grid(rows)[0] * THREADS
+    efficiency = (0.9 if rows.dense else 0.3) * min(1.0, config.vector / 4) * (1.0 if config.depth > 1 else 0.9)
+    few = min(1.0, threads / (device.sms * 1024))
+    cost = Cost.streaming(device, int(desc.moved * passes), efficiency=efficiency * max(few, 0.1))
+    return Cost(desc.moved, 0, cost.seconds + (passes > 1) * 2 * device.overhead, cost.limit)
+
+
+class RangesFirst(Candidate[Any]):
+    """Two passes: the ranges of columns, or of the tensor, then the codes. Serves rows too, as groups of one."""
+
+    variant = "ranges_first"
+    launches = (f"{FILE}:find_ranges", f"{FILE}:quantise_ranged")
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        return OK if desc.per in ("tensor", "column") else no(f'serves per="tensor" and "column", not {desc.per!r}')
+
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[PartConfig]:
+        return _parts(desc)
+
+    def cost(self, desc: Any, device: DeviceSpec, config: PartConfig) -> Cost:
+        return _cost(desc, device, config, 1.0 + desc.element.bits / (desc.element.bits + 8))
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
+        """Maxima are the same in any order."""
+        return PrecisionGuarantee.exact(desc.codes_element)
+
+    def lower(self, desc: Any, device: DeviceSpec, config: PartConfig) -> tuple[Step, ...]:
+        rows: Rows = desc.rows()
+        column = _flag(desc.per == "column")
+        count = rows.length if desc.per == "column" else 1
+        ranges = Scratch(0, 8 * max(1, count))
+        sizes = index_scalar(rows.count, rows.index), index_scalar(rows.length, rows.index), rows.places()
+        finding = f"find_ranges<{desc.element.number}, {config.template}, {rows.template}, {column}>"
+        making = f"quantise_ranged<{_types(desc)}, {config.template}, {rows.template}, {column}>"
+        pointers, grid, block = rows.pointers(), config.grid(rows), (THREADS, 1, 1)
+        return (
+            Fill(ranges, 0, ranges.nbytes),
+            Launch(Kernel(FILE, finding), grid, block, (*sizes, ranges, pointers[3])),
+            Launch(Kernel(FILE, making), grid, block, (*sizes, *pointers, ranges)),
+        )
+
+
+class Dequantise(Candidate[Any]):
+    """(code - zero) scale, element by element."""
+
+    variant = "elements"
+    launches = (f"{FILE}:dequantise",)
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        if desc.per == "column":
+            return next((said for name in ("scales", "zeros") if not (said := UnitStride(name).of(desc))), OK)
+        return OK
+
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[PartConfig]:
+        return _parts(desc)
+
+    def cost(self, desc: Any, device: DeviceSpec, config: PartConfig) -> Cost:
+        return _cost(desc, device, config, 1.0)
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
+        """One rounding to f32, and one to the result's type: the oracle's very numbers, any NaN for a NaN."""
+        return PrecisionGuarantee.fixed_order(MathPrecision.F32, ElementKind.F32, Ulp(0.0))
+
+    def lower(self, desc: Any, device: DeviceSpec, config: PartConfig) -> tuple[Step, ...]:
+        rows: Rows = desc.rows()
+        making = f"dequantise<{_types(desc)}, {config.template}, {rows.template}, {_flag(desc.per == 'column')}>"
+        codes, scales, zeros, out = rows.pointers()
+        args = index_scalar(rows.count, rows.index), index_scalar(rows.length, rows.index), rows.places()
+        return (
+            Launch(
+                Kernel(FILE, making), config.grid(rows), (THREADS, 1, 1), (*args, codes, scales, zeros, out), overlapped=True
+            ),
+        )  # fmt: skip

@@ -1,0 +1,103 @@
+// Products of bytes with i8, summed exactly in s32, and what happens to a sum on its way out:
+//   exact = sum (a - zero_a) (b - zero_b);  out = f(exact scale_a scale_b + bias), in f32, each operation rounded by itself.
+// A sum of floats with i8 (W8A16) is finished likewise, without zero points. As i32 a sum stays exact: bias and relu are integers'.
+// Mirrored by baracuda_py/ops/quantized/_int8_finish.py, which packs the struct.
+#pragma once
+#include "epilogue.cuh"
+#include "tile.cuh"
+
+namespace quantized {
+
+// A byte of A, which is an i8 or u8, or of B; in products the tensor cores are told which.
+template <class A> struct Eight { u8 bits; };
+
+// Zero points: none; corrected by sums along K, `rows` of A and `columns` of B; or of which only what does not depend on
+// operands is left to add.
+enum Zeros { NO_ZEROS, BY_SUMS, CONSTANT };
+
+template <class Out> __device__ __forceinline__ Out finished(float x) { return convert<Out>(x); }
+template <> __device__ __forceinline__ i8 finished<i8>(float x) { return x == x ? i8(__float2int_rn(fminf(fmaxf(x, -128.0f), 127.0f))) : i8(0); }
+
+// PAIRED: two neighbours from an even column are one access of out. Steps are in elements, 0 where there is one for all.
+template <class Out_, class Bias, int ACTIVATION, bool PAIRED, bool SCALED_A, bool SCALED_B, Zeros ZEROS, class Zero> struct Finish {
+  using Out = Out_;
+  static constexpr int DIGITS = sizeof(Out) == 4 ? 24 : Same<Out, f16>::value ? 11 : 8;
+
+  Out* out;
+  const Bias* bias;
+  const float *scale_a, *scale_b;
+  const Zero* zero_a;
+  const i8* zero_b;
+  const int *rows, *columns;
+  i64 row, col, bias_step, scale_a_step, scale_b_step, zero_a_step, zero_b_step;
+  int k, unused;
+
+  __device__ __forceinline__ Finish enter(const BatchIndex&) const { return *this; }
+
+  __device__ __forceinline__ float exact(float sum, i64, i64) const { return sum; }
+  __device__ __forceinline__ int exact(int sum, i64 m, i64 n) const {
+    if constexpr (ZEROS != NO_ZEROS) {
+      const int of_a = zero_a ? int(zero_a[m * zero_a_step]) : 0, of_b = zero_b ? int(zero_b[n * zero_b_step]) : 0;
+      sum += k * of_a * of_b;
+      if constexpr (ZEROS == BY_SUMS) sum -= (zero_a ? of_a * columns[n] : 0) + (zero_b ? of_b * rows[m] : 0);
+    }
+    return sum;
+  }
+
+  // The finished value of the sum at (m, n), which must lie in the matrix.
+  template <class Acc> __device__ __forceinline__ Out value(Acc sum, i64 m, i64 n) const {
+    const Acc all = exact(sum, m, n);
+    if constexpr (Same<Out, int>::value) {
+      int x = all;
+      if constexpr (present<Bias>) asm("add.sat.s32 %0, %1, %2;" : "=r"(x) : "r"(x), "r"(int(bias[n * bias_step])));
+      return ACTIVATION == RELU ? max(x, 0) : x;
+    } else {
+      float x = float(all);
+      if constexpr (SCALED_A && SCALED_B) x = __fmul_rn(x, __fmul_rn(scale_a[m * scale_a_step], scale_b[n * scale_b_step]));
+      else if constexpr (SCALED_A) x = __fmul_rn(x, scale_a[m * scale_a_step]);
+      else if constexpr (SCALED_B) x = __fmul_rn(x, scale_b[n * scale_b_step]);
+      if constexpr (present<Bias>) x = __fadd_rn(x, convert<float>(bias[n * bias_step]));
+      return finished<Out>(activate<ACTIVATION, DIGITS>(x));
+    }
+  }
+
+  template <class Acc> __device__ __forceinline__ void store(Acc sum, i64 m, i64 n) const { out[m * row + n * col] = value(sum, m, n); }
+
+  // (m, n) and (m, n + 1), n even; the second is of no meaning where `both` is false.
+  template <class Acc> __device__ __forceinline__ void store(Acc (&sum)[2], i64 m, i64 n, bool both) const {
+    if (PAIRED && both) {
+      *reinterpret_cast<Vec<Out, 2>*>(out + m * row + n) = {value(sum[0], m, n), value(sum[1], m, n + 1)};
+    } else {
+      store(sum[0], m, n);
+      if (both) store(sum[1], m, n + 1);
+    }
+  }
+};
+
+}  // namespace quantized
+
+// Four k's a register: with g = lane / 4 and t = lane % 4, part p holds those from 16 p + 4 t on.
+template <> struct Mma<quantized::Eight<i8>> {
+  using Acc = int;
+  using Reg = u32;
+  static constexpr int K = 32, PARTS = 2;
+  static __device__ __forceinline__ void run(int (&c)[4], const u32* a, const u32* b) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+};
+template <> struct Mma<quantized::Eight<u8>> {
+  using Acc = int;
+  using Reg = u32;
+  static constexpr int K = 32, PARTS = 2;
+  static __device__ __forceinline__ void run(int (&c)[4], const u32* a, const u32* b) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+};
+
+// Rows along K of so many bytes lie as those of 16-bit elements do.
+template <class A, int MN, int BK_> struct Tile<quantized::Eight<A>, MN, BK_, true> : Tile<f16, MN, BK_ / 2, true> {
+  using Element = quantized::Eight<A>;
+  static constexpr int BK = BK_;
+};

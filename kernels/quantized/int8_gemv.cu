@@ -1,0 +1,120 @@
+// Products of a few tokens with i8 matrices: bytes as they are, or f16 and bf16 beside i8 weights (W8A16). One matrix, or several
+// that share the tokens (the projections of attention): a CTA has columns of one of them.
+//
+// A CTA's WARPS lie along K and have the same Way::COLUMNS columns. A lane asks for UNROLL steps of weights at once, 16 bytes an
+// access, straight into the registers from which tensor cores multiply them with 8 tokens at a time (quantized/words.cuh): no shared
+// memory in between, and for bytes an eighth of an instruction a weight at one token. Tokens come by L1. K may be split over CTAs,
+// whose sums reduce.cu adds up. GROUPED: `group` k's of a column share a scale, by which their sum is multiplied in f32. ZEROED:
+// sums along K, which zero points need, are products with ones, taken on the way.
+// Shared memory: WARPS x TOKENS x COLUMNS sums, added up in the order of the warps.
+// Bound: bandwidth; N = K = 8192 is 67 MB, 14.6 us at 4.6 TB/s.
+#include "overlap.cuh"
+#include "quantized/product.cuh"
+#include "quantized/tokens.cuh"
+
+namespace quantized {
+
+// A matrix, and the first of its CTAs.
+template <class Finish> struct Segment {
+  const i8* b;
+  const float* scales;  // of groups: [K / group, N], steps in elements
+  Finish finish;
+  i64 step, scales_row, scales_col;
+  u32 n, first;
+};
+template <class Finish, int COUNT> struct Segments { Segment<Finish> at[COUNT]; };
+
+}  // namespace quantized
+
+using namespace quantized;
+
+extern __shared__ uint4 memory[];
+
+template <class A, class Way, int TOKENS, int ACCESS, int UNROLL, int WARPS, bool GROUPED, bool ZEROED, class Finish, int COUNT>
+__global__ void __launch_bounds__(WARPS * 32, 1)
+int8_gemv(const A* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k, u32 k_split, i64 slab, u32 group) {
+  using Acc = typename Product<A>::Acc;
+  constexpr int OCTETS = TOKENS / 8, ROUND = UNROLL * Way::STEP;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  Segment<Finish> own = segments.at[0];
+#pragma unroll
+  for (int i = 1; i < COUNT; ++i)
+    if (blockIdx.x >= segments.at[i].first) own = segments.at[i];
+  const u32 first = (blockIdx.x - own.first) * Way::COLUMNS, begin = blockIdx.y * k_split, end = min(k, begin + k_split);
+  const A* token[OCTETS];  // the last one stands for those that are not there
+#pragma unroll
+  for (int j = 0; j < OCTETS; ++j) token[j] = a + min(u32(8 * j + lane / 4), m - 1) * a_row;
+
+  Acc acc[Way::BLOCKS][OCTETS][4] = {};
+  float total[GROUPED ? Way::BLOCKS : 1][OCTETS][4] = {};
+  int of_columns[ZEROED ? Way::BLOCKS : 1][4] = {}, of_tokens[OCTETS][4] = {};
+  overlap::wait();
+#pragma unroll 1
+  for (u32 from = begin + warp * ROUND; from < end; from += WARPS * ROUND) {
+    typename Way::Raw raw[UNROLL];
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) Way::load(raw[u], own.b, own.step, first, own.n, from + u * Way::STEP, end);
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+      const u32 at = from + u * Way::STEP;
+      typename Way::Words words;
+      Way::words(words, raw[u]);
+#pragma unroll
+      for (int j = 0; j < OCTETS; ++j) {
+        Tokens<A, Way> tokens;
+        tokens.template load<ACCESS>(token[j], at, end);
+#pragma unroll
+        for (int i = 0; i < Way::BLOCKS; ++i) Product<A>::template add<Way>(acc[i][j], words[i], tokens);
+        if constexpr (ZEROED) Product<A>::template add_tokens<Way>(of_tokens[j], tokens);
+      }
+      if constexpr (ZEROED)
+#pragma unroll
+        for (int i = 0; i < Way::BLOCKS; ++i) Product<A>::template add_columns<Way>(of_columns[i], words[i]);
+      if constexpr (GROUPED) {
+        if (at >= end) continue;
+        const float* scales = own.scales + at / group * own.scales_row;
+#pragma unroll
+        for (int i = 0; i < Way::BLOCKS * 2; ++i) {
+          const float scale = scales[min(first + Way::column(i / 2, i % 2), own.n - 1) * own.scales_col];
+#pragma unroll
+          for (int j = 0; j < OCTETS * 2; ++j) {
+            Acc& part = acc[i / 2][j / 2][i % 2 * 2 + j % 2];
+            total[i / 2][j / 2][i % 2 * 2 + j % 2] += scale * part;
+            part = 0;
+          }
+        }
+      }
+    }
+  }
+  overlap::release();
+
+  // A warp's sums, those of a lane's columns for its two tokens of every eight
+  Acc* sums = reinterpret_cast<Acc*>(memory);
+#pragma unroll
+  for (int i = 0; i < Way::BLOCKS * 2; ++i) {
+    const int column = Way::column(i / 2, i % 2);
+#pragma unroll
+    for (int j = 0; j < OCTETS * 2; ++j) {
+      const int row = j / 2 * 8 + lane % 4 * 2 + j % 2;
+      Acc sum = acc[i / 2][j / 2][i % 2 * 2 + j % 2];
+      if constexpr (GROUPED) sum = total[i / 2][j / 2][i % 2 * 2 + j % 2];
+      if constexpr (ZEROED) {
+        const Finish& f = own.finish;
+        if (f.zero_a) sum -= int(f.zero_a[min(u32(row), m - 1) * f.zero_a_step]) * of_columns[i / 2][i % 2 * 2];
+        if (f.zero_b) sum -= int(f.zero_b[min(first + column, own.n - 1) * f.zero_b_step]) * of_tokens[j / 2][j % 2];
+      }
+      sums[(warp * TOKENS + row) * Way::COLUMNS + column] = sum;
+    }
+  }
+
+  // All warps'
+  __syncthreads();
+  own.finish.out += blockIdx.y * slab;
+  for (u32 i = threadIdx.x; i < TOKENS * Way::COLUMNS; i += WARPS * 32) {
+    Acc sum = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) sum += sums[w * TOKENS * Way::COLUMNS + i];
+    const u32 row = i / Way::COLUMNS, column = first + i % Way::COLUMNS;
+    if (row < m && column < own.n) own.finish.store(sum, row, column);
+  }
+}

@@ -1,0 +1,153 @@
+// Codes of a byte for floats, with scales of their own (quantized/codes.cuh), and back.
+//
+// quantise_rows: a scale a row; LANES threads share it (rows/row.cuh), resident in registers, so that x is read once.
+// find_ranges, quantise_ranged: a scale a column (COLUMN) or one in all. The first leaves each range in `ranges` as two u32, the
+// bits of numbers that are not negative, whose order is that of integers: atomic maxima give the same bits in any order.
+// dequantise: the inverse, whatever has a scale.
+// The last three: LANES threads lie along a row, V columns each; a CTA's others, and DEPTH steps, go down the rows.
+// Shared memory: a range a warp. Bound: memory bandwidth.
+#include "overlap.cuh"
+#include "quantized/codes.cuh"
+#include "rows/group.cuh"
+#include "rows/place.cuh"
+#include "rows/row.cuh"
+
+using quantized::Codes;
+using quantized::Range;
+using quantized::Scale;
+
+enum Operand { CODES, SCALES, ZEROS, X, OPERANDS };
+
+template <class T, class P, bool ZERO, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I>
+__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, float, THREADS>))
+quantise_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, P* codes, float* scales, P* zeros, const T* x) {
+  using Pack = rows::Pack<T, V>;
+  const I row = I(blockIdx.x) * (THREADS / LANES) + threadIdx.x / LANES;
+  const bool live = row < count;
+  i64 at[OPERANDS];
+  places.enter(live ? row : 0, at);
+  rows::Row<RESIDENT, Pack, V, ITEMS, LANES, I> line(live ? length : 0, threadIdx.x % LANES);
+  overlap::wait();
+  overlap::release();
+  const auto load = [&](I column) { return rows::loaded<T, V>(places.template at<X>(x, at, column)); };
+  line.load(load);
+
+  // The range
+  Range range{};
+  line.pass(load, [&](Pack& pack, I, int) {
+    float a[V];
+    pack.widen(a);
+#pragma unroll
+    for (int v = 0; v < V; ++v) range.add(a[v]);
+  });
+  range = rows::combine<LANES>(range, [](const Range& a, const Range& b) { return a.join(b); });
+  const Scale scale = Codes<P, ZERO>::of(range);
+
+  // The codes
+  line.pass(load, [&](Pack& pack, I column, int) {
+    float a[V];
+    pack.widen(a);
+    Vec<P, V> made;
+#pragma unroll
+    for (int v = 0; v < V; ++v) made.at[v] = Codes<P, ZERO>::code(a[v], scale);
+    if constexpr (RC == 0) *reinterpret_cast<Vec<P, V>*>(places.template at<CODES>(codes, at, column)) = made;
+    else *places.template at<CODES>(codes, at, column) = made.at[0];
+  });
+  if (!live || threadIdx.x % LANES) return;
+  *places.template of_row<SCALES>(scales, at) = scale.scale;
+  if constexpr (ZERO) *places.template of_row<ZEROS>(zeros, at) = P(scale.zero);
+}
+
+// A CTA's part of a matrix: `each(row)` for the thread's rows, at `column`.
+template <int V, int LANES, int DEPTH, int THREADS, class I> struct Part {
+  static constexpr I DOWN = THREADS / LANES;
+  I first, column;
+  bool live;
+  __device__ __forceinline__ Part(I count, I length) {
+    const I blocks = (length + LANES * V - 1) / (LANES * V), down = I(blockIdx.x) / blocks;
+    column = ((I(blockIdx.x) - down * blocks) * LANES + threadIdx.x % LANES) * V;
+    first = down * (DOWN * DEPTH) + threadIdx.x / LANES;
+    live = column < length;
+  }
+  template <class Each> __device__ __forceinline__ void rows(I count, const Each& each) const {
+#pragma unroll
+    for (int i = 0; i < DEPTH; ++i)
+      if (live && first + i * DOWN < count) each(first + i * DOWN);
+  }
+};
+
+template <class T, int V, int LANES, int DEPTH, int THREADS, int R, int RC, class I, bool COLUMN>
+__global__ void __launch_bounds__(THREADS)
+find_ranges(I count, I length, rows::Places<I, R, RC, OPERANDS> places, u32* ranges, const T* x) {
+  const Part<V, LANES, DEPTH, THREADS, I> part(count, length);
+  Range range[COLUMN ? V : 1] = {};
+  part.rows(count, [&](I row) {
+    i64 at[OPERANDS];
+    places.enter(row, at);
+    float a[V];
+    rows::fetch<T>(a, places.template at<X>(x, at, part.column));
+#pragma unroll
+    for (int v = 0; v < V; ++v) range[COLUMN ? v : 0].add(a[v]);
+  });
+  if constexpr (COLUMN) {
+    if (part.live && part.first < count)
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        atomicMax(ranges + 2 * (part.column + v), __float_as_uint(range[v].down));
+        atomicMax(ranges + 2 * (part.column + v) + 1, __float_as_uint(range[v].up));
+      }
+  } else {
+    const Range all = rows::combine<THREADS>(range[0], [](const Range& a, const Range& b) { return a.join(b); });
+    if (threadIdx.x) return;
+    atomicMax(ranges, __float_as_uint(all.down));
+    atomicMax(ranges + 1, __float_as_uint(all.up));
+  }
+}
+
+template <class T, class P, bool ZERO, int V, int LANES, int DEPTH, int THREADS, int R, int RC, class I, bool COLUMN>
+__global__ void __launch_bounds__(THREADS)
+quantise_ranged(I count, I length, rows::Places<I, R, RC, OPERANDS> places, P* codes, float* scales, P* zeros, const T* x, const u32* ranges) {
+  constexpr int OWN = COLUMN ? V : 1;
+  const Part<V, LANES, DEPTH, THREADS, I> part(count, length);
+  Scale scale[OWN];
+#pragma unroll
+  for (int v = 0; v < OWN; ++v) {
+    const u32* own = ranges + (COLUMN && part.live ? 2 * (part.column + v) : 0);
+    scale[v] = Codes<P, ZERO>::of({__uint_as_float(own[0]), __uint_as_float(own[1])});
+    if (part.first || !part.live || (!COLUMN && part.column)) continue;
+    scales[part.column + v] = scale[v].scale;
+    if constexpr (ZERO) zeros[part.column + v] = P(scale[v].zero);
+  }
+  part.rows(count, [&](I row) {
+    i64 at[OPERANDS];
+    places.enter(row, at);
+    float a[V];
+    rows::fetch<T>(a, places.template at<X>(x, at, part.column));
+    Vec<P, V> made;
+#pragma unroll
+    for (int v = 0; v < V; ++v) made.at[v] = Codes<P, ZERO>::code(a[v], scale[COLUMN ? v : 0]);
+    *reinterpret_cast<Vec<P, V>*>(places.template at<CODES>(codes, at, part.column)) = made;
+  });
+}
+
+template <class T, class P, bool ZERO, int V, int LANES, int DEPTH, int THREADS, int R, int RC, class I, bool COLUMN>
+__global__ void __launch_bounds__(THREADS)
+dequantise(I count, I length, rows::Places<I, R, RC, OPERANDS> places, const P* codes, const float* scales, const P* zeros, T* out) {
+  const Part<V, LANES, DEPTH, THREADS, I> part(count, length);
+  overlap::wait();
+  overlap::release();
+  part.rows(count, [&](I row) {
+    i64 at[OPERANDS];
+    places.enter(row, at);
+    const Vec<P, V> code = *reinterpret_cast<const Vec<P, V>*>(places.template at<CODES>(codes, at, part.column));
+    float a[V];
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      const I own = COLUMN ? part.column + v : 0;
+      Scale scale{*(places.template of_row<SCALES>(scales, at) + own), 0.0f, 0};
+      if constexpr (ZERO) scale.zero = *(places.template of_row<ZEROS>(zeros, at) + own);
+      a[v] = Codes<P, ZERO>::value(code.at[v], scale);
+    }
+    rows::put(places.template at<X>(out, at, part.column), a);
+  });
+}

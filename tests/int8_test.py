@@ -1,0 +1,172 @@
+"""Products of bytes and codes of a byte, beyond the gauntlet: refusals in words, exact sums, every slot by itself."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+
+Array = np.ndarray[Any, Any]
+
+
+def codes(shape: tuple[int, ...], dtype: Any = np.int8, seed: int = 0) -> Array:
+    info = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(info.min, info.max, shape, dtype, endpoint=True)
+
+
+def scales(*shape: int) -> Array:
+    return np.full(shape, 0.5, np.float32)
+
+
+# ---- exact -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_ragged_products_are_exact(dtype: Any) -> None:
+    """Against integers of 64 bits, weights in both orders."""
+    for i, (m, n, k) in enumerate(itertools.product((1, 7, 65), (2, 13, 34), (33, 96))):
+        device = "ptx" if i % 5 == dtype().itemsize + (dtype is np.uint8) else "cpu"
+        a, w = codes((m, k), dtype, i), codes((n, k), seed=i + 1)
+        wanted = a.astype(np.int64) @ w.T.astype(np.int64)
+        b = w.T if i % 2 else np.ascontiguousarray(w.T)
+        assert np.array_equal(bp.matmul_int8(a, b, device=device), wanted), (m, n, k)
+
+
+@pytest.mark.parametrize(("m", "order"), [(1, "nk"), (9, "kn"), (66, "nk")])
+def test_every_slot_counts_once(m: int, order: str) -> None:
+    """One code of a and one of b at a time, each with a value of its own: no other element of the result is touched."""
+    n, k = 34, 80
+    for i, (row, inner, column) in enumerate(
+        ((0, 0, 0), (m - 1, k - 1, n - 1), (m // 2, 17, 5), (0, 64, 33), (m - 1, 35, 16))
+    ):
+        a, w, wanted = np.zeros((m, k), np.int8), np.zeros((n, k), np.int8), np.zeros((m, n), np.int64)
+        a[row, inner], w[column, inner] = -100 + i, 90 + i
+        wanted[row, column] = (-100 + i) * (90 + i)
+        b = w.T if order == "nk" else np.ascontiguousarray(w.T)
+        assert np.array_equal(bp.matmul_int8(a, b, device="ptx"), wanted), (row, inner, column)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, bp.BF16.dtype])
+def test_each_of_the_256_weights_is_itself(dtype: Any) -> None:
+    """Conversions in registers: a token that is 1 in one place returns that place's weight."""
+    w = np.resize(np.arange(-128, 128).astype(np.int8), (64, 32))
+    a = np.eye(32, dtype=np.float32)[[0, 1, 2, 3, 30, 31]].astype(dtype)
+    out = bp.matmul_int8(a, w.T, scale_b=np.ones((), np.float32), device="ptx", out_dtype="f32")
+    assert np.array_equal(out, w.T.astype(np.float32)[[0, 1, 2, 3, 30, 31]])
+
+
+def test_dynamic_is_quantising_first() -> None:
+    x, w = np.random.default_rng(0).standard_normal((5, 48)).astype(np.float16), codes((20, 48))
+    q, s = bp.quantize_int8(x, device="cpu")
+    wanted = bp.matmul_int8(q, w.T, s, scales(20), device="cpu", out_dtype="f16")
+    found = bp.matmul_int8(x, w.T, scale_b=scales(20), dynamic=True, device="ptx")
+    assert np.array_equal(found, wanted)
+
+
+def test_there_and_back() -> None:
+    x = np.random.default_rng(1).standard_normal((6, 64)).astype(np.float32)
+    for options in ({}, {"per": "group", "group_size": 16}, {"per": "column"}, {"per": "tensor"}):
+        for zero_points in (False, True):
+            made = bp.quantize_int8(x, **options, zero_points=zero_points, device="cpu")
+            back = bp.dequantize_int8(*made, **options, device="cpu")
+            step = made.scales.reshape(6, 1) if not options else made.scales.max()
+            assert np.abs(back - x).max() <= 0.5001 * np.max(step)
+            again = bp.quantize_int8(back, **options, zero_points=zero_points, device="cpu")
+            assert np.array_equal(again.codes, made.codes)
+
+
+def test_splits_and_tiles_change_nothing() -> None:
+    """Sums of integers are the same however K is shared out: every configuration gives the same bits."""
+    a, b = codes((3, 2048)), codes((16, 2048), seed=1).T
+    desc = bp.Int8MatmulDescriptor.of(a, b, scale_a=scales(3))
+    wanted = bp.matmul_int8(a, b, scales(3), device="cpu")
+    plans = [bp.Int8MatmulPlan.select(desc, bp.PlanPreference(variant=name), device="ptx") for name in ("gemv", "mma")]
+    assert any("split_k" in str(plan.sku.config) for plan in plans)
+    for plan in plans:
+        assert np.array_equal(plan.run(a=a, b=b, scale_a=scales(3)), wanted)
+
+
+# ---- refused -----------------------------------------------------------------------------------------------------------
+
+A, B, HALF = codes((4, 32)), codes((32, 8)), np.ones((4, 32), np.float16)
+I32, F32 = np.ones(8, np.int32), np.ones(8, np.float32)
+REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = {
+    "floats": ((HALF, B.astype(np.float16)), {}, bp.OperandTypeError, "use matmul"),
+    "f32 beside weights": ((HALF.astype(np.float32), B, None, F32), {}, bp.OperandTypeError, "cast it to f16 or bf16"),
+    "unsigned weights": ((A, B.view(np.uint8)), {}, bp.OperandTypeError, "b must hold i8"),
+    "extents": ((A, B[:30]), {}, bp.InvalidProblemError, "do not agree on K"),
+    "scale of a half": ((A, B, np.ones(4, np.float16)), {}, bp.OperandTypeError, "scale_a must hold f32"),
+    "scale of another shape": ((A, B, np.ones(5, np.float32)), {}, bp.InvalidProblemError, r"no scale.*\(4,\)"),
+    "groups of bytes": ((A, B, None, np.ones((2, 8), np.float32)), {}, bp.InvalidProblemError, "no scale"),
+    "groups that do not divide": ((HALF, B, None, np.ones((3, 8), np.float32)), {}, bp.InvalidProblemError, "no scale"),
+    "zero point of another kind": ((A, B), {"zero_a": np.ones((), np.uint8)}, bp.OperandTypeError, "zero_a must hold i8"),
+    "zero point of another shape": ((A, B), {"zero_b": codes((7,))}, bp.InvalidProblemError, "no zero point"),
+    "scale of floats": ((HALF, B, np.ones(4, np.float32), F32), {}, bp.InvalidProblemError, "not quantised"),
+    "no scale of weights": ((HALF, B), {}, bp.InvalidProblemError, "scale_b is missing"),
+    "i8 without a scale": ((A, B), {"out_dtype": "i8"}, bp.InvalidProblemError, "needs a scale"),
+    "f16 without a scale": ((A, B), {"out_dtype": "f16"}, bp.InvalidProblemError, "needs a scale"),
+    "i32 with a scale": ((A, B, None, F32), {"out_dtype": "i32"}, bp.InvalidProblemError, "exact sum"),
+    "i8 of floats": ((HALF, B, None, F32), {"out_dtype": "i8"}, bp.OperandTypeError, "dynamic=True"),
+    "f64": ((A, B), {"out_dtype": "f64"}, bp.OperandTypeError, "one of f32"),
+    "gelu as i8": ((A, B, None, F32), {"out_dtype": "i8", "activation": "gelu"}, bp.UnsupportedError, "quantize_int8"),
+    "float bias of sums": ((A, B), {"bias": F32}, bp.OperandTypeError, "a bias of i32"),
+    "integer bias of floats": ((A, B, None, F32), {"bias": I32}, bp.OperandTypeError, "f32, f16 or bf16"),
+    "bias of another shape": ((A, B), {"bias": I32[:5]}, bp.InvalidProblemError, "bias of shape"),
+    "dynamic bytes": ((A, B, None, F32), {"dynamic": True}, bp.OperandTypeError, "quantised already"),
+    "a batch of weights": ((A, B[None]), {}, bp.InvalidProblemError, r"\[K, N\]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_refused_in_words(case: str) -> None:
+    operands, options, error, words = REFUSED[case]
+    for device in ("cpu", "ptx"):
+        with pytest.raises(error, match=words):
+            bp.matmul_int8(*operands, **options, device=device)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "zeros", "most"),
+    [
+        ("i8", (), 131071),
+        ("u8", (), 65793),
+        ("u8", ("zero_a",), 65793),
+        ("i8", ("zero_a", "zero_b"), 33025),
+    ],
+)
+def test_the_largest_exact_k(dtype: str, zeros: tuple[str, ...], most: int) -> None:
+    """The last K that is taken, and the first that is not, which is told the largest."""
+
+    def desc(k: int) -> Any:
+        given: dict[str, Any] = {f"{name}_shape": () for name in zeros}
+        given |= {f"{name}_element": dtype if name.endswith("a") else "i8" for name in zeros}
+        return bp.Int8MatmulDescriptor((4, k), (k, 8), dtype, b_strides=(1, k), **given)
+
+    bp.Int8MatmulPlan.select(desc(most), device="h200")
+    with pytest.raises(bp.InvalidProblemError, match=f"largest exact K of these operands is {most}"):
+        bp.Int8MatmulPlan.select(desc(most + 1), device="h200")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"per": "group"}, "give group_size"), ({"per": "group", "group_size": 24}, "pad rows to 72"),
+        ({"group_size": 8}, 'per="group"'), ({"per": "channel"}, "one of tensor, row, column, group"),
+        ({"dtype": "i16"}, "codes must hold i8, u8"), ({"per": "group", "group_size": 0}, "1 or more"),
+    ],
+)  # fmt: skip
+def test_schemes_that_make_no_sense(options: dict[str, Any], words: str) -> None:
+    with pytest.raises((bp.InvalidProblemError, bp.OperandTypeError), match=words):
+        bp.quantize_int8(np.zeros((3, 64), np.float32), **options, device="cpu")
+
+
+def test_a_projection_names_the_part_that_is_wrong() -> None:
+    x, w, s = HALF, [codes((32, n)) for n in (16, 8, 8)], [np.ones(n, np.float32) for n in (16, 8, 8)]
+    with pytest.raises(bp.InvalidProblemError, match=r"of k: .*scale_b"):
+        bp.qkv_project_int8(x, *w, s[0], np.ones(5, np.float32), s[2], device="cpu")
+    with pytest.raises(bp.InvalidProblemError, match="wv"):
+        bp.qkv_project_int8(x, w[0], w[1], w[2][:16], *s, device="cpu")
