@@ -1,0 +1,173 @@
+"""Variants of matmul_int4 that multiply codes in registers: `gemv` for 16 tokens or fewer, `mma` for any number.
+
+The kernels are in kernels/quantized/int4_gemv.cu and int4_mma.cu. Activations that do not lie as they read them, or are to be
+reordered, are staged by kernels/quantized/tokens.cu; where K is split, kernels/gemm/reduce.cu adds the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...plan.candidate import OK, Candidate, Constraint, Cost, Feasibility, no
+from ...plan.constraints import Aligned
+from ...runtime.steps import Arg, Kernel, Launch, Ptr, Run, Scratch, Step, Struct
+from ...types import DeviceSpec, PrecisionGuarantee
+from ..gemm._problem.gemm import Gemm
+from ..gemm._variants.epilogue import epilogue_args, epilogue_type
+from ..gemm._variants.guarantee import TRUNCATED, guarantee_of
+from ..gemm._variants.split import partial_epilogue, partial_size, reduce_step, scratch_of
+from ._int4_table import GEMV, MMA, SLAB, Int4Config, flush_of, seconds_of
+from ._int4_weight import pointer
+from ._staged_tokens import MOST_STAGED, staged_tokens
+
+__all__ = ["Int4Gemv", "Int4Mma", "settled"]
+
+MOST = 1 << 30  # of M, N or K: kernels count in 32 bits
+MOST_SPLITS, LEAST_SLABS = 16, 4  # parts of K, and slabs of a part
+
+
+def settled(arg: Arg) -> Arg:
+    """An epilogue's struct with alpha 1 and beta 0, which these products do not have at run time."""
+    if not isinstance(arg, Struct):
+        return arg
+    return Struct(tuple(np.float32(f.name == "alpha") if isinstance(f, Run) else f for f in arg.fields))
+
+
+@lru_cache(maxsize=256)
+def _priced(kernels: _Int4Kernel, desc: Any, device: DeviceSpec) -> tuple[tuple[Int4Config, float, str], ...]:
+    """The configurations that fit, with their seconds and what sets them, the fastest first."""
+    staged = staged_tokens(desc) is not None
+    made = ((c, *seconds_of(desc, device, c, staged=staged)) for c in kernels.fitting(desc, device))
+    return tuple(sorted(made, key=lambda priced: priced[1]))
+
+
+class _Int4Kernel(Candidate[Any]):
+    """What both kernels have in common: they take the same arguments."""
+
+    constraints: ClassVar[tuple[Constraint, ...]] = (Aligned("codes", 16), Aligned("scales", 16))
+    table: ClassVar[tuple[Int4Config, ...]]
+    most_tokens: ClassVar[int]
+    file: ClassVar[str]
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        if not (said := desc.tiled and super().supports(desc, device)):
+            return said
+        if desc.has("zeros") and desc.layout("zeros").align < 16:
+            return no("zeros are not aligned to 16 bytes", "zeros on a multiple of 16 bytes")
+        gemm: Gemm = desc.gemm
+        if gemm.batch:
+            return no("x and out have rows that are not evenly spaced", "contiguize x")
+        if gemm.m > self.most_tokens:
+            return no(f"there are {gemm.m} tokens, and it takes {self.most_tokens} at most", f"{self.most_tokens} tokens a call")
+        if max(gemm.m, gemm.n, gemm.k) >= MOST:
+            return no(f"an extent of M={gemm.m}, N={gemm.n}, K={gemm.k} is {MOST} or more")
+        if staged_tokens(desc) is not None and gemm.m > MOST_STAGED:
+            return no(f"x has {gemm.m} rows, of which {MOST_STAGED} can be staged", "contiguize x, and repack without order")
+        if not _priced(self, desc, device):
+            return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
+        return OK
+
+    def fitting(self, desc: Any, device: DeviceSpec) -> Iterable[Int4Config]:
+        """The table's rows, with K whole and in as many parts as fill the device once and twice."""
+        (k, n), m = desc.weight_shape, desc.gemm.m
+        slabs = -(-k // SLAB)
+        for row in self.of_tokens(m):
+            config = replace(row, flush=flush_of(desc), zeros=desc.has("zeros"))
+            if config.shared_bytes > device.shared_bytes:
+                continue
+            ctas, resident = max(config.ctas(m, n), 1), config.resident(device)
+            most = max(1, min(MOST_SPLITS, slabs // LEAST_SLABS))
+            wanted = {1} | {min(most, max(1, device.sms * rooms // ctas)) for rooms in {1, resident}}
+            for splits in sorted({-(-slabs // -(-slabs // w)) for w in wanted}):
+                yield replace(config, split_k=splits)
+
+    def of_tokens(self, m: int) -> Iterable[Int4Config]:
+        raise NotImplementedError
+
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Int4Config]:
+        return [config for config, *_ in _priced(self, desc, device)]
+
+    def ranked(self, desc: Any, device: DeviceSpec) -> Any:
+        return iter([(config, seconds) for config, seconds, _ in _priced(self, desc, device)])
+
+    def cost(self, desc: Any, device: DeviceSpec, config: Int4Config) -> Cost:
+        seconds, limit = seconds_of(desc, device, config, staged=staged_tokens(desc) is not None)
+        return Cost(desc.nbytes, desc.gemm.flops, seconds, limit)
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: Int4Config) -> PrecisionGuarantee:
+        """A group's integers times activations are summed by mma.sync, then each sum times its scale; warps meet at the end."""
+        k = config.slabs(desc.weight_shape[0]) * SLAB
+        additions = k + k // config.flush + (config.warps if config.along_k else 0) + 2
+        return guarantee_of(
+            desc, desc.precision, additions, each=TRUNCATED, splits=config.split_k, batch_invariant=False, in_order=False
+        )
+
+    def lower(self, desc: Any, device: DeviceSpec, config: Int4Config) -> tuple[Step, ...]:
+        gemm: Gemm = desc.gemm
+        staged = staged_tokens(desc)
+        steps: list[Step] = []
+        source: Ptr | Scratch = Ptr("x")
+        pitch, k = gemm.a.row, gemm.k
+        partials = scratch_of(gemm, config.split_k).nbytes if config.split_k > 1 else 0
+        if staged is not None:
+            source, pitch, k = staged.scratch(partials), staged.pitch, staged.pitch
+            steps.append(staged.launch(source))
+        kind, epilogue = epilogue_type(gemm, desc.activation), epilogue_args(gemm)
+        if config.split_k > 1:
+            kind, epilogue = partial_epilogue(gemm, config.split_k)
+        steps.append(self._launch(desc, config, source, (pitch, k), kind, epilogue))
+        if config.split_k > 1:
+            second = reduce_step(desc, gemm, config.split_k)
+            steps.append(replace(second, args=tuple(map(settled, second.args))))
+        return tuple(steps)
+
+    def _launch(
+        self, desc: Any, config: Int4Config, x: Ptr | Scratch, rows: tuple[int, int], kind: str, epilogue: Struct
+    ) -> Launch:
+        gemm: Gemm = desc.gemm
+        numbers = (config.tokens, config.strips, config.warps, config.stages, config.flush, str(config.zeros).lower())
+        types = f"{desc.x_element.number}, {desc.layout('scales').element.number}"
+        args: tuple[Arg, ...] = (
+            x, Ptr("codes"), Ptr("scales"), pointer(desc, "zeros"), settled(epilogue), np.int64(rows[0]),
+            *(np.uint32(e) for e in (gemm.m, gemm.n, rows[1], desc.codes_shape[1], desc.groups, config.slabs(gemm.k))),
+            np.uint64(partial_size(gemm) if config.split_k > 1 else 0),
+        )  # fmt: skip
+        ctas = -(-gemm.n // config.columns) if config.along_k else config.ctas(gemm.m, gemm.n)
+        name = self.file.rpartition("/")[2].removesuffix(".cu")
+        return Launch(
+            Kernel(self.file, f"{name}<{types}, {', '.join(map(str, numbers))}, {kind}>"), (ctas, config.split_k, 1),
+            (32 * config.warps, 1, 1), args, config.shared_bytes, overlapped=True,
+        )  # fmt: skip
+
+
+class Int4Gemv(_Int4Kernel):
+    """Sixteen tokens or fewer: every byte of the weights read once, warps sharing K."""
+
+    variant = "gemv"
+    launches = ("quantized/int4_gemv.cu:int4_gemv", "quantized/tokens.cu:stage_tokens", "gemm/reduce.cu:reduce")
+    table, most_tokens, file = GEMV, 16, "quantized/int4_gemv.cu"
+
+    def of_tokens(self, m: int) -> Iterable[Int4Config]:
+        tokens = next(t for t in (1, 2, 4, 8, 16) if t >= m)
+        return (row for row in self.table if row.tokens == tokens)
+
+
+class Int4Mma(_Int4Kernel):
+    """Tiles of tokens: weights unpacked in registers for all tokens of a tile."""
+
+    variant = "mma"
+    launches = ("quantized/int4_mma.cu:int4_mma", "quantized/tokens.cu:stage_tokens", "gemm/reduce.cu:reduce")
+    table, most_tokens, file = MMA, MOST, "quantized/int4_mma.cu"
+
+    def of_tokens(self, m: int) -> Iterable[Int4Config]:
+        """Rows whose tiles hold no more than they have to."""
+        least = {-(-m // row.tokens) for row in self.table}
+        fewest = {count: min(r.tokens for r in self.table if -(-m // r.tokens) == count) for count in least}
+        return (row for row in self.table if row.tokens == fewest[-(-m // row.tokens)])
+
+
