@@ -12,7 +12,7 @@
 
 template <class T, class S, int TOKENS, int STRIPS, int WARPS, int STAGES, int GROUP, bool ZEROS, class Epi>
 __global__ void __launch_bounds__(WARPS * 32)
-int4_gemv(const T* x, const u32* codes, const S* scales, const u8* zeros, Epi epilogue, i64 pitch, u32 m, u32 n, u32 k, u32 blocks,
+int4_gemv(const T* x, const u32* codes, const S* scales, const u8* zeros, Epi epilogue, u32 pitch, u32 m, u32 n, u32 k, u32 blocks,
           u32 groups, u32 slabs_per_split, u64 slab) {
   using Slab = nibbles::Slab<T, S, STRIPS, TOKENS, GROUP, ZEROS>;
   constexpr u32 STAGE = Slab::WEIGHTS + Slab::ACTIVATIONS, ROWS = STRIPS * 16, WIDTH = Slab::TILES * 8;

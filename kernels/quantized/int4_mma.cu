@@ -14,7 +14,7 @@
 
 template <class T, class S, int TOKENS, int STRIPS, int WARPS, int STAGES, int GROUP, bool ZEROS, class Epi>
 __global__ void __launch_bounds__(WARPS * 32, 8 / WARPS)
-int4_mma(const T* x, const u32* codes, const S* scales, const u8* zeros, Epi epilogue, i64 pitch, u32 m, u32 n, u32 k, u32 blocks,
+int4_mma(const T* x, const u32* codes, const S* scales, const u8* zeros, Epi epilogue, u32 pitch, u32 m, u32 n, u32 k, u32 blocks,
          u32 groups, u32 slabs_per_split, u64 slab) {
   using Slab = nibbles::Slab<T, S, STRIPS, TOKENS, GROUP, ZEROS>;
   constexpr u32 STAGE = WARPS * Slab::WEIGHTS + Slab::ACTIVATIONS;
@@ -24,7 +24,7 @@ int4_mma(const T* x, const u32* codes, const S* scales, const u8* zeros, Epi epi
   const u32 strips = (n + 15) / 16, first = (column * WARPS + warp) * STRIPS;
   const u32 begin = blockIdx.y * slabs_per_split, end = min((blocks + 1) / 2, begin + slabs_per_split);
   const u32 own = WARPS * Slab::WEIGHTS;  // where tokens lie in a stage
-  x += token * pitch;
+  x += u64(token) * pitch;
   overlap::wait();
 
   u32 coming = begin;

@@ -27,7 +27,7 @@ from ._staged_tokens import MOST_STAGED, staged_tokens
 
 __all__ = ["Int4Gemv", "Int4Mma", "settled"]
 
-MOST = 1 << 30  # of M, N or K: kernels count in 32 bits
+MOST, MOST_CODES = 1 << 25, 1 << 36  # of M, N and K, and of all codes: kernels count in 32 bits
 MOST_SPLITS, LEAST_SLABS = 16, 4  # parts of K, and slabs of a part
 
 
@@ -64,8 +64,8 @@ class _Int4Kernel(Candidate[Any]):
             return no("x and out have rows that are not evenly spaced", "contiguize x")
         if gemm.m > self.most_tokens:
             return no(f"there are {gemm.m} tokens, and it takes {self.most_tokens} at most", f"{self.most_tokens} tokens a call")
-        if max(gemm.m, gemm.n, gemm.k) >= MOST:
-            return no(f"an extent of M={gemm.m}, N={gemm.n}, K={gemm.k} is {MOST} or more")
+        if max(gemm.m, gemm.n, gemm.k) >= MOST or gemm.n * gemm.k > MOST_CODES:
+            return no(f"M={gemm.m}, N={gemm.n} and K={gemm.k} are more than kernels count: {MOST} each, {MOST_CODES} codes")
         if staged_tokens(desc) is not None and gemm.m > MOST_STAGED:
             return no(f"x has {gemm.m} rows, of which {MOST_STAGED} can be staged", "contiguize x, and repack without order")
         if not _priced(self, desc, device):
@@ -133,7 +133,7 @@ class _Int4Kernel(Candidate[Any]):
         numbers = (config.tokens, config.strips, config.warps, config.stages, config.flush, str(config.zeros).lower())
         types = f"{desc.x_element.number}, {desc.layout('scales').element.number}"
         args: tuple[Arg, ...] = (
-            x, Ptr("codes"), Ptr("scales"), pointer(desc, "zeros"), settled(epilogue), np.int64(rows[0]),
+            x, Ptr("codes"), Ptr("scales"), pointer(desc, "zeros"), settled(epilogue), np.uint32(rows[0]),
             *(np.uint32(e) for e in (gemm.m, gemm.n, rows[1], desc.codes_shape[1], desc.groups, config.slabs(gemm.k))),
             np.uint64(partial_size(gemm) if config.split_k > 1 else 0),
         )  # fmt: skip

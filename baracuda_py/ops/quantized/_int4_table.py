@@ -62,7 +62,7 @@ class Int4Config(Config):
     @property
     def registers(self) -> int:
         """About, a thread: sums of a group and of all, codes, activations, addresses."""
-        return min(255, 8 * self.strips * -(-self.tokens // 8) + 12 * self.strips + 44)
+        return min(255, (50 if self.along_k else 68) + 21 * self.strips * -(-self.tokens // 8) // 2)
 
     def slabs(self, k: int) -> int:
         """Slabs of a part of K."""

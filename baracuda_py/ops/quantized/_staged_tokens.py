@@ -15,6 +15,7 @@ from ._int4_weight import pointer
 __all__ = ["MOST_STAGED", "StagedTokens", "staged_tokens"]
 
 MOST_STAGED = 65535  # rows: along the grid's second axis
+MOST_PITCH = 1 << 25  # elements: kernels count to the last token of a tile in 32 bits
 THREADS, PIECE, ALIGN = 128, 8, 256
 
 
@@ -49,7 +50,7 @@ class StagedTokens:
 def staged_tokens(desc: Any) -> StagedTokens | None:
     """The copy that a problem needs; None where kernels read x as it lies."""
     gemm: Gemm = desc.gemm
-    as_it_lies = gemm.a.col == 1 or gemm.k == 1
+    as_it_lies = gemm.a.col == 1 and 0 <= gemm.a.row < MOST_PITCH
     if as_it_lies and gemm.k % PIECE == 0 and gemm.a.aligned(16, along=1) and not desc.has("order"):
         return None
     return StagedTokens(desc, gemm.a, gemm.m, gemm.k)

@@ -52,6 +52,7 @@ template <class T, class S, int STRIPS, int TOKENS, int GROUP, bool ZEROS> struc
   static constexpr u32 CODES = STRIPS * 1024, SCALES = GROUPS * STRIPS * 32, ZERO_BYTES = ZEROS ? GROUPS * STRIPS * 16 : 0;
   static constexpr u32 WEIGHTS = CODES + SCALES + ZERO_BYTES, ACTIVATIONS = TOKENS * DEPTH * 2;
 
+  // Places are counted in 32 bits: tiles, scales, and activations from the first token on.
   // A warp's copies of slab `slab` of `strips` strips from `first` on, as far as there are `blocks` of 64; strips past the last
   // one read that. The last of `groups` stands for those past it, too.
   static __device__ __forceinline__ void fetch(u32 to, const u32* codes, const S* scales, const u8* zeros, u32 first, u32 strips,
@@ -61,24 +62,24 @@ template <class T, class S, int STRIPS, int TOKENS, int GROUP, bool ZEROS> struc
 #pragma unroll
       for (int b = 0; b < 2; ++b) {
         const u32 block = slab * 2 + b;
-        const u64 tile = u64(min(first + s, strips - 1)) * blocks + block;
-        copy_async<16>(to + (s * 2 + b) * 512 + lane * 16, codes + tile * 128 + lane * 4, block < blocks ? 16 : 0);
+        const u32 tile = min(first + s, strips - 1) * blocks + block;
+        copy_async<16>(to + (s * 2 + b) * 512 + lane * 16, codes + u64(tile) * 128 + lane * 4, block < blocks ? 16 : 0);
       }
     if (lane < GROUPS * STRIPS * 2) {
       const u32 group = min(slab * GROUPS + lane / (STRIPS * 2), groups - 1), strip = min(first + lane / 2 % STRIPS, strips - 1);
-      const i64 at = i64(group) * strips * 16 + strip * 16 + lane % 2 * 8;
+      const u32 at = (group * strips + strip) * 16 + lane % 2 * 8;
       copy_async<16>(to + CODES + lane * 16, scales + at, 16);
     }
     if constexpr (ZEROS)
       if (lane < GROUPS * STRIPS) {
         const u32 group = min(slab * GROUPS + lane / STRIPS, groups - 1), strip = min(first + lane % STRIPS, strips - 1);
-        copy_async<16>(to + CODES + SCALES + lane * 16, zeros + i64(group) * strips * 16 + strip * 16, 16);
+        copy_async<16>(to + CODES + SCALES + lane * 16, zeros + (group * strips + strip) * 16, 16);
       }
   }
 
   // THREADS threads' copies of the activations of that slab: rows below m, of K elements, in pieces of 8.
   template <int THREADS>
-  static __device__ __forceinline__ void fetch_tokens(u32 to, const T* x, i64 pitch, u32 m, u32 K, u32 slab, u32 thread) {
+  static __device__ __forceinline__ void fetch_tokens(u32 to, const T* x, u32 pitch, u32 m, u32 K, u32 slab, u32 thread) {
     constexpr u32 PIECES = TOKENS * 16;
 #pragma unroll
     for (u32 i = 0; i < PIECES; i += THREADS) {
