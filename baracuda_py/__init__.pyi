@@ -1520,7 +1520,7 @@ def matmul_int4(x: Any, codes: Any, scales: Any = None, *, zeros: Any = None, or
 def quantize_int4(w: Any, *, group_size: int = 128, symmetric: bool = True, scales_dtype: Any = None, least_zero: int = 0, out: Any = None, scales: Any = None, zeros: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """int4 codes of a matrix in layout "tiled", with a scale for `group_size` of K; `pack_int4` makes a PackedInt4 of them."""
 
-def relayout_int4(codes: Any, scales: Any, zeros: Any = None, gather: Any = None, *, shape: Any = None, group_size: int = 128, layout: Any = <Int4Layout.GPTQ: gptq>, to: Any = <Int4Layout.TILED: tiled>, out: Any = None, out_scales: Any = None, out_zeros: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+def relayout_int4(codes: Any, scales: Any, zeros: Any = None, gather: Any = None, *, shape: Any = None, group_size: int = 128, layout: Any = 'gptq', to: Any = 'tiled', out: Any = None, out_scales: Any = None, out_zeros: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """An int4 weight's codes, scales and zero points in layout `to`; `repack_int4` does it for a PackedInt4."""
 
 def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:

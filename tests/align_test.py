@@ -18,6 +18,7 @@ from baracuda_py.plan import all_ops
 from baracuda_py.plan.candidate import steps_of
 from baracuda_py.plan.select import assess
 from baracuda_py.runtime.steps import Launch, Ptr, Scratch, Struct, TensorMap
+from baracuda_py.samples.int4 import weight
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 
 from .arena import Slot
@@ -387,6 +388,22 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
         for dtype in ("f2", "f4"):
             made = {"outs": numbers((2, 5, 8), dtype), "lses": numbers((2, 5), "f4", 1)}
             yield {**made, "out": numbers((5, 8), dtype), "lse": numbers((5,), "f4")}, {}
+    elif op == "quantize_int4":
+        made = {"w": numbers((64, 7), "f4"), "out": numbers((1, 1, 32, 4), "u4"), "scales": numbers((2, 16), "f2")}
+        yield made, {"group_size": 32}
+    elif op.endswith("_int4"):
+        arrays, options = weight(np.random.default_rng(3), "tiled", 64, 16, 32, zeros=True)
+        if op == "matmul_int4":
+            yield {**arrays, "x": numbers((3, 64), "f2"), "out": numbers((3, 16), "f2")}, options
+        elif op == "dequantize_int4":
+            yield {**arrays, "out": numbers((64, 16), "f4")}, options
+        else:
+            outs = {
+                "out": numbers((8, 16), "i4"),
+                "out_scales": numbers((2, 16), "f2"),
+                "out_zeros": numbers((2, 2), "i4"),
+            }
+            yield {**arrays, **outs}, options | {"to": "gptq"}
     else:
         raise AssertionError(f"say what operands {op} takes")
 

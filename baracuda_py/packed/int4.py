@@ -11,7 +11,17 @@ from ..tensor import intake
 from ..types import ElementKind, InvalidProblemError, OperandTypeError
 from ..types.vocabulary import Named
 
-__all__ = ["BYTES", "GROUP_SIZES", "Int4Layout", "PackedInt4", "check_problem", "check_zeros", "kinds_of", "padded", "shapes_of"]
+__all__ = [
+    "BYTES",
+    "GROUP_SIZES",
+    "Int4Layout",
+    "PackedInt4",
+    "check_problem",
+    "check_zeros",
+    "kinds_of",
+    "padded",
+    "shapes_of",
+]
 
 GROUP_SIZES = (32, 64, 128)  # and K
 STRIP, BLOCK, LANES, WORDS = 16, 64, 32, 4  # of a tile: rows of n, of k, and its words
@@ -20,9 +30,12 @@ _WORDS = (ElementKind.U32, ElementKind.I32)
 
 
 class Int4Layout(Named):
-    """Where codes lie. KAIO: u32 [N, K/8] along k, two's complement, symmetric. AWQ: [K, N/8] along n in the order 0 2 4 6 1 3 5 7.
-    GPTQ: [K/8, N] along k, zero points less one. TILED: the kernels' own, u32 [N/16, K/64, 32, 4], a tile four fragments of mma.sync. PLAIN: u8 [K, N], one
-    code a byte, as are its zero points."""
+    """Where codes lie.
+
+    KAIO: u32 [N, K/8] along k, two's complement, symmetric. AWQ: [K, N/8] along n, in the order 0 2 4 6 1 3 5 7. GPTQ: [K/8, N]
+    along k, zero points less one. TILED: the kernels' own, u32 [N/16, K/64, 32, 4], a tile four fragments of mma.sync. PLAIN: u8
+    [K, N], one code a byte, as are its zero points.
+    """
 
     KAIO = enum.auto()
     AWQ = enum.auto()
@@ -85,7 +98,9 @@ def check_problem(op: str, layout: Int4Layout, shape: tuple[int, ...], group_siz
 def check_zeros(op: str, layout: Int4Layout, shape: tuple[int, ...], *, zeros: bool, order: bool) -> None:
     """Raises InvalidProblemError for zero points or an order that the layout has not."""
     if zeros and layout is Int4Layout.KAIO:
-        raise InvalidProblemError(f"{op}: layout 'kaio' has no zero points", "choose another layout: 'awq', 'gptq' or 'tiled'")
+        raise InvalidProblemError(
+            f"{op}: layout 'kaio' has no zero points", "choose another layout: 'awq', 'gptq' or 'tiled'"
+        )
     if zeros and layout is Int4Layout.GPTQ and shape[1] % 8:
         wide = padded(shape[1], 8)
         raise InvalidProblemError(
@@ -103,8 +118,9 @@ class PackedInt4:
     """A weight [K, N] of which w[k, n] = (code - zero) scale, with a scale for `group_size` of K (32, 64, 128 or K).
 
     `codes`: u32 (or int32) words of eight, as `layout` has them. `scales`: f16 or bf16 [K/group_size, N]. `zeros`: int32 or u32
-    words [K/group_size, N/8] ("awq", "gptq"), u8 [K/group_size, N] ("tiled", "plain"), or None: 8 for all. `order`: int32 [K] or None; for "gptq"
-    the group of each k (g_idx), for "tiled" the k that each place holds. "tiled" has N filled up to a multiple of 16, K of 64.
+    words [K/group_size, N/8] ("awq", "gptq"), u8 [K/group_size, N] ("tiled", "plain"), or None: 8 for all. `order`: int32 [K] or
+    None; for "gptq" the group of each k (g_idx), for "tiled" the k that each place holds. "tiled" has N filled up to a multiple of
+    16, K to one of 64.
 
     Arrays of CuPy, NumPy or PyTorch, on one device, in C order. Raises InvalidProblemError or OperandTypeError where they are not
     what the layout has: an array that is packed for another one does not pass.

@@ -107,9 +107,7 @@ def _spread(desc: Any, x: Array, groups: Array) -> Array:
     return np.asarray(x[:, : desc.weight_shape[1]][groups])
 
 
-def _parts(
-    desc: Any, codes: Array, scales: Array, zeros: Array | None, order: Array | None
-) -> tuple[Array, Array]:
+def _parts(desc: Any, codes: Array, scales: Array, zeros: Array | None, order: Array | None) -> tuple[Array, Array]:
     """Integers (code - zero) and scales, both [K, N] in float64, in the order of the activations."""
     k, n = desc.weight_shape
     layout = str(desc.packing)
@@ -127,9 +125,7 @@ def _parts(
     return numbers, factors
 
 
-def weights(
-    desc: Any, codes: Array, scales: Array, zeros: Array | None = None, order: Array | None = None
-) -> Array:
+def weights(desc: Any, codes: Array, scales: Array, zeros: Array | None = None, order: Array | None = None) -> Array:
     """(code - zero) scale, [K, N]: exact in float64."""
     numbers, factors = _parts(desc, codes, scales, zeros, order)
     return numbers * factors
@@ -220,7 +216,7 @@ def _beyond_weights(desc: Any, x: Array, bias: Array | None = None, **packed: Ar
     return _beyond(desc, x, bias, **packed) | large
 
 
-def _small_weights(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:
+def _small_weights(desc: Any, x: Array, **_: Array) -> Any:
     """L times the sum of |x| times the smallest normal number of their type: rounded weights below it err by no less."""
     import ml_dtypes
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import ml_dtypes
@@ -44,12 +45,20 @@ def matmul_int4(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[S
     """Tokens 1 to 65, ragged N, K that ends within a tile, groups of each size, epilogues, foreign layouts."""
     rng = np.random.default_rng(seed)
 
-    def sample(m: int, k: int, n: int, group: int, element: ElementKind, more: dict[str, Any] = {}, **of: Any) -> Sample:
+    def sample(
+        m: int,
+        k: int,
+        n: int,
+        group: int,
+        element: ElementKind,
+        more: Mapping[str, Any] = MappingProxyType({}),
+        **of: Any,
+    ) -> Sample:
         layout = of.pop("layout", "tiled")
         arrays, options = weight(rng, layout, k, n, group, **of)
         x = values(rng, (m, k), element, 1.0)
         label = f"{element} {m}x{n}x{k} {layout} group={group}" + "".join(f" {name}" for name in of)
-        return Sample(label, {"x": x, **arrays}, options | more)
+        return Sample(label, {"x": x, **arrays}, {**options, **more})
 
     f16, bf16 = HALVES
     yield sample(1, 256, 34, 128, f16)
@@ -64,9 +73,19 @@ def matmul_int4(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[S
     given = sample(5, 64, 24, 64, f16)
     stored = np.zeros((64, 9), np.float16)
     stored[:, :5] = given.operands["x"].T
-    yield Sample("columns", {**given.operands, "x": stored[:, :5].T, "out": np.zeros((5, 24), np.float16, order="F")}, given.options)
-    for layout, zeros, order in (("kaio", False, False), ("awq", True, False), ("gptq", True, True), ("plain", True, False)):
-        yield sample(3, 64, 16, 32, f16, layout=layout, **({"zeros": True} if zeros else {}), **({"order": True} if order else {}))
+    yield Sample(
+        "columns",
+        {**given.operands, "x": stored[:, :5].T, "out": np.zeros((5, 24), np.float16, order="F")},
+        given.options,
+    )
+    foreign: dict[str, dict[str, Any]] = {
+        "kaio": {},
+        "awq": {"zeros": True},
+        "gptq": {"zeros": True, "order": True},
+        "plain": {},
+    }
+    for layout, of in foreign.items():
+        yield sample(3, 64, 16, 32, f16, layout=layout, **of)
     batch = sample(6, 64, 16, 64, bf16)
     yield Sample("batch", {**batch.operands, "x": batch.operands["x"].reshape(2, 3, 64)}, batch.options)
     row = sample(1, 64, 16, 64, bf16)
@@ -78,7 +97,7 @@ def matmul_int4(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[S
     yield sample(0, 64, 16, 64, f16)
 
 
-def relayout_int4(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
+def relayout_int4(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
     """Every layout to tiles and back."""
     rng = np.random.default_rng(seed)
     for other, n in (("kaio", 13), ("awq", 24), ("gptq", 24), ("plain", 13)):
@@ -93,7 +112,7 @@ def relayout_int4(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator
     yield Sample("gather", arrays, options | {"to": "tiled"})
 
 
-def dequantize_int4(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
+def dequantize_int4(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
     """Every layout, into rows and columns."""
     rng = np.random.default_rng(seed)
     for layout, k, n in (("tiled", 96, 18), ("kaio", 96, 13), ("awq", 64, 16), ("gptq", 64, 16), ("plain", 64, 5)):
@@ -107,13 +126,25 @@ def dequantize_int4(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterat
     yield Sample("f32 in columns", arrays | {"out": np.zeros((64, 16), np.float32, order="F")}, options)
 
 
-def quantize_int4(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
+def quantize_int4(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:  # noqa: ARG001
     """Groups of each size, ragged N, columns, groups of one sign and of zeros."""
     rng = np.random.default_rng(seed)
-    for element, k, n, group in ((ElementKind.F32, 128, 13, 64), (ElementKind.F16, 96, 18, 32), (ElementKind.BF16, 72, 16, 72)):
+    for element, k, n, group in (
+        (ElementKind.F32, 128, 13, 64),
+        (ElementKind.F16, 96, 18, 32),
+        (ElementKind.BF16, 72, 16, 72),
+    ):
         for symmetric in (True, False):
             w = values(rng, (k, n), element, 1.0)
             w[:group, 1], w[:group, 2] = 0, np.abs(w[:group, 2])
-            yield Sample(f"{element} [{k}, {n}]{' symmetric' * symmetric}", {"w": w}, {"group_size": group, "symmetric": symmetric})
+            yield Sample(
+                f"{element} [{k}, {n}]{' symmetric' * symmetric}",
+                {"w": w},
+                {"group_size": group, "symmetric": symmetric},
+            )
     w = values(rng, (64, 18), ElementKind.F32, 1.0)
-    yield Sample("columns", {"w": np.asfortranarray(w)}, {"group_size": 64, "scales_dtype": "bf16", "symmetric": False, "least_zero": 1})
+    yield Sample(
+        "columns",
+        {"w": np.asfortranarray(w)},
+        {"group_size": 64, "scales_dtype": "bf16", "symmetric": False, "least_zero": 1},
+    )

@@ -13,14 +13,13 @@ from ...plan.select import cheapest
 from ...plan.selection import Selection
 from ...runtime.steps import Ptr, Scratch
 from ...types import BackendKind, Componentwise, DeviceSpec, PlanPreference, PrecisionGuarantee, Term
-from ..gemm._candidates import CANDIDATES
 from ..gemm.matmul import MatmulPlan
 from .dequantize_int4 import DequantizeInt4Descriptor, DequantizeInt4Plan
 
 __all__ = ["DequantizeThenMatmul"]
 
 ANY = PlanPreference()
-OWN = tuple(candidate for candidate in CANDIDATES if candidate.backend is BackendKind.BESPOKE)
+OWN = tuple(candidate for candidate in MatmulPlan.candidates if candidate.backend is BackendKind.BESPOKE)
 
 
 @dataclass(frozen=True)
@@ -50,15 +49,15 @@ def _parts(desc: Any, device: DeviceSpec) -> Parts | None:
 
 def _weight(desc: Any) -> DequantizeInt4Descriptor:
     """The weight in columns, so that the product reads it along K."""
-    given: dict[str, Any] = {}
+    k, _ = desc.weight_shape
+    given: dict[str, Any] = {"out_strides": (1, k)}
     for name in ("codes", "scales", "zeros", "order"):
         if desc.has(name):
             layout = desc.layout(name)
             given[f"{name}_element"] = layout.element
             given |= {} if name == "order" else {f"{name}_align": layout.align}
-    k, _ = desc.weight_shape
     return DequantizeInt4Descriptor(
-        desc.weight_shape, desc.x_element, group_size=desc.group_size, packing=desc.packing, out_strides=(1, k), **given
+        desc.weight_shape, desc.x_element, group_size=desc.group_size, packing=desc.packing, **given
     )
 
 
@@ -66,7 +65,9 @@ class DequantizeThenMatmul(Candidate[Any]):
     """Any layout and any number of tokens: worth it where the product itself takes longest."""
 
     variant = "dequantize_matmul"
-    launches = tuple(dict.fromkeys(kernel for each in (*DequantizeInt4Plan.candidates, *OWN) for kernel in each.launches))
+    launches = tuple(
+        dict.fromkeys(kernel for each in (*DequantizeInt4Plan.candidates, *OWN) for kernel in each.launches)
+    )
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         inner = desc.product.canonical()

@@ -63,11 +63,18 @@ class _Int4Kernel(Candidate[Any]):
         if gemm.batch:
             return no("x and out have rows that are not evenly spaced", "contiguize x")
         if gemm.m > self.most_tokens:
-            return no(f"there are {gemm.m} tokens, and it takes {self.most_tokens} at most", f"{self.most_tokens} tokens a call")
+            return no(
+                f"there are {gemm.m} tokens, and it takes {self.most_tokens} at most",
+                f"{self.most_tokens} tokens a call",
+            )
         if max(gemm.m, gemm.n, gemm.k) >= MOST or gemm.n * gemm.k > MOST_CODES:
-            return no(f"M={gemm.m}, N={gemm.n} and K={gemm.k} are more than kernels count: {MOST} each, {MOST_CODES} codes")
+            return no(
+                f"M={gemm.m}, N={gemm.n} and K={gemm.k} are more than kernels count: {MOST} each, {MOST_CODES} codes"
+            )
         if staged_tokens(desc) is not None and gemm.m > MOST_STAGED:
-            return no(f"x has {gemm.m} rows, of which {MOST_STAGED} can be staged", "contiguize x, and repack without order")
+            return no(
+                f"x has {gemm.m} rows, of which {MOST_STAGED} can be staged", "contiguize x, and repack without order"
+            )
         if not _priced(self, desc, device):
             return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
         return OK
@@ -104,7 +111,13 @@ class _Int4Kernel(Candidate[Any]):
         k = config.slabs(desc.weight_shape[0]) * SLAB
         additions = k + k // config.flush + (config.warps if config.along_k else 0) + 2
         return guarantee_of(
-            desc, desc.precision, additions, each=TRUNCATED, splits=config.split_k, batch_invariant=False, in_order=False
+            desc,
+            desc.precision,
+            additions,
+            each=TRUNCATED,
+            splits=config.split_k,
+            batch_invariant=False,
+            in_order=False,
         )
 
     def lower(self, desc: Any, device: DeviceSpec, config: Int4Config) -> tuple[Step, ...]:
@@ -169,5 +182,3 @@ class Int4Mma(_Int4Kernel):
         least = {-(-m // row.tokens) for row in self.table}
         fewest = {count: min(r.tokens for r in self.table if -(-m // r.tokens) == count) for count in least}
         return (row for row in self.table if row.tokens == fewest[-(-m // row.tokens)])
-
-

@@ -22,7 +22,11 @@ SLAB = 128  # of K, that is brought and multiplied at once
 UNPACK = 1.4  # instructions a weight of a lane, an eighth of a word's, its products aside
 ROUND_TRIP = 1.0e-6  # seconds that the device's bandwidth must be under way; to measure
 L2 = 5.0e12 / 132  # bytes a second and SM; to measure
-FILL, MEET, SECOND_PASS = 1.3e-6, 0.5e-6, 0.8e-6  # seconds until the first slab, from the last, of a second launch; to measure
+FILL, MEET, SECOND_PASS = (
+    1.3e-6,
+    0.5e-6,
+    0.8e-6,
+)  # seconds until the first slab, from the last, of a second launch; to measure
 STAGED = 1.2e-6  # of the copy of activations
 RATE = 0.85  # of mma.sync's rate that a warp's products reach
 THREADS_OF_SM, REGISTERS_OF_SM = 2048, 65536
@@ -66,7 +70,8 @@ class Int4Config(Config):
 
     def slabs(self, k: int) -> int:
         """Slabs of a part of K."""
-        return -(-(-(-k // SLAB)) // self.split_k)
+        slabs = -(-k // SLAB)
+        return -(-slabs // self.split_k)
 
     def ctas(self, m: int, n: int) -> int:
         return -(-n // self.columns) * -(-m // self.tokens)

@@ -12,7 +12,18 @@ from ...runtime.steps import Arg, Packed, Ptr
 from ...tensor import Tensor
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
 
-__all__ = ["HALVES", "ORDER", "SLOTS", "WORDS", "Int4Weight", "arrays_of", "cuda_layout", "order_of", "pointer", "taken_weight"]
+__all__ = [
+    "HALVES",
+    "ORDER",
+    "SLOTS",
+    "WORDS",
+    "Int4Weight",
+    "arrays_of",
+    "cuda_layout",
+    "order_of",
+    "pointer",
+    "taken_weight",
+]
 
 HALVES = (ElementKind.F16, ElementKind.BF16)
 WORDS = (ElementKind.U32, ElementKind.I32)
@@ -22,7 +33,13 @@ SLOTS = (
     Slot("zeros", optional=True, takes=(ElementKind.U8, *WORDS), shape="points_shape", strided=False),
 )
 ORDER = Slot("order", optional=True, takes=(ElementKind.I32,), shape="places_shape", strided=False, aligned=False)
-_CUDA = {Int4Layout.KAIO: "Kaio", Int4Layout.AWQ: "Awq", Int4Layout.GPTQ: "Gptq", Int4Layout.TILED: "Tiled", Int4Layout.PLAIN: "Plain"}
+_CUDA = {
+    Int4Layout.KAIO: "Kaio",
+    Int4Layout.AWQ: "Awq",
+    Int4Layout.GPTQ: "Gptq",
+    Int4Layout.TILED: "Tiled",
+    Int4Layout.PLAIN: "Plain",
+}
 
 
 def cuda_layout(layout: Int4Layout) -> str:
@@ -119,7 +136,9 @@ def taken_weight(
     if k is not None and shape[0] != k:
         raise InvalidProblemError(f"{op}: x has K={k} and the weight is {tuple(shape)}", "pass a weight of that K")
     arrays = {name: tensors.get(name) for name in ("codes", "scales", "zeros", "order")}
-    PackedInt4(layout, (int(shape[0]), int(shape[1])), group_size, **{n: _Held(x) if x else None for n, x in arrays.items()})
+    PackedInt4(
+        layout, (int(shape[0]), int(shape[1])), group_size, **{n: _Held(x) if x else None for n, x in arrays.items()}
+    )
     return layout, (int(shape[0]), int(shape[1]))
 
 
@@ -139,7 +158,7 @@ def order_of(groups: np.ndarray[Any, Any], group_size: int) -> np.ndarray[Any, A
     if len(counts) != len(groups) // group_size or (counts != group_size).any():
         raise InvalidProblemError(
             f"repack_int4: order does not put {group_size} k's in each of {len(groups) // group_size} groups",
-            "pass the g_idx that the weight was quantised with",
+            "pass the group of each k that the weight was quantised with",
         )
     return np.argsort(groups, kind="stable").astype(np.int32)
 

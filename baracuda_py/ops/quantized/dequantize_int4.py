@@ -22,7 +22,13 @@ from ._int4_weight import HALVES, ORDER, SLOTS, Int4Weight, arrays_of, cuda_layo
 __all__ = ["DequantizeInt4Descriptor", "DequantizeInt4Plan", "dequantize_int4"]
 
 THREADS = 256
-SHARE = {Int4Layout.TILED: 0.85, Int4Layout.GPTQ: 0.6, Int4Layout.KAIO: 0.7, Int4Layout.AWQ: 0.4, Int4Layout.PLAIN: 0.3}  # of the bandwidth
+SHARE = {
+    Int4Layout.TILED: 0.85,
+    Int4Layout.GPTQ: 0.6,
+    Int4Layout.KAIO: 0.7,
+    Int4Layout.AWQ: 0.4,
+    Int4Layout.PLAIN: 0.3,
+}  # of the bandwidth
 
 
 @described(Slot("out", "out", takes=(*HALVES, ElementKind.F32)), *SLOTS, ORDER)

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from ...packed.int4 import Int4Layout
-from ...plan.candidate import OK, Feasibility, no
+from ...plan.candidate import OK, Change, Feasibility, no
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
@@ -19,7 +19,6 @@ from ...types import (
     MathPrecision,
     OpCategory,
     OperandTypeError,
-    PlanPreference,
     PrecisionGuarantee,
 )
 from .._function import Asked, function_of
@@ -70,7 +69,8 @@ class Int4MatmulDescriptor(Int4Weight):
         wanted = {} if out_dtype is None else {"out_element": ElementKind.of(out_dtype)}
         if out is not None and wanted.get("out_element", tensors["out"].element) is not tensors["out"].element:
             raise OperandTypeError(
-                f"{cls.name}: out holds {tensors['out'].element} and out_dtype is {wanted['out_element']}", "leave one out"
+                f"{cls.name}: out holds {tensors['out'].element} and out_dtype is {wanted['out_element']}",
+                "leave one out",
             )
         activation = Activation.IDENTITY if activation is None else activation
         options = {"n": shape[1], "group_size": group_size, "packing": packing, "activation": activation}
@@ -119,15 +119,19 @@ class Int4MatmulDescriptor(Int4Weight):
         inner = self.product
         layouts = as_matrices({operand.name: inner.layout(operand.name) for operand in inner.operands})
         gemm = gemm_of(layouts)
-        gemm = gemm.swapped if gemm.transposed else gemm
-        return gemm
+        return gemm.swapped if gemm.transposed else gemm
 
     @property
     def tiled(self) -> Feasibility:
         """Whether the weight is in the layout that kernels multiply with."""
         if self.packing is Int4Layout.TILED:
             return OK
-        return no(f"the weight is in layout {str(self.packing)!r}", "repack_int4(weight), once")
+        fields: dict[str, Any] = {"packing": Int4Layout.TILED, "codes_element": ElementKind.U32, "codes_align": None}
+        fields |= {"scales_align": None} | (
+            {"zeros_element": ElementKind.U8, "zeros_align": None} if self.has("zeros") else {}
+        )
+        reason = f"the weight is in layout {str(self.packing)!r}"
+        return no(reason, "repack_int4(weight), once, which gives layout 'tiled'", Change(fields))
 
 
 class Int4MatmulPlan(Plan[Int4MatmulDescriptor]):
@@ -179,7 +183,13 @@ def matmul_int4(
     arrays, options = arrays_of("matmul_int4", codes, scales, zeros, order, shape, group_size, layout)
     operands = {"out": out, "x": x, **arrays} | ({} if bias is None else {"bias": bias})
     options |= {"activation": activation, "out_dtype": out_dtype}
-    return operands, lambda: Int4MatmulDescriptor.of(**operands, **options), (tuple(arrays), *options.values()), None, None
+    return (
+        operands,
+        lambda: Int4MatmulDescriptor.of(**operands, **options),
+        (tuple(arrays), *options.values()),
+        None,
+        None,
+    )
 
 
 register(Op("matmul_int4", Int4MatmulPlan, matmul_int4, samples.matmul_int4))

@@ -19,7 +19,7 @@ LEAST_ZERO = {Int4Layout.GPTQ: 1}  # and the largest is 16: points are stored le
 
 
 def pack_int4(
-    w: Any, *, group_size: int = 128, symmetric: bool = True, layout: Any = Int4Layout.TILED, scales_dtype: Any = None,
+    w: Any, *, group_size: int = 128, symmetric: bool = True, layout: Any = "tiled", scales_dtype: Any = None,
     stream: Any = None, device: Any = None,
 ) -> PackedInt4:  # fmt: skip
     """A matrix [K, N] as int4 codes in `layout`, by default the one that the products' kernels read.
@@ -38,16 +38,17 @@ def pack_int4(
     return packed if layout is Int4Layout.TILED else repack_int4(packed, layout, stream=stream, device=device)
 
 
-def repack_int4(weight: PackedInt4, layout: Any = Int4Layout.TILED, *, stream: Any = None, device: Any = None) -> PackedInt4:
-    """The same weight in another layout, every code, scale and zero point bit for bit as it was: there and back is the identity.
+def repack_int4(weight: PackedInt4, layout: Any = "tiled", *, stream: Any = None, device: Any = None) -> PackedInt4:
+    """The same weight in another layout, every code, scale and zero point as it was: there and back is the identity.
 
-    A GPTQ weight with `order` (its g_idx) becomes "tiled" with the order in which its groups lie in a row; back, it has its g_idx.
+    A GPTQ weight with `order` (its g_idx) becomes "tiled" with the order in which its groups lie in a row; back, it has it again.
     Reads `order` and, for GPTQ and AWQ, zero points on the host to check them: InvalidProblemError where the groups are not of
     `group_size` each, or the layout has no such zero point or order.
     """
     if not isinstance(weight, PackedInt4):
         raise OperandTypeError(
-            f"repack_int4: expected a PackedInt4, got {type(weight).__name__}", "PackedInt4(layout=..., ...) says what arrays are"
+            f"repack_int4: expected a PackedInt4, got {type(weight).__name__}",
+            "PackedInt4(layout=..., ...) says what arrays are",
         )
     layout, known = Int4Layout.of(layout, "repack_int4: layout"), weight.layout
     if layout is known:
@@ -60,7 +61,8 @@ def repack_int4(weight: PackedInt4, layout: Any = Int4Layout.TILED, *, stream: A
         weight.codes, weight.scales, weight.zeros, gather, shape=weight.shape, group_size=weight.group_size,
         layout=known, to=layout, stream=stream, device=device,
     )  # fmt: skip
-    return PackedInt4(layout, weight.shape, weight.group_size, *made, *([None] if weight.zeros is None else []), order)
+    codes, scales, *zeros = made
+    return PackedInt4(layout, weight.shape, weight.group_size, codes, scales, zeros[0] if zeros else None, order)
 
 
 def _host(x: Any) -> np.ndarray[Any, Any]:

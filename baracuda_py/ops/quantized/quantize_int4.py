@@ -136,8 +136,8 @@ def quantize_int4(
 
     w: [K, N], f16, bf16 or f32, finite, any strides: of a weight [N, K] its transpose. group_size: 32, 64, 128 or K.
     symmetric: scale = max|w| / 7, code = round(w / scale) + 8; else scale = (max - min) / 15 of the group's values and 0, with a
-    zero point round(-min / scale), at least `least_zero`, which the code adds. Codes are clamped to 0..15; a scale that would be 0
-    is 1. Rounding is to nearest, ties to even, in f32; a scale is rounded to its type before it is used.
+    zero point round(-min / scale), at least `least_zero`, which the code adds. Codes are clamped to 0..15; a scale of 0 becomes
+    1. Rounding is to nearest, ties to even, in f32; a scale is rounded to its type before it is used.
     scales_dtype: f16 or bf16; that of w, of f32 f16.
     Returns (out, scales), and zeros (u8) where not symmetric, as PackedInt4 has them.
     """

@@ -134,7 +134,13 @@ class RelayoutInt4Plan(Plan[RelayoutInt4Descriptor]):
     category = OpCategory.QUANTIZATION
     candidates = (ByWords(),)
     probes = (
-        {"shape": (128, 48), "packing": "gptq", "zeros_element": "i32", "out_zeros_element": "u8", "gather_element": "i32"},
+        {
+            "shape": (128, 48),
+            "packing": "gptq",
+            "zeros_element": "i32",
+            "out_zeros_element": "u8",
+            "gather_element": "i32",
+        },
         {"shape": (128, 48), "packing": "awq"},
         {"shape": (128, 48), "packing": "kaio"},
         {"shape": (128, 48), "packing": "plain", "codes_element": "u8"},
@@ -153,7 +159,7 @@ class RelayoutInt4Plan(Plan[RelayoutInt4Descriptor]):
 @function_of(RelayoutInt4Plan)
 def relayout_int4(
     codes: Any, scales: Any, zeros: Any = None, gather: Any = None, *, shape: Any = None, group_size: int = 128,
-    layout: Any = Int4Layout.GPTQ, to: Any = Int4Layout.TILED, out: Any = None, out_scales: Any = None, out_zeros: Any = None,
+    layout: Any = "gptq", to: Any = "tiled", out: Any = None, out_scales: Any = None, out_zeros: Any = None,
 ) -> Asked:  # fmt: skip
     """An int4 weight's codes, scales and zero points in layout `to`; `repack_int4` does it for a PackedInt4.
 
@@ -162,7 +168,11 @@ def relayout_int4(
     Returns (out, out_scales), and out_zeros with zeros. A zero point that `to` has no room for loses its upper bits.
     """
     operands = {"out": out, "out_scales": out_scales}
-    given = {"out_zeros": zeros is not None or out_zeros is not None, "zeros": zeros is not None, "gather": gather is not None}
+    given = {
+        "out_zeros": zeros is not None or out_zeros is not None,
+        "zeros": zeros is not None,
+        "gather": gather is not None,
+    }
     named = {"out_zeros": out_zeros, "codes": codes, "scales": scales, "zeros": zeros, "gather": gather}
     operands |= {name: x for name, x in named.items() if given.get(name, True)}
     options = {"shape": None if shape is None else tuple(shape), "group_size": group_size, "layout": layout, "to": to}
