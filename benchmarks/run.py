@@ -19,6 +19,7 @@ from .gpu import Sensor, machine, made_by
 from .harness import BURST_US, COLD_BYTES, OURS, WARM_SECONDS, Alone, Bench, Contender
 from .host import HOST_ROWS, HostRow
 from .indexing_rows import INDEXING_ROWS
+from .int4_rows import INT4_ROWS
 from .operands import Call, Kit
 from .position_rows import POSITION_ROWS
 from .results import Record, best_peer
@@ -60,6 +61,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *ATTENTION_ROWS,
         *ATTENTION_BACKWARD_ROWS,
         *DECODE_ROWS,
+        *INT4_ROWS,
         *HOST_ROWS,
     ]
     return [r for r in rows if not patterns or any(p in r.key for p in patterns)]
