@@ -1,24 +1,27 @@
-// out = epilogue(x w) of at most 16 tokens x and int4 weights in the tiled layout, every byte of which is read once.
+// out = epilogue(x w) of at most 16 tokens x and int4 weights in the tiled layout, every byte of which is read once; of one weight, or
+// of several that share the tokens.
 //
 // Weights are mma.sync's a operand and tokens its b, so that sixteen tokens cost the instructions of eight or sixteen. A CTA has
 // STRIPS strips of 16 columns of the result; its warps take slabs of 128 of K in turn, each through a ring of STAGES in shared memory
 // that it fills by cp.async: no barrier but the warp's own, and bytes in flight hang on shared memory, not registers.
 // Shared memory: WARPS STAGES (STRIPS 1.1 KB + TOKENS 256 bytes), later the warps' sums, which are added in their order.
-// Grid: groups of strips along x, splits of K along y, whose results lie `slab` elements apart and are added up by reduce.cu.
+// Grid: groups of strips along x, those of all weights, splits of K along y, whose results lie `slab` elements apart and are added up by reduce.cu.
 // Bound: bandwidth, codes and scales over 4.6 TB/s on an H200; instructions about 1.3 a weight and lane, a third of that.
 #include "epilogue.cuh"
 #include "overlap.cuh"
 #include "quantized/int4_fragment.cuh"
+#include "quantized/int4_weight.cuh"
 
-template <class T, class S, int TOKENS, int STRIPS, int WARPS, int STAGES, int GROUP, bool ZEROS, class Epi>
+template <class T, class S, int TOKENS, int STRIPS, int WARPS, int STAGES, int GROUP, bool ZEROS, class Epi, int COUNT>
 __global__ void __launch_bounds__(WARPS * 32)
-int4_gemv(const T* x, const u32* codes, const S* scales, const u8* zeros, Epi epilogue, u32 pitch, u32 m, u32 n, u32 k, u32 blocks,
-          u32 groups, u32 slabs_per_split, u64 slab) {
+int4_gemv(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, u32 k, u32 blocks, u32 groups, u32 slabs_per_split,
+          u64 slab) {
   using Slab = nibbles::Slab<T, S, STRIPS, TOKENS, GROUP, ZEROS>;
   constexpr u32 STAGE = Slab::WEIGHTS + Slab::ACTIVATIONS, ROWS = STRIPS * 16, WIDTH = Slab::TILES * 8;
   extern __shared__ __align__(128) u8 pool[];
   const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, ring = shared_address(pool) + warp * STAGES * STAGE;
-  const u32 strips = (n + 15) / 16, first = blockIdx.x * STRIPS;
+  nibbles::Weight<S, Epi> own = weights.of(blockIdx.x);
+  const u32 strips = (own.n + 15) / 16, first = (blockIdx.x - own.first) * STRIPS;
   const u32 begin = blockIdx.y * slabs_per_split, end = min((blocks + 1) / 2, begin + slabs_per_split);
   overlap::wait();
 
@@ -26,7 +29,7 @@ int4_gemv(const T* x, const u32* codes, const S* scales, const u8* zeros, Epi ep
   const auto fetch = [&](u32 stage) {
     if (coming < end) {
       const u32 to = ring + stage * STAGE;
-      Slab::fetch(to, codes, scales, zeros, first, strips, coming, blocks, groups, lane);
+      Slab::fetch(to, own.codes, own.scales, own.zeros, first, strips, coming, blocks, groups, lane);
       Slab::template fetch_tokens<32>(to + Slab::WEIGHTS, x, pitch, m, k, coming, lane);
     }
     commit_copies();
@@ -64,10 +67,10 @@ int4_gemv(const T* x, const u32* codes, const S* scales, const u8* zeros, Epi ep
         if (token < TOKENS) *reinterpret_cast<Vec<float, 2>*>(sums + (warp * WIDTH + token) * ROWS + s * 16 + lane / 4 * 2) = pair;
       }
   __syncthreads();
-  epilogue.out += blockIdx.y * slab;
+  own.epilogue.out += blockIdx.y * slab;
   for (u32 i = threadIdx.x; i < m * (ROWS / 2); i += WARPS * 32) {
     const u32 token = i / (ROWS / 2), row = i % (ROWS / 2) * 2, column = first * 16 + row;
-    if (column >= n) continue;
+    if (column >= own.n) continue;
     float pair[2] = {};
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) {
@@ -75,6 +78,6 @@ int4_gemv(const T* x, const u32* codes, const S* scales, const u8* zeros, Epi ep
       pair[0] += part.at[0];
       pair[1] += part.at[1];
     }
-    epilogue.store(pair, token, column, column + 1 < n);
+    own.epilogue.store(pair, token, column, column + 1 < own.n);
   }
 }

@@ -6,10 +6,10 @@ reordered, are staged by kernels/quantized/tokens.cu; where K is split, kernels/
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -33,9 +33,30 @@ MOST_SPLITS, LEAST_SLABS = 16, 4  # parts of K, and slabs of a part
 
 def settled(arg: Arg) -> Arg:
     """An epilogue's struct with alpha 1 and beta 0, which these products do not have at run time."""
-    if not isinstance(arg, Struct):
-        return arg
-    return Struct(tuple(np.float32(f.name == "alpha") if isinstance(f, Run) else f for f in arg.fields))
+    return _settled(arg) if isinstance(arg, Struct) else arg
+
+
+def _settled(struct: Struct) -> Struct:
+    return Struct(tuple(np.float32(f.name == "alpha") if isinstance(f, Run) else f for f in struct.fields))
+
+
+def weight_struct(desc: Any, epilogue: Struct, first: int) -> Struct:
+    """nibbles::Weight of kernels/include/quantized/int4_weight.cuh, whose columns begin with group `first`."""
+    operands = (Ptr("codes"), Ptr("scales"), pointer(desc, "zeros"))
+    return Struct((*operands, *_settled(epilogue).fields, np.uint32(desc.n), np.uint32(first)))  # type: ignore[arg-type]
+
+
+def renamed(struct: Struct, names: Mapping[str, str]) -> Struct:
+    """The struct of another problem, of whose operands `names` says what they are called there."""
+    return Struct(tuple(Ptr(names.get(f.operand, f.operand)) if isinstance(f, Ptr) else f for f in struct.fields))
+
+
+class Tokens(NamedTuple):
+    """Where a kernel finds activations: rows a pitch apart, of `k` elements, a multiple of 8."""
+
+    at: Ptr | Scratch
+    pitch: int
+    k: int
 
 
 @lru_cache(maxsize=256)
@@ -122,39 +143,54 @@ class _Int4Kernel(Candidate[Any]):
 
     def lower(self, desc: Any, device: DeviceSpec, config: Int4Config) -> tuple[Step, ...]:
         gemm: Gemm = desc.gemm
-        staged = staged_tokens(desc)
-        steps: list[Step] = []
-        source: Ptr | Scratch = Ptr("x")
-        pitch, k = gemm.a.row, gemm.k
-        partials = scratch_of(gemm, config.split_k).nbytes if config.split_k > 1 else 0
-        if staged is not None:
-            source, pitch, k = staged.scratch(partials), staged.pitch, staged.pitch
-            steps.append(staged.launch(source))
+        split = config.split_k > 1
+        steps, x = self._tokens(desc, scratch_of(gemm, config.split_k).nbytes if split else 0)
         kind, epilogue = epilogue_type(gemm, desc.activation), epilogue_args(gemm)
-        if config.split_k > 1:
+        if split:
             kind, epilogue = partial_epilogue(gemm, config.split_k)
-        steps.append(self._launch(desc, config, source, (pitch, k), kind, epilogue))
-        if config.split_k > 1:
+        weight = weight_struct(desc, epilogue, 0)
+        steps.append(self._launch(desc, config, x, kind, (weight,), config.groups_of_columns(gemm.n)))
+        if split:
             second = reduce_step(desc, gemm, config.split_k)
             steps.append(replace(second, args=tuple(map(settled, second.args))))
         return tuple(steps)
 
+    def lower_fused(self, parts: Sequence[Any], called: Sequence[Mapping[str, str]], config: Int4Config) -> tuple[Step, ...]:
+        """Products of the same tokens in one launch: `called` says what the operands of each are; K is whole."""
+        steps, x = self._tokens(parts[0], 0)
+        weights, first = [], 0
+        for part, names in zip(parts, called):
+            weights.append(renamed(weight_struct(part, epilogue_args(part.gemm), first), names))
+            first += config.groups_of_columns(part.n)
+        kind = epilogue_type(parts[0].gemm, parts[0].activation)
+        steps.append(self._launch(parts[0], config, x, kind, tuple(weights), first))
+        return tuple(steps)
+
+    def _tokens(self, desc: Any, past: int) -> tuple[list[Step], Tokens]:
+        """Where the kernel finds the tokens, and what puts them there, behind `past` bytes of scratch."""
+        staged = staged_tokens(desc)
+        if staged is None:
+            return [], Tokens(Ptr("x"), desc.gemm.a.row, desc.gemm.k)
+        scratch = staged.scratch(past)
+        return [staged.launch(scratch)], Tokens(scratch, staged.pitch, staged.pitch)
+
     def _launch(
-        self, desc: Any, config: Int4Config, x: Ptr | Scratch, rows: tuple[int, int], kind: str, epilogue: Struct
+        self, desc: Any, config: Int4Config, x: Tokens, kind: str, weights: tuple[Struct, ...], columns: int
     ) -> Launch:
         gemm: Gemm = desc.gemm
         numbers = (config.tokens, config.strips, config.warps, config.stages, config.flush, str(config.zeros).lower())
         types = f"{desc.x_element.number}, {desc.layout('scales').element.number}"
+        extents = (x.pitch, gemm.m, x.k, desc.codes_shape[1], desc.groups, config.slabs(gemm.k))
         args: tuple[Arg, ...] = (
-            x, Ptr("codes"), Ptr("scales"), pointer(desc, "zeros"), settled(epilogue), np.uint32(rows[0]),
-            *(np.uint32(e) for e in (gemm.m, gemm.n, rows[1], desc.codes_shape[1], desc.groups, config.slabs(gemm.k))),
+            x.at, Struct(tuple(field for weight in weights for field in weight.fields)), *map(np.uint32, extents),
             np.uint64(partial_size(gemm) if config.split_k > 1 else 0),
         )  # fmt: skip
-        ctas = -(-gemm.n // config.columns) if config.along_k else config.ctas(gemm.m, gemm.n)
+        tiles = 1 if config.along_k else -(-gemm.m // config.tokens)
         name = self.file.rpartition("/")[2].removesuffix(".cu")
+        entry = f"{name}<{types}, {', '.join(map(str, numbers))}, {kind}, {len(weights)}>"
         return Launch(
-            Kernel(self.file, f"{name}<{types}, {', '.join(map(str, numbers))}, {kind}>"), (ctas, config.split_k, 1),
-            (32 * config.warps, 1, 1), args, config.shared_bytes, overlapped=True,
+            Kernel(self.file, entry), (columns * tiles, config.split_k, 1), (32 * config.warps, 1, 1), args,
+            config.shared_bytes, overlapped=True,
         )  # fmt: skip
 
 

@@ -73,8 +73,11 @@ class Int4Config(Config):
         slabs = -(-k // SLAB)
         return -(-slabs // self.split_k)
 
+    def groups_of_columns(self, n: int) -> int:
+        return -(-n // self.columns)
+
     def ctas(self, m: int, n: int) -> int:
-        return -(-n // self.columns) * -(-m // self.tokens)
+        return self.groups_of_columns(n) * -(-m // self.tokens)
 
     def resident(self, device: DeviceSpec) -> int:
         """CTAs that an SM has room for."""
