@@ -93,6 +93,8 @@ from .plan import Plan as Plan
 from .types import PlanPreference as _PlanPreference
 from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
+from .ops.quantized.qkv_int4 import QkvProjectInt4Descriptor as _QkvProjectInt4Descriptor
+from .ops.quantized.qkv_int4 import QkvProjectInt4Plan as _QkvProjectInt4Plan
 from .ops.quantized.quantize_int4 import QuantizeInt4Descriptor as _QuantizeInt4Descriptor
 from .ops.quantized.quantize_int4 import QuantizeInt4Plan as _QuantizeInt4Plan
 from .types import RaceFault as RaceFault
@@ -974,6 +976,89 @@ class PlanPreference(_PlanPreference):
         max_workspace_bytes: int | None = ...,
     ) -> None: ...
 
+class QkvProjectInt4Descriptor(_QkvProjectInt4Descriptor):
+    bias_q_shape: tuple[int, ...] | None
+    bias_k_shape: tuple[int, ...] | None
+    bias_v_shape: tuple[int, ...] | None
+    zeros_q_element: ElementKind | None
+    order_q_element: ElementKind | None
+    bias_q_element: ElementKind | None
+    zeros_k_element: ElementKind | None
+    order_k_element: ElementKind | None
+    bias_k_element: ElementKind | None
+    zeros_v_element: ElementKind | None
+    order_v_element: ElementKind | None
+    bias_v_element: ElementKind | None
+    x_strides: tuple[int, ...] | None
+    bias_q_strides: tuple[int, ...] | None
+    bias_k_strides: tuple[int, ...] | None
+    bias_v_strides: tuple[int, ...] | None
+    q_strides: tuple[int, ...] | None
+    k_strides: tuple[int, ...] | None
+    v_strides: tuple[int, ...] | None
+    x_align: int | None
+    wq_align: int | None
+    scales_q_align: int | None
+    zeros_q_align: int | None
+    bias_q_align: int | None
+    wk_align: int | None
+    scales_k_align: int | None
+    zeros_k_align: int | None
+    bias_k_align: int | None
+    wv_align: int | None
+    scales_v_align: int | None
+    zeros_v_align: int | None
+    bias_v_align: int | None
+    q_align: int | None
+    k_align: int | None
+    v_align: int | None
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        widths: Sequence[int],
+        element: ElementLike,
+        group_size: int = ...,
+        packing: Int4Layout = ...,
+        codes_element: ElementLike = ...,
+        scales_element: ElementLike = ...,
+        out_element: ElementLike | None = ...,
+        bias_q_shape: Sequence[int] | None = ...,
+        bias_k_shape: Sequence[int] | None = ...,
+        bias_v_shape: Sequence[int] | None = ...,
+        zeros_q_element: ElementLike | None = ...,
+        order_q_element: ElementLike | None = ...,
+        bias_q_element: ElementLike | None = ...,
+        zeros_k_element: ElementLike | None = ...,
+        order_k_element: ElementLike | None = ...,
+        bias_k_element: ElementLike | None = ...,
+        zeros_v_element: ElementLike | None = ...,
+        order_v_element: ElementLike | None = ...,
+        bias_v_element: ElementLike | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        bias_q_strides: Sequence[int] | None = ...,
+        bias_k_strides: Sequence[int] | None = ...,
+        bias_v_strides: Sequence[int] | None = ...,
+        q_strides: Sequence[int] | None = ...,
+        k_strides: Sequence[int] | None = ...,
+        v_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        wq_align: int | None = ...,
+        scales_q_align: int | None = ...,
+        zeros_q_align: int | None = ...,
+        bias_q_align: int | None = ...,
+        wk_align: int | None = ...,
+        scales_k_align: int | None = ...,
+        zeros_k_align: int | None = ...,
+        bias_k_align: int | None = ...,
+        wv_align: int | None = ...,
+        scales_v_align: int | None = ...,
+        zeros_v_align: int | None = ...,
+        bias_v_align: int | None = ...,
+        q_align: int | None = ...,
+        k_align: int | None = ...,
+        v_align: int | None = ...,
+    ) -> None: ...
+
 class QuantizeInt4Descriptor(_QuantizeInt4Descriptor):
     zeros_element: ElementKind | None
     w_strides: tuple[int, ...] | None
@@ -1355,6 +1440,9 @@ class PagedAttentionPlan(_PagedAttentionPlan):
 class PagedKvAppendPlan(_PagedKvAppendPlan):
     desc: PagedKvAppendDescriptor
 
+class QkvProjectInt4Plan(_QkvProjectInt4Plan):
+    desc: QkvProjectInt4Descriptor
+
 class QuantizeInt4Plan(_QuantizeInt4Plan):
     desc: QuantizeInt4Descriptor
 
@@ -1516,6 +1604,9 @@ def dequantize_int4(codes: Any, scales: Any = None, zeros: Any = None, order: An
 
 def matmul_int4(x: Any, codes: Any, scales: Any = None, *, zeros: Any = None, order: Any = None, shape: Any = None, group_size: int | None = None, layout: Any = None, bias: Any = None, activation: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """f(x W + bias) with W[k, n] = (code - zero) scale, never rounded but where W is dequantised first; sums in f32."""
+
+def qkv_project_int4(x: Any, wq: Any, wk: Any, wv: Any, scales_q: Any = None, scales_k: Any = None, scales_v: Any = None, *, zeros_q: Any = None, zeros_k: Any = None, zeros_v: Any = None, order_q: Any = None, order_k: Any = None, order_v: Any = None, bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, widths: Any = None, group_size: int | None = None, layout: Any = None, out_dtype: Any = None, q: Any = None, k: Any = None, v: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Queries, keys and values of the same tokens, x Wq + bias_q and so on, x being read once where one launch does it."""
 
 def quantize_int4(w: Any, *, group_size: int = 128, symmetric: bool = True, scales_dtype: Any = None, least_zero: int = 0, out: Any = None, scales: Any = None, zeros: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """int4 codes of a matrix in layout "tiled", with a scale for `group_size` of K; `pack_int4` makes a PackedInt4 of them."""

@@ -391,6 +391,12 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
     elif op == "quantize_int4":
         made = {"w": numbers((64, 7), "f4"), "out": numbers((1, 1, 32, 4), "u4"), "scales": numbers((2, 16), "f2")}
         yield made, {"group_size": 32}
+    elif op == "qkv_project_int4":
+        made = {"x": numbers((3, 64), "f2"), **{part: numbers((3, 16), "f2") for part in "qkv"}}
+        for part in "qkv":
+            arrays, _ = weight(np.random.default_rng(3), "tiled", 64, 16, 32)
+            made |= {f"w{part}": arrays["codes"], f"scales_{part}": arrays["scales"]}
+        yield made, {"group_size": 32, "widths": (16, 16, 16)}
     elif op.endswith("_int4"):
         arrays, options = weight(np.random.default_rng(3), "tiled", 64, 16, 32, zeros=True)
         if op == "matmul_int4":

@@ -50,9 +50,10 @@ def zero_of(layout: str, zeros: Array | None, group: int, n: int) -> int:
     return (int(zeros[group, n // 8]) >> 4 * place & 15) + (layout == "gptq")
 
 
-def _weight(problem: Problem, k: int, n: int) -> float:
-    """W[k, n], exact."""
-    slots, desc = problem.slots, problem.desc
+def _weight(problem: Problem, k: int, n: int, called: dict[str, str] | None = None) -> float:
+    """W[k, n], exact; `called` says what its arrays are called."""
+    desc, names = problem.desc, called or {name: name for name in ("codes", "scales", "zeros", "order")}
+    slots = {name: problem.slots[own] for name, own in names.items() if own in problem.slots}
     layout, size = str(desc.packing), desc.group_size
     zeros = slots["zeros"].host() if "zeros" in slots else None
     place, group = k, k // size
@@ -78,6 +79,17 @@ def _matmul(problem: Problem) -> None:
         size = math.fsum(map(abs, terms)) + abs(added)
         wanted = float(ACTIVATIONS[str(desc.activation)](math.fsum([*terms, added])))
         assert abs(float(wide[at]) - wanted) <= 1e-12 * size + 1e-300, at
+
+
+def _project(problem: Problem) -> None:
+    x, slots = problem.slots["x"].host().astype(np.float64), problem.slots
+    for part in "qkv":
+        wide = problem.wide[part]
+        called = {"codes": f"w{part}"} | {name: f"{name}_{part}" for name in ("scales", "zeros", "order")}
+        for at in places(wide.shape, PICKED // 2):
+            terms = [float(x[at[0], k]) * _weight(problem, k, at[1], called) for k in range(x.shape[1])]
+            terms += [float(slots[f"bias_{part}"].host()[at[1]])] if f"bias_{part}" in slots else []
+            assert abs(float(wide[at]) - math.fsum(terms)) <= 1e-12 * math.fsum(map(abs, terms)) + 1e-300, (part, at)
 
 
 def _dequantize(problem: Problem) -> None:
@@ -128,4 +140,5 @@ INT4: dict[str, Callable[[Problem], None]] = {
     "dequantize_int4": _dequantize,
     "relayout_int4": _relayout,
     "quantize_int4": _quantize,
+    "qkv_project_int4": _project,
 }

@@ -174,6 +174,30 @@ def test_crossovers_are_known() -> None:
         bp.Int4MatmulPlan.select(foreign, PlanPreference(variant="gemv"), device="h200")
 
 
+# ---- projections -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("m", "variant"), [(5, "fused_gemv"), (20, "fused_mma"), (5, "three_products")])
+def test_three_projections_are_three_products(m: int, variant: str) -> None:
+    """Each of its own weight, width and bias; with sums that are exact, the same bits."""
+    weights = [packed("tiled", 128, n, 64, zeros=True) for n in (34, 18, 13)]
+    for w in weights:
+        w.scales[...] = 0.5
+    x = rng.integers(-3, 4, (m, 128)).astype(F16)
+    biases = {f"bias_{part}": np.full(w.shape[1], i, np.float16) for i, (part, w) in enumerate(zip("qkv", weights))}
+    pref = PlanPreference(variant=variant)
+    made = bp.qkv_project_int4(x, *weights, **biases, out_dtype="f32", device="ptx", pref=pref)
+    for out, w, bias in zip(made, weights, biases.values()):
+        dense = bp.dequantize_int4(w, out_dtype="f32", device="cpu")
+        assert np.array_equal(out, x.astype(np.float32) @ dense + bias)
+
+
+def test_projections_that_differ_are_refused() -> None:
+    x, weights = np.zeros((1, 64), F16), [packed("tiled", 64, 16, group) for group in (32, 32, 64)]
+    with pytest.raises(bp.InvalidProblemError, match="pack all three alike"):
+        bp.qkv_project_int4(x, *weights, device="cpu")
+
+
 # ---- from a float matrix ------------------------------------------------------------------------------------------------
 
 

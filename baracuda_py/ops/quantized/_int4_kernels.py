@@ -25,9 +25,10 @@ from ._int4_table import GEMV, MMA, SLAB, Int4Config, flush_of, seconds_of
 from ._int4_weight import pointer
 from ._staged_tokens import MOST_STAGED, staged_tokens
 
-__all__ = ["Int4Gemv", "Int4Mma", "settled"]
+__all__ = ["Int4Gemv", "Int4Kernel", "Int4Mma", "common_epilogue"]
 
 MOST, MOST_CODES = 1 << 25, 1 << 36  # of M, N and K, and of all codes: kernels count in 32 bits
+PAIRED, SINGLE = ", true, float>", ", false, float>"  # the end of an epilogue's type
 MOST_SPLITS, LEAST_SLABS = 16, 4  # parts of K, and slabs of a part
 
 
@@ -51,6 +52,15 @@ def renamed(struct: Struct, names: Mapping[str, str]) -> Struct:
     return Struct(tuple(Ptr(names.get(f.operand, f.operand)) if isinstance(f, Ptr) else f for f in struct.fields))
 
 
+def common_epilogue(parts: Sequence[Any]) -> str | None:
+    """The C++ type of an epilogue for all of several products, stores of single elements where not all can take pairs; None where
+    they differ in more."""
+    kinds = {epilogue_type(part.gemm, part.activation) for part in parts}
+    if len(kinds) > 1:
+        kinds = {kind.replace(PAIRED, SINGLE) for kind in kinds}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
 class Tokens(NamedTuple):
     """Where a kernel finds activations: rows a pitch apart, of `k` elements, a multiple of 8."""
 
@@ -60,14 +70,14 @@ class Tokens(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _priced(kernels: _Int4Kernel, desc: Any, device: DeviceSpec) -> tuple[tuple[Int4Config, float, str], ...]:
+def _priced(kernels: Int4Kernel, desc: Any, device: DeviceSpec) -> tuple[tuple[Int4Config, float, str], ...]:
     """The configurations that fit, with their seconds and what sets them, the fastest first."""
     staged = staged_tokens(desc) is not None
     made = ((c, *seconds_of(desc, device, c, staged=staged)) for c in kernels.fitting(desc, device))
     return tuple(sorted(made, key=lambda priced: priced[1]))
 
 
-class _Int4Kernel(Candidate[Any]):
+class Int4Kernel(Candidate[Any]):
     """What both kernels have in common: they take the same arguments."""
 
     constraints: ClassVar[tuple[Constraint, ...]] = (Aligned("codes", 16), Aligned("scales", 16))
@@ -155,14 +165,17 @@ class _Int4Kernel(Candidate[Any]):
             steps.append(replace(second, args=tuple(map(settled, second.args))))
         return tuple(steps)
 
-    def lower_fused(self, parts: Sequence[Any], called: Sequence[Mapping[str, str]], config: Int4Config) -> tuple[Step, ...]:
+    def lower_fused(
+        self, parts: Sequence[Any], called: Sequence[Mapping[str, str]], config: Int4Config
+    ) -> tuple[Step, ...]:
         """Products of the same tokens in one launch: `called` says what the operands of each are; K is whole."""
         steps, x = self._tokens(parts[0], 0)
         weights, first = [], 0
         for part, names in zip(parts, called):
             weights.append(renamed(weight_struct(part, epilogue_args(part.gemm), first), names))
             first += config.groups_of_columns(part.n)
-        kind = epilogue_type(parts[0].gemm, parts[0].activation)
+        kind = common_epilogue(parts)
+        assert kind is not None, "supports asks"
         steps.append(self._launch(parts[0], config, x, kind, tuple(weights), first))
         return tuple(steps)
 
@@ -194,7 +207,7 @@ class _Int4Kernel(Candidate[Any]):
         )  # fmt: skip
 
 
-class Int4Gemv(_Int4Kernel):
+class Int4Gemv(Int4Kernel):
     """Sixteen tokens or fewer: every byte of the weights read once, warps sharing K."""
 
     variant = "gemv"
@@ -206,7 +219,7 @@ class Int4Gemv(_Int4Kernel):
         return (row for row in self.table if row.tokens == tokens)
 
 
-class Int4Mma(_Int4Kernel):
+class Int4Mma(Int4Kernel):
     """Tiles of tokens: weights unpacked in registers for all tokens of a tile."""
 
     variant = "mma"
