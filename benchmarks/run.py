@@ -21,6 +21,7 @@ from .host import HOST_ROWS, HostRow
 from .indexing_rows import INDEXING_ROWS
 from .model_rows import MODEL_ROWS
 from .int8_rows import INT8_ROWS
+from .int4_rows import INT4_ROWS
 from .operands import Call, Kit
 from .position_rows import POSITION_ROWS
 from .results import Record, best_peer
@@ -64,6 +65,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *DECODE_ROWS,
         *MODEL_ROWS,
         *INT8_ROWS,
+        *INT4_ROWS,
         *HOST_ROWS,
     ]
     return [r for r in rows if not patterns or any(p in r.key for p in patterns)]

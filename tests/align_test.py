@@ -18,6 +18,7 @@ from baracuda_py.plan import all_ops
 from baracuda_py.plan.candidate import steps_of
 from baracuda_py.plan.select import assess
 from baracuda_py.runtime.steps import Launch, Ptr, Scratch, Struct, TensorMap
+from baracuda_py.samples.int4 import weight
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 
 from .arena import Slot
@@ -409,6 +410,28 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
         scales = {f"scale_{part}": numbers((n,), "f4", n) for part, n in zip("qkv", (24, 8, 16))}
         yield {"x": numbers((3, 32), "f2"), **weights, **scales, "q": numbers((3, 24), "f2"), "k": numbers((3, 8), "f2"),
                "v": numbers((3, 16), "f2")}, {}  # fmt: skip
+    elif op == "quantize_int4":
+        made = {"w": numbers((64, 7), "f4"), "out": numbers((1, 1, 32, 4), "u4"), "scales": numbers((2, 16), "f2")}
+        yield made, {"group_size": 32}
+    elif op == "qkv_project_int4":
+        made = {"x": numbers((3, 64), "f2"), **{part: numbers((3, 16), "f2") for part in "qkv"}}
+        for part in "qkv":
+            arrays, _ = weight(np.random.default_rng(3), "tiled", 64, 16, 32)
+            made |= {f"w{part}": arrays["codes"], f"scales_{part}": arrays["scales"]}
+        yield made, {"group_size": 32, "widths": (16, 16, 16)}
+    elif op.endswith("_int4"):
+        arrays, options = weight(np.random.default_rng(3), "tiled", 64, 16, 32, zeros=True)
+        if op == "matmul_int4":
+            yield {**arrays, "x": numbers((3, 64), "f2"), "out": numbers((3, 16), "f2")}, options
+        elif op == "dequantize_int4":
+            yield {**arrays, "out": numbers((64, 16), "f4")}, options
+        else:
+            outs = {
+                "out": numbers((8, 16), "i4"),
+                "out_scales": numbers((2, 16), "f2"),
+                "out_zeros": numbers((2, 2), "i4"),
+            }
+            yield {**arrays, **outs}, options | {"to": "gptq"}
     else:
         raise AssertionError(f"say what operands {op} takes")
 

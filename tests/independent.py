@@ -27,6 +27,7 @@ from .independent_cache import CACHES
 from .independent_decode import DECODING
 from .independent_gemm import check_gradients, check_matmul
 from .independent_int8 import INT8
+from .independent_int4 import INT4
 from .independent_position import POSITION
 from .independent_rows import ROWS
 from .independent_scan import SCANS
@@ -320,4 +321,5 @@ INDEPENDENT: dict[str, Callable[[Problem], None]] = {
     **ATTENTION_BACKWARD,
     **DECODING,
     **INT8,
+    **INT4,
 }

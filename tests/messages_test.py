@@ -91,7 +91,7 @@ def test_every_name_in_a_message_is_there() -> None:
 
 @pytest.mark.parametrize(
     ("message", "name"),
-    [("use matmul_int4 for it", "matmul_int4"), ("use multiplied(...)", "multiplied"), ("see bp.Graph.lunch", "bp.Graph.lunch")],
+    [("use matmul_int3 for it", "matmul_int3"), ("use multiplied(...)", "multiplied"), ("see bp.Graph.lunch", "bp.Graph.lunch")],
 )  # fmt: skip
 def test_a_name_that_is_not_there_is_found(message: str, name: str) -> None:
     text = f'raise InvalidProblemError(f"{{op}}: no", "{message}" if x else "use matmul(..., out_dtype=...)")'

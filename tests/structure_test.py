@@ -23,7 +23,7 @@ LAYERS = (
     ("types",),
     ("reference", "samples"),
     ("runtime",),
-    ("tensor",),
+    ("tensor", "packed"),
     ("emulator",),
     ("plan",),
     ("call",),

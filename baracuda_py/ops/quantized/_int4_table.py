@@ -1,0 +1,162 @@
+"""Configurations of the kernels of int4 products, as tables, and their predicted times.
+
+What a row of a table costs: the weights at the device's bandwidth while enough of them are under way, the products at mma.sync's
+rate, the unpacking at the rate of issue, and activations, which every CTA reads, at that of L2. Figures marked "to measure" are
+estimates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...plan.grammar import Config, term
+from ...types import DeviceSpec
+from .._launch import overlapped_overhead
+from ..gemm._variants.mma import mma_rate
+from ..gemm._variants.split import second_pass
+
+__all__ = ["GEMV", "MMA", "Int4Config", "flush_of", "seconds_of"]
+
+SLAB = 128  # of K, that is brought and multiplied at once
+UNPACK = 1.4  # instructions a weight of a lane, an eighth of a word's, its products aside
+ROUND_TRIP = 1.0e-6  # seconds that the device's bandwidth must be under way; to measure
+L2 = 5.0e12 / 132  # bytes a second and SM; to measure
+FILL, MEET, SECOND_PASS = (
+    1.3e-6,
+    0.5e-6,
+    0.8e-6,
+)  # seconds until the first slab, from the last, of a second launch; to measure
+STAGED = 1.2e-6  # of the copy of activations
+RATE = 0.85  # of mma.sync's rate that a warp's products reach
+THREADS_OF_SM, REGISTERS_OF_SM = 2048, 65536
+
+
+@dataclass(frozen=True)
+class Int4Config(Config):
+    """A CTA's tile: `tokens` rows of x by 16 `strips` columns a warp (gemv: a CTA), and how K goes by."""
+
+    tokens: int = term("rows of x a CTA takes", leads=True)
+    strips: int = term("strips of 16 columns that a warp multiplies", leads=True)
+    warps: int = term("warps a CTA", default=4)
+    stages: int = term("slabs of 128 of K in shared memory", default=3)
+    split_k: int = term("parts of K that are summed apart and then added", default=1)
+    along_k: bool = term("warps share K, not columns", default=False, hidden=True)
+    flush: int = term("of K that share a scale", default=128, hidden=True)
+    zeros: bool = term("whether groups have zero points", default=False, hidden=True)
+
+    @property
+    def weights(self) -> int:
+        """Bytes of a warp's slab: Slab::WEIGHTS."""
+        return self.strips * (1024 + SLAB // self.flush * (32 + 16 * self.zeros))
+
+    @property
+    def shared_bytes(self) -> int:
+        activations = self.tokens * SLAB * 2
+        if not self.along_k:
+            return self.stages * (self.warps * self.weights + activations)
+        sums = self.warps * -(-self.tokens // 8) * 8 * self.strips * 16 * 4
+        return max(self.warps * self.stages * (self.weights + activations), sums)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the result a CTA."""
+        return 16 * self.strips * (1 if self.along_k else self.warps)
+
+    @property
+    def registers(self) -> int:
+        """About, a thread: sums of a group and of all, codes, activations, addresses."""
+        return min(255, (50 if self.along_k else 68) + 21 * self.strips * -(-self.tokens // 8) // 2)
+
+    def slabs(self, k: int) -> int:
+        """Slabs of a part of K."""
+        slabs = -(-k // SLAB)
+        return -(-slabs // self.split_k)
+
+    def groups_of_columns(self, n: int) -> int:
+        return -(-n // self.columns)
+
+    def ctas(self, m: int, n: int) -> int:
+        return self.groups_of_columns(n) * -(-m // self.tokens)
+
+    def resident(self, device: DeviceSpec) -> int:
+        """CTAs that an SM has room for."""
+        threads = 32 * self.warps
+        return max(
+            1,
+            min(
+                (device.shared_bytes + 1024) // (self.shared_bytes + 1024),
+                THREADS_OF_SM // threads,
+                REGISTERS_OF_SM // (threads * self.registers),
+            ),
+        )
+
+
+def _gemv(*rows: tuple[int, int, int, int]) -> tuple[Int4Config, ...]:
+    return tuple(Int4Config(t, s, w, stages, along_k=True) for t, s, w, stages in rows)
+
+
+# Tokens, strips, warps, stages.
+GEMV = _gemv(
+    (1, 1, 16, 4), (1, 1, 8, 4), (1, 1, 4, 4), (1, 2, 8, 4), (1, 2, 8, 3), (1, 2, 16, 3),
+    (2, 1, 16, 4), (2, 1, 8, 4), (2, 2, 8, 3), (2, 2, 16, 3),
+    (4, 1, 8, 4), (4, 2, 8, 3), (4, 2, 16, 3), (4, 4, 8, 3),
+    (8, 1, 8, 4), (8, 2, 8, 3), (8, 2, 16, 3), (8, 4, 8, 3), (8, 4, 4, 4),
+    (16, 1, 8, 3), (16, 2, 8, 3), (16, 4, 8, 3), (16, 4, 4, 4),
+)  # fmt: skip
+MMA = tuple(
+    Int4Config(*row)
+    for row in (
+        (16, 2, 4, 4), (16, 4, 4, 4), (16, 2, 8, 4),
+        (24, 2, 4, 4), (24, 4, 4, 3), (32, 2, 4, 4), (32, 4, 4, 3), (32, 2, 8, 4),
+        (40, 2, 4, 4), (48, 2, 4, 4), (48, 2, 8, 3), (56, 2, 4, 4), (64, 1, 8, 4), (64, 2, 4, 4), (64, 2, 8, 3), (64, 2, 8, 4),
+    )
+)  # fmt: skip
+
+
+def flush_of(desc: Any) -> int:
+    """Of K, after which a sum is multiplied with its scale: a group, or 128 of one that is all of K."""
+    return SLAB if desc.groups == 1 else int(desc.group_size)
+
+
+def seconds_of(desc: Any, device: DeviceSpec, config: Int4Config, *, staged: bool) -> tuple[float, str]:
+    """The predicted time, and what sets it."""
+    (k, n), m = desc.weight_shape, desc.gemm.m
+    ctas, slabs = max(1, config.ctas(m, n)) * config.split_k, config.slabs(k)
+    room = device.sms * config.resident(device)
+    waves, rest = divmod(ctas, room)
+    # CTAs of the SM that has most, in waves that are as full as SMs have room
+    busiest = waves * (room // device.sms) + -(-rest // device.sms)
+    warps = config.warps * min(busiest, room // device.sms)
+    weights = (config.weights if config.along_k else config.warps * config.weights) * slabs
+    tokens = config.tokens * SLAB * 2.0 * slabs
+    under_way = device.sms * warps * (config.stages - 1) * config.weights * min(1.0, ctas / device.sms)
+    share = min(1.0, under_way / (device.bandwidth * ROUND_TRIP), ctas / device.sms * 3.6)
+    read = float(desc.layout("codes").element.bits // 8 * _count(desc.codes_shape) + 2 * _count(desc.scales_shape))
+    read *= busiest * device.sms / ctas if ctas > device.sms else 1.0  # an uneven last round
+    tiles = -(-config.tokens // 8)
+    flops = 2.0 * 16 * 8 * tiles * SLAB * config.strips * slabs * (1 if config.along_k else config.warps)
+    issue = weights * 2 * UNPACK / 1.03 + flops / 2 / 2048 * 32 * 1.6
+    clock_sms = device.rate("issue") / device.sms
+    feed = min(1.0, warps / 8)
+    limits = {
+        "bandwidth": read / (device.bandwidth * share),
+        "tensor cores": busiest * flops * device.sms / (mma_rate(device, desc.precision) * RATE * feed),
+        "instruction issue": busiest * issue / (clock_sms * min(1.0, warps / 8)),
+        "L2": busiest * (weights + tokens) / L2,
+    }
+    limit = max(limits, key=lambda name: limits[name])
+    seconds = overlapped_overhead(device) + FILL + MEET + limits[limit]
+    seconds += max(0, -(-ctas // room) - 1) * (FILL + MEET) * 0.7
+    if config.split_k > 1:
+        seconds += float(second_pass(desc.gemm, config.split_k, device, SECOND_PASS))
+    if staged:
+        seconds += overlapped_overhead(device) + STAGED + 4.0 * m * k / device.bandwidth
+    return seconds, limit
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count

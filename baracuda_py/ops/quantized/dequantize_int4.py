@@ -1,0 +1,141 @@
+"""dequantize_int4: int4 weights as a matrix of floats."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from ...packed.int4 import Int4Layout
+from ...plan.candidate import Candidate, Cost
+from ...plan.descriptor import Slot, described
+from ...plan.plan import Plan
+from ...plan.registry import Op, register
+from ...reference import int4 as oracle
+from ...runtime.steps import Arg, Kernel, Launch, Ptr, Step
+from ...samples import int4 as samples
+from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
+from .._function import Asked, function_of
+from .._launch import grid_of
+from ._int4_weight import HALVES, ORDER, SLOTS, Int4Weight, arrays_of, cuda_layout, pointer, taken_weight
+
+__all__ = ["DequantizeInt4Descriptor", "DequantizeInt4Plan", "dequantize_int4"]
+
+THREADS = 256
+SHARE = {
+    Int4Layout.TILED: 0.85,
+    Int4Layout.GPTQ: 0.6,
+    Int4Layout.KAIO: 0.7,
+    Int4Layout.AWQ: 0.4,
+    Int4Layout.PLAIN: 0.3,
+}  # of the bandwidth
+
+
+@described(Slot("out", "out", takes=(*HALVES, ElementKind.F32)), *SLOTS, ORDER)
+class DequantizeInt4Descriptor(Int4Weight):
+    """A weight of `shape` (K, N), in layout `packing`, as a matrix of that shape."""
+
+    shape: tuple[int, ...]
+    element: ElementKind
+    group_size: int = 128
+    packing: Int4Layout = Int4Layout.TILED
+    codes_element: ElementKind = ElementKind.U32
+    scales_element: ElementKind = ElementKind.F16
+
+    name = "dequantize_int4"
+
+    @classmethod
+    def of(
+        cls, codes: Any, scales: Any, zeros: Any = None, order: Any = None, *, out: Any = None, shape: Any = None,
+        group_size: int = 128, layout: Any = Int4Layout.TILED, out_dtype: Any = None,
+    ) -> Self:  # fmt: skip
+        """The descriptor of arrays as they lie."""
+        named = {"codes": codes, "scales": scales, "zeros": zeros, "order": order, "out": out}
+        tensors = cls.taken(cls.name, named)
+        packing, shape = taken_weight(cls.name, tensors, layout, shape, group_size)
+        element = out_dtype or (tensors["out"] if out is not None else tensors["scales"]).element
+        return cls.of_tensors(tensors, shape=shape, group_size=group_size, packing=packing, element=element)
+
+    @property
+    def weight_shape(self) -> tuple[int, int]:
+        return self.shape[0], self.shape[1]
+
+    def check(self) -> None:
+        self.check_weight()
+
+
+class ByEights(Candidate[DequantizeInt4Descriptor]):
+    """A thread eight neighbours along K of one column."""
+
+    variant = "eights"
+    launches = ("quantized/int4_dequantize.cu:dequantize",)
+
+    def cost(self, desc: DequantizeInt4Descriptor, device: DeviceSpec, config: Any) -> Cost:
+        return Cost.streaming(device, desc.nbytes, efficiency=SHARE[desc.packing])
+
+    def guarantee(self, desc: DequantizeInt4Descriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
+        return oracle.rounded_once(desc)
+
+    def lower(self, desc: DequantizeInt4Descriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
+        out, (k, n) = desc.layout("out"), desc.weight_shape
+        size = out.element.bits // 8
+        ordered = desc.has("order")
+        order = ("OF_GROUPS" if desc.packing is Int4Layout.GPTQ else "OF_PLACES") if ordered else "IN_ORDER"
+        packs = out.strides[0] == 1 and out.strides[1] * size % 16 == 0 and out.align >= 16 and k % 8 == 0
+        wide = str(packs and order != "OF_PLACES").lower()
+        eights = -(-k // 8) * n
+        args: tuple[Arg, ...] = (
+            Ptr("out"), Ptr("codes"), Ptr("scales"), pointer(desc, "zeros"), pointer(desc, "order"),
+            np.int64(out.strides[0]), np.int64(out.strides[1]), np.uint32(k), np.uint32(n), np.uint32(desc.columns),
+            np.uint32(desc.group_size), np.uint32(desc.groups), np.uint64(eights),
+        )  # fmt: skip
+        kinds = f"{out.element.number}, {desc.layout('scales').element.number}"
+        kernel = Kernel(
+            "quantized/int4_dequantize.cu", f"dequantize<{cuda_layout(desc.packing)}, {kinds}, {order}, {wide}>"
+        )
+        return (Launch(kernel, grid_of(eights, THREADS), (THREADS, 1, 1), args),)
+
+
+class DequantizeInt4Plan(Plan[DequantizeInt4Descriptor]):
+    """A weight of int4 codes as a matrix: operands `codes`, `scales`, and as it has them `zeros` and `order`; `out`."""
+
+    descriptor = DequantizeInt4Descriptor
+    category = OpCategory.QUANTIZATION
+    candidates = (ByEights(),)
+    measures = {"smallest_normal": oracle.MEASURES["smallest_normal"]}
+    probes = (
+        {"shape": (256, 48), "element": "f16"},
+        {"shape": (256, 48), "element": "bf16", "out_strides": (1, 256), "zeros_element": "u8"},
+        {"shape": (256, 48), "element": "f32", "packing": "gptq", "zeros_element": "i32", "order_element": "i32"},
+        {"shape": (256, 48), "element": "f16", "packing": "awq"},
+        {"shape": (256, 48), "element": "f16", "packing": "kaio"},
+    )
+
+    @classmethod
+    def reference(cls, desc: DequantizeInt4Descriptor, **arrays: Any) -> Any:
+        return oracle.dequantize(desc, **arrays)
+
+    @classmethod
+    def reference_guarantee(cls, desc: DequantizeInt4Descriptor) -> PrecisionGuarantee:
+        return oracle.rounded_once(desc)
+
+
+@function_of(DequantizeInt4Plan)
+def dequantize_int4(
+    codes: Any, scales: Any = None, zeros: Any = None, order: Any = None, *, shape: Any = None, group_size: int | None = None,
+    layout: Any = None, out_dtype: Any = None, out: Any = None,
+) -> Asked:  # fmt: skip
+    """The matrix [K, N] that int4 weights stand for: (code - zero) scale, rounded once.
+
+    codes: a PackedInt4, which has all that follows; or its arrays, with `shape` (K, N), `group_size` and `layout` ("kaio", "awq",
+    "gptq" or "tiled"; only "tiled" needs `shape`).
+    out_dtype: f16, bf16 or f32; that of the scales by default. out may have any strides.
+    Raises InvalidProblemError or OperandTypeError for arrays that the layout does not have.
+    """
+    arrays, options = arrays_of("dequantize_int4", codes, scales, zeros, order, shape, group_size, layout)
+    operands = {"out": out, **arrays}
+    key = (tuple(arrays), *options.values(), out_dtype)
+    return operands, lambda: DequantizeInt4Descriptor.of(**operands, **options, out_dtype=out_dtype), key, None, None
+
+
+register(Op("dequantize_int4", DequantizeInt4Plan, dequantize_int4, samples.dequantize_int4))

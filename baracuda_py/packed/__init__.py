@@ -1,0 +1,5 @@
+"""Weights in few bits: arrays with what says how to read them."""
+
+from .int4 import Int4Layout, PackedInt4
+
+__all__ = ["Int4Layout", "PackedInt4"]

@@ -1,0 +1,178 @@
+"""PackedInt4: a matrix of 4-bit codes, its scales and zero points, and the layout that says where each of them is."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..tensor import intake
+from ..types import ElementKind, InvalidProblemError, OperandTypeError
+from ..types.vocabulary import Named
+
+__all__ = [
+    "BYTES",
+    "GROUP_SIZES",
+    "Int4Layout",
+    "PackedInt4",
+    "check_problem",
+    "check_zeros",
+    "kinds_of",
+    "padded",
+    "shapes_of",
+]
+
+GROUP_SIZES = (32, 64, 128)  # and K
+STRIP, BLOCK, LANES, WORDS = 16, 64, 32, 4  # of a tile: rows of n, of k, and its words
+HALVES = (ElementKind.F16, ElementKind.BF16)
+_WORDS = (ElementKind.U32, ElementKind.I32)
+
+
+class Int4Layout(Named):
+    """Where codes lie.
+
+    KAIO: u32 [N, K/8] along k, two's complement, symmetric. AWQ: [K, N/8] along n, in the order 0 2 4 6 1 3 5 7. GPTQ: [K/8, N]
+    along k, zero points less one. TILED: the kernels' own, u32 [N/16, K/64, 32, 4], a tile four fragments of mma.sync. PLAIN: u8
+    [K, N], one code a byte, as are its zero points.
+    """
+
+    KAIO = enum.auto()
+    AWQ = enum.auto()
+    GPTQ = enum.auto()
+    TILED = enum.auto()
+    PLAIN = enum.auto()
+
+
+BYTES = (Int4Layout.TILED, Int4Layout.PLAIN)  # whose zero points are bytes
+
+
+def padded(extent: int, unit: int) -> int:
+    """The next multiple of `unit`."""
+    return -(-extent // unit) * unit
+
+
+def shapes_of(layout: Int4Layout, shape: tuple[int, int], group_size: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of `codes`, `scales`, `zeros` and `order` of a weight [K, N] in that layout."""
+    k, n = shape
+    groups, wide = k // group_size if group_size else 0, padded(n, STRIP)
+    codes: dict[Int4Layout, tuple[int, ...]] = {
+        Int4Layout.KAIO: (n, k // 8),
+        Int4Layout.AWQ: (k, n // 8),
+        Int4Layout.GPTQ: (k // 8, n),
+        Int4Layout.TILED: (wide // STRIP, padded(k, BLOCK) // BLOCK, LANES, WORDS),
+        Int4Layout.PLAIN: (k, n),
+    }
+    columns = wide if layout is Int4Layout.TILED else n
+    zeros = (groups, columns if layout in BYTES else n // 8)
+    return {"codes": codes[layout], "scales": (groups, columns), "zeros": zeros, "order": (k,)}
+
+
+def kinds_of(layout: Int4Layout) -> tuple[ElementKind, ...]:
+    """What codes of the layout may be held in."""
+    return (ElementKind.U8,) if layout is Int4Layout.PLAIN else _WORDS
+
+
+def check_problem(op: str, layout: Int4Layout, shape: tuple[int, ...], group_size: int) -> None:
+    """Raises InvalidProblemError where a weight of that shape has no such layout or groups."""
+    if len(shape) != 2 or min(shape, default=0) < 1:
+        raise InvalidProblemError(f"{op}: a weight of shape {shape}", "give (K, N), both at least 1")
+    k, n = shape
+    if group_size not in (*GROUP_SIZES, k):
+        raise InvalidProblemError(f"{op}: group_size={group_size}", f"give 32, 64, 128 or K={k}")
+    if k % group_size:
+        more = padded(k, group_size)
+        raise InvalidProblemError(
+            f"{op}: K={k} is no multiple of group_size={group_size}", f"pad K to {more} with numpy.pad, then pack_int4"
+        )
+    unit = "K" if layout in (Int4Layout.KAIO, Int4Layout.GPTQ) and k % 8 else ""
+    unit = unit or ("N" if layout is Int4Layout.AWQ and n % 8 else "")
+    if unit:
+        have = k if unit == "K" else n
+        raise InvalidProblemError(
+            f"{op}: {unit}={have} is no multiple of 8, and a word of layout {str(layout)!r} has eight codes along {unit}",
+            f"pad {unit} to {padded(have, 8)} with numpy.pad, then pack_int4(..., layout={str(layout)!r})",
+        )
+
+
+def check_zeros(op: str, layout: Int4Layout, shape: tuple[int, ...], *, zeros: bool, order: bool) -> None:
+    """Raises InvalidProblemError for zero points or an order that the layout has not."""
+    if zeros and layout is Int4Layout.KAIO:
+        raise InvalidProblemError(
+            f"{op}: layout 'kaio' has no zero points", "choose another layout: 'awq', 'gptq' or 'tiled'"
+        )
+    if zeros and layout is Int4Layout.GPTQ and shape[1] % 8:
+        wide = padded(shape[1], 8)
+        raise InvalidProblemError(
+            f"{op}: N={shape[1]} is no multiple of 8, and zero points of layout 'gptq' come in words of eight",
+            f"pad N to {wide} with numpy.pad, then pack_int4(..., layout='gptq')",
+        )
+    if order and layout not in (Int4Layout.GPTQ, Int4Layout.TILED):
+        raise InvalidProblemError(
+            f"{op}: layout {str(layout)!r} has no order",
+            "leave order out, or pass the group of each k with layout='gptq'",
+        )
+
+
+@dataclass(frozen=True)
+class PackedInt4:
+    """A weight [K, N] of which w[k, n] = (code - zero) scale, with a scale for `group_size` of K (32, 64, 128 or K).
+
+    `codes`: u32 (or int32) words of eight, as `layout` has them. `scales`: f16 or bf16 [K/group_size, N]. `zeros`: int32 or u32
+    words [K/group_size, N/8] ("awq", "gptq"), u8 [K/group_size, N] ("tiled", "plain"), or None: 8 for all. `order`: int32 [K] or
+    None; for "gptq" the group of each k (g_idx), for "tiled" the k that each place holds. "tiled" has N filled up to a multiple
+    of 16, K to one of 64.
+
+    Arrays of CuPy, NumPy or PyTorch, on one device, in C order. Raises InvalidProblemError or OperandTypeError where they are not
+    what the layout has: an array that is packed for another one does not pass.
+    """
+
+    layout: Int4Layout | str
+    shape: tuple[int, int]
+    group_size: int
+    codes: Any
+    scales: Any
+    zeros: Any = None
+    order: Any = None
+
+    def __post_init__(self) -> None:
+        layout = Int4Layout.of(self.layout, "PackedInt4: layout")
+        object.__setattr__(self, "layout", layout)
+        object.__setattr__(self, "shape", tuple(int(x) for x in self.shape))
+        check_problem("PackedInt4", layout, self.shape, self.group_size)
+        check_zeros("PackedInt4", layout, self.shape, zeros=self.zeros is not None, order=self.order is not None)
+        kinds = {"codes": kinds_of(layout), "scales": HALVES, "order": (ElementKind.I32,)}
+        kinds["zeros"] = (ElementKind.U8,) if layout in BYTES else _WORDS
+        for name, wanted in shapes_of(layout, self.shape, self.group_size).items():
+            if getattr(self, name) is not None:
+                self._check(name, wanted, kinds[name])
+
+    def _check(self, name: str, shape: tuple[int, ...], kinds: tuple[ElementKind, ...]) -> None:
+        tensor = intake(getattr(self, name), what=f"PackedInt4: {name}")
+        whole = f"a weight {self.shape} of layout {str(self.layout)!r} and group_size={self.group_size}"
+        if tensor.shape != shape:
+            raise InvalidProblemError(
+                f"PackedInt4: {name} has shape {tensor.shape}, and {whole} has {shape}",
+                "name the layout that it is packed in, or pack it with pack_int4 or repack_int4",
+            )
+        if tensor.element not in kinds:
+            named = " or ".join(map(str, kinds))
+            raise OperandTypeError(f"PackedInt4: {name} must hold {named}, got {tensor.element}", f"pass {named}")
+
+    @property
+    def operands(self) -> Mapping[str, Any]:
+        """The arrays that there are, by name."""
+        named = {"codes": self.codes, "scales": self.scales, "zeros": self.zeros, "order": self.order}
+        return {name: x for name, x in named.items() if x is not None}
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Bits of memory that a weight takes, its share of scales and zero points included."""
+        held = (intake(x, what=f"PackedInt4: {name}") for name, x in self.operands.items())
+        total = 0
+        for tensor in held:
+            count = 1
+            for extent in tensor.shape:
+                count *= extent
+            total += count * tensor.element.bits
+        return total / (self.shape[0] * self.shape[1])

@@ -1,0 +1,144 @@
+// int4 weights as the a operand of mma.sync: codes become halves in registers, and scales multiply sums, not weights.
+//
+// Halves: a code or'ed into the mantissa of 1024 (f16) or 128 (bf16) is that plus the code, from which the zero point is taken
+// exactly; in f16 a code four bits higher is 1024 + 16 code, brought down by an exact FMA (the way of Kim et al., "Who Says
+// Elephants Can't Run", arXiv:2211.10017). So products are of integers -16..15 and activations, as exact as the activations are,
+// and each group's sum is multiplied by its scale in f32: no weight is ever rounded.
+// Instructions of a word of 8 codes: 9 (f16) or 11 (bf16); with an mma, about 1.3 a weight and lane.
+#pragma once
+#include "async_copy.cuh"
+#include "mma.cuh"
+
+namespace nibbles {
+
+// One word as fragment, less the zero points of rows 2 g and 2 g + 1.
+template <class T> struct Unpack;
+
+template <> struct Unpack<f16> {
+  u32 low, high;  // 1024 + zero of the even row, -(64 + zero) of the odd, twice each
+  __device__ __forceinline__ Unpack(u32 even, u32 odd) : low(0x64006400 | even * 0x10001), high(0xd400d400 | odd * 0x100010) {}
+  __device__ __forceinline__ void operator()(u32 (&a)[4], u32 q) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half, q >>= 8) {
+      const u32 x = (q & 0x000f000f) | 0x64006400, y = (q & 0x00f000f0) | 0x64006400;
+      asm("sub.f16x2 %0, %1, %2;" : "=r"(a[2 * half]) : "r"(x), "r"(low));
+      asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(a[2 * half + 1]) : "r"(y), "r"(0x2c002c00), "r"(high));  // 1 / 16
+    }
+  }
+};
+
+template <> struct Unpack<bf16> {
+  u32 row[2];  // -(128 + zero), twice
+  __device__ __forceinline__ Unpack(u32 even, u32 odd) : row{0xc300c300 | even * 0x10001, 0xc300c300 | odd * 0x10001} {}
+  __device__ __forceinline__ void operator()(u32 (&a)[4], u32 q) const {
+#pragma unroll
+    for (int r = 0; r < 4; ++r, q >>= 4) {
+      const u32 x = (q & 0x000f000f) | 0x43004300;
+      asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(a[r]) : "r"(x), "r"(0x3f803f80), "r"(row[r % 2]));
+    }
+  }
+};
+
+__device__ __forceinline__ uint4 load_words(u32 from) {
+  uint4 x;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(from) : "memory");
+  return x;
+}
+
+// 128 of K of STRIPS strips of 16 rows, in shared memory: codes [strip][2][lane] in 16 bytes, scales [group][strip][16], zero points
+// likewise, in bytes; and of TOKENS rows of activations [4][token][64 bytes]. GROUP of K share a scale, at most all 128.
+template <class T, class S, int STRIPS, int TOKENS, int GROUP, bool ZEROS> struct Slab {
+  static constexpr int DEPTH = 128, GROUPS = DEPTH / GROUP, TILES = (TOKENS + 7) / 8;
+  static constexpr u32 CODES = STRIPS * 1024, SCALES = GROUPS * STRIPS * 32, ZERO_BYTES = ZEROS ? GROUPS * STRIPS * 16 : 0;
+  static constexpr u32 WEIGHTS = CODES + SCALES + ZERO_BYTES, ACTIVATIONS = TOKENS * DEPTH * 2;
+
+  // Places are counted in 32 bits: tiles, scales, and activations from the first token on.
+  // A warp's copies of slab `slab` of `strips` strips from `first` on, as far as there are `blocks` of 64; strips past the last
+  // one read that. The last of `groups` stands for those past it, too.
+  static __device__ __forceinline__ void fetch(u32 to, const u32* codes, const S* scales, const u8* zeros, u32 first, u32 strips,
+                                               u32 slab, u32 blocks, u32 groups, u32 lane) {
+#pragma unroll
+    for (int s = 0; s < STRIPS; ++s)
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        const u32 block = slab * 2 + b;
+        const u32 tile = min(first + s, strips - 1) * blocks + block;
+        copy_async<16>(to + (s * 2 + b) * 512 + lane * 16, codes + u64(tile) * 128 + lane * 4, block < blocks ? 16 : 0);
+      }
+    if (lane < GROUPS * STRIPS * 2) {
+      const u32 group = min(slab * GROUPS + lane / (STRIPS * 2), groups - 1), strip = min(first + lane / 2 % STRIPS, strips - 1);
+      const u32 at = (group * strips + strip) * 16 + lane % 2 * 8;
+      copy_async<16>(to + CODES + lane * 16, scales + at, 16);
+    }
+    if constexpr (ZEROS)
+      if (lane < GROUPS * STRIPS) {
+        const u32 group = min(slab * GROUPS + lane / STRIPS, groups - 1), strip = min(first + lane % STRIPS, strips - 1);
+        copy_async<16>(to + CODES + SCALES + lane * 16, zeros + (group * strips + strip) * 16, 16);
+      }
+  }
+
+  // THREADS threads' copies of the activations of that slab: rows below m, of K elements, in pieces of 8.
+  template <int THREADS>
+  static __device__ __forceinline__ void fetch_tokens(u32 to, const T* x, u32 pitch, u32 m, u32 K, u32 slab, u32 thread) {
+    constexpr u32 PIECES = TOKENS * 16;
+#pragma unroll
+    for (u32 i = 0; i < PIECES; i += THREADS) {
+      const u32 p = i + thread, token = p / 4 % TOKENS, k = slab * DEPTH + p / (4 * TOKENS) * 32 + p % 4 * 8;
+      const bool there = token < m && k < K;
+      if (PIECES % THREADS == 0 || p < PIECES) copy_async<16>(to + p * 16, x + (there ? token * pitch + k : 0), there ? 16 : 0);
+    }
+  }
+
+  // acc[strip][tile] += scale (codes - zero) x: rows 2 g and 2 g + 1 of the strip, tokens 2 t and 2 t + 1 of the tile.
+  static __device__ __forceinline__ void multiply(float (&acc)[STRIPS][TILES][4], u32 weights, u32 tokens, u32 lane) {
+    const u32 g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int group = 0; group < GROUPS; ++group) {
+      float sum[STRIPS][TILES][4] = {};
+      u32 zero[STRIPS][2];
+#pragma unroll
+      for (int s = 0; s < STRIPS; ++s) {
+        u16 pair = 0x0808;
+        if constexpr (ZEROS)
+          asm volatile("ld.shared.u16 %0, [%1];" : "=h"(pair) : "r"(weights + CODES + SCALES + (group * STRIPS + s) * 16 + g * 2) : "memory");
+        zero[s][0] = pair & 255;
+        zero[s][1] = pair >> 8;
+      }
+#pragma unroll
+      for (int chunk = group * GROUP / 32; chunk < (group + 1) * GROUP / 32; ++chunk) {
+        u32 a[STRIPS][2][4];
+#pragma unroll
+        for (int s = 0; s < STRIPS; ++s) {
+          const Unpack<T> unpack(zero[s][0], zero[s][1]);
+          u32 q[2];
+          asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(q[0]), "=r"(q[1])
+                       : "r"(weights + (s * 2 + chunk / 2) * 512 + lane * 16 + chunk % 2 * 8) : "memory");
+          unpack(a[s][0], q[0]);
+          unpack(a[s][1], q[1]);
+        }
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile) {
+          uint4 x{};
+          if (TOKENS % 8 == 0 || g < TOKENS) x = load_words(tokens + ((chunk * TOKENS + tile * 8 + g) * 4 + t) * 16);
+          const u32 b[2][2] = {{x.x, x.y}, {x.z, x.w}};
+#pragma unroll
+          for (int step = 0; step < 2; ++step)
+#pragma unroll
+            for (int s = 0; s < STRIPS; ++s) Mma<T>::run(sum[s][tile], a[s][step], b[step]);
+        }
+      }
+#pragma unroll
+      for (int s = 0; s < STRIPS; ++s) {
+        u32 pair;
+        load_shared(pair, weights + CODES + (group * STRIPS + s) * 32 + g * 4);
+        const float even = convert<float>(S{u16(pair)}), odd = convert<float>(S{u16(pair >> 16)});
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) acc[s][tile][e] = fma(e < 2 ? even : odd, sum[s][tile][e], acc[s][tile][e]);
+      }
+    }
+  }
+};
+
+}  // namespace nibbles

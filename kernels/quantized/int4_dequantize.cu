@@ -1,0 +1,48 @@
+// out[k, n] = (code - zero) scale of int4 weights in any layout, computed in f32 and rounded once.
+//
+// A thread makes eight k's of one column, neighbours along k, which are one access where the result lies so (WIDE). ORDER says what
+// `order` is: nothing, the group of each k, or the k of the result that each k of the weights is. No shared memory. Bound: bandwidth,
+// that of the result.
+#include "index.cuh"
+#include "quantized/int4_layout.cuh"
+
+constexpr int THREADS = 256;
+enum Order { IN_ORDER, OF_GROUPS, OF_PLACES };
+
+template <class Layout, class T, class S, Order ORDER, bool WIDE>
+__global__ void __launch_bounds__(THREADS)
+dequantize(T* out, const typename Layout::Word* codes, const S* scales, const void* zeros, const i32* order, i64 row, i64 col, u32 K, u32 N, u32 pitch,
+           u32 group_size, u32 groups, u64 eights) {
+  const u64 i = u64(blockIdx.x) * THREADS + threadIdx.x;
+  if (i >= eights) return;
+  const u32 along = (K + 7) / 8, n = u32(i / along), k8 = u32(i - u64(n) * along);
+  const auto factor = [&](u32 group) { return convert<float>(scales[u64(group) * pitch + n]); };
+  const auto zero = [&](u32 group) { return float(nibbles::zero_at<Layout>(zeros, group, n, N)); };
+  float x[8];
+  const float shared_factor = ORDER == OF_GROUPS ? 0 : factor(k8 * 8 / group_size);
+  const float shared_zero = ORDER == OF_GROUPS ? 0 : zero(k8 * 8 / group_size);
+#pragma unroll
+  for (u32 e = 0; e < 8; ++e) {
+    const u32 k = k8 * 8 | e;
+    const float code = float(nibbles::code_at<Layout>(codes, k, n, K, N));
+    if constexpr (ORDER == OF_GROUPS) {
+      const u32 group = k < K ? min(u32(order[k]), groups - 1) : 0;
+      x[e] = (code - zero(group)) * factor(group);
+    } else {
+      x[e] = (code - shared_zero) * shared_factor;
+    }
+  }
+  if constexpr (WIDE) {
+    T* to = out + n * col + k8 * 8;
+    if constexpr (sizeof(T) == 2) {
+      *reinterpret_cast<Vec<T, 8>*>(to) = round_to<T, 8>(x);
+    } else {
+      *reinterpret_cast<float4*>(to) = {x[0], x[1], x[2], x[3]};
+      *reinterpret_cast<float4*>(to + 4) = {x[4], x[5], x[6], x[7]};
+    }
+  } else {
+#pragma unroll
+    for (u32 e = 0; e < 8; ++e)
+      if (const u32 k = k8 * 8 | e; k < K) out[(ORDER == OF_PLACES ? min(u32(order[k]), K - 1) : k) * row + n * col] = convert<T>(x[e]);
+  }
+}

@@ -1,0 +1,83 @@
+// out = epilogue(x w) of at most 16 tokens x and int4 weights in the tiled layout, every byte of which is read once; of one weight, or
+// of several that share the tokens.
+//
+// Weights are mma.sync's a operand and tokens its b, so that sixteen tokens cost the instructions of eight or sixteen. A CTA has
+// STRIPS strips of 16 columns of the result; its warps take slabs of 128 of K in turn, each through a ring of STAGES in shared memory
+// that it fills by cp.async: no barrier but the warp's own, and bytes in flight hang on shared memory, not registers.
+// Shared memory: WARPS STAGES (STRIPS 1.1 KB + TOKENS 256 bytes), later the warps' sums, which are added in their order.
+// Grid: groups of strips along x, those of all weights, splits of K along y, whose results lie `slab` elements apart and are added up by reduce.cu.
+// Bound: bandwidth, codes and scales over 4.6 TB/s on an H200; instructions about 1.3 a weight and lane, a third of that.
+#include "epilogue.cuh"
+#include "overlap.cuh"
+#include "quantized/int4_fragment.cuh"
+#include "quantized/int4_weight.cuh"
+
+template <class T, class S, int TOKENS, int STRIPS, int WARPS, int STAGES, int GROUP, bool ZEROS, class Epi, int COUNT>
+__global__ void __launch_bounds__(WARPS * 32)
+int4_gemv(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, u32 k, u32 blocks, u32 groups, u32 slabs_per_split,
+          u64 slab) {
+  using Slab = nibbles::Slab<T, S, STRIPS, TOKENS, GROUP, ZEROS>;
+  constexpr u32 STAGE = Slab::WEIGHTS + Slab::ACTIVATIONS, ROWS = STRIPS * 16, WIDTH = Slab::TILES * 8;
+  extern __shared__ __align__(128) u8 pool[];
+  const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, ring = shared_address(pool) + warp * STAGES * STAGE;
+  nibbles::Weight<S, Epi> own = weights.of(blockIdx.x);
+  const u32 strips = (own.n + 15) / 16, first = (blockIdx.x - own.first) * STRIPS;
+  const u32 begin = blockIdx.y * slabs_per_split, end = min((blocks + 1) / 2, begin + slabs_per_split);
+  overlap::wait();
+
+  u32 coming = begin + warp;
+  const auto fetch = [&](u32 stage) {
+    if (coming < end) {
+      const u32 to = ring + stage * STAGE;
+      Slab::fetch(to, own.codes, own.scales, own.zeros, first, strips, coming, blocks, groups, lane);
+      Slab::template fetch_tokens<32>(to + Slab::WEIGHTS, x, pitch, m, k, coming, lane);
+    }
+    commit_copies();
+    coming += WARPS;
+  };
+#pragma unroll
+  for (int stage = 0; stage < STAGES - 1; ++stage) fetch(stage);
+
+  // Slabs, each while the next are under way
+  float acc[STRIPS][Slab::TILES][4] = {};
+  u32 stage = 0;
+#pragma unroll 1
+  for (u32 at = begin + warp; at < end; at += WARPS) {
+    await_copies<STAGES - 2>();
+    __syncwarp();
+    fetch(stage == 0 ? STAGES - 1 : stage - 1);
+    const u32 from = ring + stage * STAGE;
+    Slab::multiply(acc, from, from + Slab::WEIGHTS, lane);
+    stage = stage + 1 == STAGES ? 0 : stage + 1;
+  }
+  overlap::release();
+
+  // The warps' sums meet, [warp][token][row]
+  await_copies<0>();
+  __syncthreads();
+  const auto sums = reinterpret_cast<float*>(pool);
+#pragma unroll
+  for (int s = 0; s < STRIPS; ++s)
+#pragma unroll
+    for (int tile = 0; tile < Slab::TILES; ++tile)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const u32 token = tile * 8 + lane % 4 * 2 + e;
+        const Vec<float, 2> pair{{acc[s][tile][e], acc[s][tile][e + 2]}};
+        if (token < TOKENS) *reinterpret_cast<Vec<float, 2>*>(sums + (warp * WIDTH + token) * ROWS + s * 16 + lane / 4 * 2) = pair;
+      }
+  __syncthreads();
+  own.epilogue.out += blockIdx.y * slab;
+  for (u32 i = threadIdx.x; i < m * (ROWS / 2); i += WARPS * 32) {
+    const u32 token = i / (ROWS / 2), row = i % (ROWS / 2) * 2, column = first * 16 + row;
+    if (column >= own.n) continue;
+    float pair[2] = {};
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) {
+      const Vec<float, 2> part = *reinterpret_cast<const Vec<float, 2>*>(sums + (w * WIDTH + token) * ROWS + row);
+      pair[0] += part.at[0];
+      pair[1] += part.at[1];
+    }
+    own.epilogue.store(pair, token, column, column + 1 < own.n);
+  }
+}
