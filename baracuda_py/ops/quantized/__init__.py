@@ -1,0 +1,1 @@
+"""Products with quantised weights, and what makes such weights."""
