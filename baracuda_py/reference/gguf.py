@@ -7,12 +7,14 @@ minimum taken off, each to f32.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..types import ElementKind, MathPrecision, PrecisionGuarantee, Ulp
+from ..types import Activation, ElementKind, MathPrecision, PrecisionGuarantee, Ulp
 from ..types.gguf import BOOKS, Block, Float, GgufFormat, Plane, SixBits
+from . import gemm
 from .gguf_quantize import quantized
 
 __all__ = ["MEASURES", "Parts", "dequantize", "dequantized", "guarantee", "matmul", "parts_of", "product_guarantee"]
@@ -189,12 +191,68 @@ def _beyond(desc: Any, x: Array, w: Array) -> Array:
         return _shaped(desc, ~(most * 2.0 < np.finfo(F32).max) | rounded)
 
 
+@dataclass(frozen=True)
+class _Product:
+    """The product of x with weights rounded to its type, as reference/gemm.py asks for it."""
+
+    problem: Any
+    a_element: ElementKind
+    activation: Activation = Activation.IDENTITY
+    alpha: float = 1.0
+    beta: float = 1.0
+
+    def layout(self, name: str) -> Any:
+        return self.problem.layout(name)
+
+
+def _weights_in(element: ElementKind, desc: Any, w: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return dequantized(desc.format.block, w).astype(element.dtype)
+
+
+def _of_product(name: str) -> Callable[..., Array]:
+    """A measure of reference/gemm.py, of x and the rounded weights."""
+
+    def measured(desc: Any, x: Array, w: Array) -> Array:
+        element = ElementKind.of(x.dtype)
+        found = gemm.MEASURES[name](_Product(desc, element), a=x, b=_weights_in(element, desc, w).T)
+        return np.asarray(found)
+
+    return measured
+
+
+def _abs_weights(desc: Any, x: Array, w: Array) -> Array:
+    """sum |x| |weight|."""
+    with np.errstate(all="ignore"):
+        return _shaped(desc, _finite(np.abs(_wide(_rows(x))) @ np.abs(_wide(dequantized(desc.format.block, w))).T))
+
+
+def _faint(desc: Any, x: Array, w: Array) -> Array:
+    """sum |x| times the smallest normal number of x's type: what weights lose that are below it."""
+    with np.errstate(all="ignore"):
+        sums = _finite(np.abs(_wide(_rows(x))).sum(axis=-1, keepdims=True)) * _smallest(ElementKind.of(x.dtype))
+    return _shaped(desc, np.repeat(sums, len(w), axis=1))
+
+
+def _beyond_product(desc: Any, x: Array, w: Array) -> Array:
+    """Where an operand is not finite or becomes infinite as x's type, or sums may leave f32 on the way."""
+    finite = np.isfinite(_wide(_weights_in(ElementKind.of(x.dtype), desc, w))).all(axis=-1)
+    lost = ~np.isfinite(_wide(_rows(x))).all(axis=-1)[:, None] | ~finite
+    return np.asarray(_shaped(desc, lost) | _of_product("beyond_f32")(desc, x, w), bool)
+
+
 MEASURES: dict[str, Callable[..., Array]] = {
     "abs_products": _abs_products,
     "rounded_activations": _rounded,
     "underflow": _underflow,
-    "smallest_normal": lambda desc, **_: np.float64(_smallest(desc.layout("out").element)),
+    "smallest_normal": lambda desc, **_: np.asarray(_smallest(desc.layout("out").element)),
     "beyond": _beyond,
+    "abs_weights": _abs_weights,
+    "faint_weights": _faint,
+    "beyond_product": _beyond_product,
+} | {
+    f"product_{name}": _of_product(name)
+    for name in ("abs_matmul", "abs_epilogue", "partial_sums", "root_products", "like_signs", "underflow")
 }
 
 

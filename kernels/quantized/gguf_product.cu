@@ -1,4 +1,5 @@
-// x [M, K] times rows of GGUF blocks [N, K], transposed: every byte of the weights is read once for up to 8 TILES columns.
+// x [M, K] times rows of GGUF blocks [N, K], transposed: every byte of the weights is read once for up to 8 TILES columns. CTAs of
+// more rows of x that share weights are neighbours, so that these come from L2.
 //
 // Weights are the A operand of mma.sync (16 rows, 16 k), activations the B operand (8 columns). Rows of few columns ("tokens") leave
 // columns idle, so that these are given to neighbouring sub-blocks, SPREAD of them a token: sub-block s meets activations only in
@@ -74,7 +75,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   constexpr bool FOLDS = F::LESS != 0 || F::LEAST;
   using Acc = typename X::Acc;
   const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const u32 first_row = (blockIdx.x * WARPS_N + warp / WARPS_K) * ROWS, first_token = blockIdx.y * TOKENS;
+  const u32 first_row = (blockIdx.y * WARPS_N + warp / WARPS_K) * ROWS, first_token = blockIdx.x * TOKENS;
   const u32 chunks = (k + CHUNK - 1) / CHUNK, slots = shared_address(pool) + warp * (STAGES * S::SIZE);
 
   // The column g of every tile: its token, and its place among the token's columns
@@ -193,7 +194,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
 #pragma unroll
       for (u32 c = 0; c < OF_TOKEN; ++c)
         sum += meeting[((row / ROWS * WARPS_K + w) * WIDTH + number * OF_TOKEN + c) * ROWS + row % ROWS];
-    const u32 at = blockIdx.x * (WARPS_N * ROWS) + row;
+    const u32 at = blockIdx.y * (WARPS_N * ROWS) + row;
     if (at < rows && first_token + number < tokens) out[(first_token + number) * out_step + at] = convert<Out>(sum);
   }
 }
