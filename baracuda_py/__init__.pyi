@@ -43,6 +43,13 @@ from .types import ElementLike as ElementLike
 from .types import EpilogueKind as EpilogueKind
 from .types import Exact as Exact
 from .plan import Feasibility as Feasibility
+from .ops.quantized.dequantize_gguf import GgufDequantizeDescriptor as _GgufDequantizeDescriptor
+from .ops.quantized.dequantize_gguf import GgufDequantizePlan as _GgufDequantizePlan
+from .types import GgufFormat as GgufFormat
+from .ops.quantized.matmul_gguf import GgufMatmulDescriptor as _GgufMatmulDescriptor
+from .ops.quantized.matmul_gguf import GgufMatmulPlan as _GgufMatmulPlan
+from .ops.quantized.quantize_gguf import GgufQuantizeDescriptor as _GgufQuantizeDescriptor
+from .ops.quantized.quantize_gguf import GgufQuantizePlan as _GgufQuantizePlan
 from .tensor import GpuBuffer as GpuBuffer
 from .call.graph import Graph as Graph
 from .types import InvalidProblemError as InvalidProblemError
@@ -481,6 +488,54 @@ class DecodeAttentionDescriptor(_DecodeAttentionDescriptor):
 class Decoding(_Decoding):
     def __init__(
         self,
+    ) -> None: ...
+
+class GgufDequantizeDescriptor(_GgufDequantizeDescriptor):
+    blocks_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        blocks_shape: Sequence[int],
+        format: GgufFormat | str,
+        shape: Sequence[int] | None = ...,
+        out_element: ElementLike | None = ...,
+        blocks_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
+class GgufMatmulDescriptor(_GgufMatmulDescriptor):
+    x_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    x_align: int | None
+    w_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        x_element: ElementLike,
+        w_shape: Sequence[int],
+        format: GgufFormat | str,
+        out_element: ElementLike | None = ...,
+        math: MathPrecision | str | None = ...,
+        name: str = ...,
+        x_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        w_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
+class GgufQuantizeDescriptor(_GgufQuantizeDescriptor):
+    x_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        format: GgufFormat | str,
+        pad: bool = ...,
+        x_align: int | None = ...,
+        out_align: int | None = ...,
     ) -> None: ...
 
 class KvAppendDescriptor(_KvAppendDescriptor):
@@ -1193,6 +1248,15 @@ class CumsumPlan(_CumsumPlan):
 class DecodeAttentionPlan(_DecodeAttentionPlan):
     desc: DecodeAttentionDescriptor
 
+class GgufDequantizePlan(_GgufDequantizePlan):
+    desc: GgufDequantizeDescriptor
+
+class GgufMatmulPlan(_GgufMatmulPlan):
+    desc: GgufMatmulDescriptor
+
+class GgufQuantizePlan(_GgufQuantizePlan):
+    desc: GgufQuantizeDescriptor
+
 class KvAppendPlan(_KvAppendPlan):
     desc: KvAppendDescriptor
 
@@ -1369,6 +1433,18 @@ def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-05, residual: Any = 
 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, residual: Any = None, normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None, mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Layer norm: (h - mean(h)) / sqrt(var(h) + eps) * weight + bias along the last axes, h = x + residual."""
+
+def dequantize_gguf(blocks: Any, format: Any, *, shape: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Blocks of a GGUF format as floats, bit for bit those of the `gguf` package."""
+
+def matmul_gguf(x: Any, w: Any, format: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x times the transposed weights, which are blocks of a GGUF format as they lie in the file."""
+
+def matmul_q4k(x: Any, w: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x times the transposed weights, which are blocks of a GGUF format as they lie in the file."""
+
+def quantize_gguf(x: Any, format: Any, *, pad: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Rows of floats as blocks of a GGUF format; `dequantize_gguf` is the inverse."""
 
 def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The sum; integers add up in 64 bits and wrap, as in NumPy."""
