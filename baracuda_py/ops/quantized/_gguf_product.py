@@ -183,9 +183,10 @@ class _Product(Candidate[Any]):
     def _launch(self, desc: Any, config: ProductConfig, x: Arg, kind: str, x_step: int) -> Launch:
         block, out, w = desc.format.block, desc.layout("out"), desc.layout("w")
         shifted = str(_shifted(desc)).lower()
+        whole = str(desc.k % CHUNK == 0).lower()
         shape = (config.spread, config.tiles, config.warps_n, config.warps_k, config.stages)
         align = block_align(desc.format, w.align)
-        entry = f"gguf_product<{block.cuda}, {kind}, {out.element.number}, {align}, {shifted}, {', '.join(map(str, shape))}>"
+        entry = f"gguf_product<{block.cuda}, {kind}, {out.element.number}, {align}, {shifted}, {whole}, {', '.join(map(str, shape))}>"
         tokens, out_step = _rows(out) or (0, 0)
         args = (
             Ptr("out"), x, Ptr("w"), np.int64(out_step), np.int64(x_step), np.int64(block.bytes_of(desc.k)), np.uint32(tokens),

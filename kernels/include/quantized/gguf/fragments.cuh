@@ -55,6 +55,8 @@ template <class X, class Half> struct Floats {
   static constexpr int A = 4, B = 2;
   static constexpr u32 ONES = Same<Half, f16>::value ? 0x3c003c00u : 0x3f803f80u;
   template <bool SIGNED> static constexpr float INVERSE = Widened<Half, SIGNED>::INVERSE;
+  static constexpr float START = 0;
+  static __device__ __forceinline__ float number(float sum) { return sum; }
 
   template <bool SIGNED> static __device__ __forceinline__ void widen(u32 (&a)[A], u32 upper, u32 lower) {
 #pragma unroll
@@ -67,30 +69,33 @@ template <class X, class Half> struct Floats {
 };
 
 template <class X> struct Exact : Floats<X, X> {
-  static constexpr int COLUMNS = 1;
+  static constexpr int COLUMNS = 1, LANE = 8;  // LANE: bytes of four numbers
   static constexpr bool ROUNDED = false;
-  // Lane (., t)'s part of a unit that begins at `x`; `part` is the column among those of the token.
-  static __device__ __forceinline__ void load(u32 (&b)[2], const u8* x, i64 unit, u32 t, u32) {
-    const Vec<u32, 2> pairs = *reinterpret_cast<const Vec<u32, 2>*>(x + (unit + 4 * t) * 2);
+  // Bytes from a row's beginning to one of its numbers, a multiple of 16.
+  static __device__ __forceinline__ u32 at(u32 k) { return k * 2; }
+  // Four numbers; `part` is the column among those of the token.
+  static __device__ __forceinline__ void load(u32 (&b)[2], const u8* x, u32) {
+    const Vec<u32, 2> pairs = *reinterpret_cast<const Vec<u32, 2>*>(x);
     b[0] = pairs.at[0];
     b[1] = pairs.at[1];
   }
 };
 
 template <> struct Exact<float> : Floats<float, bf16> {
-  static constexpr int COLUMNS = 4;  // the last is of zeros
+  static constexpr int COLUMNS = 4, LANE = 16;  // the last column is of zeros
   static constexpr bool ROUNDED = false;
-  // The bf16 that is number `part` of the three, as the high half of an f32.
+  // The bf16 that is number `part` of the three, as the high half of an f32; what is not finite is the first alone.
   static __device__ __forceinline__ u32 cut(float x, u32 part) {
-    const bool finite = fabsf(x) < __uint_as_float(0x7f800000);
-    const u32 kept = 0xffff0000u;
-    const float first = __uint_as_float(__float_as_uint(x) & kept), rest = finite ? x - first : 0.0f;
-    const float second = __uint_as_float(__float_as_uint(rest) & kept), last = rest - second;
-    if (part == 0) return x == x ? __float_as_uint(first) : 0x7fff0000u;
-    return part == 1 ? __float_as_uint(second) : part == 2 ? __float_as_uint(last) & kept : 0;
+    const u32 first = __float_as_uint(x) & 0xffff0000u;
+    if ((first & 0x7f800000u) == 0x7f800000u) return part ? 0 : x == x ? first : 0x7fff0000u;
+    const float rest = x - __uint_as_float(first);
+    const u32 second = __float_as_uint(rest) & 0xffff0000u;
+    const u32 last = __float_as_uint(rest - __uint_as_float(second)) & 0xffff0000u;
+    return part == 0 ? first : part == 1 ? second : part == 2 ? last : 0;
   }
-  static __device__ __forceinline__ void load(u32 (&b)[2], const u8* x, i64 unit, u32 t, u32 part) {
-    const Vec<float, 4> four = *reinterpret_cast<const Vec<float, 4>*>(x + (unit + 4 * t) * 4);
+  static __device__ __forceinline__ u32 at(u32 k) { return k * 4; }
+  static __device__ __forceinline__ void load(u32 (&b)[2], const u8* x, u32 part) {
+    const Vec<float, 4> four = *reinterpret_cast<const Vec<float, 4>*>(x);
 #pragma unroll
     for (int i = 0; i < 2; ++i) b[i] = __byte_perm(cut(four.at[2 * i], part), cut(four.at[2 * i + 1], part), 0x7632);
   }
@@ -99,10 +104,13 @@ template <> struct Exact<float> : Floats<float, bf16> {
 // Q8_1 blocks of 36 bytes: d as f16, two bytes that do not count here, 32 codes.
 struct Rounded {
   using Acc = int;
-  static constexpr int A = 2, B = 1, COLUMNS = 1, BLOCK = 36;
+  static constexpr int A = 2, B = 1, COLUMNS = 1, LANE = 4, BLOCK = 36;
   static constexpr bool ROUNDED = true;
   static constexpr u32 ONES = 0x01010101u;
   template <bool SIGNED> static constexpr float INVERSE = 1.0f;
+  // Sums begin at the bits of 1.5 * 2^23, to which those of a small integer are added as they are to the f32: no conversion.
+  static constexpr int START = 0x4b400000;
+  static __device__ __forceinline__ float number(int sum) { return __int_as_float(sum) - 12582912.0f; }
 
   template <bool SIGNED> static __device__ __forceinline__ void widen(u32 (&a)[A], u32 upper, u32 lower) {
     a[0] = upper;
@@ -112,12 +120,10 @@ struct Rounded {
     asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));
   }
-  static __device__ __forceinline__ void load(u32 (&b)[1], const u8* x, i64 unit, u32 t, u32) {
-    b[0] = *reinterpret_cast<const u32*>(x + unit / 32 * BLOCK + 4 + unit % 32 + 4 * t);
-  }
-  static __device__ __forceinline__ float scale(const u8* x, i64 unit) {
-    return convert<float>(*reinterpret_cast<const f16*>(x + unit / 32 * BLOCK));
-  }
+  static __device__ __forceinline__ u32 at(u32 k) { return k / 32 * BLOCK + 4 + k % 32; }
+  static __device__ __forceinline__ void load(u32 (&b)[1], const u8* x, u32) { b[0] = *reinterpret_cast<const u32*>(x); }
+  // Of the block that `x` is the first code of.
+  static __device__ __forceinline__ float scale(const u8* x) { return convert<float>(*reinterpret_cast<const f16*>(x - 4)); }
 };
 
 }  // namespace gguf
