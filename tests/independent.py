@@ -26,6 +26,7 @@ from .independent_attention_backward import ATTENTION_BACKWARD
 from .independent_cache import CACHES
 from .independent_decode import DECODING
 from .independent_gemm import check_gradients, check_matmul
+from .independent_gguf import GGUF
 from .independent_position import POSITION
 from .independent_rows import ROWS
 from .independent_scan import SCANS
@@ -318,4 +319,5 @@ INDEPENDENT: dict[str, Callable[[Problem], None]] = {
     **ATTENTION,
     **ATTENTION_BACKWARD,
     **DECODING,
+    **GGUF,
 }

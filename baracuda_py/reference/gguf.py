@@ -106,7 +106,7 @@ def dequantize(desc: Any, blocks: Array) -> Array:
     weights = dequantized(desc.format.block, blocks.reshape(-1, desc.format.block.nbytes))
     with np.errstate(all="ignore"):
         rounded = weights.astype(desc.layout("out").element.dtype)
-    return np.asarray(rounded.reshape(desc.shape), np.float64)
+    return np.asarray(rounded.reshape(desc.out_shape), np.float64)
 
 
 def guarantee(desc: Any) -> PrecisionGuarantee:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -65,7 +65,7 @@ def dequantize(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sam
         yield Sample(f"{kind} to {out}", {"blocks": made}, {"format": kind.value, "out_dtype": out})
     for i, kind in enumerate(GgufFormat):
         out = (F32, BF16, F16)[i % 3]
-        made = adversarial_blocks(rng, kind)[:: 1 if full else 3]
+        made = np.ascontiguousarray(adversarial_blocks(rng, kind)[:: 1 if full else 3])
         yield Sample(f"{kind} adversarial to {out}", {"blocks": made}, {"format": kind.value, "out_dtype": out})
     for kind in (GgufFormat.Q4_0, GgufFormat.Q6_K, GgufFormat.Q4_K, GgufFormat.Q8_K):
         memory = np.zeros(4 * kind.block.nbytes + 1, np.uint8)
@@ -112,21 +112,34 @@ def matmul(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
         label = f"{kind} {element}{list(x.shape)} N={n}" + "".join(f" {k}={v}" for k, v in options.items())
         return Sample(label, {"x": x, "w": w}, ({} if only else {"format": kind.value}) | options)
 
-    kinds = [GgufFormat.of(only)] if only else list(GgufFormat)
-    for i, kind in enumerate(kinds):
-        blocks_of_row = 5 if kind.block.weights == 32 else 1 + i % 2
-        yield sample(kind, (1, 2, 3, 5, 8)[i % 5], (18, 13, 2)[i % 3], blocks_of_row, (F16, BF16, F32)[i % 3])
-    for i, kind in enumerate(kinds):
-        blocks_of_row = 8 if kind.block.weights == 32 else 1
-        yield sample(kind, (3, 1, 2, 8)[i % 4], (14, 30)[i % 2], blocks_of_row, (BF16, F32, F16)[i % 3], math="int8")
-    some = kinds if only else [GgufFormat.Q4_K, GgufFormat.Q8_0, GgufFormat.Q6_K]
-    for i, kind in enumerate(some):
-        yield sample(kind, (), 34, 512 // kind.block.weights, (BF16, F16, F32)[i % 3])
-        yield sample(kind, (2, 3), 17, 512 // kind.block.weights, F16, out_dtype=F32)
-        yield sample(kind, 17 if not full else 65, 20, 256 // kind.block.weights, (F16, BF16, F32)[i % 3])
-        yield sample(kind, 0, 20, 256 // kind.block.weights, F16)
+    if only:
+        kind = GgufFormat.of(only)
+        yield sample(kind, 1, 18, 1, BF16)
+        yield sample(kind, (), 34, 3, F16, out_dtype=F32)
+        yield sample(kind, 8, 13, 1, F32, math="int8")
+        yield sample(kind, 0, 20, 1, F16)
+        return
+    yield sample(GgufFormat.Q4_K, 1, 34, 3, F16)
+    yield sample(GgufFormat.Q4_0, (5,), 18, 5, F16)  # chunks that begin anywhere
+    yield sample(GgufFormat.Q6_K, 3, 13, 2, BF16)
+    yield sample(GgufFormat.Q8_0, 1, 2, 16, F32)
+    yield sample(GgufFormat.Q5_1, (2, 4), 30, 8, BF16, math="int8")
+    yield sample(GgufFormat.Q3_K, 2, 14, 1, F32, math="int8", out_dtype=BF16)
+    yield sample(GgufFormat.IQ4_XS, 1, 18, 1, F16, math="int8")
+    yield sample(GgufFormat.MXFP4, 7, 13, 8, BF16)
+    yield sample(GgufFormat.Q4_K, 17, 20, 1, BF16)
+    yield sample(GgufFormat.Q8_0, 0, 20, 8, F16)
     if full:
+        yield from _every(sample)
+
+
+def _every(sample: Callable[..., Sample]) -> Iterator[Sample]:
+    """Every format by every arithmetic, and many rows."""
+    for i, kind in enumerate(GgufFormat):
+        few = 5 if kind.block.weights == 32 else 1 + i % 2
+        chunk = 8 if kind.block.weights == 32 else 1
+        yield sample(kind, (1, 2, 3, 5, 8)[i % 5], (18, 13, 2)[i % 3], few, (F16, BF16, F32)[i % 3])
+        yield sample(kind, (3, 1, 2, 8)[i % 4], (14, 30)[i % 2], chunk, (BF16, F32, F16)[i % 3], math="int8")
         for m in (7, 63, 65):
-            for kind in some:
-                yield sample(kind, m, 30, 1024 // kind.block.weights, BF16)
-                yield sample(kind, m, 30, 1024 // kind.block.weights, F32, math="int8")
+            yield sample(kind, m, 30, 4 * chunk, (BF16, F16)[i % 2])
+            yield sample(kind, m, 30, 4 * chunk, F32, math="int8")
