@@ -33,8 +33,6 @@ from .types import DeadlockFault as DeadlockFault
 from .ops.attention.decode import DecodeAttentionDescriptor as _DecodeAttentionDescriptor
 from .ops.attention.decode import DecodeAttentionPlan as _DecodeAttentionPlan
 from .ops.attention.decode import Decoding as _Decoding
-from .ops.quantized.dequantize_int4 import DequantizeInt4Descriptor as _DequantizeInt4Descriptor
-from .ops.quantized.dequantize_int4 import DequantizeInt4Plan as _DequantizeInt4Plan
 from .runtime.device import Device as Device
 from .types import DeviceMismatchError as DeviceMismatchError
 from .types import DeviceSpec as DeviceSpec
@@ -45,11 +43,15 @@ from .types import ElementLike as ElementLike
 from .types import EpilogueKind as EpilogueKind
 from .types import Exact as Exact
 from .plan import Feasibility as Feasibility
+from .ops.quantized.dequantize_gguf import GgufDequantizeDescriptor as _GgufDequantizeDescriptor
+from .ops.quantized.dequantize_gguf import GgufDequantizePlan as _GgufDequantizePlan
+from .types import GgufFormat as GgufFormat
+from .ops.quantized.matmul_gguf import GgufMatmulDescriptor as _GgufMatmulDescriptor
+from .ops.quantized.matmul_gguf import GgufMatmulPlan as _GgufMatmulPlan
+from .ops.quantized.quantize_gguf import GgufQuantizeDescriptor as _GgufQuantizeDescriptor
+from .ops.quantized.quantize_gguf import GgufQuantizePlan as _GgufQuantizePlan
 from .tensor import GpuBuffer as GpuBuffer
 from .call.graph import Graph as Graph
-from .packed import Int4Layout as Int4Layout
-from .ops.quantized.int4 import Int4MatmulDescriptor as _Int4MatmulDescriptor
-from .ops.quantized.int4 import Int4MatmulPlan as _Int4MatmulPlan
 from .types import InvalidProblemError as InvalidProblemError
 from .paged import KVCacheSpec as KVCacheSpec
 from .types import KernelFault as KernelFault
@@ -82,7 +84,6 @@ from .types import OutOfBoundsFault as OutOfBoundsFault
 from .types import OutOfPagesError as OutOfPagesError
 from .types import OverflowFault as OverflowFault
 from .types import OverlapError as OverlapError
-from .packed import PackedInt4 as PackedInt4
 from .ops.attention.paged import PagedAttentionDescriptor as _PagedAttentionDescriptor
 from .ops.attention.paged import PagedAttentionPlan as _PagedAttentionPlan
 from .paged import PagedKVCache as PagedKVCache
@@ -93,16 +94,10 @@ from .plan import Plan as Plan
 from .types import PlanPreference as _PlanPreference
 from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
-from .ops.quantized.qkv_int4 import QkvProjectInt4Descriptor as _QkvProjectInt4Descriptor
-from .ops.quantized.qkv_int4 import QkvProjectInt4Plan as _QkvProjectInt4Plan
-from .ops.quantized.quantize_int4 import QuantizeInt4Descriptor as _QuantizeInt4Descriptor
-from .ops.quantized.quantize_int4 import QuantizeInt4Plan as _QuantizeInt4Plan
 from .types import RaceFault as RaceFault
 from .types import ReadOnlyFault as ReadOnlyFault
 from .ops.reduce.reduce import ReduceDescriptor as _ReduceDescriptor
 from .ops.reduce.reduce import ReducePlan as _ReducePlan
-from .ops.quantized.relayout_int4 import RelayoutInt4Descriptor as _RelayoutInt4Descriptor
-from .ops.quantized.relayout_int4 import RelayoutInt4Plan as _RelayoutInt4Plan
 from .ops.position.rope import RopeBackwardDescriptor as _RopeBackwardDescriptor
 from .ops.position.rope import RopeBackwardPlan as _RopeBackwardPlan
 from .ops.position.rope import RopeDescriptor as _RopeDescriptor
@@ -137,9 +132,7 @@ from .plan import find as find
 from .plan import get_op as get_op
 from .types import known_devices as known_devices
 from .plan import list_ops as list_ops
-from .ops.quantized.pack_int4 import pack_int4 as pack_int4
 from .call.cache import plan_cache as plan_cache
-from .ops.quantized.pack_int4 import repack_int4 as repack_int4
 from .types import ulp_of as ulp_of
 
 __version__: str
@@ -497,68 +490,51 @@ class Decoding(_Decoding):
         self,
     ) -> None: ...
 
-class DequantizeInt4Descriptor(_DequantizeInt4Descriptor):
-    zeros_element: ElementKind | None
-    order_element: ElementKind | None
+class GgufDequantizeDescriptor(_GgufDequantizeDescriptor):
+    blocks_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        blocks_shape: Sequence[int],
+        format: GgufFormat | str,
+        shape: Sequence[int] | None = ...,
+        out_element: ElementLike | None = ...,
+        blocks_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
+class GgufMatmulDescriptor(_GgufMatmulDescriptor):
+    x_strides: tuple[int, ...] | None
     out_strides: tuple[int, ...] | None
-    codes_align: int | None
-    scales_align: int | None
-    zeros_align: int | None
+    x_align: int | None
+    w_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        x_element: ElementLike,
+        w_shape: Sequence[int],
+        format: GgufFormat | str,
+        out_element: ElementLike | None = ...,
+        math: MathPrecision | str | None = ...,
+        name: str = ...,
+        x_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        w_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
+class GgufQuantizeDescriptor(_GgufQuantizeDescriptor):
+    x_align: int | None
     out_align: int | None
     def __init__(
         self,
         shape: Sequence[int],
         element: ElementLike,
-        group_size: int = ...,
-        packing: Int4Layout = ...,
-        codes_element: ElementLike = ...,
-        scales_element: ElementLike = ...,
-        zeros_element: ElementLike | None = ...,
-        order_element: ElementLike | None = ...,
-        out_strides: Sequence[int] | None = ...,
-        codes_align: int | None = ...,
-        scales_align: int | None = ...,
-        zeros_align: int | None = ...,
-        out_align: int | None = ...,
-    ) -> None: ...
-
-class Int4MatmulDescriptor(_Int4MatmulDescriptor):
-    bias_shape: tuple[int, ...] | None
-    zeros_element: ElementKind | None
-    order_element: ElementKind | None
-    bias_element: ElementKind | None
-    x_strides: tuple[int, ...] | None
-    bias_strides: tuple[int, ...] | None
-    out_strides: tuple[int, ...] | None
-    x_align: int | None
-    codes_align: int | None
-    scales_align: int | None
-    zeros_align: int | None
-    bias_align: int | None
-    out_align: int | None
-    def __init__(
-        self,
-        x_shape: Sequence[int],
-        n: int,
-        x_element: ElementLike,
-        group_size: int = ...,
-        packing: Int4Layout = ...,
-        codes_element: ElementLike = ...,
-        scales_element: ElementLike = ...,
-        out_element: ElementLike | None = ...,
-        activation: Activation | str = ...,
-        bias_shape: Sequence[int] | None = ...,
-        zeros_element: ElementLike | None = ...,
-        order_element: ElementLike | None = ...,
-        bias_element: ElementLike | None = ...,
-        x_strides: Sequence[int] | None = ...,
-        bias_strides: Sequence[int] | None = ...,
-        out_strides: Sequence[int] | None = ...,
+        format: GgufFormat | str,
+        pad: bool = ...,
         x_align: int | None = ...,
-        codes_align: int | None = ...,
-        scales_align: int | None = ...,
-        zeros_align: int | None = ...,
-        bias_align: int | None = ...,
         out_align: int | None = ...,
     ) -> None: ...
 
@@ -976,111 +952,6 @@ class PlanPreference(_PlanPreference):
         max_workspace_bytes: int | None = ...,
     ) -> None: ...
 
-class QkvProjectInt4Descriptor(_QkvProjectInt4Descriptor):
-    bias_q_shape: tuple[int, ...] | None
-    bias_k_shape: tuple[int, ...] | None
-    bias_v_shape: tuple[int, ...] | None
-    zeros_q_element: ElementKind | None
-    order_q_element: ElementKind | None
-    bias_q_element: ElementKind | None
-    zeros_k_element: ElementKind | None
-    order_k_element: ElementKind | None
-    bias_k_element: ElementKind | None
-    zeros_v_element: ElementKind | None
-    order_v_element: ElementKind | None
-    bias_v_element: ElementKind | None
-    x_strides: tuple[int, ...] | None
-    bias_q_strides: tuple[int, ...] | None
-    bias_k_strides: tuple[int, ...] | None
-    bias_v_strides: tuple[int, ...] | None
-    q_strides: tuple[int, ...] | None
-    k_strides: tuple[int, ...] | None
-    v_strides: tuple[int, ...] | None
-    x_align: int | None
-    wq_align: int | None
-    scales_q_align: int | None
-    zeros_q_align: int | None
-    bias_q_align: int | None
-    wk_align: int | None
-    scales_k_align: int | None
-    zeros_k_align: int | None
-    bias_k_align: int | None
-    wv_align: int | None
-    scales_v_align: int | None
-    zeros_v_align: int | None
-    bias_v_align: int | None
-    q_align: int | None
-    k_align: int | None
-    v_align: int | None
-    def __init__(
-        self,
-        x_shape: Sequence[int],
-        widths: Sequence[int],
-        element: ElementLike,
-        group_size: int = ...,
-        packing: Int4Layout = ...,
-        codes_element: ElementLike = ...,
-        scales_element: ElementLike = ...,
-        out_element: ElementLike | None = ...,
-        bias_q_shape: Sequence[int] | None = ...,
-        bias_k_shape: Sequence[int] | None = ...,
-        bias_v_shape: Sequence[int] | None = ...,
-        zeros_q_element: ElementLike | None = ...,
-        order_q_element: ElementLike | None = ...,
-        bias_q_element: ElementLike | None = ...,
-        zeros_k_element: ElementLike | None = ...,
-        order_k_element: ElementLike | None = ...,
-        bias_k_element: ElementLike | None = ...,
-        zeros_v_element: ElementLike | None = ...,
-        order_v_element: ElementLike | None = ...,
-        bias_v_element: ElementLike | None = ...,
-        x_strides: Sequence[int] | None = ...,
-        bias_q_strides: Sequence[int] | None = ...,
-        bias_k_strides: Sequence[int] | None = ...,
-        bias_v_strides: Sequence[int] | None = ...,
-        q_strides: Sequence[int] | None = ...,
-        k_strides: Sequence[int] | None = ...,
-        v_strides: Sequence[int] | None = ...,
-        x_align: int | None = ...,
-        wq_align: int | None = ...,
-        scales_q_align: int | None = ...,
-        zeros_q_align: int | None = ...,
-        bias_q_align: int | None = ...,
-        wk_align: int | None = ...,
-        scales_k_align: int | None = ...,
-        zeros_k_align: int | None = ...,
-        bias_k_align: int | None = ...,
-        wv_align: int | None = ...,
-        scales_v_align: int | None = ...,
-        zeros_v_align: int | None = ...,
-        bias_v_align: int | None = ...,
-        q_align: int | None = ...,
-        k_align: int | None = ...,
-        v_align: int | None = ...,
-    ) -> None: ...
-
-class QuantizeInt4Descriptor(_QuantizeInt4Descriptor):
-    zeros_element: ElementKind | None
-    w_strides: tuple[int, ...] | None
-    w_align: int | None
-    out_align: int | None
-    scales_align: int | None
-    zeros_align: int | None
-    def __init__(
-        self,
-        shape: Sequence[int],
-        element: ElementLike,
-        group_size: int = ...,
-        scales_element: ElementLike | None = ...,
-        least_zero: int = ...,
-        zeros_element: ElementLike | None = ...,
-        w_strides: Sequence[int] | None = ...,
-        w_align: int | None = ...,
-        out_align: int | None = ...,
-        scales_align: int | None = ...,
-        zeros_align: int | None = ...,
-    ) -> None: ...
-
 class ReduceDescriptor(_ReduceDescriptor):
     x_strides: tuple[int, ...] | None
     out_strides: tuple[int, ...] | None
@@ -1099,36 +970,6 @@ class ReduceDescriptor(_ReduceDescriptor):
         out_strides: Sequence[int] | None = ...,
         x_align: int | None = ...,
         out_align: int | None = ...,
-    ) -> None: ...
-
-class RelayoutInt4Descriptor(_RelayoutInt4Descriptor):
-    zeros_element: ElementKind | None
-    gather_element: ElementKind | None
-    out_zeros_element: ElementKind | None
-    codes_align: int | None
-    scales_align: int | None
-    zeros_align: int | None
-    out_align: int | None
-    out_scales_align: int | None
-    out_zeros_align: int | None
-    def __init__(
-        self,
-        shape: Sequence[int],
-        group_size: int = ...,
-        packing: Int4Layout = ...,
-        to: Int4Layout = ...,
-        codes_element: ElementLike = ...,
-        scales_element: ElementLike = ...,
-        out_element: ElementLike | None = ...,
-        zeros_element: ElementLike | None = ...,
-        gather_element: ElementLike | None = ...,
-        out_zeros_element: ElementLike | None = ...,
-        codes_align: int | None = ...,
-        scales_align: int | None = ...,
-        zeros_align: int | None = ...,
-        out_align: int | None = ...,
-        out_scales_align: int | None = ...,
-        out_zeros_align: int | None = ...,
     ) -> None: ...
 
 class RopeBackwardDescriptor(_RopeBackwardDescriptor):
@@ -1407,11 +1248,14 @@ class CumsumPlan(_CumsumPlan):
 class DecodeAttentionPlan(_DecodeAttentionPlan):
     desc: DecodeAttentionDescriptor
 
-class DequantizeInt4Plan(_DequantizeInt4Plan):
-    desc: DequantizeInt4Descriptor
+class GgufDequantizePlan(_GgufDequantizePlan):
+    desc: GgufDequantizeDescriptor
 
-class Int4MatmulPlan(_Int4MatmulPlan):
-    desc: Int4MatmulDescriptor
+class GgufMatmulPlan(_GgufMatmulPlan):
+    desc: GgufMatmulDescriptor
+
+class GgufQuantizePlan(_GgufQuantizePlan):
+    desc: GgufQuantizeDescriptor
 
 class KvAppendPlan(_KvAppendPlan):
     desc: KvAppendDescriptor
@@ -1440,17 +1284,8 @@ class PagedAttentionPlan(_PagedAttentionPlan):
 class PagedKvAppendPlan(_PagedKvAppendPlan):
     desc: PagedKvAppendDescriptor
 
-class QkvProjectInt4Plan(_QkvProjectInt4Plan):
-    desc: QkvProjectInt4Descriptor
-
-class QuantizeInt4Plan(_QuantizeInt4Plan):
-    desc: QuantizeInt4Descriptor
-
 class ReducePlan(_ReducePlan):
     desc: ReduceDescriptor
-
-class RelayoutInt4Plan(_RelayoutInt4Plan):
-    desc: RelayoutInt4Descriptor
 
 class RopeBackwardPlan(_RopeBackwardPlan):
     desc: RopeBackwardDescriptor
@@ -1599,20 +1434,17 @@ def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-05, residual: Any = 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, residual: Any = None, normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None, mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Layer norm: (h - mean(h)) / sqrt(var(h) + eps) * weight + bias along the last axes, h = x + residual."""
 
-def dequantize_int4(codes: Any, scales: Any = None, zeros: Any = None, order: Any = None, *, shape: Any = None, group_size: int | None = None, layout: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
-    """The matrix [K, N] that int4 weights stand for: (code - zero) scale, rounded once."""
+def dequantize_gguf(blocks: Any, format: Any, *, shape: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Blocks of a GGUF format as floats, bit for bit those of the `gguf` package."""
 
-def matmul_int4(x: Any, codes: Any, scales: Any = None, *, zeros: Any = None, order: Any = None, shape: Any = None, group_size: int | None = None, layout: Any = None, bias: Any = None, activation: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
-    """f(x W + bias) with W[k, n] = (code - zero) scale, never rounded but where W is dequantised first; sums in f32."""
+def matmul_gguf(x: Any, w: Any, format: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x times the transposed weights, which are blocks of a GGUF format as they lie in the file."""
 
-def qkv_project_int4(x: Any, wq: Any, wk: Any, wv: Any, scales_q: Any = None, scales_k: Any = None, scales_v: Any = None, *, zeros_q: Any = None, zeros_k: Any = None, zeros_v: Any = None, order_q: Any = None, order_k: Any = None, order_v: Any = None, bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, widths: Any = None, group_size: int | None = None, layout: Any = None, out_dtype: Any = None, q: Any = None, k: Any = None, v: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
-    """Queries, keys and values of the same tokens, x Wq + bias_q and so on, x being read once where one launch does it."""
+def matmul_q4k(x: Any, w: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x times the transposed weights, which are blocks of a GGUF format as they lie in the file."""
 
-def quantize_int4(w: Any, *, group_size: int = 128, symmetric: bool = True, scales_dtype: Any = None, least_zero: int = 0, out: Any = None, scales: Any = None, zeros: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
-    """int4 codes of a matrix in layout "tiled", with a scale for `group_size` of K; `pack_int4` makes a PackedInt4 of them."""
-
-def relayout_int4(codes: Any, scales: Any, zeros: Any = None, gather: Any = None, *, shape: Any = None, group_size: int = 128, layout: Any = 'gptq', to: Any = 'tiled', out: Any = None, out_scales: Any = None, out_zeros: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
-    """An int4 weight's codes, scales and zero points in layout `to`; `repack_int4` does it for a PackedInt4."""
+def quantize_gguf(x: Any, format: Any, *, pad: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Rows of floats as blocks of a GGUF format; `dequantize_gguf` is the inverse."""
 
 def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The sum; integers add up in 64 bits and wrap, as in NumPy."""

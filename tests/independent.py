@@ -28,6 +28,7 @@ from .independent_decode import DECODING
 from .independent_gemm import check_gradients, check_matmul
 from .independent_int8 import INT8
 from .independent_int4 import INT4
+from .independent_gguf import GGUF
 from .independent_position import POSITION
 from .independent_rows import ROWS
 from .independent_scan import SCANS
@@ -322,4 +323,5 @@ INDEPENDENT: dict[str, Callable[[Problem], None]] = {
     **DECODING,
     **INT8,
     **INT4,
+    **GGUF,
 }

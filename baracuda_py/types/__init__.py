@@ -30,6 +30,7 @@ from .faults import (
     TrapFault,
     UninitialisedFault,
 )
+from .gguf import GgufFormat
 from .kinds import BinaryKind, TernaryKind, UnaryKind
 from .precision import Bound, ByOutput, Componentwise, Exact, PrecisionGuarantee, Term, Ulp, ulp_of
 from .sku import KernelSku, PlanPreference
@@ -64,6 +65,7 @@ __all__ = [
     "ElementLike",
     "EpilogueKind",
     "Exact",
+    "GgufFormat",
     "InvalidProblemError",
     "KernelFault",
     "KernelSku",

@@ -1,0 +1,251 @@
+"""exact_activation, q8_activation: weights in GGUF blocks by tensor cores, decoded in registers (kernels/quantized/gguf_product.cu)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
+from ...plan.constraints import Aligned, InOrder, UnitStride
+from ...plan.descriptor import Layout
+from ...plan.grammar import Config, term
+from ...plan.lowering import Sub
+from ...plan.selection import selected
+from ...runtime.steps import Arg, Kernel, Launch, Ptr, Scratch, Step
+from ...tensor.axes import merge_axes
+from ...types import Componentwise, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee, Term
+from ...types.gguf import GgufFormat
+from .._launch import overlapped_overhead
+from ._gguf import block_align
+from .quantize_gguf import GgufQuantizeDescriptor, GgufQuantizePlan
+
+__all__ = ["ExactActivation", "ProductConfig", "Q8Activation"]
+
+FILE = "quantized/gguf_product.cu"
+ROWS, CHUNK, WORD = 16, 256, 16  # rows of weights a warp, weights of a chunk, bytes of a copy: gguf_product.cu
+MOST_TILES = 4
+MOST_ROW_BLOCKS = 65535
+STAGED = GgufFormat.Q8_1
+SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
+# Warps side by side along N, along K, and slots of each.
+SHAPES = ((1, 8, 3), (1, 8, 4), (1, 4, 4), (1, 16, 3), (2, 4, 3), (2, 4, 4), (4, 2, 4), (4, 4, 3), (8, 1, 4))
+
+READS = 1.08  # reading alone, as a multiple of the bandwidth of a copy
+ROUND_TRIP = 1.1e-6  # seconds of memory latency: that much has to be under way
+LATENCY = 1.5e-6  # until the first weights are there, and after the last
+L2 = 1.5  # what comes from L2, as a multiple of the bandwidth of a copy
+ISSUE = 0.8  # the share of issue slots that is reached
+
+
+@dataclass(frozen=True)
+class ProductConfig(Config):
+    """Warps of a CTA and their slots; what follows from the problem: tiles of 8 columns, and sub-blocks that share them."""
+
+    warps_n: int = term("warps a CTA side by side along N, of 16 rows of weights each")
+    warps_k: int = term("warps a CTA that share rows of weights along K")
+    stages: int = term("chunks of 256 weights of 16 rows that a warp has in shared memory")
+    tiles: int = term("tiles of 8 columns", default=1, hidden=True)
+    spread: int = term("sub-blocks that are summed side by side", default=1, hidden=True)
+    slot: int = term("bytes of a chunk of 16 rows in shared memory", default=0, hidden=True)
+
+    @property
+    def warps(self) -> int:
+        return self.warps_n * self.warps_k
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.warps * max(self.stages * self.slot, 4 * ROWS * 8 * self.tiles)
+
+    @property
+    def in_flight(self) -> int:
+        """Bytes under way to a CTA."""
+        return self.warps * (self.stages - 1) * self.slot
+
+
+def _rows(x: Layout) -> tuple[int, int] | None:
+    """Rows along the last axis and the elements between them; None where they are not evenly apart."""
+    count, step = math.prod(x.shape[:-1]), x.strides[:-1]
+    if count <= 1:
+        return count, 0
+    extents, steps = merge_axes(x.shape[:-1], [step])
+    return (count, steps[0][0]) if len(extents) == 1 else None
+
+
+class _Product(Candidate[Any]):
+    """What both arithmetics have in common."""
+
+    columns_of: ClassVar[dict[ElementKind, int]]  # columns that a row of x takes
+    rounded: ClassVar[bool]
+    launches = (f"{FILE}:gguf_product",)
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        if desc.rounds is not self.rounded:
+            wanted = MathPrecision.INT8 if self.rounded else None
+            return no(f"multiplies {'rounded activations' if self.rounded else 'activations as they are'}", change=Change({"math": wanted}))
+        if not (said := super().supports(desc, device)):
+            return said
+        if desc.layout("w").align < WORD:
+            reason = f"w is aligned to {desc.layout('w').align} bytes, not to {WORD}"
+            return no(reason, f"w on a multiple of {WORD} bytes", Change({"w_align": WORD}))
+        if not desc.k:
+            return no("rows have no weights", "K of one block or more")
+        for name in ("x", "out"):
+            if _rows(desc.layout(name)) is None:
+                return no(f"rows of {name} are not evenly apart", f"{name} in C order", Change({f"{name}_strides": None}))
+        if max(desc.k, desc.n) >= 1 << 30 or math.prod(desc.x_shape[:-1]) >= 1 << 30:
+            return no("an extent is 2**30 or more", "fewer rows a call")
+        if -(-desc.n // ROWS) > MOST_ROW_BLOCKS * 8:
+            return no(f"N is {desc.n}, more than a grid holds", "fewer columns a call")
+        if not any(True for _ in self.configs(desc, device)):
+            return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no chunks")
+        return OK
+
+    # ---- the kernel's shape ----------------------------------------------------------------------------------------------
+
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[ProductConfig]:
+        tokens, columns = math.prod(desc.x_shape[:-1]), self.columns_of[desc.x_element]
+        wanted = columns << max(tokens - 1, 0).bit_length()
+        tiles = min(MOST_TILES, max(1, wanted // 8))
+        spread = max(1, 8 // wanted)
+        slot = ROWS * (_pieces(desc) | 1) * WORD
+        for shape in SHAPES:
+            config = ProductConfig(*shape, tiles, spread, slot)
+            fits = config.shared_bytes + 1024 <= device.shared_bytes and config.warps * 32 * _registers(config) <= 65536
+            if fits and -(-desc.n // (ROWS * config.warps_n)) <= MOST_ROW_BLOCKS:
+                yield config
+
+    def _grid(self, desc: Any, config: ProductConfig) -> tuple[int, int, int]:
+        tokens, each = math.prod(desc.x_shape[:-1]), self._tokens(desc, config)
+        return -(-tokens // each), -(-desc.n // (ROWS * config.warps_n)), 1
+
+    def _tokens(self, desc: Any, config: ProductConfig) -> int:
+        return 8 * config.tiles // (self.columns_of[desc.x_element] * config.spread)
+
+    def cost(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> Cost:
+        """Weights at the bandwidth of reading, and once more from L2 for each further block of rows of x; or the instructions."""
+        blocks, row_blocks, _ = self._grid(desc, config)
+        ctas = max(1, blocks * row_blocks)
+        weights = desc.format.block.bytes_of(desc.k) * desc.n
+        of_x = desc.k * (1.125 if self.rounded else desc.x_element.bits / 8) * self._tokens(desc, config)
+        resident = max(1, min(device.shared_bytes // (config.shared_bytes + 1024), 2048 // (config.warps * 32)))
+        busy = min(ctas, device.sms) / device.sms
+        under_way = min(resident, -(-ctas // device.sms)) * config.in_flight * device.sms
+        share = busy * min(1.0, under_way / (device.bandwidth * ROUND_TRIP))
+        weight_count = float(desc.n) * desc.k * blocks
+        times = {
+            "bandwidth": desc.nbytes / (device.bandwidth * READS * share),
+            "L2 bandwidth": (weights * blocks + of_x * ctas) / (device.bandwidth * L2 * busy),
+            "instruction issue": weight_count * self._instructions(desc, config) / (device.rate("issue") * ISSUE * busy),
+        }
+        limit = max(times, key=lambda name: times[name])
+        return Cost(
+            desc.nbytes, int(2 * weight_count), overlapped_overhead(device) + LATENCY + times[limit] + self._ahead(desc, device), limit
+        )
+
+    def _ahead(self, desc: Any, device: DeviceSpec) -> float:
+        return 0.0
+
+    def _instructions(self, desc: Any, config: ProductConfig) -> float:
+        """Of a thread, for a weight: 128 of them are a lane's share of a chunk."""
+        block = desc.format.block
+        planes = sum(3.0 if plane.bits < 8 else 1.0 for plane in block.planes) * (2 if block.align < 4 else 1)
+        decode = 16 * 2 * (planes / 2 + (6 if block.book else 0))
+        operands = 1 if self.rounded else 2
+        widen = 0 if self.rounded else 16 * 4 * (1 if desc.x_element is ElementKind.F16 and not block.signed else 2)
+        folds = bool(block.less or block.least)
+        products = 16 * config.tiles * (1 + folds + (operands if config.spread > 1 else 0))
+        groups = CHUNK // block.sub / config.spread
+        scaling = groups * ((2 if config.spread > 1 else 1) * 2 * (12 if block.scales else 4) + config.tiles * 4 * (2 + folds))
+        reading = groups * config.tiles * (6 + (24 if desc.x_element is ElementKind.F32 and not self.rounded else 0))
+        return (decode + widen + products + scaling + reading + 60) / 128
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> PrecisionGuarantee:
+        """A sub-block's products are added by tensor cores, exactly where they are integers; then one FMA for them and one for
+        what is taken off, a chunk after the other; at last warps and columns."""
+        block, out = desc.format.block, desc.layout("out").element
+        turns = -(-desc.k // (CHUNK * config.warps_k)) * (CHUNK // block.sub // config.spread)
+        columns = self.columns_of[desc.x_element]
+        inner = 0 if self.rounded else 2 * block.sub * columns
+        additions = inner + 2 * turns + columns * config.spread * config.warps_k + 8
+        terms = [Term(float(additions), ElementKind.F32, "abs_products")]
+        # What an f32 has below bf16's smallest number is cut off
+        terms.append(Term(2.0**18 if desc.x_element is ElementKind.F32 else 4.0 * block.sub, ElementKind.F32, "underflow"))
+        if self.rounded:
+            terms.append(Term(2.0**24, ElementKind.F32, "rounded_activations"))
+        terms += [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
+        bound = Componentwise(tuple(terms), SOURCE, "beyond")
+        return PrecisionGuarantee.fixed_order(desc.precision, ElementKind.F32, bound, batch_invariant=False)
+
+    def _launch(self, desc: Any, config: ProductConfig, x: Arg, kind: str, x_step: int) -> Launch:
+        block, out, w = desc.format.block, desc.layout("out"), desc.layout("w")
+        shifted = str(_shifted(desc)).lower()
+        whole = str(desc.k % CHUNK == 0).lower()
+        shape = (config.spread, config.tiles, config.warps_n, config.warps_k, config.stages)
+        align = block_align(desc.format, w.align)
+        entry = f"gguf_product<{block.cuda}, {kind}, {out.element.number}, {align}, {shifted}, {whole}, {', '.join(map(str, shape))}>"
+        tokens, out_step = _rows(out) or (0, 0)
+        args = (
+            Ptr("out"), x, Ptr("w"), np.int64(out_step), np.int64(x_step), np.int64(block.bytes_of(desc.k)), np.uint32(tokens),
+            np.uint32(desc.n), np.uint32(desc.k),
+        )  # fmt: skip
+        return Launch(
+            Kernel(FILE, entry), self._grid(desc, config), (config.warps * 32, 1, 1), args, config.shared_bytes, overlapped=True
+        )
+
+
+def _shifted(desc: Any) -> bool:
+    """Whether a chunk may begin between two multiples of 16 bytes."""
+    block = desc.format.block
+    return bool(block.bytes_of(CHUNK) % WORD or block.bytes_of(desc.k) % WORD)
+
+
+def _pieces(desc: Any) -> int:
+    """Copies of 16 bytes that hold a row's chunk: Slot of gguf_product.cu."""
+    align = block_align(desc.format, WORD)
+    return -(-(desc.format.block.bytes_of(CHUNK) + (WORD - align if _shifted(desc) else 0)) // WORD)
+
+
+def _registers(config: ProductConfig) -> int:
+    """About, of a thread."""
+    return 255 if config.tiles == MOST_TILES else 168 if config.tiles == 2 else 128
+
+
+class ExactActivation(_Product):
+    """Activations as they are: 16-bit floats by tensor cores in f32; f32 as three bf16 each, whose sum it is."""
+
+    variant = "exact_activation"
+    rounded = False
+    columns_of: ClassVar = {ElementKind.F16: 1, ElementKind.BF16: 1, ElementKind.F32: 4}
+    constraints = (UnitStride("x"), UnitStride("out"))
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        return super().supports(desc, device) and Aligned("x", 4 * desc.x_element.bits // 8).of(desc)
+
+    def lower(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> tuple[Step | Sub, ...]:
+        _, step = _rows(desc.layout("x")) or (0, 0)
+        kind = f"gguf::Exact<{desc.x_element.number}>"
+        return (self._launch(desc, config, Ptr("x"), kind, step * desc.x_element.bits // 8),)
+
+
+class Q8Activation(_Product):
+    """Activations rounded to Q8_1 blocks ahead, multiplied as integers."""
+
+    variant = "q8_activation"
+    rounded = True
+    columns_of: ClassVar = dict.fromkeys((ElementKind.F16, ElementKind.BF16, ElementKind.F32), 1)
+    constraints = (InOrder("x"), UnitStride("out"))
+    launches = (f"{FILE}:gguf_product", "quantized/gguf_quantize.cu:gguf_quantize")
+
+    def _ahead(self, desc: Any, device: DeviceSpec) -> float:
+        return overlapped_overhead(device) + 1.0e-6 + math.prod(desc.x_shape) * 5.0 / device.bandwidth
+
+    def lower(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> tuple[Step | Sub, ...]:
+        x = desc.layout("x")
+        staging = GgufQuantizeDescriptor(x.shape, x.element, STAGED, x_align=x.align)
+        between = Scratch.named("activations", math.prod(staging.out_shape))
+        first = Sub(selected(GgufQuantizePlan, staging, None, device), {"x": Ptr("x"), "out": between})
+        return first, self._launch(desc, config, between, "gguf::Rounded", staging.out_shape[-1])

@@ -1,0 +1,35 @@
+// Codes of four neighbouring weights, a byte each: unsigned with something to be taken off, or signed as they are.
+#pragma once
+#include "quantized/gguf/planes.cuh"
+
+namespace gguf {
+
+template <int LESS_, bool SIGNED_, class... Planes> struct Codes {
+  static constexpr int LESS = LESS_;
+  static constexpr bool SIGNED = SIGNED_;
+  template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
+    return Stack<Planes...>::template four<ALIGN>(block, first, within);
+  }
+};
+
+enum Book { IQ4, E2M1 };
+// Sixteen signed bytes, the first in the lowest bits.
+template <Book> struct Pages;
+template <> struct Pages<IQ4> { static constexpr u32 AT[4] = {0xbfad9881, 0xf6eaddcf, 0x26190d01, 0x71594535}; };
+template <> struct Pages<E2M1> { static constexpr u32 AT[4] = {0x03020100, 0x0c080604, 0xfdfeff00, 0xf4f8fafc}; };
+
+// Codes of four bits, looked up. A byte permutation looks four up among eight; the code's highest bit says which eight count.
+template <Book BOOK, class P> struct Looked {
+  static constexpr int LESS = 0;
+  static constexpr bool SIGNED = true;
+  template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
+    const u32 codes = P::template four<ALIGN>(block, first, within), pairs = codes | codes >> 4;
+    const u32 select = __byte_perm(pairs, 0, 0x4420) & 0x7777;
+    const u32 low = __byte_perm(Pages<BOOK>::AT[0], Pages<BOOK>::AT[1], select);
+    const u32 high = __byte_perm(Pages<BOOK>::AT[2], Pages<BOOK>::AT[3], select);
+    const u32 upper = (codes >> 3 & 0x01010101u) * 0xffu;
+    return (low & ~upper) | (high & upper);
+  }
+};
+
+}  // namespace gguf

@@ -1,0 +1,64 @@
+// Bytes of blocks, and bit planes of codes. Addresses are of blocks that are aligned to ALIGN bytes; in global or shared memory.
+#pragma once
+#include "dtype.cuh"
+
+namespace gguf {
+
+template <int ALIGN> __device__ __forceinline__ u32 half_word(const u8* p) {
+  if constexpr (ALIGN >= 2) return *reinterpret_cast<const u16*>(p);
+  else return p[0] | u32(p[1]) << 8;
+}
+template <int ALIGN> __device__ __forceinline__ u32 word(const u8* p) {
+  if constexpr (ALIGN >= 4) return *reinterpret_cast<const u32*>(p);
+  else return half_word<ALIGN>(p) | half_word<ALIGN>(p + 2) << 16;
+}
+// The alignment of what lies AT bytes from an address aligned to ALIGN.
+template <int ALIGN, int AT> constexpr int ALIGN_AT = AT == 0 || ALIGN < (AT & -AT) ? ALIGN : (AT & -AT);
+
+// Fields of BITS bits from byte AT on, lowest bits of a byte first: field i of byte l of group c is that of code
+// (c * 8 / BITS + i) * GROUP + l.
+template <int BITS_, int AT, int GROUP> struct Plane {
+  static constexpr int BITS = BITS_, FIELDS = 8 / BITS;
+  static constexpr u32 MASK = (1u << BITS) - 1;
+
+  // One field. `code` need not be known when compiling.
+  static __device__ __forceinline__ u32 one(const u8* block, u32 code) {
+    const u32 line = code / GROUP;
+    return block[AT + line / FIELDS * GROUP + code % GROUP] >> (line % FIELDS * BITS) & MASK;
+  }
+  // Those of codes `first` + `within` on, a byte each; `first` is a multiple of 16, `within` one of 4 below 16.
+  template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
+    if constexpr (GROUP >= 16) {
+      const u32 line = first / GROUP;
+      const u32 bytes = word<ALIGN_AT<ALIGN, AT>>(block + AT + line / FIELDS * GROUP + first % GROUP + within);
+      return BITS == 8 ? bytes : bytes >> (line % FIELDS * BITS) & MASK * 0x01010101u;
+    } else if constexpr (BITS == 4) {
+      static_assert(GROUP == 1);
+      const u32 pair = half_word<ALIGN_AT<ALIGN, AT>>(block + AT + (first + within) / 2);
+      return __byte_perm(pair & 0x0f0f, pair >> 4 & 0x0f0f, 0x5140);
+    } else {
+      static_assert(GROUP == 1 && BITS == 1);
+      const u32 bits = block[AT + (first + within) / 8] >> (within & 4) & 15;
+      return bits * 0x00204081u & 0x01010101u;
+    }
+  }
+};
+
+// Several planes of the same codes, lowest bits first.
+template <class... Planes> struct Stack;
+template <class P> struct Stack<P> {
+  static constexpr int BITS = P::BITS;
+  static __device__ __forceinline__ u32 one(const u8* block, u32 code) { return P::one(block, code); }
+  template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
+    return P::template four<ALIGN>(block, first, within);
+  }
+};
+template <class P, class Q> struct Stack<P, Q> {
+  static constexpr int BITS = P::BITS + Q::BITS;
+  static __device__ __forceinline__ u32 one(const u8* block, u32 code) { return P::one(block, code) | Q::one(block, code) << P::BITS; }
+  template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
+    return P::template four<ALIGN>(block, first, within) | Q::template four<ALIGN>(block, first, within) << P::BITS;
+  }
+};
+
+}  // namespace gguf

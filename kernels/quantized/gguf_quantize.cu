@@ -1,0 +1,32 @@
+// Rows of f32, f16 or bf16 as blocks of GGUF formats.
+//
+// A thread takes 8 neighbouring values of a row, by accesses of V elements; 4 threads make a block of 32, a warp one of 256. What
+// lies behind the row's end, and what is not finite, counts as 0. No shared memory.
+// Bound: bandwidth, values read once; for 16 bits the about 20 instructions a value come near.
+#include "index.cuh"
+#include "overlap.cuh"
+#include "quantized/gguf/quantise.cuh"
+
+template <class Make, class T, int V, int ALIGN, int THREADS, class I>
+__global__ void __launch_bounds__(THREADS)
+gguf_quantize(u8* out, const T* from, typename DivisorOf<I>::type blocks_of_row, I blocks, u32 columns) {
+  overlap::wait();
+  const I index = I(blockIdx.x) * (THREADS / Make::LANES) + threadIdx.x / Make::LANES;
+  const bool stores = index < blocks;
+  const I row = stores ? blocks_of_row.divide(index) : 0;
+  const u32 first = u32((stores ? index : 0) - row * blocks_of_row.divisor) * (Make::LANES * 8) + threadIdx.x % Make::LANES * 8;
+  from += i64(row) * columns + first;
+
+  float x[8];
+#pragma unroll
+  for (int i = 0; i < 8; i += V) {
+    Vec<T, V> some{};
+    if (stores && first + i < columns) some = *reinterpret_cast<const Vec<T, V>*>(from + i);
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      const float each = convert<float>(some.at[k]);
+      x[i + k] = fabsf(each) < __uint_as_float(0x7f800000) ? each : 0.0f;
+    }
+  }
+  Make::template make<ALIGN>(out + i64(index) * Make::BYTES, x, stores);
+}
