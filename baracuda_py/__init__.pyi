@@ -33,6 +33,10 @@ from .types import DeadlockFault as DeadlockFault
 from .ops.attention.decode import DecodeAttentionDescriptor as _DecodeAttentionDescriptor
 from .ops.attention.decode import DecodeAttentionPlan as _DecodeAttentionPlan
 from .ops.attention.decode import Decoding as _Decoding
+from .ops.quantized.quantize_int8 import DequantizeDescriptor as _DequantizeDescriptor
+from .ops.quantized.dequantize_int4 import DequantizeInt4Descriptor as _DequantizeInt4Descriptor
+from .ops.quantized.dequantize_int4 import DequantizeInt4Plan as _DequantizeInt4Plan
+from .ops.quantized.quantize_int8 import DequantizePlan as _DequantizePlan
 from .runtime.device import Device as Device
 from .types import DeviceMismatchError as DeviceMismatchError
 from .types import DeviceSpec as DeviceSpec
@@ -52,6 +56,11 @@ from .ops.quantized.quantize_gguf import GgufQuantizeDescriptor as _GgufQuantize
 from .ops.quantized.quantize_gguf import GgufQuantizePlan as _GgufQuantizePlan
 from .tensor import GpuBuffer as GpuBuffer
 from .call.graph import Graph as Graph
+from .packed import Int4Layout as Int4Layout
+from .ops.quantized.int4 import Int4MatmulDescriptor as _Int4MatmulDescriptor
+from .ops.quantized.int4 import Int4MatmulPlan as _Int4MatmulPlan
+from .ops.quantized.int8 import Int8MatmulDescriptor as _Int8MatmulDescriptor
+from .ops.quantized.int8 import Int8MatmulPlan as _Int8MatmulPlan
 from .types import InvalidProblemError as InvalidProblemError
 from .paged import KVCacheSpec as KVCacheSpec
 from .types import KernelFault as KernelFault
@@ -84,6 +93,7 @@ from .types import OutOfBoundsFault as OutOfBoundsFault
 from .types import OutOfPagesError as OutOfPagesError
 from .types import OverflowFault as OverflowFault
 from .types import OverlapError as OverlapError
+from .packed import PackedInt4 as PackedInt4
 from .ops.attention.paged import PagedAttentionDescriptor as _PagedAttentionDescriptor
 from .ops.attention.paged import PagedAttentionPlan as _PagedAttentionPlan
 from .paged import PagedKVCache as PagedKVCache
@@ -94,10 +104,20 @@ from .plan import Plan as Plan
 from .types import PlanPreference as _PlanPreference
 from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
+from .ops.quantized.qkv import QkvProjectDescriptor as _QkvProjectDescriptor
+from .ops.quantized.qkv_int4 import QkvProjectInt4Descriptor as _QkvProjectInt4Descriptor
+from .ops.quantized.qkv_int4 import QkvProjectInt4Plan as _QkvProjectInt4Plan
+from .ops.quantized.qkv import QkvProjectPlan as _QkvProjectPlan
+from .ops.quantized.quantize_int8 import QuantizeDescriptor as _QuantizeDescriptor
+from .ops.quantized.quantize_int4 import QuantizeInt4Descriptor as _QuantizeInt4Descriptor
+from .ops.quantized.quantize_int4 import QuantizeInt4Plan as _QuantizeInt4Plan
+from .ops.quantized.quantize_int8 import QuantizePlan as _QuantizePlan
 from .types import RaceFault as RaceFault
 from .types import ReadOnlyFault as ReadOnlyFault
 from .ops.reduce.reduce import ReduceDescriptor as _ReduceDescriptor
 from .ops.reduce.reduce import ReducePlan as _ReducePlan
+from .ops.quantized.relayout_int4 import RelayoutInt4Descriptor as _RelayoutInt4Descriptor
+from .ops.quantized.relayout_int4 import RelayoutInt4Plan as _RelayoutInt4Plan
 from .ops.position.rope import RopeBackwardDescriptor as _RopeBackwardDescriptor
 from .ops.position.rope import RopeBackwardPlan as _RopeBackwardPlan
 from .ops.position.rope import RopeDescriptor as _RopeDescriptor
@@ -132,7 +152,9 @@ from .plan import find as find
 from .plan import get_op as get_op
 from .types import known_devices as known_devices
 from .plan import list_ops as list_ops
+from .ops.quantized.pack_int4 import pack_int4 as pack_int4
 from .call.cache import plan_cache as plan_cache
+from .ops.quantized.pack_int4 import repack_int4 as repack_int4
 from .types import ulp_of as ulp_of
 
 __version__: str
@@ -167,6 +189,8 @@ class AttentionBackwardDescriptor(_AttentionBackwardDescriptor):
     mask_element: ElementKind | None
     sinks_element: ElementKind | None
     grad_sinks_element: ElementKind | None
+    grad_mask_element: ElementKind | None
+    grad_alibi_slopes_element: ElementKind | None
     grad_strides: tuple[int, ...] | None
     q_strides: tuple[int, ...] | None
     k_strides: tuple[int, ...] | None
@@ -181,6 +205,8 @@ class AttentionBackwardDescriptor(_AttentionBackwardDescriptor):
     grad_k_strides: tuple[int, ...] | None
     grad_v_strides: tuple[int, ...] | None
     grad_sinks_strides: tuple[int, ...] | None
+    grad_mask_strides: tuple[int, ...] | None
+    grad_alibi_slopes_strides: tuple[int, ...] | None
     grad_align: int | None
     q_align: int | None
     k_align: int | None
@@ -195,6 +221,8 @@ class AttentionBackwardDescriptor(_AttentionBackwardDescriptor):
     grad_k_align: int | None
     grad_v_align: int | None
     grad_sinks_align: int | None
+    grad_mask_align: int | None
+    grad_alibi_slopes_align: int | None
     def __init__(
         self,
         q_shape: Sequence[int],
@@ -224,6 +252,8 @@ class AttentionBackwardDescriptor(_AttentionBackwardDescriptor):
         mask_element: ElementLike | None = ...,
         sinks_element: ElementLike | None = ...,
         grad_sinks_element: ElementLike | None = ...,
+        grad_mask_element: ElementLike | None = ...,
+        grad_alibi_slopes_element: ElementLike | None = ...,
         grad_strides: Sequence[int] | None = ...,
         q_strides: Sequence[int] | None = ...,
         k_strides: Sequence[int] | None = ...,
@@ -238,6 +268,8 @@ class AttentionBackwardDescriptor(_AttentionBackwardDescriptor):
         grad_k_strides: Sequence[int] | None = ...,
         grad_v_strides: Sequence[int] | None = ...,
         grad_sinks_strides: Sequence[int] | None = ...,
+        grad_mask_strides: Sequence[int] | None = ...,
+        grad_alibi_slopes_strides: Sequence[int] | None = ...,
         grad_align: int | None = ...,
         q_align: int | None = ...,
         k_align: int | None = ...,
@@ -252,6 +284,8 @@ class AttentionBackwardDescriptor(_AttentionBackwardDescriptor):
         grad_k_align: int | None = ...,
         grad_v_align: int | None = ...,
         grad_sinks_align: int | None = ...,
+        grad_mask_align: int | None = ...,
+        grad_alibi_slopes_align: int | None = ...,
     ) -> None: ...
 
 class AttentionDescriptor(_AttentionDescriptor):
@@ -490,6 +524,60 @@ class Decoding(_Decoding):
         self,
     ) -> None: ...
 
+class DequantizeDescriptor(_DequantizeDescriptor):
+    zeros_element: ElementKind | None
+    codes_strides: tuple[int, ...] | None
+    scales_strides: tuple[int, ...] | None
+    zeros_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    codes_align: int | None
+    scales_align: int | None
+    zeros_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        codes_element: ElementLike,
+        element: ElementLike = ...,
+        per: str = ...,
+        group_size: int | None = ...,
+        name: str = ...,
+        zeros_element: ElementLike | None = ...,
+        codes_strides: Sequence[int] | None = ...,
+        scales_strides: Sequence[int] | None = ...,
+        zeros_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        codes_align: int | None = ...,
+        scales_align: int | None = ...,
+        zeros_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
+class DequantizeInt4Descriptor(_DequantizeInt4Descriptor):
+    zeros_element: ElementKind | None
+    order_element: ElementKind | None
+    out_strides: tuple[int, ...] | None
+    codes_align: int | None
+    scales_align: int | None
+    zeros_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        group_size: int = ...,
+        packing: Int4Layout = ...,
+        codes_element: ElementLike = ...,
+        scales_element: ElementLike = ...,
+        zeros_element: ElementLike | None = ...,
+        order_element: ElementLike | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        codes_align: int | None = ...,
+        scales_align: int | None = ...,
+        zeros_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
 class GgufDequantizeDescriptor(_GgufDequantizeDescriptor):
     blocks_align: int | None
     out_align: int | None
@@ -535,6 +623,110 @@ class GgufQuantizeDescriptor(_GgufQuantizeDescriptor):
         format: GgufFormat | str,
         pad: bool = ...,
         x_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
+class Int4MatmulDescriptor(_Int4MatmulDescriptor):
+    bias_shape: tuple[int, ...] | None
+    zeros_element: ElementKind | None
+    order_element: ElementKind | None
+    bias_element: ElementKind | None
+    x_strides: tuple[int, ...] | None
+    bias_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    x_align: int | None
+    codes_align: int | None
+    scales_align: int | None
+    zeros_align: int | None
+    bias_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        n: int,
+        x_element: ElementLike,
+        group_size: int = ...,
+        packing: Int4Layout = ...,
+        codes_element: ElementLike = ...,
+        scales_element: ElementLike = ...,
+        out_element: ElementLike | None = ...,
+        activation: Activation | str = ...,
+        bias_shape: Sequence[int] | None = ...,
+        zeros_element: ElementLike | None = ...,
+        order_element: ElementLike | None = ...,
+        bias_element: ElementLike | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        bias_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        codes_align: int | None = ...,
+        scales_align: int | None = ...,
+        zeros_align: int | None = ...,
+        bias_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
+class Int8MatmulDescriptor(_Int8MatmulDescriptor):
+    scale_a_shape: tuple[int, ...] | None
+    scale_b_shape: tuple[int, ...] | None
+    zero_a_shape: tuple[int, ...] | None
+    zero_b_shape: tuple[int, ...] | None
+    bias_shape: tuple[int, ...] | None
+    scale_a_element: ElementKind | None
+    scale_b_element: ElementKind | None
+    zero_a_element: ElementKind | None
+    zero_b_element: ElementKind | None
+    bias_element: ElementKind | None
+    a_strides: tuple[int, ...] | None
+    b_strides: tuple[int, ...] | None
+    scale_a_strides: tuple[int, ...] | None
+    scale_b_strides: tuple[int, ...] | None
+    zero_a_strides: tuple[int, ...] | None
+    zero_b_strides: tuple[int, ...] | None
+    bias_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    a_align: int | None
+    b_align: int | None
+    scale_a_align: int | None
+    scale_b_align: int | None
+    zero_a_align: int | None
+    zero_b_align: int | None
+    bias_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        a_shape: Sequence[int],
+        b_shape: Sequence[int],
+        a_element: ElementLike,
+        b_element: ElementLike = ...,
+        out_element: ElementLike | None = ...,
+        activation: Activation | str = ...,
+        dynamic: bool = ...,
+        scale_a_shape: Sequence[int] | None = ...,
+        scale_b_shape: Sequence[int] | None = ...,
+        zero_a_shape: Sequence[int] | None = ...,
+        zero_b_shape: Sequence[int] | None = ...,
+        bias_shape: Sequence[int] | None = ...,
+        scale_a_element: ElementLike | None = ...,
+        scale_b_element: ElementLike | None = ...,
+        zero_a_element: ElementLike | None = ...,
+        zero_b_element: ElementLike | None = ...,
+        bias_element: ElementLike | None = ...,
+        a_strides: Sequence[int] | None = ...,
+        b_strides: Sequence[int] | None = ...,
+        scale_a_strides: Sequence[int] | None = ...,
+        scale_b_strides: Sequence[int] | None = ...,
+        zero_a_strides: Sequence[int] | None = ...,
+        zero_b_strides: Sequence[int] | None = ...,
+        bias_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        a_align: int | None = ...,
+        b_align: int | None = ...,
+        scale_a_align: int | None = ...,
+        scale_b_align: int | None = ...,
+        zero_a_align: int | None = ...,
+        zero_b_align: int | None = ...,
+        bias_align: int | None = ...,
         out_align: int | None = ...,
     ) -> None: ...
 
@@ -883,11 +1075,18 @@ class PagedAttentionDescriptor(_PagedAttentionDescriptor):
     ) -> None: ...
 
 class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
+    inv_freq_shape: tuple[int, ...] | None
+    cos_shape: tuple[int, ...] | None
+    sin_shape: tuple[int, ...] | None
     k_scales_element: ElementKind | None
     v_scales_element: ElementKind | None
     cu_seqlens_element: ElementKind | None
     k_scale_element: ElementKind | None
     v_scale_element: ElementKind | None
+    positions_element: ElementKind | None
+    inv_freq_element: ElementKind | None
+    cos_element: ElementKind | None
+    sin_element: ElementKind | None
     k_pages_strides: tuple[int, ...] | None
     v_pages_strides: tuple[int, ...] | None
     k_scales_strides: tuple[int, ...] | None
@@ -897,6 +1096,9 @@ class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
     page_table_strides: tuple[int, ...] | None
     k_scale_strides: tuple[int, ...] | None
     v_scale_strides: tuple[int, ...] | None
+    positions_strides: tuple[int, ...] | None
+    cos_strides: tuple[int, ...] | None
+    sin_strides: tuple[int, ...] | None
     k_pages_align: int | None
     v_pages_align: int | None
     k_scales_align: int | None
@@ -906,6 +1108,9 @@ class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
     page_table_align: int | None
     k_scale_align: int | None
     v_scale_align: int | None
+    inv_freq_align: int | None
+    cos_align: int | None
+    sin_align: int | None
     def __init__(
         self,
         k_pages_shape: Sequence[int],
@@ -915,11 +1120,20 @@ class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
         pages_element: ElementLike,
         element: ElementLike,
         pages_layout: str = ...,
+        style: str = ...,
+        attention_factor: float = ...,
+        inv_freq_shape: Sequence[int] | None = ...,
+        cos_shape: Sequence[int] | None = ...,
+        sin_shape: Sequence[int] | None = ...,
         k_scales_element: ElementLike | None = ...,
         v_scales_element: ElementLike | None = ...,
         cu_seqlens_element: ElementLike | None = ...,
         k_scale_element: ElementLike | None = ...,
         v_scale_element: ElementLike | None = ...,
+        positions_element: ElementLike | None = ...,
+        inv_freq_element: ElementLike | None = ...,
+        cos_element: ElementLike | None = ...,
+        sin_element: ElementLike | None = ...,
         k_pages_strides: Sequence[int] | None = ...,
         v_pages_strides: Sequence[int] | None = ...,
         k_scales_strides: Sequence[int] | None = ...,
@@ -929,6 +1143,9 @@ class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
         page_table_strides: Sequence[int] | None = ...,
         k_scale_strides: Sequence[int] | None = ...,
         v_scale_strides: Sequence[int] | None = ...,
+        positions_strides: Sequence[int] | None = ...,
+        cos_strides: Sequence[int] | None = ...,
+        sin_strides: Sequence[int] | None = ...,
         k_pages_align: int | None = ...,
         v_pages_align: int | None = ...,
         k_scales_align: int | None = ...,
@@ -938,6 +1155,9 @@ class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
         page_table_align: int | None = ...,
         k_scale_align: int | None = ...,
         v_scale_align: int | None = ...,
+        inv_freq_align: int | None = ...,
+        cos_align: int | None = ...,
+        sin_align: int | None = ...,
     ) -> None: ...
 
 class PlanPreference(_PlanPreference):
@@ -950,6 +1170,236 @@ class PlanPreference(_PlanPreference):
         bit_stable: bool = ...,
         batch_invariant: bool = ...,
         max_workspace_bytes: int | None = ...,
+    ) -> None: ...
+
+class QkvProjectDescriptor(_QkvProjectDescriptor):
+    scale_x_shape: tuple[int, ...] | None
+    scale_q_shape: tuple[int, ...] | None
+    scale_k_shape: tuple[int, ...] | None
+    scale_v_shape: tuple[int, ...] | None
+    bias_q_shape: tuple[int, ...] | None
+    bias_k_shape: tuple[int, ...] | None
+    bias_v_shape: tuple[int, ...] | None
+    scale_x_element: ElementKind | None
+    scale_q_element: ElementKind | None
+    scale_k_element: ElementKind | None
+    scale_v_element: ElementKind | None
+    bias_q_element: ElementKind | None
+    bias_k_element: ElementKind | None
+    bias_v_element: ElementKind | None
+    x_strides: tuple[int, ...] | None
+    wq_strides: tuple[int, ...] | None
+    wk_strides: tuple[int, ...] | None
+    wv_strides: tuple[int, ...] | None
+    scale_x_strides: tuple[int, ...] | None
+    scale_q_strides: tuple[int, ...] | None
+    scale_k_strides: tuple[int, ...] | None
+    scale_v_strides: tuple[int, ...] | None
+    bias_q_strides: tuple[int, ...] | None
+    bias_k_strides: tuple[int, ...] | None
+    bias_v_strides: tuple[int, ...] | None
+    q_strides: tuple[int, ...] | None
+    k_strides: tuple[int, ...] | None
+    v_strides: tuple[int, ...] | None
+    x_align: int | None
+    wq_align: int | None
+    wk_align: int | None
+    wv_align: int | None
+    scale_x_align: int | None
+    scale_q_align: int | None
+    scale_k_align: int | None
+    scale_v_align: int | None
+    bias_q_align: int | None
+    bias_k_align: int | None
+    bias_v_align: int | None
+    q_align: int | None
+    k_align: int | None
+    v_align: int | None
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        wq_shape: Sequence[int],
+        wk_shape: Sequence[int],
+        wv_shape: Sequence[int],
+        element: ElementLike,
+        wq_element: ElementLike = ...,
+        wk_element: ElementLike = ...,
+        wv_element: ElementLike = ...,
+        out_element: ElementLike | None = ...,
+        dynamic: bool = ...,
+        weights: str = ...,
+        scale_x_shape: Sequence[int] | None = ...,
+        scale_q_shape: Sequence[int] | None = ...,
+        scale_k_shape: Sequence[int] | None = ...,
+        scale_v_shape: Sequence[int] | None = ...,
+        bias_q_shape: Sequence[int] | None = ...,
+        bias_k_shape: Sequence[int] | None = ...,
+        bias_v_shape: Sequence[int] | None = ...,
+        scale_x_element: ElementLike | None = ...,
+        scale_q_element: ElementLike | None = ...,
+        scale_k_element: ElementLike | None = ...,
+        scale_v_element: ElementLike | None = ...,
+        bias_q_element: ElementLike | None = ...,
+        bias_k_element: ElementLike | None = ...,
+        bias_v_element: ElementLike | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        wq_strides: Sequence[int] | None = ...,
+        wk_strides: Sequence[int] | None = ...,
+        wv_strides: Sequence[int] | None = ...,
+        scale_x_strides: Sequence[int] | None = ...,
+        scale_q_strides: Sequence[int] | None = ...,
+        scale_k_strides: Sequence[int] | None = ...,
+        scale_v_strides: Sequence[int] | None = ...,
+        bias_q_strides: Sequence[int] | None = ...,
+        bias_k_strides: Sequence[int] | None = ...,
+        bias_v_strides: Sequence[int] | None = ...,
+        q_strides: Sequence[int] | None = ...,
+        k_strides: Sequence[int] | None = ...,
+        v_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        wq_align: int | None = ...,
+        wk_align: int | None = ...,
+        wv_align: int | None = ...,
+        scale_x_align: int | None = ...,
+        scale_q_align: int | None = ...,
+        scale_k_align: int | None = ...,
+        scale_v_align: int | None = ...,
+        bias_q_align: int | None = ...,
+        bias_k_align: int | None = ...,
+        bias_v_align: int | None = ...,
+        q_align: int | None = ...,
+        k_align: int | None = ...,
+        v_align: int | None = ...,
+    ) -> None: ...
+
+class QkvProjectInt4Descriptor(_QkvProjectInt4Descriptor):
+    bias_q_shape: tuple[int, ...] | None
+    bias_k_shape: tuple[int, ...] | None
+    bias_v_shape: tuple[int, ...] | None
+    zeros_q_element: ElementKind | None
+    order_q_element: ElementKind | None
+    bias_q_element: ElementKind | None
+    zeros_k_element: ElementKind | None
+    order_k_element: ElementKind | None
+    bias_k_element: ElementKind | None
+    zeros_v_element: ElementKind | None
+    order_v_element: ElementKind | None
+    bias_v_element: ElementKind | None
+    x_strides: tuple[int, ...] | None
+    bias_q_strides: tuple[int, ...] | None
+    bias_k_strides: tuple[int, ...] | None
+    bias_v_strides: tuple[int, ...] | None
+    q_strides: tuple[int, ...] | None
+    k_strides: tuple[int, ...] | None
+    v_strides: tuple[int, ...] | None
+    x_align: int | None
+    wq_align: int | None
+    scales_q_align: int | None
+    zeros_q_align: int | None
+    bias_q_align: int | None
+    wk_align: int | None
+    scales_k_align: int | None
+    zeros_k_align: int | None
+    bias_k_align: int | None
+    wv_align: int | None
+    scales_v_align: int | None
+    zeros_v_align: int | None
+    bias_v_align: int | None
+    q_align: int | None
+    k_align: int | None
+    v_align: int | None
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        widths: Sequence[int],
+        element: ElementLike,
+        group_size: int = ...,
+        packing: Int4Layout = ...,
+        codes_element: ElementLike = ...,
+        scales_element: ElementLike = ...,
+        out_element: ElementLike | None = ...,
+        bias_q_shape: Sequence[int] | None = ...,
+        bias_k_shape: Sequence[int] | None = ...,
+        bias_v_shape: Sequence[int] | None = ...,
+        zeros_q_element: ElementLike | None = ...,
+        order_q_element: ElementLike | None = ...,
+        bias_q_element: ElementLike | None = ...,
+        zeros_k_element: ElementLike | None = ...,
+        order_k_element: ElementLike | None = ...,
+        bias_k_element: ElementLike | None = ...,
+        zeros_v_element: ElementLike | None = ...,
+        order_v_element: ElementLike | None = ...,
+        bias_v_element: ElementLike | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        bias_q_strides: Sequence[int] | None = ...,
+        bias_k_strides: Sequence[int] | None = ...,
+        bias_v_strides: Sequence[int] | None = ...,
+        q_strides: Sequence[int] | None = ...,
+        k_strides: Sequence[int] | None = ...,
+        v_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        wq_align: int | None = ...,
+        scales_q_align: int | None = ...,
+        zeros_q_align: int | None = ...,
+        bias_q_align: int | None = ...,
+        wk_align: int | None = ...,
+        scales_k_align: int | None = ...,
+        zeros_k_align: int | None = ...,
+        bias_k_align: int | None = ...,
+        wv_align: int | None = ...,
+        scales_v_align: int | None = ...,
+        zeros_v_align: int | None = ...,
+        bias_v_align: int | None = ...,
+        q_align: int | None = ...,
+        k_align: int | None = ...,
+        v_align: int | None = ...,
+    ) -> None: ...
+
+class QuantizeDescriptor(_QuantizeDescriptor):
+    zeros_element: ElementKind | None
+    x_strides: tuple[int, ...] | None
+    codes_strides: tuple[int, ...] | None
+    x_align: int | None
+    codes_align: int | None
+    scales_align: int | None
+    zeros_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        codes_element: ElementLike = ...,
+        per: str = ...,
+        group_size: int | None = ...,
+        name: str = ...,
+        zeros_element: ElementLike | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        codes_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        codes_align: int | None = ...,
+        scales_align: int | None = ...,
+        zeros_align: int | None = ...,
+    ) -> None: ...
+
+class QuantizeInt4Descriptor(_QuantizeInt4Descriptor):
+    zeros_element: ElementKind | None
+    w_strides: tuple[int, ...] | None
+    w_align: int | None
+    out_align: int | None
+    scales_align: int | None
+    zeros_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        group_size: int = ...,
+        scales_element: ElementLike | None = ...,
+        least_zero: int = ...,
+        zeros_element: ElementLike | None = ...,
+        w_strides: Sequence[int] | None = ...,
+        w_align: int | None = ...,
+        out_align: int | None = ...,
+        scales_align: int | None = ...,
+        zeros_align: int | None = ...,
     ) -> None: ...
 
 class ReduceDescriptor(_ReduceDescriptor):
@@ -970,6 +1420,36 @@ class ReduceDescriptor(_ReduceDescriptor):
         out_strides: Sequence[int] | None = ...,
         x_align: int | None = ...,
         out_align: int | None = ...,
+    ) -> None: ...
+
+class RelayoutInt4Descriptor(_RelayoutInt4Descriptor):
+    zeros_element: ElementKind | None
+    gather_element: ElementKind | None
+    out_zeros_element: ElementKind | None
+    codes_align: int | None
+    scales_align: int | None
+    zeros_align: int | None
+    out_align: int | None
+    out_scales_align: int | None
+    out_zeros_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        group_size: int = ...,
+        packing: Int4Layout = ...,
+        to: Int4Layout = ...,
+        codes_element: ElementLike = ...,
+        scales_element: ElementLike = ...,
+        out_element: ElementLike | None = ...,
+        zeros_element: ElementLike | None = ...,
+        gather_element: ElementLike | None = ...,
+        out_zeros_element: ElementLike | None = ...,
+        codes_align: int | None = ...,
+        scales_align: int | None = ...,
+        zeros_align: int | None = ...,
+        out_align: int | None = ...,
+        out_scales_align: int | None = ...,
+        out_zeros_align: int | None = ...,
     ) -> None: ...
 
 class RopeBackwardDescriptor(_RopeBackwardDescriptor):
@@ -1248,6 +1728,12 @@ class CumsumPlan(_CumsumPlan):
 class DecodeAttentionPlan(_DecodeAttentionPlan):
     desc: DecodeAttentionDescriptor
 
+class DequantizeInt4Plan(_DequantizeInt4Plan):
+    desc: DequantizeInt4Descriptor
+
+class DequantizePlan(_DequantizePlan):
+    desc: DequantizeDescriptor
+
 class GgufDequantizePlan(_GgufDequantizePlan):
     desc: GgufDequantizeDescriptor
 
@@ -1256,6 +1742,12 @@ class GgufMatmulPlan(_GgufMatmulPlan):
 
 class GgufQuantizePlan(_GgufQuantizePlan):
     desc: GgufQuantizeDescriptor
+
+class Int4MatmulPlan(_Int4MatmulPlan):
+    desc: Int4MatmulDescriptor
+
+class Int8MatmulPlan(_Int8MatmulPlan):
+    desc: Int8MatmulDescriptor
 
 class KvAppendPlan(_KvAppendPlan):
     desc: KvAppendDescriptor
@@ -1284,8 +1776,23 @@ class PagedAttentionPlan(_PagedAttentionPlan):
 class PagedKvAppendPlan(_PagedKvAppendPlan):
     desc: PagedKvAppendDescriptor
 
+class QkvProjectInt4Plan(_QkvProjectInt4Plan):
+    desc: QkvProjectInt4Descriptor
+
+class QkvProjectPlan(_QkvProjectPlan):
+    desc: QkvProjectDescriptor
+
+class QuantizeInt4Plan(_QuantizeInt4Plan):
+    desc: QuantizeInt4Descriptor
+
+class QuantizePlan(_QuantizePlan):
+    desc: QuantizeDescriptor
+
 class ReducePlan(_ReducePlan):
     desc: ReduceDescriptor
+
+class RelayoutInt4Plan(_RelayoutInt4Plan):
+    desc: RelayoutInt4Descriptor
 
 class RopeBackwardPlan(_RopeBackwardPlan):
     desc: RopeBackwardDescriptor
@@ -1314,8 +1821,8 @@ class UnaryPlan(_UnaryPlan):
 class WriteSlicePlan(_WriteSlicePlan):
     desc: WriteSliceDescriptor
 
-def attention_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, causal: bool = False, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, mask: Any = None, block_mask: Any = None, block_size: Sequence[int] | None = None, sinks: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, offset: int | None = None, layout: str = 'BHSD', math: MathPrecision | str | None = None, grad_q: Any = None, grad_k: Any = None, grad_v: Any = None, grad_sinks: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
-    """The gradients of `attention` with respect to q, k, v and sinks."""
+def attention_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, causal: bool = False, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, mask: Any = None, block_mask: Any = None, block_size: Sequence[int] | None = None, sinks: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, offset: int | None = None, layout: str = 'BHSD', math: MathPrecision | str | None = None, needs: Sequence[str] = (), grad_q: Any = None, grad_k: Any = None, grad_v: Any = None, grad_sinks: Any = None, grad_mask: Any = None, grad_alibi_slopes: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
+    """The gradients of `attention` with respect to q, k, v and sinks, and where `needs` names them "mask" and "alibi_slopes"."""
 
 def attention_decode(q: Any, k: Any, v: Any, lengths: Any = None, *, scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, sinks: Any = None, k_scale: float | None = None, v_scale: float | None = None, k_scales: Any = None, v_scales: Any = None, layout: str = 'BHSD', return_lse: bool = False, out: Any = None, lse: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Attention of the last few tokens of every sequence with all of its keys and values, those tokens' own included."""
@@ -1344,7 +1851,7 @@ def paged_attention(q: Any, k_pages: Any, v_pages: Any, page_table: Any, lengths
 def copy_pages(k_pages: Any, v_pages: Any, source: Any, dest: Any, *, k_scales: Any = None, v_scales: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Copies page source[i] to page dest[i], in every array and layer; returns the arrays and `status`."""
 
-def paged_kv_append(k_pages: Any, v_pages: Any, k: Any, v: Any, page_table: Any, lengths: Any, *, cu_seqlens: Any = None, layout: str = 'NHD', k_scales: Any = None, v_scales: Any = None, k_scale: Any = None, v_scale: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+def paged_kv_append(k_pages: Any, v_pages: Any, k: Any, v: Any, page_table: Any, lengths: Any, *, cu_seqlens: Any = None, layout: str = 'NHD', k_scales: Any = None, v_scales: Any = None, k_scale: Any = None, v_scale: Any = None, inv_freq: Any = None, cos: Any = None, sin: Any = None, positions: Any = None, style: str = 'half', attention_factor: float = 1.0, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Writes new tokens behind those that the requests of a paged cache have; returns what it wrote, `status` last."""
 
 def rope(x: Any, positions: Any = None, *, k: Any = None, cos: Any = None, sin: Any = None, inv_freq: Any = None, base: float | None = None, scaling: RopeScaling | None = None, rotary_dim: int | None = None, style: str = 'half', layout: str = 'BHSD', offset: int = 0, attention_factor: float | None = None, out: Any = None, k_out: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
@@ -1416,6 +1923,12 @@ def matmul_tc_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activati
 def matmul_tc_bf16_async(a: Any, b: Any, /, *, bias: Any = None, activation: Activation | str | None = None, alpha: float = 1.0, beta: float = 1.0, c: Any = None, residual: Any = None, scale_a: Any = None, scale_b: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The matrix product of bf16 operands by variant `tc_async`, in f32."""
 
+def matmul_int8(a: Any, b: Any, scale_a: Any = None, scale_b: Any = None, *, zero_a: Any = None, zero_b: Any = None, bias: Any = None, activation: Activation | str | None = None, out_dtype: Any = None, dynamic: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """f(sum (a - zero_a) (b - zero_b) * scale_a * scale_b + bias): sums of bytes are exact, in s32, until they are scaled."""
+
+def qkv_project_int8(x: Any, wq: Any, wk: Any, wv: Any, scale_q: Any = None, scale_k: Any = None, scale_v: Any = None, *, scale_x: Any = None, bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, out_dtype: Any = None, dynamic: bool = False, q: Any = None, k: Any = None, v: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Queries, keys and values of the same tokens: x wq * scale_q + bias_q, and likewise of k and v, x being read once."""
+
 def nonzero(x: Any, /, *, trim: bool = True, count: Any = None, out: Any = None, stream: Any = None, pref: Any = None, device: Any = None) -> Any:
     """The indices of x's elements other than zero, in C order: int64 [count, rank], as torch.nonzero gives them."""
 
@@ -1437,14 +1950,41 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05,
 def dequantize_gguf(blocks: Any, format: Any, *, shape: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Blocks of a GGUF format as floats, bit for bit those of the `gguf` package."""
 
+def dequantize_int4(codes: Any, scales: Any = None, zeros: Any = None, order: Any = None, *, shape: Any = None, group_size: int | None = None, layout: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The matrix [K, N] that int4 weights stand for: (code - zero) scale, rounded once."""
+
+def matmul_int4(x: Any, codes: Any, scales: Any = None, *, zeros: Any = None, order: Any = None, shape: Any = None, group_size: int | None = None, layout: Any = None, bias: Any = None, activation: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """f(x W + bias) with W[k, n] = (code - zero) scale, never rounded but where W is dequantised first; sums in f32."""
+
 def matmul_gguf(x: Any, w: Any, format: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x times the transposed weights, which are blocks of a GGUF format as they lie in the file."""
 
 def matmul_q4k(x: Any, w: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x times the transposed weights, which are blocks of a GGUF format as they lie in the file."""
 
+def qkv_project_int4(x: Any, wq: Any, wk: Any, wv: Any, scales_q: Any = None, scales_k: Any = None, scales_v: Any = None, *, zeros_q: Any = None, zeros_k: Any = None, zeros_v: Any = None, order_q: Any = None, order_k: Any = None, order_v: Any = None, bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, widths: Any = None, group_size: int | None = None, layout: Any = None, out_dtype: Any = None, q: Any = None, k: Any = None, v: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Queries, keys and values of the same tokens, x Wq + bias_q and so on, x being read once where one launch does it."""
+
 def quantize_gguf(x: Any, format: Any, *, pad: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Rows of floats as blocks of a GGUF format; `dequantize_gguf` is the inverse."""
+
+def quantize_int4(w: Any, *, group_size: int = 128, symmetric: bool = True, scales_dtype: Any = None, least_zero: int = 0, out: Any = None, scales: Any = None, zeros: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """int4 codes of a matrix in layout "tiled", with a scale for `group_size` of K; `pack_int4` makes a PackedInt4 of them."""
+
+def dequantize_int8(codes: Any, scales: Any, zeros: Any = None, *, per: str = 'row', group_size: int | None = None, dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """(code - zero) scale, rounded to f32 and then to `dtype`: f32 by default, f16 or bf16. The inverse of `quantize_int8`."""
+
+def dequantize_fp8(codes: Any, scales: Any, zeros: Any = None, *, per: str = 'row', group_size: int | None = None, dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """(code - zero) scale, rounded to f32 and then to `dtype`: f32 by default, f16 or bf16. The inverse of `quantize_fp8`."""
+
+def quantize_int8(x: Any, *, per: str = 'row', group_size: int | None = None, dtype: Any = 'i8', zero_points: bool = False, codes: Any = None, scales: Any = None, zeros: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x as codes of 8 bits: round(x / scale) + zero, to nearest even; `dequantize_int8` is its inverse."""
+
+def quantize_fp8(x: Any, *, per: str = 'row', group_size: int | None = None, dtype: Any = 'fp8_e4m3', codes: Any = None, scales: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """x as fp8 (e4m3): x / scale rounded to nearest even, scale = max(|x|) / 448. As `quantize_int8`, without zero points."""
+
+def relayout_int4(codes: Any, scales: Any, zeros: Any = None, gather: Any = None, *, shape: Any = None, group_size: int = 128, layout: Any = 'gptq', to: Any = 'tiled', out: Any = None, out_scales: Any = None, out_zeros: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """An int4 weight's codes, scales and zero points in layout `to`; `repack_int4` does it for a PackedInt4."""
 
 def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The sum; integers add up in 64 bits and wrap, as in NumPy."""

@@ -19,9 +19,9 @@ from .gpu import Sensor, machine, made_by
 from .harness import BURST_US, COLD_BYTES, OURS, WARM_SECONDS, Alone, Bench, Contender
 from .host import HOST_ROWS, HostRow
 from .indexing_rows import INDEXING_ROWS
-from .model_rows import MODEL_ROWS
-from .int8_rows import INT8_ROWS
 from .int4_rows import INT4_ROWS
+from .int8_rows import INT8_ROWS
+from .model_rows import MODEL_ROWS
 from .operands import Call, Kit
 from .position_rows import POSITION_ROWS
 from .results import Record, best_peer

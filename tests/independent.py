@@ -26,9 +26,9 @@ from .independent_attention_backward import ATTENTION_BACKWARD
 from .independent_cache import CACHES
 from .independent_decode import DECODING
 from .independent_gemm import check_gradients, check_matmul
-from .independent_int8 import INT8
-from .independent_int4 import INT4
 from .independent_gguf import GGUF
+from .independent_int4 import INT4
+from .independent_int8 import INT8
 from .independent_position import POSITION
 from .independent_rows import ROWS
 from .independent_scan import SCANS

@@ -54,9 +54,7 @@ class Dequantized(Candidate[Any]):
             x.shape, (desc.k, desc.n), x.element, x.element, out.element, a_strides=x.strides, b_strides=(1, max(desc.k, 1)),
             out_strides=out.strides, a_align=x.align, out_align=out.align,
         )  # fmt: skip
-        yield Parts(
-            selected(GgufDequantizePlan, weights, None, device), selected(MatmulPlan, product, OURS, device)
-        )
+        yield Parts(selected(GgufDequantizePlan, weights, None, device), selected(MatmulPlan, product, OURS, device))
 
     def cost(self, desc: Any, device: DeviceSpec, config: Parts) -> Cost:
         one, other = config.dequantize.cost, config.product.cost

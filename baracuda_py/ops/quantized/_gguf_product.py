@@ -85,7 +85,10 @@ class _Product(Candidate[Any]):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if desc.rounds is not self.rounded:
             wanted = MathPrecision.INT8 if self.rounded else None
-            return no(f"multiplies {'rounded activations' if self.rounded else 'activations as they are'}", change=Change({"math": wanted}))
+            return no(
+                f"multiplies {'rounded activations' if self.rounded else 'activations as they are'}",
+                change=Change({"math": wanted}),
+            )
         if not (said := super().supports(desc, device)):
             return said
         if desc.layout("w").align < WORD:
@@ -95,7 +98,9 @@ class _Product(Candidate[Any]):
             return no("rows have no weights", "K of one block or more")
         for name in ("x", "out"):
             if _rows(desc.layout(name)) is None:
-                return no(f"rows of {name} are not evenly apart", f"{name} in C order", Change({f"{name}_strides": None}))
+                return no(
+                    f"rows of {name} are not evenly apart", f"{name} in C order", Change({f"{name}_strides": None})
+                )
         if max(desc.k, desc.n) >= 1 << 30 or math.prod(desc.x_shape[:-1]) >= 1 << 30:
             return no("an extent is 2**30 or more", "fewer rows a call")
         if -(-desc.n // ROWS) > MOST_ROW_BLOCKS * 8:
@@ -139,11 +144,16 @@ class _Product(Candidate[Any]):
         times = {
             "bandwidth": desc.nbytes / (device.bandwidth * READS * share),
             "L2 bandwidth": (weights * blocks + of_x * ctas) / (device.bandwidth * L2 * busy),
-            "instruction issue": weight_count * self._instructions(desc, config) / (device.rate("issue") * ISSUE * busy),
+            "instruction issue": weight_count
+            * self._instructions(desc, config)
+            / (device.rate("issue") * ISSUE * busy),
         }
         limit = max(times, key=lambda name: times[name])
         return Cost(
-            desc.nbytes, int(2 * weight_count), overlapped_overhead(device) + LATENCY + times[limit] + self._ahead(desc, device), limit
+            desc.nbytes,
+            int(2 * weight_count),
+            overlapped_overhead(device) + LATENCY + times[limit] + self._ahead(desc, device),
+            limit,
         )
 
     def _ahead(self, desc: Any, device: DeviceSpec) -> float:
@@ -159,7 +169,9 @@ class _Product(Candidate[Any]):
         folds = bool(block.less or block.least)
         products = 16 * config.tiles * (1 + folds + (operands if config.spread > 1 else 0))
         groups = CHUNK // block.sub / config.spread
-        scaling = groups * ((2 if config.spread > 1 else 1) * 2 * (12 if block.scales else 4) + config.tiles * 4 * (2 + folds))
+        scaling = groups * (
+            (2 if config.spread > 1 else 1) * 2 * (12 if block.scales else 4) + config.tiles * 4 * (2 + folds)
+        )
         reading = groups * config.tiles * (6 + (24 if desc.x_element is ElementKind.F32 and not self.rounded else 0))
         return (decode + widen + products + scaling + reading + 60) / 128
 
@@ -173,7 +185,9 @@ class _Product(Candidate[Any]):
         additions = inner + 2 * turns + columns * config.spread * config.warps_k + 8
         terms = [Term(float(additions), ElementKind.F32, "abs_products")]
         # What an f32 has below bf16's smallest number is cut off
-        terms.append(Term(2.0**18 if desc.x_element is ElementKind.F32 else 4.0 * block.sub, ElementKind.F32, "underflow"))
+        terms.append(
+            Term(2.0**18 if desc.x_element is ElementKind.F32 else 4.0 * block.sub, ElementKind.F32, "underflow")
+        )
         if self.rounded:
             terms.append(Term(2.0**24, ElementKind.F32, "rounded_activations"))
         terms += [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
@@ -193,7 +207,12 @@ class _Product(Candidate[Any]):
             np.uint32(desc.n), np.uint32(desc.k),
         )  # fmt: skip
         return Launch(
-            Kernel(FILE, entry), self._grid(desc, config), (config.warps * 32, 1, 1), args, config.shared_bytes, overlapped=True
+            Kernel(FILE, entry),
+            self._grid(desc, config),
+            (config.warps * 32, 1, 1),
+            args,
+            config.shared_bytes,
+            overlapped=True,
         )
 
 

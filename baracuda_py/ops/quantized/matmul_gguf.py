@@ -48,7 +48,7 @@ class GgufMatmulDescriptor(Descriptor):
 
     @classmethod
     def of(
-        cls, x: Any, w: Any, *, format: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None,  # noqa: A002
+        cls, x: Any, w: Any, *, format: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None,
         out: Any = None, name: str = "matmul_gguf",
     ) -> Self:  # fmt: skip
         """The descriptor of arrays as they lie."""
@@ -92,7 +92,8 @@ class GgufMatmulDescriptor(Descriptor):
             raise InvalidProblemError(f"{self.op}: x has no axis", "pass [..., K]")
         if len(self.w_shape) != 2:
             raise InvalidProblemError(
-                f"{self.op}: w has shape {self.w_shape}", "pass a row of blocks for each column of the result, [N, bytes]"
+                f"{self.op}: w has shape {self.w_shape}",
+                "pass a row of blocks for each column of the result, [N, bytes]",
             )
         check_columns(self.op, "x", self.k, self.format)
         check_row_bytes(self.op, "w", self.w_shape[1], self.k, self.format)
@@ -146,16 +147,16 @@ InvalidProblemError where K is no multiple of the block, BufferTooSmallError, wi
 """
 
 
-@function_of(GgufMatmulPlan, doc=_DOC.format(format='format: "Q4_K", ... (`GgufFormat`), or the `gguf` package\'s own member.\n'))
+@function_of(
+    GgufMatmulPlan, doc=_DOC.format(format='format: "Q4_K", ... (`GgufFormat`), or the `gguf` package\'s own member.\n')
+)
 def matmul_gguf(
-    x: Any, w: Any, format: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None  # noqa: A002
-) -> Any:
-    ...
+    x: Any, w: Any, format: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None
+) -> Any: ...
 
 
 @function_of(GgufMatmulPlan, doc=_DOC.format(format=""), name="matmul_q4k")
-def matmul_q4k(x: Any, w: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None) -> Any:
-    ...
+def matmul_q4k(x: Any, w: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None) -> Any: ...
 
 
 _REGISTERED: tuple[tuple[str, Callable[..., Any], dict[str, Any]], ...] = (

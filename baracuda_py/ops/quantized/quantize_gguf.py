@@ -48,7 +48,7 @@ class GgufQuantizeDescriptor(Descriptor):
     name: ClassVar[str] = "quantize_gguf"
 
     @classmethod
-    def of(cls, x: Any, *, format: Any, pad: bool = False, out: Any = None) -> Self:  # noqa: A002  # as GGUF calls it
+    def of(cls, x: Any, *, format: Any, pad: bool = False, out: Any = None) -> Self:  # as GGUF calls it
         """The descriptor of arrays as they lie."""
         tensors = cls.taken(cls.name, {"x": x, "out": out})
         given = tensors["x"]
@@ -123,7 +123,7 @@ class GgufQuantizePlan(Plan[GgufQuantizeDescriptor]):
 
 
 @function_of(GgufQuantizePlan)
-def quantize_gguf(x: Any, format: Any, *, pad: bool = False) -> Any:  # noqa: A002
+def quantize_gguf(x: Any, format: Any, *, pad: bool = False) -> Any:
     """Rows of floats as blocks of a GGUF format; `dequantize_gguf` is the inverse.
 
     x: f32, f16 or bf16 [..., K] in C order. What is not finite counts as 0: no block can hold it.
