@@ -192,6 +192,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"v": np.zeros((1, 2, 31, 16), np.float32)}, "k has shape"),
     ({"scale": float("inf")}, "scale"),
     ({"scale": float("nan")}, "scale"),
+    ({"scale": -1e300}, "scale"),
+    ({"softcap": 1e-50}, "softcap"),
     ({"softcap": 0.0}, "softcap"),
     ({"softcap": float("nan")}, "softcap"),
     ({"offset": 0.5}, "offset"),

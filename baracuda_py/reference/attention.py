@@ -209,9 +209,9 @@ def _faint(head: Head) -> Array:
 
 
 def _beyond(head: Head) -> Array:
-    """Whether some operand of the head is not finite, or its magnitudes are beyond f32."""
+    """Whether some operand of the head is not finite, or its scores are so large that f32 holds no differences of weights."""
     bad = not all(np.isfinite(x).all() for x in (head.q, head.k, head.v))
-    return np.full(head.scores.shape[0], bad or bool((head.magnitude > 2.0**100).any()))
+    return np.full(head.scores.shape[0], bad or bool((head.magnitude > 2.0**30).any()))
 
 
 def _beyond_tf32(head: Head) -> Array:

@@ -27,6 +27,7 @@ MATHS = {
 }  # how products may be formed, the default first
 MASK_KINDS = {ElementKind.BOOL: 1, ElementKind.F32: 3}  # else 2: of q's own type
 UNLIMITED = 1 << 40  # more keys than there are on one side
+F32_LEAST, F32_MAX = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 SHORT_KEYS = 384  # scores of so many are kept in shared memory where the name is attention_tc's
 MOST = (1 << 31) - 64  # rows, keys and columns that kernels count
 
@@ -219,10 +220,10 @@ class Attended(Descriptor):
     @classmethod
     def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> Any:
         scale, softcap, offset = (values.get(name, 1.0) for name in ("scale", "softcap", "offset"))
-        if not math.isfinite(scale):
-            raise InvalidProblemError(f"{op}: scale={scale}", "give a finite number, by default 1 / sqrt(D)")
-        if not 0 < softcap < math.inf:
-            raise InvalidProblemError(f"{op}: softcap={softcap}", "give a number above 0, or none")
+        if not abs(scale) <= F32_MAX:  # NaN neither
+            raise InvalidProblemError(f"{op}: scale={scale}", "give a number that f32 holds, by default 1 / sqrt(D)")
+        if not F32_LEAST <= softcap <= F32_MAX:
+            raise InvalidProblemError(f"{op}: softcap={softcap}", "give a number above 0 that f32 holds, or none")
         if not (abs(offset) < 2**31 and offset == int(offset)):
             raise InvalidProblemError(f"{op}: offset={offset}", "give the integer key that query 0 stands at")
         return None

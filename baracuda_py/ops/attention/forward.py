@@ -217,7 +217,7 @@ def attention(
     q: [B, Hq, Sq, D], k: [B, Hkv, Sk, D], v: [B, Hkv, Sk, Dv] (`layout` "BHSD"), or with S before H ("BSHD"), or [T, H, D] of
     sequences one behind the other ("THD"), which begin at `cu_seqlens_q` and `cu_seqlens_k` (device int32 [B + 1], read at
     launch and clamped to T; `max_seqlen_q` and `max_seqlen_k`, by default T, say how long the longest is: queries
-    beyond need not be computed). f16, bf16, f32 or f64;
+    beyond need not be computed, and rows of no sequence are left as they are). f16, bf16, f32 or f64;
     any strides with neighbours along the last axis side by side. Of rank 2 they are one head of one sequence. Query head h reads
     head h // (Hq // Hkv) of k and v.
     scale: by default 1 / sqrt(D). softcap c: s becomes c tanh(s / c). alibi_slopes: f32 [Hq] or [B, Hq]; s += slope (j - (i +
@@ -230,7 +230,9 @@ def attention(
     Returns out, q's shape with Dv columns, or with `return_lse` (or given `lse`) the named tuple (out, lse): lse is the natural
     logarithm of the denominator, f32 (f64 for f64), [B, Hq, Sq], of "THD" [Hq, T]. Given, out may hold f32.
     Scores and sums are f32 (f64 for f64); 16-bit kernels on tensor cores round weights to q's dtype for the second product. f32
-    is multiplied as f32 unless math="tf32" (or pref.math) asks for TF32: tensor cores, every factor rounded to 11 digits.
+    is multiplied as f32 unless math="tf32" (or pref.math) asks for TF32: tensor cores, every factor rounded to 11 digits. Values
+    are multiplied by weights of 0 too: NaN and infinities in keys and values that a row does not see may reach it, unless no
+    row beside it sees them. Without softcap and masks, flash gives NaN for scores of 2**31 and more.
     """
     operands = {
         "out": out, "lse": lse, "q": q, "k": k, "v": v, "mask": mask, "block_mask": block_mask,
