@@ -162,8 +162,8 @@ class FlashBackward(Candidate[Any]):
                     yield config
 
     def cost(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> Cost:
-        """The busier of tensor cores and shared memory, in as many waves as there are, beside sums that leave L2; what is read and
-        written once; and where CTAs have turns, how long the last waits for those ahead of it to begin."""
+        """The busier of tensor cores and shared memory, in as many waves as there are, beside sums that leave L2; what is read
+        and written once; and where CTAs have turns, how long the last waits for those ahead of it to begin."""
         clock_sms = device.rate("issue") / 128
         rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / clock_sms  # a clock and SM
         d, d_v = config.dims
