@@ -204,7 +204,9 @@ class SplitKeys(Candidate[Any]):
         blocks = -(-split // (BLOCK * config.warps))
         each = split * float(config.item * (desc.d + config.columns))
         waves, rest = divmod(ctas, slots)
-        seconds = waves * self._wave(device, config, slots, each, blocks) + self._wave(device, config, rest, each, blocks)
+        seconds = waves * self._wave(device, config, slots, each, blocks) + self._wave(
+            device, config, rest, each, blocks
+        )
         seconds += (-(-ctas // slots) - 1) * WAVE
         if config.clustered:
             seconds += MEET
@@ -221,7 +223,9 @@ class SplitKeys(Candidate[Any]):
         work = WORK * self.looked_up * (config.dims + config.columns) / 256 * (1 + OF_ROWS * (config.rows // 16 - 1))
         work *= OF_BYTES if config.item == 1 else 1.0
         pace = max(STEP + work, TURNS * work * config.warps * crowd) if ctas else 0.0
-        return max(ctas * each / device.bandwidth, crowd * each * device.sms / (OF_ONE * device.bandwidth), blocks * pace)
+        return max(
+            ctas * each / device.bandwidth, crowd * each * device.sms / (OF_ONE * device.bandwidth), blocks * pace
+        )
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> PrecisionGuarantee:
         """A warp adds up its own keys; warps and splits are then merged, each with a factor of its own."""
