@@ -131,6 +131,13 @@ def test_nothing_beyond_the_lengths_is_read() -> None:
     )
 
 
+def test_nothing_behind_the_last_row_is_read() -> None:
+    """Tiles have 96 columns, rows 72: a fault where the others are copied."""
+    given = caches(1, 1, 32, d=72)
+    got = [bp.attention_decode(**given, device=device) for device in ("ptx", "cpu")]
+    assert np.allclose(*map(np.float32, got), atol=0.02)
+
+
 def test_whole_caches_are_attention() -> None:
     given = caches(2, 7, 60)
     out = bp.attention_decode(**given, device="cpu")

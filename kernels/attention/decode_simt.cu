@@ -20,7 +20,7 @@ template <class C, class E> __device__ __forceinline__ C number(E x) {
   if constexpr (Same<E, e4m3>::value || Same<E, e5m2>::value) {
     u32 pair[2];
     widen<f16, E>(u32(x.bits), pair);
-    if (Same<E, e4m3>::value && (x.bits & 0x7f) == 0x7f) pair[0] = 0x7fff;
+    if constexpr (Same<E, e4m3>::value) pair[0] |= ((x.bits & 0x7f) + 1 >> 7) * 0x7fff;  // NaN
     return convert<C>(f16{u16(pair[0])});
   } else {
     return convert<C>(x);
@@ -28,7 +28,7 @@ template <class C, class E> __device__ __forceinline__ C number(E x) {
 }
 
 template <class T, class E, class Out, class C, int COLUMNS, bool PAGED>
-__global__ void __launch_bounds__(128) attention_decode_simt(Problem<T, Out, C> p, Cache cache, Scales scales, Splits splits, u32 most, u32 chunks) {
+__global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, C> p, Cache cache, Scales scales, Splits splits, u32 most, u32 chunks) {
   constexpr int WARPS = 4, THREADS = 32 * WARPS, WIDTH = 32 * COLUMNS;
   extern __shared__ __align__(16) u8 memory[];
   __shared__ C reached[WARPS], sums[WARPS];
@@ -74,11 +74,9 @@ __global__ void __launch_bounds__(128) attention_decode_simt(Problem<T, Out, C> 
       there = u32(page) < cache.pages;
     }
     C score = 0;
-    if (there) {
-      const E* from = k + page * p.k_walk.batch + row * p.k_walk.row;
+    const E* from = k + page * p.k_walk.batch + row * p.k_walk.row;
 #pragma unroll 8
-      for (int i = 0; i < int(p.d); ++i) score += query[i] * number<C>(from[i]);
-    }
+    for (int i = 0; i < (there ? int(p.d) : 0); ++i) score += query[i] * number<C>(from[i]);
     score *= scale;
     if (there && scales.k_each) score *= C(scales.k[page * scales.k_walk.batch + kv_head * scales.k_walk.head + row * scales.k_walk.row]);
     score = key < end ? changed<T, C>(p, head, score, int(token), key, slope) : rows::minus_infinity<C>();
@@ -99,11 +97,12 @@ __global__ void __launch_bounds__(128) attention_decode_simt(Problem<T, Out, C> 
     for (int c = 0; c < COLUMNS; ++c) acc[c] *= shrink;
     for (int i = 0; i < min(32, end - first); ++i) {
       const C w = __shfl_sync(~0u, weight, i);
-      const E* from = v + __shfl_sync(~0u, place, i);
+      const E* values = v + __shfl_sync(~0u, place, i);
+      const u32 columns = found >> i & 1 ? p.d_v : 0;
 #pragma unroll
       for (int c = 0; c < COLUMNS; ++c) {
         const u32 column = first_column + c * 32 + lane;
-        if (found >> i & 1 && column < p.d_v) acc[c] += w * number<C>(from[column]);
+        if (column < columns) acc[c] += w * number<C>(values[column]);
       }
     }
   }

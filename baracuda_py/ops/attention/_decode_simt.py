@@ -24,7 +24,7 @@ from ._struct import problem_struct
 __all__ = ["SimtKeys", "SimtKeysConfig", "SimtPages"]
 
 WARPS, KEYS = 4, 32  # of a CTA; that a warp takes at a time
-RESIDENT = 8  # CTAs an SM
+RESIDENT = 6  # CTAs an SM
 STEP = 10e-6  # seconds that a warp takes for as many keys: a load of values waits for the one before; twice that for 128 columns
 
 
