@@ -63,10 +63,9 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
   const auto live = [&](int h) { return head + h * heads.groups < heads.count; };
   const auto load = [&] {
 #pragma unroll
-    for (int h = 0; h < HEADS; ++h, from += next) {
-      if (!live(h)) continue;
-      low[h].load(from);
-      if (both) high[h].load(from + apart);
+    for (int h = 0; h < HEADS; ++h) {
+      if (live(h)) low[h].load(from + h * next);
+      if (live(h) && both) high[h].load(from + h * next + apart);
     }
   };
   load();
@@ -84,15 +83,15 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
 
   for (I round = shape.rounds;;) {
 #pragma unroll
-    for (int h = 0; h < HEADS; ++h, to += to_next) {
+    for (int h = 0; h < HEADS; ++h) {
       if (!live(h)) continue;
       if (rotates && known) position::turn<INTERLEAVED>(low[h], high[h], rotation);
       else if (rotates) low[h] = high[h] = {};
-      low[h].store(to);
-      if (both) high[h].store(to + to_apart);
+      low[h].store(to + h * to_next);
+      if (both) high[h].store(to + h * to_next + to_apart);
     }
     if (--round == 0) break;
-    head += HEADS * heads.groups;
+    head += HEADS * heads.groups, from += HEADS * next, to += HEADS * to_next;
     load();
   }
 }
