@@ -92,6 +92,7 @@ template <class T, class S, int STRIPS, int TOKENS, int GROUP, bool ZEROS> struc
   // acc[strip][tile] += scale (codes - zero) x: rows 2 g and 2 g + 1 of the strip, tokens 2 t and 2 t + 1 of the tile.
   static __device__ __forceinline__ void multiply(float (&acc)[STRIPS][TILES][4], u32 weights, u32 tokens, u32 lane) {
     const u32 g = lane / 4, t = lane % 4;
+    uint4 words[STRIPS];  // of a block
 #pragma unroll
     for (int group = 0; group < GROUPS; ++group) {
       float sum[STRIPS][TILES][4] = {};
@@ -110,11 +111,9 @@ template <class T, class S, int STRIPS, int TOKENS, int GROUP, bool ZEROS> struc
 #pragma unroll
         for (int s = 0; s < STRIPS; ++s) {
           const Unpack<T> unpack(zero[s][0], zero[s][1]);
-          u32 q[2];
-          asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(q[0]), "=r"(q[1])
-                       : "r"(weights + (s * 2 + chunk / 2) * 512 + lane * 16 + chunk % 2 * 8) : "memory");
-          unpack(a[s][0], q[0]);
-          unpack(a[s][1], q[1]);
+          if (chunk % 2 == 0) words[s] = load_words(weights + (s * 2 + chunk / 2) * 512 + lane * 16);
+          unpack(a[s][0], chunk % 2 ? words[s].z : words[s].x);
+          unpack(a[s][1], chunk % 2 ? words[s].w : words[s].y);
         }
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile) {
