@@ -13,7 +13,7 @@
 #include "quantized/int4_weight.cuh"
 
 template <class T, class S, int TOKENS, int STRIPS, int WARPS, int STAGES, int GROUP, bool ZEROS, class Epi, int COUNT>
-__global__ void __launch_bounds__(WARPS * 32)
+__global__ void __launch_bounds__(WARPS * 32, 1)
 int4_gemv(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, u32 k, u32 blocks, u32 groups, u32 slabs_per_split,
           u64 slab) {
   using Slab = nibbles::Slab<T, S, STRIPS, TOKENS, GROUP, ZEROS>;

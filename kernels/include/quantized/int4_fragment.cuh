@@ -92,52 +92,57 @@ template <class T, class S, int STRIPS, int TOKENS, int GROUP, bool ZEROS> struc
   // acc[strip][tile] += scale (codes - zero) x: rows 2 g and 2 g + 1 of the strip, tokens 2 t and 2 t + 1 of the tile.
   static __device__ __forceinline__ void multiply(float (&acc)[STRIPS][TILES][4], u32 weights, u32 tokens, u32 lane) {
     const u32 g = lane / 4, t = lane % 4;
+    uint4 words[STRIPS];  // of a block
+    // Parts of whole blocks, which short groups go through one after the other: unrolled, they would not leave registers enough
+    constexpr int PARTS = GROUPS == 1 ? 1 : 2, CHUNKS = 4 / PARTS;
+#pragma unroll 1
+    for (int part = 0; part < PARTS; ++part)
 #pragma unroll
-    for (int group = 0; group < GROUPS; ++group) {
-      float sum[STRIPS][TILES][4] = {};
-      u32 zero[STRIPS][2];
-#pragma unroll
-      for (int s = 0; s < STRIPS; ++s) {
-        u16 pair = 0x0808;
-        if constexpr (ZEROS)
-          asm volatile("ld.shared.u16 %0, [%1];" : "=h"(pair) : "r"(weights + CODES + SCALES + (group * STRIPS + s) * 16 + g * 2) : "memory");
-        zero[s][0] = pair & 255;
-        zero[s][1] = pair >> 8;
-      }
-#pragma unroll
-      for (int chunk = group * GROUP / 32; chunk < (group + 1) * GROUP / 32; ++chunk) {
-        u32 a[STRIPS][2][4];
+      for (int within = 0; within < CHUNKS; within += GROUP / 32) {
+        const int first = part * CHUNKS + within, group = first * 32 / GROUP;
+        float sum[STRIPS][TILES][4] = {};
+        u32 zero[STRIPS][2];
 #pragma unroll
         for (int s = 0; s < STRIPS; ++s) {
-          const Unpack<T> unpack(zero[s][0], zero[s][1]);
-          u32 q[2];
-          asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(q[0]), "=r"(q[1])
-                       : "r"(weights + (s * 2 + chunk / 2) * 512 + lane * 16 + chunk % 2 * 8) : "memory");
-          unpack(a[s][0], q[0]);
-          unpack(a[s][1], q[1]);
+          u16 pair = 0x0808;
+          if constexpr (ZEROS)
+            asm volatile("ld.shared.u16 %0, [%1];" : "=h"(pair) : "r"(weights + CODES + SCALES + (group * STRIPS + s) * 16 + g * 2) : "memory");
+          zero[s][0] = pair & 255;
+          zero[s][1] = pair >> 8;
         }
 #pragma unroll
-        for (int tile = 0; tile < TILES; ++tile) {
-          uint4 x{};
-          if (TOKENS % 8 == 0 || g < TOKENS) x = load_words(tokens + ((chunk * TOKENS + tile * 8 + g) * 4 + t) * 16);
-          const u32 b[2][2] = {{x.x, x.y}, {x.z, x.w}};
+        for (int c = 0; c < GROUP / 32; ++c) {
+          const int chunk = first + c, pair = (within + c) % 2;  // and which two words of a block
+          u32 a[STRIPS][2][4];
 #pragma unroll
-          for (int step = 0; step < 2; ++step)
+          for (int s = 0; s < STRIPS; ++s) {
+            const Unpack<T> unpack(zero[s][0], zero[s][1]);
+            if (pair == 0) words[s] = load_words(weights + (s * 2 + chunk / 2) * 512 + lane * 16);
+            unpack(a[s][0], pair ? words[s].z : words[s].x);
+            unpack(a[s][1], pair ? words[s].w : words[s].y);
+          }
 #pragma unroll
-            for (int s = 0; s < STRIPS; ++s) Mma<T>::run(sum[s][tile], a[s][step], b[step]);
+          for (int tile = 0; tile < TILES; ++tile) {
+            uint4 x{};
+            if (TOKENS % 8 == 0 || g < TOKENS) x = load_words(tokens + ((chunk * TOKENS + tile * 8 + g) * 4 + t) * 16);
+            const u32 b[2][2] = {{x.x, x.y}, {x.z, x.w}};
+#pragma unroll
+            for (int step = 0; step < 2; ++step)
+#pragma unroll
+              for (int s = 0; s < STRIPS; ++s) Mma<T>::run(sum[s][tile], a[s][step], b[step]);
+          }
+        }
+#pragma unroll
+        for (int s = 0; s < STRIPS; ++s) {
+          u32 pair;
+          load_shared(pair, weights + CODES + (group * STRIPS + s) * 32 + g * 4);
+          const float even = convert<float>(S{u16(pair)}), odd = convert<float>(S{u16(pair >> 16)});
+#pragma unroll
+          for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) acc[s][tile][e] = fma(e < 2 ? even : odd, sum[s][tile][e], acc[s][tile][e]);
         }
       }
-#pragma unroll
-      for (int s = 0; s < STRIPS; ++s) {
-        u32 pair;
-        load_shared(pair, weights + CODES + (group * STRIPS + s) * 32 + g * 4);
-        const float even = convert<float>(S{u16(pair)}), odd = convert<float>(S{u16(pair >> 16)});
-#pragma unroll
-        for (int tile = 0; tile < TILES; ++tile)
-#pragma unroll
-          for (int e = 0; e < 4; ++e) acc[s][tile][e] = fma(e < 2 ? even : odd, sum[s][tile][e], acc[s][tile][e]);
-      }
-    }
   }
 };
 
