@@ -1,4 +1,4 @@
-"""GGUF blocks: every format by formulas written out and by the package, exact sums of integers, what is refused, a file's tensor."""
+"""GGUF blocks: every format by formulas written out and by the package, exact sums, what is refused, a file's tensor."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def same(got: Array, wanted: Array) -> bool:
     """Bit for bit, but for the bits of NaN."""
     nan = np.isnan(wanted)
     return np.array_equal(np.isnan(got), nan) and np.array_equal(
-        np.where(nan, 0, got).astype(np.float32).view(np.uint32), np.where(nan, 0, wanted).astype(np.float32).view(np.uint32)
+        np.where(nan, 0, got).astype(np.float32).view(np.uint32),
+        np.where(nan, 0, wanted).astype(np.float32).view(np.uint32),
     )
 
 
@@ -59,7 +60,9 @@ def test_emulated_weights_are_the_oracles_bit_for_bit(kind: GgufFormat) -> None:
 def test_every_bit_of_a_block_counts_once(kind: GgufFormat) -> None:
     """Each code has bits of its own: one that is set moves one weight."""
     block = kind.block
-    code_bits = sorted({(at, low + i) for p in block.planes for at, low in p.places(block.weights) for i in range(p.bits)})
+    code_bits = sorted(
+        {(at, low + i) for p in block.planes for at, low in p.places(block.weights) for i in range(p.bits)}
+    )
     assert len(code_bits) == block.weights * sum(p.bits for p in block.planes)
     zeros = np.zeros((len(code_bits) + 1, block.nbytes), np.uint8)
     for i, (at, bit) in enumerate(code_bits):
@@ -120,7 +123,13 @@ def whole_blocks(rng: np.random.Generator, kind: GgufFormat, count: int) -> Arra
 @pytest.mark.parametrize("math", [None, "int8"])
 @pytest.mark.parametrize(
     ("kind", "element", "m", "n"),
-    [("Q4_K", "f16", 1, 34), ("Q6_K", "bf16", 3, 13), ("Q8_0", "f32", 2, 18), ("Q5_0", "f16", 7, 14), ("IQ4_XS", "bf16", 8, 30)],
+    [
+        ("Q4_K", "f16", 1, 34),
+        ("Q6_K", "bf16", 3, 13),
+        ("Q8_0", "f32", 2, 18),
+        ("Q5_0", "f16", 7, 14),
+        ("IQ4_XS", "bf16", 8, 30),
+    ],
 )
 def test_sums_of_integers_are_exact(kind: str, element: str, m: int, n: int, math: str | None) -> None:
     """Every nibble, group and lane has a value of its own, and no sum is rounded: activations are integers of which every 32
@@ -159,7 +168,9 @@ def test_the_default_rounds_no_activation() -> None:
     exact = bp.GgufMatmulPlan.select(desc, device="h200")
     assert exact.sku.variant == "exact_activation"
     assert exact.precision_guarantee.math_precision is bp.MathPrecision.BF16
-    rounded = bp.GgufMatmulPlan.select(bp.GgufMatmulDescriptor((1, 8192), "bf16", (8192, 32 * 144), "q4_k", math="int8"), device="h200")
+    rounded = bp.GgufMatmulPlan.select(
+        bp.GgufMatmulDescriptor((1, 8192), "bf16", (8192, 32 * 144), "q4_k", math="int8"), device="h200"
+    )
     assert rounded.sku.variant == "q8_activation" and "rounded_activations" in str(rounded.precision_guarantee)
     x, w = np.ones((1, 256), np.float32), np.zeros((16, 144), np.uint8)
     assert not bp.matmul_q4k(x, w, pref=bp.PlanPreference(math="int8"), device="ptx").any()
@@ -209,7 +220,13 @@ def zeros(*shape: int, dtype: Any = np.uint8) -> Array:
 
 
 REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[bp.BaracudaError], str]] = [
-    ("dequantize_gguf", (zeros(3, 100), "Q4_K"), {}, bp.BufferTooSmallError, "100 bytes a row, and Q4_K blocks of 144 take 144"),
+    (
+        "dequantize_gguf",
+        (zeros(3, 100), "Q4_K"),
+        {},
+        bp.BufferTooSmallError,
+        "100 bytes a row, and Q4_K blocks of 144 take 144",
+    ),
     ("dequantize_gguf", (zeros(100), "Q4_0"), {"shape": (2, 96)}, bp.BufferTooSmallError, "100 bytes in all"),
     ("dequantize_gguf", (zeros(200), "Q4_0"), {"shape": (2, 96)}, bp.InvalidProblemError, "200 bytes"),
     ("dequantize_gguf", (zeros(200), "Q4_0"), {"shape": (2, 95)}, bp.InvalidProblemError, "pad them with zeros to 96"),
@@ -217,15 +234,45 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[bp.BaracudaError]
     ("dequantize_gguf", (zeros(3, 144), 12), {}, bp.InvalidProblemError, "iq4_nl"),
     ("dequantize_gguf", (zeros(3, 144, dtype=np.int8), "Q4_K"), {}, bp.OperandTypeError, "u8"),
     ("dequantize_gguf", (zeros(3, 144), "Q4_K"), {"out_dtype": "f64"}, bp.OperandTypeError, "f16, bf16 or f32"),
-    ("quantize_gguf", (zeros(3, 100, dtype=np.float32), "Q4_K"), {}, bp.InvalidProblemError, "quantize_gguf(w, 'Q4_K', pad=True)"),
+    (
+        "quantize_gguf",
+        (zeros(3, 100, dtype=np.float32), "Q4_K"),
+        {},
+        bp.InvalidProblemError,
+        "quantize_gguf(w, 'Q4_K', pad=True)",
+    ),
     ("quantize_gguf", (zeros(3, 256, dtype=np.float32), "Q5_K"), {}, bp.InvalidProblemError, "q4_0, q4_1"),
     ("quantize_gguf", (zeros(3, 256), "Q4_K"), {}, bp.OperandTypeError, "f16, bf16 or f32"),
-    ("matmul_gguf", (zeros(1, 100, dtype=np.float16), zeros(8, 144), "Q4_K"), {}, bp.InvalidProblemError, "pad them with zeros to 256"),
-    ("matmul_gguf", (zeros(1, 512, dtype=np.float16), zeros(8, 144), "Q4_K"), {}, bp.BufferTooSmallError, "144 bytes a row, and 512"),
-    ("matmul_gguf", (zeros(1, 256, dtype=np.float16), zeros(8, 145), "Q4_K"), {}, bp.InvalidProblemError, "145 bytes a row"),
+    (
+        "matmul_gguf",
+        (zeros(1, 100, dtype=np.float16), zeros(8, 144), "Q4_K"),
+        {},
+        bp.InvalidProblemError,
+        "pad them with zeros to 256",
+    ),
+    (
+        "matmul_gguf",
+        (zeros(1, 512, dtype=np.float16), zeros(8, 144), "Q4_K"),
+        {},
+        bp.BufferTooSmallError,
+        "144 bytes a row, and 512",
+    ),
+    (
+        "matmul_gguf",
+        (zeros(1, 256, dtype=np.float16), zeros(8, 145), "Q4_K"),
+        {},
+        bp.InvalidProblemError,
+        "145 bytes a row",
+    ),
     ("matmul_gguf", (zeros(1, 256, dtype=np.float16), zeros(1152), "Q4_K"), {}, bp.InvalidProblemError, "[N, bytes]"),
     ("matmul_gguf", (zeros(1, 256), zeros(8, 144), "Q4_K"), {}, bp.OperandTypeError, "f16, bf16 or f32"),
-    ("matmul_gguf", (zeros(1, 256, dtype=np.float16), zeros(8, 144), "Q4_K"), {"math": "tf32"}, bp.OperandTypeError, "int8"),
+    (
+        "matmul_gguf",
+        (zeros(1, 256, dtype=np.float16), zeros(8, 144), "Q4_K"),
+        {"math": "tf32"},
+        bp.OperandTypeError,
+        "int8",
+    ),
 ]
 
 

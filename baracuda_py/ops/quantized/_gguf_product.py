@@ -1,4 +1,4 @@
-"""exact_activation, q8_activation: weights in GGUF blocks by tensor cores, decoded in registers (kernels/quantized/gguf_product.cu)."""
+"""exact_activation, q8_activation: weights in GGUF blocks by tensor cores (kernels/quantized/gguf_product.cu)."""
 
 from __future__ import annotations
 
@@ -80,12 +80,15 @@ class _Product(Candidate[Any]):
 
     columns_of: ClassVar[dict[ElementKind, int]]  # columns that a row of x takes
     rounded: ClassVar[bool]
-    launches = (f"{FILE}:gguf_product",)
+    launches: ClassVar[tuple[str, ...]] = (f"{FILE}:gguf_product",)
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if desc.rounds is not self.rounded:
             wanted = MathPrecision.INT8 if self.rounded else None
-            return no(f"multiplies {'rounded activations' if self.rounded else 'activations as they are'}", change=Change({"math": wanted}))
+            return no(
+                f"multiplies {'rounded activations' if self.rounded else 'activations as they are'}",
+                change=Change({"math": wanted}),
+            )
         if not (said := super().supports(desc, device)):
             return said
         if desc.layout("w").align < WORD:
@@ -95,7 +98,9 @@ class _Product(Candidate[Any]):
             return no("rows have no weights", "K of one block or more")
         for name in ("x", "out"):
             if _rows(desc.layout(name)) is None:
-                return no(f"rows of {name} are not evenly apart", f"{name} in C order", Change({f"{name}_strides": None}))
+                return no(
+                    f"rows of {name} are not evenly apart", f"{name} in C order", Change({f"{name}_strides": None})
+                )
         if max(desc.k, desc.n) >= 1 << 30 or math.prod(desc.x_shape[:-1]) >= 1 << 30:
             return no("an extent is 2**30 or more", "fewer rows a call")
         if -(-desc.n // ROWS) > MOST_ROW_BLOCKS * 8:
@@ -139,11 +144,16 @@ class _Product(Candidate[Any]):
         times = {
             "bandwidth": desc.nbytes / (device.bandwidth * READS * share),
             "L2 bandwidth": (weights * blocks + of_x * ctas) / (device.bandwidth * L2 * busy),
-            "instruction issue": weight_count * self._instructions(desc, config) / (device.rate("issue") * ISSUE * busy),
+            "instruction issue": weight_count
+            * self._instructions(desc, config)
+            / (device.rate("issue") * ISSUE * busy),
         }
         limit = max(times, key=lambda name: times[name])
         return Cost(
-            desc.nbytes, int(2 * weight_count), overlapped_overhead(device) + LATENCY + times[limit] + self._ahead(desc, device), limit
+            desc.nbytes,
+            int(2 * weight_count),
+            overlapped_overhead(device) + LATENCY + times[limit] + self._ahead(desc, device),
+            limit,
         )
 
     def _ahead(self, desc: Any, device: DeviceSpec) -> float:
@@ -159,9 +169,11 @@ class _Product(Candidate[Any]):
         folds = bool(block.less or block.least)
         products = 16 * config.tiles * (1 + folds + (operands if config.spread > 1 else 0))
         groups = CHUNK // block.sub / config.spread
-        scaling = groups * ((2 if config.spread > 1 else 1) * 2 * (12 if block.scales else 4) + config.tiles * 4 * (2 + folds))
+        scaling = groups * (
+            (2 if config.spread > 1 else 1) * 2 * (12 if block.scales else 4) + config.tiles * 4 * (2 + folds)
+        )
         reading = groups * config.tiles * (6 + (24 if desc.x_element is ElementKind.F32 and not self.rounded else 0))
-        return (decode + widen + products + scaling + reading + 60) / 128
+        return float(decode + widen + products + scaling + reading + 60) / 128
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> PrecisionGuarantee:
         """A sub-block's products are added by tensor cores, exactly where they are integers; then one FMA for them and one for
@@ -173,7 +185,9 @@ class _Product(Candidate[Any]):
         additions = inner + 2 * turns + columns * config.spread * config.warps_k + 8
         terms = [Term(float(additions), ElementKind.F32, "abs_products")]
         # What an f32 has below bf16's smallest number is cut off
-        terms.append(Term(2.0**18 if desc.x_element is ElementKind.F32 else 4.0 * block.sub, ElementKind.F32, "underflow"))
+        terms.append(
+            Term(2.0**18 if desc.x_element is ElementKind.F32 else 4.0 * block.sub, ElementKind.F32, "underflow")
+        )
         if self.rounded:
             terms.append(Term(2.0**24, ElementKind.F32, "rounded_activations"))
         terms += [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
@@ -184,16 +198,21 @@ class _Product(Candidate[Any]):
         block, out, w = desc.format.block, desc.layout("out"), desc.layout("w")
         shifted = str(_shifted(desc)).lower()
         whole = str(desc.k % CHUNK == 0).lower()
-        shape = (config.spread, config.tiles, config.warps_n, config.warps_k, config.stages)
+        shape = ", ".join(map(str, (config.spread, config.tiles, config.warps_n, config.warps_k, config.stages)))
         align = block_align(desc.format, w.align)
-        entry = f"gguf_product<{block.cuda}, {kind}, {out.element.number}, {align}, {shifted}, {whole}, {', '.join(map(str, shape))}>"
+        entry = f"gguf_product<{block.cuda}, {kind}, {out.element.number}, {align}, {shifted}, {whole}, {shape}>"
         tokens, out_step = _rows(out) or (0, 0)
         args = (
             Ptr("out"), x, Ptr("w"), np.int64(out_step), np.int64(x_step), np.int64(block.bytes_of(desc.k)), np.uint32(tokens),
             np.uint32(desc.n), np.uint32(desc.k),
         )  # fmt: skip
         return Launch(
-            Kernel(FILE, entry), self._grid(desc, config), (config.warps * 32, 1, 1), args, config.shared_bytes, overlapped=True
+            Kernel(FILE, entry),
+            self._grid(desc, config),
+            (config.warps * 32, 1, 1),
+            args,
+            config.shared_bytes,
+            overlapped=True,
         )
 
 
@@ -206,7 +225,8 @@ def _shifted(desc: Any) -> bool:
 def _pieces(desc: Any) -> int:
     """Copies of 16 bytes that hold a row's chunk: Slot of gguf_product.cu."""
     align = block_align(desc.format, WORD)
-    return -(-(desc.format.block.bytes_of(CHUNK) + (WORD - align if _shifted(desc) else 0)) // WORD)
+    nbytes: int = desc.format.block.bytes_of(CHUNK) + (WORD - align if _shifted(desc) else 0)
+    return -(-nbytes // WORD)
 
 
 def _registers(config: ProductConfig) -> int:
@@ -241,11 +261,13 @@ class Q8Activation(_Product):
     launches = (f"{FILE}:gguf_product", "quantized/gguf_quantize.cu:gguf_quantize")
 
     def _ahead(self, desc: Any, device: DeviceSpec) -> float:
-        return overlapped_overhead(device) + 1.0e-6 + math.prod(desc.x_shape) * 5.0 / device.bandwidth
+        seconds: float = math.prod(desc.x_shape) * 5.0 / device.bandwidth
+        return overlapped_overhead(device) + 1.0e-6 + seconds
 
     def lower(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> tuple[Step | Sub, ...]:
         x = desc.layout("x")
-        staging = GgufQuantizeDescriptor(x.shape, x.element, STAGED, x_align=x.align)
+        layout: Any = {"x_align": x.align}
+        staging = GgufQuantizeDescriptor(x.shape, x.element, STAGED, **layout)
         between = Scratch.named("activations", math.prod(staging.out_shape))
         first = Sub(selected(GgufQuantizePlan, staging, None, device), {"x": Ptr("x"), "out": between})
         return first, self._launch(desc, config, between, "gguf::Rounded", staging.out_shape[-1])

@@ -42,9 +42,7 @@ class GgufDequantizeDescriptor(Descriptor):
     name: ClassVar[str] = "dequantize_gguf"
 
     @classmethod
-    def of(
-        cls, blocks: Any, *, format: Any, shape: Any = None, out_dtype: Any = None, out: Any = None
-    ) -> Self:  # noqa: A002  # `format` is what GGUF calls it
+    def of(cls, blocks: Any, *, format: Any, shape: Any = None, out_dtype: Any = None, out: Any = None) -> Self:
         """The descriptor of arrays as they lie."""
         tensors = cls.taken(cls.name, {"blocks": blocks, "out": out})
         element = asked_element(cls.name, out_dtype, tensors.get("out"))
@@ -134,7 +132,7 @@ class GgufDequantizePlan(Plan[GgufDequantizeDescriptor]):
 
 
 @function_of(GgufDequantizePlan)
-def dequantize_gguf(blocks: Any, format: Any, *, shape: Any = None, out_dtype: Any = None) -> Any:  # noqa: A002
+def dequantize_gguf(blocks: Any, format: Any, *, shape: Any = None, out_dtype: Any = None) -> Any:
     """Blocks of a GGUF format as floats, bit for bit those of the `gguf` package.
 
     blocks: u8 [..., bytes] in C order, rows of whole blocks, as the package's reader gives a tensor's data.

@@ -48,7 +48,7 @@ class GgufMatmulDescriptor(Descriptor):
 
     @classmethod
     def of(
-        cls, x: Any, w: Any, *, format: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None,  # noqa: A002
+        cls, x: Any, w: Any, *, format: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None,
         out: Any = None, name: str = "matmul_gguf",
     ) -> Self:  # fmt: skip
         """The descriptor of arrays as they lie."""
@@ -92,7 +92,8 @@ class GgufMatmulDescriptor(Descriptor):
             raise InvalidProblemError(f"{self.op}: x has no axis", "pass [..., K]")
         if len(self.w_shape) != 2:
             raise InvalidProblemError(
-                f"{self.op}: w has shape {self.w_shape}", "pass a row of blocks for each column of the result, [N, bytes]"
+                f"{self.op}: w has shape {self.w_shape}",
+                "pass a row of blocks for each column of the result, [N, bytes]",
             )
         check_columns(self.op, "x", self.k, self.format)
         check_row_bytes(self.op, "w", self.w_shape[1], self.k, self.format)
@@ -138,24 +139,30 @@ class GgufMatmulPlan(Plan[GgufMatmulDescriptor]):
 _DOC = """x times the transposed weights, which are blocks of a GGUF format as they lie in the file.
 
 x: f16, bf16 or f32 [..., K], any strides. w: u8 [N, bytes], a row of blocks for each column of the result.
-{format}math: activations are multiplied as they are, and sums are f32; "int8" permits rounding them to 8 bits, 32 neighbours with one
-scale (Q8_1), which is faster from some rows on; the guarantee says what it costs. A preference of that math does the same.
+{format}math: activations are multiplied as they are, and sums are f32; "int8" permits rounding them to 8 bits, 32 neighbours with
+one scale (Q8_1); the guarantee says what it costs. A preference of that math does the same.
 out_dtype: f16, bf16 or f32; that of x by default.
 Returns out, [..., N]. Many rows are multiplied with weights that are dequantised to the type of x first. Raises
-InvalidProblemError where K is no multiple of the block, BufferTooSmallError, with `needed` and `got`, for rows that are too short.
+InvalidProblemError where K is no multiple of the block, BufferTooSmallError, with `needed` and `got`, for rows
+that are too short.
 """
 
 
-@function_of(GgufMatmulPlan, doc=_DOC.format(format='format: "Q4_K", ... (`GgufFormat`), or the `gguf` package\'s own member.\n'))
+@function_of(
+    GgufMatmulPlan, doc=_DOC.format(format='format: "Q4_K", ... (`GgufFormat`), or the `gguf` package\'s own member.\n')
+)
 def matmul_gguf(
-    x: Any, w: Any, format: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None  # noqa: A002
-) -> Any:
-    ...
+    x: Any,
+    w: Any,
+    format: Any,
+    *,
+    out_dtype: Any = None,
+    math: MathPrecision | str | None = None,
+) -> Any: ...
 
 
 @function_of(GgufMatmulPlan, doc=_DOC.format(format=""), name="matmul_q4k")
-def matmul_q4k(x: Any, w: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None) -> Any:
-    ...
+def matmul_q4k(x: Any, w: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None) -> Any: ...
 
 
 _REGISTERED: tuple[tuple[str, Callable[..., Any], dict[str, Any]], ...] = (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from ...plan.candidate import Candidate, Cost
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
@@ -19,8 +21,6 @@ from .._launch import THREADS, divisor, grid_of, index_scalar, index_type
 from ._gguf import FLOATS, block_align, check_columns, padded
 
 __all__ = ["GgufQuantizeDescriptor", "GgufQuantizePlan", "quantize_gguf"]
-
-import numpy as np
 
 FILE = "quantized/gguf_quantize.cu"
 EIGHT, WORD = 8, 16  # values a thread; bytes of the widest access
@@ -48,7 +48,7 @@ class GgufQuantizeDescriptor(Descriptor):
     name: ClassVar[str] = "quantize_gguf"
 
     @classmethod
-    def of(cls, x: Any, *, format: Any, pad: bool = False, out: Any = None) -> Self:  # noqa: A002  # as GGUF calls it
+    def of(cls, x: Any, *, format: Any, pad: bool = False, out: Any = None) -> Self:  # as GGUF calls it
         """The descriptor of arrays as they lie."""
         tensors = cls.taken(cls.name, {"x": x, "out": out})
         given = tensors["x"]
@@ -110,8 +110,8 @@ class GgufQuantizePlan(Plan[GgufQuantizeDescriptor]):
     )
 
     @classmethod
-    def reference(cls, desc: GgufQuantizeDescriptor, x: Any) -> Any:
-        return oracle.quantize(desc, x)
+    def reference(cls, desc: GgufQuantizeDescriptor, **arrays: Any) -> Any:
+        return oracle.quantize(desc, **arrays)
 
     @classmethod
     def reference_guarantee(cls, desc: GgufQuantizeDescriptor) -> PrecisionGuarantee:
@@ -123,7 +123,7 @@ class GgufQuantizePlan(Plan[GgufQuantizeDescriptor]):
 
 
 @function_of(GgufQuantizePlan)
-def quantize_gguf(x: Any, format: Any, *, pad: bool = False) -> Any:  # noqa: A002
+def quantize_gguf(x: Any, format: Any, *, pad: bool = False) -> Any:
     """Rows of floats as blocks of a GGUF format; `dequantize_gguf` is the inverse.
 
     x: f32, f16 or bf16 [..., K] in C order. What is not finite counts as 0: no block can hold it.
