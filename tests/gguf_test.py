@@ -1,4 +1,4 @@
-"""GGUF blocks: every format by formulas written out and by the package, exact sums of integers, what is refused, a file's tensor."""
+"""GGUF blocks: every format by formulas written out and by the package, exact sums, what is refused, a file's tensor."""
 
 from __future__ import annotations
 

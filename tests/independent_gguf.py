@@ -1,4 +1,4 @@
-"""GGUF blocks by other means than the oracle's table: each format's layout written out, a block at a time, in Python's numbers."""
+"""GGUF blocks by other means than the oracle's table: each format's layout written out, a block at a time."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def dequantize(desc: Any, blocks: Array) -> Array:
     return np.asarray(rounded.reshape(desc.out_shape), np.float64)
 
 
-def guarantee(desc: Any) -> PrecisionGuarantee:
+def guarantee(desc: Any) -> PrecisionGuarantee:  # noqa: ARG001
     """Every number is the package's own; of a NaN the bits are open."""
     return PrecisionGuarantee.fixed_order(MathPrecision.EXACT, ElementKind.F32, Ulp(0.0))
 
@@ -137,7 +137,7 @@ def matmul(desc: Any, x: Array, w: Array) -> Array:
         return _shaped(desc, _wide(_rows(x)) @ weights.T)
 
 
-def product_guarantee(desc: Any) -> PrecisionGuarantee:
+def product_guarantee(desc: Any) -> PrecisionGuarantee:  # noqa: ARG001
     """What NumPy promises of `matmul`: float64 throughout, rounded once."""
     return PrecisionGuarantee.fixed_order(MathPrecision.F64, ElementKind.F64, Ulp(1.0))
 
@@ -236,12 +236,12 @@ def _faint(desc: Any, x: Array, w: Array) -> Array:
 
 def _beyond_product(desc: Any, x: Array, w: Array) -> Array:
     """Where an operand is not finite or becomes infinite as x's type, or sums may leave f32 on the way."""
-    finite = np.isfinite(_wide(_weights_in(ElementKind.of(x.dtype), desc, w))).all(axis=-1)
-    lost = ~np.isfinite(_wide(_rows(x))).all(axis=-1)[:, None] | ~finite
+    weights, rows = _wide(_weights_in(ElementKind.of(x.dtype), desc, w)), _wide(_rows(x))
+    lost = (~np.isfinite(rows)).any(axis=-1, keepdims=True) | (~np.isfinite(weights)).any(axis=-1)
     return np.asarray(_shaped(desc, lost) | _of_product("beyond_f32")(desc, x, w), bool)
 
 
-MEASURES: dict[str, Callable[..., Array]] = {
+MEASURES: dict[str, Callable[..., Any]] = {
     "abs_products": _abs_products,
     "rounded_activations": _rounded,
     "underflow": _underflow,
@@ -250,7 +250,8 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "abs_weights": _abs_weights,
     "faint_weights": _faint,
     "beyond_product": _beyond_product,
-} | {
+}
+MEASURES |= {
     f"product_{name}": _of_product(name)
     for name in ("abs_matmul", "abs_epilogue", "partial_sums", "root_products", "like_signs", "underflow")
 }

@@ -30,7 +30,7 @@ def _inverse(d: Array) -> Array:
 def _extreme(x: Array) -> Array:
     """The value of the largest magnitude, the first of those, [..., 1]."""
     at = np.abs(x).argmax(axis=-1, keepdims=True)
-    return np.take_along_axis(x, at, axis=-1)
+    return np.asarray(np.take_along_axis(x, at, axis=-1))
 
 
 def _held(x: Array, low: int, high: int) -> Array:
@@ -142,5 +142,5 @@ def quantize(desc: Any, x: Array) -> Array:
     return quantized(desc.format.block, x.astype(F32))
 
 
-def guarantee(desc: Any) -> PrecisionGuarantee:
+def guarantee(desc: Any) -> PrecisionGuarantee:  # noqa: ARG001
     return PrecisionGuarantee.exact(ElementKind.U8)

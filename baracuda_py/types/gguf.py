@@ -84,7 +84,8 @@ class Float:
 @dataclass(frozen=True)
 class SixBits:
     """Twelve bytes from `at` on with eight scales and eight minima of six bits. Bytes 0 to 7 hold the first four of each in their
-    low six bits; bytes 8 to 11 the low halves of the others, a scale's below a minimum's, whose top bits are those of bytes 0 to 7."""
+    low six bits; bytes 8 to 11 the low halves of the others, a scale's below a minimum's; their top bits are those of bytes
+    0 to 7."""
 
     at: int
 

@@ -54,6 +54,11 @@ class Dequantized(Candidate[Any]):
             x.shape, (desc.k, desc.n), x.element, x.element, out.element, a_strides=x.strides, b_strides=(1, max(desc.k, 1)),
             out_strides=out.strides, a_align=x.align, out_align=out.align,
         )  # fmt: skip
+        of_weights: dict[str, Any] = {"out_element": x.element, "blocks_align": w.align}
+        of_product: dict[str, Any] = {"a_strides": x.strides, "a_align": x.align, "b_strides": (1, max(desc.k, 1))}
+        of_product |= {"out_strides": out.strides, "out_align": out.align}
+        weights = GgufDequantizeDescriptor(w.shape, desc.format, **of_weights)
+        product = MatmulDescriptor(x.shape, (desc.k, desc.n), x.element, x.element, out.element, **of_product)
         yield Parts(selected(GgufDequantizePlan, weights, None, device), selected(MatmulPlan, product, OURS, device))
 
     def cost(self, desc: Any, device: DeviceSpec, config: Parts) -> Cost:

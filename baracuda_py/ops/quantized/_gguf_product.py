@@ -1,4 +1,4 @@
-"""exact_activation, q8_activation: weights in GGUF blocks by tensor cores, decoded in registers (kernels/quantized/gguf_product.cu)."""
+"""exact_activation, q8_activation: weights in GGUF blocks by tensor cores (kernels/quantized/gguf_product.cu)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class _Product(Candidate[Any]):
 
     columns_of: ClassVar[dict[ElementKind, int]]  # columns that a row of x takes
     rounded: ClassVar[bool]
-    launches = (f"{FILE}:gguf_product",)
+    launches: ClassVar[tuple[str, ...]] = (f"{FILE}:gguf_product",)
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if desc.rounds is not self.rounded:
@@ -173,7 +173,7 @@ class _Product(Candidate[Any]):
             (2 if config.spread > 1 else 1) * 2 * (12 if block.scales else 4) + config.tiles * 4 * (2 + folds)
         )
         reading = groups * config.tiles * (6 + (24 if desc.x_element is ElementKind.F32 and not self.rounded else 0))
-        return (decode + widen + products + scaling + reading + 60) / 128
+        return float(decode + widen + products + scaling + reading + 60) / 128
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> PrecisionGuarantee:
         """A sub-block's products are added by tensor cores, exactly where they are integers; then one FMA for them and one for
@@ -198,9 +198,9 @@ class _Product(Candidate[Any]):
         block, out, w = desc.format.block, desc.layout("out"), desc.layout("w")
         shifted = str(_shifted(desc)).lower()
         whole = str(desc.k % CHUNK == 0).lower()
-        shape = (config.spread, config.tiles, config.warps_n, config.warps_k, config.stages)
+        shape = ", ".join(map(str, (config.spread, config.tiles, config.warps_n, config.warps_k, config.stages)))
         align = block_align(desc.format, w.align)
-        entry = f"gguf_product<{block.cuda}, {kind}, {out.element.number}, {align}, {shifted}, {whole}, {', '.join(map(str, shape))}>"
+        entry = f"gguf_product<{block.cuda}, {kind}, {out.element.number}, {align}, {shifted}, {whole}, {shape}>"
         tokens, out_step = _rows(out) or (0, 0)
         args = (
             Ptr("out"), x, Ptr("w"), np.int64(out_step), np.int64(x_step), np.int64(block.bytes_of(desc.k)), np.uint32(tokens),
@@ -225,7 +225,8 @@ def _shifted(desc: Any) -> bool:
 def _pieces(desc: Any) -> int:
     """Copies of 16 bytes that hold a row's chunk: Slot of gguf_product.cu."""
     align = block_align(desc.format, WORD)
-    return -(-(desc.format.block.bytes_of(CHUNK) + (WORD - align if _shifted(desc) else 0)) // WORD)
+    nbytes: int = desc.format.block.bytes_of(CHUNK) + (WORD - align if _shifted(desc) else 0)
+    return -(-nbytes // WORD)
 
 
 def _registers(config: ProductConfig) -> int:
@@ -260,11 +261,13 @@ class Q8Activation(_Product):
     launches = (f"{FILE}:gguf_product", "quantized/gguf_quantize.cu:gguf_quantize")
 
     def _ahead(self, desc: Any, device: DeviceSpec) -> float:
-        return overlapped_overhead(device) + 1.0e-6 + math.prod(desc.x_shape) * 5.0 / device.bandwidth
+        seconds: float = math.prod(desc.x_shape) * 5.0 / device.bandwidth
+        return overlapped_overhead(device) + 1.0e-6 + seconds
 
     def lower(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> tuple[Step | Sub, ...]:
         x = desc.layout("x")
-        staging = GgufQuantizeDescriptor(x.shape, x.element, STAGED, x_align=x.align)
+        layout: Any = {"x_align": x.align}
+        staging = GgufQuantizeDescriptor(x.shape, x.element, STAGED, **layout)
         between = Scratch.named("activations", math.prod(staging.out_shape))
         first = Sub(selected(GgufQuantizePlan, staging, None, device), {"x": Ptr("x"), "out": between})
         return first, self._launch(desc, config, between, "gguf::Rounded", staging.out_shape[-1])

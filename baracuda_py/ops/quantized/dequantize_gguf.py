@@ -45,6 +45,7 @@ class GgufDequantizeDescriptor(Descriptor):
     def of(
         cls, blocks: Any, *, format: Any, shape: Any = None, out_dtype: Any = None, out: Any = None
     ) -> Self:  # `format` is what GGUF calls it
+    def of(cls, blocks: Any, *, format: Any, shape: Any = None, out_dtype: Any = None, out: Any = None) -> Self:
         """The descriptor of arrays as they lie."""
         tensors = cls.taken(cls.name, {"blocks": blocks, "out": out})
         element = asked_element(cls.name, out_dtype, tensors.get("out"))

@@ -139,11 +139,12 @@ class GgufMatmulPlan(Plan[GgufMatmulDescriptor]):
 _DOC = """x times the transposed weights, which are blocks of a GGUF format as they lie in the file.
 
 x: f16, bf16 or f32 [..., K], any strides. w: u8 [N, bytes], a row of blocks for each column of the result.
-{format}math: activations are multiplied as they are, and sums are f32; "int8" permits rounding them to 8 bits, 32 neighbours with one
-scale (Q8_1), which is faster from some rows on; the guarantee says what it costs. A preference of that math does the same.
+{format}math: activations are multiplied as they are, and sums are f32; "int8" permits rounding them to 8 bits, 32 neighbours with
+one scale (Q8_1); the guarantee says what it costs. A preference of that math does the same.
 out_dtype: f16, bf16 or f32; that of x by default.
 Returns out, [..., N]. Many rows are multiplied with weights that are dequantised to the type of x first. Raises
-InvalidProblemError where K is no multiple of the block, BufferTooSmallError, with `needed` and `got`, for rows that are too short.
+InvalidProblemError where K is no multiple of the block, BufferTooSmallError, with `needed` and `got`, for rows
+that are too short.
 """
 
 
@@ -152,6 +153,12 @@ InvalidProblemError where K is no multiple of the block, BufferTooSmallError, wi
 )
 def matmul_gguf(
     x: Any, w: Any, format: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None
+    x: Any,
+    w: Any,
+    format: Any,
+    *,
+    out_dtype: Any = None,
+    math: MathPrecision | str | None = None,
 ) -> Any: ...
 
 

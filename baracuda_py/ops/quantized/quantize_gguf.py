@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from ...plan.candidate import Candidate, Cost
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
@@ -19,8 +21,6 @@ from .._launch import THREADS, divisor, grid_of, index_scalar, index_type
 from ._gguf import FLOATS, block_align, check_columns, padded
 
 __all__ = ["GgufQuantizeDescriptor", "GgufQuantizePlan", "quantize_gguf"]
-
-import numpy as np
 
 FILE = "quantized/gguf_quantize.cu"
 EIGHT, WORD = 8, 16  # values a thread; bytes of the widest access
@@ -110,8 +110,8 @@ class GgufQuantizePlan(Plan[GgufQuantizeDescriptor]):
     )
 
     @classmethod
-    def reference(cls, desc: GgufQuantizeDescriptor, x: Any) -> Any:
-        return oracle.quantize(desc, x)
+    def reference(cls, desc: GgufQuantizeDescriptor, **arrays: Any) -> Any:
+        return oracle.quantize(desc, **arrays)
 
     @classmethod
     def reference_guarantee(cls, desc: GgufQuantizeDescriptor) -> PrecisionGuarantee:
