@@ -49,11 +49,6 @@ class Dequantized(Candidate[Any]):
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Parts]:
         x, out, w = (desc.layout(name) for name in ("x", "out", "w"))
-        weights = GgufDequantizeDescriptor(w.shape, desc.format, out_element=x.element, blocks_align=w.align)
-        product = MatmulDescriptor(
-            x.shape, (desc.k, desc.n), x.element, x.element, out.element, a_strides=x.strides, b_strides=(1, max(desc.k, 1)),
-            out_strides=out.strides, a_align=x.align, out_align=out.align,
-        )  # fmt: skip
         of_weights: dict[str, Any] = {"out_element": x.element, "blocks_align": w.align}
         of_product: dict[str, Any] = {"a_strides": x.strides, "a_align": x.align, "b_strides": (1, max(desc.k, 1))}
         of_product |= {"out_strides": out.strides, "out_align": out.align}

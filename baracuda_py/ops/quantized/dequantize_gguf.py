@@ -42,9 +42,6 @@ class GgufDequantizeDescriptor(Descriptor):
     name: ClassVar[str] = "dequantize_gguf"
 
     @classmethod
-    def of(
-        cls, blocks: Any, *, format: Any, shape: Any = None, out_dtype: Any = None, out: Any = None
-    ) -> Self:  # `format` is what GGUF calls it
     def of(cls, blocks: Any, *, format: Any, shape: Any = None, out_dtype: Any = None, out: Any = None) -> Self:
         """The descriptor of arrays as they lie."""
         tensors = cls.taken(cls.name, {"blocks": blocks, "out": out})

@@ -152,7 +152,6 @@ that are too short.
     GgufMatmulPlan, doc=_DOC.format(format='format: "Q4_K", ... (`GgufFormat`), or the `gguf` package\'s own member.\n')
 )
 def matmul_gguf(
-    x: Any, w: Any, format: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None
     x: Any,
     w: Any,
     format: Any,
