@@ -12,16 +12,11 @@
 // Grid: queries' tiles from the last to the first, which under causal is the longest first, of `section` heads side by side,
 // whose keys and values L2 holds.
 // Bound: the tensor cores' mma.sync rate, close behind it shared memory's (BLOCKS = 1, and D = 256: shared memory's).
+#include "attention/anew.cuh"
+#include "attention/forward_products.cuh"
 #include "attention/mask.cuh"
-#include "attention/products.cuh"
 
 using namespace attention;
-
-// What is made of the result is made here, not kept in registers across a loop.
-__device__ __forceinline__ u32 anew(u32 x) {
-  asm volatile("" : "+r"(x));
-  return x;
-}
 
 template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int SPLIT, int STAGES, int HELD, int RESIDENT, bool CHANGED>
 __global__ void __launch_bounds__(BM / BLOCKS * 2 * SPLIT, RESIDENT)

@@ -6,6 +6,7 @@
 // Shared memory: 32 keys x 32 columns of k or v, 32 columns of the queries, and the weights: 12 to 25 KB.
 // Bound: instruction issue, two shared loads for four multiply-adds.
 #include "attention/mask.cuh"
+#include "attention/plain_scores.cuh"
 #include "math/exp.cuh"
 #include "math/log.cuh"
 #include "rows/group.cuh"
@@ -14,19 +15,17 @@ using namespace attention;
 
 template <class T, class Out, class C, int COLUMNS>
 __global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2)) attention_simt(Problem<T, Out, C> p, u32 tiles, u32 chunks) {
-  constexpr int ROWS = 4, WARPS = 8, TILE = ROWS * WARPS, KEYS = 32, STEP = 32, CHUNK = 32 * COLUMNS;
-  __shared__ C staged[KEYS][STEP + 1];
-  __shared__ Vec<C, ROWS> queries[STEP][WARPS], weights[WARPS][KEYS];
+  constexpr int ROWS = PlainScores<C>::ROWS, WARPS = PlainScores<C>::WARPS, TILE = PlainScores<C>::TILE, KEYS = TILE, CHUNK = 32 * COLUMNS;
+  __shared__ PlainScores<C> scores;
+  __shared__ Vec<C, ROWS> weights[WARPS][KEYS];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const u32 flat = blockIdx.x / chunks, first_column = (blockIdx.x - flat * chunks) * CHUNK;
   const Place<Problem<T, Out, C>> place(p, flat / tiles);
   const Head<T, Out, C> head(p, place.batch, place.head);
   const C slope = slope_of(p, head), sink = sink_of<T, C>(p, head), scale = C(p.scale);
 
-  // 32 rows by 32 columns of `from`, zeros beyond its ends
-  const auto element = [&](const T* from, i64 row_step, int row, int rows, int column, int columns) {
-    return row < rows && column < columns ? convert<C>(from[row * row_step + column]) : C(0);
-  };
+  const Lines<T> q = {head.q, p.q_walk.row, head.rows, int(p.d)}, k = {head.k, p.k_walk.row, head.keys, int(p.d)};
+  const Lines<T> v = {head.v, p.v_walk.row, head.keys, int(p.d_v)};
 
   for (int tile = flat % tiles * TILE; u32(tile) < u32(head.rows); tile += tiles * TILE) {  // once, but of sequences longer than was said
     const int row = tile + warp * ROWS, last = min(tile + TILE, head.rows);
@@ -39,21 +38,7 @@ __global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2)) attention_simt(Pro
 
       // Scores: lane's key with each of the warp's queries
       C score[ROWS] = {};
-      for (int step = 0; step < int(p.d); step += STEP) {
-        __syncthreads();
-        for (int i = warp; i < 32; i += WARPS) {
-          staged[i][lane] = element(head.k, p.k_walk.row, first + i, head.keys, step + lane, p.d);
-          queries[lane][i / ROWS].at[i % ROWS] = element(head.q, p.q_walk.row, tile + i, head.rows, step + lane, p.d);
-        }
-        __syncthreads();
-#pragma unroll 8
-        for (int k = 0; k < STEP; ++k) {
-          const C x = staged[lane][k];
-          const Vec<C, ROWS> q = queries[k][warp];
-#pragma unroll
-          for (int r = 0; r < ROWS; ++r) score[r] += q.at[r] * x;
-        }
-      }
+      scores.multiply(score, q, tile, k, first);
 
       // Online softmax
       const int key = first + lane;
@@ -78,12 +63,12 @@ __global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2)) attention_simt(Pro
       for (int c = 0; c < COLUMNS; ++c) {
         const int column = first_column + c * 32 + lane;
         __syncthreads();
-        for (int i = warp; i < 32; i += WARPS) staged[i][lane] = element(head.v, p.v_walk.row, first + i, head.keys, column, p.d_v);
+        for (int i = warp; i < 32; i += WARPS) scores.staged[i][lane] = v.template at<C>(first + i, column);
         __syncthreads();
 #pragma unroll 8
-        for (int k = 0; k < KEYS; ++k) {
-          const C x = staged[k][lane];
-          const Vec<C, ROWS> w = weights[warp][k];
+        for (int i = 0; i < KEYS; ++i) {
+          const C x = scores.staged[i][lane];
+          const Vec<C, ROWS> w = weights[warp][i];
 #pragma unroll
           for (int r = 0; r < ROWS; ++r) acc[r][c] += w.at[r] * x;
         }

@@ -7,8 +7,8 @@
 // Shared memory: the queries, two blocks of keys or values by cp.async, one ahead, and `pitch` f32 a query: scores, which become
 // weights where they lie. A pitch of 8 more than a multiple of 32 keeps mma's pairs of them free of bank conflicts.
 // Grid: as flash.cu's. Bound: shared memory, and for few CTAs the latency of one block behind the other.
+#include "attention/forward_products.cuh"
 #include "attention/mask.cuh"
-#include "attention/products.cuh"
 
 using namespace attention;
 
