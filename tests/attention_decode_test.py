@@ -55,6 +55,20 @@ def test_every_kind_of_configuration(heads: tuple[int, int], d: int) -> None:
         held(plan, lse, given, "lse")
 
 
+def test_few_long_sequences_are_one_launch_without_scratch() -> None:
+    """A cluster has a head's splits; without clusters, or where one does not hold them, a second launch merges."""
+    shapes = {"q_shape": (1, 32, 1, 128), "k_shape": (1, 8, 8192, 128), "v_shape": (1, 8, 8192, 128)}
+    desc = bp.DecodeAttentionDescriptor(**shapes, element=BF16, lengths_shape=(1,))
+    plan = bp.DecodeAttentionPlan.select(desc, device="h200")
+    (launch,) = plan.selection.launches
+    assert plan.workspace_size == 0 and launch.grid == (128, 1, 1) and launch.wide_clusters
+    for other in (
+        bp.DecodeAttentionPlan.select(desc, device="sm_80"),
+        bp.DecodeAttentionPlan.select(desc, INVARIANT, device="h200"),
+    ):
+        assert len(other.selection.launches) == 2 and other.workspace_size > 0
+
+
 def test_a_sequence_does_not_depend_on_the_others() -> None:
     """Alone, beside others, in a longer cache, in another layout: the same bits."""
     given, lengths = caches(3, 1, 1300), ints(1200, 700, 3)
