@@ -51,7 +51,7 @@ OF_BYTES = 1.6  # where elements are widened
 OF_ROWS = 0.4  # for 16 rows more
 OF_PAGES = 1.15  # where pages are looked up
 OF_ONE = 1.3  # its share of the bandwidth, an SM where there are few
-TURNS = 0.25  # in which a scheduler issues nothing for other warps
+TURNS = 0.15  # in which a scheduler issues nothing for other warps
 
 
 @dataclass(frozen=True)
