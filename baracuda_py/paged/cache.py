@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..ops.cache.paged_kv_append import paged_kv_append
-from ..ops.position._angles import STYLES
+from ..ops.position.angles import STYLES
 from ..ops.position.scaling import RopeScaling
 from ..plan.fields import choice, integer
 from ..types import InvalidProblemError, OutOfPagesError

@@ -13,7 +13,7 @@ from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run, Step
 from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
 from .._launch import divisor, grid_of, index_scalar, index_type
 from .._rows import share
-from ..position._angles import OF_ANGLE, OF_ENTRY, dense
+from ..position.angles import OF_ANGLE, OF_ENTRY, dense
 from ._guarantee import guarantee_of
 
 __all__ = ["AppendConfig", "FewPages", "ManyPages"]

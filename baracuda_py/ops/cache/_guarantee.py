@@ -6,7 +6,7 @@ from typing import Any
 
 from ...plan.candidate import exact_movement
 from ...types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
-from ..position._pairs import terms_of
+from ..position.angles import terms_of
 
 __all__ = ["guarantee_of"]
 

@@ -13,7 +13,7 @@ from ...reference import cache_turned
 from ...samples import cache as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
 from .._function import function_of
-from ..position._angles import ANGLES, Angled, check_factor
+from ..position.angles import ANGLES, Angled, check_factor
 from ..position.rope import RopeDescriptor
 from ._append import FewPages, ManyPages
 from ._guarantee import guarantee_of

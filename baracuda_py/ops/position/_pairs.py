@@ -13,13 +13,13 @@ import numpy as np
 from ...plan.candidate import Candidate, Cost
 from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Run, Step
-from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term
+from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee
 from .._launch import divisor, grid_of, index_scalar, index_type
 from .._rows import computed_in
-from ._angles import OF_ANGLE, OF_ENTRY, Angled, dense
 from ._problem import Roped
+from .angles import OF_ANGLE, OF_ENTRY, dense, terms_of
 
-__all__ = ["TurnPairs", "guarantee_of", "terms_of"]
+__all__ = ["TurnPairs", "guarantee_of"]
 
 KERNEL = "position/rope.cu"
 THREADS = 128
@@ -64,18 +64,6 @@ class _Shape(NamedTuple):
 
     def threads(self, config: PairConfig) -> int:
         return self.batch * self.tokens * self.chunks * sum(self.groups(config))
-
-
-def terms_of(desc: Angled, size: str) -> tuple[Term, ...]:
-    """a cos - b sin, of magnitude `size` (a measure). Where cosine and sine are computed they err by 4 u of themselves (2 of
-    the reduced angle, 2 of the series), and by 2**-62 of 1, which is the oracle's part and more than the reduction's; as they
-    are multiplied with the factor, by 2 u; two roundings come with the sum; then comes the result's own."""
-    terms = (
-        Term(4.1 if desc.tables else 8.1, computed_in(desc.element).element, "abs_products"),
-        Term(1.0, desc.element, size),
-        Term(4.0, desc.element, "smallest_normal"),
-    )
-    return terms if desc.tables else (*terms, Term(2.0**-9, ElementKind.F64, "abs_pair"))
 
 
 def guarantee_of(desc: Roped) -> PrecisionGuarantee:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
-from ._angles import Angled, check_factor
+from .angles import Angled, check_factor
 
 __all__ = ["LAYOUTS", "Roped"]
 

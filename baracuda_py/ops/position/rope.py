@@ -14,9 +14,9 @@ from ...samples import position as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import Asked, function_of
 from .._rows import FLOATS
-from ._angles import ANGLES
 from ._pairs import TurnPairs, guarantee_of
 from ._problem import Roped
+from .angles import ANGLES
 from .scaling import RopeScaling, plain
 
 __all__ = ["RopeBackwardDescriptor", "RopeBackwardPlan", "RopeDescriptor", "RopePlan", "rope", "rope_backward"]

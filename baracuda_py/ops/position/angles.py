@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ...plan.descriptor import Descriptor, Layout, Slot
 from ...runtime.steps import Packed
-from ...types import ElementKind, InvalidProblemError, OperandTypeError
-from .._rows import FLOATS
+from ...types import ElementKind, InvalidProblemError, OperandTypeError, Term
+from .._rows import FLOATS, computed_in
 
-__all__ = ["ANGLES", "OF_ANGLE", "OF_ENTRY", "STYLES", "Angled", "check_factor", "dense"]
+__all__ = ["ANGLES", "OF_ANGLE", "OF_ENTRY", "STYLES", "Angled", "check_factor", "dense", "terms_of"]
 
 STYLES = ("half", "interleaved")
 OF_ANGLE, OF_ENTRY = 30, 6  # machine instructions (sm_90a) of an angle, and of an entry of a table
@@ -97,6 +97,18 @@ class Angled(Descriptor):
                 f"{op}: cos holds {self.cos_element} and sin {self.sin_element}",
                 f"cast both to f32, or to {self.element}",
             )
+
+
+def terms_of(desc: Angled, size: str) -> tuple[Term, ...]:
+    """a cos - b sin, of magnitude `size` (a measure). Where cosine and sine are computed they err by 4 u of themselves (2 of
+    the reduced angle, 2 of the series), and by 2**-62 of 1, which is the oracle's part and more than the reduction's; as they
+    are multiplied with the factor, by 2 u; two roundings come with the sum; then comes the result's own."""
+    terms = (
+        Term(4.1 if desc.tables else 8.1, computed_in(desc.element).element, "abs_products"),
+        Term(1.0, desc.element, size),
+        Term(4.0, desc.element, "smallest_normal"),
+    )
+    return terms if desc.tables else (*terms, Term(2.0**-9, ElementKind.F64, "abs_pair"))
 
 
 def dense(layout: Layout, vector: int) -> bool:
