@@ -27,7 +27,8 @@ def _floats(rng: np.random.Generator, shape: tuple[int, ...], element: ElementKi
 
 _SCHEMES: tuple[tuple[tuple[int, ...], dict[str, Any]], ...] = (
     ((5, 40), {"per": "row"}), ((4, 2, 21), {"per": "row"}), ((3, 96), {"per": "group", "group_size": 32}),
-    ((37, 24), {"per": "column"}), ((9, 13), {"per": "column"}), ((6, 64), {"per": "tensor"}), ((77,), {"per": "tensor"}),
+    ((37, 24), {"per": "column"}), ((9, 13), {"per": "column"}), ((70, 256), {"per": "column"}),
+    ((6, 64), {"per": "tensor"}), ((77,), {"per": "tensor"}),
 )  # fmt: skip
 
 
@@ -160,10 +161,11 @@ def _zeros(rng: np.random.Generator, m: int, n: int, a: ElementKind) -> dict[str
 
 def _epilogues(rng: np.random.Generator) -> Iterator[Sample]:
     for m in (5, 66):
-        n, k = 18, 80
+        n, k = 18, 84
         scales = {"scale_a": _scale(rng, m, 1), "scale_b": _scale(rng, 1, n)}
         bias = rng.standard_normal(n).astype(np.float32)
         of_integers = rng.integers(-(2**31), 2**31 - 1, n).astype(np.int32)
+        of_integers[:2] = 2**31 - 1, -(2**31)
         yield Sample(f"{m} i8", {**_operands(rng, m, n, k), **scales, "bias": bias}, {"out_dtype": "i8"})
         yield Sample(f"{m} i32 relu", {**_operands(rng, m, n, k), "bias": of_integers}, {"activation": "relu"})
         every = {**_operands(rng, m, n, k, U8), **scales, **_zeros(rng, m, n, U8), "bias": bias.astype(np.float16)}
