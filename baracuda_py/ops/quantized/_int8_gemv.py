@@ -14,6 +14,7 @@ import numpy as np
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.grammar import Config, term
+from ...plan.lowering import Place
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Step, Struct
 from ...types import DeviceSpec, MathPrecision, PrecisionGuarantee
 from .._launch import overlapped_overhead
@@ -39,7 +40,7 @@ MOST_SPLITS = 16
 REACHED = 0.94  # of a plain copy's bandwidth
 LATENCY = 1.2e-6  # until the first bytes have come, and for the sums of warps
 IN_FLIGHT = 40 << 10  # bytes an SM, from which on bandwidth no longer grows
-FULL = 48 << 10  # bytes of shared memory that every launch may have
+L2_BYTES = 24.0  # a clock and SM
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class GemvConfig(Config):
 ALONG_K = (
     GemvConfig(1, 4, 8), GemvConfig(1, 8, 8), GemvConfig(1, 4, 4), GemvConfig(1, 8, 4), GemvConfig(2, 4, 8),
     GemvConfig(2, 2, 8), GemvConfig(2, 4, 4), GemvConfig(4, 2, 8), GemvConfig(4, 1, 8), GemvConfig(4, 2, 16),
+    GemvConfig(2, 2, 16), GemvConfig(4, 1, 16), GemvConfig(1, 2, 16), GemvConfig(2, 8, 4),
 )  # fmt: skip
 ALONG_N = (GemvConfig(8, 1, 4), GemvConfig(8, 1, 8), GemvConfig(8, 2, 4))
 
@@ -100,10 +102,10 @@ def _listed(access: int, size: int) -> int:
 
 
 class Matrix(NamedTuple):
-    """A product of the tokens with one matrix; `called` says which of its operands go by another name."""
+    """A product of the tokens with one matrix; `called` says where operands are that are not ours by the same name."""
 
     desc: Any
-    called: Mapping[str, str] = MappingProxyType({})
+    called: Mapping[str, Place] = MappingProxyType({})
 
 
 def refused(products: Sequence[Product], group: int = 0) -> Feasibility:
@@ -169,7 +171,7 @@ def gemv_seconds(products: Sequence[Product], device: DeviceSpec, config: GemvCo
     per_weight = (0.25 if products[0].a.element in CODES else 2.0) + (0.0 if way.along_k else 0.6) + 4.0 / way.access
     times = {
         "bandwidth": weights / (device.bandwidth * REACHED) * even / max(reached, 0.02),
-        "L2": (weights + tokens) / (40.0 * clock_sms),
+        "L2": (weights + tokens) / (L2_BYTES * clock_sms),
         "instruction issue": per_weight * weights * max(1, way.tokens // 16) / device.rate("issue"),
     }
     limit = max(times, key=lambda name: times[name])
@@ -192,8 +194,8 @@ def gemv_launches(matrices: Sequence[Matrix], config: GemvConfig, a: Arg) -> tup
     first = 0
     for (desc, called), own, finish in zip(matrices, products, used):
         steps = desc.layout("scale_b").strides if group else (0, 0)
-        scales = Ptr(called.get("scale_b", "scale_b")) if group else NULL
-        fields += [Ptr(called.get("b", "b")), scales, *finish.args()]
+        scales = called.get("scale_b", Ptr("scale_b")) if group else NULL
+        fields += [called.get("b", Ptr("b")), scales, *finish.args()]
         counts = np.array([own.n, first], np.uint32).tobytes()
         step = own.b.col if way.along_k else own.b.row
         fields.append(Packed(np.array([step, *steps], np.int64).tobytes() + counts, 8))

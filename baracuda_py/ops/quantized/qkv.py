@@ -8,9 +8,11 @@ from functools import cached_property
 from typing import Any, Self
 
 from ...plan.descriptor import Descriptor, Slot, described
+from ...plan.lowering import Place
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import int8_projection as oracle
+from ...runtime.steps import Ptr
 from ...samples import int8_projection as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import function_of
@@ -112,8 +114,9 @@ class QkvProjectDescriptor(Descriptor):
     def matrices(self) -> tuple[Matrix, ...]:
         """The products, canonical, and what their operands are called here."""
 
-        def called(part: str) -> dict[str, str]:
-            return {"a": "x", "scale_a": "scale_x"} | {name: own.format(part) for name, own in OF_WEIGHT.items()}
+        def called(part: str) -> dict[str, Place]:
+            own = {name: Ptr(ours.format(part)) for name, ours in OF_WEIGHT.items()}
+            return {"a": Ptr("x"), "scale_a": Ptr("scale_x"), **own}
 
         return tuple(Matrix(self.part(part).canonical(), called(part)) for part in PARTS)
 
