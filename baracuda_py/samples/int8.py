@@ -160,18 +160,19 @@ def _zeros(rng: np.random.Generator, m: int, n: int, a: ElementKind) -> dict[str
 
 
 def _epilogues(rng: np.random.Generator) -> Iterator[Sample]:
+    n, k = 18, 84
+    bias = rng.standard_normal(n).astype(np.float32)
+    of_integers = rng.integers(-(2**31), 2**31 - 1, n).astype(np.int32)
+    of_integers[:2] = 2**31 - 1, -(2**31)
     for m in (5, 66):
-        n, k = 18, 84
         scales = {"scale_a": _scale(rng, m, 1), "scale_b": _scale(rng, 1, n)}
-        bias = rng.standard_normal(n).astype(np.float32)
-        of_integers = rng.integers(-(2**31), 2**31 - 1, n).astype(np.int32)
-        of_integers[:2] = 2**31 - 1, -(2**31)
-        yield Sample(f"{m} i8", {**_operands(rng, m, n, k), **scales, "bias": bias}, {"out_dtype": "i8"})
-        yield Sample(f"{m} i32 relu", {**_operands(rng, m, n, k), "bias": of_integers}, {"activation": "relu"})
         every = {**_operands(rng, m, n, k, U8), **scales, **_zeros(rng, m, n, U8), "bias": bias.astype(np.float16)}
         yield Sample(f"{m} everything", every, {"activation": "silu", "out_dtype": "f16"})
-        one = {"scale_b": _scale(rng), "zero_a": np.array(-7, np.int8)}
-        yield Sample(f"{m} one scale", {**_operands(rng, m, n, k), **one}, {"activation": "gelu", "out_dtype": "bf16"})
+    few = {"scale_a": _scale(rng, 5, 1), "scale_b": _scale(rng, 1, n)}
+    yield Sample("i8", {**_operands(rng, 5, n, k), **few, "bias": bias}, {"out_dtype": "i8"})
+    yield Sample("i32 relu", {**_operands(rng, 66, n, k), "bias": of_integers}, {"activation": "relu"})
+    one = {"scale_b": _scale(rng), "zero_a": np.array(-7, np.int8)}
+    yield Sample("one scale", {**_operands(rng, 5, n, k), **one}, {"activation": "gelu", "out_dtype": "bf16"})
     turned = np.asfortranarray(np.zeros((20, 24), np.float32))
     yield Sample("column-major result", {**_operands(rng, 20, 24, 32), "scale_a": _scale(rng), "out": turned})
 
