@@ -49,7 +49,7 @@ class Finish:
 
         grouped = bool(group_of(desc))
         bias = desc.layout("bias").element.number if desc.has("bias") else "Absent"
-        scaled = desc.has("scale_a"), desc.has("scale_b") and not grouped
+        scaled = desc.has("scale_a") or desc.dynamic, desc.has("scale_b") and not grouped
         out, names = product.out, ("bias", "scale_a", "scale_b", "zero_a", "zero_b")
         return Finish(
             f"{out.element.number}, {bias}, {desc.activation.name}",

@@ -13,7 +13,18 @@ from ...plan.selection import Selection, selected
 from ...runtime.steps import Ptr, Scratch, Step
 from ...types import BaracudaError, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from ._int8_gemv import LAUNCHES as GEMV_LAUNCHES
-from ._int8_gemv import GemvConfig, Matrix, additions_of, gemv_configs, gemv_launches, gemv_seconds, refused
+from ._int8_gemv import (
+    MOST_HELD,
+    GemvConfig,
+    Matrix,
+    additions_of,
+    gemv_configs,
+    gemv_launches,
+    gemv_seconds,
+    quantising_seconds,
+    refused,
+    tokens_bytes,
+)  # fmt: skip
 from ._int8_guarantee import guarantee
 from ._int8_problem import CODES, Product, across, group_of
 from ._quantise import QuantiseRows
@@ -27,7 +38,7 @@ PITCH = 16
 
 @dataclass(frozen=True)
 class Fused:
-    """A configuration of one launch for all three, behind one that quantises x where that is asked for."""
+    """A configuration of one launch for all three; `quantise` is what quantises x ahead, where CTAs do not do so themselves."""
 
     gemv: GemvConfig
     quantise: Selection | None
@@ -54,10 +65,16 @@ class FusedGemv(Candidate[Any]):
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Fused]:
         quantise = _quantise(desc, device)
         yield from (Fused(config, quantise) for config in gemv_configs(_products(desc), device))
+        floats = _floats(desc)
+        if desc.dynamic and tokens_bytes(floats[0]) <= MOST_HELD:
+            yield from (Fused(config, None) for config in gemv_configs(floats, device))
 
     def cost(self, desc: Any, device: DeviceSpec, config: Fused) -> Cost:
         seconds, limit = gemv_seconds(_products(desc), device, config.gemv)
-        ahead = config.quantise.cost.seconds if config.quantise else 0.0
+        ahead = 0.0
+        if desc.dynamic:
+            alone = config.quantise
+            ahead = alone.cost.seconds if alone else quantising_seconds(_floats(desc), device, config.gemv)
         return Cost(desc.nbytes, sum(x.flops for x in _products(desc)), ahead + seconds, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Fused) -> PrecisionGuarantee:
@@ -80,6 +97,10 @@ def _parts(desc: Any) -> tuple[Any, ...]:
     """The products, of codes where x is quantised first."""
     parts = tuple(matrix.desc for matrix in desc.matrices)
     return tuple(desc.of_codes(x, _pitch(x.product.k)).canonical() for x in parts) if desc.dynamic else parts
+
+
+def _floats(desc: Any) -> tuple[Product, ...]:
+    return tuple(matrix.desc.product for matrix in desc.matrices)
 
 
 def _products(desc: Any) -> tuple[Product, ...]:
