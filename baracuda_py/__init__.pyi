@@ -1110,7 +1110,7 @@ class QuantizeDescriptor(_QuantizeDescriptor):
         self,
         shape: Sequence[int],
         element: ElementLike,
-        codes_element: ElementLike = ...,
+        codes_element: ElementLike | None = ...,
         per: str = ...,
         group_size: int | None = ...,
         name: str = ...,
