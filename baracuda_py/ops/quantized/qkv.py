@@ -17,6 +17,7 @@ from ...samples import int8_projection as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import function_of
 from ._int8_gemv import Matrix
+from ._int8_problem import flag
 from ._projections import FusedGemv, ThreeProducts
 from .int8 import Int8MatmulDescriptor
 
@@ -57,6 +58,7 @@ class QkvProjectDescriptor(Descriptor):
     def __post_init__(self) -> None:
         self._member(WEIGHTS, "weights")
         super().__post_init__()
+        object.__setattr__(self, "dynamic", flag(self.dynamic, f"{self.op}: dynamic"))
 
     @property
     def op(self) -> str:
@@ -74,7 +76,7 @@ class QkvProjectDescriptor(Descriptor):
             "scale_k": scale_k, "scale_v": scale_v, "bias_q": bias_q, "bias_k": bias_k, "bias_v": bias_v,
         })  # fmt: skip
         options = {} if out_dtype is None else {"out_element": ElementKind.of(out_dtype)}
-        return cls.of_tensors(tensors, dynamic=bool(dynamic), weights=weights, **options)
+        return cls.of_tensors(tensors, dynamic=dynamic, weights=weights, **options)
 
     # ---- the three products -----------------------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ class QuantizeDescriptor(Scheme):
         group_size: int | None = None, dtype: Any = None, zero_points: bool = False, name: str = "quantize_int8",
     ) -> Self:  # fmt: skip
         """The descriptor of arrays as they lie."""
-        tensors = cls.taken(name, {"codes": codes, "scales": scales, "zeros": zeros, "x": x})
+        tensors = cls.taken(name, {"x": x, "codes": codes, "scales": scales, "zeros": zeros})
         made = _first(name) if codes is None else tensors["codes"].element
         options: dict[str, Any] = {"codes_element": made if dtype is None else ElementKind.of(dtype)}
         if zero_points and zeros is None:
