@@ -141,7 +141,7 @@ def _few_tokens(rng: np.random.Generator) -> Iterator[Sample]:
 
 def _tiles(rng: np.random.Generator) -> Iterator[Sample]:
     for m, n, k, a, layout, spare in (
-        (65, 34, 200, I8, "RC", 0), (70, 66, 67, U8, "RC", 1), (66, 30, 48, I8, "RR", 0), (65, 13, 31, U8, "CS", 3),
+        (65, 34, 200, I8, "RC", 0), (70, 66, 67, U8, "RC", 1), (65, 13, 31, U8, "CS", 3),
         (66, 40, 0, I8, "RC", 0),
     ):  # fmt: skip
         yield Sample(f"{a} {m}x{n}x{k} {layout}+{spare}", _operands(rng, m, n, k, a, layout, spare))
@@ -149,10 +149,8 @@ def _tiles(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample("long sums", {**deep, "scale_a": _scale(rng, 65), "scale_b": _scale(rng, 64)}, {"out_dtype": "bf16"})
     most = {"a": np.full((66, 512), -128, np.int8), "b": np.full((20, 512), -128, np.int8).T}
     yield Sample("largest", most)
-    batch = _operands(rng, 66, 20, 64)
-    yield Sample(
-        "leading axes", {"a": batch["a"].reshape(2, 33, 64), "b": batch["b"], "scale_a": _scale(rng, 2, 33, 1)}
-    )
+    batch = _operands(rng, 6, 20, 64)
+    yield Sample("leading axes", {"a": batch["a"].reshape(2, 3, 64), "b": batch["b"], "scale_a": _scale(rng, 2, 3, 1)})
 
 
 def _zeros(rng: np.random.Generator, m: int, n: int, a: ElementKind) -> dict[str, Any]:
@@ -173,8 +171,8 @@ def _epilogues(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample("i32 relu", {**_operands(rng, 66, n, k), "bias": of_integers}, {"activation": "relu"})
     one = {"scale_b": _scale(rng), "zero_a": np.array(-7, np.int8)}
     yield Sample("one scale", {**_operands(rng, 5, n, k), **one}, {"activation": "gelu", "out_dtype": "bf16"})
-    turned = np.asfortranarray(np.zeros((20, 24), np.float32))
-    yield Sample("column-major result", {**_operands(rng, 20, 24, 32), "scale_a": _scale(rng), "out": turned})
+    turned = np.asfortranarray(np.zeros((6, 24), np.float32))
+    yield Sample("column-major result", {**_operands(rng, 6, 24, 32), "scale_a": _scale(rng), "out": turned})
 
 
 def _floats_beside(rng: np.random.Generator) -> Iterator[Sample]:
