@@ -1367,7 +1367,7 @@ class QuantizeDescriptor(_QuantizeDescriptor):
         self,
         shape: Sequence[int],
         element: ElementLike,
-        codes_element: ElementLike = ...,
+        codes_element: ElementLike | None = ...,
         per: str = ...,
         group_size: int | None = ...,
         name: str = ...,

@@ -37,6 +37,14 @@ def pages(**more: Any) -> tuple[Any, ...]:
     return (*PAGES, *new, IDS[:1].reshape(1, 1), IDS[:1]), more
 
 
+def bytes_(**more: Any) -> tuple[Any, ...]:
+    return (np.ones((3, 8), np.int8), np.ones((8, 4), np.int8)), more
+
+
+def halves(**more: Any) -> tuple[Any, ...]:
+    return (np.ones((3, 8), np.float16), *[np.ones((8, 4), np.int8)] * 3, *[np.ones(4, F32)] * 3), more
+
+
 def heads(**more: Any) -> tuple[Any, ...]:
     return tuple(np.ones((1, 2, 9, 16), F32) for _ in "qkv"), more
 
@@ -116,6 +124,21 @@ IDLE: list[tuple[str, Any, type[bp.BaracudaError], str]] = [
         bp.InvalidProblemError,
         "operand 'sinks' is missing",
     ),
+    ("matmul_int8", bytes_(dynamic=True), bp.OperandTypeError, "quantised already"),
+    ("matmul_int8", bytes_(zero_b=np.ones(4, F32)), bp.OperandTypeError, "a zero point is a code"),
+    ("matmul_int8", bytes_(zero_a=np.ones(4, np.int8)), bp.InvalidProblemError, "no zero point"),
+    ("qkv_project_int8", halves(scale_x=np.ones(3, F32)), bp.InvalidProblemError, "not quantised"),
+    *(
+        ("quantize_int8", turned(**more), error, says)
+        for more, error, says in (
+            ({"group_size": 2}, bp.InvalidProblemError, "group_size=2"),
+            ({"per": "channel"}, bp.InvalidProblemError, "row"),
+            ({"zeros": np.ones(3, np.uint8)}, bp.InvalidProblemError, "a zero point is a code"),
+            ({"dtype": "i16"}, bp.OperandTypeError, "codes must hold"),
+            ({"scales": np.ones(4, F32)}, bp.InvalidProblemError, "scales"),
+            ({"codes": np.ones((4, 3), np.int8)}, bp.InvalidProblemError, "codes"),
+        )
+    ),
     ("add", ((np.ones(3), np.ones(3)), {"pref": bp.PlanPreference(math="tf32")}), bp.UnsupportedError, "not tf32"),  # type: ignore[arg-type]
     ("neg", ((np.ones(3),), {"pref": bp.PlanPreference(backend="cublas")}), bp.UnsupportedError, "cublas"),  # type: ignore[arg-type]
 ]
@@ -151,6 +174,7 @@ def test_every_argument_that_may_have_no_meaning_is_tried() -> None:
     always |= {"causal", "scale", "window", "softcap", "alibi_slopes", "mask", "sinks", "offset", "return_lse", "lse"}
     always |= {"grad_q", "grad_k", "grad_v"}
     always |= {"lengths", "return_status"}
+    always |= {"scale_q", "scale_k", "scale_v", "bias_q", "bias_k", "bias_v", "q", "v", "zero_points"}
     tried = {name for _, (_, options), _, _ in IDLE for name in options}
     for op in all_ops():
         for name, parameter in inspect.signature(getattr(bp, op)).parameters.items():

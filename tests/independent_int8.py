@@ -105,7 +105,7 @@ def _of(held: dict[str, Array], name: str, i: int, default: Any) -> Any:
 
 def _activated(x: float, activation: str) -> float:
     forms: dict[str, Callable[[float], float]] = {
-        "identity": lambda x: x, "relu": lambda x: max(x, 0.0), "silu": lambda x: x / (1 + math.exp(-x)),
+        "identity": lambda x: x, "relu": lambda x: max(x, 0.0), "silu": lambda x: x / (1 + math.exp(min(-x, 700.0))),
         "gelu": lambda x: x * math.erfc(-x / math.sqrt(2)) / 2,
         "gelu_tanh": lambda x: x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     }  # fmt: skip

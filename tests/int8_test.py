@@ -59,12 +59,21 @@ def test_each_of_the_256_weights_is_itself(dtype: Any) -> None:
     assert np.array_equal(out, w.T.astype(np.float32)[[0, 1, 2, 3, 30, 31]])
 
 
-def test_dynamic_is_quantising_first() -> None:
-    x, w = np.random.default_rng(0).standard_normal((5, 48)).astype(np.float16), codes((20, 48))
+@pytest.mark.parametrize(("m", "order", "k"), [(1, "nk", 512), (5, "kn", 44), (9, "nk", 50)])
+def test_dynamic_is_quantising_first(m: int, order: str, k: int) -> None:
+    """By a launch ahead, or by every CTA for itself: the same bits."""
+    x = (
+        np.random.default_rng(0).standard_normal((m, k)).astype(np.float16)
+        * np.arange(1, m + 1, dtype=np.float16)[:, None]
+    )
+    w = codes((20, k))
+    b, scale = (w.T if order == "nk" else np.ascontiguousarray(w.T)), np.linspace(0.5, 1, 20, dtype=np.float32)
     q, s = bp.quantize_int8(x, device="cpu")
-    wanted = bp.matmul_int8(q, w.T, s, scales(20), device="cpu", out_dtype="f16")
-    found = bp.matmul_int8(x, w.T, scale_b=scales(20), dynamic=True, device="ptx")
-    assert np.array_equal(found, wanted)
+    wanted = bp.matmul_int8(q, b, s, scale, device="ptx")
+    for variant in ("gemv", "quantised"):
+        pref = bp.PlanPreference(variant=variant)
+        found = bp.matmul_int8(x, b, scale_b=scale, dynamic=True, out_dtype="f32", device="ptx", pref=pref)
+        assert np.array_equal(found, wanted), variant
 
 
 def test_there_and_back() -> None:

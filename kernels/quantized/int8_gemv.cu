@@ -5,10 +5,12 @@
 // access, straight into the registers from which tensor cores multiply them with 8 tokens at a time (quantized/words.cuh): no shared
 // memory in between, and for bytes an eighth of an instruction a weight at one token. Tokens come by L1. K may be split over CTAs,
 // whose sums reduce.cu adds up. GROUPED: `group` k's of a column share a scale, by which their sum is multiplied in f32. ZEROED:
-// sums along K, which zero points need, are products with ones, taken on the way.
-// Shared memory: WARPS x TOKENS x COLUMNS sums, added up in the order of the warps.
+// sums along K, which zero points need, are products with ones, taken on the way. S: what tokens are in memory; where that is not
+// A, i8, a CTA quantises them itself first, each by a scale of its own.
+// Shared memory: WARPS x TOKENS x COLUMNS sums, added up in the order of the warps; then quantised tokens, m x `pitch`, and scales.
 // Bound: bandwidth; N = K = 8192 is 67 MB, 14.6 us at 4.6 TB/s.
 #include "overlap.cuh"
+#include "quantized/dynamic.cuh"
 #include "quantized/product.cuh"
 #include "quantized/tokens.cuh"
 
@@ -30,25 +32,38 @@ using namespace quantized;
 
 extern __shared__ uint4 memory[];
 
-template <class A, class Way, int TOKENS, int ACCESS, int UNROLL, int WARPS, bool GROUPED, bool ZEROED, class Finish, int COUNT>
+template <class A, class S, class Way, int TOKENS, int ACCESS, int UNROLL, int WARPS, bool GROUPED, bool ZEROED, class Finish, int COUNT>
 __global__ void __launch_bounds__(WARPS * 32, 1)
-int8_gemv(const A* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k, u32 k_split, i64 slab, u32 group) {
+int8_gemv(const S* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k, u32 k_split, i64 slab, u32 group, u32 pitch) {
   using Acc = typename Product<A>::Acc;
-  constexpr int OCTETS = TOKENS / 8, ROUND = UNROLL * Way::STEP;
+  constexpr bool DYNAMIC = !Same<A, S>::value;
+  constexpr int OCTETS = TOKENS / 8, ROUND = UNROLL * Way::STEP, READ = DYNAMIC ? Way::RUN : ACCESS;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   Segment<Finish> own = segments.at[0];
 #pragma unroll
   for (int i = 1; i < COUNT; ++i)
     if (blockIdx.x >= segments.at[i].first) own = segments.at[i];
   const u32 first = (blockIdx.x - own.first) * Way::COLUMNS, begin = blockIdx.y * k_split, end = min(k, begin + k_split);
+  Acc* sums = reinterpret_cast<Acc*>(memory);
+  overlap::wait();
+  if constexpr (DYNAMIC) {
+    i8* codes = reinterpret_cast<i8*>(sums + WARPS * TOKENS * Way::COLUMNS);
+    float* scales = reinterpret_cast<float*>(codes + m * pitch);
+    quantise_tokens<S, ACCESS, WARPS * 32>(codes, scales, a, a_row, m, k, pitch);
+    own.finish.scale_a = scales;
+    own.finish.scale_a_step = 1;
+  }
   const A* token[OCTETS];  // the last one stands for those that are not there
 #pragma unroll
-  for (int j = 0; j < OCTETS; ++j) token[j] = a + min(u32(8 * j + lane / 4), m - 1) * a_row;
+  for (int j = 0; j < OCTETS; ++j) {
+    const u32 row = min(u32(8 * j + lane / 4), m - 1);
+    if constexpr (DYNAMIC) token[j] = reinterpret_cast<const i8*>(sums + WARPS * TOKENS * Way::COLUMNS) + row * pitch;
+    else token[j] = a + row * a_row;
+  }
 
   Acc acc[Way::BLOCKS][OCTETS][4] = {};
   float total[GROUPED ? Way::BLOCKS : 1][OCTETS][4] = {};
   int of_columns[ZEROED ? Way::BLOCKS : 1][4] = {}, of_tokens[OCTETS][4] = {};
-  overlap::wait();
 #pragma unroll 1
   for (u32 from = begin + warp * ROUND; from < end; from += WARPS * ROUND) {
     typename Way::Raw raw[UNROLL];
@@ -62,7 +77,7 @@ int8_gemv(const A* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k,
 #pragma unroll
       for (int j = 0; j < OCTETS; ++j) {
         Tokens<A, Way> tokens;
-        tokens.template load<ACCESS>(token[j], at, end);
+        tokens.template load<READ>(token[j], at, DYNAMIC ? pitch : end);
 #pragma unroll
         for (int i = 0; i < Way::BLOCKS; ++i) Product<A>::template add<Way>(acc[i][j], words[i], tokens);
         if constexpr (ZEROED) Product<A>::template add_tokens<Way>(of_tokens[j], tokens);
@@ -89,7 +104,6 @@ int8_gemv(const A* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k,
   overlap::release();
 
   // A warp's sums, those of a lane's columns for its two tokens of every eight
-  Acc* sums = reinterpret_cast<Acc*>(memory);
 #pragma unroll
   for (int i = 0; i < Way::BLOCKS * 2; ++i) {
     const int column = Way::column(i / 2, i % 2);

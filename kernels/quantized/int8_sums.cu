@@ -8,8 +8,8 @@ __device__ __forceinline__ int sum_of_four(u32 word, int sum, u8) { return int(_
 
 template <class T, int BYTES, int THREADS> __global__ void __launch_bounds__(THREADS) line_sums(const T* x, i64 step, u32 lines, u32 k, int* sums) {
   const u32 line = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (line >= lines) return;
   overlap::wait();
+  if (line >= lines) return;
   const T* from = x + line * step;
   int sum = 0;
 #pragma unroll 4

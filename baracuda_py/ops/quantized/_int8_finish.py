@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...plan.lowering import Place
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Scratch, Struct
 from ...types import DeviceSpec, ElementKind
 from .._launch import THREADS, divisor, grid_of, index_scalar, index_type, overlapped_overhead
@@ -35,19 +36,20 @@ class Finish:
 
     @staticmethod
     def of(
-        desc: Any, product: Product, called: Mapping[str, str] = MappingProxyType({}), *, paired: bool = True
+        desc: Any, product: Product, called: Mapping[str, Place] = MappingProxyType({}), *, paired: bool = True
     ) -> Finish:
-        """That of a product; `called` says which operands go by another name, `paired` whether neighbours may go together."""
+        """That of a product; `called` says where operands are that are not ours by the same name, `paired` whether neighbours
+        may go together."""
 
         def pointer(name: str) -> Arg:
-            return Ptr(called.get(name, name)) if desc.has(name) else NULL
+            return called.get(name, Ptr(name)) if desc.has(name) else NULL
 
         def step(name: str) -> int:
             return step_of(desc, name) if desc.has(name) and not (grouped and name == "scale_b") else 0
 
         grouped = bool(group_of(desc))
         bias = desc.layout("bias").element.number if desc.has("bias") else "Absent"
-        scaled = desc.has("scale_a"), desc.has("scale_b") and not grouped
+        scaled = desc.has("scale_a") or desc.dynamic, desc.has("scale_b") and not grouped
         out, names = product.out, ("bias", "scale_a", "scale_b", "zero_a", "zero_b")
         return Finish(
             f"{out.element.number}, {bias}, {desc.activation.name}",

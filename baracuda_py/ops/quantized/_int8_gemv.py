@@ -14,6 +14,7 @@ import numpy as np
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.grammar import Config, term
+from ...plan.lowering import Place
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Step, Struct
 from ...types import DeviceSpec, MathPrecision, PrecisionGuarantee
 from .._launch import overlapped_overhead
@@ -23,6 +24,7 @@ from ._int8_problem import CODES, Product, across, group_of
 
 __all__ = [
     "LAUNCHES",
+    "MOST_HELD",
     "GemvConfig",
     "Int8Gemv",
     "Matrix",
@@ -30,7 +32,9 @@ __all__ = [
     "gemv_configs",
     "gemv_launches",
     "gemv_seconds",
+    "quantising_seconds",
     "refused",
+    "tokens_bytes",
 ]
 
 LAUNCHES = ("quantized/int8_gemv.cu:int8_gemv", "gemm/reduce.cu:reduce")
@@ -39,7 +43,9 @@ MOST_SPLITS = 16
 REACHED = 0.94  # of a plain copy's bandwidth
 LATENCY = 1.2e-6  # until the first bytes have come, and for the sums of warps
 IN_FLIGHT = 40 << 10  # bytes an SM, from which on bandwidth no longer grows
-FULL = 48 << 10  # bytes of shared memory that every launch may have
+L2_BYTES = 24.0  # a clock and SM
+MOST_HELD = 40 << 10  # bytes of tokens that a CTA quantises for itself: several CTAs an SM
+QUANTISING = 1e-6  # seconds until a CTA has done so, of a token
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class GemvConfig(Config):
 ALONG_K = (
     GemvConfig(1, 4, 8), GemvConfig(1, 8, 8), GemvConfig(1, 4, 4), GemvConfig(1, 8, 4), GemvConfig(2, 4, 8),
     GemvConfig(2, 2, 8), GemvConfig(2, 4, 4), GemvConfig(4, 2, 8), GemvConfig(4, 1, 8), GemvConfig(4, 2, 16),
+    GemvConfig(2, 2, 16), GemvConfig(4, 1, 16), GemvConfig(1, 2, 16), GemvConfig(2, 8, 4),
 )  # fmt: skip
 ALONG_N = (GemvConfig(8, 1, 4), GemvConfig(8, 1, 8), GemvConfig(8, 2, 4))
 
@@ -100,10 +107,10 @@ def _listed(access: int, size: int) -> int:
 
 
 class Matrix(NamedTuple):
-    """A product of the tokens with one matrix; `called` says which of its operands go by another name."""
+    """A product of the tokens with one matrix; `called` says where operands are that are not ours by the same name."""
 
     desc: Any
-    called: Mapping[str, str] = MappingProxyType({})
+    called: Mapping[str, Place] = MappingProxyType({})
 
 
 def refused(products: Sequence[Product], group: int = 0) -> Feasibility:
@@ -126,7 +133,8 @@ def gemv_configs(products: Sequence[Product], device: DeviceSpec) -> Iterable[Ge
     if way is None:
         return
     for config in ALONG_K if way.along_k else ALONG_N:
-        if _registers(config, way) > 168 or _shared_bytes(config, way) > device.shared_bytes:
+        crowded = config.warps > 8 and (way.tokens > 16 or _registers(config, way) > 90)  # 128 registers a thread
+        if crowded or _registers(config, way) > 168 or _shared_bytes(config, way) > device.shared_bytes:
             continue
         yield config
         if not any(product.n for product in products):
@@ -169,7 +177,7 @@ def gemv_seconds(products: Sequence[Product], device: DeviceSpec, config: GemvCo
     per_weight = (0.25 if products[0].a.element in CODES else 2.0) + (0.0 if way.along_k else 0.6) + 4.0 / way.access
     times = {
         "bandwidth": weights / (device.bandwidth * REACHED) * even / max(reached, 0.02),
-        "L2": (weights + tokens) / (40.0 * clock_sms),
+        "L2": (weights + tokens) / (L2_BYTES * clock_sms),
         "instruction issue": per_weight * weights * max(1, way.tokens // 16) / device.rate("issue"),
     }
     limit = max(times, key=lambda name: times[name])
@@ -183,7 +191,8 @@ def gemv_launches(matrices: Sequence[Matrix], config: GemvConfig, a: Arg) -> tup
     product, group = products[0], group_of(matrices[0].desc)
     way = way_of(products)
     assert way is not None
-    integers, split = product.a.element in CODES, config.split_k > 1
+    dynamic, split = matrices[0].desc.dynamic, config.split_k > 1
+    integers = dynamic or product.a.element in CODES
     paired = all(one.paired for one in products)
     finishes = [Finish.of(x.desc, x.desc.product, x.called, paired=paired) for x in matrices]
     used = [partial_finish(product, finish, integers=integers) if split else finish for finish in finishes]
@@ -192,8 +201,8 @@ def gemv_launches(matrices: Sequence[Matrix], config: GemvConfig, a: Arg) -> tup
     first = 0
     for (desc, called), own, finish in zip(matrices, products, used):
         steps = desc.layout("scale_b").strides if group else (0, 0)
-        scales = Ptr(called.get("scale_b", "scale_b")) if group else NULL
-        fields += [Ptr(called.get("b", "b")), scales, *finish.args()]
+        scales = called.get("scale_b", Ptr("scale_b")) if group else NULL
+        fields += [called.get("b", Ptr("b")), scales, *finish.args()]
         counts = np.array([own.n, first], np.uint32).tobytes()
         step = own.b.col if way.along_k else own.b.row
         fields.append(Packed(np.array([step, *steps], np.int64).tobytes() + counts, 8))
@@ -201,21 +210,38 @@ def gemv_launches(matrices: Sequence[Matrix], config: GemvConfig, a: Arg) -> tup
     cuda = f"{way.cuda}<{config.blocks}, {way.access}>"
     shape = f"{way.tokens}, {way.token_access}, {config.unroll}, {config.warps}"
     flags = f"{str(bool(group)).lower()}, {str(finishes[0].zeroed).lower()}"
-    entry = f"int8_gemv<{product.a.element.number}, {cuda}, {shape}, {flags}, {kind}, {len(matrices)}>"
+    types = f"{'i8' if dynamic else product.a.element.number}, {product.a.element.number}"
+    entry = f"int8_gemv<{types}, {cuda}, {shape}, {flags}, {kind}, {len(matrices)}>"
     round_ = config.unroll * way.step * config.warps
     k_split = product.k if not split else across(across(product.k, round_), config.split_k) * round_
     args = (
         a, np.int64(product.a.row), Struct(tuple(fields)), np.uint32(product.m), np.uint32(product.k), np.uint32(max(1, k_split)),
-        np.int64(product.m * product.n), np.uint32(max(1, group)),
+        np.int64(product.m * product.n), np.uint32(max(1, group)), np.uint32(pitch_of(product.k)),
     )  # fmt: skip
     launch = Launch(
         Kernel("quantized/int8_gemv.cu", entry), (max(1, first), config.split_k, 1), (config.warps * 32, 1, 1), args,
-        _shared_bytes(config, way), overlapped=True,
+        _shared_bytes(config, way) + dynamic * tokens_bytes(product), overlapped=True,
     )  # fmt: skip
     if not split:
         return (launch,)
     acc = "i32" if integers else "float"
     return (launch, reduce_parts(product, finishes[0], config.split_k, "CONSTANT", (NULL, NULL), acc))
+
+
+def pitch_of(k: int) -> int:
+    """Bytes from one quantised token to the next: an odd multiple of 64, so that eight tokens meet no bank twice."""
+    return across(k, 128) * 128 + 64
+
+
+def tokens_bytes(product: Product) -> int:
+    """Shared memory of quantised tokens, and their scales."""
+    return product.m * (pitch_of(product.k) + 4)
+
+
+def quantising_seconds(products: Sequence[Product], device: DeviceSpec, config: GemvConfig) -> float:
+    """What it takes that every CTA quantises all tokens for itself, which come by L2."""
+    tokens = products[0].m * products[0].k * products[0].a.size
+    return QUANTISING + _ctas(products, config) * tokens / (L2_BYTES * device.rate("issue") / 128)
 
 
 def additions_of(product: Product, config: GemvConfig) -> float:
@@ -230,17 +256,22 @@ class Int8Gemv(Candidate[Any]):
     launches = LAUNCHES
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
-        return no("a is to be quantised first") if desc.dynamic else refused((desc.product,), group_of(desc))
+        held = tokens_bytes(desc.product)
+        if desc.dynamic and held > MOST_HELD:
+            return no(f"quantised tokens are {held} bytes, and a CTA holds {MOST_HELD}", "the variant quantised")
+        return refused((desc.product,), group_of(desc))
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[GemvConfig]:
-        return gemv_configs((desc.product,), device)
+        every = gemv_configs((desc.product,), device)
+        return [config for config in every if config.split_k == 1] if desc.dynamic else every
 
     def cost(self, desc: Any, device: DeviceSpec, config: GemvConfig) -> Cost:
         seconds, limit = gemv_seconds((desc.product,), device, config)
+        seconds += quantising_seconds((desc.product,), device, config) if desc.dynamic else 0.0
         return Cost(desc.product.nbytes, desc.product.flops, seconds, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: GemvConfig) -> PrecisionGuarantee:
-        if desc.a_element in CODES:
+        if desc.a_element in CODES or desc.dynamic:
             return guarantee(desc, MathPrecision.INT8)
         return guarantee(desc, MathPrecision.of(desc.a_element.value), additions_of(desc.product, config))
 

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from ...plan.descriptor import Layout
 from ...tensor.axes import merge_axes
 from ...types import Activation, ElementKind, InvalidProblemError, OperandTypeError, UnsupportedError
@@ -18,6 +20,7 @@ __all__ = [
     "across",
     "check_product",
     "exact_k",
+    "flag",
     "group_of",
     "product_of",
     "step_of",
@@ -140,6 +143,13 @@ def step_of(desc: Any, name: str) -> int:
             f"pass {name} in C order",
         )
     return steps[0] if extents else 0
+
+
+def flag(value: Any, what: str) -> bool:
+    """A bool, NumPy's among them; InvalidProblemError for anything else."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise InvalidProblemError(f"{what}={value!r:.40} is neither True nor False", "give one of them")
+    return bool(value)
 
 
 # ---- what goes together ------------------------------------------------------------------------------------------------

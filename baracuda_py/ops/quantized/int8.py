@@ -15,7 +15,7 @@ from .._function import function_of
 from ._int8_composite import Dequantised, Quantised, Staged
 from ._int8_gemv import Int8Gemv
 from ._int8_mma import Int8Mma
-from ._int8_problem import HALVES, Product, check_product, product_of
+from ._int8_problem import HALVES, Product, check_product, flag, product_of
 
 __all__ = ["Int8MatmulDescriptor", "Int8MatmulPlan", "matmul_int8"]
 
@@ -43,6 +43,10 @@ class Int8MatmulDescriptor(Descriptor):
 
     name = "matmul_int8"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "dynamic", flag(self.dynamic, f"{self.op}: dynamic"))
+
     @classmethod
     def of(
         cls, a: Any, b: Any, scale_a: Any = None, scale_b: Any = None, *, zero_a: Any = None, zero_b: Any = None,
@@ -58,7 +62,7 @@ class Int8MatmulDescriptor(Descriptor):
         if asked is not None and held not in (None, asked):
             raise OperandTypeError(f"{cls.name}: out holds {held} and out_dtype is {asked}", "give one of them")
         activation = Activation.IDENTITY if activation is None else activation
-        return cls.of_tensors(tensors, out_element=asked or held, activation=activation, dynamic=bool(dynamic))
+        return cls.of_tensors(tensors, out_element=asked or held, activation=activation, dynamic=dynamic)
 
     @cached_property
     def shape(self) -> tuple[int, ...]:

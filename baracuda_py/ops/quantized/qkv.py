@@ -8,13 +8,16 @@ from functools import cached_property
 from typing import Any, Self
 
 from ...plan.descriptor import Descriptor, Slot, described
+from ...plan.lowering import Place
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import int8_projection as oracle
+from ...runtime.steps import Ptr
 from ...samples import int8_projection as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import function_of
 from ._int8_gemv import Matrix
+from ._int8_problem import flag
 from ._projections import FusedGemv, ThreeProducts
 from .int8 import Int8MatmulDescriptor
 
@@ -55,6 +58,7 @@ class QkvProjectDescriptor(Descriptor):
     def __post_init__(self) -> None:
         self._member(WEIGHTS, "weights")
         super().__post_init__()
+        object.__setattr__(self, "dynamic", flag(self.dynamic, f"{self.op}: dynamic"))
 
     @property
     def op(self) -> str:
@@ -72,7 +76,7 @@ class QkvProjectDescriptor(Descriptor):
             "scale_k": scale_k, "scale_v": scale_v, "bias_q": bias_q, "bias_k": bias_k, "bias_v": bias_v,
         })  # fmt: skip
         options = {} if out_dtype is None else {"out_element": ElementKind.of(out_dtype)}
-        return cls.of_tensors(tensors, dynamic=bool(dynamic), weights=weights, **options)
+        return cls.of_tensors(tensors, dynamic=dynamic, weights=weights, **options)
 
     # ---- the three products -----------------------------------------------------------------------------------------
 
@@ -112,8 +116,9 @@ class QkvProjectDescriptor(Descriptor):
     def matrices(self) -> tuple[Matrix, ...]:
         """The products, canonical, and what their operands are called here."""
 
-        def called(part: str) -> dict[str, str]:
-            return {"a": "x", "scale_a": "scale_x"} | {name: own.format(part) for name, own in OF_WEIGHT.items()}
+        def called(part: str) -> dict[str, Place]:
+            own = {name: Ptr(ours.format(part)) for name, ours in OF_WEIGHT.items()}
+            return {"a": Ptr("x"), "scale_a": Ptr("scale_x"), **own}
 
         return tuple(Matrix(self.part(part).canonical(), called(part)) for part in PARTS)
 

@@ -37,12 +37,14 @@ CODES = tuple(kind for kinds in BYTES.values() for kind in kinds)
     Slot("x", takes=FLOATS, element="element"),
 )
 class QuantizeDescriptor(Scheme):
-    """x of `shape` as codes: round(x / scale) + zero. `per` and `group_size` say what has a scale of its own; `zeros_element`
-    that there are zero points, which are codes too."""
+    """x of `shape` as codes: round(x / scale) + zero; of the kind that the name stands for where none is given.
+
+    `per` and `group_size` say what has a scale of its own; `zeros_element` that there are zero points, which are codes too.
+    """
 
     shape: tuple[int, ...]
     element: ElementKind
-    codes_element: ElementKind = ElementKind.I8
+    codes_element: ElementKind | None = None  # type: ignore[assignment]  # filled in at construction
     per: str = "row"
     group_size: int | None = None
     name: str = "quantize_int8"
@@ -51,6 +53,8 @@ class QuantizeDescriptor(Scheme):
     def __post_init__(self) -> None:
         self._names_op(tuple(f"quantize_{name}" for name in BYTES), "name")
         super().__post_init__()
+        if self.codes_element is None:
+            object.__setattr__(self, "codes_element", _first(self.name))
 
     @classmethod
     def of(
@@ -58,7 +62,7 @@ class QuantizeDescriptor(Scheme):
         group_size: int | None = None, dtype: Any = None, zero_points: bool = False, name: str = "quantize_int8",
     ) -> Self:  # fmt: skip
         """The descriptor of arrays as they lie."""
-        tensors = cls.taken(name, {"codes": codes, "scales": scales, "zeros": zeros, "x": x})
+        tensors = cls.taken(name, {"x": x, "codes": codes, "scales": scales, "zeros": zeros})
         made = _first(name) if codes is None else tensors["codes"].element
         options: dict[str, Any] = {"codes_element": made if dtype is None else ElementKind.of(dtype)}
         if zero_points and zeros is None:
@@ -139,7 +143,7 @@ class QuantizePlan(Plan[QuantizeDescriptor]):
 
     @classmethod
     def reference_guarantee(cls, desc: QuantizeDescriptor) -> PrecisionGuarantee:
-        return exact_movement(desc.codes_element)
+        return exact_movement(desc.layout("codes").element)
 
 
 class DequantizePlan(Plan[DequantizeDescriptor]):

@@ -71,7 +71,7 @@ template <> __device__ __forceinline__ void multiply<u8>(int (&c)[4], const u32 
       : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-template <class A> struct Integers {
+template <class A> struct Exact {
   using Acc = int;
   static constexpr u32 ONES = 0x01010101;
   template <class Way> static __device__ __forceinline__ void add(int (&acc)[4], const u32 (&words)[2][Way::WORDS], const Tokens<A, Way>& tokens) {
@@ -90,7 +90,7 @@ template <class A> struct Integers {
     for (int w = 0; w < Way::WORDS; w += 2) multiply<A>(acc, {ONES, ONES, ONES, ONES}, tokens.word(w), tokens.word(w + 1));
   }
 };
-template <> struct Product<i8> : Integers<i8> {};
-template <> struct Product<u8> : Integers<u8> {};
+template <> struct Product<i8> : Exact<i8> {};
+template <> struct Product<u8> : Exact<u8> {};
 
 }  // namespace quantized
