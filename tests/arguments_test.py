@@ -49,6 +49,17 @@ def heads(**more: Any) -> tuple[Any, ...]:
     return tuple(np.ones((1, 2, 9, 16), F32) for _ in "qkv"), more
 
 
+WEIGHT = bp.PackedInt4("plain", (32, 4), 32, np.zeros((32, 4), np.uint8), np.ones((1, 4), np.float16))
+
+
+def packed(**more: Any) -> tuple[Any, ...]:
+    return (np.ones((3, 32), np.float16), WEIGHT), more
+
+
+def three(**more: Any) -> tuple[Any, ...]:
+    return (np.ones((3, 32), np.float16), WEIGHT, WEIGHT, WEIGHT), more
+
+
 IDLE: list[tuple[str, Any, type[bp.BaracudaError], str]] = [
     ("write_slice", window(start=np.array(3)), bp.InvalidProblemError, "start was given and no dynamic_axis"),
     (
@@ -79,6 +90,34 @@ IDLE: list[tuple[str, Any, type[bp.BaracudaError], str]] = [
         product(pref=bp.PlanPreference(variant="wgmma")),
         bp.UnsupportedError,
         "not the preferred variant 'wgmma'",
+    ),
+    ("matmul_int4", packed(group_size=64), bp.InvalidProblemError, "leave group_size out"),
+    ("matmul_int4", packed(layout="gptq"), bp.InvalidProblemError, "leave layout out"),
+    *(
+        ("matmul_int4", packed(**{name: x}), bp.InvalidProblemError, f"{name} was passed beside")
+        for name, x in {**WEIGHT.operands, "zeros": WEIGHT.codes, "order": IDS, "shape": (32, 4)}.items()
+        if name != "codes"
+    ),
+    *(
+        ("qkv_project_int4", three(**{f"{name}_{part}": IDS}), bp.InvalidProblemError, f"{name} was passed beside")
+        for name in ("scales", "zeros", "order")
+        for part in "qkv"
+    ),
+    ("qkv_project_int4", three(widths=(4, 4, 8)), bp.InvalidProblemError, "leave widths out"),
+    (
+        "quantize_int4",
+        ((np.ones((32, 4), F32),), {"group_size": 32, "least_zero": 1}),
+        bp.InvalidProblemError,
+        "least_zero was given",
+    ),
+    (
+        "relayout_int4",
+        (
+            tuple(WEIGHT.operands.values()),
+            {"layout": "plain", "group_size": 32, "out_zeros": np.zeros((1, 16), np.uint8)},
+        ),
+        bp.InvalidProblemError,
+        "out_zeros without zeros",
     ),
     ("rms_norm", ((np.ones((2, 3)),), {"residual_out": np.ones((2, 3))}), bp.InvalidProblemError, "pass residual too"),
     (
@@ -175,6 +214,7 @@ def test_every_argument_that_may_have_no_meaning_is_tried() -> None:
     always |= {"grad_q", "grad_k", "grad_v"}
     always |= {"lengths", "return_status"}
     always |= {"scale_q", "scale_k", "scale_v", "bias_q", "bias_k", "bias_v", "q", "v", "zero_points"}
+    always |= {"symmetric", "scales_dtype", "gather", "to", "out_scales", "q", "v", "bias_q", "bias_k", "bias_v"}
     tried = {name for _, (_, options), _, _ in IDLE for name in options}
     for op in all_ops():
         for name, parameter in inspect.signature(getattr(bp, op)).parameters.items():

@@ -126,6 +126,18 @@ def test_the_last_k_of_each_slab_warp_and_split_counts() -> None:
 
 
 @pytest.mark.parametrize("variant", ["gemv", "mma"])
+def test_staged_tokens_and_parts_of_k_do_not_meet_in_scratch(variant: str) -> None:
+    k, n = 2048, 16
+    w = packed("tiled", k, n, 128, order=True)
+    w.scales[...] = 0.25
+    x = rng.integers(-2, 3, (3, k)).astype(F16)
+    wanted = x.astype(np.float32) @ bp.dequantize_int4(w, out_dtype="f32", device="cpu")
+    plan = next(p for p in plans_of(x, w, variant, out_dtype="f32") if p.selection.config.split_k > 1)
+    assert len(plan.kernels) == 3
+    assert np.array_equal(plan.run(x=x, **w.operands), wanted)
+
+
+@pytest.mark.parametrize("variant", ["gemv", "mma"])
 def test_rows_of_the_tables(variant: str, everything: bool) -> None:
     """Tiles, each once, in its bound, on ragged extents."""
     seen: set[tuple[int, ...]] = set()

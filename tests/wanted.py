@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from baracuda_py.samples.int4 import weight
 from baracuda_py.samples.sample import Sample, adversarial
 from baracuda_py.types import DeviceSpec, ElementKind
 
@@ -562,3 +563,16 @@ def gradient(shape: tuple[int, int], dt: Any) -> Sample:
 for shape, dt in (((17, 1040), f32), ((130, 264), bf16), ((110, 33), bf16)):
     want(f"norm-gradient-ahead-{shape[1]}", "layer_norm_backward", gradient(shape, dt), "rows", device=small(1))
 want("norm-gradient-in-stripes", "layer_norm_backward", gradient((70, 20000), bf16), "rows")
+want("norm-gradient-in-stripes", "layer_norm_backward", Sample(
+    "bf16 70x20000", {"grad": n((70, 20000), bf16), "x": n((70, 20000), bf16), "weight": n((20000,), bf16), "mean": n((70,)),
+                      "rstd": abs(n((70,))) + f32.type(0.1)}), "rows")  # fmt: skip
+
+
+# ---- int4 weights: rings of slabs that wrap
+def int4(m: int, k: int, n: int) -> Sample:
+    arrays, options = weight(rng, "tiled", k, n, 128)
+    return Sample(f"f16 {m}x{n}x{k}", {"x": rng.standard_normal((m, k)).astype(f16), **arrays}, options)
+
+
+want("int4-gemv-ring-wraps", "matmul_int4", int4(9, 2176, 16), "gemv", ("16x1 warps=8",))
+want("int4-mma-ring-wraps", "matmul_int4", int4(17, 1152, 16), "mma", ("24x2 stages=4",))

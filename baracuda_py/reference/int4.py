@@ -119,7 +119,7 @@ def _parts(desc: Any, codes: Array, scales: Array, zeros: Array | None, order: A
     numbers = numbers - _spread(desc, points, groups)
     factors = _spread(desc, scales.astype(np.float64), groups)
     if layout == "tiled" and order is not None:
-        back = np.empty(k, int)
+        back = np.zeros(k, int)
         back[np.clip(order, 0, k - 1)] = np.arange(k)
         numbers, factors = numbers[back], factors[back]
     return numbers, factors

@@ -9,27 +9,29 @@
 constexpr int THREADS = 256;
 enum Order { IN_ORDER, OF_GROUPS, OF_PLACES };
 
-template <class Layout, class T, class S, Order ORDER, bool WIDE>
+template <class Layout, class T, class S, Order ORDER, bool WIDE, class I>
 __global__ void __launch_bounds__(THREADS)
 dequantize(T* out, const typename Layout::Word* codes, const S* scales, const void* zeros, const i32* order, i64 row, i64 col, u32 K, u32 N, u32 pitch,
-           u32 group_size, u32 groups, u64 eights) {
-  const u64 i = u64(blockIdx.x) * THREADS + threadIdx.x;
+           Divisor32 group_size, u32 groups, typename DivisorOf<I>::type along, I eights) {
+  const I i = I(blockIdx.x) * THREADS + threadIdx.x;
   if (i >= eights) return;
-  const u32 along = (K + 7) / 8, n = u32(i / along), k8 = u32(i - u64(n) * along);
+  const u32 n = u32(along.divide(i)), k8 = u32(i - I(n) * along.divisor), own = group_size.divide(k8 * 8);
   const auto factor = [&](u32 group) { return convert<float>(scales[u64(group) * pitch + n]); };
   const auto zero = [&](u32 group) { return float(nibbles::zero_at<Layout>(zeros, group, n, N)); };
   float x[8];
-  const float shared_factor = ORDER == OF_GROUPS ? 0 : factor(k8 * 8 / group_size);
-  const float shared_zero = ORDER == OF_GROUPS ? 0 : zero(k8 * 8 / group_size);
+  const float shared_factor = ORDER == OF_GROUPS ? 0 : factor(own);
+  const float shared_zero = ORDER == OF_GROUPS ? 0 : zero(own);
 #pragma unroll
   for (u32 e = 0; e < 8; ++e) {
     const u32 k = k8 * 8 | e;
-    const float code = float(nibbles::code_at<Layout>(codes, k, n, K, N));
+    u32 code;
+    if constexpr (WIDE) code = nibbles::code_inside<Layout>(codes, k, n, K, N);
+    else code = nibbles::code_at<Layout>(codes, k, n, K, N);
     if constexpr (ORDER == OF_GROUPS) {
       const u32 group = k < K ? min(u32(order[k]), groups - 1) : 0;
-      x[e] = (code - zero(group)) * factor(group);
+      x[e] = (float(code) - zero(group)) * factor(group);
     } else {
-      x[e] = (code - shared_zero) * shared_factor;
+      x[e] = (float(code) - shared_zero) * shared_factor;
     }
   }
   if constexpr (WIDE) {

@@ -140,7 +140,7 @@ class Int4Kernel(Candidate[Any]):
     def guarantee(self, desc: Any, device: DeviceSpec, config: Int4Config) -> PrecisionGuarantee:
         """A group's integers times activations are summed by mma.sync, then each sum times its scale; warps meet at the end."""
         k = config.slabs(desc.weight_shape[0]) * SLAB
-        additions = k + k // config.flush + (config.warps if config.along_k else 0) + 2
+        additions = k + k // config.flush + (config.warps if config.along_k else config.share) + 2
         return guarantee_of(
             desc,
             desc.precision,
@@ -191,7 +191,8 @@ class Int4Kernel(Candidate[Any]):
         self, desc: Any, config: Int4Config, x: Tokens, kind: str, weights: tuple[Struct, ...], columns: int
     ) -> Launch:
         gemm: Gemm = desc.gemm
-        numbers = (config.tokens, config.strips, config.warps, config.stages, config.flush, str(config.zeros).lower())
+        warps = (config.warps,) if config.along_k else (config.warps, config.share)
+        numbers = (config.tokens, config.strips, *warps, config.stages, config.flush, str(config.zeros).lower())
         types = f"{desc.x_element.number}, {desc.layout('scales').element.number}"
         extents = (x.pitch, gemm.m, x.k, desc.codes_shape[1], desc.groups, config.slabs(gemm.k))
         args: tuple[Arg, ...] = (
@@ -202,7 +203,7 @@ class Int4Kernel(Candidate[Any]):
         name = self.file.rpartition("/")[2].removesuffix(".cu")
         entry = f"{name}<{types}, {', '.join(map(str, numbers))}, {kind}, {len(weights)}>"
         return Launch(
-            Kernel(self.file, entry), (columns * tiles, config.split_k, 1), (32 * config.warps, 1, 1), args,
+            Kernel(self.file, entry), (columns * tiles, config.split_k, 1), (config.threads, 1, 1), args,
             config.shared_bytes, overlapped=True,
         )  # fmt: skip
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...packed.int4 import Int4Layout
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ...plan.lowering import Sub
 from ...plan.selection import Selection, selected
 from ...runtime.steps import Ptr, Step
-from ...types import BaracudaError, DeviceSpec, PrecisionGuarantee
+from ...types import BaracudaError, DeviceSpec, ElementKind, PrecisionGuarantee
 from ._int4_kernels import Int4Kernel, common_epilogue
 from ._int4_table import Int4Config
 from .int4 import Int4MatmulPlan
@@ -25,6 +26,15 @@ def _joined(desc: Any) -> Any:
     return replace(part, n=sum(desc.widths), bias_shape=None, bias_element=None, bias_strides=None, out_strides=None)
 
 
+def _tiled(desc: Any) -> Change:
+    """The change to weights in tiles."""
+    fields: dict[str, Any] = {"packing": Int4Layout.TILED, "codes_element": ElementKind.U32}
+    for part in desc.outputs:
+        fields |= {f"w{part}_align": None, f"scales_{part}_align": None, f"zeros_{part}_align": None}
+        fields |= {f"zeros_{part}_element": ElementKind.U8} if desc.has(f"zeros_{part}") else {}
+    return Change(fields)
+
+
 class FusedInt4(Candidate[Any]):
     """The columns of all three in one launch of one of the product's kernels, K whole."""
 
@@ -33,9 +43,11 @@ class FusedInt4(Candidate[Any]):
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         parts = [part for part, _ in desc.parts]
+        if desc.packing is not Int4Layout.TILED:
+            return no(f"weights are in layout {str(desc.packing)!r}", "repack_int4 of each, once", _tiled(desc))
         for part in parts:
             if not (said := self.kernel.supports(part, device)):
-                return said
+                return no(said.reason)
         if any(part.has("order") for part in parts):
             return no("weights have orders of their own", "weights repacked without order")
         if len({part.has("zeros") for part in parts}) > 1 or common_epilogue(parts) is None:

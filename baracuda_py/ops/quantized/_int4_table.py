@@ -7,7 +7,7 @@ estimates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...plan.grammar import Config, term
@@ -40,6 +40,7 @@ class Int4Config(Config):
     strips: int = term("strips of 16 columns that a warp multiplies", leads=True)
     warps: int = term("warps a CTA", default=4)
     stages: int = term("slabs of 128 of K in shared memory", default=3)
+    share: int = term("groups of so many warps, which take slabs in turn", default=1)
     split_k: int = term("parts of K that are summed apart and then added", default=1)
     along_k: bool = term("warps share K, not columns", default=False, hidden=True)
     flush: int = term("of K that share a scale", default=128, hidden=True)
@@ -54,7 +55,8 @@ class Int4Config(Config):
     def shared_bytes(self) -> int:
         activations = self.tokens * SLAB * 2
         if not self.along_k:
-            return self.stages * (self.warps * self.weights + activations)
+            sums = (self.share - 1) * self.warps * self.strips * -(-self.tokens // 8) * 512
+            return max(self.stages * self.share * (self.warps * self.weights + activations), sums)
         sums = self.warps * -(-self.tokens // 8) * 8 * self.strips * 16 * 4
         return max(self.warps * self.stages * (self.weights + activations), sums)
 
@@ -67,6 +69,10 @@ class Int4Config(Config):
     def registers(self) -> int:
         """About, a thread: sums of a group and of all, codes, activations, addresses."""
         return min(255, (50 if self.along_k else 68) + 21 * self.strips * -(-self.tokens // 8) // 2)
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps * self.share
 
     def slabs(self, k: int) -> int:
         """Slabs of a part of K."""
@@ -81,7 +87,7 @@ class Int4Config(Config):
 
     def resident(self, device: DeviceSpec) -> int:
         """CTAs that an SM has room for."""
-        threads = 32 * self.warps
+        threads = self.threads
         return max(
             1,
             min(
@@ -112,6 +118,7 @@ MMA = tuple(
         (40, 2, 4, 4), (48, 2, 4, 4), (48, 2, 8, 3), (56, 2, 4, 4), (64, 1, 8, 4), (64, 2, 4, 4), (64, 2, 8, 3), (64, 2, 8, 4),
     )
 )  # fmt: skip
+MMA += tuple(replace(row, stages=3, share=2) for row in MMA if (row.strips, row.warps) == (2, 4))
 
 
 def flush_of(desc: Any) -> int:
@@ -127,7 +134,7 @@ def seconds_of(desc: Any, device: DeviceSpec, config: Int4Config, *, staged: boo
     waves, rest = divmod(ctas, room)
     # CTAs of the SM that has most, in waves that are as full as SMs have room
     busiest = waves * (room // device.sms) + -(-rest // device.sms)
-    warps = config.warps * min(busiest, room // device.sms)
+    warps = config.warps * config.share * min(busiest, room // device.sms)
     weights = (config.weights if config.along_k else config.warps * config.weights) * slabs
     tokens = config.tokens * SLAB * 2.0 * slabs
     under_way = device.sms * warps * (config.stages - 1) * config.weights * min(1.0, ctas / device.sms)

@@ -175,6 +175,10 @@ def arrays_of(
                 f"{op}: layout={str(layout)!r}, and the weight is packed in layout {str(codes.layout)!r}",
                 f"leave layout out, or repack_int4(weight, {str(layout)!r})",
             )
+        if group_size not in (None, codes.group_size):
+            raise InvalidProblemError(
+                f"{op}: group_size={group_size}, and the weight has {codes.group_size}", "leave group_size out"
+            )
         if twice:
             raise InvalidProblemError(f"{op}: {twice[0]} was passed beside a PackedInt4", f"leave {twice[0]} out")
         options = {"shape": codes.shape, "group_size": codes.group_size, "layout": codes.layout}

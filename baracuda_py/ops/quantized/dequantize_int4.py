@@ -16,19 +16,16 @@ from ...runtime.steps import Arg, Kernel, Launch, Ptr, Step
 from ...samples import int4 as samples
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from .._function import Asked, function_of
-from .._launch import grid_of
+from .._launch import divisor, grid_of, index_scalar, index_type
 from ._int4_weight import HALVES, ORDER, SLOTS, Int4Weight, arrays_of, cuda_layout, pointer, taken_weight
 
 __all__ = ["DequantizeInt4Descriptor", "DequantizeInt4Plan", "dequantize_int4"]
 
 THREADS = 256
+# Of the bandwidth: neighbours along K lie together in tiles and in KAIO's layout, and far apart in the others.
 SHARE = {
-    Int4Layout.TILED: 0.85,
-    Int4Layout.GPTQ: 0.6,
-    Int4Layout.KAIO: 0.7,
-    Int4Layout.AWQ: 0.4,
-    Int4Layout.PLAIN: 0.3,
-}  # of the bandwidth
+    Int4Layout.TILED: 0.85, Int4Layout.KAIO: 0.7, Int4Layout.GPTQ: 0.3, Int4Layout.AWQ: 0.1, Int4Layout.PLAIN: 0.1,
+}  # fmt: skip
 
 
 @described(Slot("out", "out", takes=(*HALVES, ElementKind.F32)), *SLOTS, ORDER)
@@ -84,14 +81,16 @@ class ByEights(Candidate[DequantizeInt4Descriptor]):
         packs = out.strides[0] == 1 and out.strides[1] * size % 16 == 0 and out.align >= 16 and k % 8 == 0
         wide = str(packs and order != "OF_PLACES").lower()
         eights = -(-k // 8) * n
+        index = index_type(eights)
         args: tuple[Arg, ...] = (
             Ptr("out"), Ptr("codes"), Ptr("scales"), pointer(desc, "zeros"), pointer(desc, "order"),
             np.int64(out.strides[0]), np.int64(out.strides[1]), np.uint32(k), np.uint32(n), np.uint32(desc.columns),
-            np.uint32(desc.group_size), np.uint32(desc.groups), np.uint64(eights),
+            divisor(desc.group_size, "u32"), np.uint32(desc.groups), divisor(-(-k // 8), index), index_scalar(eights, index),
         )  # fmt: skip
         kinds = f"{out.element.number}, {desc.layout('scales').element.number}"
         kernel = Kernel(
-            "quantized/int4_dequantize.cu", f"dequantize<{cuda_layout(desc.packing)}, {kinds}, {order}, {wide}>"
+            "quantized/int4_dequantize.cu",
+            f"dequantize<{cuda_layout(desc.packing)}, {kinds}, {order}, {wide}, {index}>",
         )
         return (Launch(kernel, grid_of(eights, THREADS), (THREADS, 1, 1), args),)
 

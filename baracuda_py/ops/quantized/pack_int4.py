@@ -29,9 +29,10 @@ def pack_int4(
     """
     layout = Int4Layout.of(layout, "pack_int4: layout")
     check_zeros("pack_int4", layout, intake(w, what="pack_int4: w").shape, zeros=not symmetric, order=False)
+    least = 0 if symmetric else LEAST_ZERO.get(layout, 0)
     made = quantize_int4(
-        w, group_size=group_size, symmetric=symmetric, scales_dtype=scales_dtype, least_zero=LEAST_ZERO.get(layout, 0),
-        stream=stream, device=device,
+        w, group_size=group_size, symmetric=symmetric, scales_dtype=scales_dtype, least_zero=least, stream=stream,
+        device=device,
     )  # fmt: skip
     k, n = intake(w, what="pack_int4: w").shape
     packed = PackedInt4(Int4Layout.TILED, (k, n), group_size, *made)

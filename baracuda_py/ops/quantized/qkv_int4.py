@@ -201,7 +201,12 @@ def qkv_project_int4(
         kinds.add((described_by["layout"], described_by["group_size"]))
         options |= {name: described_by[name] for name in ("group_size", "layout")}
     if isinstance(wq, PackedInt4) and isinstance(wk, PackedInt4) and isinstance(wv, PackedInt4):
-        options["widths"] = (wq.shape[1], wk.shape[1], wv.shape[1])
+        own_widths = (wq.shape[1], wk.shape[1], wv.shape[1])
+        if options["widths"] not in (None, own_widths):
+            raise InvalidProblemError(
+                f"qkv_project_int4: widths={options['widths']}, and the weights have {own_widths}", "leave widths out"
+            )
+        options["widths"] = own_widths
     if len(kinds) > 1:
         raise InvalidProblemError(
             f"qkv_project_int4: weights of layouts and groups {', '.join(sorted(f'{a} {b}' for a, b in kinds))}",

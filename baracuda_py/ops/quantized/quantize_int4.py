@@ -67,6 +67,10 @@ class QuantizeInt4Descriptor(Int4Weight):
 
     def check(self) -> None:
         self.check_weight()
+        if self.least_zero and not self.has("zeros"):
+            raise InvalidProblemError(
+                f"{self.op}: least_zero was given and no zero points are asked for", "symmetric=False"
+            )
         if not 0 <= self.least_zero <= 15:
             raise InvalidProblemError(f"{self.op}: least_zero={self.least_zero}", "give 0 to 15")
 

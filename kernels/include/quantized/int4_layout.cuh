@@ -110,11 +110,13 @@ template <class Layout> __device__ __forceinline__ u32 zero_at(const void* zeros
   return (u32(word) >> Z::place(n % Z::PER) * 4 & Z::MASK) + Z::LESS;
 }
 
-// The code of (k, n); a code that no layout holds, beyond K or N, is 8: nothing.
-template <class Layout> __device__ __forceinline__ u32 code_at(const typename Layout::Word* codes, u32 k, u32 n, u32 K, u32 N) {
-  if (k >= K || n >= N) return 8;
+// The code of (k, n), which must lie in the matrix; or any, where 8, nothing, stands for what does not.
+template <class Layout> __device__ __forceinline__ u32 code_inside(const typename Layout::Word* codes, u32 k, u32 n, u32 K, u32 N) {
   const Spot at = Layout::spot(k, n, K, N);
   return (u32(codes[at.word]) >> at.place * 4 & 15) ^ Layout::FLIP;
+}
+template <class Layout> __device__ __forceinline__ u32 code_at(const typename Layout::Word* codes, u32 k, u32 n, u32 K, u32 N) {
+  return k < K && n < N ? code_inside<Layout>(codes, k, n, K, N) : 8;
 }
 
 }  // namespace nibbles
