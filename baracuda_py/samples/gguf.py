@@ -46,7 +46,7 @@ def adversarial_blocks(rng: np.random.Generator, kind: GgufFormat) -> Array:
             d32 = np.array([0, -0.0, 1e-45, 1e-38, 1, 3e38, np.inf, np.nan], np.float32)[i % 8 : i % 8 + 1]
             made[i, block.d.at : block.d.at + 4] = d32.view(np.uint8)
         else:
-            made[i, block.d.at] = i
+            made[i, block.d.at] = i * 171 % 256  # every one; every third are the least
         if block.least is not None:
             m = np.array([HALVES[i // len(HALVES) % len(HALVES)]], np.uint16)
             made[i, block.least.at : block.least.at + 2] = m.view(np.uint8)
@@ -95,7 +95,8 @@ def quantize(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sampl
         x[0, : len(corners)] = corners
         x[1] = values(rng, (512,), F32, 1e-39)
         x[2, ::2] = -0.0
-        x[3] = np.round(values(rng, (512,), F32)) / 2  # ties
+        x[3] = np.round(values(rng, (512,), F32)) / 2  # ties, where the largest is a number of steps
+        x[3, ::32] = 127
         yield Sample(f"corners to {kind}", {"x": x}, {"format": kind.value})
     yield Sample("no rows", {"x": np.zeros((0, 256), np.float32)}, {"format": "q4_k"})
 
