@@ -64,7 +64,7 @@ def dequantize(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sam
         made = blocks(rng, kind, 6).reshape(3, -1)
         yield Sample(f"{kind} to {out}", {"blocks": made}, {"format": kind.value, "out_dtype": out})
     for i, kind in enumerate(GgufFormat):
-        out = (F32, BF16, F16)[i % 3]
+        out = (BF16, F16, F32)[i % 3]  # MXFP4's least numbers are f32's alone
         made = np.ascontiguousarray(adversarial_blocks(rng, kind)[:: 1 if full else 3])
         yield Sample(f"{kind} adversarial to {out}", {"blocks": made}, {"format": kind.value, "out_dtype": out})
     for kind in (GgufFormat.Q4_0, GgufFormat.Q6_K, GgufFormat.Q4_K, GgufFormat.Q8_K):
