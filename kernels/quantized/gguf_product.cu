@@ -117,7 +117,6 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   using S = Slot<F, ALIGN, SHIFTED>;
   constexpr int UNITS = F::SUB / 16, SUBS = CHUNK / F::SUB, GROUPS = SUBS / SPREAD;
   constexpr int OF_TOKEN = X::COLUMNS * SPREAD, TOKENS = 8 * TILES / OF_TOKEN;
-  constexpr bool AHEAD = TILES < 4;  // of more tiles registers hold one group
   constexpr int LESS = F::LESS + X::template MORE<F::SIGNED>;
   constexpr bool FOLDS = LESS != 0 || F::LEAST;
   using Acc = typename X::Acc;
@@ -168,7 +167,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
               i32(k) - i32(begin + of_group * F::SUB));
   };
   Group<X, UNITS, TILES, WHOLE> ahead;
-  if constexpr (AHEAD) ask(ahead, own_k, 0);
+  ask(ahead, own_k, 0);
 
   u32 stage = 0, parity = 0;
 #pragma unroll 1
@@ -208,13 +207,10 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
 
 #pragma unroll
       for (int group = 0; group < GROUPS; ++group) {
-        Group<X, UNITS, TILES, WHOLE> own;
-        if constexpr (AHEAD) {
-          own = ahead;
-          ask(ahead, group + 1 < GROUPS ? chunk : chunk + WARPS_K < chunks ? chunk + WARPS_K : own_k, (group + 1) % GROUPS);
-        } else {
-          ask(own, chunk, group);
-        }
+        // Loads of further groups stay behind, or registers would not hold them; two groups may share words of codes
+        if (SPREAD == 1 && group % 2 == 0) asm volatile("" ::: "memory");
+        const Group<X, UNITS, TILES, WHOLE> own = ahead;
+        ask(ahead, group + 1 < GROUPS ? chunk : chunk + WARPS_K < chunks ? chunk + WARPS_K : own_k, (group + 1) % GROUPS);
 
         Acc dots[TILES][4], sums[TILES][4];
 #pragma unroll

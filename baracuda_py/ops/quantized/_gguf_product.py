@@ -27,15 +27,15 @@ __all__ = ["ExactActivation", "ProductConfig", "Q8Activation"]
 
 FILE = "quantized/gguf_product.cu"
 ROWS, CHUNK, WORD = 16, 256, 16  # rows of weights a warp, weights of a chunk, bytes of a copy: gguf_product.cu
-MOST_TILES = 4
+MOST_TILES = 2  # more do not fit registers
 STAGED = GgufFormat.Q8_1
 SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
 # Warps side by side along N, along K, slots of each, and CTAs an SM.
 SHAPES = (
     (1, 8, 3, 2), (1, 8, 4, 2), (1, 4, 4, 4), (1, 16, 3, 1), (2, 4, 3, 2), (2, 4, 4, 2), (4, 2, 4, 2), (1, 8, 5, 1), (1, 4, 4, 3),
-    (2, 4, 5, 1), (4, 2, 5, 1),
+    (2, 4, 5, 1), (4, 2, 5, 1), (1, 4, 3, 1), (1, 4, 2, 2),
 )  # fmt: skip
-REGISTERS = {1: 112, 2: 168, 4: 192}  # about, of a thread, by tiles
+REGISTERS = {1: 112, 2: 168}  # about, of a thread, by tiles
 REGISTER_FILE, RESERVED = 65536, 1024  # an SM's registers; bytes of shared memory that a CTA takes besides its own
 
 READS = 1.08  # reading alone, as a multiple of the bandwidth of a copy
