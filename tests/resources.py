@@ -54,7 +54,6 @@ SAMPLES = 12
 # Declared exceptions: op -> the most bytes of spill and of stack one of its kernels may take on an arch, and why.
 _SIGNED = "16 signed bytes an access on sm_120 only, by NVRTC 13.5"
 _BYTES = "16 unsigned bytes an access on sm_100a and sm_120 only: ptxas keeps a predicate each"
-_FIVE = "codes of five bits by 8 rounded rows on sm_100a only: 128 registers, so that an SM holds two CTAs"
 _FULL = "192 accumulators of 255 registers: a counter or two are kept in memory, and read once a block of keys"
 _ATTENTION = dict.fromkeys(
     ("attention", "attention_tc", "attention_tc_causal", "attention_flash", "attention_flash_causal"), (64, _FULL)
@@ -63,7 +62,6 @@ SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
     "maximum": (152, _BYTES),
     "minimum": (152, _BYTES),
     "clamp": (8, _SIGNED),
-    "matmul_gguf": (12, _FIVE),
 }
 
 
