@@ -148,7 +148,8 @@ def _sizes(desc: Any, w: Array) -> Array:
     block = desc.format.block
     parts = parts_of(block, w)
     more = 256 if desc.x_element is ElementKind.BF16 and not (desc.rounds or block.signed or block.book) else 0
-    return np.abs(_wide(parts.scale)) * (parts.size + more) + np.abs(_wide(parts.least))
+    sizes: Array = np.abs(_wide(parts.scale)) * (parts.size + more) + np.abs(_wide(parts.least))
+    return sizes
 
 
 def _finite(x: Array) -> Array:
