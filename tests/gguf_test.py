@@ -201,6 +201,21 @@ def test_dequantised_products(device: str) -> None:
         assert plan.workspace_size >= 2 * 20 * 256, name
 
 
+@pytest.mark.parametrize(
+    ("kind", "k", "m", "element", "math"),
+    [("Q6_K", 256, 63, "bf16", None), ("Q4_0", 160, 65, "f16", "int8"), ("Q3_K", 256, 20, "f32", None)],
+)
+def test_many_tiles(kind: str, k: int, m: int, element: str, math: str | None) -> None:
+    """Groups of sub-blocks in a loop, and more rows of activations than a CTA takes."""
+    rng = np.random.default_rng(12)
+    form = GgufFormat.of(kind)
+    w = blocks(rng, form, 30 * k // form.block.weights).reshape(30, -1)
+    x = rng.standard_normal((m, k)).astype(bp.ElementKind.of(element).dtype)
+    desc = bp.GgufMatmulDescriptor.of(x, w, format=kind, math=math)
+    pref = bp.PlanPreference(variant="q8_activation" if math else "exact_activation")
+    bp.GgufMatmulPlan.select(desc, pref, device="ptx").verify(x=x, w=w)
+
+
 @pytest.mark.parametrize(("kind", "k", "m"), [("Q4_K", 2304, 1), ("Q4_0", 1120, 5), ("Q6_K", 512, 3)])
 @pytest.mark.parametrize("order", ["lockstep", "random"])
 def test_a_cta_goes_on_to_further_rows(kind: str, k: int, m: int, order: str) -> None:

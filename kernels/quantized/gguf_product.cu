@@ -17,7 +17,7 @@
 // Bound: bandwidth. Bytes over 4.6 TB/s: Q4_K 0.56 bytes a weight, 512 MiB in 117 us; Q8_0 1.06; where 3.6 issue slots go by for a
 // weight of Q4_K, 6.8 of Q8_0. At one token PTX has about 2.7 instructions a weight of Q4_K (codes taken apart 0.55, widened 0.5,
 // activations to columns 0.25, products 0.25, scales 0.4), 3.3 of Q8_0, 4.2 of Q6_K, 2.6 with rounded activations; at 8 tokens 4.0 and
-// 4.6 of Q4_K, for every column has every sub-block's scale.
+// 4.6 of Q4_K, for every column has every sub-block's scale; then about 0.9 for each further 8.
 // In flight: 8 warps x (STAGES - 1) x 16 rows x 144 bytes = 37 KB a CTA of Q4_K, two CTAs an SM.
 #include "async_copy.cuh"
 #include "overlap.cuh"
@@ -117,6 +117,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   using S = Slot<F, ALIGN, SHIFTED>;
   constexpr int UNITS = F::SUB / 16, SUBS = CHUNK / F::SUB, GROUPS = SUBS / SPREAD;
   constexpr int OF_TOKEN = X::COLUMNS * SPREAD, TOKENS = 8 * TILES / OF_TOKEN;
+  constexpr bool ROLLED = TILES > 2;  // groups in a loop: registers hold the sums of all tiles, and one group's activations
   constexpr int LESS = F::LESS + X::template MORE<F::SIGNED>;
   constexpr bool FOLDS = LESS != 0 || F::LEAST;
   using Acc = typename X::Acc;
@@ -167,7 +168,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
               i32(k) - i32(begin + of_group * F::SUB));
   };
   Group<X, UNITS, TILES, WHOLE> ahead;
-  ask(ahead, own_k, 0);
+  if constexpr (!ROLLED) ask(ahead, own_k, 0);
 
   u32 stage = 0, parity = 0;
 #pragma unroll 1
@@ -191,7 +192,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
       // The scales of sub-blocks 8 i + 2 t + e, for all four lanes of a row
       float own_scale[SUBS / 8][2][2], own_fold[SUBS / 8][2][2];
 #pragma unroll
-      for (int i = 0; i < SUBS / 8; ++i)
+      for (int i = 0; i < (ROLLED ? 0 : SUBS / 8); ++i)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const u32 weight = (8 * i + 2 * t + e) * F::SUB, block = weight / F::WEIGHTS;
@@ -205,12 +206,14 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
           }
         }
 
-#pragma unroll
+#pragma unroll(ROLLED ? 1 : GROUPS)
       for (int group = 0; group < GROUPS; ++group) {
         // Loads of further groups stay behind, or registers would not hold them; two groups may share words of codes
-        if (SPREAD == 1 && group % 2 == 0) asm volatile("" ::: "memory");
-        const Group<X, UNITS, TILES, WHOLE> own = ahead;
-        ask(ahead, group + 1 < GROUPS ? chunk : chunk + WARPS_K < chunks ? chunk + WARPS_K : own_k, (group + 1) % GROUPS);
+        if (SPREAD == 1 && !ROLLED && group % 2 == 0) asm volatile("" ::: "memory");
+        Group<X, UNITS, TILES, WHOLE> own;
+        if constexpr (ROLLED) ask(own, chunk, group);
+        else own = ahead;
+        if constexpr (!ROLLED) ask(ahead, group + 1 < GROUPS ? chunk : chunk + WARPS_K < chunks ? chunk + WARPS_K : own_k, (group + 1) % GROUPS);
 
         Acc dots[TILES][4], sums[TILES][4];
 #pragma unroll
@@ -247,8 +250,16 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
           float scale[2], fold[2];
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
-            scale[h] = SPREAD == 8 ? own_scale[eight][odd][h] : __shfl_sync(~0u, own_scale[eight][odd][h], from);
-            if constexpr (FOLDS) fold[h] = SPREAD == 8 ? own_fold[eight][odd][h] : __shfl_sync(~0u, own_fold[eight][odd][h], from);
+            if constexpr (ROLLED) {
+              const u32 block = group * F::SUB / F::WEIGHTS, in_block = group - block * (F::WEIGHTS / F::SUB);
+              const typename F::template Scales<ALIGN> scales(chunk_of[h] + block * F::BYTES);
+              scale[h] = scales.scale(in_block);
+              fold[h] = scales.least(in_block) + scale[h] * LESS;
+              scale[h] *= X::template INVERSE<F::SIGNED>;
+            } else {
+              scale[h] = SPREAD == 8 ? own_scale[eight][odd][h] : __shfl_sync(~0u, own_scale[eight][odd][h], from);
+              if constexpr (FOLDS) fold[h] = SPREAD == 8 ? own_fold[eight][odd][h] : __shfl_sync(~0u, own_fold[eight][odd][h], from);
+            }
           }
 #pragma unroll
           for (int tile = 0; tile < TILES; ++tile)

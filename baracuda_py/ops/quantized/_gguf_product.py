@@ -27,7 +27,7 @@ __all__ = ["ExactActivation", "ProductConfig", "Q8Activation"]
 
 FILE = "quantized/gguf_product.cu"
 ROWS, CHUNK, WORD = 16, 256, 16  # rows of weights a warp, weights of a chunk, bytes of a copy: gguf_product.cu
-MOST_TILES = 2  # more do not fit registers
+MOST_TILES = 8
 STAGED = GgufFormat.Q8_1
 SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
 # Warps side by side along N, along K, slots of each, and CTAs an SM.
@@ -35,7 +35,7 @@ SHAPES = (
     (1, 8, 3, 2), (1, 8, 4, 2), (1, 4, 4, 4), (1, 16, 3, 1), (2, 4, 3, 2), (2, 4, 4, 2), (4, 2, 4, 2), (1, 8, 5, 1), (1, 4, 4, 3),
     (2, 4, 5, 1), (4, 2, 5, 1), (1, 12, 4, 1), (2, 6, 4, 1), (1, 4, 3, 1), (1, 4, 2, 2),
 )  # fmt: skip
-REGISTERS = (128, 168, 216)  # of a thread: of some columns a tile, of all of one, of more
+REGISTERS = {0: 128, 1: 168, 2: 216, 4: 128, 8: 232}  # of a thread by tiles; 0: columns of one are shared
 REGISTER_FILE, RESERVED = 65536, 1024  # an SM's registers; bytes of shared memory that a CTA takes besides its own
 
 READS = 1.08  # reading alone, as a multiple of the bandwidth of a copy
@@ -123,7 +123,7 @@ class _Product(Candidate[Any]):
         for shape in SHAPES:
             config = ProductConfig(*shape, tiles, spread, slot)
             room = config.ctas * (config.shared_bytes + RESERVED) <= device.shared_bytes + RESERVED
-            if room and config.ctas * config.warps * 32 * REGISTERS[tiles - (spread > 1)] <= REGISTER_FILE:
+            if room and config.ctas * config.warps * 32 * REGISTERS[tiles if spread == 1 else 0] <= REGISTER_FILE:
                 yield config
 
     def _blocks(self, desc: Any, config: ProductConfig) -> tuple[int, int]:
