@@ -15,6 +15,7 @@ from .attention_decode import DECODE_ROWS
 from .attention_rows import ATTENTION_ROWS
 from .floor import matched
 from .gemm_rows import GEMM_ROWS
+from .gguf_rows import GGUF_ROWS
 from .gpu import Sensor, machine, made_by
 from .harness import BURST_US, COLD_BYTES, OURS, WARM_SECONDS, Alone, Bench, Contender
 from .host import HOST_ROWS, HostRow
@@ -66,6 +67,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *MODEL_ROWS,
         *INT8_ROWS,
         *INT4_ROWS,
+        *GGUF_ROWS,
         *HOST_ROWS,
     ]
     return [r for r in rows if not patterns or any(p in r.key for p in patterns)]

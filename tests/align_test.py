@@ -17,9 +17,11 @@ from baracuda_py.ops.elementwise._row import ROWS
 from baracuda_py.plan import all_ops
 from baracuda_py.plan.candidate import steps_of
 from baracuda_py.plan.select import assess
+from baracuda_py.reference.gguf_quantize import quantized
 from baracuda_py.runtime.steps import Launch, Ptr, Scratch, Struct, TensorMap
 from baracuda_py.samples.int4 import weight
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
+from baracuda_py.types import DeviceSpec, ElementKind, GgufFormat, PlanPreference
 
 from .arena import Slot
 from .gauntlet import readable
@@ -432,8 +434,22 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
                 "out_zeros": numbers((2, 2), "i4"),
             }
             yield {**arrays, **outs}, options | {"to": "gptq"}
+    elif op in ("dequantize_gguf", "quantize_gguf", "matmul_gguf", "matmul_q4k"):
+        yield from operands_of_gguf(op)
     else:
         raise AssertionError(f"say what operands {op} takes")
+
+
+def operands_of_gguf(op: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    for dtype, (kind, k) in itertools.product(("f2", "f4"), (("Q4_K", 256), ("Q4_0", 64))):
+        w = quantized(GgufFormat.of(kind).block, numbers((5, k), "f4"))
+        if op == "dequantize_gguf":
+            yield {"blocks": w, "out": numbers((5, k), dtype)}, {"format": kind}
+        elif op == "quantize_gguf":
+            yield {"x": numbers((5, k), dtype), "out": np.zeros_like(w)}, {"format": kind}
+        elif op == "matmul_gguf" or kind == "Q4_K":
+            made = {"x": numbers((3, k), dtype), "w": w, "out": numbers((3, 5), dtype)}
+            yield made, {"format": kind} if op == "matmul_gguf" else {}
 
 
 def call(op: str, operands: dict[str, Any], options: dict[str, Any], device: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +17,7 @@ import baracuda_py as bp
 from baracuda_py.reference import gguf as oracle
 from baracuda_py.reference.gguf_quantize import QUANTIZED, quantized
 from baracuda_py.samples.gguf import adversarial_blocks, blocks
+from baracuda_py.types import DeviceSpec
 from baracuda_py.types.gguf import BLOCKS, GgufFormat
 
 from .arena import host
@@ -196,6 +199,38 @@ def test_dequantised_products(device: str) -> None:
         plan = bp.GgufMatmulPlan.select(desc, bp.PlanPreference(variant="dequantized"), device=device)
         plan.verify(x=x, w=w)
         assert plan.workspace_size >= 2 * 20 * 256, name
+
+
+@pytest.mark.parametrize(
+    ("kind", "k", "m", "element", "math"),
+    [("Q6_K", 256, 63, "bf16", None), ("Q4_0", 160, 65, "f16", "int8"), ("Q3_K", 256, 20, "f32", None)],
+)
+def test_many_tiles(kind: str, k: int, m: int, element: str, math: str | None) -> None:
+    """Groups of sub-blocks in a loop, and more rows of activations than a CTA takes."""
+    rng = np.random.default_rng(12)
+    form = GgufFormat.of(kind)
+    w = blocks(rng, form, 30 * k // form.block.weights).reshape(30, -1)
+    x = rng.standard_normal((m, k)).astype(bp.ElementKind.of(element).dtype)
+    desc = bp.GgufMatmulDescriptor.of(x, w, format=kind, math=math)
+    pref = bp.PlanPreference(variant="q8_activation" if math else "exact_activation")
+    bp.GgufMatmulPlan.select(desc, pref, device="ptx").verify(x=x, w=w)
+
+
+@pytest.mark.parametrize(("kind", "k", "m"), [("Q4_K", 2304, 1), ("Q4_0", 1120, 5), ("Q6_K", 512, 3)])
+@pytest.mark.parametrize("order", ["lockstep", "random"])
+def test_a_cta_goes_on_to_further_rows(kind: str, k: int, m: int, order: str) -> None:
+    """Copies run ahead into the next rows, of warps with chunks and of those without, while sums of the last ones meet."""
+    rng = np.random.default_rng(11)
+    form = GgufFormat.of(kind)
+    w = blocks(rng, form, 83 * k // form.block.weights).reshape(83, -1)
+    x = rng.standard_normal((m, k)).astype(np.float16)
+    desc = bp.GgufMatmulDescriptor.of(x, w, format=kind)
+    few = replace(DeviceSpec.named("ptx"), sms=1)
+    plan = bp.GgufMatmulPlan.select(desc, bp.PlanPreference(variant="exact_activation"), device=few)
+    (launch,) = plan.launch_config
+    assert 1 < launch.grid[1] < 4  # of six blocks of rows
+    with bp.emulation(order="random", seed=3, copies="random") if order == "random" else nullcontext():
+        plan.verify(x=x, w=w)
 
 
 def test_a_row_of_nothing_finite_leaves_others_alone() -> None:

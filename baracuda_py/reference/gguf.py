@@ -143,9 +143,13 @@ def product_guarantee(desc: Any) -> PrecisionGuarantee:  # noqa: ARG001
 
 
 def _sizes(desc: Any, w: Array) -> Array:
-    """|scale| (code and what is taken off) + |least|: what is multiplied with |x| on the way, [N, K]."""
-    parts = parts_of(desc.format.block, w)
-    return np.abs(_wide(parts.scale)) * parts.size + np.abs(_wide(parts.least))
+    """|scale| (code and what is taken off) + |least|: what is multiplied with |x| on the way, [N, K]. Unsigned codes are
+    multiplied with bf16 as 128 more."""
+    block = desc.format.block
+    parts = parts_of(block, w)
+    more = 256 if desc.x_element is ElementKind.BF16 and not (desc.rounds or block.signed or block.book) else 0
+    sizes: Array = np.abs(_wide(parts.scale)) * (parts.size + more) + np.abs(_wide(parts.least))
+    return sizes
 
 
 def _finite(x: Array) -> Array:
@@ -237,7 +241,7 @@ def _faint(desc: Any, x: Array, w: Array) -> Array:
 def _beyond_product(desc: Any, x: Array, w: Array) -> Array:
     """Where an operand is not finite or becomes infinite as x's type, or sums may leave f32 on the way."""
     weights, rows = _wide(_weights_in(ElementKind.of(x.dtype), desc, w)), _wide(_rows(x))
-    lost = (~np.isfinite(rows)).any(axis=-1, keepdims=True) | (~np.isfinite(weights)).any(axis=-1)
+    lost: Any = (~np.isfinite(rows)).any(axis=-1, keepdims=True) | (~np.isfinite(weights)).any(axis=-1)
     return np.asarray(_shaped(desc, lost) | _of_product("beyond_f32")(desc, x, w), bool)
 
 

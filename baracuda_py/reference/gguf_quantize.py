@@ -30,11 +30,13 @@ def _inverse(d: Array) -> Array:
 def _extreme(x: Array) -> Array:
     """The value of the largest magnitude, the first of those, [..., 1]."""
     at = np.abs(x).argmax(axis=-1, keepdims=True)
-    return np.asarray(np.take_along_axis(x, at, axis=-1))
+    found: Array = np.take_along_axis(x, at, axis=-1)
+    return found
 
 
 def _held(x: Array, low: int, high: int) -> Array:
-    return np.clip(np.nan_to_num(x, nan=0.0), low, high).astype(np.int32)
+    held: Array = np.clip(np.nan_to_num(x, nan=0.0), low, high)
+    return held.astype(np.int32)
 
 
 def _put(blocks: Array, planes: tuple[Plane, ...], codes: Array) -> None:

@@ -46,7 +46,7 @@ def adversarial_blocks(rng: np.random.Generator, kind: GgufFormat) -> Array:
             d32 = np.array([0, -0.0, 1e-45, 1e-38, 1, 3e38, np.inf, np.nan], np.float32)[i % 8 : i % 8 + 1]
             made[i, block.d.at : block.d.at + 4] = d32.view(np.uint8)
         else:
-            made[i, block.d.at] = i
+            made[i, block.d.at] = i * 171 % 256  # every one; every third are the least
         if block.least is not None:
             m = np.array([HALVES[i // len(HALVES) % len(HALVES)]], np.uint16)
             made[i, block.least.at : block.least.at + 2] = m.view(np.uint8)
@@ -64,7 +64,7 @@ def dequantize(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sam
         made = blocks(rng, kind, 6).reshape(3, -1)
         yield Sample(f"{kind} to {out}", {"blocks": made}, {"format": kind.value, "out_dtype": out})
     for i, kind in enumerate(GgufFormat):
-        out = (F32, BF16, F16)[i % 3]
+        out = (BF16, F16, F32)[i % 3]  # MXFP4's least numbers are f32's alone
         made = np.ascontiguousarray(adversarial_blocks(rng, kind)[:: 1 if full else 3])
         yield Sample(f"{kind} adversarial to {out}", {"blocks": made}, {"format": kind.value, "out_dtype": out})
     for kind in (GgufFormat.Q4_0, GgufFormat.Q6_K, GgufFormat.Q4_K, GgufFormat.Q8_K):
@@ -95,7 +95,8 @@ def quantize(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sampl
         x[0, : len(corners)] = corners
         x[1] = values(rng, (512,), F32, 1e-39)
         x[2, ::2] = -0.0
-        x[3] = np.round(values(rng, (512,), F32)) / 2  # ties
+        x[3] = np.round(values(rng, (512,), F32)) / 2  # ties, where the largest is a number of steps
+        x[3, ::32] = 127
         yield Sample(f"corners to {kind}", {"x": x}, {"format": kind.value})
     yield Sample("no rows", {"x": np.zeros((0, 256), np.float32)}, {"format": "q4_k"})
 
@@ -119,7 +120,7 @@ def matmul(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
         yield sample(kind, 8, 13, 1, F32, math="int8")
         yield sample(kind, 0, 20, 1, F16)
         return
-    yield sample(GgufFormat.Q4_K, 1, 34, 3, F16)
+    yield sample(GgufFormat.Q4_K, 1, 18, 18, F16)  # more chunks than a CTA's warps hold at once
     yield sample(GgufFormat.Q4_0, (5,), 18, 5, F16)  # chunks that begin anywhere
     yield sample(GgufFormat.Q6_K, 3, 13, 2, BF16)
     yield sample(GgufFormat.Q8_0, 1, 2, 16, F32)

@@ -1,4 +1,4 @@
-// Blocks of GGUF formats as f32, f16 or bf16, with the roundings of the `gguf` package: no product and difference become an FMA.
+// Blocks of GGUF formats as f32, f16 or bf16, with the roundings of the `gguf` package: products and differences are rounded each.
 //
 // A thread takes 8 neighbouring weights, whose codes are one to four words of the block, and writes them in accesses of 16 bytes.
 // Neighbouring threads share a block's bytes through L1. ALIGN: what every block is aligned to. No shared memory.

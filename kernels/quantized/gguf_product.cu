@@ -8,14 +8,17 @@
 // minima, are multiplied by the sums of activations, which a second product, by ones, puts where the scales are.
 //
 // A warp takes 16 rows and, of K, every WARPS_K-th chunk of 256 weights; a CTA is WARPS_N x WARPS_K warps. A chunk of 16 rows comes by
-// 16-byte cp.async through STAGES slots of the warp's own; no barrier until the end. Rows whose chunks do not begin on 16 bytes
+// 16-byte cp.async through STAGES slots of the warp's own; one barrier for 16 WARPS_N rows. Rows whose chunks do not begin on 16 bytes
 // (SHIFTED) are staged from the 16 bytes before them on, and read where they then begin. Pitches in shared memory are odd multiples of
 // 16 bytes: eight rows and four lanes of words meet no bank twice. Activations come from L1, a group of sub-blocks ahead of use.
-// Warps of the same rows meet in shared memory, in order: the result depends on nothing but the configuration.
+// A CTA goes on to further rows, whose first chunks are under way while the sums of warps of the same rows meet in shared memory, in
+// order: the result depends on nothing but the configuration.
 //
-// Bound: bandwidth. Bytes over 4.6 TB/s: Q4_K 0.56 bytes a weight, 512 MiB in 117 us; Q8_0 1.06. At one token about 1.1 instructions
-// a weight of Q4_K in f16 (0.4 to take codes apart, 0.5 to widen them, 0.2 for all else) where 3.6 issue slots go by; s8 0.7.
-// In flight: 8 warps x (STAGES - 1) x 16 rows x 144 bytes = 37 KB a CTA of Q4_K, three CTAs an SM.
+// Bound: bandwidth. Bytes over 4.6 TB/s: Q4_K 0.56 bytes a weight, 512 MiB in 117 us; Q8_0 1.06; where 3.6 issue slots go by for a
+// weight of Q4_K, 6.8 of Q8_0. At one token PTX has about 2.7 instructions a weight of Q4_K (codes taken apart 0.55, widened 0.5,
+// activations to columns 0.25, products 0.25, scales 0.4), 3.3 of Q8_0, 4.2 of Q6_K, 2.6 with rounded activations; at 8 tokens 4.0 and
+// 4.6 of Q4_K, for every column has every sub-block's scale; then about 0.9 for each further 8.
+// In flight: 8 warps x (STAGES - 1) x 16 rows x 144 bytes = 37 KB a CTA of Q4_K, two CTAs an SM.
 #include "async_copy.cuh"
 #include "overlap.cuh"
 #include "quantized/gguf/fragments.cuh"
@@ -38,28 +41,30 @@ template <class F, int ALIGN, bool SHIFTED_> struct Slot {
   static constexpr u32 PITCH = (PIECES | 1) * 16, SIZE = ROWS * PITCH;
 };
 
-// Copies of chunks of 16 rows from `first` on, by one warp. Rows past the last one stand for it, and are not stored.
+// Copies of chunks of 16 rows, by one warp. Rows past the last one stand for it, and are not stored.
 template <class S> struct Copies {
   static constexpr int COUNT = (ROWS * S::PIECES + 31) / 32;
   const u8* row_of[COUNT];
   u32 to[COUNT];
-  i64 pitch;
 
-  __device__ __forceinline__ Copies(const u8* weights, i64 pitch, u32 first, u32 rows, u32 lane) : pitch(pitch) {
+  __device__ __forceinline__ explicit Copies(u32 lane) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
-      const u32 piece = i * 32 + lane, row = piece / S::PIECES, within = piece % S::PIECES * 16;
-      row_of[i] = weights + i64(min(first + row, rows - 1)) * pitch + (S::SHIFTED ? 0 : within);
-      to[i] = row * S::PITCH + within;
+      const u32 piece = i * 32 + lane;
+      to[i] = piece / S::PIECES * S::PITCH + piece % S::PIECES * 16;
     }
   }
   static __device__ __forceinline__ bool is_one(int i, u32 lane) { return ROWS * S::PIECES % 32 == 0 || i * 32 + lane < ROWS * S::PIECES; }
 
+  __device__ __forceinline__ void enter(const u8* weights, i64 pitch, u32 first, u32 rows) {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i)
+      row_of[i] = weights + i64(min(first + to[i] / S::PITCH, rows - 1)) * pitch + (S::SHIFTED ? 0 : to[i] % S::PITCH);
+  }
   // Chunk `chunk` to `slot`; zeros where the row has ended. The words before a row's chunk, and behind it, are not read.
-  __device__ __forceinline__ void start(u32 slot, u32 chunk, u32 chunks, u32 lane) const {
+  __device__ __forceinline__ void start(u32 slot, u32 chunk, i64 pitch, u32 lane) const {
     const i64 begin = i64(chunk) * S::BYTES;
-    if (chunk >= chunks) {
-    } else if (begin + S::PIECES * 16 <= pitch) {
+    if (begin + S::PIECES * 16 <= pitch) {
 #pragma unroll
       for (int i = 0; i < COUNT; ++i)
         if (is_one(i, lane)) copy_async<16>(slot + to[i], word_of(i, begin), 16);
@@ -72,7 +77,6 @@ template <class S> struct Copies {
           copy_async<16>(slot + to[i], left > 0 ? from : row_of[0], left > 0 ? u32(min(left, i64(16))) : 0);
         }
     }
-    commit_copies();
   }
 
  private:
@@ -107,16 +111,18 @@ template <class X, int UNITS, int TILES, bool WHOLE> struct Group {
   }
 };
 
-template <class F, class X, class Out, int ALIGN, bool SHIFTED, bool WHOLE, int SPREAD, int TILES, int WARPS_N, int WARPS_K, int STAGES>
-__global__ void __launch_bounds__(WARPS_N * WARPS_K * 32)
+template <class F, class X, class Out, int ALIGN, bool SHIFTED, bool WHOLE, int SPREAD, int TILES, int WARPS_N, int WARPS_K, int STAGES, int CTAS>
+__global__ void __launch_bounds__(WARPS_N * WARPS_K * 32, CTAS)
 gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step, i64 pitch, u32 tokens, u32 rows, u32 k) {
   using S = Slot<F, ALIGN, SHIFTED>;
   constexpr int UNITS = F::SUB / 16, SUBS = CHUNK / F::SUB, GROUPS = SUBS / SPREAD;
   constexpr int OF_TOKEN = X::COLUMNS * SPREAD, TOKENS = 8 * TILES / OF_TOKEN;
-  constexpr bool FOLDS = F::LESS != 0 || F::LEAST;
+  constexpr bool ROLLED = TILES > 2;  // groups in a loop: registers hold the sums of all tiles, and one group's activations
+  constexpr int LESS = F::LESS + X::template MORE<F::SIGNED>;
+  constexpr bool FOLDS = LESS != 0 || F::LEAST;
   using Acc = typename X::Acc;
   const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const u32 first_row = (blockIdx.y * WARPS_N + warp / WARPS_K) * ROWS, first_token = blockIdx.x * TOKENS;
+  const u32 own_k = warp % WARPS_K, own_rows = warp / WARPS_K * ROWS, first_token = blockIdx.x * TOKENS;
   const u32 chunks = (k + CHUNK - 1) / CHUNK, slots = shared_address(pool) + warp * (STAGES * S::SIZE);
 
   // The column g of every tile: where its token begins, and its place among the token's columns. Tokens past the last one stand for
@@ -133,13 +139,28 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   u32 meets[SPREAD];
 #pragma unroll
   for (int s = 0; s < SPREAD; ++s) meets[s] = of_group == s;
-  const Copies<S> copies(weights, pitch, first_row, rows, lane);
+
+  // What is copied next: chunks of the CTA's rows, and then of the rows that are its next
+  constexpr u32 WIDE = WARPS_N * ROWS;
+  Copies<S> copies(lane);
+  u32 next_rows = own_k < chunks ? blockIdx.y * WIDE : rows, next = own_k;
+  copies.enter(weights, pitch, next_rows + own_rows, rows);
+  const auto fetch = [&](u32 slot) {
+    if (next_rows < rows) {
+      copies.start(slots + slot * S::SIZE, next, pitch, lane);
+      next += WARPS_K;
+      if (next >= chunks) {
+        next = own_k;
+        next_rows += gridDim.y * WIDE;
+        copies.enter(weights, pitch, next_rows + own_rows, rows);
+      }
+    }
+    commit_copies();
+  };
 
   overlap::wait();
-  u32 next = warp % WARPS_K;
 #pragma unroll
-  for (int stage = 0; stage < STAGES - 1; ++stage, next += WARPS_K)
-    copies.start(slots + stage * S::SIZE, next, chunks, lane);
+  for (int slot = 0; slot < STAGES - 1; ++slot) fetch(slot);
   // Group `group` of a chunk, or of the last one
   const auto ask = [&](Group<X, UNITS, TILES, WHOLE>& some, u32 chunk, u32 group) {
     const u32 begin = (WHOLE ? min(chunk, chunks - 1) : chunk) * CHUNK + group * (SPREAD * F::SUB);
@@ -147,131 +168,145 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
               i32(k) - i32(begin + of_group * F::SUB));
   };
   Group<X, UNITS, TILES, WHOLE> ahead;
-  ask(ahead, warp % WARPS_K, 0);
+  if constexpr (!ROLLED) ask(ahead, own_k, 0);
 
-  float acc[TILES][4] = {};
-  u32 stage = 0;
+  u32 stage = 0, parity = 0;
 #pragma unroll 1
-  for (u32 chunk = warp % WARPS_K; chunk < chunks; chunk += WARPS_K, next += WARPS_K) {
-    copies.start(slots + (stage + STAGES - 1) % STAGES * S::SIZE, next, chunks, lane);
-    await_copies<STAGES - 1>();
-    __syncwarp();
+  for (u32 cta_rows = blockIdx.y * WIDE; cta_rows < rows; cta_rows += gridDim.y * WIDE) {
+    float acc[TILES][4] = {};
+#pragma unroll 1
+    for (u32 chunk = own_k; chunk < chunks; chunk += WARPS_K) {
+      fetch((stage + STAGES - 1) % STAGES);
+      await_copies<STAGES - 1>();
+      __syncwarp();
 
-    // Rows g and g + 8, where their chunks begin
-    const u8* chunk_of[2];
+      // Rows g and g + 8, where their chunks begin
+      const u8* chunk_of[2];
 #pragma unroll
-    for (u32 h = 0; h < 2; ++h) {
-      const u32 row = g + 8 * h;
-      const u32 shift = SHIFTED ? (min(first_row + row, rows - 1) * u32(pitch) + chunk * S::BYTES) & 15 : 0;
-      chunk_of[h] = reinterpret_cast<const u8*>(pool) + (warp * STAGES + stage) * S::SIZE + row * S::PITCH + shift;
-    }
-
-    // The scales of sub-blocks 8 i + 2 t + e, for all four lanes of a row
-    float own_scale[SUBS / 8][2][2], own_fold[SUBS / 8][2][2];
-#pragma unroll
-    for (int i = 0; i < SUBS / 8; ++i)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const u32 weight = (8 * i + 2 * t + e) * F::SUB, block = weight / F::WEIGHTS;
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const typename F::template Scales<ALIGN> scales(chunk_of[h] + block * F::BYTES);
-          const u32 in_block = (weight - block * F::WEIGHTS) / F::SUB;
-          const float scale = scales.scale(in_block);
-          own_fold[i][e][h] = scales.least(in_block) + scale * F::LESS;
-          own_scale[i][e][h] = scale * X::template INVERSE<F::SIGNED>;
-        }
+      for (u32 h = 0; h < 2; ++h) {
+        const u32 row = g + 8 * h;
+        const u32 shift = SHIFTED ? (min(cta_rows + own_rows + row, rows - 1) * u32(pitch) + chunk * S::BYTES) & 15 : 0;
+        chunk_of[h] = reinterpret_cast<const u8*>(pool) + (warp * STAGES + stage) * S::SIZE + row * S::PITCH + shift;
       }
 
+      // The scales of sub-blocks 8 i + 2 t + e, for all four lanes of a row
+      float own_scale[SUBS / 8][2][2], own_fold[SUBS / 8][2][2];
 #pragma unroll
-    for (int group = 0; group < GROUPS; ++group) {
-      const Group<X, UNITS, TILES, WHOLE> own = ahead;
-      ask(ahead, group + 1 < GROUPS ? chunk : chunk + WARPS_K, (group + 1) % GROUPS);
-
-      Acc dots[TILES][4], sums[TILES][4];
+      for (int i = 0; i < (ROLLED ? 0 : SUBS / 8); ++i)
 #pragma unroll
-      for (int tile = 0; tile < TILES; ++tile)
+        for (int e = 0; e < 2; ++e) {
+          const u32 weight = (8 * i + 2 * t + e) * F::SUB, block = weight / F::WEIGHTS;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) dots[tile][i] = sums[tile][i] = X::START;
-#pragma unroll
-      for (int s = 0; s < SPREAD; ++s)
-#pragma unroll
-        for (int unit = 0; unit < UNITS; ++unit) {
-          constexpr u32 IN_BLOCK = F::WEIGHTS - 1;
-          const u32 weight = (group * SPREAD + s) * F::SUB + unit * 16, block = weight / F::WEIGHTS * F::BYTES;
-          u32 codes[2], a[X::A], ones[X::A];
-#pragma unroll
-          for (int h = 0; h < 2; ++h) codes[h] = F::Codes::template four<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
-          X::template widen<F::SIGNED>(a, codes[0], codes[1]);
-#pragma unroll
-          for (int i = 0; i < X::A; ++i) ones[i] = X::ONES;
-#pragma unroll
-          for (int tile = 0; tile < TILES; ++tile) {
-            u32 b[X::B];
-#pragma unroll
-            for (int i = 0; i < X::B; ++i) b[i] = SPREAD == 1 ? own.b[tile][unit][i] : times(own.b[tile][unit][i], meets[s]);
-            X::multiply(dots[tile], a, b);
-            if constexpr (FOLDS) X::multiply(sums[tile], ones, b);
+          for (int h = 0; h < 2; ++h) {
+            const typename F::template Scales<ALIGN> scales(chunk_of[h] + block * F::BYTES);
+            const u32 in_block = (weight - block * F::WEIGHTS) / F::SUB;
+            const float scale = scales.scale(in_block);
+            own_fold[i][e][h] = scales.least(in_block) + scale * LESS;
+            own_scale[i][e][h] = scale * X::template INVERSE<F::SIGNED>;
           }
         }
 
-      // Scaled: this lane's columns are 2 t and 2 t + 1, of one sub-block or of two
-#pragma unroll
-      for (int e = 0; e < (SPREAD == 1 ? 1 : 2); ++e) {
-        const u32 eight = group * SPREAD / 8, odd = SPREAD == 1 ? group & 1 : e;
-        const u32 from = (lane & ~3u) + (group * SPREAD % 8u >> 1) + (SPREAD == 4 ? t & 1 : 0);
-        float scale[2], fold[2];
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          scale[h] = SPREAD == 8 ? own_scale[eight][odd][h] : __shfl_sync(~0u, own_scale[eight][odd][h], from);
-          if constexpr (FOLDS) fold[h] = SPREAD == 8 ? own_fold[eight][odd][h] : __shfl_sync(~0u, own_fold[eight][odd][h], from);
-        }
+#pragma unroll(ROLLED ? 1 : GROUPS)
+      for (int group = 0; group < GROUPS; ++group) {
+        // Loads of further groups stay behind, or registers would not hold them; two groups may share words of codes
+        if (SPREAD == 1 && !ROLLED && group % 2 == 0) asm volatile("" ::: "memory");
+        Group<X, UNITS, TILES, WHOLE> own;
+        if constexpr (ROLLED) ask(own, chunk, group);
+        else own = ahead;
+        if constexpr (!ROLLED) ask(ahead, group + 1 < GROUPS ? chunk : chunk + WARPS_K < chunks ? chunk + WARPS_K : own_k, (group + 1) % GROUPS);
+
+        Acc dots[TILES][4], sums[TILES][4];
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
-          for (int c = e; c < (SPREAD == 1 ? 2 : e + 1); ++c) {
-            float of_token = 1, sum = 0;
-            if constexpr (X::ROUNDED) of_token = __shfl_sync(~0u, own.scale[tile], (2 * t + c) * 4);
-            if constexpr (FOLDS) sum = X::number(sums[tile][c]);  // the same in every row
+          for (int i = 0; i < 4; ++i) dots[tile][i] = sums[tile][i] = X::START;
 #pragma unroll
-            for (int h = 0; h < 2; ++h) {
-              float x = X::number(dots[tile][2 * h + c]), &to = acc[tile][2 * h + c];
-              if constexpr (X::ROUNDED) {
-                x *= scale[h];
-                if constexpr (FOLDS) x = fmaf(-fold[h], sum, x);
-                to = fmaf(of_token, x, to);
-              } else {
-                to = fmaf(scale[h], x, to);
-                if constexpr (FOLDS) to = fmaf(-fold[h], sum, to);
-              }
+        for (int s = 0; s < SPREAD; ++s)
+#pragma unroll
+          for (int unit = 0; unit < UNITS; ++unit) {
+            constexpr u32 IN_BLOCK = F::WEIGHTS - 1;
+            const u32 weight = (group * SPREAD + s) * F::SUB + unit * 16, block = weight / F::WEIGHTS * F::BYTES;
+            u32 codes[2], a[X::A], ones[X::A];
+#pragma unroll
+            for (int h = 0; h < 2; ++h) codes[h] = F::Codes::template four<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
+            X::template widen<F::SIGNED>(a, codes[0], codes[1]);
+#pragma unroll
+            for (int i = 0; i < X::A; ++i) ones[i] = X::ONES;
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile) {
+              u32 b[X::B];
+#pragma unroll
+              for (int i = 0; i < X::B; ++i) b[i] = SPREAD == 1 ? own.b[tile][unit][i] : times(own.b[tile][unit][i], meets[s]);
+              X::multiply(dots[tile], a, b);
+              if constexpr (FOLDS) X::multiply(sums[tile], ones, b);
             }
           }
+
+        // Scaled: this lane's columns are 2 t and 2 t + 1, of one sub-block or of two
+#pragma unroll
+        for (int e = 0; e < (SPREAD == 1 ? 1 : 2); ++e) {
+          const u32 eight = group * SPREAD / 8, odd = SPREAD == 1 ? group & 1 : e;
+          const u32 from = (lane & ~3u) + (group * SPREAD % 8u >> 1) + (SPREAD == 4 ? t & 1 : 0);
+          float scale[2], fold[2];
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            if constexpr (ROLLED) {
+              const u32 block = group * F::SUB / F::WEIGHTS, in_block = group - block * (F::WEIGHTS / F::SUB);
+              const typename F::template Scales<ALIGN> scales(chunk_of[h] + block * F::BYTES);
+              scale[h] = scales.scale(in_block);
+              fold[h] = scales.least(in_block) + scale[h] * LESS;
+              scale[h] *= X::template INVERSE<F::SIGNED>;
+            } else {
+              scale[h] = SPREAD == 8 ? own_scale[eight][odd][h] : __shfl_sync(~0u, own_scale[eight][odd][h], from);
+              if constexpr (FOLDS) fold[h] = SPREAD == 8 ? own_fold[eight][odd][h] : __shfl_sync(~0u, own_fold[eight][odd][h], from);
+            }
+          }
+#pragma unroll
+          for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+            for (int c = e; c < (SPREAD == 1 ? 2 : e + 1); ++c) {
+              float of_token = 1, sum = 0;
+              if constexpr (X::ROUNDED) of_token = __shfl_sync(~0u, own.scale[tile], (2 * t + c) * 4);
+              if constexpr (FOLDS) sum = X::number(sums[tile][c]);  // the same in every row
+#pragma unroll
+              for (int h = 0; h < 2; ++h) {
+                float x = X::number(dots[tile][2 * h + c]), &to = acc[tile][2 * h + c];
+                if constexpr (X::ROUNDED) {
+                  x *= scale[h];
+                  if constexpr (FOLDS) x = fmaf(-fold[h], sum, x);
+                  to = fmaf(of_token, x, to);
+                } else {
+                  to = fmaf(scale[h], x, to);
+                  if constexpr (FOLDS) to = fmaf(-fold[h], sum, to);
+                }
+              }
+            }
+        }
       }
+      __syncwarp();
+      stage = (stage + 1) % STAGES;
     }
-    __syncwarp();
-    stage = (stage + 1) % STAGES;
+
+    // Sums of warps that share rows meet, and then a token's columns; the next rows' sums have a place of their own
+    constexpr u32 WIDTH = 8 * TILES;
+    float* meeting = reinterpret_cast<float*>(pool) + (WARPS_N * WARPS_K * STAGES * S::SIZE) / 4 + parity * (WARPS_N * WARPS_K * WIDTH * ROWS);
+    parity ^= 1;
+#pragma unroll
+    for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) meeting[(warp * WIDTH + tile * 8 + 2 * t + i % 2) * ROWS + g + 8 * (i / 2)] = acc[tile][i];
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < TOKENS * WIDE; i += WARPS_N * WARPS_K * 32) {
+      const u32 number = i / WIDE, row = i % WIDE;
+      float sum = 0;
+#pragma unroll
+      for (u32 w = 0; w < WARPS_K; ++w)
+#pragma unroll
+        for (u32 c = 0; c < OF_TOKEN; ++c)
+          sum += meeting[((row / ROWS * WARPS_K + w) * WIDTH + number * OF_TOKEN + c) * ROWS + row % ROWS];
+      if (cta_rows + row < rows && first_token + number < tokens)
+        out[(first_token + number) * out_step + cta_rows + row] = convert<Out>(sum);
+    }
   }
   overlap::release();
-
-  // Sums of warps that share rows meet, and then a token's columns
-  await_copies<0>();
-  __syncthreads();
-  constexpr u32 WIDTH = 8 * TILES;
-  float* meeting = reinterpret_cast<float*>(pool);
-#pragma unroll
-  for (int tile = 0; tile < TILES; ++tile)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) meeting[(warp * WIDTH + tile * 8 + 2 * t + i % 2) * ROWS + g + 8 * (i / 2)] = acc[tile][i];
-  __syncthreads();
-  for (u32 i = threadIdx.x; i < TOKENS * WARPS_N * ROWS; i += WARPS_N * WARPS_K * 32) {
-    const u32 number = i / (WARPS_N * ROWS), row = i % (WARPS_N * ROWS);
-    float sum = 0;
-#pragma unroll
-    for (u32 w = 0; w < WARPS_K; ++w)
-#pragma unroll
-      for (u32 c = 0; c < OF_TOKEN; ++c)
-        sum += meeting[((row / ROWS * WARPS_K + w) * WIDTH + number * OF_TOKEN + c) * ROWS + row % ROWS];
-    const u32 at = blockIdx.y * (WARPS_N * ROWS) + row;
-    if (at < rows && first_token + number < tokens) out[(first_token + number) * out_step + at] = convert<Out>(sum);
-  }
 }

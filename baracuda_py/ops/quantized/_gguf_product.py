@@ -27,12 +27,16 @@ __all__ = ["ExactActivation", "ProductConfig", "Q8Activation"]
 
 FILE = "quantized/gguf_product.cu"
 ROWS, CHUNK, WORD = 16, 256, 16  # rows of weights a warp, weights of a chunk, bytes of a copy: gguf_product.cu
-MOST_TILES = 4
-MOST_ROW_BLOCKS = 65535
+MOST_TILES = 8
 STAGED = GgufFormat.Q8_1
 SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
-# Warps side by side along N, along K, and slots of each.
-SHAPES = ((1, 8, 3), (1, 8, 4), (1, 4, 4), (1, 16, 3), (2, 4, 3), (2, 4, 4), (4, 2, 4), (4, 4, 3), (8, 1, 4))
+# Warps side by side along N, along K, slots of each, and CTAs an SM.
+SHAPES = (
+    (1, 8, 3, 2), (1, 8, 4, 2), (1, 4, 4, 4), (1, 16, 3, 1), (2, 4, 3, 2), (2, 4, 4, 2), (4, 2, 4, 2), (1, 8, 5, 1), (1, 4, 4, 3),
+    (2, 4, 5, 1), (4, 2, 5, 1), (1, 12, 4, 1), (2, 6, 4, 1), (1, 4, 3, 1), (1, 4, 2, 2),
+)  # fmt: skip
+REGISTERS = {0: 128, 1: 168, 2: 216, 4: 128, 8: 232}  # of a thread by tiles; 0: columns of one are shared
+REGISTER_FILE, RESERVED = 65536, 1024  # an SM's registers; bytes of shared memory that a CTA takes besides its own
 
 READS = 1.08  # reading alone, as a multiple of the bandwidth of a copy
 ROUND_TRIP = 1.1e-6  # seconds of memory latency: that much has to be under way
@@ -48,6 +52,7 @@ class ProductConfig(Config):
     warps_n: int = term("warps a CTA side by side along N, of 16 rows of weights each")
     warps_k: int = term("warps a CTA that share rows of weights along K")
     stages: int = term("chunks of 256 weights of 16 rows that a warp has in shared memory")
+    ctas: int = term("CTAs an SM is to hold", default=2)
     tiles: int = term("tiles of 8 columns", default=1, hidden=True)
     spread: int = term("sub-blocks that are summed side by side", default=1, hidden=True)
     slot: int = term("bytes of a chunk of 16 rows in shared memory", default=0, hidden=True)
@@ -58,7 +63,7 @@ class ProductConfig(Config):
 
     @property
     def shared_bytes(self) -> int:
-        return self.warps * max(self.stages * self.slot, 4 * ROWS * 8 * self.tiles)
+        return self.warps * (self.stages * self.slot + 2 * 4 * ROWS * 8 * self.tiles)
 
     @property
     def in_flight(self) -> int:
@@ -103,8 +108,6 @@ class _Product(Candidate[Any]):
                 )
         if max(desc.k, desc.n) >= 1 << 30 or math.prod(desc.x_shape[:-1]) >= 1 << 30:
             return no("an extent is 2**30 or more", "fewer rows a call")
-        if -(-desc.n // ROWS) > MOST_ROW_BLOCKS * 8:
-            return no(f"N is {desc.n}, more than a grid holds", "fewer columns a call")
         if not any(True for _ in self.configs(desc, device)):
             return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no chunks")
         return OK
@@ -119,31 +122,40 @@ class _Product(Candidate[Any]):
         slot = ROWS * (_pieces(desc) | 1) * WORD
         for shape in SHAPES:
             config = ProductConfig(*shape, tiles, spread, slot)
-            fits = config.shared_bytes + 1024 <= device.shared_bytes and config.warps * 32 * _registers(config) <= 65536
-            if fits and -(-desc.n // (ROWS * config.warps_n)) <= MOST_ROW_BLOCKS:
+            room = config.ctas * (config.shared_bytes + RESERVED) <= device.shared_bytes + RESERVED
+            if room and config.ctas * config.warps * 32 * REGISTERS[tiles if spread == 1 else 0] <= REGISTER_FILE:
                 yield config
 
-    def _grid(self, desc: Any, config: ProductConfig) -> tuple[int, int, int]:
+    def _blocks(self, desc: Any, config: ProductConfig) -> tuple[int, int]:
+        """Parts of the rows of x, and of those of the weights."""
         tokens, each = math.prod(desc.x_shape[:-1]), self._tokens(desc, config)
-        return -(-tokens // each), -(-desc.n // (ROWS * config.warps_n)), 1
+        return -(-tokens // each), -(-desc.n // (ROWS * config.warps_n))
+
+    def _grid(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> tuple[int, int, int]:
+        """As many CTAs as there is room for, or fewer, so that all have as many rows of weights."""
+        blocks, row_blocks = self._blocks(desc, config)
+        turns = -(-row_blocks * max(blocks, 1) // (device.sms * config.ctas))
+        return blocks, -(-row_blocks // max(turns, 1)), 1
 
     def _tokens(self, desc: Any, config: ProductConfig) -> int:
         return 8 * config.tiles // (self.columns_of[desc.x_element] * config.spread)
 
     def cost(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> Cost:
         """Weights at the bandwidth of reading, and once more from L2 for each further block of rows of x; or the instructions."""
-        blocks, row_blocks, _ = self._grid(desc, config)
-        ctas = max(1, blocks * row_blocks)
+        blocks, row_blocks = self._blocks(desc, config)
+        across, down, _ = self._grid(desc, device, config)
+        ctas = max(1, across * down)
         weights = desc.format.block.bytes_of(desc.k) * desc.n
         of_x = desc.k * (1.125 if self.rounded else desc.x_element.bits / 8) * self._tokens(desc, config)
-        resident = max(1, min(device.shared_bytes // (config.shared_bytes + 1024), 2048 // (config.warps * 32)))
         busy = min(ctas, device.sms) / device.sms
-        under_way = min(resident, -(-ctas // device.sms)) * config.in_flight * device.sms
+        if down:
+            busy *= row_blocks / (down * -(-row_blocks // down))
+        under_way = min(config.ctas, -(-ctas // device.sms)) * config.in_flight * device.sms
         share = busy * min(1.0, under_way / (device.bandwidth * ROUND_TRIP))
         weight_count = float(desc.n) * desc.k * blocks
         times = {
             "bandwidth": desc.nbytes / (device.bandwidth * READS * share),
-            "L2 bandwidth": (weights * blocks + of_x * ctas) / (device.bandwidth * L2 * busy),
+            "L2 bandwidth": (weights * blocks + of_x * blocks * row_blocks) / (device.bandwidth * L2 * busy),
             "instruction issue": weight_count
             * self._instructions(desc, config)
             / (device.rate("issue") * ISSUE * busy),
@@ -194,11 +206,13 @@ class _Product(Candidate[Any]):
         bound = Componentwise(tuple(terms), SOURCE, "beyond")
         return PrecisionGuarantee.fixed_order(desc.precision, ElementKind.F32, bound, batch_invariant=False)
 
-    def _launch(self, desc: Any, config: ProductConfig, x: Arg, kind: str, x_step: int) -> Launch:
+    def _launch(self, desc: Any, device: DeviceSpec, config: ProductConfig, x: Arg, kind: str, x_step: int) -> Launch:
         block, out, w = desc.format.block, desc.layout("out"), desc.layout("w")
         shifted = str(_shifted(desc)).lower()
         whole = str(desc.k % CHUNK == 0).lower()
-        shape = ", ".join(map(str, (config.spread, config.tiles, config.warps_n, config.warps_k, config.stages)))
+        shape = ", ".join(
+            map(str, (config.spread, config.tiles, config.warps_n, config.warps_k, config.stages, config.ctas))
+        )
         align = block_align(desc.format, w.align)
         entry = f"gguf_product<{block.cuda}, {kind}, {out.element.number}, {align}, {shifted}, {whole}, {shape}>"
         tokens, out_step = _rows(out) or (0, 0)
@@ -208,7 +222,7 @@ class _Product(Candidate[Any]):
         )  # fmt: skip
         return Launch(
             Kernel(FILE, entry),
-            self._grid(desc, config),
+            self._grid(desc, device, config),
             (config.warps * 32, 1, 1),
             args,
             config.shared_bytes,
@@ -229,11 +243,6 @@ def _pieces(desc: Any) -> int:
     return -(-nbytes // WORD)
 
 
-def _registers(config: ProductConfig) -> int:
-    """About, of a thread."""
-    return 255 if config.tiles == MOST_TILES else 168 if config.tiles == 2 else 128
-
-
 class ExactActivation(_Product):
     """Activations as they are: 16-bit floats by tensor cores in f32; f32 as three bf16 each, whose sum it is."""
 
@@ -248,7 +257,7 @@ class ExactActivation(_Product):
     def lower(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> tuple[Step | Sub, ...]:
         _, step = _rows(desc.layout("x")) or (0, 0)
         kind = f"gguf::Exact<{desc.x_element.number}>"
-        return (self._launch(desc, config, Ptr("x"), kind, step * desc.x_element.bits // 8),)
+        return (self._launch(desc, device, config, Ptr("x"), kind, step * desc.x_element.bits // 8),)
 
 
 class Q8Activation(_Product):
@@ -270,4 +279,4 @@ class Q8Activation(_Product):
         staging = GgufQuantizeDescriptor(x.shape, x.element, STAGED, **layout)
         between = Scratch.named("activations", math.prod(staging.out_shape))
         first = Sub(selected(GgufQuantizePlan, staging, None, device), {"x": Ptr("x"), "out": between})
-        return first, self._launch(desc, config, between, "gguf::Rounded", staging.out_shape[-1])
+        return first, self._launch(desc, device, config, between, "gguf::Rounded", staging.out_shape[-1])

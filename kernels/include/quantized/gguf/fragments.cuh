@@ -3,7 +3,8 @@
 // order in which the instruction counts k, but the same one on both sides.
 //
 // Exact<f16>, Exact<bf16>: activations as they are, sums in f32. Unsigned codes become f16 by their bits alone: as subnormals, code *
-// 2^-24, which tensor cores multiply exactly; as bf16, 128 + code, less 128. Exact<float>: a number is the sum of three bf16, cut
+// 2^-24, which tensor cores multiply exactly; as bf16 they are 128 + code, and the 128 is taken off with what else is. Exact<float> takes
+// it off at once, so that sums are no larger than they have to be. Exact<float>: a number is the sum of three bf16, cut
 // off and not rounded, which are columns of their own. Rounded: activations in Q8_1 blocks, sums in s32.
 #pragma once
 #include "mma.cuh"
@@ -23,26 +24,31 @@ __device__ __forceinline__ u32 less_pair(u32 a, u32 b, bf16) {
   return d;
 }
 
-// Four codes as two pairs of a 16-bit float. SCALE: what a code was multiplied with.
-template <class Half, bool SIGNED> struct Widened;
-template <> struct Widened<f16, false> {
+// Four codes as two pairs of a 16-bit float. INVERSE: one over what a code was multiplied with; MORE: what was added to it.
+template <class Half, bool SIGNED, bool EXACTLY> struct Widened;
+template <bool EXACTLY> struct Widened<f16, false, EXACTLY> {
   static constexpr float INVERSE = 16777216.0f;
+  static constexpr int MORE = 0;
   static __device__ __forceinline__ u32 pair(u32 codes, int i) { return __byte_perm(codes, 0, i ? 0x4342 : 0x4140); }
 };
-template <> struct Widened<f16, true> {
+template <bool EXACTLY> struct Widened<f16, true, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
+  static constexpr int MORE = 0;
   static __device__ __forceinline__ u32 pair(u32 codes, int i) {  // 1024 + 128 + code
     return less_pair(__byte_perm(codes ^ 0x80808080u, 0x64646464u, i ? 0x4342 : 0x4140), 0x64806480u, f16{});
   }
 };
-template <> struct Widened<bf16, false> {
+template <bool EXACTLY> struct Widened<bf16, false, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
+  static constexpr int MORE = EXACTLY ? 0 : 128;
   static __device__ __forceinline__ u32 pair(u32 codes, int i) {
-    return less_pair(__byte_perm(codes, 0x43434343u, i ? 0x4342 : 0x4140), 0x43004300u, bf16{});
+    const u32 x = __byte_perm(codes, 0x43434343u, i ? 0x4342 : 0x4140);
+    return EXACTLY ? less_pair(x, 0x43004300u, bf16{}) : x;
   }
 };
-template <> struct Widened<bf16, true> {
+template <bool EXACTLY> struct Widened<bf16, true, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
+  static constexpr int MORE = 0;
   static __device__ __forceinline__ u32 pair(u32 codes, int i) {  // 128 + its low seven bits, less 128 or 256
     const u32 select = i ? 0x4342 : 0x4140;
     return less_pair(__byte_perm(codes & 0x7f7f7f7fu, 0x43434343u, select), __byte_perm(codes & 0x80808080u, 0x43434343u, select), bf16{});
@@ -54,15 +60,17 @@ template <class X, class Half> struct Floats {
   using Acc = float;
   static constexpr int A = 4, B = 2;
   static constexpr u32 ONES = Same<Half, f16>::value ? 0x3c003c00u : 0x3f803f80u;
-  template <bool SIGNED> static constexpr float INVERSE = Widened<Half, SIGNED>::INVERSE;
+  template <bool SIGNED> using Wide = Widened<Half, SIGNED, !Same<X, Half>::value>;
+  template <bool SIGNED> static constexpr float INVERSE = Wide<SIGNED>::INVERSE;
+  template <bool SIGNED> static constexpr int MORE = Wide<SIGNED>::MORE;
   static constexpr float START = 0;
   static __device__ __forceinline__ float number(float sum) { return sum; }
 
   template <bool SIGNED> static __device__ __forceinline__ void widen(u32 (&a)[A], u32 upper, u32 lower) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      a[2 * i] = Widened<Half, SIGNED>::pair(upper, i);
-      a[2 * i + 1] = Widened<Half, SIGNED>::pair(lower, i);
+      a[2 * i] = Wide<SIGNED>::pair(upper, i);
+      a[2 * i + 1] = Wide<SIGNED>::pair(lower, i);
     }
   }
   static __device__ __forceinline__ void multiply(float (&c)[4], const u32 (&a)[A], const u32 (&b)[B]) { Mma<Half>::run(c, a, b); }
@@ -108,6 +116,7 @@ struct Rounded {
   static constexpr bool ROUNDED = true;
   static constexpr u32 ONES = 0x01010101u;
   template <bool SIGNED> static constexpr float INVERSE = 1.0f;
+  template <bool SIGNED> static constexpr int MORE = 0;
   // Sums begin at the bits of 1.5 * 2^23, to which those of a small integer are added as they are to the f32: no conversion.
   static constexpr int START = 0x4b400000;
   static __device__ __forceinline__ float number(int sum) { return __int_as_float(sum) - 12582912.0f; }
