@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from .ops.position.angles import ANGLES as ANGLES
 from .types import Activation as Activation
+from .ops.position.angles import Angled as _Angled
 from .types import ArchSku as ArchSku
 from .ops.attention.backward import AttentionBackwardDescriptor as _AttentionBackwardDescriptor
 from .ops.attention.backward import AttentionBackwardPlan as _AttentionBackwardPlan
@@ -85,6 +87,8 @@ from .ops.norm.backward import NormBackwardDescriptor as _NormBackwardDescriptor
 from .ops.norm.backward import NormBackwardPlan as _NormBackwardPlan
 from .ops.norm.forward import NormDescriptor as _NormDescriptor
 from .ops.norm.forward import NormPlan as _NormPlan
+from .ops.position.angles import OF_ANGLE as OF_ANGLE
+from .ops.position.angles import OF_ENTRY as OF_ENTRY
 from .plan import Op as Op
 from .types import OpCategory as OpCategory
 from .plan import Operand as Operand
@@ -123,6 +127,7 @@ from .ops.position.rope import RopeBackwardPlan as _RopeBackwardPlan
 from .ops.position.rope import RopeDescriptor as _RopeDescriptor
 from .ops.position.rope import RopePlan as _RopePlan
 from .ops.position.scaling import RopeScaling as RopeScaling
+from .ops.position.angles import STYLES as STYLES
 from .ops.softmax.backward import SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor
 from .ops.softmax.backward import SoftmaxBackwardPlan as _SoftmaxBackwardPlan
 from .ops.softmax.forward import SoftmaxDescriptor as _SoftmaxDescriptor
@@ -145,6 +150,8 @@ from .types import UnsupportedError as UnsupportedError
 from .types import WorkspaceTooSmallError as WorkspaceTooSmallError
 from .ops.shape_layout.write_slice import WriteSliceDescriptor as _WriteSliceDescriptor
 from .ops.shape_layout.write_slice import WriteSlicePlan as _WriteSlicePlan
+from .ops.position.angles import check_factor as check_factor
+from .ops.position.angles import dense as dense
 from .runtime.device import device as device
 from .emulator.options import emulation as emulation
 from .runtime.streams import fence as fence
@@ -155,6 +162,7 @@ from .plan import list_ops as list_ops
 from .ops.quantized.pack_int4 import pack_int4 as pack_int4
 from .call.cache import plan_cache as plan_cache
 from .ops.quantized.pack_int4 import repack_int4 as repack_int4
+from .ops.position.angles import terms_of as terms_of
 from .types import ulp_of as ulp_of
 
 __version__: str
@@ -178,6 +186,11 @@ FP8_E5M2: ElementKind
 COMPLEX64: ElementKind
 COMPLEX128: ElementKind
 BIN: ElementKind
+
+class Angled(_Angled):
+    def __init__(
+        self,
+    ) -> None: ...
 
 class AttentionBackwardDescriptor(_AttentionBackwardDescriptor):
     mask_shape: tuple[int, ...] | None

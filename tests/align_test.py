@@ -20,7 +20,6 @@ from baracuda_py.plan.select import assess
 from baracuda_py.reference.gguf_quantize import quantized
 from baracuda_py.runtime.steps import Launch, Ptr, Scratch, Struct, TensorMap
 from baracuda_py.samples.int4 import weight
-from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 from baracuda_py.types import DeviceSpec, ElementKind, GgufFormat, PlanPreference
 
 from .arena import Slot
