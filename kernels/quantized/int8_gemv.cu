@@ -64,11 +64,11 @@ int8_gemv(const S* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k,
   Acc acc[Way::BLOCKS][OCTETS][4] = {};
   float total[GROUPED ? Way::BLOCKS : 1][OCTETS][4] = {};
   int of_columns[ZEROED ? Way::BLOCKS : 1][4] = {}, of_tokens[OCTETS][4] = {};
-#pragma unroll 1
-  for (u32 from = begin + warp * ROUND; from < end; from += WARPS * ROUND) {
+  // While all that is read exists, a loop of its own saves all checks, which would make loads wait for each other.
+  const auto turn = [&](u32 from, bool whole) {
     typename Way::Raw raw[UNROLL];
 #pragma unroll
-    for (int u = 0; u < UNROLL; ++u) Way::load(raw[u], own.b, own.step, first, own.n, from + u * Way::STEP, end);
+    for (int u = 0; u < UNROLL; ++u) Way::load(raw[u], own.b, own.step, first, own.n, from + u * Way::STEP, end, whole);
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
       const u32 at = from + u * Way::STEP;
@@ -77,7 +77,7 @@ int8_gemv(const S* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k,
 #pragma unroll
       for (int j = 0; j < OCTETS; ++j) {
         Tokens<A, Way> tokens;
-        tokens.template load<READ>(token[j], at, DYNAMIC ? pitch : end);
+        tokens.template load<READ>(token[j], at, DYNAMIC ? pitch : end, whole);
 #pragma unroll
         for (int i = 0; i < Way::BLOCKS; ++i) Product<A>::template add<Way>(acc[i][j], words[i], tokens);
         if constexpr (ZEROED) Product<A>::template add_tokens<Way>(of_tokens[j], tokens);
@@ -86,7 +86,7 @@ int8_gemv(const S* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k,
 #pragma unroll
         for (int i = 0; i < Way::BLOCKS; ++i) Product<A>::template add_columns<Way>(of_columns[i], words[i]);
       if constexpr (GROUPED) {
-        if (at >= end) continue;
+        if (!whole && at >= end) continue;
         const float* scales = own.scales + at / group * own.scales_row;
 #pragma unroll
         for (int i = 0; i < Way::BLOCKS * 2; ++i) {
@@ -100,7 +100,12 @@ int8_gemv(const S* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k,
         }
       }
     }
-  }
+  };
+  u32 from = begin + warp * ROUND;
+#pragma unroll 1
+  for (; Way::inside(first, own.n) && from + ROUND <= end; from += WARPS * ROUND) turn(from, true);
+#pragma unroll 1
+  for (; from < end; from += WARPS * ROUND) turn(from, false);
   overlap::release();
 
   // A warp's sums, those of a lane's columns for its two tokens of every eight

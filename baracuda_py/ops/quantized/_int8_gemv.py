@@ -134,7 +134,7 @@ def gemv_configs(products: Sequence[Product], device: DeviceSpec) -> Iterable[Ge
         return
     for config in ALONG_K if way.along_k else ALONG_N:
         crowded = config.warps > 8 and (way.tokens > 16 or _registers(config, way) > 90)  # 128 registers a thread
-        if crowded or _registers(config, way) > 168 or _shared_bytes(config, way) > device.shared_bytes:
+        if crowded or _registers(config, way) > 150 or _shared_bytes(config, way) > device.shared_bytes:
             continue
         yield config
         if not any(product.n for product in products):

@@ -34,11 +34,11 @@ template <class A, class Way> struct Tokens {
   static constexpr int SIZE = sizeof(A), RUN_WORDS = Way::RUN * SIZE / 4;
   u32 at[Way::WORDS * 4 / Way::RUN][RUN_WORDS];
 
-  template <int ACCESS> __device__ __forceinline__ void load(const A* token, u32 k, u32 end) {
+  template <int ACCESS> __device__ __forceinline__ void load(const A* token, u32 k, u32 end, bool whole) {
 #pragma unroll
     for (int i = 0; i < Way::WORDS * 4 / Way::RUN; ++i) {
       const u32 own = k + Way::of_word(i);
-      fetch<Way::RUN * SIZE, ACCESS, false>(at[i], token + own, (int(end) - int(own)) * SIZE);
+      fetch<Way::RUN * SIZE, ACCESS, false>(at[i], token + own, whole ? Way::RUN * SIZE : (int(end) - int(own)) * SIZE);
     }
   }
   // The register of word w that holds four bytes, or the first (last) two of four halves.

@@ -35,14 +35,15 @@ template <int BLOCKS_, int ACCESS> struct AlongK {
 
   static __device__ __forceinline__ int column(int block, int half) { return 16 * block + 8 * half + threadIdx.x % 32 / 4; }
   static __device__ __forceinline__ int of_word(int word) { return 16 * (threadIdx.x % 4) + 4 * word; }
-  // `step`: bytes from column to column. Columns from `n` on read the last one.
-  static __device__ __forceinline__ void load(Raw& raw, const i8* b, i64 step, u32 first, u32 n, u32 k, u32 end) {
+  static __device__ __forceinline__ bool inside(u32, u32) { return true; }
+  // `step`: bytes from column to column. Columns from `n` on read the last one. `whole`: no k lies beyond the end.
+  static __device__ __forceinline__ void load(Raw& raw, const i8* b, i64 step, u32 first, u32 n, u32 k, u32 end, bool whole) {
     const u32 own = k + of_word(0);
 #pragma unroll
     for (int i = 0; i < BLOCKS; ++i)
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        fetch<16, ACCESS, true>(raw.at[i][h], b + min(first + column(i, h), n - 1) * step + own, int(end) - int(own));
+        fetch<16, ACCESS, true>(raw.at[i][h], b + min(first + column(i, h), n - 1) * step + own, whole ? 16 : int(end) - int(own));
   }
   static __device__ __forceinline__ void words(Words& to, const Raw& raw) {
 #pragma unroll
@@ -59,15 +60,16 @@ template <int BLOCKS_, int ACCESS> struct AlongN {
 
   static __device__ __forceinline__ int column(int block, int half) { return 16 * (threadIdx.x % 32 / 4) + 2 * block + half; }
   static __device__ __forceinline__ int of_word(int word) { return 16 * word + 4 * (threadIdx.x % 4); }
-  // `step`: bytes from row to row.
-  static __device__ __forceinline__ void load(Raw& raw, const i8* b, i64 step, u32 first, u32 n, u32 k, u32 end) {
+  static __device__ __forceinline__ bool inside(u32 first, u32 n) { return first + COLUMNS <= n; }
+  // `step`: bytes from row to row. `whole`: neither a k nor a column lies beyond the end.
+  static __device__ __forceinline__ void load(Raw& raw, const i8* b, i64 step, u32 first, u32 n, u32 k, u32 end, bool whole) {
     const u32 own = first + column(0, 0);
 #pragma unroll
     for (int word = 0; word < 2; ++word)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const u32 row = k + of_word(word) + i;
-        fetch<16, ACCESS, true>(raw.at[word][i], b + row * step + own, row < end ? int(n) - int(own) : 0);
+        fetch<16, ACCESS, true>(raw.at[word][i], b + row * step + own, whole ? 16 : row < end ? int(n) - int(own) : 0);
       }
   }
   static __device__ __forceinline__ void words(Words& to, const Raw& raw) {
