@@ -14,7 +14,7 @@ from .target import Target
 
 __all__ = ["INT4_ROWS", "SERVING", "TOKENS", "Weight", "int4_operands"]
 
-CUBLAS, TINYGEMM, DEQUANTISED = "cublas", "tinygemm", "dequantise first"
+CUBLAS, TINYGEMM, DEQUANTISED, THREE = "cublas", "tinygemm", "dequantise first", "three products"
 SQUARE = {1: 1.25, 4: 1.30, 16: 1.40, 64: 1.90}  # times F, of 8192 x 8192
 TOKENS = (1, 3, 7, 9, 17, 31, 33, 63, 65, 127, 129, 255, 257, 511)
 FEW, LEAST_FEW, LEAST = 64, 1.3, 0.60  # up to so many tokens so many times cuBLAS, and above
@@ -104,7 +104,32 @@ def _row(group: str, weight: Weight, m: int, *targets: Target) -> Row:
     return Row(group, f"{weight} M={m}", "matmul_int4", (m, weight.n), BF16, read, written, make, *targets)
 
 
+def _projection(widths: tuple[int, int, int], k: int, m: int, target: Target) -> Row:
+    """Queries, keys and values of the same tokens, beside three products."""
+    weights = [Weight(n, k) for n in widths]
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        given: dict[str, Any] = {"x": kit.normal((m, k), BF16)}
+        for part, weight in zip("qkv", weights):
+            own = int4_operands(kit, weight, m)
+            given |= {f"w{part}": own["codes"], f"scales_{part}": own["scales"], part: own["out"]}
+        desc = bp.QkvProjectInt4Descriptor.of(**given, widths=widths)
+        plan = bp.QkvProjectInt4Plan.select
+        three = plan(desc, bp.PlanPreference(variant="three_products"))
+        return {OURS: plan(desc).bind(**given), THREE: three.bind(**given)}
+
+    size, label = itemsize(BF16), "+".join(map(str, widths))
+    read, written = sum(w.bytes for w in weights) + size * m * k, size * m * sum(widths)
+    return Row(
+        "int4 qkv", f"{label}×{k} M={m}", "qkv_project_int4", (m, sum(widths)), BF16, read, written, make, target
+    )
+
+
 def _rows() -> Iterator[Row]:
+    yield _projection((8192, 1024, 1024), 8192, 1, Target(1.15))
+    yield _projection((8192, 1024, 1024), 8192, 2048, Target(1.0, "paired", THREE))
     for m, limit in SQUARE.items():
         yield _row("int4", Weight(8192, 8192), m, Target(limit))
     for weight in SERVING:

@@ -32,6 +32,7 @@ def same(a: Any, b: Any) -> None:
     assert (a.layout, a.shape, a.group_size) == (b.layout, b.shape, b.group_size)
     assert a.operands.keys() == b.operands.keys()
     for name, x in a.operands.items():
+        assert x.dtype == b.operands[name].dtype, name
         assert np.array_equal(x.view(np.uint8), b.operands[name].view(np.uint8)), name
 
 
@@ -279,3 +280,13 @@ def test_orders_and_zero_points_that_cannot_be_are_refused() -> None:
         bp.repack_int4(w, "kaio", device="cpu")
     with pytest.raises(bp.InvalidProblemError, match="K=128 and the weight is"):
         bp.matmul_int4(np.zeros((1, 128), F16), w, device="cpu")
+
+
+@pytest.mark.parametrize("shape", [(64,), (2, 32, 16), (0, 16)], ids=str)
+def test_what_is_no_matrix_is_refused(shape: tuple[int, ...]) -> None:
+    w = np.ones(shape, F16)
+    for call in (bp.quantize_int4, bp.pack_int4):
+        with pytest.raises(bp.InvalidProblemError, match="a weight of shape"):
+            call(w, group_size=32, device="cpu")
+    with pytest.raises(bp.InvalidProblemError, match="PackedInt4"):
+        bp.PackedInt4("plain", shape, 32, w.astype(np.uint8), np.ones((2, 16), F16))  # type: ignore[arg-type]

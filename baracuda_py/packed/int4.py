@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..tensor import intake
+from ..tensor.axes import as_ints, index_of
 from ..types import ElementKind, InvalidProblemError, OperandTypeError
+from ..types.errors import shown
 from ..types.vocabulary import Named
 
 __all__ = [
@@ -138,7 +140,17 @@ class PackedInt4:
     def __post_init__(self) -> None:
         layout = Int4Layout.of(self.layout, "PackedInt4: layout")
         object.__setattr__(self, "layout", layout)
-        object.__setattr__(self, "shape", tuple(int(x) for x in self.shape))
+        try:
+            object.__setattr__(self, "shape", as_ints(self.shape))
+            object.__setattr__(self, "group_size", index_of(self.group_size))
+        except Exception:  # a foreign object's __index__ or __len__ may raise anything
+            raise InvalidProblemError(
+                f"PackedInt4: shape={shown(self.shape)} and group_size={shown(self.group_size)}",
+                "give (K, N) and an int",
+            ) from None
+        for name in ("codes", "scales"):
+            if getattr(self, name) is None:
+                raise InvalidProblemError(f"PackedInt4: {name} is missing", f"pass {name}=...")
         check_problem("PackedInt4", layout, self.shape, self.group_size)
         check_zeros("PackedInt4", layout, self.shape, zeros=self.zeros is not None, order=self.order is not None)
         kinds = {"codes": kinds_of(layout), "scales": HALVES, "order": (ElementKind.I32,)}

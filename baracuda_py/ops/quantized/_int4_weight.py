@@ -57,6 +57,12 @@ class Int4Weight(Descriptor):
     packing: Int4Layout
     group_size: int
 
+    def as_weight(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """The shape of a weight, which has two axes."""
+        if len(shape) != 2:
+            raise InvalidProblemError(f"{self.op}: a weight of shape {shape}", "give (K, N), both at least 1")
+        return shape[0], shape[1]
+
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return shapes_of(self.packing, self.weight_shape, self.group_size)
@@ -128,9 +134,10 @@ def taken_weight(
     layout = Int4Layout.of(layout, f"{op}: layout")
     if shape is None:
         codes = tensors["codes"].shape
+        columns = _columns_of(op, layout, codes)
         if k is None:
             k = codes[-1] * 8 if layout is Int4Layout.KAIO else codes[0] * (8 if layout is Int4Layout.GPTQ else 1)
-        shape = (k, _columns_of(op, layout, codes))
+        shape = (k, columns)
     if len(shape) != 2:
         raise InvalidProblemError(f"{op}: shape={tuple(shape)}", "give (K, N)")
     if k is not None and shape[0] != k:

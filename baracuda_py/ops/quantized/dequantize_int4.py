@@ -55,7 +55,7 @@ class DequantizeInt4Descriptor(Int4Weight):
 
     @property
     def weight_shape(self) -> tuple[int, int]:
-        return self.shape[0], self.shape[1]
+        return self.as_weight(self.shape)
 
     def check(self) -> None:
         self.check_weight()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...packed.int4 import BYTES, Int4Layout, PackedInt4, check_zeros
+from ...packed.int4 import BYTES, Int4Layout, PackedInt4, check_problem, check_zeros
 from ...tensor import intake
 from ...types import InvalidProblemError, OperandTypeError
 from ._int4_weight import order_of
@@ -28,14 +28,15 @@ def pack_int4(
     Codes that are there already are a PackedInt4 of layout "plain": see `repack_int4`.
     """
     layout = Int4Layout.of(layout, "pack_int4: layout")
-    check_zeros("pack_int4", layout, intake(w, what="pack_int4: w").shape, zeros=not symmetric, order=False)
+    shape = intake(w, what="pack_int4: w").shape
+    check_problem("pack_int4", layout, shape, group_size)
+    check_zeros("pack_int4", layout, shape, zeros=not symmetric, order=False)
     least = 0 if symmetric else LEAST_ZERO.get(layout, 0)
     made = quantize_int4(
         w, group_size=group_size, symmetric=symmetric, scales_dtype=scales_dtype, least_zero=least, stream=stream,
         device=device,
     )  # fmt: skip
-    k, n = intake(w, what="pack_int4: w").shape
-    packed = PackedInt4(Int4Layout.TILED, (k, n), group_size, *made)
+    packed = PackedInt4(Int4Layout.TILED, (shape[0], shape[1]), group_size, *made)
     return packed if layout is Int4Layout.TILED else repack_int4(packed, layout, stream=stream, device=device)
 
 

@@ -60,7 +60,7 @@ class QuantizeInt4Descriptor(Int4Weight):
 
     @property
     def weight_shape(self) -> tuple[int, int]:
-        return self.shape[0], self.shape[1]
+        return self.as_weight(self.shape)
 
     def default_element(self, name: str) -> ElementKind:
         return self.element if self.element in HALVES else ElementKind.F16

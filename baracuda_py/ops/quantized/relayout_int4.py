@@ -65,7 +65,7 @@ class RelayoutInt4Descriptor(Int4Weight):
 
     @property
     def weight_shape(self) -> tuple[int, int]:
-        return self.shape[0], self.shape[1]
+        return self.as_weight(self.shape)
 
     @property
     def to_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -84,7 +84,10 @@ class RelayoutInt4Descriptor(Int4Weight):
         return self.to_shapes["zeros"]
 
     def default_element(self, name: str) -> ElementKind:
-        return ElementKind.U8 if self.to is Int4Layout.PLAIN else ElementKind.U32
+        """As the formats' own tools hold them."""
+        if self.to is Int4Layout.PLAIN:
+            return ElementKind.U8
+        return ElementKind.I32 if self.to in (Int4Layout.AWQ, Int4Layout.GPTQ) else ElementKind.U32
 
     def check(self) -> None:
         self.check_weight()
