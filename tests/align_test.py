@@ -418,7 +418,8 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
         made = {"x": numbers((3, 64), "f2"), **{part: numbers((3, 16), "f2") for part in "qkv"}}
         for part in "qkv":
             arrays, _ = weight(np.random.default_rng(3), "tiled", 64, 16, 32)
-            made |= {f"w{part}": arrays["codes"], f"scales_{part}": arrays["scales"]}
+            powers = np.exp2(np.round(np.log2(abs(arrays["scales"]).astype("f4")))).astype("f2")  # no weight is rounded
+            made |= {f"w{part}": arrays["codes"], f"scales_{part}": powers}
         yield made, {"group_size": 32, "widths": (16, 16, 16)}
     elif op.endswith("_int4"):
         arrays, options = weight(np.random.default_rng(3), "tiled", 64, 16, 32, zeros=True)

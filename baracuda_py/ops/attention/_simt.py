@@ -17,6 +17,7 @@ from . import _guarantee
 from ._flash import Flash
 from ._problem import computed
 from ._struct import problem_struct
+from ._tc import Tc
 
 __all__ = ["MOST_CTAS", "Simt", "SimtConfig"]
 
@@ -45,7 +46,7 @@ class Simt(Candidate[Any]):
             return said
         if desc.precision is MathPrecision.TF32:
             return no("it multiplies f32 as f32", change=Change({"math": MathPrecision.F32}))
-        if desc.name.startswith("attention_tc"):
+        if desc.name.startswith("attention_tc") and any(one.supports(desc, device) for one in (Tc(), Flash())):
             return no(f"it has no tensor-core code, which {desc.name} is for", "attention, which takes any variant")
         if max((self._ctas(desc, config) for config in self.configs(desc, device)), default=0) > MOST_CTAS:
             return no(f"it takes more than {MOST_CTAS} CTAs", "fewer sequences or heads a call")
