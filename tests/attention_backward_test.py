@@ -107,16 +107,9 @@ def test_what_each_variant_promises() -> None:
 
 
 def plan_with(given: dict[str, Array], variant: str, monkeypatch: pytest.MonkeyPatch, size: Any, **options: Any) -> Any:
-    """A plan whose configuration is of `size` (a row of the menu), and has turns where that is given."""
-    all_of = _backward_flash.FlashBackward.configs
-    turns = options.pop("turns", False)
+    """A plan whose configuration is of `size` (a row of the menu)."""
     for key in _backward_flash.MENU:
         monkeypatch.setitem(_backward_flash.MENU, key, (size,))
-    monkeypatch.setattr(
-        _backward_flash.FlashBackward,
-        "configs",
-        lambda *args: (config for config in all_of(*args) if config.turns is turns),
-    )
     return plan_of(given, variant, **options)
 
 
@@ -144,17 +137,6 @@ def test_the_order_of_slices_is_fixed(slices: int, monkeypatch: pytest.MonkeyPat
         assert all(np.array_equal(bits(a), bits(b)) for a, b in zip(plan.run(**given), first))
 
 
-@pytest.mark.parametrize("options", [{"causal": True}, {"window": (40, 5)}], ids=str)
-def test_turns_fix_the_order_of_sums(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """CTAs that add one after the other: within the bound, and the same bits in every order of warps and CTAs."""
-    given = problem(70, 130, BF16, 32, (1, 1), **options)
-    plan = plan_with(given, "deterministic", monkeypatch, SMALL, turns=True, **options)
-    assert "turns" in str(plan.sku.config)
-    first = within_bounds(plan, given)
-    with bp.emulation(order="random", seed=3, copies="random"):
-        assert all(np.array_equal(bits(a), bits(b)) for a, b in zip(plan.run(**given), first))
-
-
 @pytest.mark.parametrize("apart", [1, 2])
 @pytest.mark.parametrize("stages", [1, 2])
 def test_warps_that_share_keys_do_different_things(apart: int, stages: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +158,7 @@ def visitors(tile: int, rows: int, keys: int, offset: int, left: int, right: int
 @pytest.mark.parametrize("rows", [1, 64, 130, 200])
 @pytest.mark.parametrize("keys", [1, 63, 128, 333])
 def test_which_blocks_of_keys_visit_a_tile(rows: int, keys: int) -> None:
-    """The formula that kernels count turns by (Visitors::of)."""
+    """The formula that kernels know a tile's first visitor by (Visitors::of)."""
     far, blocks = 1 << 40, -(-keys // 32)
     for left, right in ((far, far), (far, 0), (50, 0), (0, 30), (3, -1)):
         for offset in (keys - rows, 0, -100, 150, -(1 << 33)):

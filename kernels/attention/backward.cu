@@ -12,8 +12,7 @@
 // grad_q: ds^T goes through shared memory; a warp has 32 queries by D / (WARPS / (BM / 32)) columns, which are added to f32 sums
 // with reductions in L2: sums lie as threads hold them, so that a warp's 32 are neighbours. Either whoever comes first adds; or
 // each CTA of a head has a slice of its own and takes every `stripes`th block of keys, so that each element has one thread that
-// adds, and attention_backward_queries adds up slices in order; or (TURNS) CTAs have turns at a tile of queries. They then go from
-// the last queries to the first, so that causal ones begin together, and a turn is passed on a step later, when sums have arrived.
+// adds, and attention_backward_queries adds up slices in order.
 // Shared memory: keys, values, STAGES of BM queries and gradients by cp.async with their stats, ds^T (SPLIT = 2: p^T too;
 // APART = 2: scores in f32).
 // Grid: blocks of keys from the first, which under causal has most queries, of one head after the other.
@@ -37,7 +36,7 @@ __device__ __forceinline__ u32 anew(u32 x) {
 }
 
 template <class T, int D, int DV, int BM, int SUB, int WARPS, int BLOCKS, int SPLIT, int APART, int STAGES, int RESIDENT,
-          bool TURNS, bool CHANGED>
+          bool CHANGED>
 __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
 attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
   constexpr int THREADS = WARPS * 32, BN = WARPS / SPLIT * 16 * BLOCKS, PARTS = BM / SUB;
@@ -54,7 +53,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
   extern __shared__ __align__(128) u8 memory[];
   // What a block needs once: in registers it would displace what its products need
   __shared__ struct {
-    volatile u32 batch, kv_head, stripe, round, passing;
+    volatile u32 batch, kv_head, stripe, round;
     volatile int tile, before, rows, begin, past, first, end, keys;
   } kept;
   const u32 keys = shared_address(memory), values = keys + Keys_::BYTES, ring = values + Values::BYTES;
@@ -78,10 +77,9 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
 
   // Which keys of which head
   if (threadIdx.x == 0) {
-    const u32 number = TURNS ? take_number(sums.turns) : blockIdx.x;
-    const u32 kv_heads = p.heads / p.group, flat = number / sums.stripes;
-    kept.stripe = number % sums.stripes, kept.batch = flat / kv_heads, kept.kv_head = flat % kv_heads;
-    kept.round = 0, kept.passing = 0;
+    const u32 kv_heads = p.heads / p.group, flat = blockIdx.x / sums.stripes;
+    kept.stripe = blockIdx.x % sums.stripes, kept.batch = flat / kv_heads, kept.kv_head = flat % kv_heads;
+    kept.round = 0;
   }
   while (true) {
     __syncthreads();
@@ -95,27 +93,26 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       kept.tile = tile, kept.rows = any.rows, kept.begin = begin, kept.past = end;
       kept.first = band.first, kept.end = band.end, kept.keys = band.keys;
       // The last that added where this one will: none to what is all zeros
-      kept.before = TURNS ? block - 1 : !sums.slice ? block : round ? int(block_of(round - 1, kept.stripe, sums.stripes)) : -1;
+      kept.before = !sums.slice ? block : round ? int(block_of(round - 1, kept.stripe, sums.stripes)) : -1;
     }
     __syncthreads();
     const bool seen = kept.begin < kept.past;
-    const int start = TURNS ? kept.past - 1 : kept.begin;
     if (seen) {
       const int tile = kept.tile, rows = any.keys - tile;
       const T *const k = any.k + i64(tile) * p.k_walk.row, *const v = any.v + i64(tile) * p.v_walk.row;
       Keys_::template Feed<THREADS>::bring(threadIdx.x, keys, k, int(p.k_walk.row), rows, int(p.d));
       Values::template Feed<THREADS>::bring(threadIdx.x, values, v, int(p.v_walk.row), rows, int(p.d_v));
-      bring(start, kept.kv_head * p.group, 0);
+      bring(kept.begin, kept.kv_head * p.group, 0);
     }
     commit_copies();
     // APART: grad_v's are in the place of grad_k's
     float sum_k[OWNED][D / SHARING / 8][4] = {}, sum_v[OWNED][DV / SHARING / 8][4] = {};
 
-    int block = start;
+    int block = kept.begin;
     u32 shared = seen ? 0 : p.group, stage = 0;  // which of the heads that share keys
     while (shared < p.group) {
-      const bool last_block = TURNS ? block == kept.begin : block + 1 == kept.past;
-      const int following = last_block ? TURNS ? kept.past - 1 : kept.begin : TURNS ? block - 1 : block + 1;
+      const bool last_block = block + 1 == kept.past;
+      const int following = last_block ? kept.begin : block + 1;
       const u32 number = kept.kv_head * p.group + shared, following_shared = shared + last_block;
       const u32 queries = ring + stage * STAGE, pulls = queries + Queries::BYTES;
       await_copies<0>();
@@ -126,7 +123,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       }
       const int first = block * BM, tile = kept.tile, past = min(first + BM, kept.rows);
       const Head<T, T, float> head(p, kept.batch, number);  // where scores are changed
-      if (CHANGED && !TURNS && kept.before >= visitors_of(block).first &&
+      if (CHANGED && kept.before >= visitors_of(block).first &&
           !any_counts(p, head, first, past, tile, min(tile + BN, head.keys))) {
         if (STAGES == 1 && following_shared < p.group) bring(following, number + last_block, 0);
         if (STAGES == 1) commit_copies();
@@ -138,7 +135,6 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       const int warp = thread / 32, lane = thread % 32, role = warp % 2;
       const int own = APART == 2 ? warp / (2 * PARTS) * 32 * BLOCKS + role * 16 * BLOCKS : warp / SPLIT * 16 * BLOCKS;
       const int half = APART == 2 ? warp / 2 % PARTS : warp % SPLIT;
-      u32 came = 0;  // whose turn it is: asked for ahead of where that matters
 
 #pragma unroll 1
       for (int part = 0; part < (SPLIT == 1 ? PARTS : 1); ++part) {
@@ -191,9 +187,6 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
               ds, [&](u32* a, int b, int step) { load_matrices<false>(a, Values::at(at_values, b, step)); },
               [&](int n, int step) { return Pulls::at(at_pulls, n, step); });
         }
-
-        if (TURNS && thread == 0 && (SPLIT > 1 || part == PARTS - 1))
-          came = turn_at(sums.turns + 1 + sums.tile<BM>(p, kept.batch, number, block));
 
         // p and ds
         const Band band{kept.first, kept.end, kept.keys};
@@ -263,12 +256,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
               [&](int c, int k) { return Queries::at(query_rows, k, half * (D / SPLIT / 16) + c); });
         }
       }
-      if (TURNS && thread == 0) {
-        u32* const turn = sums.turns + 1 + sums.tile<BM>(p, kept.batch, number, block);
-        await_turn(turn, tile / BN - visitors_of(block).first, came);
-      }
       __syncthreads();
-      if (TURNS && thread == 0 && kept.passing) pass_turn(sums.turns + kept.passing);  // what was added a step ago has arrived
       if constexpr (APART) {
         const u32 again = anew(threadIdx.x), lane = again % 32, place = again / 32 % (WARPS / 2);
         const bool of_keys = again / 32 >= WARPS / 2;
@@ -294,7 +282,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
           sum_q, [&](u32* a, int b, int k) { load_matrices<true>(a, Scores::at(at_scores, k, down + b)); },
           [&](int c, int k) { return Keys_::at(key_rows, k, across + c); });
       const u64 tile_of_sums = sums.tile<BM>(p, kept.batch, number, block);
-      float* const at = sums.at + (TURNS ? 0 : kept.stripe * sums.slice) + tile_of_sums * (BM * D) + thread;
+      float* const at = sums.at + kept.stripe * sums.slice + tile_of_sums * (BM * D) + thread;
       const bool none_before = kept.before < visitors_of(block).first;
 #pragma unroll
       for (int b = 0; b < 2; ++b)
@@ -306,7 +294,6 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
             if (none_before) put_at(to, sum_q[b][c][e]);
             else add_to(to, sum_q[b][c][e]);
           }
-      if (TURNS && thread == 0) kept.passing = 1 + u32(tile_of_sums);
       block = following, shared = following_shared, stage = STAGES == 2 ? stage ^ 1 : 0;
     }
     await_copies<0>();
@@ -338,7 +325,6 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
     __syncthreads();
     if (threadIdx.x == 0) kept.round += 1;
   }
-  if (TURNS && threadIdx.x == 0 && kept.passing) pass_turn(sums.turns + kept.passing);
 }
 
 // grad_q = scale * (slices of sums, added in order). A CTA has a tile, its threads what those that added hold of it.

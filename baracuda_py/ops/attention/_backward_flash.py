@@ -27,17 +27,15 @@ READ = ("grad", "q", "k", "v", "out")  # by 16 bytes
 WRITTEN = ("grad_q", "grad_k", "grad_v")  # by 4
 SHARE = 0.75  # of the busiest unit's rate
 MOST_SLICES = 16  # of sums of grad_q
-STEPS_A_TURN = 1.8  # between CTAs that add to a tile one after the other
 STATIC = 128  # bytes of shared memory beside the tiles
 TIGHT, BLACKWELL = (64, 192), (ArchSku.SM100A, ArchSku.SM120)  # head dims that take more registers there
 # Queries, keys, queries a warp has scores of, warps, warps that share keys, what these do apart, stages and CTAs an SM, by head
-# dim and whether scores are changed, which takes registers: what spills is not here, but for 8 bytes of sm_90a's with turns, of
-# 256 columns and two stages. Those with warps that do things apart have not been measured.
+# dim and whether scores are changed, which takes registers: what spills is not here.
 MENU = {
     (64, False): ((64, 128, 32, 4, 1, 0, 2, 2), (64, 64, 32, 4, 1, 0, 2, 2)),
     (64, True): ((64, 128, 16, 4, 1, 0, 2, 2), (64, 64, 32, 4, 1, 0, 2, 2)),
     (128, False): (
-        (64, 128, 32, 8, 2, 0, 2, 1), (64, 128, 32, 8, 2, 1, 2, 1), (64, 128, 32, 8, 1, 0, 2, 1), (32, 64, 32, 4, 1, 0, 1, 1),
+        (64, 128, 32, 8, 2, 1, 2, 1), (64, 128, 32, 8, 2, 0, 2, 1), (64, 128, 32, 8, 1, 0, 2, 1), (32, 64, 32, 4, 1, 0, 1, 1),
     ),
     (128, True): ((64, 128, 32, 8, 1, 0, 2, 1), (32, 64, 32, 4, 1, 0, 1, 1)),
     (192, False): (
@@ -46,7 +44,7 @@ MENU = {
     ),
     (192, True): ((64, 64, 32, 8, 2, 0, 1, 1), (32, 32, 16, 4, 2, 0, 1, 1)),
     (256, False): (
-        (64, 64, 32, 8, 2, 0, 1, 1), (64, 64, 32, 8, 2, 2, 2, 1), (64, 64, 32, 8, 2, 2, 1, 1), (64, 64, 32, 8, 2, 1, 1, 1),
+        (64, 64, 32, 8, 2, 1, 1, 1), (64, 64, 32, 8, 2, 2, 2, 1), (64, 64, 32, 8, 2, 2, 1, 1), (64, 64, 32, 8, 2, 0, 1, 1),
         (32, 64, 16, 8, 2, 0, 2, 1), (32, 32, 16, 4, 2, 0, 1, 1),
     ),
     (256, True): ((64, 64, 32, 8, 2, 0, 1, 1), (32, 32, 16, 4, 2, 0, 1, 1)),
@@ -65,7 +63,6 @@ class FlashBackwardConfig(Config):
     apart: int = term("of these, half have one sum over queries each (1), and one product of scores (2)", default=0)
     stages: int = term("blocks of queries in shared memory", default=2)
     ctas: int = term("CTAs an SM is to hold", default=1)
-    turns: bool = term("CTAs add to a tile of queries one after the other, and have no slice each", default=False)
     dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
 
     @property
@@ -89,7 +86,7 @@ class FlashBackwardConfig(Config):
     @property
     def template(self) -> str:
         sizes = (self.queries, self.part, self.warps, self.blocks, self.split, self.apart, self.stages, self.ctas)
-        return ", ".join(map(str, (*self.dims, *sizes, str(self.turns).lower())))
+        return ", ".join(map(str, (*self.dims, *sizes)))
 
 
 def filled(columns: int) -> int:
@@ -118,7 +115,7 @@ def _shared_traffic(config: FlashBackwardConfig) -> int:
 
 class FlashBackward(Candidate[Any]):
     """Blocks of keys a CTA, grad_k and grad_v in registers, grad_q added up in f32 scratch: in any order (fast); or in order
-    (deterministic), in slices that one CTA a head each adds to, or by CTAs that have turns at a tile."""
+    (deterministic), in slices that one CTA a head each adds to."""
 
     launches = (*COMMON_LAUNCHES, f"{KERNEL}:attention_backward", f"{KERNEL}:attention_backward_queries")
     constraints = (
@@ -156,15 +153,13 @@ class FlashBackward(Candidate[Any]):
         wide = max(dims)
         dims = (wide, wide) if wide == 128 else dims
         for size in MENU[wide, changed(desc) or (wide in TIGHT and device.tier in BLACKWELL)]:
-            # Where a sequence may be longer than is said, a CTA has several blocks, and might wait for one that has not begun
-            for turns in (False, True)[: 1 + (self.ordered and not desc.ragged and not desc.has("block_mask"))]:
-                config = FlashBackwardConfig(*size, turns, dims)
-                if config.shared_bytes + STATIC <= device.shared_bytes and (not config.apart or dims[0] == dims[1]):
-                    yield config
+            config = FlashBackwardConfig(*size, dims)
+            if config.shared_bytes + STATIC <= device.shared_bytes and (not config.apart or dims[0] == dims[1]):
+                yield config
 
     def cost(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> Cost:
-        """The busier of tensor cores and shared memory, in as many waves as there are, beside sums that leave L2; what is read
-        and written once; and where CTAs have turns, how long the last waits for those ahead of it to begin."""
+        """The busier of tensor cores and shared memory, in as many waves as there are, beside sums that leave L2, and what
+        is read and written once."""
         clock_sms = device.rate("issue") / 128
         rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / clock_sms  # a clock and SM
         d, d_v = config.dims
@@ -183,10 +178,8 @@ class FlashBackward(Candidate[Any]):
         added = (
             min(ctas, room) * sums / max(desc.batch * desc.kv_heads, 1)
         )  # by CTAs that run together, each to its slice
-        if self.ordered and not config.turns and added > device.l2_bytes:
+        if self.ordered and added > device.l2_bytes:
             seconds = max(seconds, blocks * 8 * config.queries * d / device.bandwidth)
-        if config.turns:
-            seconds += STEPS_A_TURN * step * config.ctas * (min(self._stripes(desc, device, config), room) - 1) / 2
         seconds += bias_seconds(desc, device)
         traffic = desc.nbytes + sums * slices * (1 if self.ordered else 2)
         return Cost(desc.nbytes, int(desc.flops), 4 * device.overhead + seconds + traffic / device.bandwidth, limit)
@@ -200,11 +193,10 @@ class FlashBackward(Candidate[Any]):
         problem, gradients = problem_struct(desc), gradients_struct(desc)
         slices, sums = self._slices(desc, device, config), self._sums(desc, config)
         stripes, blocks = self._stripes(desc, device, config), max(1, -(-desc.most_q // config.queries))
-        tiles, heads = self._tiles(desc, config), desc.heads * (1 if desc.ragged else desc.batch)
+        tiles = self._tiles(desc, config)
         held = Scratch.named("sums", max(16, 4 * slices * sums))
-        turns = Scratch.named("turns", 4 * (1 + heads * tiles))
         of_sums = Struct((
-            held, turns if config.turns else Packed(bytes(8)), np.uint64(sums if self.ordered else 0),
+            held, np.uint64(sums if self.ordered else 0),
             Packed(np.array([tiles, stripes], np.uint32).tobytes(), 8),
         ))  # fmt: skip
         number = desc.element.number
@@ -225,7 +217,7 @@ class FlashBackward(Candidate[Any]):
                 (problem, gradients, of_sums, np.uint32(blocks), np.uint32(slices)),
             ),
         )  # fmt: skip
-        cleared = () if self.ordered and not config.turns else (turns if config.turns else held,)
+        cleared = () if self.ordered else (held,)
         return (*(Fill(x, 0, x.nbytes) for x in cleared), *(launch for launch in launches if launch.grid[0]))
 
     def _tiles(self, desc: Any, config: FlashBackwardConfig) -> int:
@@ -242,7 +234,7 @@ class FlashBackward(Candidate[Any]):
     def _stripes(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> int:
         """CTAs a head: one a block of keys, or, where each has a slice, as many as keep the device busy."""
         blocks = max(1, -(-desc.most_k // config.keys))
-        if not self.ordered or config.turns:
+        if not self.ordered:
             return int(blocks)
         heads, room = max(desc.batch * desc.kv_heads, 1), device.sms * config.ctas
 
@@ -252,4 +244,4 @@ class FlashBackward(Candidate[Any]):
         return min(range(1, min(blocks, MOST_SLICES) + 1), key=rounds)
 
     def _slices(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> int:
-        return self._stripes(desc, device, config) if self.ordered and not config.turns else 1
+        return self._stripes(desc, device, config) if self.ordered else 1

@@ -26,7 +26,6 @@ struct Visitors {
 // comes first adds to zeros.
 struct Sums {
   float* at;
-  u32* turns;  // ahead of the tiles', how many CTAs have begun: how many visitors each has had. Or null
   u64 slice;
   u32 tiles, stripes;
 
@@ -51,22 +50,6 @@ __device__ __forceinline__ void add_to(float* to, float x) {
 }
 __device__ __forceinline__ void put_at(float* to, float x) {
   asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
-}
-
-// ---- turns: CTAs that add to a tile one after the other. One thread calls these, between barriers of its CTA: what the CTA did is
-// over for whoever comes next (PTX ISA, memory consistency model: barriers and fences are cumulative).
-
-// Numbers CTAs as they begin: whoever waits, waits for one that has begun, and the first of all for nobody.
-__device__ __forceinline__ u32 take_number(u32* counter) { return atomicAdd(counter, 1u); }
-__device__ __forceinline__ u32 turn_at(u32* turn) { return atomicAdd(turn, 0u); }
-// `came`: what the turn has been seen to be.
-__device__ __forceinline__ void await_turn(u32* turn, u32 number, u32 came) {
-  for (; came != number; came = turn_at(turn)) asm volatile("nanosleep.u32 %0;" ::"r"(40));
-  __threadfence();
-}
-__device__ __forceinline__ void pass_turn(u32* turn) {
-  __threadfence();
-  atomicAdd(turn, 1u);
 }
 
 }  // namespace attention
