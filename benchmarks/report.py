@@ -139,7 +139,7 @@ def _square(record: Record) -> bool:
 
 def filled(text: str, parts: Mapping[str, str]) -> str:
     """`text` with the parts between its markers."""
-    for marker in re.findall(r"<!-- benchmark:(\w+):begin -->", text):
+    for marker in re.findall(r"<!-- benchmark:([\w ]+):begin -->", text):
         text = between_markers(text, marker, parts[marker])
     return text
 

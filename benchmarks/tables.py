@@ -8,9 +8,10 @@ from .results import BASELINES, Record, best_peer
 
 __all__ = ["between_markers", "cells", "headings", "markdown", "peer_text", "verdict"]
 
-HOST, GEMM = "host", "gemm"
+HOST = "host"
+PRODUCTS = ("gemm", "attention", "attention_backward", "models", "int8")  # groups with compute-bound rows
 DEVICE_HEADINGS = ("row", "µs", "TB/s", "× F", "µs, one launch", "peers: µs (our speed-up)", "target", "met")
-GEMM_HEADINGS = (
+PRODUCT_HEADINGS = (
     "row", "µs", "TFLOP/s", "× F", "MHz, W", "peers: µs (our speed-up)", "alone: µs, MHz", "kernel", "target", "met",
 )  # fmt: skip
 HOST_HEADINGS = ("row", "µs", "peers: µs (our speed-up)", "target", "met")
@@ -18,7 +19,7 @@ HOST_HEADINGS = ("row", "µs", "peers: µs (our speed-up)", "target", "met")
 
 def headings(group: str) -> tuple[str, ...]:
     """The column titles of a group."""
-    return {HOST: HOST_HEADINGS, GEMM: GEMM_HEADINGS}.get(group, DEVICE_HEADINGS)
+    return PRODUCT_HEADINGS if group in PRODUCTS else HOST_HEADINGS if group == HOST else DEVICE_HEADINGS
 
 
 def cells(record: Record) -> tuple[str, ...]:
@@ -30,8 +31,8 @@ def cells(record: Record) -> tuple[str, ...]:
     last = (peer_text(record), target, verdict(record))
     if record["group"] == HOST:
         return (record["name"], number(record["us"]), *last)
-    if record["group"] == GEMM:
-        return _gemm_cells(record, last)
+    if record["group"] in PRODUCTS:
+        return _product_cells(record, last)
     return (
         record["name"],
         number(record["us"]),
@@ -42,7 +43,7 @@ def cells(record: Record) -> tuple[str, ...]:
     )
 
 
-def _gemm_cells(record: Record, last: tuple[str, str, str]) -> tuple[str, ...]:
+def _product_cells(record: Record, last: tuple[str, str, str]) -> tuple[str, ...]:
     """A row of matrix products: the compute-bound have a rate, the others stand beside the floor."""
     peers, *rest = last
     config = f"[{record['config']}]" if record["config"] else ""
