@@ -367,7 +367,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
       float most = rows::minus_infinity<float>(), whole = 0.0f;
 #pragma unroll
       for (int c = 0; c < CLUSTER; ++c) {
-        cluster::load(state[c], cluster::address(joint + line * 8, c));
+        cluster::load_far(state[c], cluster::address(joint + line * 8, c));
         most = fmaxf(most, state[c].at[0]);
       }
       Vec<float, 4> x = {};
@@ -376,7 +376,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
         const float weight = math::ex2_ftz(state[c].at[0] - OnlineSoftmax<BLOCKS>::shift(most));
         whole += state[c].at[1] * weight;
         Vec<float, 4> part;
-        cluster::load(part, cluster::address(queries + (line * PITCH + column) * 4, c));
+        cluster::load_far(part, cluster::address(queries + (line * PITCH + column) * 4, c));
 #pragma unroll
         for (int e = 0; e < 4; ++e) x.at[e] += part.at[e] * weight;
       }

@@ -22,10 +22,10 @@ __device__ __forceinline__ u32 address(u32 here, u32 rank) {
 }
 
 // From the shared memory of any CTA of the cluster.
-__device__ __forceinline__ void load(Vec<float, 4>& x, u32 there) {
+__device__ __forceinline__ void load_far(Vec<float, 4>& x, u32 there) {
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.at[0]), "=f"(x.at[1]), "=f"(x.at[2]), "=f"(x.at[3]) : "r"(there) : "memory");
 }
-__device__ __forceinline__ void load(Vec<float, 2>& x, u32 there) {
+__device__ __forceinline__ void load_far(Vec<float, 2>& x, u32 there) {
   asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x.at[0]), "=f"(x.at[1]) : "r"(there) : "memory");
 }
 
