@@ -91,14 +91,16 @@ def test_comments_and_white_space_do_not_count() -> None:
 
 
 def test_every_file_of_ours_is_split() -> None:
-    """Nothing in them belongs to all who include it but macros, using directives, and what range-for may look for."""
+    """Nothing in them belongs to all who include it but macros, using directives, conditions of the arch, and what range-for may look for."""
     for path in sources.kernels_dir().rglob("*.cu*"):
         found = read(path.read_text())
         assert not found.whole, (
             f"{path.name}: definitions.py does not know a form in it; write it otherwise, or teach it"
         )
         common = [p for p in found.parts if isinstance(p, Piece) and not p.names]
-        assert all(p.uses & {"define", "undef", "using", *definitions._IMPLICIT} for p in common), path.name
+        assert all(
+            p.uses & {"define", "undef", "using", "__CUDA_ARCH__", "endif", *definitions._IMPLICIT} for p in common
+        ), path.name
 
 
 # ---- what is reached -------------------------------------------------------------------------------------------------------

@@ -111,9 +111,14 @@ def kinds_of(op: Op, device: DeviceSpec) -> dict[ElementKind, Plan[Any]]:
     """Every kind the op takes on `device`, with the plan for its example problem in that kind."""
     example = required_fields(op)
     held = [v for v in example.values() if isinstance(v, ElementKind)]
-    main = max(held, key=held.count, default=None)  # not a mask's
     plans = {}
-    for kind in ElementKind if main is not None else ():
+    if not held:  # what it takes is one kind, given by the samples alone
+        with contextlib.suppress(BaracudaError):
+            desc = op.describe(**example)
+            plans[element_of(desc)] = op.plan.select(desc, device=device)
+        return plans
+    main = max(held, key=held.count)  # not a mask's
+    for kind in ElementKind:
         changed = {name: kind if value is main else value for name, value in example.items()}
         with contextlib.suppress(BaracudaError):
             plans[kind] = op.plan.select(op.describe(**changed), device=device)

@@ -192,7 +192,10 @@ def arrays_of(
         return dict(codes.operands), options
     named = {"codes": codes, "scales": scales, "zeros": zeros, "order": order}
     given = {name: x for name, x in named.items() if x is not None or name in ("codes", "scales")}
-    whole = None if shape is None else tuple(shape)
+    try:
+        whole = None if shape is None else tuple(shape)
+    except TypeError:
+        raise InvalidProblemError(f"{op}: shape={shape!r:.60} is no pair of extents", "pass (K, N)") from None
     layout = Int4Layout.TILED if layout is None else layout
     group_size = 128 if group_size is None else group_size
     return given, {"shape": whole, "group_size": group_size, "layout": layout}

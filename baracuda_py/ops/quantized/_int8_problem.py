@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from ...plan.descriptor import Layout
 from ...tensor.axes import merge_axes
 from ...types import Activation, ElementKind, InvalidProblemError, OperandTypeError, UnsupportedError
@@ -20,7 +18,6 @@ __all__ = [
     "across",
     "check_product",
     "exact_k",
-    "flag",
     "group_of",
     "product_of",
     "step_of",
@@ -143,13 +140,6 @@ def step_of(desc: Any, name: str) -> int:
             f"pass {name} in C order",
         )
     return steps[0] if extents else 0
-
-
-def flag(value: Any, what: str) -> bool:
-    """A bool, NumPy's among them; InvalidProblemError for anything else."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise InvalidProblemError(f"{what}={value!r:.40} is neither True nor False", "give one of them")
-    return bool(value)
 
 
 # ---- what goes together ------------------------------------------------------------------------------------------------

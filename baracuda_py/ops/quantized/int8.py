@@ -12,10 +12,11 @@ from ...reference import int8 as oracle
 from ...samples import int8 as samples
 from ...types import Activation, ElementKind, OpCategory, OperandTypeError, PrecisionGuarantee
 from .._function import function_of
+from ._flag import flag
 from ._int8_composite import Dequantised, Quantised, Staged
 from ._int8_gemv import Int8Gemv
 from ._int8_mma import Int8Mma
-from ._int8_problem import HALVES, Product, check_product, flag, product_of
+from ._int8_problem import HALVES, Product, check_product, product_of
 
 __all__ = ["Int8MatmulDescriptor", "Int8MatmulPlan", "matmul_int8"]
 

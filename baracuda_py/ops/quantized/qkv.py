@@ -16,8 +16,8 @@ from ...runtime.steps import Ptr
 from ...samples import int8_projection as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import function_of
+from ._flag import flag
 from ._int8_gemv import Matrix
-from ._int8_problem import flag
 from ._projections import FusedGemv, ThreeProducts
 from .int8 import Int8MatmulDescriptor
 

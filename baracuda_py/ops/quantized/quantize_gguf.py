@@ -18,6 +18,7 @@ from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, P
 from ...types.gguf import GgufFormat
 from .._function import function_of
 from .._launch import THREADS, divisor, grid_of, index_scalar, index_type
+from ._flag import flag
 from ._gguf import FLOATS, block_align, check_columns, padded
 
 __all__ = ["GgufQuantizeDescriptor", "GgufQuantizePlan", "quantize_gguf"]
@@ -52,7 +53,11 @@ class GgufQuantizeDescriptor(Descriptor):
         """The descriptor of arrays as they lie."""
         tensors = cls.taken(cls.name, {"x": x, "out": out})
         given = tensors["x"]
-        return cls.of_tensors(tensors, shape=given.shape, element=given.element, format=format, pad=bool(pad))
+        return cls.of_tensors(tensors, shape=given.shape, element=given.element, format=format, pad=pad)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pad", flag(self.pad, f"{self.op}: pad"))
+        super().__post_init__()
 
     @property
     def out_shape(self) -> tuple[int, ...]:
