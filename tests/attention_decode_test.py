@@ -57,16 +57,24 @@ def test_every_kind_of_configuration(heads: tuple[int, int], d: int) -> None:
 
 def test_few_long_sequences_are_one_launch_without_scratch() -> None:
     """A cluster has a head's splits; without clusters, or where one does not hold them, a second launch merges."""
-    shapes = {"q_shape": (1, 32, 1, 128), "k_shape": (1, 8, 8192, 128), "v_shape": (1, 8, 8192, 128)}
-    desc = bp.DecodeAttentionDescriptor(**shapes, element=BF16, lengths_shape=(1,))
+    shapes = {"q_shape": (12, 32, 1, 128), "k_shape": (12, 1, 6007, 128), "v_shape": (12, 1, 6007, 128)}
+    desc = bp.DecodeAttentionDescriptor(**shapes, element=BF16, lengths_shape=(12,))
     plan = bp.DecodeAttentionPlan.select(desc, device="h200")
     (launch,) = plan.selection.launches
-    assert plan.workspace_size == 0 and launch.grid == (128, 1, 1) and launch.wide_clusters
+    assert plan.workspace_size == 0 and launch.grid == (96, 1, 1)
     for other in (
         bp.DecodeAttentionPlan.select(desc, device="sm_80"),
         bp.DecodeAttentionPlan.select(desc, INVARIANT, device="h200"),
     ):
         assert len(other.selection.launches) == 2 and other.workspace_size > 0
+
+
+def test_clusters_are_made_where_they_begin_together() -> None:
+    """33 sequences of 4 CTAs each fill an H200, but only 29 such clusters fit at one CTA an SM."""
+    shapes = {"q_shape": (33, 8, 1, 128), "k_shape": (33, 1, 3001, 128), "v_shape": (33, 1, 3001, 128)}
+    desc = bp.DecodeAttentionDescriptor(**shapes, element=BF16)
+    config = bp.DecodeAttentionPlan.select(desc, device="h200").selection.config
+    assert (config.splits, config.ctas, config.clustered) == (4, 1, False)
 
 
 def test_a_sequence_does_not_depend_on_the_others() -> None:

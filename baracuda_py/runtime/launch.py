@@ -40,7 +40,6 @@ _OPT_IN_SHARED = (
     48 << 10
 )  # a CTA gets more shared memory than this, static and dynamic, only where the kernel has asked
 _TENSOR_MAP_ALIGN = 64
-_NON_PORTABLE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, which CuPy has no name for
 _loaded: dict[tuple[int, str, bytes], tuple[Any, int, int]] = {}  # function, handle, dynamic bytes that it may have
 _loading = new_lock()
 
@@ -71,15 +70,6 @@ def load_kernel(compiled: Compiled, shared_bytes: int, ordinal: int) -> int:
         return handle
 
 
-def _admit_wide_clusters(handle: int, kernel: str) -> None:
-    """Lets a kernel have clusters of more than the 8 CTAs that every device admits (CUDA programming guide, section 5.2.1)."""
-    driver = require_gpu("loading a kernel").cuda.driver
-    try:
-        driver.funcSetAttribute(handle, _NON_PORTABLE_CLUSTERS, 1)
-    except driver.CUDADriverError as error:
-        raise driver_error(error, f"clusters of more than 8 CTAs for {kernel}") from None
-
-
 class Runner(Protocol):
     """One step on one device. `prepare` fixes everything but the stream."""
 
@@ -100,8 +90,6 @@ class Executable:
         for step in steps:
             if isinstance(step, Launch):
                 handle = load_kernel(compiled[step.kernel], step.shared_bytes, ordinal)
-                if step.wide_clusters:
-                    _admit_wide_clusters(handle, str(step.kernel))
                 runners.append(_LaunchRunner(step, handle, index, overlapped=step.overlapped and can_overlap(arch)))
             elif isinstance(step, Copy) and isinstance(step.dest, Ptr) and isinstance(step.source, Ptr):
                 runners.append(_CopyRunner(step.dest, step.source, step.nbytes, index))

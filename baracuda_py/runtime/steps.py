@@ -120,8 +120,7 @@ Arg: TypeAlias = "Ptr | Scratch | Run | Packed | TensorMap | Struct | np.generic
 @dataclass(frozen=True)
 class Launch:
     """One kernel launch. `float_atomics` says that the result depends on the order in which threads add; `overlapped` that
-    it may begin before the kernel ahead of it has ended, for whose end it waits itself (kernels/include/overlap.cuh);
-    `wide_clusters` that the kernel's clusters have more than 8 CTAs, which it has to ask for."""
+    it may begin before the kernel ahead of it has ended, for whose end it waits itself (kernels/include/overlap.cuh)."""
 
     kernel: Kernel
     grid: tuple[int, int, int]
@@ -130,7 +129,6 @@ class Launch:
     shared_bytes: int = 0
     float_atomics: bool = False
     overlapped: bool = False
-    wide_clusters: bool = False
 
 
 @dataclass(frozen=True)

@@ -32,26 +32,30 @@ MANY = 4  # unless there are that many waves of CTAs anyhow
 UNDER_WAY = 96 << 10  # bytes an SM, where shared memory has room
 RESIDENT = ((2, 4), (1, 8), (3, 4))  # CTAs an SM, and warps a CTA
 SMALL = ((1, 4), (1, 2), (1, 1))  # where none of these has room
-CLUSTERS = (2, 4, 8, 16)  # splits that merge their results in shared memory
-PORTABLE = 8  # CTAs in a cluster; more only data centre GPUs have, whose SMs are grouped by 16 and more
-WIDE = ("sm_90a", "sm_100a")
+CLUSTERS = (2, 4, 8)  # splits that merge their results in shared memory
+LOOSE = 3  # CTAs an SM, of which no clusters are made: some SMs were full then, while others stood idle
+GROUP = 18  # SMs of a GPC, within which a cluster lies. Some lack a few, which differ between devices: counted as one's
 RESERVED = 1 << 10  # bytes of shared memory that a CTA takes besides its own
 ALIGN = 1 << 10  # bytes, of what it asks for beside what it declares
 MOST_SPLITS = 256
 BYTES = {ElementKind.FP8_E4M3: "e4m3", ElementKind.FP8_E5M2: "e5m2"}  # their names in kernels
 MOST_D = 576
 HALVES = (ElementKind.F16, ElementKind.BF16)
-# Seconds
-FILL, WAVE = 1.5e-6, 1.3e-6  # until the first keys and after the last; a further wave
-MERGE, MEET = 3.0e-6, 0.8e-6  # a second launch, which waits for the first and reads what it left; a cluster's merge
-STEP = 0.6e-6  # what a warp waits for in a block of 16 keys
-WORK = 0.5e-6  # what it copies and multiplies there, for 256 columns of keys and values
+# Seconds, fitted to measured configurations of 11 problems on an H200, dense and paged
+WAVE = 0.8e-6  # until the first keys and after the last
+JOIN = 0.2e-6  # a warp of an SM, whose results meet those of the others
+PART = 0.055e-6  # a split, whose results the second launch reads
+MEET = 0.3e-6  # a cluster's merge
+STEP = 0.25e-6  # what a warp waits for in a block of 16 keys
+WORK = 0.4e-6  # what it copies and multiplies there, for 256 columns of keys and values
 # Times that work, or what is said
 OF_BYTES = 1.6  # where elements are widened
-OF_ROWS = 0.4  # for 16 rows more
-OF_PAGES = 1.15  # where pages are looked up
-OF_ONE = 1.3  # its share of the bandwidth, an SM where there are few
-TURNS = 0.15  # in which a scheduler issues nothing for other warps
+OF_ROWS = 1.1  # for 16 rows more
+OF_PAGES = 1.2  # where pages are looked up
+OF_READS = 1.1  # the bandwidth of a copy, where all is read
+OF_ONE = 1.35  # its share of the bandwidth, an SM where there are few
+TURNS = 0.22  # in which a scheduler issues nothing for other warps
+SHARP = 3.0  # the norm by which bounds of like size add up: neither hides the other wholly
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,7 @@ class SplitKeys(Candidate[Any]):
         for tile in tiles:
             for splits in self._shares(desc, device, tile):
                 yield replace(tile, splits=splits)
-                if splits in CLUSTERS and (can_overlap(device.arch) if splits <= PORTABLE else device.arch in WIDE):
+                if splits in CLUSTERS and tile.ctas < LOOSE and can_overlap(device.arch):
                     clustered = replace(tile, splits=splits, clustered=True)
                     if tile.ctas * (clustered.whole_bytes + RESERVED) <= device.shared_bytes + RESERVED:
                         yield clustered
@@ -198,34 +202,45 @@ class SplitKeys(Candidate[Any]):
 
     def cost(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> Cost:
         """Waves of CTAs, each of which takes what its bytes take at the device's bandwidth, or what its warps take for their
-        blocks, if that is more; and the merge."""
-        keys, ctas, slots = most_keys(desc), max(self._ctas(desc, config), 1), device.sms * config.ctas
+        blocks; and the merge."""
+        keys, ctas, slots = most_keys(desc), max(self._ctas(desc, config), 1), self._slots(device, config)
         split = min(max(-(-keys // config.splits), LEAST, config.fixed), keys)
         blocks = -(-split // (BLOCK * config.warps))
         each = split * float(config.item * (desc.d + config.columns))
         waves, rest = divmod(ctas, slots)
-        seconds = waves * self._wave(device, config, slots, each, blocks) + self._wave(
-            device, config, rest, each, blocks
-        )
-        seconds += (-(-ctas // slots) - 1) * WAVE
+        seconds = waves * self._wave(device, config, slots, each, blocks)
+        if rest:
+            seconds += self._wave(device, config, rest, each, blocks)
         if config.clustered:
             seconds += MEET
         elif config.splits > 1:
             partial = 4.0 * self._rows(desc) * config.splits * (desc.d_v + 1)
-            seconds += overlapped_overhead(device) + MERGE + 2 * partial / device.bandwidth
+            seconds += overlapped_overhead(device) + PART * config.splits + 2 * partial / device.bandwidth
         flops = 2.0 * self._rows(desc) * keys * (desc.d + desc.d_v)
-        return Cost(desc.nbytes, int(flops), overlapped_overhead(device) + FILL + seconds, "bandwidth")
+        return Cost(desc.nbytes, int(flops), overlapped_overhead(device) + seconds, "bandwidth")
+
+    def _slots(self, device: DeviceSpec, config: SplitKeysConfig) -> int:
+        """CTAs that run at once. A cluster's begin together, within a group of SMs, and what is left of a group stays idle."""
+        if not config.clustered:
+            return device.sms * config.ctas
+        groups, rest = divmod(device.sms, GROUP)
+        clusters = groups * (GROUP * config.ctas // config.splits) + rest * config.ctas // config.splits
+        return max(clusters, 1) * config.splits
 
     def _wave(self, device: DeviceSpec, config: SplitKeysConfig, ctas: int, each: float, blocks: int) -> float:
         """Seconds of CTAs that run at once, with so many bytes each and blocks a warp: at the bandwidth that the device has, or
-        the SM that has the most of them; or as its warps go on."""
-        crowd = -(-ctas // device.sms)
+        the SM that has the most of them; and as its warps go on. More than two CTAs of a cluster fill one SM after the other."""
+        packed = config.clustered and config.splits > 2
+        crowd = config.ctas if packed else -(-ctas // device.sms)
+        bandwidth = OF_READS * device.bandwidth
         work = WORK * self.looked_up * (config.dims + config.columns) / 256 * (1 + OF_ROWS * (config.rows // 16 - 1))
         work *= OF_BYTES if config.item == 1 else 1.0
-        pace = max(STEP + work, TURNS * work * config.warps * crowd) if ctas else 0.0
-        return max(
-            ctas * each / device.bandwidth, crowd * each * device.sms / (OF_ONE * device.bandwidth), blocks * pace
+        bounds = (
+            max(ctas * each, crowd * each * device.sms / OF_ONE) / bandwidth,
+            blocks * max(STEP + work, TURNS * work * config.warps * crowd),
         )
+        both = math.pow(math.fsum(math.pow(bound, SHARP) for bound in bounds), 1 / SHARP)
+        return WAVE + JOIN * config.warps * crowd + both
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> PrecisionGuarantee:
         """A warp adds up its own keys; warps and splits are then merged, each with a factor of its own."""
@@ -264,7 +279,7 @@ class SplitKeys(Candidate[Any]):
         ctas = self._ctas(desc, config) + checks
         first = Launch(
             Kernel("attention/decode.cu", entry), (ctas, 1, 1), (32 * config.warps, 1, 1), args, config.shared_bytes,
-            overlapped=not (split and desc.ragged), wide_clusters=config.clustered and config.splits > PORTABLE,
+            overlapped=not (split and desc.ragged),
         )  # fmt: skip
         if not split:
             return (first,)
