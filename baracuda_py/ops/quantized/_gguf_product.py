@@ -23,7 +23,7 @@ from .._launch import overlapped_overhead
 from ._gguf import block_align
 from .quantize_gguf import GgufQuantizeDescriptor, GgufQuantizePlan
 
-__all__ = ["ExactActivation", "ProductConfig", "Q8Activation"]
+__all__ = ["ExactActivation", "Product", "ProductConfig", "Q8Activation", "product_guarantee", "rows_of"]
 
 FILE = "quantized/gguf_product.cu"
 ROWS, CHUNK, WORD = 16, 256, 16  # rows of weights a warp, weights of a chunk, bytes of a copy: gguf_product.cu
@@ -71,7 +71,7 @@ class ProductConfig(Config):
         return self.warps * (self.stages - 1) * self.slot
 
 
-def _rows(x: Layout) -> tuple[int, int] | None:
+def rows_of(x: Layout) -> tuple[int, int] | None:
     """Rows along the last axis and the elements between them; None where they are not evenly apart."""
     count, step = math.prod(x.shape[:-1]), x.strides[:-1]
     if count <= 1:
@@ -80,7 +80,24 @@ def _rows(x: Layout) -> tuple[int, int] | None:
     return (count, steps[0][0]) if len(extents) == 1 else None
 
 
-class _Product(Candidate[Any]):
+def product_guarantee(desc: Any, additions: float) -> PrecisionGuarantee:
+    """That of sums in f32, in an order of their own, to which a product comes through so many `additions`."""
+    out = desc.layout("out").element
+    terms = [
+        Term(float(additions), ElementKind.F32, "abs_products"),
+        # What an f32 has below bf16's smallest number is cut off
+        Term(
+            2.0**18 if desc.x_element is ElementKind.F32 else 4.0 * desc.format.block.sub, ElementKind.F32, "underflow"
+        ),
+    ]
+    if desc.rounds:
+        terms.append(Term(2.0**24, ElementKind.F32, "rounded_activations"))
+    terms += [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
+    bound = Componentwise(tuple(terms), SOURCE, "beyond")
+    return PrecisionGuarantee.fixed_order(desc.precision, ElementKind.F32, bound, batch_invariant=False)
+
+
+class Product(Candidate[Any]):
     """What both arithmetics have in common."""
 
     columns_of: ClassVar[dict[ElementKind, int]]  # columns that a row of x takes
@@ -102,7 +119,7 @@ class _Product(Candidate[Any]):
         if not desc.k:
             return no("rows have no weights", "K of one block or more")
         for name in ("x", "out"):
-            if _rows(desc.layout(name)) is None:
+            if rows_of(desc.layout(name)) is None:
                 return no(
                     f"rows of {name} are not evenly apart", f"{name} in C order", Change({f"{name}_strides": None})
                 )
@@ -190,21 +207,12 @@ class _Product(Candidate[Any]):
     def guarantee(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> PrecisionGuarantee:
         """A sub-block's products are added by tensor cores, exactly where they are integers; then one FMA for them and one for
         what is taken off, a chunk after the other; at last warps and columns."""
-        block, out = desc.format.block, desc.layout("out").element
+        block = desc.format.block
         turns = -(-desc.k // (CHUNK * config.warps_k)) * (CHUNK // block.sub // config.spread)
         columns = self.columns_of[desc.x_element]
         inner = 0 if self.rounded else 2 * block.sub * columns
         additions = inner + 2 * turns + columns * config.spread * config.warps_k + 8
-        terms = [Term(float(additions), ElementKind.F32, "abs_products")]
-        # What an f32 has below bf16's smallest number is cut off
-        terms.append(
-            Term(2.0**18 if desc.x_element is ElementKind.F32 else 4.0 * block.sub, ElementKind.F32, "underflow")
-        )
-        if self.rounded:
-            terms.append(Term(2.0**24, ElementKind.F32, "rounded_activations"))
-        terms += [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
-        bound = Componentwise(tuple(terms), SOURCE, "beyond")
-        return PrecisionGuarantee.fixed_order(desc.precision, ElementKind.F32, bound, batch_invariant=False)
+        return product_guarantee(desc, additions)
 
     def _launch(self, desc: Any, device: DeviceSpec, config: ProductConfig, x: Arg, kind: str, x_step: int) -> Launch:
         block, out, w = desc.format.block, desc.layout("out"), desc.layout("w")
@@ -215,7 +223,7 @@ class _Product(Candidate[Any]):
         )
         align = block_align(desc.format, w.align)
         entry = f"gguf_product<{block.cuda}, {kind}, {out.element.number}, {align}, {shifted}, {whole}, {shape}>"
-        tokens, out_step = _rows(out) or (0, 0)
+        tokens, out_step = rows_of(out) or (0, 0)
         args = (
             Ptr("out"), x, Ptr("w"), np.int64(out_step), np.int64(x_step), np.int64(block.bytes_of(desc.k)), np.uint32(tokens),
             np.uint32(desc.n), np.uint32(desc.k),
@@ -243,7 +251,7 @@ def _pieces(desc: Any) -> int:
     return -(-nbytes // WORD)
 
 
-class ExactActivation(_Product):
+class ExactActivation(Product):
     """Activations as they are: 16-bit floats by tensor cores in f32; f32 as three bf16 each, whose sum it is."""
 
     variant = "exact_activation"
@@ -255,12 +263,12 @@ class ExactActivation(_Product):
         return super().supports(desc, device) and Aligned("x", 4 * desc.x_element.bits // 8).of(desc)
 
     def lower(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> tuple[Step | Sub, ...]:
-        _, step = _rows(desc.layout("x")) or (0, 0)
+        _, step = rows_of(desc.layout("x")) or (0, 0)
         kind = f"gguf::Exact<{desc.x_element.number}>"
         return (self._launch(desc, device, config, Ptr("x"), kind, step * desc.x_element.bits // 8),)
 
 
-class Q8Activation(_Product):
+class Q8Activation(Product):
     """Activations rounded to Q8_1 blocks ahead, multiplied as integers."""
 
     variant = "q8_activation"
