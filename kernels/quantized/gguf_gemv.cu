@@ -22,8 +22,8 @@ namespace {
 
 constexpr u32 ROWS = 8, BYTES = 144, WEIGHTS = 256;
 
-// Pairs of codes as 16-bit floats: `pair` 0 of bytes 0 and 2 of four, 1 of bytes 1 and 3. Sums are INVERSE times as large, but for
-// what was ADDED to codes.
+// Pairs of four codes as 16-bit floats, and of the activations they meet. Sums have to be `inverse` times as large, but for what was
+// ADDED to codes. As f16 a pair is bytes 0 and 2, or 1 and 3; as bf16, neighbours.
 template <class X> struct Nibbles;
 template <> struct Nibbles<f16> {
   static constexpr u32 ONES = 0x3c003c00u;
@@ -32,14 +32,16 @@ template <> struct Nibbles<f16> {
   static __device__ __forceinline__ u32 pair(u32 codes, int i, bool high) {
     return codes >> (8 * i) & (high ? 0x00f000f0u : 0x000f000fu);
   }
+  static __device__ __forceinline__ u32 met(u32 first, u32 second, int i) { return __byte_perm(first, second, i ? 0x7632 : 0x5410); }
 };
 template <> struct Nibbles<bf16> {
   static constexpr u32 ONES = 0x3f803f80u;
   static constexpr int ADDED = 128;
   static __device__ __forceinline__ float inverse(bool) { return 1.0f; }
   static __device__ __forceinline__ u32 pair(u32 codes, int i, bool high) {
-    return (codes >> (8 * i + 4 * high) & 0x000f000fu) | 0x43004300u;
+    return __byte_perm((high ? codes >> 4 : codes) & 0x0f0f0f0fu, 0x43434343u, i ? 0x4342 : 0x4140);
   }
+  static __device__ __forceinline__ u32 met(u32 first, u32 second, int i) { return i ? second : first; }
 };
 
 using Eight = Vec<u32, 2>;
@@ -50,6 +52,13 @@ template <int HEADS> struct Step {
   Eight codes[2][2];
   Sixteen head[HEADS];
 };
+
+// A choice that no compiler turns into branches.
+__device__ __forceinline__ float either(u32 which, float yes, float no) {
+  float x;
+  asm("{ .reg .pred p; setp.ne.u32 p, %3, 0; selp.f32 %0, %1, %2, p; }" : "=f"(x) : "f"(yes), "f"(no), "r"(which));
+  return x;
+}
 
 // The scales and minima of sub-blocks 2 c and 2 c + 1.
 struct Scales {
@@ -140,8 +149,8 @@ gguf_gemv(Out* out, const X* x, const u8* weights, i64 out_step, i64 x_step, u32
           const Sixteen eight = *reinterpret_cast<const Sixteen*>(column[p] + block * WEIGHTS + 32 * high);
 #pragma unroll
           for (int w = 0; w < 2; ++w) {
-            b[p][w][0] = __byte_perm(eight.at[2 * w], eight.at[2 * w + 1], 0x5410);
-            b[p][w][1] = __byte_perm(eight.at[2 * w], eight.at[2 * w + 1], 0x7632);
+#pragma unroll
+            for (int j = 0; j < 2; ++j) b[p][w][j] = Nibbles<X>::met(eight.at[2 * w], eight.at[2 * w + 1], j);
             const u32 ones[4] = {Nibbles<X>::ONES, Nibbles<X>::ONES, Nibbles<X>::ONES, Nibbles<X>::ONES};
             Mma<X>::run(sums[p][high], ones, b[p][w]);
           }
@@ -168,11 +177,11 @@ gguf_gemv(Out* out, const X* x, const u8* weights, i64 out_step, i64 x_step, u32
           const float fold = scales.least[high] + scales.scale[high] * Nibbles<X>::ADDED;
 #pragma unroll
           for (int p = 0; p < PAIRS; ++p) {
-            const auto of = [&](int q, int h) { return odd ? dots[p][q][high][2 * h + 1] : dots[p][q][high][2 * h]; };
-            const auto own = [&](int h) { return four ? of(1, h) : of(0, h); };
-            const float dot = !ALONE ? own(r) : half ? own(1) : own(0);
+            const auto of = [&](int q, int h) { return either(odd, dots[p][q][high][2 * h + 1], dots[p][q][high][2 * h]); };
+            const auto own = [&](int h) { return either(four, of(1, h), of(0, h)); };
+            const float dot = ALONE ? either(half, own(1), own(0)) : own(r);
             acc[p][r] = fmaf(scale, dot, acc[p][r]);
-            acc[p][r] = fmaf(-fold, odd ? sums[p][high][1] : sums[p][high][0], acc[p][r]);
+            acc[p][r] = fmaf(-fold, either(odd, sums[p][high][1], sums[p][high][0]), acc[p][r]);
           }
         }
       }
