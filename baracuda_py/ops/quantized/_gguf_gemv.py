@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...plan.candidate import OK, Cost, Feasibility, no
+from ...plan.candidate import Cost, Feasibility, no
 from ...plan.constraints import Aligned, UnitStride
 from ...plan.grammar import Config, term
 from ...plan.lowering import Sub
@@ -26,10 +26,10 @@ ROWS = 8  # of weights, a CTA at a time: gguf_gemv.cu
 MOST_TOKENS, FEWEST = 8, 2  # rows of x; blocks along K
 # Warps of a CTA, blocks of 8 rows a warp has asked for, and CTAs an SM, from the best on.
 SHAPES = (
-    (4, 3, 4), (8, 3, 2), (8, 2, 2), (4, 2, 4), (4, 2, 5), (4, 4, 4), (8, 4, 2), (4, 4, 3), (2, 3, 8), (16, 3, 1),
-    (1, 3, 16), (4, 2, 3), (8, 2, 1), (4, 2, 2), (2, 2, 4),
+    (4, 3, 4), (8, 3, 2), (8, 2, 2), (4, 2, 4), (4, 2, 5), (4, 4, 4), (8, 4, 2), (2, 3, 8), (16, 3, 1), (1, 3, 16), (4, 3, 3),
+    (4, 2, 3), (8, 2, 1), (4, 2, 2), (4, 3, 2), (2, 2, 4),
 )  # fmt: skip
-REGISTERS = {1: 128, 2: 128, 4: 168, 8: 232}  # of a thread at most, by tokens
+REGISTERS = {1: (64, 16), 2: (96, 8), 4: (120, 12), 8: (144, 24)}  # of a thread, and for each block it has asked for
 REGISTER_FILE = 65536
 INSTRUCTIONS = {1: 2.1, 2: 2.6, 4: 3.2, 8: 5.0}  # of a thread for a weight, by tokens
 ISSUE = 0.75  # the share of issue slots that is reached
@@ -43,6 +43,12 @@ class GemvConfig(Config):
     depth: int = term("blocks of 8 rows that a warp has asked for")
     ctas: int = term("CTAs an SM is to hold")
     tokens: int = term("rows of x a CTA takes", default=1, hidden=True)
+
+    @property
+    def registers(self) -> int:
+        """Of all CTAs of an SM."""
+        fixed, each = REGISTERS[self.tokens]
+        return self.ctas * self.warps * 32 * (fixed + each * self.depth)
 
 
 class ExactGemv(Product):
@@ -65,11 +71,11 @@ class ExactGemv(Product):
             return no(f"gives {FEWEST} warps blocks of a row", f"K of {FEWEST * GgufFormat.Q4_K.block.weights} or more")
         return super().supports(desc, device) and Aligned("x", WORD).of(desc)
 
-    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[GemvConfig]:  # noqa: ARG002
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[GemvConfig]:
         tokens = 1 << max(math.prod(desc.x_shape[:-1]) - 1, 0).bit_length()
         for shape in SHAPES:
             config = GemvConfig(*shape, tokens)
-            if config.warps <= self._blocks(desc) and config.ctas * config.warps * 32 * REGISTERS[tokens] <= REGISTER_FILE:
+            if config.warps <= self._blocks(desc) and config.registers <= REGISTER_FILE:
                 yield config
 
     def _blocks(self, desc: Any) -> int:
@@ -98,7 +104,7 @@ class ExactGemv(Product):
         limit = max(times, key=lambda name: times[name])
         return Cost(desc.nbytes, int(2 * weights), overlapped_overhead(device) + LATENCY + times[limit], limit)
 
-    def guarantee(self, desc: Any, device: DeviceSpec, config: GemvConfig) -> PrecisionGuarantee:  # noqa: ARG002
+    def guarantee(self, desc: Any, device: DeviceSpec, config: GemvConfig) -> PrecisionGuarantee:
         """A sub-block's products are added by tensor cores; then two sub-blocks of every block of the warp, in order, an FMA for
         them and one for what is taken off; at last four lanes and the warps."""
         turns = 2 * -(-self._blocks(desc) // config.warps)
