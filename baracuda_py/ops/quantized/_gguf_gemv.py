@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...plan.candidate import Cost, Feasibility, no
+from ...plan.candidate import Candidate, Change, Cost, Feasibility, no
 from ...plan.constraints import Aligned, UnitStride
 from ...plan.grammar import Config, term
 from ...plan.lowering import Sub
@@ -17,7 +17,7 @@ from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
 from ...types.gguf import GgufFormat
 from .._launch import overlapped_overhead
-from ._gguf_product import LATENCY, READS, ROUND_TRIP, WORD, Product, product_guarantee, rows_of
+from ._gguf_product import LATENCY, READS, ROUND_TRIP, WORD, product_guarantee, rows_are_read, rows_of
 
 __all__ = ["ExactGemv", "GemvConfig"]
 
@@ -51,25 +51,25 @@ class GemvConfig(Config):
         return self.ctas * self.warps * 32 * (fixed + each * self.depth)
 
 
-class ExactGemv(Product):
+class ExactGemv(Candidate[Any]):
     """Activations as they are, by tensor cores in f32; codes never lie in shared memory."""
 
     variant = "exact_gemv"
-    rounded = False
-    launches = (f"{FILE}:gguf_gemv",)
+    launches: ClassVar = (f"{FILE}:gguf_gemv",)
     constraints = (UnitStride("x"), UnitStride("out"))
-    columns_of: ClassVar = {ElementKind.F16: 1, ElementKind.BF16: 1}
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        if desc.rounds:
+            return no("multiplies activations as they are", change=Change({"math": None}))
         if desc.format is not GgufFormat.Q4_K:
             return no(f"is for {GgufFormat.Q4_K} alone")
-        if desc.x_element not in self.columns_of:
+        if desc.x_element is ElementKind.F32:
             return no(f"multiplies 16-bit floats, not {desc.x_element}")
         if math.prod(desc.x_shape[:-1]) > MOST_TOKENS:
             return no(f"takes {MOST_TOKENS} rows of x at most", f"{MOST_TOKENS} rows a call")
         if self._blocks(desc) < FEWEST:
             return no(f"gives {FEWEST} warps blocks of a row", f"K of {FEWEST * GgufFormat.Q4_K.block.weights} or more")
-        return super().supports(desc, device) and Aligned("x", WORD).of(desc)
+        return super().supports(desc, device) and rows_are_read(desc) and Aligned("x", WORD).of(desc)
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[GemvConfig]:
         tokens = 1 << max(math.prod(desc.x_shape[:-1]) - 1, 0).bit_length()
@@ -84,7 +84,7 @@ class ExactGemv(Product):
     def _grid(self, desc: Any, device: DeviceSpec, config: GemvConfig) -> int:
         """As many CTAs as there is room for, or fewer, so that all have as many rows of weights."""
         groups = -(-desc.n // ROWS)
-        return -(-groups // max(1, -(-groups // (device.sms * config.ctas))))
+        return int(-(-groups // max(1, -(-groups // (device.sms * config.ctas)))))
 
     def cost(self, desc: Any, device: DeviceSpec, config: GemvConfig) -> Cost:
         """Weights at the bandwidth of reading, or the instructions; CTAs of an SM's share take turns."""

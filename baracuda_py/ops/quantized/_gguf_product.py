@@ -23,17 +23,26 @@ from .._launch import overlapped_overhead
 from ._gguf import block_align
 from .quantize_gguf import GgufQuantizeDescriptor, GgufQuantizePlan
 
-__all__ = ["ExactActivation", "Product", "ProductConfig", "Q8Activation", "product_guarantee", "rows_of"]
+__all__ = [
+    "ExactActivation",
+    "Product",
+    "ProductConfig",
+    "Q8Activation",
+    "product_guarantee",
+    "rows_are_read",
+    "rows_of",
+]
 
 FILE = "quantized/gguf_product.cu"
 ROWS, CHUNK, WORD = 16, 256, 16  # rows of weights a warp, weights of a chunk, bytes of a copy: gguf_product.cu
 MOST_TILES = 8
 STAGED = GgufFormat.Q8_1
 SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
-# Warps side by side along N, along K, slots of each, and CTAs an SM.
+# Warps side by side along N, along K, slots of each, and CTAs an SM. Of those that cost the same, the first was measured to
+# be best.
 SHAPES = (
-    (1, 8, 3, 2), (1, 8, 4, 2), (1, 4, 4, 4), (1, 16, 3, 1), (2, 4, 3, 2), (2, 4, 4, 2), (4, 2, 4, 2), (1, 8, 5, 1), (1, 4, 4, 3),
-    (2, 4, 5, 1), (4, 2, 5, 1), (1, 12, 4, 1), (2, 6, 4, 1), (1, 4, 3, 1), (1, 4, 2, 2),
+    (1, 4, 4, 4), (2, 4, 3, 2), (1, 8, 3, 2), (1, 8, 4, 2), (1, 16, 3, 1), (2, 4, 4, 2), (4, 2, 4, 2), (2, 6, 4, 1), (1, 4, 4, 3),
+    (1, 4, 2, 2), (2, 4, 5, 1), (1, 8, 5, 1), (4, 2, 5, 1), (1, 12, 4, 1), (1, 4, 3, 1),
 )  # fmt: skip
 REGISTERS = {0: 128, 1: 168, 2: 216, 4: 128, 8: 232}  # of a thread by tiles; 0: columns of one are shared
 REGISTER_FILE, RESERVED = 65536, 1024  # an SM's registers; bytes of shared memory that a CTA takes besides its own
@@ -42,7 +51,8 @@ READS = 1.08  # reading alone, as a multiple of the bandwidth of a copy
 ROUND_TRIP = 1.1e-6  # seconds of memory latency: that much has to be under way
 LATENCY = 1.5e-6  # until the first weights are there, and after the last
 L2 = 1.5  # what comes from L2, as a multiple of the bandwidth of a copy
-ISSUE = 0.8  # the share of issue slots that is reached
+# The share of issue slots that is reached by ever more warps an SM, and how many reach half of it: fitted to an H200
+ISSUE, HALFWAY = 1.2, 8
 
 
 @dataclass(frozen=True)
@@ -80,6 +90,21 @@ def rows_of(x: Layout) -> tuple[int, int] | None:
     return (count, steps[0][0]) if len(extents) == 1 else None
 
 
+def rows_are_read(desc: Any) -> Feasibility:
+    """Whether rows lie as the kernels read and write them."""
+    if desc.layout("w").align < WORD:
+        reason = f"w is aligned to {desc.layout('w').align} bytes, not to {WORD}"
+        return no(reason, f"w on a multiple of {WORD} bytes", Change({"w_align": WORD}))
+    if not desc.k:
+        return no("rows have no weights", "K of one block or more")
+    for name in ("x", "out"):
+        if rows_of(desc.layout(name)) is None:
+            return no(f"rows of {name} are not evenly apart", f"{name} in C order", Change({f"{name}_strides": None}))
+    if max(desc.k, desc.n) >= 1 << 30 or math.prod(desc.x_shape[:-1]) >= 1 << 30:
+        return no("an extent is 2**30 or more", "fewer rows a call")
+    return OK
+
+
 def product_guarantee(desc: Any, additions: float) -> PrecisionGuarantee:
     """That of sums in f32, in an order of their own, to which a product comes through so many `additions`."""
     out = desc.layout("out").element
@@ -113,18 +138,8 @@ class Product(Candidate[Any]):
             )
         if not (said := super().supports(desc, device)):
             return said
-        if desc.layout("w").align < WORD:
-            reason = f"w is aligned to {desc.layout('w').align} bytes, not to {WORD}"
-            return no(reason, f"w on a multiple of {WORD} bytes", Change({"w_align": WORD}))
-        if not desc.k:
-            return no("rows have no weights", "K of one block or more")
-        for name in ("x", "out"):
-            if rows_of(desc.layout(name)) is None:
-                return no(
-                    f"rows of {name} are not evenly apart", f"{name} in C order", Change({f"{name}_strides": None})
-                )
-        if max(desc.k, desc.n) >= 1 << 30 or math.prod(desc.x_shape[:-1]) >= 1 << 30:
-            return no("an extent is 2**30 or more", "fewer rows a call")
+        if not (said := rows_are_read(desc)):
+            return said
         if not any(True for _ in self.configs(desc, device)):
             return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no chunks")
         return OK
@@ -167,15 +182,15 @@ class Product(Candidate[Any]):
         busy = min(ctas, device.sms) / device.sms
         if down:
             busy *= row_blocks / (down * -(-row_blocks // down))
-        under_way = min(config.ctas, -(-ctas // device.sms)) * config.in_flight * device.sms
+        resident = min(config.ctas, -(-ctas // device.sms))
+        under_way = resident * config.in_flight * device.sms
+        issue = device.rate("issue") * ISSUE * busy / (1 + HALFWAY / (resident * config.warps))
         share = busy * min(1.0, under_way / (device.bandwidth * ROUND_TRIP))
         weight_count = float(desc.n) * desc.k * blocks
         times = {
             "bandwidth": desc.nbytes / (device.bandwidth * READS * share),
             "L2 bandwidth": (weights * blocks + of_x * blocks * row_blocks) / (device.bandwidth * L2 * busy),
-            "instruction issue": weight_count
-            * self._instructions(desc, config)
-            / (device.rate("issue") * ISSUE * busy),
+            "instruction issue": weight_count * self._instructions(desc, config) / issue,
         }
         limit = max(times, key=lambda name: times[name])
         return Cost(
