@@ -52,7 +52,7 @@ ROUND_TRIP = 1.1e-6  # seconds of memory latency: that much has to be under way
 LATENCY = 1.5e-6  # until the first weights are there, and after the last
 L2 = 1.5  # what comes from L2, as a multiple of the bandwidth of a copy
 # The share of issue slots that is reached by ever more warps an SM, and how many reach half of it: fitted to an H200
-ISSUE, HALFWAY = 1.2, 8
+ISSUE, HALFWAY = 1.4, 12
 
 
 @dataclass(frozen=True)
@@ -206,10 +206,11 @@ class Product(Candidate[Any]):
     def _instructions(self, desc: Any, config: ProductConfig) -> float:
         """Of a thread, for a weight: 128 of them are a lane's share of a chunk."""
         block = desc.format.block
-        planes = sum(3.0 if plane.bits < 8 else 1.0 for plane in block.planes) * (2 if block.align < 4 else 1)
+        planes = sum(3.0 if plane.bits < 8 else 1.0 for plane in block.planes) * (3 if block.align < 4 else 1)
         decode = 16 * 2 * (planes / 2 + (6 if block.book else 0))
         operands = 1 if self.rounded else 2
-        widen = 0 if self.rounded else 16 * 4 * (1 if desc.x_element is ElementKind.F16 and not block.signed else 2)
+        half = desc.x_element is ElementKind.F16
+        widen = 0 if self.rounded else 16 * 4 * ((3 if half else 4) if block.signed else (1 if half else 2))
         folds = bool(block.less or block.least)
         products = 16 * config.tiles * (1 + folds + (operands if config.spread > 1 else 0))
         groups = CHUNK // block.sub / config.spread
