@@ -23,17 +23,26 @@ from .._launch import overlapped_overhead
 from ._gguf import block_align
 from .quantize_gguf import GgufQuantizeDescriptor, GgufQuantizePlan
 
-__all__ = ["ExactActivation", "ProductConfig", "Q8Activation"]
+__all__ = [
+    "ExactActivation",
+    "Product",
+    "ProductConfig",
+    "Q8Activation",
+    "product_guarantee",
+    "rows_are_read",
+    "rows_of",
+]
 
 FILE = "quantized/gguf_product.cu"
 ROWS, CHUNK, WORD = 16, 256, 16  # rows of weights a warp, weights of a chunk, bytes of a copy: gguf_product.cu
 MOST_TILES = 8
 STAGED = GgufFormat.Q8_1
 SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
-# Warps side by side along N, along K, slots of each, and CTAs an SM.
+# Warps side by side along N, along K, slots of each, and CTAs an SM. Of those that cost the same, the first was measured to
+# be best.
 SHAPES = (
-    (1, 8, 3, 2), (1, 8, 4, 2), (1, 4, 4, 4), (1, 16, 3, 1), (2, 4, 3, 2), (2, 4, 4, 2), (4, 2, 4, 2), (1, 8, 5, 1), (1, 4, 4, 3),
-    (2, 4, 5, 1), (4, 2, 5, 1), (1, 12, 4, 1), (2, 6, 4, 1), (1, 4, 3, 1), (1, 4, 2, 2),
+    (1, 4, 4, 4), (2, 4, 3, 2), (1, 8, 3, 2), (1, 8, 4, 2), (1, 16, 3, 1), (2, 4, 4, 2), (4, 2, 4, 2), (2, 6, 4, 1), (1, 4, 4, 3),
+    (1, 4, 2, 2), (2, 4, 5, 1), (1, 8, 5, 1), (4, 2, 5, 1), (1, 12, 4, 1), (1, 4, 3, 1),
 )  # fmt: skip
 REGISTERS = {0: 128, 1: 168, 2: 216, 4: 128, 8: 232}  # of a thread by tiles; 0: columns of one are shared
 REGISTER_FILE, RESERVED = 65536, 1024  # an SM's registers; bytes of shared memory that a CTA takes besides its own
@@ -42,7 +51,8 @@ READS = 1.08  # reading alone, as a multiple of the bandwidth of a copy
 ROUND_TRIP = 1.1e-6  # seconds of memory latency: that much has to be under way
 LATENCY = 1.5e-6  # until the first weights are there, and after the last
 L2 = 1.5  # what comes from L2, as a multiple of the bandwidth of a copy
-ISSUE = 0.8  # the share of issue slots that is reached
+# The share of issue slots that is reached by ever more warps an SM, and how many reach half of it: fitted to an H200
+ISSUE, HALFWAY = 1.4, 12
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,7 @@ class ProductConfig(Config):
         return self.warps * (self.stages - 1) * self.slot
 
 
-def _rows(x: Layout) -> tuple[int, int] | None:
+def rows_of(x: Layout) -> tuple[int, int] | None:
     """Rows along the last axis and the elements between them; None where they are not evenly apart."""
     count, step = math.prod(x.shape[:-1]), x.strides[:-1]
     if count <= 1:
@@ -80,7 +90,39 @@ def _rows(x: Layout) -> tuple[int, int] | None:
     return (count, steps[0][0]) if len(extents) == 1 else None
 
 
-class _Product(Candidate[Any]):
+def rows_are_read(desc: Any) -> Feasibility:
+    """Whether rows lie as the kernels read and write them."""
+    if desc.layout("w").align < WORD:
+        reason = f"w is aligned to {desc.layout('w').align} bytes, not to {WORD}"
+        return no(reason, f"w on a multiple of {WORD} bytes", Change({"w_align": WORD}))
+    if not desc.k:
+        return no("rows have no weights", "K of one block or more")
+    for name in ("x", "out"):
+        if rows_of(desc.layout(name)) is None:
+            return no(f"rows of {name} are not evenly apart", f"{name} in C order", Change({f"{name}_strides": None}))
+    if max(desc.k, desc.n) >= 1 << 30 or math.prod(desc.x_shape[:-1]) >= 1 << 30:
+        return no("an extent is 2**30 or more", "fewer rows a call")
+    return OK
+
+
+def product_guarantee(desc: Any, additions: float) -> PrecisionGuarantee:
+    """That of sums in f32, in an order of their own, to which a product comes through so many `additions`."""
+    out = desc.layout("out").element
+    terms = [
+        Term(float(additions), ElementKind.F32, "abs_products"),
+        # What an f32 has below bf16's smallest number is cut off
+        Term(
+            2.0**18 if desc.x_element is ElementKind.F32 else 4.0 * desc.format.block.sub, ElementKind.F32, "underflow"
+        ),
+    ]
+    if desc.rounds:
+        terms.append(Term(2.0**24, ElementKind.F32, "rounded_activations"))
+    terms += [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
+    bound = Componentwise(tuple(terms), SOURCE, "beyond")
+    return PrecisionGuarantee.fixed_order(desc.precision, ElementKind.F32, bound, batch_invariant=False)
+
+
+class Product(Candidate[Any]):
     """What both arithmetics have in common."""
 
     columns_of: ClassVar[dict[ElementKind, int]]  # columns that a row of x takes
@@ -96,18 +138,8 @@ class _Product(Candidate[Any]):
             )
         if not (said := super().supports(desc, device)):
             return said
-        if desc.layout("w").align < WORD:
-            reason = f"w is aligned to {desc.layout('w').align} bytes, not to {WORD}"
-            return no(reason, f"w on a multiple of {WORD} bytes", Change({"w_align": WORD}))
-        if not desc.k:
-            return no("rows have no weights", "K of one block or more")
-        for name in ("x", "out"):
-            if _rows(desc.layout(name)) is None:
-                return no(
-                    f"rows of {name} are not evenly apart", f"{name} in C order", Change({f"{name}_strides": None})
-                )
-        if max(desc.k, desc.n) >= 1 << 30 or math.prod(desc.x_shape[:-1]) >= 1 << 30:
-            return no("an extent is 2**30 or more", "fewer rows a call")
+        if not (said := rows_are_read(desc)):
+            return said
         if not any(True for _ in self.configs(desc, device)):
             return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no chunks")
         return OK
@@ -150,15 +182,15 @@ class _Product(Candidate[Any]):
         busy = min(ctas, device.sms) / device.sms
         if down:
             busy *= row_blocks / (down * -(-row_blocks // down))
-        under_way = min(config.ctas, -(-ctas // device.sms)) * config.in_flight * device.sms
+        resident = min(config.ctas, -(-ctas // device.sms))
+        under_way = resident * config.in_flight * device.sms
+        issue = device.rate("issue") * ISSUE * busy / (1 + HALFWAY / (resident * config.warps))
         share = busy * min(1.0, under_way / (device.bandwidth * ROUND_TRIP))
         weight_count = float(desc.n) * desc.k * blocks
         times = {
             "bandwidth": desc.nbytes / (device.bandwidth * READS * share),
             "L2 bandwidth": (weights * blocks + of_x * blocks * row_blocks) / (device.bandwidth * L2 * busy),
-            "instruction issue": weight_count
-            * self._instructions(desc, config)
-            / (device.rate("issue") * ISSUE * busy),
+            "instruction issue": weight_count * self._instructions(desc, config) / issue,
         }
         limit = max(times, key=lambda name: times[name])
         return Cost(
@@ -174,10 +206,11 @@ class _Product(Candidate[Any]):
     def _instructions(self, desc: Any, config: ProductConfig) -> float:
         """Of a thread, for a weight: 128 of them are a lane's share of a chunk."""
         block = desc.format.block
-        planes = sum(3.0 if plane.bits < 8 else 1.0 for plane in block.planes) * (2 if block.align < 4 else 1)
+        planes = sum(3.0 if plane.bits < 8 else 1.0 for plane in block.planes) * (3 if block.align < 4 else 1)
         decode = 16 * 2 * (planes / 2 + (6 if block.book else 0))
         operands = 1 if self.rounded else 2
-        widen = 0 if self.rounded else 16 * 4 * (1 if desc.x_element is ElementKind.F16 and not block.signed else 2)
+        half = desc.x_element is ElementKind.F16
+        widen = 0 if self.rounded else 16 * 4 * ((3 if half else 4) if block.signed else (1 if half else 2))
         folds = bool(block.less or block.least)
         products = 16 * config.tiles * (1 + folds + (operands if config.spread > 1 else 0))
         groups = CHUNK // block.sub / config.spread
@@ -190,21 +223,12 @@ class _Product(Candidate[Any]):
     def guarantee(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> PrecisionGuarantee:
         """A sub-block's products are added by tensor cores, exactly where they are integers; then one FMA for them and one for
         what is taken off, a chunk after the other; at last warps and columns."""
-        block, out = desc.format.block, desc.layout("out").element
+        block = desc.format.block
         turns = -(-desc.k // (CHUNK * config.warps_k)) * (CHUNK // block.sub // config.spread)
         columns = self.columns_of[desc.x_element]
         inner = 0 if self.rounded else 2 * block.sub * columns
         additions = inner + 2 * turns + columns * config.spread * config.warps_k + 8
-        terms = [Term(float(additions), ElementKind.F32, "abs_products")]
-        # What an f32 has below bf16's smallest number is cut off
-        terms.append(
-            Term(2.0**18 if desc.x_element is ElementKind.F32 else 4.0 * block.sub, ElementKind.F32, "underflow")
-        )
-        if self.rounded:
-            terms.append(Term(2.0**24, ElementKind.F32, "rounded_activations"))
-        terms += [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
-        bound = Componentwise(tuple(terms), SOURCE, "beyond")
-        return PrecisionGuarantee.fixed_order(desc.precision, ElementKind.F32, bound, batch_invariant=False)
+        return product_guarantee(desc, additions)
 
     def _launch(self, desc: Any, device: DeviceSpec, config: ProductConfig, x: Arg, kind: str, x_step: int) -> Launch:
         block, out, w = desc.format.block, desc.layout("out"), desc.layout("w")
@@ -215,7 +239,7 @@ class _Product(Candidate[Any]):
         )
         align = block_align(desc.format, w.align)
         entry = f"gguf_product<{block.cuda}, {kind}, {out.element.number}, {align}, {shifted}, {whole}, {shape}>"
-        tokens, out_step = _rows(out) or (0, 0)
+        tokens, out_step = rows_of(out) or (0, 0)
         args = (
             Ptr("out"), x, Ptr("w"), np.int64(out_step), np.int64(x_step), np.int64(block.bytes_of(desc.k)), np.uint32(tokens),
             np.uint32(desc.n), np.uint32(desc.k),
@@ -243,7 +267,7 @@ def _pieces(desc: Any) -> int:
     return -(-nbytes // WORD)
 
 
-class ExactActivation(_Product):
+class ExactActivation(Product):
     """Activations as they are: 16-bit floats by tensor cores in f32; f32 as three bf16 each, whose sum it is."""
 
     variant = "exact_activation"
@@ -255,12 +279,12 @@ class ExactActivation(_Product):
         return super().supports(desc, device) and Aligned("x", 4 * desc.x_element.bits // 8).of(desc)
 
     def lower(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> tuple[Step | Sub, ...]:
-        _, step = _rows(desc.layout("x")) or (0, 0)
+        _, step = rows_of(desc.layout("x")) or (0, 0)
         kind = f"gguf::Exact<{desc.x_element.number}>"
         return (self._launch(desc, device, config, Ptr("x"), kind, step * desc.x_element.bits // 8),)
 
 
-class Q8Activation(_Product):
+class Q8Activation(Product):
     """Activations rounded to Q8_1 blocks ahead, multiplied as integers."""
 
     variant = "q8_activation"
