@@ -91,7 +91,8 @@ def test_comments_and_white_space_do_not_count() -> None:
 
 
 def test_every_file_of_ours_is_split() -> None:
-    """Nothing in them belongs to all who include it but macros, using directives, conditions of the arch, and what range-for may look for."""
+    """Nothing in them belongs to all who include it but macros, using directives, conditions of the arch, and what range-for may
+    look for."""
     for path in sources.kernels_dir().rglob("*.cu*"):
         found = read(path.read_text())
         assert not found.whole, (

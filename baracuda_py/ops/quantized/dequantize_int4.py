@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -40,6 +40,7 @@ class DequantizeInt4Descriptor(Int4Weight):
     scales_element: ElementKind = ElementKind.F16
 
     name = "dequantize_int4"
+    needed: ClassVar[tuple[str, ...]] = ("group_size",)
 
     @classmethod
     def of(

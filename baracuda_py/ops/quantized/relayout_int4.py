@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -45,6 +45,7 @@ class RelayoutInt4Descriptor(Int4Weight):
     out_element: ElementKind | None = None
 
     name = "relayout_int4"
+    needed: ClassVar[tuple[str, ...]] = ("group_size",)
 
     @classmethod
     def of(
