@@ -1,9 +1,9 @@
 // Products of a few tokens with i8 matrices: bytes as they are, or f16 and bf16 beside i8 weights (W8A16). One matrix, or several
 // that share the tokens (the projections of attention): a CTA has columns of one of them.
 //
-// A CTA's WARPS lie along K and have the same Way::COLUMNS columns. A lane asks for UNROLL steps of weights at once, 16 bytes an
-// access, straight into the registers from which tensor cores multiply them with 8 tokens at a time (quantized/words.cuh): no shared
-// memory in between, and for bytes an eighth of an instruction a weight at one token. Tokens come by L1. K may be split over CTAs,
+// A CTA's WARPS lie along K and have the same Way::COLUMNS columns. A lane has UNROLL steps of weights under way, 16 bytes an access,
+// straight into the registers from which tensor cores multiply them with 8 tokens at a time (quantized/words.cuh): no shared memory
+// in between, and for bytes an eighth of an instruction a weight at one token. Tokens come by L1. K may be split over CTAs,
 // whose sums reduce.cu adds up. GROUPED: `group` k's of a column share a scale, by which their sum is multiplied in f32. ZEROED:
 // sums along K, which zero points need, are products with ones, taken on the way. S: what tokens are in memory; where that is not
 // A, i8, a CTA quantises them itself first, each by a scale of its own.
@@ -102,10 +102,11 @@ int8_gemv(const S* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k,
     }
   };
 
-  // While all that is read exists, a loop of its own saves all checks, which would make loads wait for each other; a step of the
-  // next round is asked for as soon as this round's is multiplied.
+  // While all that is read exists, a loop of its own saves all checks, which would make loads wait for each other; where there are
+  // registers, a step of the next round is asked for as soon as this round's is multiplied.
+  constexpr bool AHEAD = TOKENS < 64 && UNROLL < 8;
   bool more = Way::inside(first, own.n) && from + ROUND <= end;
-  if (more) {
+  if (AHEAD && more) {
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) load(u, from, true);
   }
@@ -114,9 +115,11 @@ int8_gemv(const S* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k,
     const u32 next = from + WARPS * ROUND;
     more = next + ROUND <= end;
 #pragma unroll
+    for (int u = 0; !AHEAD && u < UNROLL; ++u) load(u, from, true);
+#pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
       multiply(u, from + u * Way::STEP, true);
-      if (more) load(u, next, true);
+      if (AHEAD && more) load(u, next, true);
     }
     from = next;
   }
