@@ -1,9 +1,9 @@
 // Products of a few tokens with i8 matrices: bytes as they are, or f16 and bf16 beside i8 weights (W8A16). One matrix, or several
 // that share the tokens (the projections of attention): a CTA has columns of one of them.
 //
-// A CTA's WARPS lie along K and have the same Way::COLUMNS columns. A lane asks for UNROLL steps of weights at once, 16 bytes an
-// access, straight into the registers from which tensor cores multiply them with 8 tokens at a time (quantized/words.cuh): no shared
-// memory in between, and for bytes an eighth of an instruction a weight at one token. Tokens come by L1. K may be split over CTAs,
+// A CTA's WARPS lie along K and have the same Way::COLUMNS columns. A lane has UNROLL steps of weights under way, 16 bytes an access,
+// straight into the registers from which tensor cores multiply them with 8 tokens at a time (quantized/words.cuh): no shared memory
+// in between, and for bytes an eighth of an instruction a weight at one token. Tokens come by L1. K may be split over CTAs,
 // whose sums reduce.cu adds up. GROUPED: `group` k's of a column share a scale, by which their sum is multiplied in f32. ZEROED:
 // sums along K, which zero points need, are products with ones, taken on the way. S: what tokens are in memory; where that is not
 // A, i8, a CTA quantises them itself first, each by a scale of its own.
@@ -45,7 +45,13 @@ int8_gemv(const S* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k,
     if (blockIdx.x >= segments.at[i].first) own = segments.at[i];
   const u32 first = (blockIdx.x - own.first) * Way::COLUMNS, begin = blockIdx.y * k_split, end = min(k, begin + k_split);
   Acc* sums = reinterpret_cast<Acc*>(memory);
+  u32 from = begin + warp * ROUND;
+  // The first weights set out for L2 while tokens are waited for: nothing is read yet
+#pragma unroll
+  for (int u = 0; u < UNROLL; ++u) Way::prefetch(own.b, own.step, first, own.n, from + u * Way::STEP, end);
+  if (threadIdx.x < Way::COLUMNS) own.finish.prefetch(min(first + threadIdx.x, own.n - 1));
   overlap::wait();
+  overlap::release();  // the next kernel may do likewise once all CTAs are here
   if constexpr (DYNAMIC) {
     i8* codes = reinterpret_cast<i8*>(sums + WARPS * TOKENS * Way::COLUMNS);
     float* scales = reinterpret_cast<float*>(codes + m * pitch);
@@ -64,49 +70,66 @@ int8_gemv(const S* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k,
   Acc acc[Way::BLOCKS][OCTETS][4] = {};
   float total[GROUPED ? Way::BLOCKS : 1][OCTETS][4] = {};
   int of_columns[ZEROED ? Way::BLOCKS : 1][4] = {}, of_tokens[OCTETS][4] = {};
-  // While all that is read exists, a loop of its own saves all checks, which would make loads wait for each other.
-  const auto turn = [&](u32 from, bool whole) {
-    typename Way::Raw raw[UNROLL];
+  typename Way::Raw raw[UNROLL];
+  const auto load = [&](int u, u32 at, bool whole) { Way::load(raw[u], own.b, own.step, first, own.n, at + u * Way::STEP, end, whole); };
+  const auto multiply = [&](int u, u32 at, bool whole) {
+    typename Way::Words words;
+    Way::words(words, raw[u]);
 #pragma unroll
-    for (int u = 0; u < UNROLL; ++u) Way::load(raw[u], own.b, own.step, first, own.n, from + u * Way::STEP, end, whole);
+    for (int j = 0; j < OCTETS; ++j) {
+      Tokens<A, Way> tokens;
+      tokens.template load<READ>(token[j], at, DYNAMIC ? pitch : end, whole);
 #pragma unroll
-    for (int u = 0; u < UNROLL; ++u) {
-      const u32 at = from + u * Way::STEP;
-      typename Way::Words words;
-      Way::words(words, raw[u]);
+      for (int i = 0; i < Way::BLOCKS; ++i) Product<A>::template add<Way>(acc[i][j], words[i], tokens);
+      if constexpr (ZEROED) Product<A>::template add_tokens<Way>(of_tokens[j], tokens);
+    }
+    if constexpr (ZEROED)
 #pragma unroll
-      for (int j = 0; j < OCTETS; ++j) {
-        Tokens<A, Way> tokens;
-        tokens.template load<READ>(token[j], at, DYNAMIC ? pitch : end, whole);
+      for (int i = 0; i < Way::BLOCKS; ++i) Product<A>::template add_columns<Way>(of_columns[i], words[i]);
+    if constexpr (GROUPED) {
+      if (!whole && at >= end) return;
+      const float* scales = own.scales + at / group * own.scales_row;
 #pragma unroll
-        for (int i = 0; i < Way::BLOCKS; ++i) Product<A>::template add<Way>(acc[i][j], words[i], tokens);
-        if constexpr (ZEROED) Product<A>::template add_tokens<Way>(of_tokens[j], tokens);
-      }
-      if constexpr (ZEROED)
+      for (int i = 0; i < Way::BLOCKS * 2; ++i) {
+        const float scale = scales[min(first + Way::column(i / 2, i % 2), own.n - 1) * own.scales_col];
 #pragma unroll
-        for (int i = 0; i < Way::BLOCKS; ++i) Product<A>::template add_columns<Way>(of_columns[i], words[i]);
-      if constexpr (GROUPED) {
-        if (!whole && at >= end) continue;
-        const float* scales = own.scales + at / group * own.scales_row;
-#pragma unroll
-        for (int i = 0; i < Way::BLOCKS * 2; ++i) {
-          const float scale = scales[min(first + Way::column(i / 2, i % 2), own.n - 1) * own.scales_col];
-#pragma unroll
-          for (int j = 0; j < OCTETS * 2; ++j) {
-            Acc& part = acc[i / 2][j / 2][i % 2 * 2 + j % 2];
-            total[i / 2][j / 2][i % 2 * 2 + j % 2] += scale * part;
-            part = 0;
-          }
+        for (int j = 0; j < OCTETS * 2; ++j) {
+          Acc& part = acc[i / 2][j / 2][i % 2 * 2 + j % 2];
+          total[i / 2][j / 2][i % 2 * 2 + j % 2] += scale * part;
+          part = 0;
         }
       }
     }
   };
-  u32 from = begin + warp * ROUND;
+
+  // While all that is read exists, a loop of its own saves all checks, which would make loads wait for each other; where there are
+  // registers, a step of the next round is asked for as soon as this round's is multiplied.
+  constexpr bool AHEAD = TOKENS < 64 && UNROLL < 8;
+  bool more = Way::inside(first, own.n) && from + ROUND <= end;
+  if (AHEAD && more) {
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) load(u, from, true);
+  }
 #pragma unroll 1
-  for (; Way::inside(first, own.n) && from + ROUND <= end; from += WARPS * ROUND) turn(from, true);
+  while (more) {
+    const u32 next = from + WARPS * ROUND;
+    more = next + ROUND <= end;
+#pragma unroll
+    for (int u = 0; !AHEAD && u < UNROLL; ++u) load(u, from, true);
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+      multiply(u, from + u * Way::STEP, true);
+      if (AHEAD && more) load(u, next, true);
+    }
+    from = next;
+  }
 #pragma unroll 1
-  for (; from < end; from += WARPS * ROUND) turn(from, false);
-  overlap::release();
+  for (; from < end; from += WARPS * ROUND) {
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) load(u, from, false);
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) multiply(u, from + u * Way::STEP, false);
+  }
 
   // A warp's sums, those of a lane's columns for its two tokens of every eight
 #pragma unroll
@@ -129,11 +152,11 @@ int8_gemv(const S* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k,
   // All warps'
   __syncthreads();
   own.finish.out += blockIdx.y * slab;
-  for (u32 i = threadIdx.x; i < TOKENS * Way::COLUMNS; i += WARPS * 32) {
+  for (u32 i = threadIdx.x; i < m * Way::COLUMNS; i += WARPS * 32) {
     Acc sum = 0;
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) sum += sums[w * TOKENS * Way::COLUMNS + i];
     const u32 row = i / Way::COLUMNS, column = first + i % Way::COLUMNS;
-    if (row < m && column < own.n) own.finish.store(sum, row, column);
+    if (column < own.n) own.finish.store(sum, row, column);
   }
 }

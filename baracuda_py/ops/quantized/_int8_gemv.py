@@ -40,10 +40,16 @@ __all__ = [
 LAUNCHES = ("quantized/int8_gemv.cu:int8_gemv", "gemm/reduce.cu:reduce")
 MOST_TOKENS = 64
 MOST_SPLITS = 16
-REACHED = 0.94  # of a plain copy's bandwidth
-LATENCY = 1.2e-6  # until the first bytes have come, and for the sums of warps
+# Measured on an H200.
+REACHED = 1.11  # of a plain copy's bandwidth: reads alone are faster
+LATENCY = 2.3e-6  # until the first bytes have come, and for the sums of warps
+AGAIN, OF_CTA = 5e-7, 1e-7  # of that, for CTAs that begin when others have ended, and for every one of an SM
 IN_FLIGHT = 40 << 10  # bytes an SM, from which on bandwidth no longer grows
-L2_BYTES = 24.0  # a clock and SM
+L2_BYTES = 60.0  # a clock and SM, with what comes by L1
+OF_BYTES, OF_HALVES = (
+    2.5e-8,
+    4.5e-8,
+)  # seconds that a warp takes for 16 columns, 64 of K and eight tokens: load, convert, multiply
 MOST_HELD = 40 << 10  # bytes of tokens that a CTA quantises for itself: several CTAs an SM
 QUANTISING = 1e-6  # seconds until a CTA has done so, of a token
 
@@ -133,7 +139,7 @@ def gemv_configs(products: Sequence[Product], device: DeviceSpec) -> Iterable[Ge
     if way is None:
         return
     for config in ALONG_K if way.along_k else ALONG_N:
-        crowded = config.warps > 8 and (way.tokens > 16 or _registers(config, way) > 90)  # 128 registers a thread
+        crowded = config.warps > 8 and (way.tokens > 16 or _all_registers(products[0], config, way) > 100)  # of 128
         if crowded or _registers(config, way) > 150 or _shared_bytes(config, way) > device.shared_bytes:
             continue
         yield config
@@ -155,6 +161,11 @@ def _registers(config: GemvConfig, way: Way) -> int:
     return config.blocks * way.tokens // 2 + config.unroll * (8 * config.blocks if way.along_k else 32)
 
 
+def _all_registers(product: Product, config: GemvConfig, way: Way) -> int:
+    """About what a thread takes: with addresses, tokens under way, and of floats converted weights."""
+    return _registers(config, way) + config.unroll**2 * way.tokens // 8 + (36 if product.a.element in CODES else 52)
+
+
 def _shared_bytes(config: GemvConfig, way: Way) -> int:
     return 4 * config.warps * way.tokens * 16 * config.blocks
 
@@ -164,17 +175,19 @@ def gemv_seconds(products: Sequence[Product], device: DeviceSpec, config: GemvCo
     way = way_of(products)
     if way is None:
         return float("inf"), "bandwidth"
-    ctas = _ctas(products, config) * config.split_k
+    ctas, threads = _ctas(products, config) * config.split_k, config.warps * 32
     weights = sum(product.k * product.n for product in products)
-    flight = config.warps * 32 * config.unroll * (32 * config.blocks if way.along_k else 128)
-    resident = max(1, min(2048 // (config.warps * 32), 65536 // (config.warps * 32 * (64 + _registers(config, way)))))
+    codes = products[0].a.element in CODES
+    flight = threads * config.unroll * (32 * config.blocks if way.along_k else 128)
+    registers = min(255 if config.warps <= 8 else 128, _all_registers(products[0], config, way))
+    resident = max(1, min(2048 // threads, 65536 // (threads * registers)))
     held = min(-(-ctas // device.sms), resident)
     reached = min(1.0, flight * held / IN_FLIGHT) * min(1.0, way.access / 8)
     rounds = -(-ctas // device.sms) * device.sms / max(1, ctas)  # the busiest SM's share
     even = rounds if ctas < device.sms * resident else 1.0 + (rounds - 1.0) / 2
     clock_sms = device.rate("issue") / 128
     tokens = ctas / config.split_k * min(way.tokens, products[0].m) * products[0].k * products[0].a.size
-    per_weight = (0.25 if products[0].a.element in CODES else 2.0) + (0.0 if way.along_k else 0.6) + 4.0 / way.access
+    per_weight = (0.25 if codes else 2.0) + (0.0 if way.along_k else 0.6) + 4.0 / way.access
     times = {
         "bandwidth": weights / (device.bandwidth * REACHED) * even / max(reached, 0.02),
         "L2": (weights + tokens) / (L2_BYTES * clock_sms),
@@ -182,6 +195,10 @@ def gemv_seconds(products: Sequence[Product], device: DeviceSpec, config: GemvCo
     }
     limit = max(times, key=lambda name: times[name])
     seconds = overlapped_overhead(device) + LATENCY + times[limit]
+    seconds += AGAIN * (-(-ctas // (device.sms * resident)) - 1) + OF_CTA * ctas / device.sms
+    # Warps wait for tokens, and their own products, while weights come: less, the more warps there are
+    pieces = weights / 1024 / device.sms / max(1, held * config.warps) * (way.tokens // 8)
+    seconds += pieces * (OF_BYTES if codes else OF_HALVES)
     return seconds + sum(second_pass(product, config.split_k, device) for product in products), limit
 
 

@@ -25,9 +25,10 @@ __all__ = ["LAUNCHES", "Int8Mma", "Tile", "launches_of", "mma_seconds", "tiles"]
 LAUNCHES = ("gemm/tc_async.cu:tc_async", "gemm/reduce.cu:reduce", "quantized/int8_sums.cu:line_sums")
 MOST_SPLITS, LEAST_TILES = 32, 4  # most parts of K, and fewest K tiles in a part
 MOST_PIECES, MOST_CTAS = 32, 2**31 - 1
-# s8 mma.sync's share of twice the device's bf16 rate; L2's bytes a clock and SM; seconds until the first tile has come.
-MMA_SHARE = {ArchSku.SM90A: 0.44, ArchSku.SM100A: 0.45}
-L2_BYTES, FILL, STREAMED = 22.7, 2.7e-7, 0.56
+# Measured on an H200: s8 mma.sync's share of twice the device's bf16 rate, and what four warps alone on an SM reach of it; L2's
+# bytes a clock and SM; seconds until the first tile has come; the share of a plain copy's bandwidth that copies of tiles reach.
+MMA_SHARE = {ArchSku.SM90A: 0.506, ArchSku.SM100A: 0.45}
+FEW_WARPS, L2_BYTES, FILL, STREAMED = 0.8, 32.0, 5e-7, 0.66
 
 
 @dataclass(frozen=True)
@@ -60,20 +61,20 @@ class Tile(Config):
 
 
 TILES = (
-    Tile(128, 256, 128, (64, 64), 4, share=0.97),
-    Tile(128, 256, 128, (64, 64), 3, share=0.96),
-    Tile(256, 128, 128, (64, 64), 4, share=0.97),
+    Tile(128, 256, 128, (64, 64), 4, share=1.0),
+    Tile(128, 256, 128, (64, 64), 3, share=0.97),
+    Tile(256, 128, 128, (64, 64), 4, share=0.955),
     Tile(256, 128, 128, (64, 64), 3, share=0.96),
     Tile(128, 256, 64, (64, 64), 4, share=0.93),
-    Tile(256, 128, 64, (64, 64), 4, share=0.93),
-    Tile(128, 128, 128, (64, 64), 3, share=0.92),
-    Tile(128, 128, 64, (64, 64), 5, share=0.92),
-    Tile(128, 128, 64, (64, 64), 3, share=0.9),
-    Tile(128, 128, 128, (64, 32), 3, share=0.86),
-    Tile(128, 128, 64, (64, 32), 4, share=0.85),
-    Tile(64, 128, 128, (32, 64), 4, share=0.8),
-    Tile(64, 64, 128, (32, 32), 4, share=0.65),
-    Tile(64, 64, 64, (32, 32), 5, share=0.6),
+    Tile(256, 128, 64, (64, 64), 4, share=0.935),
+    Tile(128, 128, 128, (64, 64), 3, share=0.95),
+    Tile(128, 128, 64, (64, 64), 5, share=0.91),
+    Tile(128, 128, 64, (64, 64), 3, share=0.87),
+    Tile(128, 128, 128, (64, 32), 3, share=0.79),
+    Tile(128, 128, 64, (64, 32), 4, share=0.76),
+    Tile(64, 128, 128, (32, 64), 4, share=0.71),
+    Tile(64, 64, 128, (32, 32), 4, share=0.6),
+    Tile(64, 64, 64, (32, 32), 5, share=0.55),
 )
 
 
@@ -106,14 +107,16 @@ def mma_seconds(product: Product, device: DeviceSpec, tile: Tile) -> tuple[float
     k_bytes = max(1, across(across(product.k, tile.k), tile.split_k)) * tile.k
     clock_sms = device.rate("issue") / 128
     rate = 2 * device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) * tile.share
-    few = max(0.5, min(1.0, tile.threads / 256)) if rounds == 1 else 1.0
+    few = FEW_WARPS if rounds == 1 and tile.threads < 256 else 1.0
     times = {
         "tensor cores": rounds * device.sms * 2 * tile.m * tile.n * k_bytes / (rate * few),
         "L2": rounds * device.sms * (tile.m + tile.n) * k_bytes / (L2_BYTES * clock_sms),
         "bandwidth": product.nbytes / (device.bandwidth * STREAMED),
     }
     limit = max(times, key=lambda name: times[name])
-    edges = FILL + tile.m * tile.n * 4 / L2_BYTES * device.sms / clock_sms
+    # A CTA's first tile comes and its sums leave while tensor cores wait, unless another CTA has work for them.
+    alone = 2 * tile.shared_bytes > device.shared_bytes or tile.threads > 128
+    edges = (FILL + tile.m * tile.n * 4 / L2_BYTES * device.sms / clock_sms) * (rounds if alone else 1)
     return overlapped_overhead(device) + times[limit] + edges + second_pass(product, tile.split_k, device), limit
 
 

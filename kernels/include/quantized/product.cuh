@@ -8,8 +8,9 @@
 
 namespace quantized {
 
-// A byte of A, which is an i8 or u8, or of B; in products the tensor cores are told which.
+// A byte of A, which is an i8 or u8, or of B; in products the tensor cores are told which. Summed: the same, for a tile's sums.
 template <class A> struct Eight { u8 bits; };
+template <class A> struct Summed { u8 bits; };
 
 // Zero points: none; corrected by sums along K, `rows` of A and `columns` of B; or of which only what does not depend on
 // operands is left to add.
@@ -17,6 +18,10 @@ enum Zeros { NO_ZEROS, BY_SUMS, CONSTANT };
 
 template <class Out> __device__ __forceinline__ Out finished(float x) { return convert<Out>(x); }
 template <> __device__ __forceinline__ i8 finished<i8>(float x) { return x == x ? i8(__float2int_rn(fminf(fmaxf(x, -128.0f), 127.0f))) : i8(0); }
+
+// What a column's sums are multiplied by, and what is then added.
+template <class Out> struct Column { float scale, bias; };
+template <> struct Column<int> { int bias; };
 
 // PAIRED: two neighbours from an even column are one access of out. Steps are in elements, 0 where there is one for all.
 template <class Out_, class Bias, int ACTIVATION, bool PAIRED, bool SCALED_A, bool SCALED_B, Zeros ZEROS, class Zero> struct Finish {
@@ -44,33 +49,60 @@ template <class Out_, class Bias, int ACTIVATION, bool PAIRED, bool SCALED_A, bo
     return sum;
   }
 
+  // What a row's sums are multiplied by.
+  __device__ __forceinline__ float of_row(i64 m) const {
+    if constexpr (SCALED_A) return scale_a[m * scale_a_step];
+    else return 1.0f;
+  }
+  __device__ __forceinline__ Column<Out> of_column(i64 n) const {
+    Column<Out> column{};
+    if constexpr (SCALED_B) column.scale = scale_b[n * scale_b_step];
+    if constexpr (present<Bias> && Same<Out, int>::value) column.bias = int(bias[n * bias_step]);
+    else if constexpr (present<Bias>) column.bias = convert<float>(bias[n * bias_step]);
+    return column;
+  }
+
+  // Asks L2 for a column's.
+  __device__ __forceinline__ void prefetch(i64 n) const {
+    if constexpr (SCALED_B) asm volatile("prefetch.global.L2 [%0];" ::"l"(scale_b + n * scale_b_step));
+    if constexpr (present<Bias>) asm volatile("prefetch.global.L2 [%0];" ::"l"(bias + n * bias_step));
+  }
+
   // The finished value of the sum at (m, n), which must lie in the matrix.
-  template <class Acc> __device__ __forceinline__ Out value(Acc sum, i64 m, i64 n) const {
+  template <class Acc> __device__ __forceinline__ Out value(Acc sum, i64 m, i64 n, float row_scale, const Column<Out>& column) const {
     const Acc all = exact(sum, m, n);
     if constexpr (Same<Out, int>::value) {
       int x = all;
-      if constexpr (present<Bias>) asm("add.sat.s32 %0, %1, %2;" : "=r"(x) : "r"(x), "r"(int(bias[n * bias_step])));
+      if constexpr (present<Bias>) asm("add.sat.s32 %0, %1, %2;" : "=r"(x) : "r"(x), "r"(column.bias));
       return ACTIVATION == RELU ? max(x, 0) : x;
     } else {
       float x = float(all);
-      if constexpr (SCALED_A && SCALED_B) x = __fmul_rn(x, __fmul_rn(scale_a[m * scale_a_step], scale_b[n * scale_b_step]));
-      else if constexpr (SCALED_A) x = __fmul_rn(x, scale_a[m * scale_a_step]);
-      else if constexpr (SCALED_B) x = __fmul_rn(x, scale_b[n * scale_b_step]);
-      if constexpr (present<Bias>) x = __fadd_rn(x, convert<float>(bias[n * bias_step]));
+      if constexpr (SCALED_A && SCALED_B) x = __fmul_rn(x, __fmul_rn(row_scale, column.scale));
+      else if constexpr (SCALED_A) x = __fmul_rn(x, row_scale);
+      else if constexpr (SCALED_B) x = __fmul_rn(x, column.scale);
+      if constexpr (present<Bias>) x = __fadd_rn(x, column.bias);
       return finished<Out>(activate<ACTIVATION, DIGITS>(x));
     }
   }
 
-  template <class Acc> __device__ __forceinline__ void store(Acc sum, i64 m, i64 n) const { out[m * row + n * col] = value(sum, m, n); }
+  template <class Acc> __device__ __forceinline__ void store(Acc sum, i64 m, i64 n) const {
+    out[m * row + n * col] = value(sum, m, n, of_row(m), of_column(n));
+  }
 
   // (m, n) and (m, n + 1), n even; the second is of no meaning where `both` is false.
-  template <class Acc> __device__ __forceinline__ void store(Acc (&sum)[2], i64 m, i64 n, bool both) const {
+  template <class Acc>
+  __device__ __forceinline__ void store(const Acc* sum, i64 m, i64 n, bool both, float row_scale, const Column<Out>* columns) const {
+    const Out first = value(sum[0], m, n, row_scale, columns[0]);
     if (PAIRED && both) {
-      *reinterpret_cast<Vec<Out, 2>*>(out + m * row + n) = {value(sum[0], m, n), value(sum[1], m, n + 1)};
+      *reinterpret_cast<Vec<Out, 2>*>(out + m * row + n) = {first, value(sum[1], m, n + 1, row_scale, columns[1])};
     } else {
-      store(sum[0], m, n);
-      if (both) store(sum[1], m, n + 1);
+      out[m * row + n * col] = first;
+      if (both) out[m * row + (n + 1) * col] = value(sum[1], m, n + 1, row_scale, columns[1]);
     }
+  }
+  template <class Acc> __device__ __forceinline__ void store(Acc (&sum)[2], i64 m, i64 n, bool both) const {
+    const Column<Out> columns[2] = {of_column(n), of_column(n + both)};
+    store(sum, m, n, both, of_row(m), columns);
   }
 };
 
@@ -93,6 +125,33 @@ template <> struct Mma<quantized::Eight<u8>> {
   static __device__ __forceinline__ void run(int (&c)[4], const u32* a, const u32* b) {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+};
+
+template <class A> struct Mma<quantized::Summed<A>> : Mma<quantized::Eight<A>> {};
+
+// A warp's sums. What rows and columns are scaled by is read ahead of the stores, past which it would have to be read again.
+template <class A, int WM, int WN> struct WarpTile<quantized::Eight<A>, WM, WN> : WarpTile<quantized::Summed<A>, WM, WN> {
+  template <class Finish> __device__ __forceinline__ void store(const Finish& finish, u32 m, u32 n, u32 M, u32 N, int lane) {
+    constexpr int ROWS = WM / 8, COLUMNS = WN / 8;
+    m += lane / 4;
+    n += lane % 4 * 2;
+    float rows[ROWS];
+    quantized::Column<typename Finish::Out> columns[COLUMNS][2];
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) rows[i] = finish.of_row(min(m + 8 * i, M - 1));
+#pragma unroll
+    for (int j = 0; j < 2 * COLUMNS; ++j) columns[j / 2][j % 2] = finish.of_column(min(n + 8 * (j / 2) + j % 2, N - 1));
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+      if (m + 8 * i >= M) break;
+#pragma unroll
+      for (int j = 0; j < COLUMNS; ++j) {
+        const u32 at = n + 8 * j;
+        if (at >= N) break;
+        finish.store(&this->acc[i / 2][j][i % 2 * 2], m + 8 * i, at, at + 1 < N, rows[i], columns[j]);
+      }
+    }
   }
 };
 

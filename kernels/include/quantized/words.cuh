@@ -27,6 +27,9 @@ template <int BYTES, int ACCESS, bool ONCE> __device__ __forceinline__ void fetc
   for (int i = 0; i < BYTES / 4; ++i) to[i] = held.words[i];
 }
 
+// Asks L2 for what will be read.
+__device__ __forceinline__ void ask(const i8* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
 // B lies along k: 16 bytes a lane of a column, 64 of K a step.
 template <int BLOCKS_, int ACCESS> struct AlongK {
   static constexpr int BLOCKS = BLOCKS_, WORDS = 4, STEP = 64, COLUMNS = 16 * BLOCKS, RUN = 16;
@@ -44,6 +47,11 @@ template <int BLOCKS_, int ACCESS> struct AlongK {
 #pragma unroll
       for (int h = 0; h < 2; ++h)
         fetch<16, ACCESS, true>(raw.at[i][h], b + min(first + column(i, h), n - 1) * step + own, whole ? 16 : int(end) - int(own));
+  }
+  static __device__ __forceinline__ void prefetch(const i8* b, i64 step, u32 first, u32 n, u32 k, u32 end) {
+#pragma unroll
+    for (int i = 0; i < BLOCKS * 2; ++i)
+      if (k + of_word(0) < end) ask(b + min(first + column(i / 2, i % 2), n - 1) * step + k + of_word(0));
   }
   static __device__ __forceinline__ void words(Words& to, const Raw& raw) {
 #pragma unroll
@@ -71,6 +79,13 @@ template <int BLOCKS_, int ACCESS> struct AlongN {
         const u32 row = k + of_word(word) + i;
         fetch<16, ACCESS, true>(raw.at[word][i], b + row * step + own, whole ? 16 : row < end ? int(n) - int(own) : 0);
       }
+  }
+  static __device__ __forceinline__ void prefetch(const i8* b, i64 step, u32 first, u32 n, u32 k, u32 end) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const u32 row = k + of_word(i / 4) + i % 4, own = first + column(0, 0);
+      if (row < end && own < n) ask(b + row * step + own);
+    }
   }
   static __device__ __forceinline__ void words(Words& to, const Raw& raw) {
 #pragma unroll
