@@ -2,7 +2,7 @@
 //
 // A thread makes eight k's of one column, neighbours along k, which are one access where the result lies so (WIDE). ORDER says what
 // `order` is: nothing, the group of each k, or the k of the result that each k of the weights is. No shared memory. Bound: bandwidth,
-// that of the result.
+// that of the result. dequantize_tiles: a thread 16 bytes of a tile, four runs of eight k's, about 5 instructions a weight.
 #include "index.cuh"
 #include "quantized/int4_layout.cuh"
 
@@ -46,5 +46,33 @@ dequantize(T* out, const typename Layout::Word* codes, const S* scales, const vo
 #pragma unroll
     for (u32 e = 0; e < 8; ++e)
       if (const u32 k = k8 * 8 | e; k < K) out[(ORDER == OF_PLACES ? min(u32(order[k]), K - 1) : k) * row + n * col] = convert<T>(x[e]);
+  }
+}
+
+// The tiled layout into halves that lie along k, K a multiple of 8; groups are of whole runs of 8. `blocks`: tiles along K.
+template <class T, class S>
+__global__ void __launch_bounds__(THREADS)
+dequantize_tiles(T* out, const uint4* codes, const S* scales, const u8* zeros, i64 col, u32 K, u32 N, u32 pitch, Divisor32 group_size,
+                 Divisor32 blocks, u32 lanes) {
+  const u32 i = blockIdx.x * THREADS + threadIdx.x;
+  if (i >= lanes) return;
+  const u32 tile = i / 32, lane = i % 32, strip = blocks.divide(tile), first = strip * 16 + lane / 4 * 2;
+  const uint4 q = codes[i];
+#pragma unroll
+  for (u32 half = 0; half < 2; ++half) {
+    const u32 k = (tile - strip * blocks.divisor) * 64 + half * 32 + lane % 4 * 8, words[2] = {half ? q.z : q.x, half ? q.w : q.y};
+    if (k >= K) break;
+    const u64 at = u64(group_size.divide(k)) * pitch + first;
+#pragma unroll
+    for (u32 row = 0; row < 2; ++row) {
+      if (first + row >= N) break;
+      // A code in the mantissa of 2^23 is a float as it stands
+      const float factor = convert<float>(scales[at + row]), base = 8388608.0f + (zeros ? zeros[at + row] : 8);
+      float x[8];
+#pragma unroll
+      for (u32 e = 0; e < 8; ++e)
+        x[e] = (__uint_as_float(0x4b000000 | (words[e / 4] >> (row + e % 4 / 2 * 2 + e % 2 * 4) * 4 & 15)) - base) * factor;
+      *reinterpret_cast<Vec<T, 8>*>(out + (first + row) * col + k) = round_to<T, 8>(x);
+    }
   }
 }

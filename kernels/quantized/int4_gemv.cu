@@ -6,7 +6,7 @@
 // that it fills by cp.async: no barrier but the warp's own, and bytes in flight hang on shared memory, not registers.
 // Shared memory: WARPS STAGES (STRIPS 1.1 KB + TOKENS 256 bytes), later the warps' sums, which are added in their order.
 // Grid: groups of strips along x, those of all weights, splits of K along y, whose results lie `slab` elements apart and are added up by reduce.cu.
-// Bound: bandwidth, codes and scales over 4.6 TB/s on an H200; instructions about 1.3 a weight and lane, a third of that.
+// Bound: bandwidth, codes and scales over 4.6 TB/s on an H200; instructions about 1.3 a weight and lane.
 #include "epilogue.cuh"
 #include "overlap.cuh"
 #include "quantized/int4_fragment.cuh"
@@ -63,7 +63,7 @@ int4_gemv(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m,
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const u32 token = tile * 8 + lane % 4 * 2 + e;
-        const Vec<float, 2> pair{{acc[s][tile][e], acc[s][tile][e + 2]}};
+        const Vec<float, 2> pair{{acc[s][tile][e] * Slab::UNIT, acc[s][tile][e + 2] * Slab::UNIT}};
         if (token < TOKENS) *reinterpret_cast<Vec<float, 2>*>(sums + (warp * WIDTH + token) * ROWS + s * 16 + lane / 4 * 2) = pair;
       }
   __syncthreads();

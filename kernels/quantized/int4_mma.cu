@@ -86,7 +86,7 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const u32 row = token + tile * 8 + lane % 4 * 2 + e;
-        float pair[2] = {acc[s][tile][e], acc[s][tile][e + 2]};
+        float pair[2] = {acc[s][tile][e] * Slab::UNIT, acc[s][tile][e + 2] * Slab::UNIT};
         if (row < m) own.epilogue.store(pair, row, to, to + 1 < own.n);
       }
   }

@@ -66,7 +66,7 @@ class ByEights(Candidate[DequantizeInt4Descriptor]):
     """A thread eight neighbours along K of one column."""
 
     variant = "eights"
-    launches = ("quantized/int4_dequantize.cu:dequantize",)
+    launches = ("quantized/int4_dequantize.cu:dequantize", "quantized/int4_dequantize.cu:dequantize_tiles")
 
     def cost(self, desc: DequantizeInt4Descriptor, device: DeviceSpec, config: Any) -> Cost:
         return Cost.streaming(device, desc.nbytes, efficiency=SHARE[desc.packing])
@@ -81,6 +81,8 @@ class ByEights(Candidate[DequantizeInt4Descriptor]):
         order = ("OF_GROUPS" if desc.packing is Int4Layout.GPTQ else "OF_PLACES") if ordered else "IN_ORDER"
         packs = out.strides[0] == 1 and out.strides[1] * size % 16 == 0 and out.align >= 16 and k % 8 == 0
         wide = str(packs and order != "OF_PLACES").lower()
+        if wide == "true" and order == "IN_ORDER" and _by_tiles(desc):
+            return (_tiles(desc),)
         eights = -(-k // 8) * n
         index = index_type(eights)
         args: tuple[Arg, ...] = (
@@ -94,6 +96,29 @@ class ByEights(Candidate[DequantizeInt4Descriptor]):
             f"dequantize<{cuda_layout(desc.packing)}, {kinds}, {order}, {wide}, {index}>",
         )
         return (Launch(kernel, grid_of(eights, THREADS), (THREADS, 1, 1), args),)
+
+
+def _by_tiles(desc: DequantizeInt4Descriptor) -> bool:
+    """Whether a thread can take 16 bytes of a tile: runs of eight, each of one group."""
+    whole = desc.group_size % 8 == 0 or desc.groups == 1
+    tiled = desc.packing is Int4Layout.TILED and desc.layout("codes").align >= 16
+    return tiled and whole and desc.layout("out").element.bits == 16 and _lanes(desc) < 1 << 31
+
+
+def _lanes(desc: DequantizeInt4Descriptor) -> int:
+    k, n = desc.weight_shape
+    return -(-n // 16) * -(-k // 64) * 32
+
+
+def _tiles(desc: DequantizeInt4Descriptor) -> Launch:
+    (k, n), out, lanes = desc.weight_shape, desc.layout("out"), _lanes(desc)
+    args: tuple[Arg, ...] = (
+        Ptr("out"), Ptr("codes"), Ptr("scales"), pointer(desc, "zeros"), np.int64(out.strides[1]), np.uint32(k), np.uint32(n),
+        np.uint32(desc.columns), divisor(desc.group_size, "u32"), divisor(-(-k // 64), "u32"), np.uint32(lanes),
+    )  # fmt: skip
+    entry = f"dequantize_tiles<{out.element.number}, {desc.layout('scales').element.number}>"
+    kernel = Kernel("quantized/int4_dequantize.cu", entry)
+    return Launch(kernel, grid_of(lanes, THREADS), (THREADS, 1, 1), args)
 
 
 class DequantizeInt4Plan(Plan[DequantizeInt4Descriptor]):

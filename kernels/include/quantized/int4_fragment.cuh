@@ -1,10 +1,13 @@
 // int4 weights as the a operand of mma.sync: codes become halves in registers, and scales multiply sums, not weights.
 //
-// Halves: a code or'ed into the mantissa of 1024 (f16) or 128 (bf16) is that plus the code, from which the zero point is taken
-// exactly; in f16 a code four bits higher is 1024 + 16 code, brought down by an exact FMA (the way of Kim et al., "Who Says
-// Elephants Can't Run", arXiv:2211.10017). So products are of integers -16..15 and activations, as exact as the activations are,
-// and each group's sum is multiplied by its scale in f32: no weight is ever rounded.
-// Instructions of a word of 8 codes: 9 (f16) or 11 (bf16); with an mma, about 1.3 a weight and lane.
+// f16: a code or'ed into the mantissa of 1024 is that plus the code, from which the zero point is taken exactly; a code four bits
+// higher is 1024 + 16 code, brought down by an exact FMA (the way of Kim et al., "Who Says Elephants Can't Run", arXiv:2211.10017).
+// bf16: a pattern below 256 is that many times 2^-133, on both sides of the smallest normal; so a code, or 16 of it, is a number as
+// it stands, and an exact FMA brings it to (code - zero) / 64. Sums are multiplied by UNIT, 64, when they leave.
+// So products are of small integers and activations, as exact as the activations are, and each group's sum is multiplied by its
+// scale in f32: no weight is ever rounded.
+// Instructions of a word of 8 codes: 9, of which 5 on the pipe of logic, which takes one in two cycles; with an mma, about 1.2 a
+// weight and lane.
 #pragma once
 #include "async_copy.cuh"
 #include "mma.cuh"
@@ -15,6 +18,7 @@ namespace nibbles {
 template <class T> struct Unpack;
 
 template <> struct Unpack<f16> {
+  static constexpr float UNIT = 1;
   u32 low, high;  // 1024 + zero of the even row, -(64 + zero) of the odd, twice each
   __device__ __forceinline__ Unpack(u32 even, u32 odd) : low(0x64006400 | even * 0x10001), high(0xd400d400 | odd * 0x100010) {}
   __device__ __forceinline__ void operator()(u32 (&a)[4], u32 q) const {
@@ -28,13 +32,20 @@ template <> struct Unpack<f16> {
 };
 
 template <> struct Unpack<bf16> {
-  u32 row[2];  // -(128 + zero), twice
-  __device__ __forceinline__ Unpack(u32 even, u32 odd) : row{0xc300c300 | even * 0x10001, 0xc300c300 | odd * 0x10001} {}
+  static constexpr float UNIT = 64;
+  u32 row[2];  // -zero / 64, twice
+  __device__ __forceinline__ Unpack(u32 even, u32 odd) : row{of(even), of(odd)} {}
+  static __device__ __forceinline__ u32 of(u32 zero) {
+    u32 x;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(x) : "r"(zero * 0x10001), "r"(0xff00ff00), "r"(0x80008000));  // -2^127
+    return x;
+  }
   __device__ __forceinline__ void operator()(u32 (&a)[4], u32 q) const {
 #pragma unroll
-    for (int r = 0; r < 4; ++r, q >>= 4) {
-      const u32 x = (q & 0x000f000f) | 0x43004300;
-      asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(a[r]) : "r"(x), "r"(0x3f803f80), "r"(row[r % 2]));
+    for (int half = 0; half < 2; ++half, q >>= 8) {
+      const u32 x = q & 0x000f000f, y = q & 0x00f000f0;
+      asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(a[2 * half]) : "r"(x), "r"(0x7f007f00), "r"(row[0]));      // 2^127
+      asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(a[2 * half + 1]) : "r"(y), "r"(0x7d007d00), "r"(row[1]));  // 2^123
     }
   }
 };
@@ -50,6 +61,8 @@ __device__ __forceinline__ uint4 load_words(u32 from) {
 template <class T, class S, int STRIPS, int TOKENS, int GROUP, bool ZEROS> struct Slab {
   static constexpr int DEPTH = 128, GROUPS = DEPTH / GROUP, TILES = (TOKENS + 7) / 8;
   static constexpr u32 CODES = STRIPS * 1024, SCALES = GROUPS * STRIPS * 32, ZERO_BYTES = ZEROS ? GROUPS * STRIPS * 16 : 0;
+  static constexpr int CHAINS = STRIPS * TILES < 8 ? 2 : 1;  // sums of a group: products of one wait for each other
+  static constexpr float UNIT = Unpack<T>::UNIT;             // of sums
   static constexpr u32 WEIGHTS = CODES + SCALES + ZERO_BYTES, ACTIVATIONS = TOKENS * DEPTH * 2;
 
   // Places are counted in 32 bits: tiles, scales, and activations from the first token on.
@@ -61,9 +74,8 @@ template <class T, class S, int STRIPS, int TOKENS, int GROUP, bool ZEROS> struc
     for (int s = 0; s < STRIPS; ++s)
 #pragma unroll
       for (int b = 0; b < 2; ++b) {
-        const u32 block = slab * 2 + b;
-        const u32 tile = min(first + s, strips - 1) * blocks + block;
-        copy_async<16>(to + (s * 2 + b) * 512 + lane * 16, codes + u64(tile) * 128 + lane * 4, block < blocks ? 16 : 0);
+        const u32 tile = min(first + s, strips - 1) * blocks + slab * 2;
+        copy_async<16>(to + (s * 2 + b) * 512 + lane * 16, codes + u64(tile) * 128 + b * 128 + lane * 4, slab * 2 + b < blocks ? 16 : 0);
       }
     if (lane < GROUPS * STRIPS * 2) {
       const u32 group = min(slab * GROUPS + lane / (STRIPS * 2), groups - 1), strip = min(first + lane / 2 % STRIPS, strips - 1);
@@ -89,7 +101,7 @@ template <class T, class S, int STRIPS, int TOKENS, int GROUP, bool ZEROS> struc
     }
   }
 
-  // acc[strip][tile] += scale (codes - zero) x: rows 2 g and 2 g + 1 of the strip, tokens 2 t and 2 t + 1 of the tile.
+  // acc[strip][tile] += scale (codes - zero) x / UNIT: rows 2 g and 2 g + 1 of the strip, tokens 2 t and 2 t + 1 of the tile.
   static __device__ __forceinline__ void multiply(float (&acc)[STRIPS][TILES][4], u32 weights, u32 tokens, u32 lane) {
     const u32 g = lane / 4, t = lane % 4;
     uint4 words[STRIPS];  // of a block
@@ -100,7 +112,7 @@ template <class T, class S, int STRIPS, int TOKENS, int GROUP, bool ZEROS> struc
 #pragma unroll
       for (int within = 0; within < CHUNKS; within += GROUP / 32) {
         const int first = part * CHUNKS + within, group = first * 32 / GROUP;
-        float sum[STRIPS][TILES][4] = {};
+        float sum[CHAINS][STRIPS][TILES][4] = {};
         u32 zero[STRIPS][2];
 #pragma unroll
         for (int s = 0; s < STRIPS; ++s) {
@@ -121,16 +133,20 @@ template <class T, class S, int STRIPS, int TOKENS, int GROUP, bool ZEROS> struc
             unpack(a[s][0], pair ? words[s].z : words[s].x);
             unpack(a[s][1], pair ? words[s].w : words[s].y);
           }
+          // All activations before the first product, and products of one sum far apart: neither waits long
+          u32 b[2][TILES][2] = {};
 #pragma unroll
-          for (int tile = 0; tile < TILES; ++tile) {
-            uint4 x{};
-            if (TOKENS % 8 == 0 || g < TOKENS) x = load_words(tokens + ((chunk * TOKENS + tile * 8 + g) * 4 + t) * 16);
-            const u32 b[2][2] = {{x.x, x.y}, {x.z, x.w}};
+          for (int tile = 0; tile < TILES; ++tile)
+            if (TOKENS % 8 == 0 || g < TOKENS) {
+              const uint4 x = load_words(tokens + ((chunk * TOKENS + tile * 8 + g) * 4 + t) * 16);
+              b[0][tile][0] = x.x, b[0][tile][1] = x.y, b[1][tile][0] = x.z, b[1][tile][1] = x.w;
+            }
 #pragma unroll
-            for (int step = 0; step < 2; ++step)
+          for (int step = 0; step < 2; ++step)
 #pragma unroll
-              for (int s = 0; s < STRIPS; ++s) Mma<T>::run(sum[s][tile], a[s][step], b[step]);
-          }
+            for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+              for (int s = 0; s < STRIPS; ++s) Mma<T>::run(sum[step % CHAINS][s][tile], a[s][step], b[step][tile]);
         }
 #pragma unroll
         for (int s = 0; s < STRIPS; ++s) {
@@ -140,7 +156,10 @@ template <class T, class S, int STRIPS, int TOKENS, int GROUP, bool ZEROS> struc
 #pragma unroll
           for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) acc[s][tile][e] = fma(e < 2 ? even : odd, sum[s][tile][e], acc[s][tile][e]);
+            for (int e = 0; e < 4; ++e) {
+              const float own = CHAINS == 1 ? sum[0][s][tile][e] : sum[0][s][tile][e] + sum[CHAINS - 1][s][tile][e];
+              acc[s][tile][e] = fma(e < 2 ? even : odd, own, acc[s][tile][e]);
+            }
         }
       }
   }
