@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...types import InvalidProblemError
+from ...types.errors import shown
 
 __all__ = ["flag"]
 
@@ -14,5 +15,5 @@ __all__ = ["flag"]
 def flag(value: Any, what: str) -> bool:
     """A bool, NumPy's among them; InvalidProblemError for anything else."""
     if not isinstance(value, (bool, np.bool_)):
-        raise InvalidProblemError(f"{what}={value!r:.40} is neither True nor False", "give one of them")
+        raise InvalidProblemError(f"{what}={shown(value)} is neither True nor False", "give one of them")
     return bool(value)
