@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.plan.about.tune import admissible
+from baracuda_py.types import DeviceSpec
 
 Array = np.ndarray[Any, Any]
 
@@ -97,6 +99,16 @@ def test_splits_and_tiles_change_nothing() -> None:
     assert any("split_k" in str(plan.sku.config) for plan in plans)
     for plan in plans:
         assert np.array_equal(plan.run(a=a, b=b, scale_a=scales(3)), wanted)
+
+
+@pytest.mark.parametrize("warps", ["unroll=2 warps=8", "unroll=8 warps=4"])
+def test_rounds_follow_each_other(warps: str) -> None:
+    """K of several rounds, the last of them not whole: weights asked for ahead, or round by round."""
+    a, w = codes((3, 2112)), codes((20, 2112), seed=1)
+    desc, device = bp.Int8MatmulDescriptor.of(a, w.T), DeviceSpec.named("ptx")
+    plans = admissible(bp.Int8MatmulPlan, desc, bp.PlanPreference(variant="gemv"), device)
+    plan = next(plan for plan in plans if str(plan.sku.config).endswith(warps))
+    assert np.array_equal(plan.run(a=a, b=w.T), a.astype(np.int64) @ w.T.astype(np.int64))
 
 
 # ---- refused -----------------------------------------------------------------------------------------------------------
