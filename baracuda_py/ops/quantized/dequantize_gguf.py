@@ -121,6 +121,8 @@ class GgufDequantizePlan(Plan[GgufDequantizeDescriptor]):
         {"blocks_shape": (2, 54), "format": "q4_0", "out_element": "bf16"},
         {"blocks_shape": (210,), "format": "q6_k", "out_element": "f16", "blocks_align": 1},
         {"blocks_shape": (2, 48), "format": "q5_1"},
+        {"blocks_shape": (2, 36), "format": "iq4_nl"},
+        {"blocks_shape": (2, 34), "format": "mxfp4"},
     )
 
     @classmethod
