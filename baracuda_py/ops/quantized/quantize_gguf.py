@@ -110,6 +110,9 @@ class GgufQuantizePlan(Plan[GgufQuantizeDescriptor]):
     category = OpCategory.QUANTIZATION
     candidates = (Quantize(),)
     probes = (
+        {"shape": (2, 64), "element": "f32", "format": "q5_0"},
+        {"shape": (2, 64), "element": "f16", "format": "q5_1"},
+        {"shape": (1, 256), "element": "f32", "format": "q6_k"},
         {"shape": (3, 512), "element": "f32", "format": "q4_k"},
         {"shape": (3, 100), "element": "bf16", "format": "q8_1", "pad": True},
     )
