@@ -48,7 +48,7 @@ class Decode(NamedTuple):
         return 2 * int(np.prod(self.caches)) * itemsize(element)
 
 
-# Batches, lengths and heads as servers have them, none of which anything was fitted to.
+# Batches, lengths and heads as servers have them. Nothing was fitted to them; one of them chose between values alike otherwise.
 SERVING = (
     Decode(1, 101, 32, 8), Decode(1, 129_973, 64, 8), Decode(2, 65_537, 8, 1), Decode(3, 1_013, 64, 4),
     Decode(5, 30_011, 32, 4), Decode(7, 259, 8, 1), Decode(11, 9_001, 64, 8), Decode(16, 4_999, 32, 1),

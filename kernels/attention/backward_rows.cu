@@ -42,6 +42,7 @@ attention_grad_sinks(Problem<T, T, C> p, Gradients<T, C> g, S* grad_sinks, i64 s
     const Head<T, T, C> head(p, sequence, blockIdx.x);
     const QueryGradients<T, C> own(p, g, sequence, blockIdx.x);
     const C sink = sink_of<T, C>(p, head);
+#pragma unroll 1
     for (int row = threadIdx.x; row < head.rows; row += 256)
       sum -= math::exp<24>(sink - own.stats[row].at[SHIFT]) * own.stats[row].at[DELTA];
   }
