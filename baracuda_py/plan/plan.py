@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import FrozenInstanceError
 from functools import cached_property
 from types import FunctionType
@@ -174,7 +174,7 @@ class Plan(Family[D]):
         """
         asked: Any = self
         if not isinstance(asked, Plan):
-            family = next((k.__name__ for k in Plan.__subclasses__() if isinstance(asked, k.descriptor)), "Plan")
+            family = next((k.__name__ for k in _below(Plan) if isinstance(asked, getattr(k, "descriptor", ()))), "Plan")
             raise InvalidProblemError(
                 f"{family}.can_implement is asked of a selected plan, and was called on the class: {type(asked).__name__}",
                 f"plan = {family}.select(desc, device=...), which raises where nothing serves; then plan.can_implement(...)",
@@ -278,6 +278,13 @@ class Plan(Family[D]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Plan.from_json, (self.to_json(),)
+
+
+def _below(kind: type[Plan[Any]]) -> Iterator[type[Plan[Any]]]:
+    """The families, and what several of them share."""
+    for under in kind.__subclasses__():
+        yield under
+        yield from _below(under)
 
 
 def signature(cls: type[Plan[Any]], method: str) -> inspect.Signature:
