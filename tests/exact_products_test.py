@@ -19,7 +19,7 @@ from baracuda_py.reference.rounding import round_to
 from baracuda_py.runtime.device import spec_of
 from baracuda_py.types import ArchSku, ElementKind, MathPrecision, PlanPreference
 
-from .extents import extent
+from .extents import extent, launches
 from .formulas import activated
 from .gauntlet import named, warm
 from .matmul_guarantee_test import cancelling
@@ -187,7 +187,7 @@ def test_consumers_that_take_turns(m: int, n: int, config: str, k: int) -> None:
     out, nearest = cupy.empty((m, n), bp.BF16.dtype), round_to(product(a, b).get().astype(np.float64), bp.BF16)
     bits, bound = cupy.asarray(nearest.view(np.uint16)), plan.bind(**arrays, out=out)
     wrong = cupy.zeros((), np.int64)
-    for _ in range(400):
+    for _ in range(launches(400)):
         bound()
         wrong += (out.view(np.uint16) != bits).sum()
     assert int(wrong) == 0
