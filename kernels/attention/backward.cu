@@ -17,6 +17,7 @@
 // APART = 2: scores in f32).
 // Grid: blocks of keys from the first, which under causal has most queries, of one head after the other.
 // Bound: the tensor cores' mma.sync rate, and shared memory's as close (BLOCKS = 1: shared memory's).
+#include "attention/anew.cuh"
 #include "attention/gradients.cuh"
 #include "attention/panel_products.cuh"
 #include "attention/query_sums.cuh"
@@ -27,12 +28,6 @@ using namespace attention;
 
 __device__ __forceinline__ void store_pair(u32 to, u32 pair) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(pair) : "memory");
-}
-
-// What is made of it is made where it is used, and kept in no register around a loop.
-__device__ __forceinline__ u32 anew(u32 x) {
-  asm volatile("" : "+r"(x));
-  return x;
 }
 
 template <class T, int D, int DV, int BM, int SUB, int WARPS, int BLOCKS, int SPLIT, int APART, int STAGES, int RESIDENT,

@@ -6,20 +6,13 @@
 // the product's k and n is free: key 2 t is k = t and key 2 t + 1 is k = t + 4, as scores lie; column 4 n + j is column n of
 // group j. A thread's columns of 32 then lie side by side.
 #pragma once
-#include "attention/panels.cuh"
+#include "attention/panel_products.cuh"
 #include "attention/softmax.cuh"
 
 namespace attention {
 
-template <class T> constexpr bool IS_TF32 = Same<T, float>::value;
 template <class T> constexpr int HALVES = sizeof(T) / 2;  // columns of 16 bits an element
 template <class T> constexpr int PART = 16 / HALVES<T>;   // of d that one product takes, and of keys
-
-template <class T, int N> __device__ __forceinline__ void round_operand(u32 (&x)[N]) {
-  if constexpr (IS_TF32<T>)
-#pragma unroll
-    for (int i = 0; i < N; ++i) x[i] = round_tf32(x[i]);
-}
 
 // The first HELD steps of queries, in registers.
 template <int HELD, int BLOCKS> struct HeldQueries {
@@ -35,25 +28,11 @@ template <int HELD, int BLOCKS> struct HeldQueries {
 // s += queries keys^T: 16 BLOCKS queries, which are rounded already, and 8 N keys, both entered; over D columns.
 template <class T, int D, class QueryPanels, class KeyPanels, int HELD, int BLOCKS, int N>
 __device__ __forceinline__ void add_scores(float (&s)[BLOCKS][N][4], const HeldQueries<HELD, BLOCKS>& held, u32 at_queries, u32 at_keys) {
-#pragma unroll
-  for (int step = 0; step < D / PART<T>; ++step) {
-    u32 a[BLOCKS][4];
-#pragma unroll
-    for (int b = 0; b < BLOCKS; ++b)
-      if (step >= HELD) load_matrices<false>(a[b], QueryPanels::at(at_queries, b, step));
-      else for (int i = 0; i < 4; ++i) a[b][i] = held.a[step][b][i];
-#pragma unroll
-    for (int n = 0; n < N / 2; ++n) {
-      u32 keys[4];
-      load_matrices<false>(keys, KeyPanels::at(at_keys, n, step));
-      round_operand<T>(keys);
-#pragma unroll
-      for (int b = 0; b < BLOCKS; ++b) {
-        Mma<T>::run(s[b][2 * n], a[b], keys);
-        Mma<T>::run(s[b][2 * n + 1], a[b], keys + 2);
-      }
-    }
-  }
+  const auto load = [&](u32 (&a)[4], int b, int step) {
+    if (step >= HELD) load_matrices<false>(a, QueryPanels::at(at_queries, b, step));
+    else for (int i = 0; i < 4; ++i) a[i] = held.a[step][b][i];
+  };
+  multiply<T, D / PART<T>, false>(s, load, [&](int n, int step) { return KeyPanels::at(at_keys, n, step); });
 }
 
 // Where a lane's part of values is in the first 16 columns (tf32: 32) of the first keys.
@@ -66,12 +45,12 @@ template <class T, class ValuePanels> __device__ __forceinline__ u32 enter_value
 // added for the second half of what is flipped together, where columns begin in the middle of it.
 template <class T, int KEYS, class ValuePanels, int BLOCKS, int N, class Weights>
 __device__ __forceinline__ void add_values(float (&acc)[BLOCKS][N][4], const Weights& weights, u32 at_values, u32 carry = 0) {
+  if constexpr (IS_TF32<T>) {
 #pragma unroll
-  for (int k = 0; k < KEYS / PART<T>; ++k) {
-    u32 a[BLOCKS][4];
+    for (int k = 0; k < KEYS / PART<T>; ++k) {
+      u32 a[BLOCKS][4];
 #pragma unroll
-    for (int b = 0; b < BLOCKS; ++b) weights(a[b], b, k);
-    if constexpr (IS_TF32<T>) {
+      for (int b = 0; b < BLOCKS; ++b) weights(a[b], b, k);
 #pragma unroll
       for (int c = 0; c < N / 4; ++c) {
         Vec<float, 4> even, odd;  // keys 2 t and 2 t + 1
@@ -86,18 +65,11 @@ __device__ __forceinline__ void add_values(float (&acc)[BLOCKS][N][4], const Wei
           for (int b = 0; b < BLOCKS; ++b) Mma<T>::run(acc[b][4 * c + j], a[b], pair);
         }
       }
-    } else {
-#pragma unroll
-      for (int c = 0; c < N / 2; ++c) {
-        u32 values[4];
-        load_matrices<true>(values, ValuePanels::at(at_values, k, c) + (c % ValuePanels::FLIPS < ValuePanels::FLIPS / 2 ? 0 : carry));
-#pragma unroll
-        for (int b = 0; b < BLOCKS; ++b) {
-          Mma<T>::run(acc[b][2 * c], a[b], values);
-          Mma<T>::run(acc[b][2 * c + 1], a[b], values + 2);
-        }
-      }
     }
+  } else {
+    multiply<T, KEYS / 16, true>(acc, weights, [&](int c, int k) {
+      return ValuePanels::at(at_values, k, c) + (c % ValuePanels::FLIPS < ValuePanels::FLIPS / 2 ? 0 : carry);
+    });
   }
 }
 

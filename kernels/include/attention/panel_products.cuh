@@ -1,11 +1,19 @@
-// Products of panels by mma.sync, and the turning of its results into its operands.
+// Products of panels by mma.sync. T: f16, bf16, or f32 as tf32, which counts as two columns of 16 bits.
 #pragma once
 #include "attention/panels.cuh"
 
 namespace attention {
 
-// sum += a b along STEPS of 16. `load` brings the a of block `b` and a step into registers, `at` is the address of the 16 columns
-// `n` of a step, which are TRANSPOSED on the way where rows run along the sum.
+template <class T> constexpr bool IS_TF32 = Same<T, float>::value;
+
+template <class T, int N> __device__ __forceinline__ void round_operand(u32 (&x)[N]) {
+  if constexpr (IS_TF32<T>)
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] = round_tf32(x[i]);
+}
+
+// sum += a b along STEPS of 16 (tf32: 8). `load` brings the a of block `b` and a step into registers, rounded already; `at` is the
+// address of the 16 columns `n` of a step, which are TRANSPOSED on the way where rows run along the sum.
 template <class T, int STEPS, bool TRANSPOSED, int BLOCKS, int N, class Load, class At>
 __device__ __forceinline__ void multiply(float (&sum)[BLOCKS][N][4], Load load, At at) {
   static_assert(N % 2 == 0);
@@ -18,6 +26,7 @@ __device__ __forceinline__ void multiply(float (&sum)[BLOCKS][N][4], Load load, 
     for (int n = 0; n < N / 2; ++n) {
       u32 columns[4];
       load_matrices<TRANSPOSED>(columns, at(n, step));
+      round_operand<T>(columns);
 #pragma unroll
       for (int b = 0; b < BLOCKS; ++b) {
         Mma<T>::run(sum[b][2 * n], a[b], columns);
