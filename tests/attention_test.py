@@ -170,6 +170,13 @@ def test_starts_of_sequences_are_never_followed_outside() -> None:
     bp.attention(**given, cu_seqlens_q=wrong, cu_seqlens_k=wrong, layout="THD", device="ptx")
 
 
+def test_tokens_of_no_sequence_are_no_work() -> None:
+    q, starts = np.zeros((3, 2, 8), np.float16), np.zeros(1, np.int32)
+    out = np.full_like(q, 7)
+    bp.attention(q, q, q, cu_seqlens_q=starts, cu_seqlens_k=starts, layout="THD", out=out, device="ptx")
+    assert (out == 7).all()
+
+
 def test_new_numbers_are_no_new_plan() -> None:
     given = small()
     for numbers in (

@@ -225,6 +225,15 @@ def test_bounds_of_codes_notice_a_key_that_is_not_turned() -> None:
                 plan.precision_guarantee.of(name).check(got[name], wide[name], read, measures=measures)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("heads", "columns"), [(0, 8), (2, 0)])
+def test_requests_without_rows_have_a_status(device: str, heads: int, columns: int) -> None:
+    pages, k, status = shaped(3, 4, heads, columns), shaped(3, 1, heads, columns), np.full(3, 7, np.int32)
+    table = np.array([[0], [0], [9]], np.int32)
+    bp.paged_kv_append(pages, pages.copy(), k, k, table, np.array([0, 4, 0], np.int32), status=status, device=device)
+    assert status.tolist() == [0, 1, 2]
+
+
 # ---- refusals ----------------------------------------------------------------------------------------------------------
 
 
@@ -300,6 +309,7 @@ def test_an_unknown_layout_lists_the_known_ones() -> None:
     [
         ({"k_pages": shaped(3, 4)}, "k_pages has shape"),
         ({"v_pages": shaped(7, 4, 3, 8)}, "v_pages has shape"),
+        ({"k_pages": shaped(0, 7, 4, 2, 8), "v_pages": shaped(0, 7, 4, 2, 8)}, "one layer or more"),
         ({"k_scales": shaped(7, 4, 2, element=bp.F32)}, "one of k_scales and v_scales"),
         ({"dest": np.zeros(2, np.int32)}, "dest must have shape"),
     ],

@@ -46,6 +46,11 @@ class Decoding(Attended):
     pages: ClassVar[int] = 0
     checked: ClassVar[int] = 0  # sequences whose pages are looked at
 
+    @property
+    def empty(self) -> bool:
+        """Without sequences all tokens are nobody's."""
+        return super().empty or not self.batch
+
     def default_element(self, name: str) -> ElementKind:
         return self.element
 

@@ -118,6 +118,11 @@ class AttentionDescriptor(Attended):
         """Whether the name asks for them."""
         return self.name.startswith("attention_tc")
 
+    @property
+    def empty(self) -> bool:
+        """Without sequences all rows are nobody's."""
+        return super().empty or not self.batch
+
     def default_element(self, name: str) -> ElementKind:
         return F32 if name == "out" and self.tensor_cores else self.element
 
