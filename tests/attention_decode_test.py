@@ -211,6 +211,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"k": np.zeros((2, 2, 9, 64), np.int8)}, "v"),
     ({"k_scale": float("nan")}, "k_scale"),
     ({"v_scale": np.ones(2, np.float32)}, "v_scale"),
+    ({"v_scale": 1e39}, "v_scale=1e.39"),
     ({**BYTES, "v_scales": np.ones(3, np.float32)}, "v_scales has shape"),
     ({**BYTES, "v_scales": np.ones((2, 2, 9), np.float16)}, "v_scales"),
 ]

@@ -102,7 +102,9 @@ def _biases(rng: np.random.Generator) -> Iterator[Sample]:
     )
     yield Sample("f32 grad_mask of keys", masked(ElementKind.F32, 2, 1, 1, 34), {"needs": ("mask",)})
     both = {"window": (20, 3), "needs": ("mask", "alibi_slopes")}
-    yield Sample("f16 grad_mask of queries, grad_alibi_slopes", {**masked(F16, 33, 1), "alibi_slopes": slopes}, both)
+    # Without sinks a row's gradients add up to 0: distances from any key would do
+    queries = {**masked(F16, 33, 1), "alibi_slopes": slopes, "sinks": 2 * slopes}
+    yield Sample("f16 grad_mask of queries, grad_alibi_slopes, sinks", queries, both)
 
 
 def saved(computed: Forward, rng: np.random.Generator, operands: Any, options: Any) -> dict[str, Any]:
