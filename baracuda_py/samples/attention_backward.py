@@ -100,7 +100,9 @@ def _biases(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample(
         "f32 grad_mask", masked(ElementKind.F32, 2, 2, 33, 34), {"causal": True, "softcap": 2.0, "needs": ("mask",)}
     )
-    yield Sample("f32 grad_mask of keys", masked(ElementKind.F32, 2, 1, 1, 34), {"needs": ("mask",)})
+    blocks = {"block_mask": np.array([[1, 0], [0, 1], [1, 1]], bool)[None, None]}
+    keys = {**masked(ElementKind.F32, 2, 1, 1, 34), **blocks}
+    yield Sample("f32 grad_mask of keys, blocks", keys, {"needs": ("mask",), "block_size": (16, 32)})
     both = {"window": (20, 3), "needs": ("mask", "alibi_slopes")}
     # Without sinks a row's gradients add up to 0: distances from any key would do
     queries = {**masked(F16, 33, 1), "alibi_slopes": slopes, "sinks": 2 * slopes}
