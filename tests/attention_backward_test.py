@@ -252,6 +252,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"softcap": 0.0}, "softcap"),
     ({"window": (1, 2, 3)}, "window"),
     ({"mask": np.zeros((20, 31), np.float32)}, "mask"),
+    (
+        {n: np.zeros((1, 0, 20, 16), np.float32) for n in ("grad", "q", "out")}
+        | {"lse": np.zeros((1, 0, 20), np.float32)},
+        "0 heads",
+    ),
     ({"needs": ("mask",)}, "mask"),
     ({"needs": ("alibi_slopes",)}, "alibi_slopes"),
     ({"needs": ("sinks",)}, "needs"),

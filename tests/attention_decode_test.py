@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.ops.attention import _merge
 from baracuda_py.plan.about.tune import admissible
 from baracuda_py.samples.attention import qkv
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
@@ -210,6 +211,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"k": np.zeros((2, 2, 9, 64), np.int8)}, "v"),
     ({"k_scale": float("nan")}, "k_scale"),
     ({"v_scale": np.ones(2, np.float32)}, "v_scale"),
+    ({"v_scale": 1e39}, "v_scale=1e.39"),
     ({**BYTES, "v_scales": np.ones(3, np.float32)}, "v_scales has shape"),
     ({**BYTES, "v_scales": np.ones((2, 2, 9), np.float16)}, "v_scales"),
 ]
@@ -423,6 +425,21 @@ def test_merged_parts_are_the_whole() -> None:
     for device in ("cpu", "ptx"):
         out, lse = bp.merge_attention(outs, lses, device=device)
         assert np.allclose(out, whole.out, atol=2e-6) and np.allclose(lse, whole.lse, atol=2e-6)
+
+
+def test_how_many_rows_are_merged_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row is a warp's where rows are many, and four warps' where they are few."""
+    outs = rng.standard_normal((11, 3, 8)).astype(np.float32)
+    lses = rng.standard_normal((11, 3)).astype(np.float32)
+    desc = bp.MergeAttentionDescriptor.of(outs, lses)
+    results, names = [], set()
+    for few in (8, 0):
+        monkeypatch.setattr(_merge, "FEW_ROWS", few)
+        plan = bp.MergeAttentionPlan.select(desc, device="ptx")
+        names.add(plan.kernels[0].name)
+        results.append(plan.run(outs=outs, lses=lses))
+    assert len(names) == 2
+    assert all(np.array_equal(bits(one), bits(other)) for one, other in zip(*results))
 
 
 def test_one_part_stays_as_it_is() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import baracuda_py as bp
-from baracuda_py.types import ElementKind
+from baracuda_py.types import ElementKind, PlanPreference
 
-from .attention_decode_test import caches, ints, paged_like
+from .attention_decode_test import BF16, F32, caches, held, ints, paged_like
 
 
 @pytest.mark.parametrize("device", ["ptx", "cpu"])
@@ -43,3 +45,30 @@ def test_caches_without_room_and_values_without_columns() -> None:
     given = caches(1, 1, 40)
     with pytest.raises(bp.UnsupportedError, match="columns"):
         bp.attention_decode(given["q"], given["k"], given["v"][..., :0], return_lse=True, device="ptx")
+
+
+@pytest.mark.parametrize(("element", "out"), [(BF16, BF16), (BF16, F32), (F32, F32)])
+def test_parts_are_merged_into_rows_that_begin_anywhere(element: ElementKind, out: ElementKind) -> None:
+    """Plain multiply-adds take an out at any address, and so does what merges their splits."""
+    given = {**caches(1, 1, 300, element, d=40), "lengths": ints(290)}
+    apart = np.zeros((1, 4, 1, 43), out.dtype)
+    there = apart[..., 1:41]
+    plan = bp.DecodeAttentionPlan.select(
+        bp.DecodeAttentionDescriptor.of(**given, out=there), PlanPreference(variant="simt_keys"), device="ptx"
+    )
+    assert len(plan.selection.launches) == 2
+    held(plan, plan.run(**given, out=there), given)
+    assert not apart[..., 0].any() and not apart[..., 41:].any()
+
+
+@pytest.mark.parametrize("device", ["ptx", "cpu"])
+def test_no_sequences_and_no_heads(device: str) -> None:
+    none, one = ints().reshape(0, 2), ints(0, 0).reshape(1, 2)
+    pages = np.ones((3, 4, 2, 8), BF16.dtype)
+    told: dict[str, Any] = {"return_lse": True, "return_status": True, "device": device}
+    made = bp.paged_attention(pages[0, :3], pages, pages, none, ints(), cu_seqlens_q=ints(0), **told)
+    assert made.out.shape == (3, 2, 8) and made.lse.shape == (2, 3) and made.status.shape == (0,)
+    made = bp.paged_attention(pages[:0, :1], pages, pages, none, ints(), **told)
+    assert made.out.shape == (0, 1, 2, 8) and made.lse.shape == (0, 2, 1) and made.status.shape == (0,)
+    made = bp.paged_attention(pages[:1, :1, :0], pages, pages, one, ints(9), **told)
+    assert made.out.shape == (1, 1, 0, 8) and made.lse.shape == (1, 0, 1) and made.status.tolist() == [2]

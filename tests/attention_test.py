@@ -170,6 +170,29 @@ def test_starts_of_sequences_are_never_followed_outside() -> None:
     bp.attention(**given, cu_seqlens_q=wrong, cu_seqlens_k=wrong, layout="THD", device="ptx")
 
 
+def test_more_than_kernels_count_is_refused() -> None:
+    many = dict.fromkeys(("q_shape", "k_shape", "v_shape"), (1 << 16, 1 << 16, 1, 16))
+    starts = dict.fromkeys(("cu_seqlens_q_shape", "cu_seqlens_k_shape"), (1 << 33,))
+    ragged = dict.fromkeys(("q_shape", "k_shape", "v_shape"), (5, 2, 16))
+    with pytest.raises(bp.UnsupportedError, match="CTAs"):
+        bp.AttentionPlan.select(bp.AttentionDescriptor(**many, element=F16), device="h100")
+    with pytest.raises(bp.InvalidProblemError, match="cu_seqlens_q has shape"):
+        bp.AttentionPlan.select(bp.AttentionDescriptor(**ragged, **starts, order="THD", element=F16), device="h100")
+    pages = dict.fromkeys(("k_pages_shape", "v_pages_shape"), (1 << 33, 16, 2, 64))
+    with pytest.raises(bp.InvalidProblemError, match="k_pages has shape"):
+        bp.PagedAttentionPlan.select(
+            bp.PagedAttentionDescriptor(q_shape=(1, 1, 2, 64), page_table_shape=(1, 9), **pages, element=F16),
+            device="h100",
+        )
+
+
+def test_tokens_of_no_sequence_are_no_work() -> None:
+    q, starts = np.zeros((3, 2, 8), np.float16), np.zeros(1, np.int32)
+    out = np.full_like(q, 7)
+    bp.attention(q, q, q, cu_seqlens_q=starts, cu_seqlens_k=starts, layout="THD", out=out, device="ptx")
+    assert (out == 7).all()
+
+
 def test_new_numbers_are_no_new_plan() -> None:
     given = small()
     for numbers in (

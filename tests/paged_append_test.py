@@ -189,16 +189,16 @@ def test_many_tokens_are_taken_whole() -> None:
 @pytest.mark.parametrize("stored", [bp.BF16, bp.I8, bp.FP8_E4M3], ids=str)
 @pytest.mark.parametrize("tables", [False, True])
 def test_turned_keys_are_those_of_rope_bit_for_bit(style: str, stored: ElementKind, tables: bool) -> None:
-    """At usual angles, by a scaling of Llama 3.1, stored and quantised, with and without positions."""
+    """At usual angles, by a scaling of Llama 3.1, stored and quantised, with and without positions; tables end at the last."""
     rng = np.random.default_rng(5)
     made = append_operands(rng, (3, 20), (2, 5), pages_element=stored, dim=40)
     scaling = bp.RopeScaling.llama3(24)
     given: dict[str, Any] = {"inv_freq": scaling.inv_freq}
     if tables:
-        angle = np.arange(60)[:, None] * scaling.inv_freq.astype(np.float64)
+        angle = np.arange(25)[:, None] * scaling.inv_freq.astype(np.float64)
         given = {"cos": np.cos(angle).astype(np.float32), "sin": np.sin(angle).astype(np.float32)}
     own = np.concatenate([length + np.arange(n) for length, n in zip((3, 20), (2, 5))])
-    for positions in (own, rng.integers(0, 60, 7)):
+    for positions in (own, rng.integers(0, 25, 7)):
         held = {} if positions is own else {"positions": positions.astype(np.int32)}
         got = written(made, "ptx", **held, **given, style=style, attention_factor=1.25)
         turned = bp.rope(
@@ -223,6 +223,15 @@ def test_bounds_of_codes_notice_a_key_that_is_not_turned() -> None:
             measures = plan.measured(output=name)
             with pytest.raises(AssertionError, match="elements break"):
                 plan.precision_guarantee.of(name).check(got[name], wide[name], read, measures=measures)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("heads", "columns"), [(0, 8), (2, 0)])
+def test_requests_without_rows_have_a_status(device: str, heads: int, columns: int) -> None:
+    pages, k, status = shaped(3, 4, heads, columns), shaped(3, 1, heads, columns), np.full(3, 7, np.int32)
+    table = np.array([[0], [0], [9]], np.int32)
+    bp.paged_kv_append(pages, pages.copy(), k, k, table, np.array([0, 4, 0], np.int32), status=status, device=device)
+    assert status.tolist() == [0, 1, 2]
 
 
 # ---- refusals ----------------------------------------------------------------------------------------------------------
@@ -300,6 +309,7 @@ def test_an_unknown_layout_lists_the_known_ones() -> None:
     [
         ({"k_pages": shaped(3, 4)}, "k_pages has shape"),
         ({"v_pages": shaped(7, 4, 3, 8)}, "v_pages has shape"),
+        ({"k_pages": shaped(0, 7, 4, 2, 8), "v_pages": shaped(0, 7, 4, 2, 8)}, "one layer or more"),
         ({"k_scales": shaped(7, 4, 2, element=bp.F32)}, "one of k_scales and v_scales"),
         ({"dest": np.zeros(2, np.int32)}, "dest must have shape"),
     ],

@@ -384,12 +384,19 @@ def test_refusals_change_nothing() -> None:
         (lambda: cache.extend({a: 1, freed: 1}), "freed"),
         (lambda: cache.truncate(a, 6), "length=6 of 5"),
         (lambda: cache.truncate(a, -1), "length=-1"),
-        (lambda: cache.free(freed), "no sequence of this cache"),
+        (lambda: cache.free(freed), "free: <PagedSequence 1: freed> is no sequence of this cache"),
         (lambda: cache.fork(stranger), "no sequence of this cache"),
         (lambda: cache.stage([a, a]), "2 sequences, 1 of them different"),
         (lambda: cache.layer(2), "layer=2 of 2"),
         (lambda: cache.allocate(True), "give their ids"),
         (lambda: cache.allocate(None), "give their ids"),  # type: ignore[arg-type]
+        (lambda: cache.allocate(np.array(3)), "give their ids"),
+        (lambda: cache.extend([a]), "extend: additions is a list"),  # type: ignore[arg-type]
+        (lambda: cache.stage(a), "stage: batch is a PagedSequence"),  # type: ignore[arg-type]
+        (lambda: cache.advance(None), "advance: batch is a NoneType"),  # type: ignore[arg-type]
+        (lambda: cache.evict(-1), "evict: pages=-1"),
+        (lambda: bp.PagedKVCache({}, 1, device="cpu"), "spec is a dict"),  # type: ignore[arg-type]
+        (lambda: bp.PagedKVCache(SPEC, 1, rope="yarn", device="cpu"), "rope is a str"),  # type: ignore[arg-type]
         (lambda: bp.PagedKVCache(SPEC, 0, device="cpu"), "pages=0"),
         (lambda: bp.PagedKVCache(SPEC, 2**31, device="cpu"), "pages=2147483648"),
         (lambda: bp.PagedKVCache(SPEC, 1, max_tokens=2**31, device="cpu"), "max_tokens=2147483648"),

@@ -27,6 +27,11 @@ S = bp.RopeScaling
         lambda: S.longrope(4, ["a", "b"], [1, 1], 5, 10, 8),  # type: ignore[list-item]
         lambda: S.yarn(64, 4, 2048, mscale="a", mscale_all_dim=1),  # type: ignore[arg-type]
         lambda: S.yarn(64, 4, 2048, mscale=1, mscale_all_dim=-7.3),
+        lambda: S.yarn(64, 4, 2048, mscale=np.ones(2), mscale_all_dim=1),  # type: ignore[arg-type]
+        lambda: S.yarn(64, 4, 2048, truncate=np.ones(2)),  # type: ignore[arg-type]
+        lambda: S.yarn(64, 4, 2048, attention_factor=np.nan),
+        lambda: S.ntk("a", 2.0),  # type: ignore[arg-type]
+        lambda: S.dynamic_ntk(64, 2.0, 9, 4, base=None),  # type: ignore[arg-type]
     ],
 )
 @pytest.mark.filterwarnings("error")

@@ -46,6 +46,9 @@ class PagedKVCache:
         device: Any = None, framework: str | None = None, rope: RopeScaling | None = None, style: str = "half",
     ) -> None:  # fmt: skip
         what = "PagedKVCache"
+        for name, given, wanted in (("spec", spec, KVCacheSpec), ("rope", rope, RopeScaling)):
+            if not isinstance(given, wanted) and (name == "spec" or given is not None):
+                raise InvalidProblemError(f"{what}: {name} is a {type(given).__name__}", f"pass a {wanted.__name__}")
         self.spec, self.device = spec, device
         self.rope, self.style = rope, choice(STYLES)(style, f"{what}: style")
         if rope is not None and 2 * len(rope.inv_freq) > spec.head_dim:
@@ -93,6 +96,10 @@ class PagedKVCache:
     def extend(self, additions: Mapping[PagedSequence, Tokens], *, stream: Any = None) -> None:
         """Gives every sequence places for more tokens, or raises and gives none. A page that others hold too, into which a
         token will be written, is replaced by a copy, queued on the stream: one launch for all."""
+        if not isinstance(additions, Mapping):
+            raise InvalidProblemError(
+                f"extend: additions is a {type(additions).__name__}", "give tokens by sequence: {sequence: tokens}"
+            )
         size, asked = self.spec.page_size, []
         copied: Counter[int] = Counter()
         needed = 0
@@ -160,6 +167,7 @@ class PagedKVCache:
 
     def free(self, sequence: PagedSequence) -> None:
         """Gives a sequence's pages back; those that were published stay cached until they are evicted."""
+        self._known(sequence, "free")
         self.truncate(sequence, 0)
         del self.sequences[sequence.number]
         sequence.freed = True
@@ -176,10 +184,12 @@ class PagedKVCache:
         """Lets go of so many cached pages that no sequence has (None: all), the longest unused first; how many there were."""
         idle = len(self.prefixes.idle)
         count = idle if pages is None else min(idle, integer(pages, "evict: pages"))
+        if count < 0:
+            raise InvalidProblemError(f"evict: pages={count}", "give 0 or more")
         for _ in range(count):
             self.prefixes.evict()
-        self._counted["evicted"] += max(count, 0)
-        return max(count, 0)
+        self._counted["evicted"] += count
+        return count
 
     def defragment(self, *, stream: Any = None) -> int:
         """Moves pages, on the stream and in one launch, so that all that are held come before all that are free; how many.
@@ -227,9 +237,7 @@ class PagedKVCache:
 
     def stage(self, batch: Iterable[PagedSequence], *, stream: Any = None) -> None:
         """Writes the tables of a batch to the device: row b is the b-th sequence."""
-        sequences = list(batch)
-        for sequence in sequences:
-            self._known(sequence, "stage")
+        sequences = self._batch(batch, "stage")
         if len(sequences) > self.max_batch or len(set(sequences)) < len(sequences):
             raise InvalidProblemError(
                 f"stage: {len(sequences)} sequences, {len(set(sequences))} of them different",
@@ -257,10 +265,7 @@ class PagedKVCache:
 
     def advance(self, batch: Iterable[PagedSequence]) -> None:
         """What is pending of these sequences has been appended in every layer (the launches are queued)."""
-        sequences = list(batch)
-        for sequence in sequences:
-            self._known(sequence, "advance")
-        for sequence in sequences:
+        for sequence in self._batch(batch, "advance"):
             sequence.written = sequence.length
 
     # ---- counts -----------------------------------------------------------------------------------------------------
@@ -296,6 +301,14 @@ class PagedKVCache:
             raise InvalidProblemError(
                 f"{what}: {sequence!r} is no sequence of this cache", "pass what allocate or fork gave"
             )
+
+    def _batch(self, batch: Iterable[PagedSequence], what: str) -> list[PagedSequence]:
+        if not isinstance(batch, Iterable):
+            raise InvalidProblemError(f"{what}: batch is a {type(batch).__name__}", "give a list of sequences")
+        sequences = list(batch)
+        for sequence in sequences:
+            self._known(sequence, what)
+        return sequences
 
     def _fits(self, length: int, count: int, what: str) -> None:
         if length + count > self.max_tokens:

@@ -49,7 +49,9 @@ def tokens_of(given: Tokens, what: str) -> tuple[int, list[int] | None]:
         if given < 0:
             raise InvalidProblemError(f"{what}: {given} tokens", "give 0 or more, or their ids")
         return int(given), None
-    if not isinstance(given, Iterable):
-        raise InvalidProblemError(f"{what}: tokens={given!r}", "give their ids, or how many there are")
-    ids = [integer(token, f"{what}: a token's id") for token in given]
+    try:
+        each = iter(given)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidProblemError(f"{what}: tokens={given!r}", "give their ids, or how many there are") from None
+    ids = [integer(token, f"{what}: a token's id") for token in each]
     return len(ids), ids

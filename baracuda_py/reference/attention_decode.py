@@ -56,7 +56,8 @@ def gathered(
         made: Array = np.asarray(lines).astype(wide) * np.asarray(scales).astype(wide)[..., None] * number.astype(wide)
         arrays[name] = made
     starts = np.arange(desc.batch + 1) * desc.total_q if cu_seqlens_q is None else cu_seqlens_q
-    queries = q if desc.ragged else np.moveaxis(q, desc.head_axis, 2).reshape(-1, desc.heads, desc.d)
+    tokens = (desc.batch * desc.total_q, desc.heads, desc.d)
+    queries = q if desc.ragged else np.moveaxis(q, desc.head_axis, 2).reshape(tokens)
     arrays |= {"q": queries, "cu_seqlens_q": starts, "cu_seqlens_k": np.cumsum([0, *used])}
     return described(desc, arrays), arrays
 
@@ -106,7 +107,7 @@ def scattered(desc: Any, x: Array) -> Array:
         return x
     if x.ndim == 3:
         return np.moveaxis(x.reshape(desc.batch, desc.total_q, *x.shape[1:]), 2, desc.head_axis)
-    return np.moveaxis(x.reshape(desc.heads, desc.batch, -1), 0, 1)
+    return np.moveaxis(x.reshape(desc.heads, desc.batch, desc.total_q), 0, 1)
 
 
 def decode(desc: Any, **arrays: Any) -> Any:
@@ -115,9 +116,10 @@ def decode(desc: Any, **arrays: Any) -> Any:
     with np.errstate(all="ignore"):
         results = attention.written(ragged, operands, out=lambda head: head.out, lse=lambda head: head.lse)
     results = {name: scattered(desc, x) for name, x in results.items()}
-    if desc.checked:
+    names = [operand.name for operand in desc.operands if operand.written]
+    if "status" in names:
         results["status"] = status(desc, arrays["page_table"], arrays["lengths"], arrays.get("cu_seqlens_q"))
-    return tuple(results[operand.name] for operand in desc.operands if operand.written)
+    return tuple(results[name] for name in names)
 
 
 def _measured(measure: Callable[..., Array], desc: Any, **given: Any) -> Array:

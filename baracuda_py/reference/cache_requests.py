@@ -28,7 +28,7 @@ class Written(NamedTuple):
 
 def rows_of(desc: Any, x: Array) -> Array:
     """[tokens, heads, columns] of k or v, or of what has their shape."""
-    return x if desc.ragged else x.reshape(-1, *x.shape[2:])
+    return x if desc.ragged else x.reshape(desc.tokens, *x.shape[2:])
 
 
 def _spans(desc: Any, given: Given) -> list[tuple[int, int]]:

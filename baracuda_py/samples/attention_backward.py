@@ -94,15 +94,19 @@ def _biases(rng: np.random.Generator) -> Iterator[Sample]:
     """With the gradients of what is added to scores: whole, and along axes that it is broadcast along."""
     slopes = np.array([0.5, 0.0625], np.float32)
 
-    def masked(element: ElementKind, *shape: int) -> dict[str, Any]:
-        return {**forward.qkv(rng, element, 2, (2, 1), 33, 34, 8), "mask": values(rng, shape, element, 1.0)}
+    def masked(element: ElementKind, *shape: int, keys: int = 34) -> dict[str, Any]:
+        return {**forward.qkv(rng, element, 2, (2, 1), 33, keys, 8), "mask": values(rng, shape, element, 1.0)}
 
     yield Sample(
         "f32 grad_mask", masked(ElementKind.F32, 2, 2, 33, 34), {"causal": True, "softcap": 2.0, "needs": ("mask",)}
     )
-    yield Sample("f32 grad_mask of keys", masked(ElementKind.F32, 2, 1, 1, 34), {"needs": ("mask",)})
+    blocks = {"block_mask": np.array([[1, 0], [0, 1], [1, 1]], bool)[None, None]}
+    keys = {**masked(ElementKind.F32, 2, 1, 1, 34), **blocks}
+    yield Sample("f32 grad_mask of keys, blocks", keys, {"needs": ("mask",), "block_size": (16, 32)})
     both = {"window": (20, 3), "needs": ("mask", "alibi_slopes")}
-    yield Sample("f16 grad_mask of queries, grad_alibi_slopes", {**masked(F16, 33, 1), "alibi_slopes": slopes}, both)
+    # Without sinks a row's gradients add up to 0: distances from any key would do
+    queries = {**masked(F16, 33, 1, keys=66), "alibi_slopes": slopes, "sinks": 2 * slopes}
+    yield Sample("f16 grad_mask of queries, grad_alibi_slopes, sinks", queries, both)
 
 
 def saved(computed: Forward, rng: np.random.Generator, operands: Any, options: Any) -> dict[str, Any]:

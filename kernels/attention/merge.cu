@@ -1,8 +1,8 @@
 // One attention of several that went over parts of the keys: out = sum exp(lse_i - lse) out_i, lse = log sum exp(lse_i).
 //
 // Threads: TEAM warps a row, four warps a CTA; warp w of a team takes parts w, w + TEAM, ..., a lane V columns side by side at a
-// time. Parts without weight are not read. Sums of the team meet in shared memory, in the order of its warps, so that more parts
-// without weight change nothing. Shared memory: 2 KB.
+// time. Parts without weight are not read. Every fourth part has a sum of its own, of the team's or of one warp's: so neither more
+// parts without weight nor how many rows there are change anything. Sums of a team meet in shared memory: 2 KB.
 // Bound: bandwidth, for few rows latency.
 #include "attention/problem.cuh"
 #include "attention/softmax.cuh"
@@ -23,7 +23,7 @@ template <class In, class Out> struct Parts {
 };
 
 template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds__(128, 8) attention_merge(Parts<In, Out> p) {
-  constexpr int AHEAD = 8;  // parts whose loads wait together
+  constexpr int SUMS = 4 / TEAM, AHEAD = TEAM > 1 ? 8 : 4;  // parts whose loads wait together
   __shared__ float shared[TEAM > 1 ? 4 * 32 * V : 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, member = warp % TEAM;
   const u32 flat = blockIdx.x * (4 / TEAM) + warp / TEAM;
@@ -53,7 +53,7 @@ template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds_
   // The sum of weighted parts
   for (u32 first = 0; first < p.columns; first += 32 * V) {
     const u32 column = first + lane * V;
-    float x[V] = {};
+    float sums[SUMS][V] = {};
     if (column < p.columns) {
       for (u32 first_part = member; first_part < p.parts; first_part += AHEAD * TEAM) {
         float weight[AHEAD];
@@ -67,9 +67,14 @@ template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds_
 #pragma unroll
         for (int a = 0; a < AHEAD; ++a)
 #pragma unroll
-          for (int v = 0; v < V; ++v) x[v] += weight[a] * convert<float>(part[a].at[v]);  // NaN stays
+          for (int v = 0; v < V; ++v) sums[a % SUMS][v] += weight[a] * convert<float>(part[a].at[v]);  // NaN stays
       }
     }
+    float(&x)[V] = sums[0];
+#pragma unroll
+    for (int s = 1; s < SUMS; ++s)
+#pragma unroll
+      for (int v = 0; v < V; ++v) x[v] += sums[s][v];
     if constexpr (TEAM > 1) {
       __syncthreads();
 #pragma unroll

@@ -136,6 +136,8 @@ def within(desc: Any, configs: Iterable[Any], device: DeviceSpec) -> Feasibility
         return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
     if any(abs(desc.walk(name).row) >= MOST_ROWS for name in ("q", "k", "v")):
         return no(f"rows are {MOST_ROWS} elements apart or more", "contiguize them")
+    if desc.batch * desc.heads >= 1 << 31:
+        return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
     fewest = min((placed(desc, config.queries).ctas for config in configs), default=None)
     if fewest is None:
         return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ...plan.descriptor import Layout
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Struct
+from ...tensor.axes import alignment_of
 from ...types import DeviceSpec, ElementKind
 from ._problem import Walk
 
-__all__ = ["Lines", "merge_launch"]
+__all__ = ["Lines", "merge_launch", "rows_align"]
 
 FEW_ROWS = 8  # an SM, for which a row is a whole CTA's
 WARPS = 4
@@ -32,7 +34,7 @@ class Lines:
     lses_walk: Walk
     part_steps: tuple[int, int]  # of results and of lse
     has_lse: bool
-    align: int = 16  # bytes that every row begins on a multiple of
+    align: int  # bytes that every row begins on a multiple of
 
     @staticmethod
     def of_parts(desc: Any, parts: int) -> Lines:
@@ -42,6 +44,7 @@ class Lines:
         return Lines(
             ElementKind.F32, desc.layout("out").element, (sequences, heads, rows), desc.d_v, parts, desc.walk("out"),
             desc.stats_walk("lse"), Walk(*(n * desc.d_v for n in steps)), Walk(*steps), (desc.d_v, 1), desc.has("lse"),
+            rows_align(desc.layout("out")),
         )  # fmt: skip
 
     @property
@@ -50,6 +53,12 @@ class Lines:
         sizes = [e.bits // 8 for e in (self.element, self.out_element)]
         fits = (v for v in (4, 2, 1) if self.columns % v == 0 and self.align % (v * max(sizes)) == 0)
         return next(fits, 1)
+
+
+def rows_align(*layouts: Layout) -> int:
+    """Bytes, 16 at most, that every row of these begins on a multiple of."""
+    apart = (x.element.nbytes(abs(s)) for x in layouts for n, s in zip(x.shape[:-1], x.strides) if n > 1)
+    return min(16, *(x.align for x in layouts), *map(alignment_of, apart))
 
 
 def merge_launch(lines: Lines, outs: Arg, lses: Arg, device: DeviceSpec) -> Launch:

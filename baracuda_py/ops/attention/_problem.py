@@ -254,9 +254,7 @@ class Attended(Descriptor):
     def _check_shapes(self) -> None:
         q, k, v = self.q_shape, self.k_shape, self.v_shape
         self._check_ranks()
-        for name, shape in (("q", q), ("k", k), ("v", v)):
-            if max(shape) > MOST:
-                raise InvalidProblemError(f"{self.op}: {name} has shape {shape}", f"give extents of {MOST} at most")
+        self._check_extents("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k")
         if k[-1] != q[-1] or not q[-1]:
             raise InvalidProblemError(
                 f"{self.op}: the head dim is {q[-1]} in q and {k[-1]} in k",
@@ -273,6 +271,13 @@ class Attended(Descriptor):
                 f"{self.op}: q has {self.heads} heads and k {self.kv_heads}", "give q a multiple of k's head count"
             )
         self._check_lengths()
+
+    def _check_extents(self, *names: str) -> None:
+        """Raises where kernels could not count an axis."""
+        for name in names:
+            shape = self.shape_of(name) if name in self.slot_of else None
+            if max(shape or (), default=0) > MOST:
+                raise InvalidProblemError(f"{self.op}: {name} has shape {shape}", f"give extents of {MOST} at most")
 
     def _check_lengths(self) -> None:
         lengths = {name: self.shape_of(name) for name in ("cu_seqlens_q", "cu_seqlens_k") if name in self.slot_of}

@@ -118,6 +118,10 @@ class AttentionBackwardDescriptor(Attended):
 
     def check(self) -> None:
         super().check()
+        if not self.heads:
+            raise InvalidProblemError(
+                f"{self.op}: q has 0 heads and k {self.kv_heads}", "give q one or more for each of k's"
+            )
         wanted = {"lse": computed(self.element)}
         for name in ("sinks", *BIASES):
             if self.has(f"grad_{name}"):

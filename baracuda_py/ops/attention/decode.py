@@ -22,7 +22,7 @@ from .._function import Asked, function_of
 from . import _guarantee
 from ._decode import SplitKeys
 from ._decode_simt import SimtKeys
-from ._problem import FLOATS, Attended, Walk, computed
+from ._problem import F32_MAX, FLOATS, Attended, Walk, computed
 from .forward import sides
 
 __all__ = ["DecodeAttentionDescriptor", "DecodeAttentionPlan", "Decoding", "attention_decode"]
@@ -46,14 +46,19 @@ class Decoding(Attended):
     pages: ClassVar[int] = 0
     checked: ClassVar[int] = 0  # sequences whose pages are looked at
 
+    @property
+    def empty(self) -> bool:
+        """Without sequences all tokens are nobody's."""
+        return super().empty or not self.batch
+
     def default_element(self, name: str) -> ElementKind:
         return self.element
 
     @classmethod
     def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> Any:
         for name in ("k_scale", "v_scale"):
-            if not math.isfinite(values.get(name, 1.0)):
-                raise InvalidProblemError(f"{op}: {name}={values[name]}", "give a finite number")
+            if not abs(values.get(name, 1.0)) <= F32_MAX:  # NaN neither
+                raise InvalidProblemError(f"{op}: {name}={values[name]}", "give a number that f32 holds")
         return super().check_values(op, values, operands)
 
     # ---- scales of keys and values --------------------------------------------------------------------------------

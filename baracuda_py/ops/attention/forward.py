@@ -118,6 +118,11 @@ class AttentionDescriptor(Attended):
         """Whether the name asks for them."""
         return self.name.startswith("attention_tc")
 
+    @property
+    def empty(self) -> bool:
+        """Without sequences all rows are nobody's."""
+        return super().empty or not self.batch
+
     def default_element(self, name: str) -> ElementKind:
         return F32 if name == "out" and self.tensor_cores else self.element
 
@@ -231,8 +236,8 @@ def attention(
     logarithm of the denominator, f32 (f64 for f64), [B, Hq, Sq], of "THD" [Hq, T]. Given, out may hold f32.
     Scores and sums are f32 (f64 for f64); 16-bit kernels on tensor cores round weights to q's dtype for the second product. f32
     is multiplied as f32 unless math="tf32" (or pref.math) asks for TF32: tensor cores, every factor rounded to 11 digits. Values
-    are multiplied by weights of 0 too: NaN and infinities in keys and values that a row does not see may reach it, unless no
-    row beside it sees them. Without softcap and masks, flash gives NaN for scores of 2**31 and more.
+    are multiplied by weights of 0 too: NaN and infinities in keys and values of its own sequence and head may reach a row that
+    does not see them. Without softcap and masks, flash gives NaN for scores of 2**31 and more.
     """
     operands = {
         "out": out, "lse": lse, "q": q, "k": k, "v": v, "mask": mask, "block_mask": block_mask,

@@ -13,7 +13,6 @@ from ...plan.registry import Op, register
 from ...reference import attention_merge as oracle
 from ...runtime.steps import Ptr, Step
 from ...samples import attention_merge as samples
-from ...tensor.axes import alignment_of
 from ...types import (
     Componentwise,
     DeviceSpec,
@@ -26,7 +25,7 @@ from ...types import (
 )
 from .._function import function_of
 from .._launch import overlapped_overhead
-from ._merge import Lines, merge_launch
+from ._merge import Lines, merge_launch, rows_align
 from ._problem import LAYOUTS, Walk
 
 __all__ = ["MergeAttentionDescriptor", "MergeAttentionPlan", "merge_attention"]
@@ -125,11 +124,10 @@ class MergeAttentionDescriptor(Descriptor):
             return Walk(*(0 if axis is None else strides[axis] for axis in axes))
 
         outs, out = self.layout("outs"), self.layout("out")
-        apart = [x.element.nbytes(abs(s)) for x in (outs, out) for n, s in zip(x.shape[:-1], x.strides) if n > 1]
         return Lines(
             self.element, out.element, self.extents, self.columns, self.parts, walks("out", of_lse=False, lead=0),
             walks("lse", of_lse=True, lead=0), walks("outs", of_lse=False, lead=1), walks("lses", of_lse=True, lead=1),
-            (outs.strides[0], self.layout("lses").strides[0]), True, min(16, outs.align, out.align, *map(alignment_of, apart)),
+            (outs.strides[0], self.layout("lses").strides[0]), True, rows_align(outs, out),
         )  # fmt: skip
 
 

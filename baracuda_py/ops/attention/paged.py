@@ -171,6 +171,7 @@ class PagedAttentionDescriptor(Decoding):
             fix = 'give order="THD" with cu_seqlens_q_shape, and else "BSHD"'
             raise InvalidProblemError(f"{self.op}: order={self.order!r}", fix)
         self._check_ranks()
+        self._check_extents("q", "k_pages", "v_pages", "page_table", "cu_seqlens_q")
         q, k, v = self.q_shape, self.k_pages_shape, self.v_pages_shape
         if k[-1] != q[-1] or not q[-1]:
             raise InvalidProblemError(

@@ -131,6 +131,8 @@ class FewPages(_Append):
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         said = super().supports(desc, device)
+        if said and not desc.heads:
+            return no("there are no heads, and so no rows that tell what becomes of their request")
         tokens = desc.tokens if desc.ragged else desc.k_shape[1]
         pages = min(desc.page_table_shape[1], -(-tokens // desc.page_size) + 1)
         most = ROUNDS * _lanes(desc)

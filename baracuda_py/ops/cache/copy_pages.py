@@ -94,6 +94,8 @@ class CopyPagesDescriptor(Descriptor):
             )
         if self.has("k_scales") != self.has("v_scales"):
             raise InvalidProblemError(f"{self.op}: one of k_scales and v_scales was passed", "pass both or neither")
+        if not self.layers:
+            raise InvalidProblemError(f"{self.op}: k_pages has shape {self.k_pages_shape}", "pass one layer or more")
         if len(self.pairs) != 1:
             raise InvalidProblemError(f"{self.op}: source has shape {self.pairs}", "pass one id a pair")
 
@@ -129,7 +131,7 @@ class Chunks(Candidate[CopyPagesDescriptor]):
         )  # fmt: skip
         kernel = Kernel(FILE, f"copy_pages<{width}, {THREADS}, {UNROLL}>")
         grid = (desc.pairs[0] * desc.layers * chunks, len(desc.parts), 1)
-        return (Launch(kernel, grid, (THREADS, 1, 1), args),) if desc.layers else ()
+        return (Launch(kernel, grid, (THREADS, 1, 1), args),)
 
 
 def _page_bytes(desc: CopyPagesDescriptor, name: str) -> int:

@@ -20,6 +20,7 @@ from ...runtime.driver import require_gpu
 from ...tensor import ordinal_of
 from ...tensor.pytorch import is_tensor
 from ...types import InvalidProblemError
+from .angles import check_factor
 
 __all__ = ["RopeScaling"]
 
@@ -52,7 +53,9 @@ class RopeScaling:
             )
         held.flags.writeable = False
         object.__setattr__(self, "inv_freq", held)
-        object.__setattr__(self, "attention_factor", scalar(self.attention_factor, "rope: attention_factor"))
+        factor = scalar(self.attention_factor, "rope: attention_factor")
+        check_factor("rope", {"attention_factor": factor})
+        object.__setattr__(self, "attention_factor", factor)
 
     @staticmethod
     def plain(dim: int, base: float = 10000.0) -> RopeScaling:
@@ -94,12 +97,14 @@ class RopeScaling:
         0.1 mscale ln(factor) + 1 of either.
         """
         factor, own = _positive(factor, "factor"), _plain(dim, base)
+        if not isinstance(truncate, (bool, np.bool_)):
+            raise InvalidProblemError(f"rope: truncate is a {type(truncate).__name__}", "give a bool")
         ends = [_pair_of(dim, _count(trained, "trained"), base, _positive(t, "beta")) for t in (beta_fast, beta_slow)]
         low, high = (math.floor(ends[0]), math.ceil(ends[1])) if truncate else ends
         low, high = max(low, 0), min(high, dim - 1)
         interpolated = np.clip((np.arange(dim // 2) - low) / (high - low if high != low else 0.001), 0, 1)
         if attention_factor is None:
-            both = mscale and mscale_all_dim
+            both = all(x is not None and scalar(x, "rope: mscale") for x in (mscale, mscale_all_dim))
             attention_factor = _grown(factor, _positive(mscale, "mscale")) if both else _grown(factor)
             attention_factor /= _grown(factor, _positive(mscale_all_dim, "mscale_all_dim")) if both else 1.0
         return RopeScaling(own * (1 - interpolated) + own / factor * interpolated, attention_factor)
@@ -193,6 +198,7 @@ def _plain(dim: int, base: float) -> Array:
 
 
 def _stretched(dim: int, base: float, factor: float) -> float:
+    dim, base = integer(dim, "rope: dim"), _positive(base, "base")
     if dim == 2:
         raise InvalidProblemError("rope: one pair has nothing between its fastest and its slowest", "use linear")
     try:
