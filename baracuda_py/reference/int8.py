@@ -24,7 +24,7 @@ TINY = F32(2.0**-126)
 def _grouped(desc: Any, x: Array) -> tuple[Array, tuple[int, ...]]:
     """x with a row for each scale, or all of it, and the axes that share one."""
     if desc.per == "group":
-        return x.reshape(*x.shape[:-1], -1, desc.group_size), (-1,)
+        return x.reshape(*x.shape[:-1], x.shape[-1] // desc.group_size, desc.group_size), (-1,)
     if desc.per == "row":
         return x, (-1,)
     return x, tuple(range(x.ndim)) if desc.per == "tensor" else tuple(range(x.ndim - 1))

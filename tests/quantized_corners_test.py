@@ -1,0 +1,118 @@
+"""Corners of the quantised ops that samples have not: extents of one and none, every zero point, options that make no sense."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+
+Array = np.ndarray[Any, Any]
+HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+
+
+def bytes_of(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.integers(-128, 128, shape).astype(np.int8)
+
+
+# ---- int8 --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(1, 1, 33), (70, 1, 33), (70, 5, 1), (0, 5, 33), (70, 0, 33), (1, 1, 1), (0, 0, 0)]
+)
+@pytest.mark.parametrize("variant", [None, "staged"])
+def test_bytes_of_extents_of_one_and_none(m: int, n: int, k: int, variant: str | None) -> None:
+    """Strides of an axis that is never stepped say nothing: a copy of such an operand lies along K, and is not copied again."""
+    rng = np.random.default_rng(0)
+    a, b = bytes_of(rng, m, k)[:, ::-1], bytes_of(rng, k, n)[::-1]
+    pref = None if variant is None else bp.PlanPreference(variant=variant)
+    try:
+        got = bp.matmul_int8(a, b, device="ptx", pref=pref)
+    except bp.UnsupportedError:
+        assert variant is not None  # both lie along K
+    else:
+        assert np.array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+@pytest.mark.parametrize("per", ["tensor", "row", "column", "group"])
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 4)])
+def test_scales_of_nothing_are_one(shape: tuple[int, ...], per: str, device: str) -> None:
+    group = 2 if per == "group" else None
+    made = bp.quantize_int8(np.zeros(shape, np.float32), per=per, group_size=group, zero_points=True, device=device)
+    assert made[0].shape == shape and (made[1] == 1).all() and (made[2] == -128).all()
+
+
+# ---- int4 --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", HALVES, ids=str)
+@pytest.mark.parametrize("variant", ["gemv", "mma"])
+def test_zero_points_are_any_byte(kind: Any, variant: str) -> None:
+    """Every byte as zero point of an even and of an odd column, beside every place of a word."""
+    k, n = 64, 256
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 16, (k, n)).astype(np.uint8)
+    zeros = np.stack([np.arange(n), np.arange(n)[::-1]]).astype(np.uint8)
+    plain = bp.PackedInt4("plain", (k, n), 32, codes, np.ones((2, n), np.float16), zeros)
+    x = np.zeros((3, k), kind)
+    x[0, 5], x[1, 37], x[2, ::8] = 1, 1, 1
+    wide = codes.astype(np.int64) - np.repeat(zeros.astype(np.int64), 32, 0)
+    pref = bp.PlanPreference(variant=variant)
+    got = bp.matmul_int4(x, bp.repack_int4(plain, device="cpu"), out_dtype="f32", device="ptx", pref=pref)
+    assert np.array_equal(got, x.astype(np.int64) @ wide)
+
+
+def packed(layout: str, **more: Any) -> bp.PackedInt4:
+    made = bp.pack_int4(np.ones((64, 16), np.float32), group_size=32, layout=layout, device="cpu")
+    return bp.PackedInt4(layout, (64, 16), 32, made.codes, made.scales, **more)
+
+
+@pytest.mark.parametrize(
+    ("layout", "to", "order"),
+    [
+        ("gptq", "tiled", np.full(64, 2**31 - 1)),  # counts of which would be as many
+        ("gptq", "tiled", np.full(64, -1)),
+        ("gptq", "tiled", np.repeat([0, 1], [31, 33])),
+        ("tiled", "gptq", np.zeros(64)),
+        ("tiled", "gptq", np.full(64, -1)),
+        ("tiled", "gptq", np.r_[np.arange(63), 64]),
+    ],
+)
+def test_an_order_that_is_none_is_refused(layout: str, to: str, order: Array) -> None:
+    with pytest.raises(bp.InvalidProblemError, match="order"):
+        bp.repack_int4(packed(layout, order=order.astype(np.int32)), to, device="cpu")
+
+
+@pytest.mark.parametrize("shape", ["ab", 5, (64, "q"), (64, 15.5), (float("nan"), 16), (None, 16), ([1], 16), (64,)])
+def test_shapes_that_are_none_are_refused(shape: Any) -> None:
+    w, x = packed("tiled"), np.ones((1, 64), np.float16)
+    arrays: Any = {"shape": shape, "group_size": 32, "layout": "tiled", "device": "cpu"}
+    for call in (
+        lambda: bp.dequantize_int4(w.codes, w.scales, **arrays),
+        lambda: bp.matmul_int4(x, w.codes, w.scales, **arrays),
+        lambda: bp.relayout_int4(w.codes, w.scales, to="gptq", **arrays),
+    ):
+        with pytest.raises(bp.InvalidProblemError, match="shape"):
+            call()
+
+
+@pytest.mark.parametrize("widths", [5, (16, 16), (16, 16, 16, 16), "abc", (16, 16, 16.5)])
+def test_widths_that_are_none_are_refused(widths: Any) -> None:
+    w, x = packed("tiled"), np.ones((1, 64), np.float16)
+    given = (x, *[w.codes] * 3, *[w.scales] * 3)
+    with pytest.raises(bp.InvalidProblemError, match="widths"):
+        bp.qkv_project_int4(*given, widths=widths, group_size=32, device="cpu")
+    with pytest.raises(bp.InvalidProblemError, match="widths"):
+        bp.QkvProjectInt4Descriptor.of(*given, widths=widths, group_size=32)
+
+
+@pytest.mark.parametrize("symmetric", ["no", None, 2, np.array([True, False])])
+def test_symmetric_is_a_bool(symmetric: Any) -> None:
+    for make in (bp.pack_int4, bp.quantize_int4):
+        with pytest.raises(bp.InvalidProblemError, match="symmetric"):
+            make(np.ones((64, 16), np.float32), group_size=32, symmetric=symmetric, device="cpu")
