@@ -116,3 +116,42 @@ def test_symmetric_is_a_bool(symmetric: Any) -> None:
     for make in (bp.pack_int4, bp.quantize_int4):
         with pytest.raises(bp.InvalidProblemError, match="symmetric"):
             make(np.ones((64, 16), np.float32), group_size=32, symmetric=symmetric, device="cpu")
+
+
+# ---- guarantees --------------------------------------------------------------------------------------------------------
+
+K = 2048
+
+
+def rounded_products(rng: np.random.Generator) -> Any:
+    """Plans that round weights or activations first, their operands, and the same with a 32nd or a 16th of K lost."""
+    x = rng.standard_normal((6, K)).astype(ml_dtypes.bfloat16)
+    w = rng.standard_normal((16, K)).astype(np.float32)
+    blocks = bp.quantize_gguf(w, "Q8_0", device="cpu")
+    lost = blocks.copy()
+    lost[:, 5 * 68 : 6 * 68] = 0
+    for math, variant in ((None, "dequantized"), ("int8", "q8_activation")):
+        desc: Any = bp.GgufMatmulDescriptor.of(x, blocks, format="Q8_0", math=math, out_dtype="f32")
+        yield bp.GgufMatmulPlan, desc, variant, {"x": x, "w": blocks}, {"w": lost}
+    tiled = bp.pack_int4(w.T, group_size=128, device="cpu")
+    scales = tiled.scales.copy()
+    scales[5] = 0
+    desc = bp.Int4MatmulDescriptor.of(x, **tiled.operands, shape=tiled.shape, group_size=128, out_dtype="f32")
+    yield bp.Int4MatmulPlan, desc, "dequantize_matmul", {"x": x, **tiled.operands}, {"scales": scales}
+    codes, scale = bp.quantize_int8(w, device="cpu")
+    fewer = codes.copy()
+    fewer[:, 640:768] = 0
+    desc = bp.Int8MatmulDescriptor.of(x, codes.T, scale_b=scale, out_dtype="f32")
+    yield bp.Int8MatmulPlan, desc, "dequantised", {"a": x, "b": codes.T, "scale_b": scale}, {"b": fewer.T}
+
+
+def test_what_rounding_costs_hides_no_lost_group() -> None:
+    """Rounded operands are known to the bit, so that the bound is what they make of the sums: most of what a lost part of K would
+    change is outside it, and nothing of what rounding does."""
+    for family, desc, variant, operands, lost in rounded_products(np.random.default_rng(2)):
+        plan = family.select(desc, bp.PlanPreference(variant=variant), device="ptx")
+        plan.verify(**operands)
+        wide, without = (np.asarray(family.reference(desc, **given)) for given in (operands, operands | lost))
+        f32, measures = bp.ElementKind.F32, plan.measured(desc, "out")
+        allowed = plan.precision_guarantee.of("out").bound.allowed(wide, f32, operands, measures)
+        assert (np.abs(without - wide) > allowed).mean() > 0.8, variant

@@ -216,6 +216,14 @@ def _beyond_weights(desc: Any, x: Array, bias: Array | None = None, **packed: Ar
     return _beyond(desc, x, bias, **packed) | large
 
 
+def _rounded_weights(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:  # noqa: ARG001
+    """L |sum x (weight - weight as x's type has it)|: what rounding weights costs, neither more nor less."""
+    wide = weights(desc, **packed)
+    with np.errstate(all="ignore"):
+        off = np.abs(x.astype(np.float64) @ (wide - wide.astype(desc.layout("x").element.dtype).astype(np.float64)))
+        return np.where(np.isfinite(off), off, 0) * gemm.ACTIVATIONS[desc.activation.value][1]
+
+
 def _small_weights(desc: Any, x: Array, **_: Array) -> Any:
     """L times the sum of |x| times the smallest normal number of their type: rounded weights below it err by no less."""
     import ml_dtypes
@@ -229,6 +237,7 @@ MEASURES = {
     "underflow": _underflow,
     "beyond_f32": _beyond,
     "beyond_weights": _beyond_weights,
+    "rounded_weights": _rounded_weights,
     "small_weights": _small_weights,
     "smallest_normal": gemm.MEASURES["smallest_normal"],
 }

@@ -123,8 +123,8 @@ class RangesFirst(Candidate[Any]):
         count = rows.length if desc.per == "column" else 1
         ranges = Scratch(0, 8 * max(1, count))
         # A tensor without columns has a scale too, which the thread of the first one stores: no row of one column
-        extents = (rows.count, rows.length) if rows.length or desc.per == "column" else (0, 1)
-        sizes = *(index_scalar(extent, rows.index) for extent in extents), rows.places()
+        tall, wide = (rows.count, rows.length) if rows.length or desc.per == "column" else (0, 1)
+        sizes = index_scalar(tall, rows.index), index_scalar(wide, rows.index), rows.places()
         finding = f"find_ranges<{desc.element.number}, {config.template}, {rows.template}, {column}>"
         making = f"quantise_ranged<{_types(desc)}, {config.template}, {rows.template}, {column}>"
         pointers, grid, block = rows.pointers(), config.grid(rows), (THREADS, 1, 1)
