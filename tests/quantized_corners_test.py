@@ -47,6 +47,18 @@ def test_scales_of_nothing_are_one(shape: tuple[int, ...], per: str, device: str
     assert made[0].shape == shape and (made[1] == 1).all() and (made[2] == -128).all()
 
 
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_rows_of_no_blocks_sum_to_zero(device: str) -> None:
+    x, w = np.ones((3, 0), np.float32), np.zeros((16, 0), np.uint8)
+    assert np.array_equal(bp.matmul_gguf(x, w, "Q4_K", device=device), np.zeros((3, 16)))
+
+
+def test_a_format_whose_name_raises_is_not_known() -> None:
+    hostile = type("Hostile", (), {"name": property(lambda self: 1 // 0)})()
+    with pytest.raises(bp.InvalidProblemError, match="format"):
+        bp.dequantize_gguf(np.zeros((1, 144), np.uint8), hostile, device="cpu")
+
+
 # ---- int4 --------------------------------------------------------------------------------------------------------------
 
 
@@ -65,6 +77,19 @@ def test_zero_points_are_any_byte(kind: Any, variant: str) -> None:
     pref = bp.PlanPreference(variant=variant)
     got = bp.matmul_int4(x, bp.repack_int4(plain, device="cpu"), out_dtype="f32", device="ptx", pref=pref)
     assert np.array_equal(got, x.astype(np.int64) @ wide)
+
+
+def test_an_infinite_scale_is_outside_the_bound_and_alone() -> None:
+    """Times a code of 0 it is a weight that is NaN; of sums, that are scaled, it is not."""
+    made = bp.pack_int4(np.eye(64, 16, dtype=np.float32), group_size=32, device="cpu")
+    made.scales[1, 3] = np.inf
+    x = np.ones((3, 64), np.float16)
+    desc = bp.Int4MatmulDescriptor.of(x, **made.operands, shape=made.shape, group_size=32)
+    for variant in ("gemv", "dequantize_matmul"):
+        plan = bp.Int4MatmulPlan.select(desc, bp.PlanPreference(variant=variant), device="ptx")
+        plan.verify(x=x, **made.operands)
+        got = np.asarray(plan.run(x=x, **made.operands))
+        assert np.isfinite(np.delete(got, 3, axis=1)).all() and not np.isfinite(got[:, 3]).any()
 
 
 def packed(layout: str, **more: Any) -> bp.PackedInt4:

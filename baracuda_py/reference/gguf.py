@@ -6,6 +6,7 @@ minimum taken off, each to f32.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -118,7 +119,7 @@ def guarantee(desc: Any) -> PrecisionGuarantee:  # noqa: ARG001
 
 
 def _rows(x: Array) -> Array:
-    return x.reshape(-1, x.shape[-1]) if x.ndim > 1 else x[None]
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def _shaped(desc: Any, product: Array) -> Array:

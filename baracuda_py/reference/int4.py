@@ -128,7 +128,8 @@ def _parts(desc: Any, codes: Array, scales: Array, zeros: Array | None, order: A
 def weights(desc: Any, codes: Array, scales: Array, zeros: Array | None = None, order: Array | None = None) -> Array:
     """(code - zero) scale, [K, N]: exact in float64."""
     numbers, factors = _parts(desc, codes, scales, zeros, order)
-    return numbers * factors
+    with np.errstate(invalid="ignore"):  # 0 times an infinite scale
+        return np.asarray(numbers * factors)
 
 
 def dequantize(desc: Any, **packed: Array) -> Array:
@@ -200,20 +201,22 @@ def _underflow(desc: Any, x: Array, bias: Array | None = None, **packed: Array) 
 
 
 def _beyond(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:
-    """Whether sums may leave f32's range, before scales multiply them or after."""
+    """Whether sums may leave f32's range, before scales multiply them or after; an infinite scale times 0 is a weight's alone."""
     given = {} if bias is None else {"bias": bias}
     numbers, factors = _parts(desc, **{"zeros": None, "order": None, **packed})  # type: ignore[arg-type]
     of = gemm.MEASURES["beyond_f32"]
-    return of(desc.product, a=x, b=numbers, **given) | of(desc.product, a=x, b=numbers * factors, **given)
+    with np.errstate(invalid="ignore"):
+        wide = numbers * factors
+    return of(desc.product, a=x, b=numbers, **given) | of(desc.product, a=x, b=wide, **given) | np.isinf(factors).any(0)
 
 
 def _beyond_weights(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:
-    """The same, or whether a weight of the column is beyond the activations' type."""
+    """The same, or whether a weight of the column is beyond the activations' type, or x infinite, and weights rounded to 0."""
     import ml_dtypes
 
     most = float(ml_dtypes.finfo(desc.layout("x").element.dtype).max)
     large = (np.abs(weights(desc, **packed)) > most).any(0)
-    return _beyond(desc, x, bias, **packed) | large
+    return _beyond(desc, x, bias, **packed) | large | np.isinf(x.astype(np.float32)).any(-1, keepdims=True)
 
 
 def _rounded_weights(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:  # noqa: ARG001

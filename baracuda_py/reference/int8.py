@@ -187,6 +187,7 @@ def _beyond(given: Operands) -> Array:
     if not given.integers:
         most = float(ml_dtypes.finfo(given.desc.a_element.dtype).max)
         over = over | (np.abs(given.weight * given.scale_b.astype(np.float64)) >= most).any(axis=0)
+        over = over | np.isinf(given.a).any(axis=1, keepdims=True)  # times a weight that is rounded to 0
     return np.asarray(over, np.float64)
 
 

@@ -19,6 +19,7 @@ from .dequantize_int4 import DequantizeInt4Descriptor, DequantizeInt4Plan
 __all__ = ["DequantizeThenMatmul"]
 
 ANY = PlanPreference()
+OF_RESULT = ("abs_result", "smallest_normal")
 LARGER = 1.01  # than a weight, at most: the weight as f16 or bf16
 OWN = tuple(candidate for candidate in MatmulPlan.candidates if candidate.backend is BackendKind.BESPOKE)
 
@@ -91,7 +92,7 @@ class DequantizeThenMatmul(Candidate[Any]):
         def and_rounded(bound: Any) -> Any:
             if not isinstance(bound, Componentwise):
                 return bound
-            terms = [replace(term, coefficient=term.coefficient * LARGER) for term in bound.terms]
+            terms = [replace(t, coefficient=t.coefficient * (1 if t.measure in OF_RESULT else LARGER)) for t in bound.terms]
             terms += [Term(2.0**24, ElementKind.F32, "rounded_weights"), Term(1.0, x, "small_weights")]
             return Componentwise(tuple(terms), bound.source, "beyond_weights")
 
