@@ -59,6 +59,15 @@ def test_a_format_whose_name_raises_is_not_known() -> None:
         bp.dequantize_gguf(np.zeros((1, 144), np.uint8), hostile, device="cpu")
 
 
+def test_flops_are_those_of_the_product() -> None:
+    for rows, math in ((1, None), (33, None), (33, "int8")):
+        desc = bp.GgufMatmulDescriptor((rows, 512), "f16", (40, 288), "q4_k", math=math)
+        variants = ["q8_activation"] if math else ["exact_activation", "dequantized"]
+        for variant in variants:
+            plan = bp.GgufMatmulPlan.select(desc, bp.PlanPreference(variant=variant), device="h200")
+            assert plan.cost.flops == 2 * rows * 512 * 40, variant
+
+
 # ---- int4 --------------------------------------------------------------------------------------------------------------
 
 
