@@ -39,6 +39,15 @@ def test_bytes_of_extents_of_one_and_none(m: int, n: int, k: int, variant: str |
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_bytes_saturate_round_to_even_and_are_0_of_nan(device: str) -> None:
+    a, b = np.arange(-128, 128, dtype=np.int16).astype(np.int8)[:, None], np.full((1, 6), 1, np.int8)
+    scales = np.array([0.5, 1, 3, -2, np.nan, np.inf], np.float32)
+    got = bp.matmul_int8(a, b, scale_b=scales, out_dtype="i8", device=device)
+    wide = a.astype(np.float64) * np.nan_to_num(scales, nan=0, posinf=1e9)
+    assert np.array_equal(got, np.clip(np.rint(wide), -128, 127))
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
 @pytest.mark.parametrize("per", ["tensor", "row", "column", "group"])
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 4)])
 def test_scales_of_nothing_are_one(shape: tuple[int, ...], per: str, device: str) -> None:
@@ -57,6 +66,17 @@ def test_a_format_whose_name_raises_is_not_known() -> None:
     hostile = type("Hostile", (), {"name": property(lambda self: 1 // 0)})()
     with pytest.raises(bp.InvalidProblemError, match="format"):
         bp.dequantize_gguf(np.zeros((1, 144), np.uint8), hostile, device="cpu")
+
+
+@pytest.mark.parametrize("kind", HALVES, ids=str)
+def test_signed_codes_as_halves(kind: Any) -> None:
+    """Every byte, each by an activation of its own."""
+    w = np.zeros((8, 34), np.uint8)
+    w[:, :2] = np.ones(1, np.float16).view(np.uint8)
+    w[:, 2:] = np.arange(256, dtype=np.uint8).reshape(8, 32)
+    pref = bp.PlanPreference(variant="exact_activation")
+    got = bp.matmul_gguf(np.eye(32, dtype=kind)[:20], w, "Q8_0", out_dtype="f32", device="ptx", pref=pref)
+    assert np.array_equal(got, w[:, 2:22].view(np.int8).T)
 
 
 def test_flops_are_those_of_the_product() -> None:
