@@ -108,6 +108,18 @@ def test_zero_points_are_any_byte(kind: Any, variant: str) -> None:
     assert np.array_equal(got, x.astype(np.int64) @ wide)
 
 
+@pytest.mark.parametrize("variant", ["gemv", "mma"])
+def test_rows_that_end_between_eights_are_filled(variant: str) -> None:
+    """K = 13 is one group; the last row ends where memory does."""
+    rng = np.random.default_rng(3)
+    codes = rng.integers(0, 16, (13, 18)).astype(np.uint8)
+    plain = bp.PackedInt4("plain", (13, 18), 13, codes, np.ones((1, 18), np.float16))
+    x = rng.integers(-3, 4, (3, 13)).astype(np.float16)
+    pref = bp.PlanPreference(variant=variant)
+    got = bp.matmul_int4(x, bp.repack_int4(plain, device="cpu"), out_dtype="f32", device="ptx", pref=pref)
+    assert np.array_equal(got, x.astype(np.int64) @ (codes.astype(np.int64) - 8))
+
+
 def test_an_infinite_scale_is_outside_the_bound_and_alone() -> None:
     """Times a code of 0 it is a weight that is NaN; of sums, that are scaled, it is not."""
     made = bp.pack_int4(np.eye(64, 16, dtype=np.float32), group_size=32, device="cpu")
