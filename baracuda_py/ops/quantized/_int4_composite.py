@@ -92,7 +92,9 @@ class DequantizeThenMatmul(Candidate[Any]):
         def and_rounded(bound: Any) -> Any:
             if not isinstance(bound, Componentwise):
                 return bound
-            terms = [replace(t, coefficient=t.coefficient * (1 if t.measure in OF_RESULT else LARGER)) for t in bound.terms]
+            terms = [
+                replace(t, coefficient=t.coefficient * (1 if t.measure in OF_RESULT else LARGER)) for t in bound.terms
+            ]
             terms += [Term(2.0**24, ElementKind.F32, "rounded_weights"), Term(1.0, x, "small_weights")]
             return Componentwise(tuple(terms), bound.source, "beyond_weights")
 
