@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.plan.about.tune import admissible
+from baracuda_py.types import DeviceSpec
 
 Array = np.ndarray[Any, Any]
 HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
@@ -36,6 +38,20 @@ def test_bytes_of_extents_of_one_and_none(m: int, n: int, k: int, variant: str |
         assert variant is not None  # both lie along K
     else:
         assert np.array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
+
+
+@pytest.mark.parametrize("variant", ["gemv", "mma"])
+def test_parts_of_k_meet_with_their_zero_points(variant: str) -> None:
+    """Every part of K has sums of its own."""
+    rng = np.random.default_rng(4)
+    a, b = rng.integers(0, 256, (5, 4096)).astype(np.uint8), bytes_of(rng, 18, 4096).T
+    zeros = {"zero_a": rng.integers(0, 256, 5).astype(np.uint8), "zero_b": bytes_of(rng, 18)}
+    desc = bp.Int8MatmulDescriptor.of(a, b, **zeros)
+    plans = admissible(bp.Int8MatmulPlan, desc, bp.PlanPreference(variant=variant), DeviceSpec.named("ptx"))
+    plan = next(plan for plan in plans if plan.selection.config.split_k > 1)
+    wide_a, wide_b = (x.astype(np.int64) for x in (a, b))
+    wanted = (wide_a - zeros["zero_a"].astype(np.int64)[:, None]) @ (wide_b - zeros["zero_b"].astype(np.int64))
+    assert np.array_equal(plan.run(a=a, b=b, **zeros), wanted)
 
 
 @pytest.mark.parametrize("device", ["cpu", "ptx"])
