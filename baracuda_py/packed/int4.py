@@ -123,7 +123,8 @@ class PackedInt4:
     `codes`: u32 (or int32) words of eight, as `layout` has them. `scales`: f16 or bf16 [K/group_size, N]. `zeros`: int32 or u32
     words [K/group_size, N/8] ("awq", "gptq"), u8 [K/group_size, N] ("tiled", "plain"), or None: 8 for all. `order`: int32 [K] or
     None; for "gptq" the group of each k (g_idx), for "tiled" the k that each place holds. "tiled" has N filled up to a multiple
-    of 16, K to one of 64.
+    of 16, K to one of 64. What `order` holds is checked by `repack_int4` alone: where a k is there
+    twice, or groups are not of `group_size`, results are anything.
 
     Arrays of CuPy, NumPy or PyTorch, on one device, in C order. Raises InvalidProblemError or OperandTypeError where they are not
     what the layout has: an array that is packed for another one does not pass.

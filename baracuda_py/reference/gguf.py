@@ -6,6 +6,7 @@ minimum taken off, each to f32.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -118,7 +119,7 @@ def guarantee(desc: Any) -> PrecisionGuarantee:  # noqa: ARG001
 
 
 def _rows(x: Array) -> Array:
-    return x.reshape(-1, x.shape[-1]) if x.ndim > 1 else x[None]
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def _shaped(desc: Any, product: Array) -> Array:
@@ -131,10 +132,15 @@ def _wide(x: Array) -> Array:
 
 def matmul(desc: Any, x: Array, w: Array) -> Array:
     """x times the transposed weights, in float64."""
+    with np.errstate(all="ignore"):
+        return _shaped(desc, _wide(_rows(x)) @ _weights(desc, w).T)
+
+
+def _weights(desc: Any, w: Array) -> Array:
+    """The weights, [N, K] in float64, where nothing is rounded but scales."""
     parts = parts_of(desc.format.block, w)
     with np.errstate(all="ignore"):
-        weights = _wide(parts.scale) * parts.value - _wide(parts.least)
-        return _shaped(desc, _wide(_rows(x)) @ weights.T)
+        return np.asarray(_wide(parts.scale) * parts.value - _wide(parts.least))
 
 
 def product_guarantee(desc: Any) -> PrecisionGuarantee:  # noqa: ARG001
@@ -157,9 +163,11 @@ def _finite(x: Array) -> Array:
 
 
 def _abs_products(desc: Any, x: Array, w: Array) -> Array:
-    """sum |x| (|scale| (code + less) + |least|)."""
+    """sum |x| (|scale| (code + less) + |least|); x or, where it is larger, what it is rounded to."""
+    rows = np.abs(_wide(_rows(x)))
     with np.errstate(all="ignore"):
-        return _shaped(desc, _finite(np.abs(_wide(_rows(x))) @ _sizes(desc, w).T))
+        rows = np.maximum(rows, np.abs(staged(x))) if desc.rounds else rows
+        return _shaped(desc, _finite(rows @ _sizes(desc, w).T))
 
 
 def staged(x: Array) -> Array:
@@ -171,10 +179,9 @@ def staged(x: Array) -> Array:
 
 
 def _rounded(desc: Any, x: Array, w: Array) -> Array:
-    """sum |x - x as Q8_1 has it| |weight|: what rounding activations costs at most."""
+    """|sum (x - x as Q8_1 has it) weight|: what rounding activations costs, neither more nor less."""
     with np.errstate(all="ignore"):
-        off = np.abs(_wide(_rows(x)) - staged(x))
-        return _shaped(desc, _finite(off @ np.abs(_wide(dequantized(desc.format.block, w))).T))
+        return _shaped(desc, _finite(np.abs((_wide(_rows(x)) - staged(x)) @ _weights(desc, w).T)))
 
 
 def _underflow(desc: Any, x: Array, w: Array) -> Array:
@@ -225,17 +232,11 @@ def _of_product(name: str) -> Callable[..., Array]:
     return measured
 
 
-def _abs_weights(desc: Any, x: Array, w: Array) -> Array:
-    """sum |x| |weight|."""
+def _rounded_weights(desc: Any, x: Array, w: Array) -> Array:
+    """|sum x (weight - weight as x's type has it)|: what rounding weights costs, neither more nor less."""
     with np.errstate(all="ignore"):
-        return _shaped(desc, _finite(np.abs(_wide(_rows(x))) @ np.abs(_wide(dequantized(desc.format.block, w))).T))
-
-
-def _faint(desc: Any, x: Array, w: Array) -> Array:
-    """sum |x| times the smallest normal number of x's type: what weights lose that are below it."""
-    with np.errstate(all="ignore"):
-        sums = _finite(np.abs(_wide(_rows(x))).sum(axis=-1, keepdims=True)) * _smallest(ElementKind.of(x.dtype))
-    return _shaped(desc, np.repeat(sums, len(w), axis=1))
+        off = _weights(desc, w) - _wide(_weights_in(ElementKind.of(x.dtype), desc, w))
+        return _shaped(desc, _finite(np.abs(_wide(_rows(x)) @ off.T)))
 
 
 def _beyond_product(desc: Any, x: Array, w: Array) -> Array:
@@ -251,8 +252,7 @@ MEASURES: dict[str, Callable[..., Any]] = {
     "underflow": _underflow,
     "smallest_normal": lambda desc, **_: np.asarray(_smallest(desc.layout("out").element)),
     "beyond": _beyond,
-    "abs_weights": _abs_weights,
-    "faint_weights": _faint,
+    "rounded_weights": _rounded_weights,
     "beyond_product": _beyond_product,
 }
 MEASURES |= {

@@ -128,7 +128,8 @@ def _parts(desc: Any, codes: Array, scales: Array, zeros: Array | None, order: A
 def weights(desc: Any, codes: Array, scales: Array, zeros: Array | None = None, order: Array | None = None) -> Array:
     """(code - zero) scale, [K, N]: exact in float64."""
     numbers, factors = _parts(desc, codes, scales, zeros, order)
-    return numbers * factors
+    with np.errstate(invalid="ignore"):  # 0 times an infinite scale
+        return np.asarray(numbers * factors)
 
 
 def dequantize(desc: Any, **packed: Array) -> Array:
@@ -200,20 +201,30 @@ def _underflow(desc: Any, x: Array, bias: Array | None = None, **packed: Array) 
 
 
 def _beyond(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:
-    """Whether sums may leave f32's range, before scales multiply them or after."""
+    """Whether sums may leave f32's range, before scales multiply them or after; an infinite scale times 0 is a weight's alone."""
     given = {} if bias is None else {"bias": bias}
     numbers, factors = _parts(desc, **{"zeros": None, "order": None, **packed})  # type: ignore[arg-type]
     of = gemm.MEASURES["beyond_f32"]
-    return of(desc.product, a=x, b=numbers, **given) | of(desc.product, a=x, b=numbers * factors, **given)
+    with np.errstate(invalid="ignore"):
+        wide = numbers * factors
+    return of(desc.product, a=x, b=numbers, **given) | of(desc.product, a=x, b=wide, **given) | np.isinf(factors).any(0)
 
 
 def _beyond_weights(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:
-    """The same, or whether a weight of the column is beyond the activations' type."""
+    """The same, or whether a weight of the column is beyond the activations' type, or x infinite, and weights rounded to 0."""
     import ml_dtypes
 
     most = float(ml_dtypes.finfo(desc.layout("x").element.dtype).max)
     large = (np.abs(weights(desc, **packed)) > most).any(0)
-    return _beyond(desc, x, bias, **packed) | large
+    return _beyond(desc, x, bias, **packed) | large | np.isinf(x.astype(np.float32)).any(-1, keepdims=True)
+
+
+def _rounded_weights(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:  # noqa: ARG001
+    """L |sum x (weight - weight as x's type has it)|: what rounding weights costs, neither more nor less."""
+    wide = weights(desc, **packed)
+    with np.errstate(all="ignore"):
+        off = np.abs(x.astype(np.float64) @ (wide - wide.astype(desc.layout("x").element.dtype).astype(np.float64)))
+        return np.where(np.isfinite(off), off, 0) * gemm.ACTIVATIONS[desc.activation.value][1]
 
 
 def _small_weights(desc: Any, x: Array, **_: Array) -> Any:
@@ -229,6 +240,7 @@ MEASURES = {
     "underflow": _underflow,
     "beyond_f32": _beyond,
     "beyond_weights": _beyond_weights,
+    "rounded_weights": _rounded_weights,
     "small_weights": _small_weights,
     "smallest_normal": gemm.MEASURES["smallest_normal"],
 }

@@ -24,7 +24,7 @@ TINY = F32(2.0**-126)
 def _grouped(desc: Any, x: Array) -> tuple[Array, tuple[int, ...]]:
     """x with a row for each scale, or all of it, and the axes that share one."""
     if desc.per == "group":
-        return x.reshape(*x.shape[:-1], -1, desc.group_size), (-1,)
+        return x.reshape(*x.shape[:-1], x.shape[-1] // desc.group_size, desc.group_size), (-1,)
     if desc.per == "row":
         return x, (-1,)
     return x, tuple(range(x.ndim)) if desc.per == "tensor" else tuple(range(x.ndim - 1))
@@ -128,6 +128,13 @@ class Operands:
             scale = self.scale_a.astype(np.float64) * self.scale_b.astype(np.float64)
             return np.asarray(self.sums(absolute=absolute) * (np.abs(scale) if absolute else scale))
 
+    def rounding(self) -> Array:
+        """What sums are off by, where weights are rounded to a's type."""
+        with np.errstate(all="ignore"):
+            wide = self.weight * self.scale_b.astype(np.float64)
+            off = self.a @ (wide - wide.astype(F32).astype(self.desc.a_element.dtype).astype(np.float64))
+            return np.asarray(np.where(np.isfinite(off), np.abs(off), 0))
+
     def before(self) -> Array:
         """What the activation is taken of."""
         with np.errstate(all="ignore"):
@@ -180,6 +187,7 @@ def _beyond(given: Operands) -> Array:
     if not given.integers:
         most = float(ml_dtypes.finfo(given.desc.a_element.dtype).max)
         over = over | (np.abs(given.weight * given.scale_b.astype(np.float64)) >= most).any(axis=0)
+        over = over | np.isinf(given.a).any(axis=1, keepdims=True)  # times a weight that is rounded to 0
     return np.asarray(over, np.float64)
 
 
@@ -197,6 +205,7 @@ MEASURES: dict[str, Callable[..., Any]] = {
     "abs_finished": _measure(lambda g: np.abs(g.scaled()) + np.abs(g.bias.astype(np.float64))),
     "abs_products": _measure(lambda g: g.scaled(absolute=True)),
     "tiny": _measure(lambda g: (g.sums(absolute=True) + 2) * _smallest(ElementKind.F32)),
+    "rounded_weights": _measure(Operands.rounding),
     "tiny_weights": _measure(lambda g: np.abs(g.a).sum(axis=1, keepdims=True) * _smallest(g.desc.a_element)),
     "gelu_tail": _measure(_gelu_tail, carried=False),
     "beyond": _measure(_beyond, carried=False),

@@ -43,7 +43,11 @@ class GgufFormat(Named):
     @classmethod
     def of(cls, like: Any, what: str = "") -> Self:
         """The member that `like` stands for: a member, its name, or what has a name that is one's."""
-        return super().of(like if isinstance(like, (str, cls)) else getattr(like, "name", like), what or "format")
+        try:
+            named = like if isinstance(like, (str, cls)) else getattr(like, "name", like)
+        except Exception:  # a foreign object's property may raise anything
+            named = like
+        return super().of(named, what or "format")
 
     @property
     def block(self) -> Block:

@@ -18,7 +18,6 @@ from .dequantize_gguf import FILE, GgufDequantizeDescriptor, GgufDequantizePlan
 __all__ = ["Dequantized"]
 
 OURS = PlanPreference(backend=BackendKind.BESPOKE)
-HALVES = (ElementKind.F16, ElementKind.BF16)
 
 
 @dataclass(frozen=True)
@@ -65,8 +64,8 @@ class Dequantized(Candidate[Any]):
         own = config.product.guarantee
         assert isinstance(own.bound, Componentwise)
         return replace(
-            own, bound=_of_weights(own.bound, desc.x_element),
-            probable=None if own.probable is None else _of_weights(own.probable, desc.x_element), batch_invariant=False,
+            own, bound=_of_weights(own.bound), probable=None if own.probable is None else _of_weights(own.probable),
+            batch_invariant=False,
         )  # fmt: skip
 
     def lower(self, desc: Any, device: DeviceSpec, config: Parts) -> tuple[Sub, ...]:
@@ -77,11 +76,9 @@ class Dequantized(Candidate[Any]):
         )
 
 
-def _of_weights(bound: Componentwise, element: ElementKind) -> Componentwise:
+def _of_weights(bound: Componentwise) -> Componentwise:
     """A bound of the product, its measures called as matmul_gguf's are."""
     kept = ("abs_result", "smallest_normal")
     terms = [t if t.measure in kept else replace(t, measure=f"product_{t.measure}") for t in bound.terms]
-    terms.append(Term(2.0, ElementKind.F32, "abs_products"))  # of the scale, and of the weight as f32
-    if element in HALVES:
-        terms += [Term(1.0, element, "abs_weights"), Term(1.0, element, "faint_weights")]
+    terms.append(Term(2.0**24, ElementKind.F32, "rounded_weights"))
     return Componentwise(tuple(terms), bound.source, "beyond_product")

@@ -195,7 +195,7 @@ class Product(Candidate[Any]):
         limit = max(times, key=lambda name: times[name])
         return Cost(
             desc.nbytes,
-            int(2 * weight_count),
+            2 * math.prod(desc.x_shape) * desc.n,
             overlapped_overhead(device) + LATENCY + times[limit] + self._ahead(desc, device),
             limit,
         )

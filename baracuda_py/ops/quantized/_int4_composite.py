@@ -12,13 +12,15 @@ from ...plan.lowering import Sub
 from ...plan.select import cheapest
 from ...plan.selection import Selection
 from ...runtime.steps import Ptr, Scratch
-from ...types import BackendKind, Componentwise, DeviceSpec, PlanPreference, PrecisionGuarantee, Term
+from ...types import BackendKind, Componentwise, DeviceSpec, ElementKind, PlanPreference, PrecisionGuarantee, Term
 from ..gemm.matmul import MatmulPlan
 from .dequantize_int4 import DequantizeInt4Descriptor, DequantizeInt4Plan
 
 __all__ = ["DequantizeThenMatmul"]
 
 ANY = PlanPreference()
+OF_RESULT = ("abs_result", "smallest_normal")
+LARGER = 1.01  # than a weight, at most: the weight as f16 or bf16
 OWN = tuple(candidate for candidate in MatmulPlan.candidates if candidate.backend is BackendKind.BESPOKE)
 
 
@@ -84,14 +86,17 @@ class DequantizeThenMatmul(Candidate[Any]):
         return Cost(one.bytes + other.bytes, one.flops + other.flops, one.seconds + other.seconds, other.limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Parts) -> PrecisionGuarantee:
-        """That of the product, and a rounding of every weight."""
+        """That of the product, whose weights are a rounding larger at most, and what rounding them makes of the sums."""
         inner, x = config.product.guarantee, desc.x_element
 
         def and_rounded(bound: Any) -> Any:
             if not isinstance(bound, Componentwise):
                 return bound
-            terms = (*bound.terms, Term(1.0, x, "abs_matmul"), Term(1.0, x, "small_weights"))
-            return Componentwise(terms, bound.source, "beyond_weights")
+            terms = [
+                replace(t, coefficient=t.coefficient * (1 if t.measure in OF_RESULT else LARGER)) for t in bound.terms
+            ]
+            terms += [Term(2.0**24, ElementKind.F32, "rounded_weights"), Term(1.0, x, "small_weights")]
+            return Componentwise(tuple(terms), bound.source, "beyond_weights")
 
         return replace(inner, bound=and_rounded(inner.bound), probable=and_rounded(inner.probable))
 

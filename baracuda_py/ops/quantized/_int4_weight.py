@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ from ...packed.int4 import BYTES, Int4Layout, PackedInt4, check_problem, check_z
 from ...plan.descriptor import Descriptor, Slot
 from ...runtime.steps import Arg, Packed, Ptr
 from ...tensor import Tensor
+from ...tensor.axes import as_ints
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
+from ...types.errors import shown
 
 __all__ = [
     "HALVES",
@@ -20,6 +23,7 @@ __all__ = [
     "Int4Weight",
     "arrays_of",
     "cuda_layout",
+    "extents_of",
     "order_of",
     "pointer",
     "taken_weight",
@@ -138,15 +142,23 @@ def taken_weight(
         if k is None:
             k = codes[-1] * 8 if layout is Int4Layout.KAIO else codes[0] * (8 if layout is Int4Layout.GPTQ else 1)
         shape = (k, columns)
-    if len(shape) != 2:
-        raise InvalidProblemError(f"{op}: shape={tuple(shape)}", "give (K, N)")
-    if k is not None and shape[0] != k:
-        raise InvalidProblemError(f"{op}: x has K={k} and the weight is {tuple(shape)}", "pass a weight of that K")
+    whole = extents_of(op, "shape", shape, ("K", "N"))
+    if k is not None and whole[0] != k:
+        raise InvalidProblemError(f"{op}: x has K={k} and the weight is {whole}", "pass a weight of that K")
     arrays = {name: tensors.get(name) for name in ("codes", "scales", "zeros", "order")}
-    PackedInt4(
-        layout, (int(shape[0]), int(shape[1])), group_size, **{n: _Held(x) if x else None for n, x in arrays.items()}
-    )
-    return layout, (int(shape[0]), int(shape[1]))
+    PackedInt4(layout, (whole[0], whole[1]), group_size, **{n: _Held(x) if x else None for n, x in arrays.items()})
+    return layout, (whole[0], whole[1])
+
+
+def extents_of(op: str, name: str, given: Any, of: Sequence[str]) -> tuple[int, ...]:
+    """An option that is a tuple of ints, as many as `of` names; InvalidProblemError for anything else."""
+    try:
+        extents = as_ints(given)
+    except Exception:  # a foreign object's __index__ or __len__ may raise anything
+        extents = ()
+    if len(extents) != len(of):
+        raise InvalidProblemError(f"{op}: {name}={shown(given)}", f"give ({', '.join(of)}), ints")
+    return extents
 
 
 class _Held:
@@ -161,8 +173,7 @@ class _Held:
 
 def order_of(groups: np.ndarray[Any, Any], group_size: int) -> np.ndarray[Any, Any]:
     """The k that each place of layout "tiled" holds, of the group of each k (g_idx): groups in a row, K's order within them."""
-    counts = np.bincount(groups, minlength=len(groups) // group_size) if groups.min(initial=0) >= 0 else np.zeros(1)
-    if len(counts) != len(groups) // group_size or (counts != group_size).any():
+    if not np.array_equal(np.sort(groups), np.arange(len(groups)) // group_size):
         raise InvalidProblemError(
             f"repack_int4: order does not put {group_size} k's in each of {len(groups) // group_size} groups",
             "pass the group of each k that the weight was quantised with",
@@ -192,10 +203,7 @@ def arrays_of(
         return dict(codes.operands), options
     named = {"codes": codes, "scales": scales, "zeros": zeros, "order": order}
     given = {name: x for name, x in named.items() if x is not None or name in ("codes", "scales")}
-    try:
-        whole = None if shape is None else tuple(shape)
-    except TypeError:
-        raise InvalidProblemError(f"{op}: shape={shape!r:.60} is no pair of extents", "pass (K, N)") from None
+    whole = None if shape is None else extents_of(op, "shape", shape, ("K", "N"))
     layout = Int4Layout.TILED if layout is None else layout
     group_size = 128 if group_size is None else group_size
     return given, {"shape": whole, "group_size": group_size, "layout": layout}

@@ -33,7 +33,7 @@ def guarantee(
     if additions:
         terms.append(Term(additions, F32, "abs_products"))
     if weights is not None:
-        terms.append(Term(1.0, weights, "abs_products"))
+        terms.append(Term(2.0**24, F32, "rounded_weights"))
         terms.append(Term(1.0, weights, "tiny_weights"))
     if desc.activation is Activation.GELU and out in GELU_TAIL:
         terms.append(Term(GELU_TAIL[out], F32, "gelu_tail"))

@@ -108,6 +108,12 @@ def _tall(layout: Layout) -> tuple[int, int] | None:
     return (steps[0] if extents else layout.shape[-1]), layout.strides[-1]
 
 
+def _widest(across: int, along: int, lines: int, length: int) -> tuple[int, int]:
+    """Strides of lines; of an axis that is never stepped, having one element or none, what permits the widest accesses."""
+    along = along if length > 1 else 1
+    return (-(-length // 16) * 16 if lines <= 1 and along == 1 else across), along
+
+
 def product_of(desc: Any) -> Product:
     """The product of a descriptor; UnsupportedError where leading axes of a or out do not merge."""
     a, b, out = (desc.layout(name) for name in ("a", "b", "out"))
@@ -119,12 +125,11 @@ def product_of(desc: Any) -> Product:
                 f"{desc.op}: the rows of {name} of shape {layout.shape} and strides {layout.strides} are not evenly spaced",
                 f"pass {name} in C order",
             )
-        row, col = steps
-        single = math.prod(layout.shape[:-1]) == 1 and col == 1  # never stepped: what permits wide accesses
-        row = -(-layout.shape[-1] // 16) * 16 if single else row
+        row, col = _widest(*steps, math.prod(layout.shape[:-1]), layout.shape[-1])
         sides[name] = Side(name, layout.element, row, col, layout.align)
     m, k, n = math.prod(a.shape[:-1]), a.shape[-1], b.shape[1]
-    side = Side("b", b.element, b.strides[0], b.strides[1], b.align)
+    col, row = _widest(b.strides[1], b.strides[0], n, k)
+    side = Side("b", b.element, row, col, b.align)
     if not k:  # nothing is read: any layout will do
         sides["a"], side = replace(sides["a"], row=16, col=1, align=16), replace(side, row=1, col=16, align=16)
     return Product(m, n, k, sides["a"], side, sides["out"])

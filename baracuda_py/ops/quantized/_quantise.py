@@ -122,7 +122,9 @@ class RangesFirst(Candidate[Any]):
         column = _flag(desc.per == "column")
         count = rows.length if desc.per == "column" else 1
         ranges = Scratch(0, 8 * max(1, count))
-        sizes = index_scalar(rows.count, rows.index), index_scalar(rows.length, rows.index), rows.places()
+        # A tensor without columns has a scale too, which the thread of the first one stores: no row of one column
+        tall, wide = (rows.count, rows.length) if rows.length or desc.per == "column" else (0, 1)
+        sizes = index_scalar(tall, rows.index), index_scalar(wide, rows.index), rows.places()
         finding = f"find_ranges<{desc.element.number}, {config.template}, {rows.template}, {column}>"
         making = f"quantise_ranged<{_types(desc)}, {config.template}, {rows.template}, {column}>"
         pointers, grid, block = rows.pointers(), config.grid(rows), (THREADS, 1, 1)

@@ -140,8 +140,8 @@ def matmul_int8(
 ) -> Any:  # fmt: skip
     """f(sum (a - zero_a) (b - zero_b) * scale_a * scale_b + bias): sums of bytes are exact, in s32, until they are scaled.
 
-    a: [..., K], i8 or u8, or f16 or bf16 (W8A16: multiplied as it is, sums in f32). b: [K, N], i8. Any strides: weights that lie
-    along K, such as ``quantize_int8(w)[0].T`` of w [N, K], are the fastest.
+    a: [..., K], i8 or u8, or f16 or bf16 (W8A16: multiplied as it is, sums in f32). b: [K, N], i8. Any strides by which rows are
+    evenly apart: weights that lie along K, such as ``quantize_int8(w)[0].T`` of w [N, K], are the fastest.
     scale_a, scale_b: f32: one number, or one a row of a and a column of b. Of floats a, scale_b is needed, and may be
     [K / group, N]. zero_a, zero_b: zero points, of the operands' dtypes and the scales' shapes.
     bias: [N], f32, f16 or bf16, or one number; of an i32 result i32. activation: "relu", "gelu" (erf), "gelu_tanh" or "silu".

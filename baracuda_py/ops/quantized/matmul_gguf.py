@@ -140,7 +140,7 @@ _DOC = """x times the transposed weights, which are blocks of a GGUF format as t
 
 x: f16, bf16 or f32 [..., K], any strides. w: u8 [N, bytes], a row of blocks for each column of the result.
 {format}math: activations are multiplied as they are, and sums are f32; "int8" permits rounding them to 8 bits, 32 neighbours with
-one scale (Q8_1); the guarantee says what it costs. A preference of that math does the same.
+one scale (Q8_1), of x in C order; the guarantee says what it costs. A preference of that math does the same.
 out_dtype: f16, bf16 or f32; that of x by default.
 Returns out, [..., N]. Many rows are multiplied with weights that are dequantised to the type of x first. Raises
 InvalidProblemError where K is no multiple of the block, BufferTooSmallError, with `needed` and `got`, for rows

@@ -9,6 +9,7 @@ import numpy as np
 from ...packed.int4 import BYTES, Int4Layout, PackedInt4, check_problem, check_zeros
 from ...tensor import intake
 from ...types import InvalidProblemError, OperandTypeError
+from ._flag import flag
 from ._int4_weight import order_of
 from .quantize_int4 import quantize_int4
 from .relayout_int4 import relayout_int4
@@ -30,7 +31,7 @@ def pack_int4(
     layout = Int4Layout.of(layout, "pack_int4: layout")
     shape = intake(w, what="pack_int4: w").shape
     check_problem("pack_int4", layout, shape, group_size)
-    check_zeros("pack_int4", layout, shape, zeros=not symmetric, order=False)
+    check_zeros("pack_int4", layout, shape, zeros=not flag(symmetric, "pack_int4: symmetric"), order=False)
     least = 0 if symmetric else LEAST_ZERO.get(layout, 0)
     made = quantize_int4(
         w, group_size=group_size, symmetric=symmetric, scales_dtype=scales_dtype, least_zero=least, stream=stream,
@@ -95,6 +96,10 @@ def _orders(weight: PackedInt4, layout: Int4Layout) -> tuple[Any, Any]:
         return order, order
     check_zeros("repack_int4", layout, weight.shape, zeros=False, order=True)
     place = np.argsort(known, kind="stable").astype(np.int32)
+    if not np.array_equal(known[place], np.arange(len(known))):
+        raise InvalidProblemError(
+            "repack_int4: order does not hold each k once", "pass the k that each place holds, as repack_int4 gave it"
+        )
     return _like(weight.order, place), _like(weight.order, (place // weight.group_size).astype(np.int32))
 
 

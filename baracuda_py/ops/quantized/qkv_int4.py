@@ -15,12 +15,13 @@ from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuar
 from .._function import Asked, function_of
 from ._int4_kernels import Int4Gemv, Int4Mma
 from ._int4_projections import FusedInt4, ThreeInt4Products
-from ._int4_weight import HALVES, WORDS, arrays_of, taken_weight
+from ._int4_weight import HALVES, WORDS, arrays_of, extents_of, taken_weight
 from .int4 import Int4MatmulDescriptor
 
 __all__ = ["QkvProjectInt4Descriptor", "QkvProjectInt4Plan", "qkv_project_int4"]
 
 PARTS = ("q", "k", "v")
+OF_EACH = ("N of q", "N of k", "N of v")
 OF_WEIGHT = {
     "codes": "w{}",
     "scales": "scales_{}",
@@ -90,6 +91,7 @@ class QkvProjectInt4Descriptor(Descriptor):
         if not tensors["x"].shape:
             raise InvalidProblemError(f"{cls.name}: x has rank 0", "pass x of shape (..., K)")
         of_k, shapes = tensors["x"].shape[-1], []
+        widths = None if widths is None else extents_of(cls.name, "widths", widths, OF_EACH)
         for i, part in enumerate(PARTS):
             named = {name: OF_WEIGHT[name].format(part) for name in ("codes", "scales", "zeros", "order")}
             own = {name: tensors[ours] for name, ours in named.items() if ours in tensors}
@@ -190,7 +192,7 @@ def qkv_project_int4(
     }
     named: dict[str, Any] = {}
     options: dict[str, Any] = {
-        "widths": None if widths is None else tuple(widths),
+        "widths": None if widths is None else extents_of("qkv_project_int4", "widths", widths, OF_EACH),
         "group_size": 128,
         "layout": "tiled",
     }

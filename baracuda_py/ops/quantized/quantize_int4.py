@@ -19,6 +19,7 @@ from ...types import DeviceSpec, ElementKind, InvalidProblemError, MathPrecision
 from ...types.precision import Exact
 from .._function import Asked, function_of
 from .._launch import grid_of
+from ._flag import flag
 from ._int4_weight import HALVES, Int4Weight, pointer
 
 __all__ = ["QuantizeInt4Descriptor", "QuantizeInt4Plan", "quantize_int4"]
@@ -54,7 +55,7 @@ class QuantizeInt4Descriptor(Int4Weight):
         """The descriptor of arrays as they lie."""
         tensors = cls.taken(cls.name, {"out": out, "scales": scales, "zeros": zeros, "w": w})
         options: dict[str, Any] = {"group_size": group_size, "least_zero": least_zero, "shape": tensors["w"].shape}
-        options |= {"zeros_element": U8} if not symmetric else {}
+        options |= {"zeros_element": U8} if not flag(symmetric, f"{cls.name}: symmetric") else {}
         options |= {} if scales_dtype is None else {"scales_element": ElementKind.of(scales_dtype)}
         return cls.of_tensors(tensors, **options)
 
@@ -145,7 +146,7 @@ def quantize_int4(
     scales_dtype: f16 or bf16; that of w, of f32 f16.
     Returns (out, scales), and zeros (u8) where not symmetric, as PackedInt4 has them.
     """
-    zeros_there = not symmetric or zeros is not None
+    zeros_there = not flag(symmetric, "quantize_int4: symmetric") or zeros is not None
     operands = {"out": out, "scales": scales, **({"zeros": zeros} if zeros_there else {}), "w": w}
     options = {"group_size": group_size, "symmetric": symmetric, "scales_dtype": scales_dtype, "least_zero": least_zero}
     return operands, lambda: QuantizeInt4Descriptor.of(**operands, **options), tuple(options.values()), None, None

@@ -18,7 +18,7 @@ from ...samples import int4 as samples
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from .._function import Asked, function_of
 from .._launch import grid_of
-from ._int4_weight import HALVES, SLOTS, WORDS, Int4Weight, cuda_layout, pointer, taken_weight
+from ._int4_weight import HALVES, SLOTS, WORDS, Int4Weight, cuda_layout, extents_of, pointer, taken_weight
 
 __all__ = ["RelayoutInt4Descriptor", "RelayoutInt4Plan", "relayout_int4"]
 
@@ -179,7 +179,8 @@ def relayout_int4(
     }
     named = {"out_zeros": out_zeros, "codes": codes, "scales": scales, "zeros": zeros, "gather": gather}
     operands |= {name: x for name, x in named.items() if given.get(name, True)}
-    options = {"shape": None if shape is None else tuple(shape), "group_size": group_size, "layout": layout, "to": to}
+    whole = None if shape is None else extents_of("relayout_int4", "shape", shape, ("K", "N"))
+    options = {"shape": whole, "group_size": group_size, "layout": layout, "to": to}
     key = (tuple(operands), *options.values())
     return operands, lambda: RelayoutInt4Descriptor.of(**operands, **options), key, None, None
 

@@ -20,7 +20,10 @@ template <class T> struct Unpack;
 template <> struct Unpack<f16> {
   static constexpr float UNIT = 1;
   u32 low, high;  // 1024 + zero of the even row, -(64 + zero) of the odd, twice each
-  __device__ __forceinline__ Unpack(u32 even, u32 odd) : low(0x64006400 | even * 0x10001), high(0xd400d400 | odd * 0x100010) {}
+  // Any byte: -(64 + zero) from 64 on has no 16ths, so that it is no pattern but a difference, 960 - (1024 + zero)
+  __device__ __forceinline__ Unpack(u32 even, u32 odd) : low(0x64006400 | even * 0x10001) {
+    asm("sub.f16x2 %0, %1, %2;" : "=r"(high) : "r"(0x63806380), "r"(0x64006400 | odd * 0x10001));
+  }
   __device__ __forceinline__ void operator()(u32 (&a)[4], u32 q) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half, q >>= 8) {
