@@ -102,6 +102,7 @@ from .types import OutOfPagesError as OutOfPagesError
 from .types import OverflowFault as OverflowFault
 from .types import OverlapError as OverlapError
 from .packed import PackedInt4 as PackedInt4
+from .packed import PackedNf4 as PackedNf4
 from .ops.attention.paged import PagedAttentionDescriptor as _PagedAttentionDescriptor
 from .ops.attention.paged import PagedAttentionPlan as _PagedAttentionPlan
 from .paged import PagedKVCache as PagedKVCache

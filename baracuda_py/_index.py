@@ -100,6 +100,7 @@ NAMES = {
     "OverflowFault": "types:OverflowFault",
     "OverlapError": "types:OverlapError",
     "PackedInt4": "packed:PackedInt4",
+    "PackedNf4": "packed:PackedNf4",
     "PagedAttentionDescriptor": "ops.attention.paged:PagedAttentionDescriptor",
     "PagedAttentionPlan": "ops.attention.paged:PagedAttentionPlan",
     "PagedKVCache": "paged:PagedKVCache",

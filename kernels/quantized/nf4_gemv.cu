@@ -116,7 +116,7 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
     __syncwarp();
     fetch(stage == 0 ? STAGES - 1 : stage - 1);
     const u32 from = ring + stage * Stage::BYTES;
-#pragma unroll
+#pragma unroll(STRIPS == 1 ? 2 : 1)
     for (u32 chunk = 0; chunk < nf4::CHUNKS; ++chunk) {
       uint2 words[STRIPS][2];
 #pragma unroll

@@ -66,7 +66,7 @@ class Nf4Config(Config):
     @property
     def registers(self) -> int:
         """About, a thread."""
-        return min(255, 64 + 8 * self.strips * -(-self.tokens // 8) + 8 * self.strips)
+        return min(255, 72 + 8 * self.strips * -(-self.tokens // 8) + 8 * self.strips)
 
     def slabs(self, k: int) -> int:
         """Slabs of a part of K."""
