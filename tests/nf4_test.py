@@ -1,4 +1,4 @@
-"""NF4 weights: the values and the map by their formulas; every code and block told apart; every configuration; what is refused."""
+"""NF4 weights: values and map by their formulas; every code and block told apart; every configuration; what is refused."""
 
 from __future__ import annotations
 
@@ -159,7 +159,9 @@ def test_rows_of_the_table(everything: bool) -> None:
             seen.add(row)
             given = {"x": x, **w}
             out = plan.run(**given)
-            plan.precision_guarantee.check(out, np.asarray(plan.reference(plan.desc, **given)), given, measures=plan.measured())
+            plan.precision_guarantee.check(
+                out, np.asarray(plan.reference(plan.desc, **given)), given, measures=plan.measured()
+            )
     assert len(seen) > (20 if everything else 0)
 
 
@@ -180,7 +182,8 @@ def test_crossovers_are_known() -> None:
     """A few tokens by the kernel that reads codes; many by dequantising; a buffer off its 16 bytes says what it lacks."""
     w = {"n": 8192, "x_element": "bf16"}
     variants = [
-        bp.Nf4MatmulPlan.select(bp.Nf4MatmulDescriptor((m, 8192), **w), device="h200").sku.variant for m in (1, 4, 16, 17)
+        bp.Nf4MatmulPlan.select(bp.Nf4MatmulDescriptor((m, 8192), **w), device="h200").sku.variant
+        for m in (1, 4, 16, 17)
     ]
     assert variants == ["gemv", "gemv", "gemv", "dequantize_matmul"]
     with pytest.raises(bp.UnsupportedError, match="codes"):

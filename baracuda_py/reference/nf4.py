@@ -1,6 +1,7 @@
 """NF4 on the host: the sixteen values, the map of magnitudes, quantisation, and what products of such weights are.
 
-Values: T. Dettmers et al., "QLoRA", arXiv:2305.14314, appendix E. Map: T. Dettmers, arXiv:1511.04561, with bitsandbytes' parameters.
+Values: T. Dettmers et al., "QLoRA", arXiv:2305.14314, appendix E. Map: T. Dettmers, arXiv:1511.04561, with the parameters of
+bitsandbytes: a sign, 7 exponents.
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from ..packed.nf4 import OF_SCALE
 from ..types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
 from . import gemm
 
-__all__ = ["MAP", "MEASURES", "VALUES", "dequantize", "guarantee", "magnitudes", "matmul", "quantize", "rounded_twice", "weights"]
+__all__ = [
+    "MAP",
+    "MEASURES",
+    "VALUES",
+    "dequantize",
+    "guarantee",
+    "magnitudes",
+    "matmul",
+    "quantize",
+    "rounded_twice",
+    "weights",
+]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 F32 = np.float32
@@ -32,7 +44,9 @@ def _mapped() -> Array:
     """The 256 values: 0, 1, and either sign of 10^(e - 6) (0.1 + 0.9 (j + 1/2) / 2^e) for e < 7 and j < 2^e."""
     exponents = np.repeat(np.arange(7), 2 ** np.arange(7))
     fractions = np.concatenate([np.arange(2**e) for e in range(7)])
-    sizes = ((2.0 * 2**exponents + 9 * (2 * fractions + 1)) / 10.0 ** (7 - exponents) / (2.0 * 2**exponents)).astype(F32)
+    sizes = ((2.0 * 2**exponents + 9 * (2 * fractions + 1)) / 10.0 ** (7 - exponents) / (2.0 * 2**exponents)).astype(
+        F32
+    )
     return np.concatenate([-sizes[::-1], [F32(0)], sizes, [F32(1)]]).astype(F32)
 
 
@@ -142,7 +156,9 @@ def _underflow(desc: Any, x: Array, bias: Array | None = None, **packed: Array) 
     """That of matmul, times the largest magnitude, which multiplies sums."""
     with np.errstate(invalid="ignore"):
         largest = np.abs(magnitudes(packed["absmax"], packed.get("scales"), packed.get("offset"))).max(initial=1)
-    return _of_product(gemm.MEASURES["underflow"])(desc, x, bias, **packed) * float(np.where(largest == largest, largest, 1))
+    return _of_product(gemm.MEASURES["underflow"])(desc, x, bias, **packed) * float(
+        np.where(largest == largest, largest, 1)
+    )
 
 
 def _beyond(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:

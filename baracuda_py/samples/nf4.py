@@ -82,10 +82,13 @@ def dequantize_nf4(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterato
 def quantize_nf4(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]:
     """Each way in which threads share a block, short last blocks, blocks of zeros, tiny and huge ones, what is not finite."""
     rng = np.random.default_rng(seed)
+    cases: list[tuple[ElementKind, tuple[int, ...], int]]
     cases = [(F32, (5, 64), 64), (F16, (3, 192), 128), (BF16, (2, 320), 256), (F32, (9, 64), 512)]
     cases += [(F16, (4160,), 4096), (BF16, (5, 1024), 1024), (F32, (3, 2112), 2048)] * full
     for element, shape, block in cases:
-        yield Sample(f"{element}{list(shape)} block={block}", {"x": values(rng, shape, element, 1.0)}, {"block_size": block})
+        yield Sample(
+            f"{element}{list(shape)} block={block}", {"x": values(rng, shape, element, 1.0)}, {"block_size": block}
+        )
     x = values(rng, (6, 64), F32, 1.0)
     x[1], x[2] = 0, x[2] * np.float32(1e-39)
     x[3] *= np.float32(1e38) / np.abs(x[3]).max()

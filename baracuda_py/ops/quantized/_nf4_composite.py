@@ -58,7 +58,9 @@ class DequantizeNf4ThenMatmul(Candidate[Any]):
     """Any number of tokens: worth it where the product itself takes longest."""
 
     variant = "dequantize_matmul"
-    launches = tuple(dict.fromkeys(kernel for each in (*DequantizeNf4Plan.candidates, *OWN) for kernel in each.launches))
+    launches = tuple(
+        dict.fromkeys(kernel for each in (*DequantizeNf4Plan.candidates, *OWN) for kernel in each.launches)
+    )
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         inner = desc.product.canonical()

@@ -30,7 +30,11 @@ from ._staged_tokens import staged_tokens
 __all__ = ["Nf4Config", "Nf4Gemv"]
 
 FILE = "quantized/nf4_gemv.cu"
-MOST_TOKENS, MOST, MOST_VALUES = 16, 1 << 25, 1 << 37  # of M, of N and K, and of all values: blocks are counted in 32 bits
+MOST_TOKENS, MOST, MOST_VALUES = (
+    16,
+    1 << 25,
+    1 << 37,
+)  # of M, of N and K, and of all values: blocks are counted in 32 bits
 DEPTH, CHUNK = 256, 64  # of K: a slab, and what a sum is multiplied with a magnitude after
 PAIRS, MAP = 32768, 1024  # bytes of the tables
 MOST_SPLITS, LEAST_SLABS = 16, 2  # parts of K, and slabs of a part
@@ -70,7 +74,8 @@ class Nf4Config(Config):
 
     def slabs(self, k: int) -> int:
         """Slabs of a part of K."""
-        return -(-(-(-k // DEPTH)) // self.split_k)
+        slabs = -(-k // DEPTH)
+        return -(-slabs // self.split_k)
 
     def ctas(self, n: int) -> int:
         return -(-n // (16 * self.strips))
@@ -181,7 +186,13 @@ class Nf4Gemv(Candidate[Any]):
         k = config.slabs(desc.weight_shape[1]) * DEPTH
         additions = k + k // CHUNK + config.warps + 2
         summed = guarantee_of(
-            desc, desc.precision, additions, each=TRUNCATED, splits=config.split_k, batch_invariant=False, in_order=False
+            desc,
+            desc.precision,
+            additions,
+            each=TRUNCATED,
+            splits=config.split_k,
+            batch_invariant=False,
+            in_order=False,
         )
         assert isinstance(summed.bound, Componentwise)
         terms = (*summed.bound.terms, Term(1.0, desc.x_element, "abs_matmul"))
@@ -191,7 +202,8 @@ class Nf4Gemv(Candidate[Any]):
         gemm: Gemm = desc.gemm
         split, steps = config.split_k > 1, list[Step]()
         staged = staged_tokens(desc)
-        x, pitch = Ptr("x"), gemm.a.row
+        x: Arg = Ptr("x")
+        pitch = gemm.a.row
         if staged is not None:
             scratch = staged.scratch(scratch_of(gemm, config.split_k).nbytes if split else 0)
             x, pitch = scratch, staged.pitch
@@ -208,7 +220,9 @@ class Nf4Gemv(Candidate[Any]):
             np.uint64(partial_size(gemm) if split else 0),
         )  # fmt: skip
         grid = (config.ctas(gemm.n), config.split_k, 1)
-        steps.append(Launch(Kernel(FILE, entry), grid, (32 * config.warps, 1, 1), args, config.shared_bytes, overlapped=True))
+        steps.append(
+            Launch(Kernel(FILE, entry), grid, (32 * config.warps, 1, 1), args, config.shared_bytes, overlapped=True)
+        )
         if split:
             second = reduce_step(desc, gemm, config.split_k)
             steps.append(replace(second, args=tuple(map(settled, second.args))))

@@ -122,7 +122,13 @@ def dequantize_nf4(
     arrays, size = arrays_of_nf4("dequantize_nf4", codes, absmax, scales, offset, block_size)
     operands = {"out": out, **arrays}
     of = DequantizeNf4Descriptor.of
-    return operands, lambda: of(**operands, block_size=size, out_dtype=out_dtype), (tuple(arrays), size, out_dtype), None, None
+    return (
+        operands,
+        lambda: of(**operands, block_size=size, out_dtype=out_dtype),
+        (tuple(arrays), size, out_dtype),
+        None,
+        None,
+    )
 
 
 register(Op("dequantize_nf4", DequantizeNf4Plan, dequantize_nf4, samples.dequantize_nf4))

@@ -25,9 +25,7 @@ __all__ = ["Nf4MatmulDescriptor", "Nf4MatmulPlan", "matmul_nf4"]
 F32 = ElementKind.F32
 
 
-@described(
-    Slot("out", "out", takes=FLOATS), Slot("x", takes=HALVES), *SLOTS, Slot("bias", optional=True, takes=FLOATS)
-)
+@described(Slot("out", "out", takes=FLOATS), Slot("x", takes=HALVES), *SLOTS, Slot("bias", optional=True, takes=FLOATS))
 class Nf4MatmulDescriptor(Nf4Weight):
     """out = f(x W^T + bias): x [..., K] and a weight [`n`, K] of NF4 codes in blocks of `block_size`."""
 
@@ -79,7 +77,9 @@ class Nf4MatmulDescriptor(Nf4Weight):
         if not self.x_shape:
             raise InvalidProblemError(f"{self.op}: x has rank 0", "pass x of shape (..., K)")
         if min(self.weight_shape) < 1:
-            raise InvalidProblemError(f"{self.op}: a weight of shape {self.weight_shape}", "give (N, K), both at least 1")
+            raise InvalidProblemError(
+                f"{self.op}: a weight of shape {self.weight_shape}", "give (N, K), both at least 1"
+            )
         self.check_weight("x")
         check_addend(self.op, "bias", self.shape_of("bias"), self.shape)
 

@@ -56,7 +56,11 @@ class QuantizeNf4Descriptor(Nf4Weight):
         """The descriptor of arrays as they lie."""
         named = {"out": out, "absmax": absmax, "scales": scales, "offset": offset, "x": x}
         tensors = cls.taken(cls.name, named)
-        options: dict[str, Any] = {"shape": tensors["x"].shape, "element": tensors["x"].element, "block_size": block_size}
+        options: dict[str, Any] = {
+            "shape": tensors["x"].shape,
+            "element": tensors["x"].element,
+            "block_size": block_size,
+        }
         if flag(double_quant, f"{cls.name}: double_quant"):
             options |= {"absmax_element": U8, "scales_element": F32, "offset_element": F32}
         return cls.of_tensors(tensors, **options)
@@ -68,7 +72,9 @@ class QuantizeNf4Descriptor(Nf4Weight):
     def check(self) -> None:
         self.check_weight("x")
         if self.double and 0 in self.shape:
-            raise InvalidProblemError(f"{self.op}: double_quant of no values, which have no mean", "leave double_quant out")
+            raise InvalidProblemError(
+                f"{self.op}: double_quant of no values, which have no mean", "leave double_quant out"
+            )
 
 
 class Blocks(Candidate[QuantizeNf4Descriptor]):
@@ -113,7 +119,7 @@ class QuantizeNf4Plan(Plan[QuantizeNf4Descriptor]):
     category = OpCategory.QUANTIZATION
     candidates = (Blocks(),)
     probes = (
-        *({"shape": (64, size), "element": kind, "block_size": size} for size, kind in zip(BLOCK_SIZES, "f16 bf16 f32".split() * 3)),
+        *({"shape": (64, size), "element": kind, "block_size": size} for size, kind in zip(BLOCK_SIZES, FLOATS * 3)),
         {"shape": (64, 64), "element": "bf16", "absmax_element": "u8", "scales_element": "f32", "offset_element": "f32"},
     )  # fmt: skip
 
@@ -144,8 +150,14 @@ def quantize_nf4(
     """
     wanted = double_quant or scales is not None or offset is not None
     operands = {"out": out, "absmax": absmax, **({"scales": scales, "offset": offset} if wanted else {}), "x": x}
-    options = {"block_size": block_size, "double_quant": double_quant}
-    return operands, lambda: QuantizeNf4Descriptor.of(**operands, **options), (block_size, double_quant), None, None
+    of, size = QuantizeNf4Descriptor.of, block_size
+    return (
+        operands,
+        lambda: of(**operands, block_size=size, double_quant=double_quant),
+        (size, double_quant),
+        None,
+        None,
+    )
 
 
 def pack_nf4(
@@ -156,7 +168,8 @@ def pack_nf4(
     if len(shape) != 2:
         raise InvalidProblemError(f"pack_nf4: w has shape {shape}", "pass a weight, [N, K]")
     made = quantize_nf4(w, block_size=block_size, double_quant=double_quant, stream=stream, device=device)
-    return PackedNf4((shape[0], shape[1]), *made, block_size=block_size)
+    names = ("codes", "absmax", "scales", "offset")
+    return PackedNf4((shape[0], shape[1]), block_size=block_size, **dict(zip(names, made)))
 
 
 register(Op("quantize_nf4", QuantizeNf4Plan, quantize_nf4, samples.quantize_nf4))
