@@ -483,6 +483,7 @@ def refused(error: bp.BaracudaError, op: str, bars: list[str], label: str) -> No
 TAKES = ("contiguize", "write_slice", "kv_append")
 ALONE = {"positions", "start", "status", "lengths", "cu_seqlens"}  # whose elements are read as such
 IDS = {"copy_pages": {"source", "dest"}, "paged_attention": {"page_table"}}  # and of these ops
+IDS |= {f"{done}_nf4": {"absmax"} for done in ("quantize", "dequantize", "matmul")}
 
 
 @pytest.mark.parametrize("op", COVERS)

@@ -223,7 +223,7 @@ def test_every_argument_that_may_have_no_meaning_is_tried() -> None:
     }
     always |= {"positions", "k", "k_grad", "style", "offset", "attention_factor"}
     always |= {"causal", "scale", "window", "softcap", "alibi_slopes", "mask", "sinks", "offset", "return_lse", "lse"}
-    always |= {"grad_q", "grad_k", "grad_v", "needs", "grad_mask", "grad_alibi_slopes", "pad"}
+    always |= {"grad_q", "grad_k", "grad_v", "needs", "grad_mask", "grad_alibi_slopes", "pad", "double_quant"}
     always |= {"lengths", "return_status"}
     always |= {"scale_q", "scale_k", "scale_v", "bias_q", "bias_k", "bias_v", "q", "v", "zero_points"}
     always |= {"symmetric", "scales_dtype", "gather", "to", "out_scales", "q", "v", "bias_q", "bias_k", "bias_v"}

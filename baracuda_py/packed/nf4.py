@@ -103,8 +103,7 @@ class PackedNf4:
         tensor = intake(getattr(self, name), what=f"PackedNf4: {name}")
         if tensor.shape != shape:
             raise InvalidProblemError(
-                f"PackedNf4: {name} has shape {tensor.shape}, and that of a weight {self.shape} in blocks of {self.block_size} is "
-                f"{shape}",
+                f"PackedNf4: {name} has shape {tensor.shape}; of {self.shape} in blocks of {self.block_size} it is {shape}",
                 "pass the shape and block_size that it was quantised with",
             )
         if tensor.element not in kinds:

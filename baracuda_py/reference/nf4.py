@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..packed.nf4 import OF_SCALE
 from ..types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
 from . import gemm
 
@@ -37,6 +36,7 @@ VALUES = np.array(
     ],
     F32,
 )  # fmt: skip
+OF_SCALE = 256  # magnitudes that share a scale
 OF_SUM, LANES, WARPS = 4096, 32, 8  # magnitudes a CTA adds, and the threads that share them
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from ..packed.nf4 import nf4_shapes
 from ..types import ElementKind
 from .sample import Sample, values
 
@@ -21,12 +21,12 @@ def nf4_weight(
     rng: np.random.Generator, shape: tuple[int, ...], block_size: int = 64, *, double: bool = False
 ) -> dict[str, Any]:
     """Arrays of a weight: every code, and magnitudes that are all different."""
-    shapes = nf4_shapes(shape, block_size)
-    made: dict[str, Any] = {"codes": rng.integers(0, 256, shapes["codes"], dtype=np.uint8)}
+    blocks = -(-math.prod(shape) // block_size)
+    made: dict[str, Any] = {"codes": rng.integers(0, 256, (*shape[:-1], shape[-1] // 2), dtype=np.uint8)}
     if not double:
-        return made | {"absmax": (rng.random(shapes["absmax"]) * 0.2 + 0.01).astype(np.float32)}
-    made["absmax"] = rng.integers(0, 256, shapes["absmax"], dtype=np.uint8)
-    made["scales"] = (rng.random(shapes["scales"]) * 0.05 + 0.01).astype(np.float32)
+        return made | {"absmax": (rng.random(blocks) * 0.2 + 0.01).astype(np.float32)}
+    made["absmax"] = rng.integers(0, 256, blocks, dtype=np.uint8)
+    made["scales"] = (rng.random(-(-blocks // 256)) * 0.05 + 0.01).astype(np.float32)
     return made | {"offset": np.asarray(np.float32(0.1))}
 
 
