@@ -68,7 +68,7 @@ def dequantize_nf4(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterato
     """Both kinds of magnitudes, results of each kind, blocks that go on in the next row, a last one that is short."""
     rng = np.random.default_rng(seed)
     for shape, block, double, out in (
-        ((3, 128), 64, False, F32), ((2, 3, 64), 128, True, BF16), ((192,), 512, False, F16), ((9, 1024), 64, True, F16),
+        ((3, 128), 64, False, F32), ((2, 3, 64), 128, True, BF16), ((192,), 512, False, F16), ((17, 1024), 64, True, F16),
     ):  # fmt: skip
         label = f"{list(shape)} block={block}{' double' * double} {out}"
         options = {"block_size": block, "out_dtype": out.value}

@@ -1,4 +1,4 @@
-// out = epilogue(x w^T) of at most 16 tokens x and NF4 weights w [N, K], every byte of which is read once.
+// out = epilogue(x w^T) of tokens x and NF4 weights w [N, K], every byte of which is read once for TOKENS tokens.
 //
 // Weights are mma.sync's a operand and tokens its b. A CTA has STRIPS strips of 16 rows of w; its warps take slabs of 256 of K in
 // turn, each through a ring of STAGES in shared memory that it fills by cp.async. A byte of codes is a pair of values as it stands
@@ -6,7 +6,7 @@
 // sum of 64 of K is multiplied with its block's magnitude in f32, which a lane reads a slab ahead.
 // Shared memory: 32 KB of pairs, with DOUBLE 1 KB of the map, then WARPS STAGES (STRIPS 2 KB + TOKENS 512 bytes), later the warps'
 // sums, which are added in their order.
-// Grid: groups of strips along x, splits of K along y, whose results lie `slab` elements apart and are added up by reduce.cu.
+// Grid: `tiles` of tokens and groups of strips along x, CTAs of the same weights next to each other; splits of K along y, whose results lie `slab` elements apart and are added up by reduce.cu.
 // Bound: bandwidth, 0.56 bytes a weight over 4.6 TB/s, of N = K = 8192 in 8.2 us; about 1.7 instructions a weight and lane, and
 // 28 cycles of shared memory for 1024 weights, where 29 would take as long as memory.
 #include "async_copy.cuh"
@@ -60,7 +60,7 @@ template <class T, int STRIPS, int TOKENS> struct Rows {
 template <class T, bool DOUBLE, int TOKENS, int STRIPS, int WARPS, int STAGES, class Epi>
 __global__ void __launch_bounds__(WARPS * 32, 1)
 nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi epilogue, u32 pitch, u32 m, u32 n, u32 k, u32 shift,
-         u32 slabs_per_split, u64 slab) {
+         u32 slabs_per_split, u32 tiles, u64 slab) {
   using Stage = nf4::Rows<T, STRIPS, TOKENS>;
   using Raw = typename nf4::Magnitudes<DOUBLE>::Raw;
   constexpr u32 ROWS = STRIPS * 16, TILES = (TOKENS + 7) / 8, WIDTH = TILES * 8;
@@ -68,9 +68,12 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
   const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const u32 table = shared_address(pool) + lane * 4, start = nf4::PAIRS + (DOUBLE ? nf4::MAP : 0);
   const u32 ring = shared_address(pool) + start + warp * STAGES * Stage::BYTES;
-  const u32 first = blockIdx.x * ROWS, chunks = k / nf4::CHUNK;
+  const u32 group = blockIdx.x / tiles, before = (blockIdx.x - group * tiles) * TOKENS;  // tokens of other tiles
+  const u32 first = group * ROWS, chunks = k / nf4::CHUNK;
   const u32 begin = blockIdx.y * slabs_per_split, end = min((k + nf4::DEPTH - 1) / nf4::DEPTH, begin + slabs_per_split);
   const float* map = reinterpret_cast<const float*>(pool + nf4::PAIRS);
+  x += u64(before) * pitch;
+  m = min(m - before, TOKENS);
   overlap::wait();
 
   u32 coming = begin + warp;
@@ -183,6 +186,6 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
       pair[0] += part.at[0];
       pair[1] += part.at[1];
     }
-    epilogue.store(pair, token, first + row, first + row + 1 < n);
+    epilogue.store(pair, before + token, first + row, first + row + 1 < n);
   }
 }

@@ -1,4 +1,4 @@
-"""gemv of matmul_nf4: codes multiplied as they lie, for 16 tokens or fewer (kernels/quantized/nf4_gemv.cu).
+"""gemv of matmul_nf4: codes multiplied as they lie, for 16 tokens a CTA or fewer (kernels/quantized/nf4_gemv.cu).
 
 Activations that do not lie as it reads them are staged by kernels/quantized/tokens.cu; where K is split, kernels/gemm/reduce.cu
 adds the parts.
@@ -30,11 +30,8 @@ from ._staged_tokens import staged_tokens
 __all__ = ["Nf4Config", "Nf4Gemv"]
 
 FILE = "quantized/nf4_gemv.cu"
-MOST_TOKENS, MOST, MOST_VALUES = (
-    16,
-    1 << 25,
-    1 << 37,
-)  # of M, of N and K, and of all values: blocks are counted in 32 bits
+TILE, MOST_TOKENS = 16, 128  # rows of x: of a CTA, and for which weights are not dequantised first
+MOST, MOST_VALUES = 1 << 25, 1 << 37  # of N and K, and of all values: blocks are counted in 32 bits
 DEPTH, CHUNK = 256, 64  # of K: a slab, and what a sum is multiplied with a magnitude after
 PAIRS, MAP = 32768, 1024  # bytes of the tables
 MOST_SPLITS, LEAST_SLABS = 16, 2  # parts of K, and slabs of a part
@@ -77,8 +74,11 @@ class Nf4Config(Config):
         slabs = -(-k // DEPTH)
         return -(-slabs // self.split_k)
 
-    def ctas(self, n: int) -> int:
-        return -(-n // (16 * self.strips))
+    def tiles(self, m: int) -> int:
+        return -(-m // self.tokens)
+
+    def ctas(self, m: int, n: int) -> int:
+        return max(1, -(-n // (16 * self.strips)) * self.tiles(m))
 
     def resident(self, device: DeviceSpec) -> int:
         """CTAs that an SM has room for."""
@@ -104,7 +104,7 @@ def seconds_of(desc: Any, device: DeviceSpec, config: Nf4Config, *, staged: bool
     """The predicted time, and what sets it: memory, while enough is under way, or the tables in shared memory."""
     gemm: Gemm = desc.gemm
     n, k = desc.weight_shape
-    ctas = config.ctas(n) * config.split_k
+    ctas = config.ctas(gemm.m, n) * config.split_k
     room, slabs = device.sms * config.resident(device), -(-config.slabs(k) // config.warps) * config.warps
     waves, rest = divmod(ctas, room)
     busiest = waves * (room // device.sms) + -(-rest // device.sms)  # CTAs of the SM that has most
@@ -138,20 +138,20 @@ def _priced(desc: Any, device: DeviceSpec) -> tuple[tuple[Nf4Config, float, str]
 
 def _fitting(desc: Any, device: DeviceSpec) -> Iterable[Nf4Config]:
     """The table's rows, with K whole and in as many parts as fill the device once and twice."""
-    (n, k), tokens = desc.weight_shape, next(t for t in (1, 2, 4, 8, 16) if t >= desc.gemm.m)
+    (n, k), tokens = desc.weight_shape, next(t for t in (1, 2, 4, 8, TILE) if t >= min(desc.gemm.m, TILE))
     slabs = -(-k // DEPTH)
     for row in TABLE:
         config = replace(row, double=desc.double)
         if row.tokens != tokens or config.shared_bytes > device.shared_bytes:
             continue
-        ctas, most = config.ctas(n), max(1, min(MOST_SPLITS, slabs // LEAST_SLABS))
+        ctas, most = config.ctas(desc.gemm.m, n), max(1, min(MOST_SPLITS, slabs // LEAST_SLABS))
         wanted = {1} | {min(most, max(1, device.sms * rooms // ctas)) for rooms in {1, config.resident(device)}}
         for splits in sorted({-(-slabs // -(-slabs // w)) for w in wanted}):
             yield replace(config, split_k=splits)
 
 
 class Nf4Gemv(Candidate[Any]):
-    """Sixteen tokens or fewer: every byte of the weight read once, pairs of values looked up in shared memory."""
+    """A few tokens, sixteen a CTA: every byte of the weight read once for them, pairs of values looked up in shared memory."""
 
     variant = "gemv"
     launches = (f"{FILE}:nf4_gemv", "quantized/tokens.cu:stage_tokens", "gemm/reduce.cu:reduce")
@@ -216,10 +216,10 @@ class Nf4Gemv(Candidate[Any]):
         shift = (desc.block_size // CHUNK).bit_length() - 1
         args: tuple[Arg, ...] = (
             x, Ptr("codes"), magnitudes_struct(desc), settled(epilogue),
-            *map(np.uint32, (pitch, gemm.m, gemm.n, gemm.k, shift, config.slabs(gemm.k))),
+            *map(np.uint32, (pitch, gemm.m, gemm.n, gemm.k, shift, config.slabs(gemm.k), max(1, config.tiles(gemm.m)))),
             np.uint64(partial_size(gemm) if split else 0),
         )  # fmt: skip
-        grid = (config.ctas(gemm.n), config.split_k, 1)
+        grid = (config.ctas(gemm.m, gemm.n), config.split_k, 1)
         steps.append(
             Launch(Kernel(FILE, entry), grid, (32 * config.warps, 1, 1), args, config.shared_bytes, overlapped=True)
         )

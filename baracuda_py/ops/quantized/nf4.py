@@ -149,7 +149,7 @@ def matmul_nf4(
     bitsandbytes packs it, with `absmax` and, doubly quantised, `scales` and `offset`; `block_size` is 64 by default.
     bias: f16, bf16 or f32, broadcasts onto the result. activation: "relu", "gelu", "gelu_tanh" or "silu".
     out_dtype: f16, bf16 or f32; that of x by default.
-    Up to 16 rows of x the codes are multiplied as they lie; more rows with a weight that is dequantised first, at every call.
+    For few rows of x the codes are multiplied as they lie; many rows with a weight that is dequantised first, at every call.
     Returns out, [..., N]. Raises InvalidProblemError or OperandTypeError for arrays that do not fit.
     """
     arrays, size = arrays_of_nf4("matmul_nf4", codes, absmax, scales, offset, block_size)
