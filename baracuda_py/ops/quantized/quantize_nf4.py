@@ -61,7 +61,7 @@ class QuantizeNf4Descriptor(Nf4Weight):
             "element": tensors["x"].element,
             "block_size": block_size,
         }
-        if flag(double_quant, f"{cls.name}: double_quant"):
+        if double_quant:
             options |= {"absmax_element": U8, "scales_element": F32, "offset_element": F32}
         return cls.of_tensors(tensors, **options)
 
@@ -148,6 +148,7 @@ def quantize_nf4(
     Returns (out, absmax): u8 [..., K/2], the first code of a byte in its high four bits, and f32 [blocks]; with double_quant
     (out, absmax, scales, offset): u8, u8 [blocks], f32 [blocks / 256, rounded up] and f32 [].
     """
+    double_quant = flag(double_quant, "quantize_nf4: double_quant")
     wanted = double_quant or scales is not None or offset is not None
     operands = {"out": out, "absmax": absmax, **({"scales": scales, "offset": offset} if wanted else {}), "x": x}
     of, size = QuantizeNf4Descriptor.of, block_size
