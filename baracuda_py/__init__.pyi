@@ -38,6 +38,8 @@ from .ops.attention.decode import Decoding as _Decoding
 from .ops.quantized.quantize_int8 import DequantizeDescriptor as _DequantizeDescriptor
 from .ops.quantized.dequantize_int4 import DequantizeInt4Descriptor as _DequantizeInt4Descriptor
 from .ops.quantized.dequantize_int4 import DequantizeInt4Plan as _DequantizeInt4Plan
+from .ops.quantized.dequantize_nf4 import DequantizeNf4Descriptor as _DequantizeNf4Descriptor
+from .ops.quantized.dequantize_nf4 import DequantizeNf4Plan as _DequantizeNf4Plan
 from .ops.quantized.quantize_int8 import DequantizePlan as _DequantizePlan
 from .runtime.device import Device as Device
 from .types import DeviceMismatchError as DeviceMismatchError
@@ -81,6 +83,8 @@ from .ops.attention.merge import MergeAttentionDescriptor as _MergeAttentionDesc
 from .ops.attention.merge import MergeAttentionPlan as _MergeAttentionPlan
 from .types import MisalignedFault as MisalignedFault
 from .types import MisalignedOperandError as MisalignedOperandError
+from .ops.quantized.nf4 import Nf4MatmulDescriptor as _Nf4MatmulDescriptor
+from .ops.quantized.nf4 import Nf4MatmulPlan as _Nf4MatmulPlan
 from .ops.indexing.nonzero import NonzeroDescriptor as _NonzeroDescriptor
 from .ops.indexing.nonzero import NonzeroPlan as _NonzeroPlan
 from .ops.norm.backward import NormBackwardDescriptor as _NormBackwardDescriptor
@@ -98,6 +102,7 @@ from .types import OutOfPagesError as OutOfPagesError
 from .types import OverflowFault as OverflowFault
 from .types import OverlapError as OverlapError
 from .packed import PackedInt4 as PackedInt4
+from .packed import PackedNf4 as PackedNf4
 from .ops.attention.paged import PagedAttentionDescriptor as _PagedAttentionDescriptor
 from .ops.attention.paged import PagedAttentionPlan as _PagedAttentionPlan
 from .paged import PagedKVCache as PagedKVCache
@@ -115,6 +120,8 @@ from .ops.quantized.qkv import QkvProjectPlan as _QkvProjectPlan
 from .ops.quantized.quantize_int8 import QuantizeDescriptor as _QuantizeDescriptor
 from .ops.quantized.quantize_int4 import QuantizeInt4Descriptor as _QuantizeInt4Descriptor
 from .ops.quantized.quantize_int4 import QuantizeInt4Plan as _QuantizeInt4Plan
+from .ops.quantized.quantize_nf4 import QuantizeNf4Descriptor as _QuantizeNf4Descriptor
+from .ops.quantized.quantize_nf4 import QuantizeNf4Plan as _QuantizeNf4Plan
 from .ops.quantized.quantize_int8 import QuantizePlan as _QuantizePlan
 from .types import RaceFault as RaceFault
 from .types import ReadOnlyFault as ReadOnlyFault
@@ -160,6 +167,7 @@ from .plan import get_op as get_op
 from .types import known_devices as known_devices
 from .plan import list_ops as list_ops
 from .ops.quantized.pack_int4 import pack_int4 as pack_int4
+from .ops.quantized.quantize_nf4 import pack_nf4 as pack_nf4
 from .call.cache import plan_cache as plan_cache
 from .ops.quantized.pack_int4 import repack_int4 as repack_int4
 from .ops.position.angles import terms_of as terms_of
@@ -591,6 +599,23 @@ class DequantizeInt4Descriptor(_DequantizeInt4Descriptor):
         out_align: int | None = ...,
     ) -> None: ...
 
+class DequantizeNf4Descriptor(_DequantizeNf4Descriptor):
+    scales_element: ElementKind | None
+    offset_element: ElementKind | None
+    codes_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike = ...,
+        block_size: int = ...,
+        absmax_element: ElementLike = ...,
+        scales_element: ElementLike | None = ...,
+        offset_element: ElementLike | None = ...,
+        codes_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
 class GgufDequantizeDescriptor(_GgufDequantizeDescriptor):
     blocks_align: int | None
     out_align: int | None
@@ -887,6 +912,40 @@ class MergeAttentionDescriptor(_MergeAttentionDescriptor):
         lses_align: int | None = ...,
         out_align: int | None = ...,
         lse_align: int | None = ...,
+    ) -> None: ...
+
+class Nf4MatmulDescriptor(_Nf4MatmulDescriptor):
+    bias_shape: tuple[int, ...] | None
+    scales_element: ElementKind | None
+    offset_element: ElementKind | None
+    bias_element: ElementKind | None
+    x_strides: tuple[int, ...] | None
+    bias_strides: tuple[int, ...] | None
+    out_strides: tuple[int, ...] | None
+    x_align: int | None
+    codes_align: int | None
+    bias_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        x_shape: Sequence[int],
+        n: int,
+        x_element: ElementLike,
+        block_size: int = ...,
+        absmax_element: ElementLike = ...,
+        out_element: ElementLike | None = ...,
+        activation: Activation | str = ...,
+        bias_shape: Sequence[int] | None = ...,
+        scales_element: ElementLike | None = ...,
+        offset_element: ElementLike | None = ...,
+        bias_element: ElementLike | None = ...,
+        x_strides: Sequence[int] | None = ...,
+        bias_strides: Sequence[int] | None = ...,
+        out_strides: Sequence[int] | None = ...,
+        x_align: int | None = ...,
+        codes_align: int | None = ...,
+        bias_align: int | None = ...,
+        out_align: int | None = ...,
     ) -> None: ...
 
 class NonzeroDescriptor(_NonzeroDescriptor):
@@ -1415,6 +1474,23 @@ class QuantizeInt4Descriptor(_QuantizeInt4Descriptor):
         zeros_align: int | None = ...,
     ) -> None: ...
 
+class QuantizeNf4Descriptor(_QuantizeNf4Descriptor):
+    scales_element: ElementKind | None
+    offset_element: ElementKind | None
+    x_align: int | None
+    out_align: int | None
+    def __init__(
+        self,
+        shape: Sequence[int],
+        element: ElementLike,
+        block_size: int = ...,
+        absmax_element: ElementLike = ...,
+        scales_element: ElementLike | None = ...,
+        offset_element: ElementLike | None = ...,
+        x_align: int | None = ...,
+        out_align: int | None = ...,
+    ) -> None: ...
+
 class ReduceDescriptor(_ReduceDescriptor):
     x_strides: tuple[int, ...] | None
     out_strides: tuple[int, ...] | None
@@ -1744,6 +1820,9 @@ class DecodeAttentionPlan(_DecodeAttentionPlan):
 class DequantizeInt4Plan(_DequantizeInt4Plan):
     desc: DequantizeInt4Descriptor
 
+class DequantizeNf4Plan(_DequantizeNf4Plan):
+    desc: DequantizeNf4Descriptor
+
 class DequantizePlan(_DequantizePlan):
     desc: DequantizeDescriptor
 
@@ -1774,6 +1853,9 @@ class MatmulPlan(_MatmulPlan):
 class MergeAttentionPlan(_MergeAttentionPlan):
     desc: MergeAttentionDescriptor
 
+class Nf4MatmulPlan(_Nf4MatmulPlan):
+    desc: Nf4MatmulDescriptor
+
 class NonzeroPlan(_NonzeroPlan):
     desc: NonzeroDescriptor
 
@@ -1797,6 +1879,9 @@ class QkvProjectPlan(_QkvProjectPlan):
 
 class QuantizeInt4Plan(_QuantizeInt4Plan):
     desc: QuantizeInt4Descriptor
+
+class QuantizeNf4Plan(_QuantizeNf4Plan):
+    desc: QuantizeNf4Descriptor
 
 class QuantizePlan(_QuantizePlan):
     desc: QuantizeDescriptor
@@ -1966,6 +2051,9 @@ def dequantize_gguf(blocks: Any, format: Any, *, shape: Any = None, out_dtype: A
 def dequantize_int4(codes: Any, scales: Any = None, zeros: Any = None, order: Any = None, *, shape: Any = None, group_size: int | None = None, layout: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The matrix [K, N] that int4 weights stand for: (code - zero) scale, rounded once."""
 
+def dequantize_nf4(codes: Any, absmax: Any = None, *, scales: Any = None, offset: Any = None, block_size: int | None = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """The values that NF4 codes stand for: NF4[code] absmax, in f32, then rounded to the result's type."""
+
 def matmul_int4(x: Any, codes: Any, scales: Any = None, *, zeros: Any = None, order: Any = None, shape: Any = None, group_size: int | None = None, layout: Any = None, bias: Any = None, activation: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """f(x W + bias) with W[k, n] = (code - zero) scale, never rounded but where W is dequantised first; sums in f32."""
 
@@ -1974,6 +2062,9 @@ def matmul_gguf(x: Any, w: Any, format: Any, *, out_dtype: Any = None, math: Mat
 
 def matmul_q4k(x: Any, w: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x times the transposed weights, which are blocks of a GGUF format as they lie in the file."""
+
+def matmul_nf4(x: Any, codes: Any, absmax: Any = None, *, scales: Any = None, offset: Any = None, block_size: int | None = None, bias: Any = None, activation: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """f(x W^T + bias), W[n, k] = NF4[code] absmax, whose values are rounded to the type of x; sums in f32."""
 
 def qkv_project_int4(x: Any, wq: Any, wk: Any, wv: Any, scales_q: Any = None, scales_k: Any = None, scales_v: Any = None, *, zeros_q: Any = None, zeros_k: Any = None, zeros_v: Any = None, order_q: Any = None, order_k: Any = None, order_v: Any = None, bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, widths: Any = None, group_size: int | None = None, layout: Any = None, out_dtype: Any = None, q: Any = None, k: Any = None, v: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Queries, keys and values of the same tokens, x Wq + bias_q and so on, x being read once where one launch does it."""
@@ -1995,6 +2086,9 @@ def quantize_int8(x: Any, *, per: str = 'row', group_size: int | None = None, dt
 
 def quantize_fp8(x: Any, *, per: str = 'row', group_size: int | None = None, dtype: Any = 'fp8_e4m3', codes: Any = None, scales: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """x as fp8 (e4m3): x / scale rounded to nearest even, scale = max(|x|) / 448. As `quantize_int8`, without zero points."""
+
+def quantize_nf4(x: Any, *, block_size: int = 64, double_quant: bool = False, out: Any = None, absmax: Any = None, scales: Any = None, offset: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """NF4 codes of floats, as bitsandbytes lays them out; `dequantize_nf4` is the inverse, `pack_nf4` makes a PackedNf4 of them."""
 
 def relayout_int4(codes: Any, scales: Any, zeros: Any = None, gather: Any = None, *, shape: Any = None, group_size: int = 128, layout: Any = 'gptq', to: Any = 'tiled', out: Any = None, out_scales: Any = None, out_zeros: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """An int4 weight's codes, scales and zero points in layout `to`; `repack_int4` does it for a PackedInt4."""

@@ -6,6 +6,7 @@ Each line of the file is one problem: the weight, the tokens, and of each config
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,12 @@ def swept(bench: Bench, weight: Weight, m: int) -> Record:
     sets = [int4_operands(bench.kit, weight, m) for _ in range(rotation(weight.bytes, COLD_BYTES, MOST_SETS))]
     desc = bp.Int4MatmulDescriptor.of(**sets[0], shape=(weight.k, weight.n), group_size=weight.group_size)
     plans = admissible(bp.Int4MatmulPlan, desc, bp.PlanPreference(), spec_of(None))
+    timed = timed_plans(bench, plans, sets)
+    return {"n": weight.n, "k": weight.k, "group": weight.group_size, "m": m, "timed": timed}
+
+
+def timed_plans(bench: Bench, plans: Sequence[Any], sets: Sequence[Mapping[str, Any]]) -> list[Record]:
+    """Microseconds of each plan, over operands in turn, the fastest first."""
     timed: list[Record] = []
     for plan in plans:
         if plan.cost.seconds > FAR * plans[0].cost.seconds:
@@ -52,8 +59,7 @@ def swept(bench: Bench, weight: Weight, m: int) -> Record:
             timed.append({**name, "us": bench.replay_us(contender, repeats=repeats), "limit": plan.cost.limit})
         except Exception as error:
             timed.append({**name, "error": f"{type(error).__name__}: {error}".splitlines()[0]})
-    timed.sort(key=lambda record: record.get("us", float("inf")))
-    return {"n": weight.n, "k": weight.k, "group": weight.group_size, "m": m, "timed": timed}
+    return sorted(timed, key=lambda record: record.get("us", float("inf")))
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from .indexing_rows import INDEXING_ROWS
 from .int4_rows import INT4_ROWS
 from .int8_rows import INT8_ROWS
 from .model_rows import MODEL_ROWS
+from .nf4_rows import NF4_ROWS
 from .operands import Call, Kit
 from .position_rows import POSITION_ROWS
 from .results import Record, best_peer
@@ -68,6 +69,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *INT8_ROWS,
         *INT4_ROWS,
         *GGUF_ROWS,
+        *NF4_ROWS,
         *HOST_ROWS,
     ]
     return [r for r in rows if not patterns or any(p in r.key for p in patterns)]

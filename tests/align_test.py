@@ -20,6 +20,7 @@ from baracuda_py.plan.select import assess
 from baracuda_py.reference.gguf_quantize import quantized
 from baracuda_py.runtime.steps import Launch, Ptr, Scratch, Struct, TensorMap
 from baracuda_py.samples.int4 import weight
+from baracuda_py.samples.nf4 import nf4_weight
 from baracuda_py.types import DeviceSpec, ElementKind, GgufFormat, PlanPreference
 
 from .arena import Slot
@@ -434,6 +435,17 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
                 "out_zeros": numbers((2, 2), "i4"),
             }
             yield {**arrays, **outs}, options | {"to": "gptq"}
+    elif op == "quantize_nf4":
+        for dtype in ("f2", "f4"):
+            made = {"out": numbers((3, 32), "u1"), "absmax": numbers((3,), "f4")}
+            yield {"x": numbers((3, 64), dtype), **made}, {}
+    elif op == "dequantize_nf4":
+        for dtype in ("f2", "f4"):
+            yield {**nf4_weight(np.random.default_rng(3), (3, 64)), "out": numbers((3, 64), dtype)}, {}
+    elif op == "matmul_nf4":
+        made = nf4_weight(np.random.default_rng(3), (16, 64))
+        powers = np.exp2(np.round(np.log2(made["absmax"])))
+        yield {**made, "absmax": powers, "x": numbers((3, 64), "f2"), "out": numbers((3, 16), "f2")}, {}
     elif op in ("dequantize_gguf", "quantize_gguf", "matmul_gguf", "matmul_q4k"):
         yield from operands_of_gguf(op)
     else:
@@ -471,6 +483,7 @@ def refused(error: bp.BaracudaError, op: str, bars: list[str], label: str) -> No
 TAKES = ("contiguize", "write_slice", "kv_append")
 ALONE = {"positions", "start", "status", "lengths", "cu_seqlens"}  # whose elements are read as such
 IDS = {"copy_pages": {"source", "dest"}, "paged_attention": {"page_table"}}  # and of these ops
+IDS |= {f"{done}_nf4": {"absmax"} for done in ("quantize", "dequantize", "matmul")}
 
 
 @pytest.mark.parametrize("op", COVERS)

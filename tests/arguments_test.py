@@ -56,6 +56,13 @@ def packed(**more: Any) -> tuple[Any, ...]:
     return (np.ones((3, 32), np.float16), WEIGHT), more
 
 
+NF4 = bp.PackedNf4((4, 64), np.zeros((4, 32), np.uint8), np.ones(4, F32))
+
+
+def packed_nf4(**more: Any) -> tuple[Any, ...]:
+    return (np.ones((3, 64), np.float16), NF4), more
+
+
 def three(**more: Any) -> tuple[Any, ...]:
     return (np.ones((3, 32), np.float16), WEIGHT, WEIGHT, WEIGHT), more
 
@@ -97,6 +104,11 @@ IDLE: list[tuple[str, Any, type[bp.BaracudaError], str]] = [
         ("matmul_int4", packed(**{name: x}), bp.InvalidProblemError, f"{name} was passed beside")
         for name, x in {**WEIGHT.operands, "zeros": WEIGHT.codes, "order": IDS, "shape": (32, 4)}.items()
         if name != "codes"
+    ),
+    ("matmul_nf4", packed_nf4(block_size=128), bp.InvalidProblemError, "leave block_size out"),
+    *(
+        ("matmul_nf4", packed_nf4(**{name: NF4.absmax}), bp.InvalidProblemError, f"{name} was passed beside")
+        for name in ("absmax", "scales", "offset")
     ),
     *(
         ("qkv_project_int4", three(**{f"{name}_{part}": IDS}), bp.InvalidProblemError, f"{name} was passed beside")
@@ -211,7 +223,7 @@ def test_every_argument_that_may_have_no_meaning_is_tried() -> None:
     }
     always |= {"positions", "k", "k_grad", "style", "offset", "attention_factor"}
     always |= {"causal", "scale", "window", "softcap", "alibi_slopes", "mask", "sinks", "offset", "return_lse", "lse"}
-    always |= {"grad_q", "grad_k", "grad_v", "needs", "grad_mask", "grad_alibi_slopes", "pad"}
+    always |= {"grad_q", "grad_k", "grad_v", "needs", "grad_mask", "grad_alibi_slopes", "pad", "double_quant"}
     always |= {"lengths", "return_status"}
     always |= {"scale_q", "scale_k", "scale_v", "bias_q", "bias_k", "bias_v", "q", "v", "zero_points"}
     always |= {"symmetric", "scales_dtype", "gather", "to", "out_scales", "q", "v", "bias_q", "bias_k", "bias_v"}

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.gpu
 PER_OP, PER_PRODUCT = 12, 24
 ROUNDED = (
     "matmul_int4",
+    "matmul_nf4",
     "matmul_gguf",
     "matmul_q4k",
 )  # weights that are scaled before they are multiplied: no sum is exact

@@ -29,6 +29,7 @@ from .independent_gemm import check_gradients, check_matmul
 from .independent_gguf import GGUF
 from .independent_int4 import INT4
 from .independent_int8 import INT8
+from .independent_nf4 import NF4
 from .independent_position import POSITION
 from .independent_rows import ROWS
 from .independent_scan import SCANS
@@ -324,4 +325,5 @@ INDEPENDENT: dict[str, Callable[[Problem], None]] = {
     **INT8,
     **INT4,
     **GGUF,
+    **NF4,
 }

@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from baracuda_py.samples.int4 import weight
+from baracuda_py.samples.nf4 import nf4_weight
 from baracuda_py.samples.sample import Sample, adversarial
 from baracuda_py.types import DeviceSpec, ElementKind
 
@@ -573,3 +574,16 @@ def int4(m: int, k: int, n: int) -> Sample:
 
 want("int4-gemv-ring-wraps", "matmul_int4", int4(9, 2176, 16), "gemv", ("16x1 warps=8",))
 want("int4-mma-ring-wraps", "matmul_int4", int4(17, 1152, 16), "mma", ("24x2 stages=4",))
+
+
+# ---- NF4 weights: rings of slabs that wrap, sums of parts of K, and a mean of several sums
+def nf4(m: int, n: int, k: int, **of: Any) -> Sample:
+    made = {"x": rng.standard_normal((m, k)).astype(f16), **nf4_weight(rng, (n, k), **of)}
+    return Sample(f"f16 {m}x{n}x{k}", made)
+
+
+want("nf4-gemv-ring-wraps", "matmul_nf4", nf4(9, 18, 2112, double=True), "gemv", ("16x1 warps=4",))
+heights = {"x": rng.standard_normal((4200, 64)).astype(f16)}
+want(
+    "nf4-sums-of-magnitudes", "quantize_nf4", Sample("f16[4200, 64] double", heights, {"double_quant": True}), "blocks"
+)

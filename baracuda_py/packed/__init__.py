@@ -1,5 +1,6 @@
 """Weights in few bits: arrays with what says how to read them."""
 
 from .int4 import Int4Layout, PackedInt4
+from .nf4 import PackedNf4
 
-__all__ = ["Int4Layout", "PackedInt4"]
+__all__ = ["Int4Layout", "PackedInt4", "PackedNf4"]

@@ -76,7 +76,7 @@ class PlanPreference:
         if most is not None:
             if not isinstance(most, (int, np.integer)) or isinstance(most, bool) or most < 0:
                 raise _refused("max_workspace_bytes", most, "give a number of bytes, 0 or more, or None")
-            object.__setattr__(self, "max_workspace_bytes", int(most))
+            object.__setattr__(self, "max_workspace_bytes", min(int(most), (1 << 63) - 1))  # more is in no memory
 
     @staticmethod
     def of(pref: object) -> PlanPreference:

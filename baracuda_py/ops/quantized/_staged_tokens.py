@@ -51,6 +51,7 @@ def staged_tokens(desc: Any) -> StagedTokens | None:
     """The copy that a problem needs; None where kernels read x as it lies."""
     gemm: Gemm = desc.gemm
     as_it_lies = gemm.a.col == 1 and 0 <= gemm.a.row < MOST_PITCH
-    if as_it_lies and gemm.k % PIECE == 0 and gemm.a.aligned(16, along=1) and not desc.has("order"):
+    ordered = "order" in desc.slot_of and desc.has("order")
+    if as_it_lies and gemm.k % PIECE == 0 and gemm.a.aligned(16, along=1) and not ordered:
         return None
     return StagedTokens(desc, gemm.a, gemm.m, gemm.k)
