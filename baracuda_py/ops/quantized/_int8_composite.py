@@ -9,7 +9,7 @@ from typing import Any
 from ...plan.candidate import OK, Feasibility, no
 from ...plan.lowering import Place, Sub
 from ...plan.registry import get_op
-from ...plan.selection import Selection, selected
+from ...plan.selection import selected
 from ...runtime.steps import Ptr, Scratch
 from ...types import DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from ..gemm.matmul import MatmulDescriptor
@@ -21,21 +21,12 @@ from ._int8_guarantee import guarantee
 from ._int8_mma import LAUNCHES as MMA_LAUNCHES
 from ._int8_problem import CODES, HALVES, Product, Side, group_of
 from ._quantise import QuantiseRows
-from .quantize_int8 import DequantizeDescriptor, DequantizePlan, QuantizeDescriptor, QuantizePlan
+from ._quantised_tokens import PITCH, of_codes, pitch_of_codes, quantised, quantising
+from .quantize_int8 import DequantizeDescriptor, DequantizePlan
 
 __all__ = ["Dequantised", "Quantised", "Staged"]
 
-PITCH = 16  # bytes of which a copied line is a multiple
 COPIES = tuple(dict.fromkeys(kernel for candidate in WriteSlicePlan.candidates for kernel in candidate.launches))
-
-
-def _pitch(extent: int) -> int:
-    return max(1, -(-extent // PITCH)) * PITCH
-
-
-def _product_with(desc: Any, device: DeviceSpec, **changed: Any) -> Selection:
-    """The same product of other operands, by the best of what serves it."""
-    return selected(get_op("matmul_int8").plan, replace(desc, **changed), None, device)
 
 
 def _rest(desc: Any, **places: Place) -> dict[str, Place]:
@@ -62,7 +53,7 @@ class Staged(Composite):
 
     def parts(self, desc: Any, device: DeviceSpec) -> Parts:
         product: Product = desc.product
-        pitch, made = _pitch(product.k), {}
+        pitch, made = pitch_of_codes(product.k), {}
         for name in self._copied(desc):
             side: Side = getattr(product, name)
             lines, steps = (product.m, (side.row, side.col)) if name == "a" else (product.n, (side.col, side.row))
@@ -78,7 +69,7 @@ class Staged(Composite):
             changed |= {"a_strides": (*apart, 1), "a_align": PITCH}
         if "copy_b" in made:
             changed |= {"b_strides": (1, pitch), "b_align": PITCH}
-        return (*made.items(), ("product", _product_with(desc, device, **changed)))
+        return (*made.items(), ("product", selected(get_op(desc.op).plan, replace(desc, **changed), None, device)))
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Steps) -> PrecisionGuarantee:
         return guarantee(desc, MathPrecision.INT8)
@@ -89,7 +80,7 @@ class Staged(Composite):
         subs, places = [], {}
         for name, part in config.parts[:-1]:
             of = name[-1]
-            places[of] = Scratch.named(name, lines[of] * _pitch(product.k))
+            places[of] = Scratch.named(name, lines[of] * pitch_of_codes(product.k))
             subs.append(Sub(part, {"dest": places[of], "source": Ptr(of)}))
         return (*subs, Sub(config.of["product"], _rest(desc, **places)))
 
@@ -104,28 +95,15 @@ class Quantised(Composite):
         return OK if desc.dynamic else no("dynamic was not asked for", "dynamic=True")
 
     def parts(self, desc: Any, device: DeviceSpec) -> Parts:
-        product: Product = desc.product
-        shape, pitch = (product.m, product.k), _pitch(product.k)
-        quantise = QuantizeDescriptor(
-            shape, product.a.element, x_strides=(product.a.row, product.a.col), x_align=product.a.align, codes_strides=(pitch, 1),
-        )  # type: ignore[call-arg]  # fmt: skip
-        inner = _product_with(
-            desc, device, dynamic=False, a_shape=shape, a_element=ElementKind.I8, a_strides=(pitch, 1), a_align=PITCH,
-            scale_a_shape=(product.m,), scale_a_element=ElementKind.F32, out_strides=(product.out.row, product.out.col),
-        )  # fmt: skip
-        return ("quantise", selected(QuantizePlan, quantise, None, device)), ("product", inner)
+        inner = selected(get_op(desc.op).plan, of_codes(desc), None, device)
+        return ("quantise", quantising(desc, device)), ("product", inner)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Steps) -> PrecisionGuarantee:
         return guarantee(desc, MathPrecision.INT8)
 
     def lower(self, desc: Any, device: DeviceSpec, config: Steps) -> tuple[Sub, ...]:
-        product: Product = desc.product
-        codes = Scratch.named("codes", product.m * _pitch(product.k))
-        scales = Scratch.named("scales", 4 * product.m)
-        return (
-            Sub(config.of["quantise"], {"x": Ptr("a"), "codes": codes, "scales": scales}),
-            Sub(config.of["product"], _rest(desc, a=codes, scale_a=scales)),
-        )
+        ahead, places = quantised(desc.product, config.of["quantise"], Ptr("a"))
+        return ahead, Sub(config.of["product"], _rest(desc, **places))
 
 
 class Dequantised(DequantizedFirst):
