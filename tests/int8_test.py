@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -88,6 +89,22 @@ def test_there_and_back() -> None:
             assert np.abs(back - x).max() <= 0.5001 * np.max(step)
             again = bp.quantize_int8(back, **options, zero_points=zero_points, device="cpu")
             assert np.array_equal(again.codes, made.codes)
+
+
+@pytest.mark.parametrize("per", ["column", "tensor"])
+def test_stripes_of_several_rounds(per: str) -> None:
+    """The last round, and the last stripe, are not whole; the furthest elements are where either would lose them."""
+    x = np.random.default_rng(2).standard_normal((301, 40)).astype(np.float32)
+    x[::50] *= np.linspace(5, 9, 40, dtype=np.float32)
+    x[-1, 7], x[127, 8], x[128, 9], x[63, 39] = 100, -101, 102, -103
+    desc = bp.QuantizeDescriptor.of(x, per=per, dtype="u8", zero_points=True)
+    device = dataclasses.replace(DeviceSpec.named("ptx"), sms=1)
+    plans = admissible(bp.QuantizePlan, desc, bp.PlanPreference(), device)
+    wanted = bp.quantize_int8(x, per=per, dtype="u8", zero_points=True, device="cpu")
+    found = {str(plan.sku.config): plan.run(x=x) for plan in plans}
+    assert len(found) > 2 and any("rounds=2" in config for config in found)
+    for made in found.values():
+        assert all(map(np.array_equal, made, wanted))
 
 
 def test_splits_and_tiles_change_nothing() -> None:
