@@ -118,7 +118,7 @@ def test_splits_and_tiles_change_nothing() -> None:
         assert np.array_equal(plan.run(a=a, b=b, scale_a=scales(3)), wanted)
 
 
-@pytest.mark.parametrize("warps", ["unroll=2 warps=8", "unroll=8 warps=4"])
+@pytest.mark.parametrize("warps", ["unroll=2 warps=8", "unroll=8 warps=4", "unroll=2 warps=4 early"])
 def test_rounds_follow_each_other(warps: str) -> None:
     """K of several rounds, the last of them not whole: weights asked for ahead, or round by round."""
     a, w = codes((3, 2112)), codes((20, 2112), seed=1)
