@@ -25,7 +25,7 @@ __all__ = ["QkvProjectDescriptor", "QkvProjectPlan", "qkv_project_int4", "qkv_pr
 
 
 def _probes() -> Iterator[dict[str, Any]]:
-    """Both weights: few tokens and many, with what they may have; turned ones last."""
+    """Few tokens and many, with what they may have: of either weights, which the ops say."""
     for m, element, more in (
         (1, "bf16", {}), (7, "i8", {}), (512, "bf16", {}), (512, "f16", {"dynamic": True}), (16, "f16", {"out_element": "f32"}),
         (3, "bf16", {"head_dim": 128, "inv_freq_shape": (64,)}),
@@ -43,7 +43,7 @@ def _probes() -> Iterator[dict[str, Any]]:
         (100, "bf16", {}),
         (4096, "f16", {}),
     ):
-        yield {"x_shape": (m, 1024), "element": element, "weights": "int4", "widths": (1024, 256, 128), **more}
+        yield {"x_shape": (m, 1024), "element": element, "widths": (1024, 256, 128), **more}
 
 
 class QkvProjectPlan(Plan[QkvProjectDescriptor]):
