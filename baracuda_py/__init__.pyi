@@ -114,8 +114,6 @@ from .types import PlanPreference as _PlanPreference
 from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
 from .ops.quantized.qkv import QkvProjectDescriptor as _QkvProjectDescriptor
-from .ops.quantized.qkv_int4 import QkvProjectInt4Descriptor as _QkvProjectInt4Descriptor
-from .ops.quantized.qkv_int4 import QkvProjectInt4Plan as _QkvProjectInt4Plan
 from .ops.quantized.qkv import QkvProjectPlan as _QkvProjectPlan
 from .ops.quantized.quantize_int8 import QuantizeDescriptor as _QuantizeDescriptor
 from .ops.quantized.quantize_int4 import QuantizeInt4Descriptor as _QuantizeInt4Descriptor
@@ -1252,13 +1250,30 @@ class QkvProjectDescriptor(_QkvProjectDescriptor):
     bias_q_shape: tuple[int, ...] | None
     bias_k_shape: tuple[int, ...] | None
     bias_v_shape: tuple[int, ...] | None
+    positions_shape: tuple[int, ...] | None
+    inv_freq_shape: tuple[int, ...] | None
+    cos_shape: tuple[int, ...] | None
+    sin_shape: tuple[int, ...] | None
     scale_x_element: ElementKind | None
     scale_q_element: ElementKind | None
     scale_k_element: ElementKind | None
     scale_v_element: ElementKind | None
+    scales_q_element: ElementKind | None
+    scales_k_element: ElementKind | None
+    scales_v_element: ElementKind | None
+    zeros_q_element: ElementKind | None
+    zeros_k_element: ElementKind | None
+    zeros_v_element: ElementKind | None
+    order_q_element: ElementKind | None
+    order_k_element: ElementKind | None
+    order_v_element: ElementKind | None
     bias_q_element: ElementKind | None
     bias_k_element: ElementKind | None
     bias_v_element: ElementKind | None
+    positions_element: ElementKind | None
+    inv_freq_element: ElementKind | None
+    cos_element: ElementKind | None
+    sin_element: ElementKind | None
     x_strides: tuple[int, ...] | None
     wq_strides: tuple[int, ...] | None
     wk_strides: tuple[int, ...] | None
@@ -1270,6 +1285,9 @@ class QkvProjectDescriptor(_QkvProjectDescriptor):
     bias_q_strides: tuple[int, ...] | None
     bias_k_strides: tuple[int, ...] | None
     bias_v_strides: tuple[int, ...] | None
+    positions_strides: tuple[int, ...] | None
+    cos_strides: tuple[int, ...] | None
+    sin_strides: tuple[int, ...] | None
     q_strides: tuple[int, ...] | None
     k_strides: tuple[int, ...] | None
     v_strides: tuple[int, ...] | None
@@ -1281,25 +1299,40 @@ class QkvProjectDescriptor(_QkvProjectDescriptor):
     scale_q_align: int | None
     scale_k_align: int | None
     scale_v_align: int | None
+    scales_q_align: int | None
+    scales_k_align: int | None
+    scales_v_align: int | None
+    zeros_q_align: int | None
+    zeros_k_align: int | None
+    zeros_v_align: int | None
     bias_q_align: int | None
     bias_k_align: int | None
     bias_v_align: int | None
+    inv_freq_align: int | None
+    cos_align: int | None
+    sin_align: int | None
     q_align: int | None
     k_align: int | None
     v_align: int | None
     def __init__(
         self,
         x_shape: Sequence[int],
-        wq_shape: Sequence[int],
-        wk_shape: Sequence[int],
-        wv_shape: Sequence[int],
         element: ElementLike,
-        wq_element: ElementLike = ...,
-        wk_element: ElementLike = ...,
-        wv_element: ElementLike = ...,
+        weights: str = ...,
+        wq_shape: Sequence[int] | None = ...,
+        wk_shape: Sequence[int] | None = ...,
+        wv_shape: Sequence[int] | None = ...,
+        wq_element: ElementLike | None = ...,
+        wk_element: ElementLike | None = ...,
+        wv_element: ElementLike | None = ...,
+        widths: Sequence[int] | None = ...,
+        group_size: int = ...,
+        packing: Int4Layout = ...,
         out_element: ElementLike | None = ...,
         dynamic: bool = ...,
-        weights: str = ...,
+        head_dim: int | None = ...,
+        style: str = ...,
+        attention_factor: float = ...,
         scale_x_shape: Sequence[int] | None = ...,
         scale_q_shape: Sequence[int] | None = ...,
         scale_k_shape: Sequence[int] | None = ...,
@@ -1307,13 +1340,30 @@ class QkvProjectDescriptor(_QkvProjectDescriptor):
         bias_q_shape: Sequence[int] | None = ...,
         bias_k_shape: Sequence[int] | None = ...,
         bias_v_shape: Sequence[int] | None = ...,
+        positions_shape: Sequence[int] | None = ...,
+        inv_freq_shape: Sequence[int] | None = ...,
+        cos_shape: Sequence[int] | None = ...,
+        sin_shape: Sequence[int] | None = ...,
         scale_x_element: ElementLike | None = ...,
         scale_q_element: ElementLike | None = ...,
         scale_k_element: ElementLike | None = ...,
         scale_v_element: ElementLike | None = ...,
+        scales_q_element: ElementLike | None = ...,
+        scales_k_element: ElementLike | None = ...,
+        scales_v_element: ElementLike | None = ...,
+        zeros_q_element: ElementLike | None = ...,
+        zeros_k_element: ElementLike | None = ...,
+        zeros_v_element: ElementLike | None = ...,
+        order_q_element: ElementLike | None = ...,
+        order_k_element: ElementLike | None = ...,
+        order_v_element: ElementLike | None = ...,
         bias_q_element: ElementLike | None = ...,
         bias_k_element: ElementLike | None = ...,
         bias_v_element: ElementLike | None = ...,
+        positions_element: ElementLike | None = ...,
+        inv_freq_element: ElementLike | None = ...,
+        cos_element: ElementLike | None = ...,
+        sin_element: ElementLike | None = ...,
         x_strides: Sequence[int] | None = ...,
         wq_strides: Sequence[int] | None = ...,
         wk_strides: Sequence[int] | None = ...,
@@ -1325,6 +1375,9 @@ class QkvProjectDescriptor(_QkvProjectDescriptor):
         bias_q_strides: Sequence[int] | None = ...,
         bias_k_strides: Sequence[int] | None = ...,
         bias_v_strides: Sequence[int] | None = ...,
+        positions_strides: Sequence[int] | None = ...,
+        cos_strides: Sequence[int] | None = ...,
+        sin_strides: Sequence[int] | None = ...,
         q_strides: Sequence[int] | None = ...,
         k_strides: Sequence[int] | None = ...,
         v_strides: Sequence[int] | None = ...,
@@ -1336,92 +1389,18 @@ class QkvProjectDescriptor(_QkvProjectDescriptor):
         scale_q_align: int | None = ...,
         scale_k_align: int | None = ...,
         scale_v_align: int | None = ...,
-        bias_q_align: int | None = ...,
-        bias_k_align: int | None = ...,
-        bias_v_align: int | None = ...,
-        q_align: int | None = ...,
-        k_align: int | None = ...,
-        v_align: int | None = ...,
-    ) -> None: ...
-
-class QkvProjectInt4Descriptor(_QkvProjectInt4Descriptor):
-    bias_q_shape: tuple[int, ...] | None
-    bias_k_shape: tuple[int, ...] | None
-    bias_v_shape: tuple[int, ...] | None
-    zeros_q_element: ElementKind | None
-    order_q_element: ElementKind | None
-    bias_q_element: ElementKind | None
-    zeros_k_element: ElementKind | None
-    order_k_element: ElementKind | None
-    bias_k_element: ElementKind | None
-    zeros_v_element: ElementKind | None
-    order_v_element: ElementKind | None
-    bias_v_element: ElementKind | None
-    x_strides: tuple[int, ...] | None
-    bias_q_strides: tuple[int, ...] | None
-    bias_k_strides: tuple[int, ...] | None
-    bias_v_strides: tuple[int, ...] | None
-    q_strides: tuple[int, ...] | None
-    k_strides: tuple[int, ...] | None
-    v_strides: tuple[int, ...] | None
-    x_align: int | None
-    wq_align: int | None
-    scales_q_align: int | None
-    zeros_q_align: int | None
-    bias_q_align: int | None
-    wk_align: int | None
-    scales_k_align: int | None
-    zeros_k_align: int | None
-    bias_k_align: int | None
-    wv_align: int | None
-    scales_v_align: int | None
-    zeros_v_align: int | None
-    bias_v_align: int | None
-    q_align: int | None
-    k_align: int | None
-    v_align: int | None
-    def __init__(
-        self,
-        x_shape: Sequence[int],
-        widths: Sequence[int],
-        element: ElementLike,
-        group_size: int = ...,
-        packing: Int4Layout = ...,
-        codes_element: ElementLike = ...,
-        scales_element: ElementLike = ...,
-        out_element: ElementLike | None = ...,
-        bias_q_shape: Sequence[int] | None = ...,
-        bias_k_shape: Sequence[int] | None = ...,
-        bias_v_shape: Sequence[int] | None = ...,
-        zeros_q_element: ElementLike | None = ...,
-        order_q_element: ElementLike | None = ...,
-        bias_q_element: ElementLike | None = ...,
-        zeros_k_element: ElementLike | None = ...,
-        order_k_element: ElementLike | None = ...,
-        bias_k_element: ElementLike | None = ...,
-        zeros_v_element: ElementLike | None = ...,
-        order_v_element: ElementLike | None = ...,
-        bias_v_element: ElementLike | None = ...,
-        x_strides: Sequence[int] | None = ...,
-        bias_q_strides: Sequence[int] | None = ...,
-        bias_k_strides: Sequence[int] | None = ...,
-        bias_v_strides: Sequence[int] | None = ...,
-        q_strides: Sequence[int] | None = ...,
-        k_strides: Sequence[int] | None = ...,
-        v_strides: Sequence[int] | None = ...,
-        x_align: int | None = ...,
-        wq_align: int | None = ...,
         scales_q_align: int | None = ...,
-        zeros_q_align: int | None = ...,
-        bias_q_align: int | None = ...,
-        wk_align: int | None = ...,
         scales_k_align: int | None = ...,
-        zeros_k_align: int | None = ...,
-        bias_k_align: int | None = ...,
-        wv_align: int | None = ...,
         scales_v_align: int | None = ...,
+        zeros_q_align: int | None = ...,
+        zeros_k_align: int | None = ...,
         zeros_v_align: int | None = ...,
+        bias_q_align: int | None = ...,
+        bias_k_align: int | None = ...,
         bias_v_align: int | None = ...,
+        inv_freq_align: int | None = ...,
+        cos_align: int | None = ...,
+        sin_align: int | None = ...,
         q_align: int | None = ...,
         k_align: int | None = ...,
         v_align: int | None = ...,
@@ -1871,9 +1850,6 @@ class PagedAttentionPlan(_PagedAttentionPlan):
 class PagedKvAppendPlan(_PagedKvAppendPlan):
     desc: PagedKvAppendDescriptor
 
-class QkvProjectInt4Plan(_QkvProjectInt4Plan):
-    desc: QkvProjectInt4Descriptor
-
 class QkvProjectPlan(_QkvProjectPlan):
     desc: QkvProjectDescriptor
 
@@ -2024,8 +2000,11 @@ def matmul_tc_bf16_async(a: Any, b: Any, /, *, bias: Any = None, activation: Act
 def matmul_int8(a: Any, b: Any, scale_a: Any = None, scale_b: Any = None, *, zero_a: Any = None, zero_b: Any = None, bias: Any = None, activation: Activation | str | None = None, out_dtype: Any = None, dynamic: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """f(sum (a - zero_a) (b - zero_b) * scale_a * scale_b + bias): sums of bytes are exact, in s32, until they are scaled."""
 
-def qkv_project_int8(x: Any, wq: Any, wk: Any, wv: Any, scale_q: Any = None, scale_k: Any = None, scale_v: Any = None, *, scale_x: Any = None, bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, out_dtype: Any = None, dynamic: bool = False, q: Any = None, k: Any = None, v: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
-    """Queries, keys and values of the same tokens: x wq * scale_q + bias_q, and likewise of k and v, x being read once."""
+def qkv_project_int8(x: Any, wq: Any, wk: Any, wv: Any, scale_q: Any = None, scale_k: Any = None, scale_v: Any = None, *, scale_x: Any = None, bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, positions: Any = None, inv_freq: Any = None, cos: Any = None, sin: Any = None, head_dim: int | None = None, style: str = 'half', attention_factor: float = 1.0, out_dtype: Any = None, dynamic: bool = False, q: Any = None, k: Any = None, v: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Queries, keys and values of the same tokens: x wq * scale_q + bias_q, and likewise of k and v; x is read once where one launch"""
+
+def qkv_project_int4(x: Any, wq: Any, wk: Any, wv: Any, scales_q: Any = None, scales_k: Any = None, scales_v: Any = None, *, zeros_q: Any = None, zeros_k: Any = None, zeros_v: Any = None, order_q: Any = None, order_k: Any = None, order_v: Any = None, bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, positions: Any = None, inv_freq: Any = None, cos: Any = None, sin: Any = None, head_dim: int | None = None, style: str = 'half', attention_factor: float = 1.0, widths: Any = None, group_size: int | None = None, layout: Any = None, out_dtype: Any = None, q: Any = None, k: Any = None, v: Any = None, status: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Queries, keys and values of the same tokens: x Wq + bias_q, and likewise of k and v; x is read once where one launch"""
 
 def nonzero(x: Any, /, *, trim: bool = True, count: Any = None, out: Any = None, stream: Any = None, pref: Any = None, device: Any = None) -> Any:
     """The indices of x's elements other than zero, in C order: int64 [count, rank], as torch.nonzero gives them."""

@@ -115,8 +115,8 @@ def _projection(widths: tuple[int, int, int], k: int, m: int, target: Target) ->
         for part, weight in zip("qkv", weights):
             own = int4_operands(kit, weight, m)
             given |= {f"w{part}": own["codes"], f"scales_{part}": own["scales"], part: own["out"]}
-        desc = bp.QkvProjectInt4Descriptor.of(**given, widths=widths)
-        plan = bp.QkvProjectInt4Plan.select
+        desc = bp.QkvProjectDescriptor.of(**given, widths=widths, weights="int4")
+        plan = bp.QkvProjectPlan.select
         three = plan(desc, bp.PlanPreference(variant="three_products"))
         return {OURS: plan(desc).bind(**given), THREE: three.bind(**given)}
 

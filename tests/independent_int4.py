@@ -10,6 +10,7 @@ import numpy as np
 
 from .gauntlet.problem import Problem
 from .independent_gemm import ACTIVATIONS, places
+from .independent_projection import turned_back
 
 __all__ = ["INT4", "code_of", "zero_of"]
 
@@ -84,7 +85,7 @@ def _matmul(problem: Problem) -> None:
 def _project(problem: Problem) -> None:
     x, slots = problem.slots["x"].host().astype(np.float64), problem.slots
     for part in "qkv":
-        wide = problem.wide[part]
+        wide = turned_back(problem, part)
         called = {"codes": f"w{part}"} | {name: f"{name}_{part}" for name in ("scales", "zeros", "order")}
         for at in places(wide.shape, PICKED // 2):
             terms = [float(x[at[0], k]) * _weight(problem, k, at[1], called) for k in range(x.shape[1])]

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from .gauntlet.problem import Problem
+from .independent_projection import turned_back
 
 __all__ = ["INT8"]
 
@@ -118,12 +119,12 @@ def matmul(problem: Problem) -> None:
 
 
 def project(problem: Problem) -> None:
-    """Three products, each by itself."""
+    """Three products, each by itself, before the rotation."""
     held = {name: slot.host() for name, slot in problem.slots.items()}
     for part in "qkv":
         ours = {"a": "x", "b": f"w{part}", "scale_a": "scale_x", "scale_b": f"scale_{part}", "bias": f"bias_{part}"}
         own = {name: held[theirs] for name, theirs in ours.items() if theirs in held}
-        _product(problem.desc.part(part), own, problem.wide[part])
+        _product(problem.desc.part(part), own, turned_back(problem, part))
 
 
 def _product(desc: Any, held: dict[str, Array], result: Array) -> None:

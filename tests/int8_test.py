@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -90,6 +91,22 @@ def test_there_and_back() -> None:
             assert np.array_equal(again.codes, made.codes)
 
 
+@pytest.mark.parametrize("per", ["column", "tensor"])
+def test_stripes_of_several_rounds(per: str) -> None:
+    """The last round, and the last stripe, are not whole; the furthest elements are where either would lose them."""
+    x = np.random.default_rng(2).standard_normal((301, 40)).astype(np.float32)
+    x[::50] *= np.linspace(5, 9, 40, dtype=np.float32)
+    x[-1, 7], x[127, 8], x[128, 9], x[63, 39] = 100, -101, 102, -103
+    desc = bp.QuantizeDescriptor.of(x, per=per, dtype="u8", zero_points=True)
+    device = dataclasses.replace(DeviceSpec.named("ptx"), sms=1)
+    plans = admissible(bp.QuantizePlan, desc, bp.PlanPreference(), device)
+    wanted = bp.quantize_int8(x, per=per, dtype="u8", zero_points=True, device="cpu")
+    found = {str(plan.sku.config): plan.run(x=x) for plan in plans}
+    assert len(found) > 2 and any("rounds=2" in config for config in found)
+    for made in found.values():
+        assert all(map(np.array_equal, made, wanted))
+
+
 def test_splits_and_tiles_change_nothing() -> None:
     """Sums of integers are the same however K is shared out: every configuration gives the same bits."""
     a, b = codes((3, 2048)), codes((16, 2048), seed=1).T
@@ -101,7 +118,7 @@ def test_splits_and_tiles_change_nothing() -> None:
         assert np.array_equal(plan.run(a=a, b=b, scale_a=scales(3)), wanted)
 
 
-@pytest.mark.parametrize("warps", ["unroll=2 warps=8", "unroll=8 warps=4"])
+@pytest.mark.parametrize("warps", ["unroll=2 warps=8", "unroll=8 warps=4", "unroll=2 warps=4 early"])
 def test_rounds_follow_each_other(warps: str) -> None:
     """K of several rounds, the last of them not whole: weights asked for ahead, or round by round."""
     a, w = codes((3, 2112)), codes((20, 2112), seed=1)

@@ -22,6 +22,7 @@ def project(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sampl
 
     def sample(m: int, k: int, widths: tuple[int, ...], group: int, element: ElementKind, **of: Any) -> Sample:
         operands: dict[str, Any] = {"x": values(rng, (m, k), element, 1.0)}
+        pairs = of.pop("pairs", 0)
         biased = of.pop("biased", "")
         layout = of.pop("layout", "tiled")
         for part, n in zip("qkv", widths):
@@ -30,7 +31,11 @@ def project(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sampl
             operands |= {f"{name}_{part}": x for name, x in arrays.items()}
             operands |= {f"bias_{part}": values(rng, (n,), element, 1.0)} if part in biased else {}
         label = f"{element} {m}x{'+'.join(map(str, widths))}x{k} {layout}" + "".join(f" {name}" for name in of)
-        return Sample(label, operands, {"widths": widths, "group_size": group, "layout": layout})
+        options = {"widths": widths, "group_size": group, "layout": layout}
+        if pairs:
+            operands["inv_freq"] = np.float32(0.5) ** np.arange(pairs, dtype=np.float32)
+            options["head_dim"], label = 2 * pairs, f"{label} turned"
+        return Sample(label, operands, options)
 
     yield sample(1, 128, (34, 18, 2), 128, F16)
     yield sample(7, 64, (64, 16, 16), 32, BF16, zeros=True, biased="qkv")
@@ -40,4 +45,5 @@ def project(_fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sampl
     if full:
         for m in (2, 4, 8, 16, 17, 65):
             yield sample(m, 256, (130, 34, 30), 128, (F16, BF16)[m % 2], zeros=True)
+    yield sample(3, 64, (16, 8, 6), 64, BF16, pairs=4)
     yield sample(0, 64, (16, 16, 16), 64, F16)

@@ -32,17 +32,19 @@ using namespace quantized;
 
 extern __shared__ uint4 memory[];
 
-template <class A, class S, class Way, int TOKENS, int ACCESS, int UNROLL, int WARPS, bool GROUPED, bool ZEROED, class Finish, int COUNT>
-__global__ void __launch_bounds__(WARPS * 32, 1)
-int8_gemv(const S* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k, u32 k_split, i64 slab, u32 group, u32 pitch) {
+template <class A, class S, class Way, int TOKENS, int ACCESS, int UNROLL, int WARPS, int CTAS, bool EARLY, bool GROUPED, bool ZEROED, class Finish, int COUNT>
+__global__ void __launch_bounds__(WARPS * 32, CTAS)
+int8_gemv(const S* a, i64 a_row, const __grid_constant__ Segments<Finish, COUNT> segments, u32 m, u32 k, u32 k_split, i64 slab, u32 group, u32 pitch) {
   using Acc = typename Product<A>::Acc;
   constexpr bool DYNAMIC = !Same<A, S>::value;
   constexpr int OCTETS = TOKENS / 8, ROUND = UNROLL * Way::STEP, READ = DYNAMIC ? Way::RUN : ACCESS;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  Segment<Finish> own = segments.at[0];
+  // The CTA's segment stays where it is, in constant memory: a copy would hold its registers all along
+  int place = 0;
 #pragma unroll
   for (int i = 1; i < COUNT; ++i)
-    if (blockIdx.x >= segments.at[i].first) own = segments.at[i];
+    if (blockIdx.x >= segments.at[i].first) place = i;
+  const Segment<Finish>& own = segments.at[COUNT > 1 ? place : 0];
   const u32 first = (blockIdx.x - own.first) * Way::COLUMNS, begin = blockIdx.y * k_split, end = min(k, begin + k_split);
   Acc* sums = reinterpret_cast<Acc*>(memory);
   u32 from = begin + warp * ROUND;
@@ -56,8 +58,6 @@ int8_gemv(const S* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k,
     i8* codes = reinterpret_cast<i8*>(sums + WARPS * TOKENS * Way::COLUMNS);
     float* scales = reinterpret_cast<float*>(codes + m * pitch);
     quantise_tokens<S, ACCESS, WARPS * 32>(codes, scales, a, a_row, m, k, pitch);
-    own.finish.scale_a = scales;
-    own.finish.scale_a_step = 1;
   }
   const A* token[OCTETS];  // the last one stands for those that are not there
 #pragma unroll
@@ -72,13 +72,17 @@ int8_gemv(const S* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k,
   int of_columns[ZEROED ? Way::BLOCKS : 1][4] = {}, of_tokens[OCTETS][4] = {};
   typename Way::Raw raw[UNROLL];
   const auto load = [&](int u, u32 at, bool whole) { Way::load(raw[u], own.b, own.step, first, own.n, at + u * Way::STEP, end, whole); };
-  const auto multiply = [&](int u, u32 at, bool whole) {
+  Tokens<A, Way> early[OCTETS];
+  const auto ask_tokens = [&](int j, u32 at, bool whole) { early[j].template load<READ>(token[j], at, DYNAMIC ? pitch : end, whole); };
+  // `next`: where the step after this one is, if its tokens are asked for now
+  const auto multiply = [&](int u, u32 at, bool whole, bool held = false, bool ahead = false, u32 next = 0) {
     typename Way::Words words;
     Way::words(words, raw[u]);
 #pragma unroll
     for (int j = 0; j < OCTETS; ++j) {
-      Tokens<A, Way> tokens;
-      tokens.template load<READ>(token[j], at, DYNAMIC ? pitch : end, whole);
+      if (!held) ask_tokens(j, at, whole);
+      const Tokens<A, Way> tokens = early[j];
+      if (ahead) ask_tokens(j, next, true);
 #pragma unroll
       for (int i = 0; i < Way::BLOCKS; ++i) Product<A>::template add<Way>(acc[i][j], words[i], tokens);
       if constexpr (ZEROED) Product<A>::template add_tokens<Way>(of_tokens[j], tokens);
@@ -103,12 +107,16 @@ int8_gemv(const S* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k,
   };
 
   // While all that is read exists, a loop of its own saves all checks, which would make loads wait for each other; where there are
-  // registers, a step of the next round is asked for as soon as this round's is multiplied.
+  // registers, a step of the next round is asked for as soon as this round's is multiplied. EARLY: tokens a step ahead of that.
   constexpr bool AHEAD = TOKENS < 64 && UNROLL < 8;
   bool more = Way::inside(first, own.n) && from + ROUND <= end;
   if (AHEAD && more) {
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) load(u, from, true);
+  }
+  if (EARLY && more) {
+#pragma unroll
+    for (int j = 0; j < OCTETS; ++j) ask_tokens(j, from, true);
   }
 #pragma unroll 1
   while (more) {
@@ -118,7 +126,8 @@ int8_gemv(const S* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k,
     for (int u = 0; !AHEAD && u < UNROLL; ++u) load(u, from, true);
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
-      multiply(u, from + u * Way::STEP, true);
+      const bool last = u + 1 == UNROLL;
+      multiply(u, from + u * Way::STEP, true, EARLY, EARLY && (!last || more), last ? next : from + (u + 1) * Way::STEP);
       if (AHEAD && more) load(u, next, true);
     }
     from = next;
@@ -151,12 +160,17 @@ int8_gemv(const S* a, i64 a_row, Segments<Finish, COUNT> segments, u32 m, u32 k,
 
   // All warps'
   __syncthreads();
-  own.finish.out += blockIdx.y * slab;
+  Finish finish = own.finish;
+  finish.out += blockIdx.y * slab;
+  if constexpr (DYNAMIC) {
+    finish.scale_a = reinterpret_cast<const float*>(reinterpret_cast<const i8*>(sums + WARPS * TOKENS * Way::COLUMNS) + m * pitch);
+    finish.scale_a_step = 1;
+  }
   for (u32 i = threadIdx.x; i < m * Way::COLUMNS; i += WARPS * 32) {
     Acc sum = 0;
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) sum += sums[w * TOKENS * Way::COLUMNS + i];
     const u32 row = i / Way::COLUMNS, column = first + i % Way::COLUMNS;
-    if (column < own.n) own.finish.store(sum, row, column);
+    if (column < own.n) finish.store(sum, row, column);
   }
 }

@@ -2,10 +2,12 @@
 //
 // quantise_rows: a scale a row; LANES threads share it (rows/row.cuh), resident in registers, so that x is read once.
 // find_ranges, quantise_ranged: a scale a column (COLUMN) or one in all. The first leaves each range in `ranges` as two u32, the
-// bits of numbers that are not negative, whose order is that of integers: atomic maxima give the same bits in any order.
+// bits of numbers that are not negative, whose order is that of integers: atomic maxima give the same bits in any order. The second
+// begins with the rows that the first read last, which are in L2 still.
 // dequantise: the inverse, whatever has a scale.
-// The last three: LANES threads lie along a row, V columns each; a CTA's others, and DEPTH steps, go down the rows.
-// Shared memory: a range a warp. Bound: memory bandwidth.
+// The last three: LANES threads lie along a row, V columns each; a CTA's others lie down the rows, of which it has a stripe, and a
+// thread has DEPTH under way. An atomic a column and stripe.
+// Shared memory: a range a warp; of columns two floats a thread and column, 16 KB. Bound: memory bandwidth, x being read twice.
 #include "overlap.cuh"
 #include "quantized/codes.cuh"
 #include "rows/group.cuh"
@@ -58,46 +60,72 @@ quantise_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, P* cod
   if constexpr (ZERO) *places.template of_row<ZEROS>(zeros, at) = P(scale.zero);
 }
 
-// A CTA's part of a matrix: `each(row)` for the thread's rows, at `column`.
+// The `block`th part of a matrix: a stripe of rows. `load(row)` is asked for DEPTH rows of a thread before `each(row, loaded)`.
 template <int V, int LANES, int DEPTH, int THREADS, class I> struct Part {
   static constexpr I DOWN = THREADS / LANES;
-  I first, column;
+  I first, column, end;
   bool live;
-  __device__ __forceinline__ Part(I count, I length) {
-    const I blocks = (length + LANES * V - 1) / (LANES * V), down = I(blockIdx.x) / blocks;
-    column = ((I(blockIdx.x) - down * blocks) * LANES + threadIdx.x % LANES) * V;
-    first = down * (DOWN * DEPTH) + threadIdx.x / LANES;
+  __device__ __forceinline__ Part(I block, I count, I length, I stripe) {
+    const I blocks = (length + LANES * V - 1) / (LANES * V), down = block / blocks;
+    column = ((block - down * blocks) * LANES + threadIdx.x % LANES) * V;
+    first = down * stripe + threadIdx.x / LANES;
+    end = count - down * stripe < stripe ? count : (down + 1) * stripe;
     live = column < length;
   }
-  template <class Each> __device__ __forceinline__ void rows(I count, const Each& each) const {
+  template <class Load, class Each> __device__ __forceinline__ void rows(const Load& load, const Each& each) const {
+    if (!live || first >= end) return;
+    I row = first;
+#pragma unroll 1
+    while (true) {
+      const I left = end - row;
+      decltype(load(row)) held[DEPTH];
 #pragma unroll
-    for (int i = 0; i < DEPTH; ++i)
-      if (live && first + i * DOWN < count) each(first + i * DOWN);
+      for (int i = 0; i < DEPTH; ++i)
+        if (i * DOWN < left) held[i] = load(row + i * DOWN);
+#pragma unroll
+      for (int i = 0; i < DEPTH; ++i)
+        if (i * DOWN < left) each(row + i * DOWN, held[i]);
+      if (left <= DEPTH * DOWN) return;
+      row += DEPTH * DOWN;
+    }
   }
 };
 
 template <class T, int V, int LANES, int DEPTH, int THREADS, int R, int RC, class I, bool COLUMN>
 __global__ void __launch_bounds__(THREADS)
-find_ranges(I count, I length, rows::Places<I, R, RC, OPERANDS> places, u32* ranges, const T* x) {
-  const Part<V, LANES, DEPTH, THREADS, I> part(count, length);
+find_ranges(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> places, u32* ranges, const T* x) {
+  const Part<V, LANES, DEPTH, THREADS, I> part(blockIdx.x, count, length, stripe);
   Range range[COLUMN ? V : 1] = {};
-  part.rows(count, [&](I row) {
+  const auto load = [&](I row) {
     i64 at[OPERANDS];
     places.enter(row, at);
+    return rows::loaded<T, V>(places.template at<X>(x, at, part.column));
+  };
+  part.rows(load, [&](I, const rows::Pack<T, V>& pack) {
     float a[V];
-    rows::fetch<T>(a, places.template at<X>(x, at, part.column));
+    pack.widen(a);
 #pragma unroll
     for (int v = 0; v < V; ++v) range[COLUMN ? v : 0].add(a[v]);
   });
+  const auto widest = [](const Range& a, const Range& b) { return a.join(b); };
   if constexpr (COLUMN) {
-    if (part.live && part.first < count)
+    __shared__ Range found[THREADS / LANES][V][LANES];
 #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        atomicMax(ranges + 2 * (part.column + v), __float_as_uint(range[v].down));
-        atomicMax(ranges + 2 * (part.column + v) + 1, __float_as_uint(range[v].up));
-      }
+    for (int v = 0; v < V; ++v) found[threadIdx.x / LANES][v][threadIdx.x % LANES] = range[v];
+    __syncthreads();
+    // A thread a column of the CTA's
+    const I begin = part.column - threadIdx.x % LANES * V;
+    for (u32 i = threadIdx.x; i < LANES * V; i += THREADS) {
+      const I column = begin + i;
+      if (column >= length) break;
+      Range all = found[0][i % V][i / V];
+#pragma unroll
+      for (int down = 1; down < THREADS / LANES; ++down) all = all.join(found[down][i % V][i / V]);
+      atomicMax(ranges + 2 * column, __float_as_uint(all.down));
+      atomicMax(ranges + 2 * column + 1, __float_as_uint(all.up));
+    }
   } else {
-    const Range all = rows::combine<THREADS>(range[0], [](const Range& a, const Range& b) { return a.join(b); });
+    const Range all = rows::combine<THREADS>(range[0], widest);
     if (threadIdx.x) return;
     atomicMax(ranges, __float_as_uint(all.down));
     atomicMax(ranges + 1, __float_as_uint(all.up));
@@ -106,9 +134,12 @@ find_ranges(I count, I length, rows::Places<I, R, RC, OPERANDS> places, u32* ran
 
 template <class T, class P, bool ZERO, int V, int LANES, int DEPTH, int THREADS, int R, int RC, class I, bool COLUMN>
 __global__ void __launch_bounds__(THREADS)
-quantise_ranged(I count, I length, rows::Places<I, R, RC, OPERANDS> places, P* codes, float* scales, P* zeros, const T* x, const u32* ranges) {
+quantise_ranged(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> places, P* codes, float* scales, P* zeros, const T* x,
+                const u32* ranges) {
   constexpr int OWN = COLUMN ? V : 1;
-  const Part<V, LANES, DEPTH, THREADS, I> part(count, length);
+  const Part<V, LANES, DEPTH, THREADS, I> part(gridDim.x - 1 - blockIdx.x, count, length, stripe);
+  overlap::wait();
+  overlap::release();
   Scale scale[OWN];
 #pragma unroll
   for (int v = 0; v < OWN; ++v) {
@@ -118,11 +149,16 @@ quantise_ranged(I count, I length, rows::Places<I, R, RC, OPERANDS> places, P* c
     scales[part.column + v] = scale[v].scale;
     if constexpr (ZERO) zeros[part.column + v] = P(scale[v].zero);
   }
-  part.rows(count, [&](I row) {
+  const auto load = [&](I row) {
+    i64 at[OPERANDS];
+    places.enter(row, at);
+    return rows::loaded<T, V>(places.template at<X>(x, at, part.column));
+  };
+  part.rows(load, [&](I row, const rows::Pack<T, V>& pack) {
     i64 at[OPERANDS];
     places.enter(row, at);
     float a[V];
-    rows::fetch<T>(a, places.template at<X>(x, at, part.column));
+    pack.widen(a);
     Vec<P, V> made;
 #pragma unroll
     for (int v = 0; v < V; ++v) made.at[v] = Codes<P, ZERO>::code(a[v], scale[COLUMN ? v : 0]);
@@ -132,14 +168,18 @@ quantise_ranged(I count, I length, rows::Places<I, R, RC, OPERANDS> places, P* c
 
 template <class T, class P, bool ZERO, int V, int LANES, int DEPTH, int THREADS, int R, int RC, class I, bool COLUMN>
 __global__ void __launch_bounds__(THREADS)
-dequantise(I count, I length, rows::Places<I, R, RC, OPERANDS> places, const P* codes, const float* scales, const P* zeros, T* out) {
-  const Part<V, LANES, DEPTH, THREADS, I> part(count, length);
+dequantise(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> places, const P* codes, const float* scales, const P* zeros, T* out) {
+  const Part<V, LANES, DEPTH, THREADS, I> part(blockIdx.x, count, length, stripe);
   overlap::wait();
   overlap::release();
-  part.rows(count, [&](I row) {
+  const auto load = [&](I row) {
     i64 at[OPERANDS];
     places.enter(row, at);
-    const Vec<P, V> code = *reinterpret_cast<const Vec<P, V>*>(places.template at<CODES>(codes, at, part.column));
+    return *reinterpret_cast<const Vec<P, V>*>(places.template at<CODES>(codes, at, part.column));
+  };
+  part.rows(load, [&](I row, const Vec<P, V>& code) {
+    i64 at[OPERANDS];
+    places.enter(row, at);
     float a[V];
 #pragma unroll
     for (int v = 0; v < V; ++v) {

@@ -1,84 +1,55 @@
-"""dequantized: many rows times weights that are dequantised to the activations' type first, by two plans."""
+"""dequantized: many rows times weights in GGUF blocks, which are dequantised to the activations' type first."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
-from ...plan.lowering import Sub
-from ...plan.selection import Selection, selected
-from ...runtime.steps import Ptr, Scratch
-from ...types import BackendKind, Componentwise, DeviceSpec, ElementKind, PlanPreference, PrecisionGuarantee, Term
-from ..gemm.matmul import MatmulDescriptor, MatmulPlan
-from .dequantize_gguf import FILE, GgufDequantizeDescriptor, GgufDequantizePlan
+from ...plan.candidate import Change, Feasibility, no
+from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term
+from ..gemm.matmul import MatmulDescriptor
+from ._composite import Steps
+from ._dequantized import DequantizedFirst
+from .dequantize_gguf import GgufDequantizeDescriptor, GgufDequantizePlan
 
-__all__ = ["Dequantized"]
+__all__ = ["Dequantized", "of_weights"]
 
-OURS = PlanPreference(backend=BackendKind.BESPOKE)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A configuration: what is launched."""
-
-    dequantize: Selection
-    product: Selection
-
-    def __str__(self) -> str:
-        config = str(self.product.config)
-        return f"product={self.product.candidate.variant}" + (f"[{config}]" if config else "")
+KEPT = ("abs_result", "smallest_normal")  # measures that matmul_gguf and matmul call alike
 
 
-class Dequantized(Candidate[Any]):
-    """Weights are written and read again in the activations' type, which pays where many rows share them."""
+def of_weights(bound: Componentwise) -> Componentwise:
+    """A bound of the product with rounded weights, its measures called as matmul_gguf's are, and what rounding them costs."""
+    terms = [t if t.measure in KEPT else replace(t, measure=f"product_{t.measure}") for t in bound.terms]
+    terms.append(Term(2.0**24, ElementKind.F32, "rounded_weights"))
+    return Componentwise(tuple(terms), bound.source, "beyond_product")
+
+
+class Dequantized(DequantizedFirst):
+    """Any format, where activations are multiplied as they are."""
 
     variant = "dequantized"
-    launches = (
-        f"{FILE}:gguf_dequantize",
-        *dict.fromkeys(k for c in MatmulPlan.candidates if c.backend is BackendKind.BESPOKE for k in c.launches),
-    )
+    plan = GgufDequantizePlan
+    called = {"a": "x", "blocks": "w"}
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         if desc.rounds:
             return no("multiplies activations as they are", change=Change({"math": None}))
-        return OK
+        return super().supports(desc, device)
 
-    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Parts]:
-        x, out, w = (desc.layout(name) for name in ("x", "out", "w"))
-        of_weights: dict[str, Any] = {"out_element": x.element, "blocks_align": w.align}
-        of_product: dict[str, Any] = {"a_strides": x.strides, "a_align": x.align, "b_strides": (1, max(desc.k, 1))}
-        of_product |= {"out_strides": out.strides, "out_align": out.align}
-        weights = GgufDequantizeDescriptor(w.shape, desc.format, **of_weights)
-        product = MatmulDescriptor(x.shape, (desc.k, desc.n), x.element, x.element, out.element, **of_product)
-        yield Parts(selected(GgufDequantizePlan, weights, None, device), selected(MatmulPlan, product, OURS, device))
+    def weights(self, desc: Any) -> GgufDequantizeDescriptor:
+        w = desc.layout("w")
+        given: dict[str, Any] = {"out_element": desc.x_element, "blocks_align": w.align}
+        return GgufDequantizeDescriptor(w.shape, desc.format, **given)
 
-    def cost(self, desc: Any, device: DeviceSpec, config: Parts) -> Cost:
-        one, other = config.dequantize.cost, config.product.cost
-        return Cost(one.bytes + other.bytes, one.flops + other.flops, one.seconds + other.seconds, other.limit)
+    def product(self, desc: Any) -> MatmulDescriptor:
+        x, out = desc.layout("x"), desc.layout("out")
+        given: dict[str, Any] = {"a_strides": x.strides, "a_align": x.align, "b_strides": (1, max(desc.k, 1))}
+        given |= {"out_strides": out.strides, "out_align": out.align}
+        return MatmulDescriptor(x.shape, (desc.k, desc.n), x.element, x.element, out.element, **given)
 
-    def guarantee(self, desc: Any, device: DeviceSpec, config: Parts) -> PrecisionGuarantee:
-        """The product's own, of the rounded weights; and what rounding them costs."""
-        own = config.product.guarantee
-        assert isinstance(own.bound, Componentwise)
-        return replace(
-            own, bound=_of_weights(own.bound), probable=None if own.probable is None else _of_weights(own.probable),
-            batch_invariant=False,
-        )  # fmt: skip
+    def rounded(self, desc: Any, bound: Componentwise) -> Componentwise:
+        return of_weights(bound)
 
-    def lower(self, desc: Any, device: DeviceSpec, config: Parts) -> tuple[Sub, ...]:
-        between = Scratch.named("weights", desc.x_element.nbytes(math.prod((desc.n, desc.k))))
-        return (
-            Sub(config.dequantize, {"blocks": Ptr("w"), "out": between}),
-            Sub(config.product, {"a": Ptr("x"), "b": between, "out": Ptr("out")}),
-        )
-
-
-def _of_weights(bound: Componentwise) -> Componentwise:
-    """A bound of the product, its measures called as matmul_gguf's are."""
-    kept = ("abs_result", "smallest_normal")
-    terms = [t if t.measure in kept else replace(t, measure=f"product_{t.measure}") for t in bound.terms]
-    terms.append(Term(2.0**24, ElementKind.F32, "rounded_weights"))
-    return Componentwise(tuple(terms), bound.source, "beyond_product")
+    def guarantee(self, desc: Any, device: DeviceSpec, config: Steps) -> PrecisionGuarantee:
+        """Fewer rows are multiplied by other variants, with other bits."""
+        return replace(super().guarantee(desc, device, config), batch_invariant=False)

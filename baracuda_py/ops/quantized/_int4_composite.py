@@ -1,111 +1,45 @@
-"""dequantize_matmul: the weight as a matrix of the activations' type, in scratch, and then a product of matmul's."""
+"""dequantize_matmul: int4 weights as a matrix of the activations' type, and then a product of matmul's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from typing import Any
 
-from ...plan.candidate import OK, Candidate, Cost, Feasibility
-from ...plan.lowering import Sub
-from ...plan.select import cheapest
-from ...plan.selection import Selection
-from ...runtime.steps import Ptr, Scratch
-from ...types import BackendKind, Componentwise, DeviceSpec, ElementKind, PlanPreference, PrecisionGuarantee, Term
-from ..gemm.matmul import MatmulPlan
+from ...types import Componentwise, ElementKind, Term
+from ..gemm.matmul import MatmulDescriptor
+from ._dequantized import DequantizedFirst
 from .dequantize_int4 import DequantizeInt4Descriptor, DequantizeInt4Plan
 
 __all__ = ["DequantizeThenMatmul"]
 
-ANY = PlanPreference()
-OF_RESULT = ("abs_result", "smallest_normal")
+KEPT = ("abs_result", "smallest_normal")  # measures of the result
 LARGER = 1.01  # than a weight, at most: the weight as f16 or bf16
-OWN = tuple(candidate for candidate in MatmulPlan.candidates if candidate.backend is BackendKind.BESPOKE)
 
 
-@dataclass(frozen=True)
-class Parts:
-    """A configuration: what is launched."""
-
-    weight: Selection
-    product: Selection
-
-    def __str__(self) -> str:
-        config = str(self.product.config)
-        return f"{self.product.candidate.variant}" + (f"[{config}]" if config else "")
-
-
-@lru_cache(maxsize=256)
-def _parts(desc: Any, device: DeviceSpec) -> Parts | None:
-    found = cheapest(OWN, desc.product.canonical(), ANY, device)
-    weight = _weight(desc)
-    made = cheapest(DequantizeInt4Plan.candidates, weight.canonical(), ANY, device)
-    if found is None or made is None:
-        return None
-    return Parts(
-        Selection.of(DequantizeInt4Plan, weight, ANY, device, made[0]),
-        Selection.of(MatmulPlan, desc.product, ANY, device, found[0]),
-    )
-
-
-def _weight(desc: Any) -> DequantizeInt4Descriptor:
-    """The weight in columns, so that the product reads it along K."""
-    k, _ = desc.weight_shape
-    given: dict[str, Any] = {"out_strides": (1, k)}
-    for name in ("codes", "scales", "zeros", "order"):
-        if desc.has(name):
-            layout = desc.layout(name)
-            given[f"{name}_element"] = layout.element
-            given |= {} if name == "order" else {f"{name}_align": layout.align}
-    return DequantizeInt4Descriptor(
-        desc.weight_shape, desc.x_element, group_size=desc.group_size, packing=desc.packing, **given
-    )
-
-
-class DequantizeThenMatmul(Candidate[Any]):
-    """Any layout and any number of tokens: worth it where the product itself takes longest."""
+class DequantizeThenMatmul(DequantizedFirst):
+    """Any layout and any number of tokens."""
 
     variant = "dequantize_matmul"
-    launches = tuple(
-        dict.fromkeys(kernel for each in (*DequantizeInt4Plan.candidates, *OWN) for kernel in each.launches)
-    )
+    plan = DequantizeInt4Plan
+    called = {"a": "x"}
 
-    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
-        inner = desc.product.canonical()
-        if not any(each.supports(inner, device) for each in OWN):
-            return OWN[0].supports(inner, device)
-        return OK
+    def weights(self, desc: Any) -> DequantizeInt4Descriptor:
+        """In columns, so that the product reads them along K."""
+        given: dict[str, Any] = {"out_strides": (1, desc.weight_shape[0])}
+        for name in ("codes", "scales", "zeros", "order"):
+            if desc.has(name):
+                layout = desc.layout(name)
+                given[f"{name}_element"] = layout.element
+                given |= {} if name == "order" else {f"{name}_align": layout.align}
+        options = {"group_size": desc.group_size, "packing": desc.packing}
+        return DequantizeInt4Descriptor(desc.weight_shape, desc.x_element, **options, **given)
 
-    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Parts]:
-        parts = _parts(desc, device)
-        return [] if parts is None else [parts]
+    def product(self, desc: Any) -> MatmulDescriptor:
+        product: MatmulDescriptor = desc.product
+        return product
 
-    def cost(self, desc: Any, device: DeviceSpec, config: Parts) -> Cost:
-        one, other = config.weight.cost, config.product.cost
-        return Cost(one.bytes + other.bytes, one.flops + other.flops, one.seconds + other.seconds, other.limit)
-
-    def guarantee(self, desc: Any, device: DeviceSpec, config: Parts) -> PrecisionGuarantee:
-        """That of the product, whose weights are a rounding larger at most, and what rounding them makes of the sums."""
-        inner, x = config.product.guarantee, desc.x_element
-
-        def and_rounded(bound: Any) -> Any:
-            if not isinstance(bound, Componentwise):
-                return bound
-            terms = [
-                replace(t, coefficient=t.coefficient * (1 if t.measure in OF_RESULT else LARGER)) for t in bound.terms
-            ]
-            terms += [Term(2.0**24, ElementKind.F32, "rounded_weights"), Term(1.0, x, "small_weights")]
-            return Componentwise(tuple(terms), bound.source, "beyond_weights")
-
-        return replace(inner, bound=and_rounded(inner.bound), probable=and_rounded(inner.probable))
-
-    def lower(self, desc: Any, device: DeviceSpec, config: Parts) -> tuple[Sub, ...]:
-        k, n = desc.weight_shape
-        between = Scratch.named("weight", desc.x_element.nbytes(k * n))
-        held = {name: Ptr(name) for name in ("codes", "scales", "zeros", "order") if desc.has(name)}
-        added = {"bias": Ptr("bias")} if desc.has("bias") else {}
-        return (
-            Sub(config.weight, {**held, "out": between}),
-            Sub(config.product, {"a": Ptr("x"), "b": between, "out": Ptr("out"), **added}),
-        )
+    def rounded(self, desc: Any, bound: Componentwise) -> Componentwise:
+        """Of weights that are a rounding larger at most, and what rounding them makes of the sums."""
+        terms = [replace(t, coefficient=t.coefficient * (1 if t.measure in KEPT else LARGER)) for t in bound.terms]
+        terms += [Term(2.0**24, ElementKind.F32, "rounded_weights"), Term(1.0, desc.x_element, "small_weights")]
+        return Componentwise(tuple(terms), bound.source, "beyond_weights")

@@ -50,6 +50,9 @@ OF_BYTES, OF_HALVES = (
     2.5e-8,
     4.5e-8,
 )  # seconds that a warp takes for 16 columns, 64 of K and eight tokens: load, convert, multiply
+MOST_RESIDENT, FEWER = 16, 16  # CTAs an SM, and registers that a thread can do without
+SOFTENED = 0.5  # of what a last wave's CTAs take longer: they begin as others end
+UNTIMED = 1.02  # what no device has timed yet is not taken for faster
 MOST_HELD = 40 << 10  # bytes of tokens that a CTA quantises for itself: several CTAs an SM
 QUANTISING = 1e-6  # seconds until a CTA has done so, of a token
 
@@ -62,12 +65,15 @@ class GemvConfig(Config):
     unroll: int = term("steps along K that a lane asks for at once")
     warps: int = term("warps of a CTA, side by side along K")
     split_k: int = term("parts of K that are summed apart and then added", default=1)
+    ctas_per_sm: int = term("CTAs that an SM holds at once, registers being held down for them", default=1)
+    early: bool = term("tokens are asked for a step ahead of the weights they are multiplied with", default=False)
 
 
 ALONG_K = (
     GemvConfig(1, 4, 8), GemvConfig(1, 8, 8), GemvConfig(1, 4, 4), GemvConfig(1, 8, 4), GemvConfig(2, 4, 8),
     GemvConfig(2, 2, 8), GemvConfig(2, 4, 4), GemvConfig(4, 2, 8), GemvConfig(4, 1, 8), GemvConfig(4, 2, 16),
-    GemvConfig(2, 2, 16), GemvConfig(4, 1, 16), GemvConfig(1, 2, 16), GemvConfig(2, 8, 4),
+    GemvConfig(2, 2, 16), GemvConfig(4, 1, 16), GemvConfig(1, 2, 16), GemvConfig(2, 8, 4), GemvConfig(1, 2, 4),
+    GemvConfig(5, 2, 8), GemvConfig(5, 1, 16),
 )  # fmt: skip
 ALONG_N = (GemvConfig(8, 1, 4), GemvConfig(8, 1, 8), GemvConfig(8, 2, 4))
 
@@ -139,10 +145,13 @@ def gemv_configs(products: Sequence[Product], device: DeviceSpec) -> Iterable[Ge
     if way is None:
         return
     for config in ALONG_K if way.along_k else ALONG_N:
-        crowded = config.warps > 8 and (way.tokens > 16 or _all_registers(products[0], config, way) > 100)  # of 128
+        crowded = config.warps > 8 and (way.tokens > 16 or _all_registers(products, config, way) > 110)  # of 128
         if crowded or _registers(config, way) > 150 or _shared_bytes(config, way) > device.shared_bytes:
             continue
         yield config
+        yield from _held_down(products, device, config, way)
+        if way.tokens <= 16 and config.unroll < 8 and not crowded:
+            yield replace(config, early=True)
         if not any(product.n for product in products):
             continue
         rounds = -(-products[0].k // (config.unroll * way.step * config.warps))
@@ -150,6 +159,25 @@ def gemv_configs(products: Sequence[Product], device: DeviceSpec) -> Iterable[Ge
             splits = min(splits, rounds, MOST_SPLITS)
             if splits > 1 and len(products) == 1:
                 yield replace(config, split_k=splits)
+
+
+def _held_down(products: Sequence[Product], device: DeviceSpec, config: GemvConfig, way: Way) -> Iterable[GemvConfig]:
+    """With fewer registers, so that all CTAs are on the device at once, if that takes no more than a few of them."""
+    wanted = across(_ctas(products, config), device.sms)
+    alone, most = _all_registers(products, config, way), _registers_for(config, wanted)
+    if _resident(config, alone) < wanted <= MOST_RESIDENT and most >= alone - FEWER:
+        yield replace(config, ctas_per_sm=wanted)
+
+
+def _registers_for(config: GemvConfig, ctas: int) -> int:
+    """The most that a thread may have where an SM holds so many CTAs: multiples of 8."""
+    return 65536 // (config.warps * 32 * max(1, ctas)) // 8 * 8
+
+
+def _resident(config: GemvConfig, registers: int) -> int:
+    """CTAs that an SM holds."""
+    threads = config.warps * 32
+    return max(config.ctas_per_sm, 1, min(2048 // threads, 65536 // (threads * across(registers, 8) * 8)))
 
 
 def _ctas(products: Sequence[Product], config: GemvConfig) -> int:
@@ -161,9 +189,14 @@ def _registers(config: GemvConfig, way: Way) -> int:
     return config.blocks * way.tokens // 2 + config.unroll * (8 * config.blocks if way.along_k else 32)
 
 
-def _all_registers(product: Product, config: GemvConfig, way: Way) -> int:
-    """About what a thread takes: with addresses, tokens under way, and of floats converted weights."""
-    return _registers(config, way) + config.unroll**2 * way.tokens // 8 + (36 if product.a.element in CODES else 52)
+def _all_registers(products: Sequence[Product], config: GemvConfig, way: Way) -> int:
+    """About what a thread takes: with addresses, tokens under way, of floats converted weights, and of several matrices where
+    the CTA's own is."""
+    codes = products[0].a.element in CODES
+    ahead = 0 if codes or not config.early else way.tokens
+    several = 8 if len(products) > 1 else 0
+    own = 36 if codes else 46 + 6 * config.blocks
+    return _registers(config, way) + config.unroll**2 * way.tokens // 8 + own + ahead + several
 
 
 def _shared_bytes(config: GemvConfig, way: Way) -> int:
@@ -179,17 +212,16 @@ def gemv_seconds(products: Sequence[Product], device: DeviceSpec, config: GemvCo
     weights = sum(product.k * product.n for product in products)
     codes = products[0].a.element in CODES
     flight = threads * config.unroll * (32 * config.blocks if way.along_k else 128)
-    registers = min(255 if config.warps <= 8 else 128, _all_registers(products[0], config, way))
-    resident = max(1, min(2048 // threads, 65536 // (threads * registers)))
-    held = min(-(-ctas // device.sms), resident)
+    registers = min(255 if config.warps <= 8 else 128, _all_registers(products, config, way))
+    resident = _resident(config, registers)
+    held = min(across(ctas, device.sms), resident)
     reached = min(1.0, flight * held / IN_FLIGHT) * min(1.0, way.access / 8)
-    rounds = -(-ctas // device.sms) * device.sms / max(1, ctas)  # the busiest SM's share
-    even = rounds if ctas < device.sms * resident else 1.0 + (rounds - 1.0) / 2
+    even = _unevenness(ctas, device.sms, resident, flight) / max(1, ctas)
     clock_sms = device.rate("issue") / 128
     tokens = ctas / config.split_k * min(way.tokens, products[0].m) * products[0].k * products[0].a.size
     per_weight = (0.25 if codes else 2.0) + (0.0 if way.along_k else 0.6) + 4.0 / way.access
     times = {
-        "bandwidth": weights / (device.bandwidth * REACHED) * even / max(reached, 0.02),
+        "bandwidth": weights / (device.bandwidth * REACHED) * max(1.0, even) / max(reached, 0.02),
         "L2": (weights + tokens) / (L2_BYTES * clock_sms),
         "instruction issue": per_weight * weights * max(1, way.tokens // 16) / device.rate("issue"),
     }
@@ -199,7 +231,18 @@ def gemv_seconds(products: Sequence[Product], device: DeviceSpec, config: GemvCo
     # Warps wait for tokens, and their own products, while weights come: less, the more warps there are
     pieces = weights / 1024 / device.sms / max(1, held * config.warps) * (way.tokens // 8)
     seconds += pieces * (OF_BYTES if codes else OF_HALVES)
+    seconds *= UNTIMED if config.early or (config.ctas_per_sm > 1 and len(products) == 1) else 1.0
     return seconds + sum(second_pass(product, config.split_k, device) for product in products), limit
+
+
+def _unevenness(ctas: int, sms: int, resident: int, flight: int) -> float:
+    """CTAs for whose weights all SMs would take as long: those of the last wave have fewer beside them, and less under way."""
+    waves, rest = divmod(ctas, sms * resident)
+    beside = across(rest, sms)
+    own = min(1.0, flight * resident / IN_FLIGHT)  # what a whole wave reaches
+    alone = beside * sms / max(min(1.0, flight * beside / IN_FLIGHT), 0.02) * own if rest else 0.0
+    softened = 1.0 if not waves else SOFTENED
+    return waves * sms * resident + rest + softened * max(0.0, alone - rest)
 
 
 def gemv_launches(matrices: Sequence[Matrix], config: GemvConfig, a: Arg) -> tuple[Step, ...]:
@@ -225,8 +268,8 @@ def gemv_launches(matrices: Sequence[Matrix], config: GemvConfig, a: Arg) -> tup
         fields.append(Packed(np.array([step, *steps], np.int64).tobytes() + counts, 8))
         first += across(own.n, 16 * config.blocks)
     cuda = f"{way.cuda}<{config.blocks}, {way.access}>"
-    shape = f"{way.tokens}, {way.token_access}, {config.unroll}, {config.warps}"
-    flags = f"{str(bool(group)).lower()}, {str(finishes[0].zeroed).lower()}"
+    shape = f"{way.tokens}, {way.token_access}, {config.unroll}, {config.warps}, {config.ctas_per_sm}"
+    flags = ", ".join(str(bool(flag)).lower() for flag in (config.early, group, finishes[0].zeroed))
     types = f"{'i8' if dynamic else product.a.element.number}, {product.a.element.number}"
     entry = f"int8_gemv<{types}, {cuda}, {shape}, {flags}, {kind}, {len(matrices)}>"
     round_ = config.unroll * way.step * config.warps

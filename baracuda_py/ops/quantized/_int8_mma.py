@@ -6,21 +6,21 @@ Both operands lie along K. What lies otherwise is copied so ahead of the product
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
-from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Ptr, Scratch, Step, Struct
 from ...types import ArchSku, DeviceSpec, MathPrecision, PrecisionGuarantee
 from .._launch import grid_of, overlapped_overhead
+from ..gemm._variants.mma import NARROW, Tile
 from ._int8_finish import BATCH, HEADER, NULL, Finish, partial_finish, reduce_parts, second_pass, side_walk
 from ._int8_guarantee import guarantee
 from ._int8_problem import CODES, Product, Side, across
 
-__all__ = ["LAUNCHES", "Int8Mma", "Tile", "launches_of", "mma_seconds", "tiles"]
+__all__ = ["LAUNCHES", "Int8Mma", "launches_of", "mma_seconds", "tiles"]
 
 LAUNCHES = ("gemm/tc_async.cu:tc_async", "gemm/reduce.cu:reduce", "quantized/int8_sums.cu:line_sums")
 MOST_SPLITS, LEAST_TILES = 32, 4  # most parts of K, and fewest K tiles in a part
@@ -31,51 +31,27 @@ MMA_SHARE = {ArchSku.SM90A: 0.506, ArchSku.SM100A: 0.45}
 FEW_WARPS, L2_BYTES, FILL, STREAMED = 0.8, 32.0, 5e-7, 0.66
 
 
-@dataclass(frozen=True)
-class Tile(Config):
-    """A CTA's tile and a warp's. `share` is the part of mma.sync's rate that warps of this shape reach for long K."""
-
-    m: int = term("rows of the result a CTA computes", leads=True)
-    n: int = term("columns of the result a CTA computes", leads=True)
-    k: int = term("bytes of K that a stage holds of each row", leads=True)
-    warp: tuple[int, int] = term("rows x columns of the result that a warp sums")
-    stages: int = term("blocks of K in the pipeline of shared memory")
-    split_k: int = term("parts of K that are summed apart and then added", default=1)
-    share: float = term("of mma.sync's rate", default=1.0, hidden=True)
-
-    @property
-    def threads(self) -> int:
-        return self.m // self.warp[0] * (self.n // self.warp[1]) * 32
-
-    @property
-    def shared_bytes(self) -> int:
-        return self.stages * (self.m + self.n) * self.k
-
-    def count(self, product: Product) -> int:
-        """Tiles of the result."""
-        return across(product.m, self.m) * across(product.n, self.n)
-
-    def k_split(self, product: Product) -> int:
-        """K of a part: all of it, or whole tiles."""
-        return product.k if self.split_k == 1 else across(across(product.k, self.k), self.split_k) * self.k
-
-
+# `matmul`'s tiles, with the part of mma.sync's rate that their warps reach for long K of bytes; and more.
+SHARES = (1.0, 0.97, 0.955, 0.93, 0.95, 0.91, 0.76, 0.71, 0.6, 0.55)
 TILES = (
-    Tile(128, 256, 128, (64, 64), 4, share=1.0),
-    Tile(128, 256, 128, (64, 64), 3, share=0.97),
-    Tile(256, 128, 128, (64, 64), 4, share=0.955),
+    *(replace(tile, share=share) for tile, share in zip(NARROW, SHARES, strict=True)),
     Tile(256, 128, 128, (64, 64), 3, share=0.96),
-    Tile(128, 256, 64, (64, 64), 4, share=0.93),
     Tile(256, 128, 64, (64, 64), 4, share=0.935),
-    Tile(128, 128, 128, (64, 64), 3, share=0.95),
-    Tile(128, 128, 64, (64, 64), 5, share=0.91),
     Tile(128, 128, 64, (64, 64), 3, share=0.87),
     Tile(128, 128, 128, (64, 32), 3, share=0.79),
-    Tile(128, 128, 64, (64, 32), 4, share=0.76),
-    Tile(64, 128, 128, (32, 64), 4, share=0.71),
-    Tile(64, 64, 128, (32, 32), 4, share=0.6),
-    Tile(64, 64, 64, (32, 32), 5, share=0.55),
 )
+
+
+def _count(product: Product, tile: Tile) -> int:
+    """Tiles of the result."""
+    return across(product.m, tile.m) * across(product.n, tile.n)
+
+
+def _k_split(product: Product, tile: Tile) -> int:
+    """K of a part: all of it, or whole tiles."""
+    if tile.split_k == 1:
+        return product.k
+    return across(across(product.k, tile.k_bytes), tile.split_k) * tile.k_bytes
 
 
 def _pieces(product: Product) -> tuple[int, int]:
@@ -87,24 +63,24 @@ def tiles(product: Product, device: DeviceSpec) -> Iterable[Tile]:
     """Those that fit, each with K whole, and split where SMs would idle."""
     pieces = _pieces(product)
     for tile in TILES:
-        loads = sum(extent * tile.k // max(1, piece) for extent, piece in zip((tile.m, tile.n), pieces))
+        loads = sum(extent * tile.k_bytes // max(1, piece) for extent, piece in zip((tile.m, tile.n), pieces))
         if (
             tile.shared_bytes > device.shared_bytes
             or loads > MOST_PIECES * tile.threads
-            or tile.count(product) > MOST_CTAS
+            or _count(product, tile) > MOST_CTAS
         ):
             continue
         yield tile
-        k_tiles = across(product.k, tile.k)
-        wanted = min(device.sms // max(1, tile.count(product)), k_tiles // LEAST_TILES, MOST_SPLITS)
+        k_tiles = across(product.k, tile.k_bytes)
+        wanted = min(device.sms // max(1, _count(product, tile)), k_tiles // LEAST_TILES, MOST_SPLITS)
         if wanted > 1:
             yield replace(tile, split_k=across(k_tiles, across(k_tiles, wanted)))
 
 
 def mma_seconds(product: Product, device: DeviceSpec, tile: Tile) -> tuple[float, str]:
     """The busiest SM's time, and what sets it."""
-    rounds = -(-tile.count(product) * tile.split_k // device.sms)
-    k_bytes = max(1, across(across(product.k, tile.k), tile.split_k)) * tile.k
+    rounds = -(-_count(product, tile) * tile.split_k // device.sms)
+    k_bytes = max(1, across(across(product.k, tile.k_bytes), tile.split_k)) * tile.k_bytes
     clock_sms = device.rate("issue") / 128
     rate = 2 * device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) * tile.share
     few = FEW_WARPS if rounds == 1 and tile.threads < 256 else 1.0
@@ -153,15 +129,16 @@ def launches_of(desc: Any, product: Product, device: DeviceSpec, tile: Tile, a: 
     used = partial_finish(product, finish, integers=True) if split else finish
     kind = used.kind("NO_ZEROS" if split else "BY_SUMS")
     pieces = _pieces(product)
-    types = f"quantized::Eight<{product.a.element.number}>, {kind}, {tile.m}, {tile.n}, {tile.k}, {tile.warp[0]}, {tile.warp[1]}"
+    extent = f"{tile.m}, {tile.n}, {tile.k_bytes}, {tile.warp[0]}, {tile.warp[1]}"
+    types = f"quantized::Eight<{product.a.element.number}>, {kind}, {extent}"
     entry = f"tc_async<{types}, {tile.stages}, true, {pieces[0]}, true, {pieces[1]}>"
     extents = (np.uint32(n) for n in (product.m, product.n, product.k, _band(product, tile, device)))
-    parts = np.uint32(tile.split_k), np.uint32(tile.k_split(product)), np.uint64(product.m * product.n)
+    parts = np.uint32(tile.split_k), np.uint32(_k_split(product, tile)), np.uint64(product.m * product.n)
     args = (
         a, b, Struct(used.args(*([NULL, NULL] if split else sums))), side_walk(product.a), side_walk(product.b), BATCH,
         *extents, *parts,
     )  # fmt: skip
-    grid = (tile.count(product) * tile.split_k, 1, 1)
+    grid = (_count(product, tile) * tile.split_k, 1, 1)
     kernel = Kernel("gemm/tc_async.cu", entry, HEADER)
     steps.append(Launch(kernel, grid, (tile.threads, 1, 1), args, tile.shared_bytes, overlapped=True))
     if split:

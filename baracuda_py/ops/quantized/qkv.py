@@ -1,157 +1,34 @@
-"""qkv_project_int8: queries, keys and values of the same tokens, of weights of a byte. `WEIGHTS` lists what weights may be."""
+"""qkv_project_int8, qkv_project_int4: queries, keys and values of the same tokens, turned if asked for, in one plan."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
-from ...plan.descriptor import Descriptor, Slot, described
-from ...plan.lowering import Place
+from ...packed.int4 import PackedInt4
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
-from ...reference import int8_projection as oracle
-from ...runtime.steps import Ptr
-from ...samples import int8_projection as samples
-from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
-from .._function import function_of
-from ._flag import flag
-from ._int8_gemv import Matrix
-from ._projections import FusedGemv, ThreeProducts
-from .int8 import Int8MatmulDescriptor
+from ...reference import projection as oracle
+from ...samples import int4_projection, int8_projection
+from ...types import InvalidProblemError, OpCategory, PrecisionGuarantee
+from .._function import Asked, function_of
+from ._int4_kernels import Int4Gemv, Int4Mma
+from ._int4_projections import FusedInt4
+from ._int4_weight import arrays_of, extents_of
+from ._int8_projections import FusedGemv
+from ._projections import ThenRope, ThreeProducts, by_output
+from ._qkv_problem import OF_EACH, QkvProjectDescriptor
+from ._qkv_rotation import turned
+from ._qkv_weights import PARTS, WEIGHTS
 
-__all__ = ["QkvProjectDescriptor", "QkvProjectPlan", "qkv_project_int8"]
-
-WEIGHTS = ("int8",)
-PARTS = ("q", "k", "v")
-OF_WEIGHT = {"b": "w{}", "scale_b": "scale_{}", "bias": "bias_{}", "out": "{}"}  # a product's operands, and ours
-FIELDS = ("shape", "element", "strides", "align")
-
-
-@described(
-    *(Slot(part, "out", shape=f"{part}_shape", element="out_element") for part in PARTS),
-    Slot("x", element="element"),
-    *(Slot(f"w{part}") for part in PARTS),
-    Slot("scale_x", optional=True),
-    *(Slot(f"scale_{part}", optional=True) for part in PARTS),
-    *(Slot(f"bias_{part}", optional=True) for part in PARTS),
-)
-class QkvProjectDescriptor(Descriptor):
-    """q, k, v = x wq + bias_q, x wk + bias_k, x wv + bias_v, each weight with scales of its own, of any width: x [..., K].
-
-    `dynamic`: each row of floats x is quantised first, once for all three.
-    """
-
-    x_shape: tuple[int, ...]
-    wq_shape: tuple[int, ...]
-    wk_shape: tuple[int, ...]
-    wv_shape: tuple[int, ...]
-    element: ElementKind
-    wq_element: ElementKind = ElementKind.I8
-    wk_element: ElementKind = ElementKind.I8
-    wv_element: ElementKind = ElementKind.I8
-    out_element: ElementKind | None = None
-    dynamic: bool = False
-    weights: str = "int8"
-
-    def __post_init__(self) -> None:
-        self._member(WEIGHTS, "weights")
-        super().__post_init__()
-        object.__setattr__(self, "dynamic", flag(self.dynamic, f"{self.op}: dynamic"))
-
-    @property
-    def op(self) -> str:
-        return f"qkv_project_{self.weights}"
-
-    @classmethod
-    def of(
-        cls, x: Any, wq: Any, wk: Any, wv: Any, scale_q: Any = None, scale_k: Any = None, scale_v: Any = None, *,
-        scale_x: Any = None, bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, q: Any = None, k: Any = None,
-        v: Any = None, out_dtype: Any = None, dynamic: bool = False, weights: str = "int8",
-    ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
-        tensors = cls.taken(f"qkv_project_{weights}", {
-            "q": q, "k": k, "v": v, "x": x, "wq": wq, "wk": wk, "wv": wv, "scale_x": scale_x, "scale_q": scale_q,
-            "scale_k": scale_k, "scale_v": scale_v, "bias_q": bias_q, "bias_k": bias_k, "bias_v": bias_v,
-        })  # fmt: skip
-        options = {} if out_dtype is None else {"out_element": ElementKind.of(out_dtype)}
-        return cls.of_tensors(tensors, dynamic=dynamic, weights=weights, **options)
-
-    # ---- the three products -----------------------------------------------------------------------------------------
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return PARTS
-
-    def _width(self, part: str) -> tuple[int, ...]:
-        return (*self.x_shape[:-1], *getattr(self, f"w{part}_shape")[-1:])
-
-    @property
-    def q_shape(self) -> tuple[int, ...]:
-        return self._width("q")
-
-    @property
-    def k_shape(self) -> tuple[int, ...]:
-        return self._width("k")
-
-    @property
-    def v_shape(self) -> tuple[int, ...]:
-        return self._width("v")
-
-    def default_element(self, name: str) -> ElementKind:
-        return self.part("q").default_element("out")
-
-    def part(self, part: str) -> Int8MatmulDescriptor:
-        """One of the products."""
-        own: dict[str, Any] = {"a_shape": self.x_shape, "a_element": self.element}
-        own |= {f"a_{what}": getattr(self, f"x_{what}") for what in ("strides", "align")}
-        own |= {f"scale_a_{what}": getattr(self, f"scale_x_{what}") for what in FIELDS}
-        for theirs, ours in OF_WEIGHT.items():
-            for what in FIELDS if theirs != "out" else ("strides", "align"):
-                own[f"{theirs}_{what}"] = getattr(self, f"{ours.format(part)}_{what}")
-        return Int8MatmulDescriptor(**own, out_element=self.out_element, dynamic=self.dynamic)
-
-    @cached_property
-    def matrices(self) -> tuple[Matrix, ...]:
-        """The products, canonical, and what their operands are called here."""
-
-        def called(part: str) -> dict[str, Place]:
-            own = {name: Ptr(ours.format(part)) for name, ours in OF_WEIGHT.items()}
-            return {"a": Ptr("x"), "scale_a": Ptr("scale_x"), **own}
-
-        return tuple(Matrix(self.part(part).canonical(), called(part)) for part in PARTS)
-
-    @staticmethod
-    def of_codes(part: Int8MatmulDescriptor, pitch: int) -> Int8MatmulDescriptor:
-        """A product of floats as that of their codes, whose rows are `pitch` bytes apart."""
-        own, i8 = part.product, ElementKind.I8
-        return replace(
-            part, dynamic=False, a_shape=(own.m, own.k), a_element=i8, a_strides=(pitch, 1), a_align=16, scale_a_shape=(own.m,),
-            scale_a_element=ElementKind.F32, out_strides=(own.out.row, own.out.col),
-        )  # type: ignore[call-arg]  # fmt: skip
-
-    def check(self) -> None:
-        for part in PARTS:
-            shape = getattr(self, f"w{part}_shape")
-            if len(shape) != 2 or not self.x_shape or shape[0] != self.x_shape[-1]:
-                raise InvalidProblemError(
-                    f"{self.op}: x has shape {self.x_shape} and w{part} {shape}", "pass x [..., K] and weights [K, N]"
-                )
-        for part in PARTS:
-            try:
-                self.part(part).validate()
-            except (InvalidProblemError, TypeError, NotImplementedError) as error:
-                raise type(error)(f"{self.op}: of {part}: {_reason(error)}", getattr(error, "fix", "")) from None
-
-
-def _reason(error: Any) -> str:
-    return str(getattr(error, "reason", error))
+__all__ = ["QkvProjectDescriptor", "QkvProjectPlan", "qkv_project_int4", "qkv_project_int8"]
 
 
 def _probes() -> Iterator[dict[str, Any]]:
+    """Few tokens and many, with what they may have: of either weights, which the ops say."""
     for m, element, more in (
         (1, "bf16", {}), (7, "i8", {}), (512, "bf16", {}), (512, "f16", {"dynamic": True}), (16, "f16", {"out_element": "f32"}),
+        (3, "bf16", {"head_dim": 128, "inv_freq_shape": (64,)}),
     ):  # fmt: skip
         made: dict[str, Any] = {"x_shape": (m, 1024), "element": element, **more}
         for part, n in zip(PARTS, (1024, 256, 128)):
@@ -159,15 +36,26 @@ def _probes() -> Iterator[dict[str, Any]]:
             made |= {f"scale_{part}_shape": (n,), f"scale_{part}_element": "f32"}
             made |= {f"bias_{part}_shape": (n,), f"bias_{part}_element": "f32"} if m == 7 else {}
         yield made
+    zeros = {f"zeros_{part}_element": "u8" for part in PARTS}
+    for m, element, more in (
+        (1, "f16", {}),
+        (9, "bf16", {"group_size": 32, **zeros}),
+        (100, "bf16", {}),
+        (4096, "f16", {}),
+    ):
+        yield {"x_shape": (m, 1024), "element": element, "widths": (1024, 256, 128), **more}
 
 
 class QkvProjectPlan(Plan[QkvProjectDescriptor]):
-    """Queries, keys and values of the same tokens: operands `x`, `wq`, `wk`, `wv`, `q`, `k`, `v`, and those of `scale_x`,
-    `scale_q`, `scale_k`, `scale_v`, `bias_q`, `bias_k`, `bias_v` that it has."""
+    """Queries, keys and values of the same tokens: operands `x`, `wq`, `wk`, `wv`, `q`, `k`, `v`, and as the problem has them
+    `scale_x`, `scale_q` (of i8 weights), `scales_q`, `zeros_q`, `order_q` (of int4 codes), `bias_q`, those of k and v, and
+    `positions`, `inv_freq` or `cos`, `sin` and `status`."""
 
     descriptor = QkvProjectDescriptor
     category = OpCategory.GEMM
-    candidates = (FusedGemv(), ThreeProducts())
+    candidates = (
+        FusedGemv(), FusedInt4("fused_gemv", Int4Gemv()), FusedInt4("fused_mma", Int4Mma()), ThreeProducts(), ThenRope(),
+    )  # fmt: skip
     measures = oracle.MEASURES
     probes = tuple(_probes())
 
@@ -177,21 +65,99 @@ class QkvProjectPlan(Plan[QkvProjectDescriptor]):
 
     @classmethod
     def reference_guarantee(cls, desc: QkvProjectDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(desc)
+        each = {part: oracle.guarantee(desc, part) for part in PARTS}
+        return by_output(desc, [turned(desc, one) if desc.turns and part != "v" else one for part, one in each.items()])
 
 
-@function_of(QkvProjectPlan)
+def _asked(weights: str, operands: dict[str, Any], options: dict[str, Any]) -> Asked:
+    """What either function asks for."""
+    made = {"q", "k", "v", "x", "wq", "wk", "wv"} | ({"status"} if operands["cos"] is not None else set())
+    held = {
+        name: operands[name] for name in QkvProjectDescriptor.slot_of if name in made or operands.get(name) is not None
+    }
+
+    def describe() -> QkvProjectDescriptor:
+        return QkvProjectDescriptor.of(**held, **options, weights=weights)
+
+    return held, describe, (weights, *options.values(), tuple(held)), None, None
+
+
+_DOC = """Queries, keys and values of the same tokens: {sums}, and likewise of k and v; x is read once where one launch
+does it.
+
+{operands}
+inv_freq, or cos and sin: the angles of `rope`; then q and k are turned, in heads of head_dim columns, at `positions` (int32 or
+int64, of x's leading shape or of its last leading axis; by default 0, 1, ... along that axis). style, attention_factor and the
+output `status`, which is there with tables: as for `rope`.
+Returns the named tuple (q, k, v), [..., N] each, all of one dtype{dtype}.
+"""
+_INT8 = _DOC.format(
+    sums="x wq * scale_q + bias_q", dtype=": by default x's, of bytes f32 (i32 without scales)",
+    operands="""x: [..., K], f16 or bf16, or i8 or u8 with `scale_x`. wq, wk, wv: [K, N] of i8, each of a width of its own, as
+grouped queries have them. Scales, biases, `out_dtype`, `dynamic`: as for `matmul_int8`.""",
+)  # fmt: skip
+_INT4 = _DOC.format(
+    sums="x Wq + bias_q", dtype=": by default x's",
+    operands="""x: [..., K], f16 or bf16. wq, wk, wv: a PackedInt4 each, of one layout and group size, of widths of their own; or
+their codes, with `scales_q` and so on, `widths` (N of each; only layout "tiled" needs it), `group_size` (128) and `layout`
+("tiled"). Biases, out_dtype: as for `matmul_int4`.""",
+)  # fmt: skip
+
+
+@function_of(QkvProjectPlan, doc=_INT8)
 def qkv_project_int8(
     x: Any, wq: Any, wk: Any, wv: Any, scale_q: Any = None, scale_k: Any = None, scale_v: Any = None, *, scale_x: Any = None,
-    bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, out_dtype: Any = None, dynamic: bool = False, q: Any = None,
-    k: Any = None, v: Any = None,
-) -> Any:  # fmt: skip
-    """Queries, keys and values of the same tokens: x wq * scale_q + bias_q, and likewise of k and v, x being read once.
+    bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, positions: Any = None, inv_freq: Any = None, cos: Any = None,
+    sin: Any = None, head_dim: int | None = None, style: str = "half", attention_factor: float = 1.0, out_dtype: Any = None,
+    dynamic: bool = False, q: Any = None, k: Any = None, v: Any = None, status: Any = None,
+) -> Asked:  # fmt: skip
+    operands = {
+        "x": x, "wq": wq, "wk": wk, "wv": wv, "scale_q": scale_q, "scale_k": scale_k, "scale_v": scale_v, "scale_x": scale_x,
+        "bias_q": bias_q, "bias_k": bias_k, "bias_v": bias_v, "positions": positions, "inv_freq": inv_freq, "cos": cos,
+        "sin": sin, "q": q, "k": k, "v": v, "status": status,
+    }  # fmt: skip
+    options = {"out_dtype": out_dtype, "dynamic": dynamic, "head_dim": head_dim, "style": style}
+    return _asked("int8", operands, {**options, "attention_factor": attention_factor})
 
-    x: [..., K], f16 or bf16, or i8 or u8 with `scale_x`. wq, wk, wv: [K, N] of i8, each of a width of its own, as grouped
-    queries have them. Scales, biases, `out_dtype`, `dynamic`: as for `matmul_int8`.
-    Returns the named tuple (q, k, v), [..., N] each, all of one dtype: by default x's, of bytes f32 (i32 without scales).
-    """
+
+@function_of(QkvProjectPlan, doc=_INT4)
+def qkv_project_int4(
+    x: Any, wq: Any, wk: Any, wv: Any, scales_q: Any = None, scales_k: Any = None, scales_v: Any = None, *, zeros_q: Any = None,
+    zeros_k: Any = None, zeros_v: Any = None, order_q: Any = None, order_k: Any = None, order_v: Any = None, bias_q: Any = None,
+    bias_k: Any = None, bias_v: Any = None, positions: Any = None, inv_freq: Any = None, cos: Any = None, sin: Any = None,
+    head_dim: int | None = None, style: str = "half", attention_factor: float = 1.0, widths: Any = None,
+    group_size: int | None = None, layout: Any = None, out_dtype: Any = None, q: Any = None, k: Any = None, v: Any = None,
+    status: Any = None,
+) -> Asked:  # fmt: skip
+    given = {
+        "q": (wq, scales_q, zeros_q, order_q), "k": (wk, scales_k, zeros_k, order_k), "v": (wv, scales_v, zeros_v, order_v),
+    }  # fmt: skip
+    operands = {
+        "x": x, "bias_q": bias_q, "bias_k": bias_k, "bias_v": bias_v, "positions": positions, "inv_freq": inv_freq, "cos": cos,
+        "sin": sin, "q": q, "k": k, "v": v, "status": status,
+    }  # fmt: skip
+    options: dict[str, Any] = {"widths": None if widths is None else extents_of("qkv_project_int4", "widths", widths, OF_EACH)}
+    kinds = set()
+    for part, arrays in given.items():
+        own, described_by = arrays_of(f"qkv_project_int4: w{part}", *arrays, None, group_size, layout)
+        operands |= {WEIGHTS["int4"].operands(part)[name]: x for name, x in own.items()}
+        kinds.add((described_by["layout"], described_by["group_size"]))
+        options |= {name: described_by[name] for name in ("group_size", "layout")}
+    if isinstance(wq, PackedInt4) and isinstance(wk, PackedInt4) and isinstance(wv, PackedInt4):
+        own_widths = (wq.shape[1], wk.shape[1], wv.shape[1])
+        if options["widths"] not in (None, own_widths):
+            raise InvalidProblemError(
+                f"qkv_project_int4: widths={options['widths']}, and the weights have {own_widths}", "leave widths out"
+            )
+        options["widths"] = own_widths
+    if len(kinds) > 1:
+        raise InvalidProblemError(
+            f"qkv_project_int4: weights of layouts and groups {', '.join(sorted(f'{a} {b}' for a, b in kinds))}",
+            "pack all three alike, or call matmul_int4 three times",
+        )
+    options |= {"out_dtype": out_dtype, "head_dim": head_dim, "style": style, "attention_factor": attention_factor}
+    return _asked("int4", operands, options)
 
 
-register(Op("qkv_project_int8", QkvProjectPlan, qkv_project_int8, samples.project, {"weights": "int8"}))
+register(Op("qkv_project_int8", QkvProjectPlan, qkv_project_int8, int8_projection.project, {"weights": "int8"}))
+register(Op("qkv_project_int4", QkvProjectPlan, qkv_project_int4, int4_projection.project, {"weights": "int4"}))

@@ -1,0 +1,285 @@
+"""A projection to queries, keys and values as a problem: operands of every kind of weights, three products, a rotation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+from ...packed.int4 import Int4Layout
+from ...plan.descriptor import Descriptor, Slot, described, scalar
+from ...plan.lowering import Place
+from ...runtime.steps import Ptr
+from ...tensor import Tensor
+from ...tensor.axes import c_strides
+from ...types import ElementKind, InvalidProblemError
+from ..position.angles import ANGLES
+from ..position.rope import POSITIONS, STATUS, RopeDescriptor
+from ._flag import flag
+from ._int4_weight import HALVES, WORDS, extents_of, taken_weight
+from ._int8_gemv import Matrix
+from ._qkv_rotation import check_heads, rotation_of
+from ._qkv_weights import PARTS, WEIGHTS, Weights
+
+__all__ = ["OF_EACH", "QkvProjectDescriptor"]
+
+OF_EACH = ("N of q", "N of k", "N of v")
+U8, I32 = ElementKind.U8, ElementKind.I32
+PACKED = ("codes", "scales", "zeros", "order")  # of a product with int4 weights
+
+
+def _of_each(name: str, **given: Any) -> Iterator[Slot]:
+    """What each projection has of its own; {} is its name."""
+    for part in PARTS:
+        named: dict[str, Any] = {what: x.format(part) if isinstance(x, str) else x for what, x in given.items()}
+        yield Slot(name.format(part), **named)
+
+
+def _in_layout(name: str, what: str, **given: Any) -> Iterator[Slot]:
+    """An operand of int4 weights, whose layout says its shape."""
+    return _of_each(name, optional=True, shape=f"{what}_shape_{{}}", strided=False, **given)
+
+
+def _each(of: Callable[[Any, str], tuple[int, ...]]) -> Iterator[property]:
+    """A property of each projection."""
+    return (property(lambda self, part=part: of(self, part)) for part in PARTS)  # type: ignore[misc]
+
+
+def _in_words(what: str) -> Iterator[property]:
+    return _each(lambda self, part: self.part(part).shapes[what])
+
+
+@described(
+    *_of_each("{}", role="out", shape="{}_shape", element="out_element"),
+    STATUS,
+    Slot("x", element="element"),
+    *_of_each("w{}", shape="codes_shape_{}", element="w{}_element"),
+    Slot("scale_x", optional=True),
+    *_of_each("scale_{}", optional=True),
+    *_in_layout("scales_{}", "scales", takes=HALVES),
+    *_in_layout("zeros_{}", "points", takes=(U8, *WORDS)),
+    *_in_layout("order_{}", "places", takes=(I32,), aligned=False),
+    *_of_each("bias_{}", optional=True),
+    POSITIONS,
+    *ANGLES,
+)
+class QkvProjectDescriptor(Descriptor):
+    """q, k, v = x wq + bias_q, x wk + bias_k, x wv + bias_v, each weight with scales of its own, of any width: x [..., K].
+
+    `weights` "int8": [K, N] of i8, `wq_shape` and so on. `dynamic`: each row of floats x is quantised first, once for all three.
+    "int4": codes of weights [K, `widths`], in one layout, `packing`, with a scale for `group_size` of K.
+    With frequencies (`inv_freq_shape`) or tables (`cos_shape`, `sin_shape`) q and k are turned, in heads of `head_dim` columns,
+    at the positions 0, 1, ... along the last leading axis of x where there is no `positions_shape`.
+    """
+
+    x_shape: tuple[int, ...]
+    element: ElementKind
+    weights: str = "int8"
+    wq_shape: tuple[int, ...] | None = None
+    wk_shape: tuple[int, ...] | None = None
+    wv_shape: tuple[int, ...] | None = None
+    wq_element: ElementKind | None = None
+    wk_element: ElementKind | None = None
+    wv_element: ElementKind | None = None
+    widths: tuple[int, ...] | None = None
+    group_size: int = 128
+    packing: Int4Layout = Int4Layout.TILED
+    out_element: ElementKind | None = None
+    dynamic: bool = False
+    head_dim: int | None = None
+    style: str = "half"
+    attention_factor: float = 1.0
+
+    if TYPE_CHECKING:  # fields that the table puts in
+        positions_shape: tuple[int, ...] | None = None
+        inv_freq_shape: tuple[int, ...] | None = None
+        cos_shape: tuple[int, ...] | None = None
+        sin_shape: tuple[int, ...] | None = None
+
+    q_shape, k_shape, v_shape = _each(lambda self, part: (*self.x_shape[:-1], self.width(part)))
+    codes_shape_q, codes_shape_k, codes_shape_v = _each(lambda self, part: self.codes_shape(part))
+    scales_shape_q, scales_shape_k, scales_shape_v = _in_words("scales")
+    points_shape_q, points_shape_k, points_shape_v = _in_words("zeros")
+    places_shape_q, places_shape_k, places_shape_v = _in_words("order")
+
+    def __post_init__(self) -> None:
+        self._member(tuple(WEIGHTS), "weights")
+        super().__post_init__()
+        object.__setattr__(self, "dynamic", flag(self.dynamic, f"{self.op}: dynamic"))
+        factor = scalar(self.attention_factor, f"{self.op}: attention_factor")
+        object.__setattr__(self, "attention_factor", factor)
+        for part in PARTS:
+            self._usual(f"w{part}_element", self.kind.codes)
+            if self.weights == "int4":
+                self._usual(f"scales_{part}_element", ElementKind.F16)
+        for name in ("cos", "sin", "inv_freq"):
+            if getattr(self, f"{name}_shape") is not None:
+                self._usual(f"{name}_element", ElementKind.F32)
+        if self.positions_shape is not None:
+            self._usual("positions_element", ElementKind.I64)
+
+    def _usual(self, field: str, kind: ElementKind) -> None:
+        if getattr(self, field) is None:
+            object.__setattr__(self, field, kind)
+
+    @property
+    def op(self) -> str:
+        return f"qkv_project_{self.weights}"
+
+    @property
+    def kind(self) -> Weights:
+        """What its weights are."""
+        return WEIGHTS[self.weights]
+
+    @classmethod
+    def of(
+        cls, x: Any, wq: Any, wk: Any, wv: Any, scale_q: Any = None, scale_k: Any = None, scale_v: Any = None, *,
+        scale_x: Any = None, scales_q: Any = None, scales_k: Any = None, scales_v: Any = None, zeros_q: Any = None,
+        zeros_k: Any = None, zeros_v: Any = None, order_q: Any = None, order_k: Any = None, order_v: Any = None,
+        bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, positions: Any = None, inv_freq: Any = None, cos: Any = None,
+        sin: Any = None, q: Any = None, k: Any = None, v: Any = None, status: Any = None, widths: Any = None,
+        group_size: int = 128, layout: Any = "tiled", out_dtype: Any = None, dynamic: bool = False, head_dim: int | None = None,
+        style: str = "half", attention_factor: float = 1.0, weights: str = "int8",
+    ) -> Self:  # fmt: skip
+        """The descriptor of arrays as they lie."""
+        op = f"qkv_project_{weights}"
+        tensors = cls.taken(op, {
+            "q": q, "k": k, "v": v, "status": status, "x": x, "wq": wq, "wk": wk, "wv": wv, "scale_x": scale_x,
+            "scale_q": scale_q, "scale_k": scale_k, "scale_v": scale_v, "scales_q": scales_q, "scales_k": scales_k,
+            "scales_v": scales_v, "zeros_q": zeros_q, "zeros_k": zeros_k, "zeros_v": zeros_v, "order_q": order_q,
+            "order_k": order_k, "order_v": order_v, "bias_q": bias_q, "bias_k": bias_k, "bias_v": bias_v,
+            "positions": positions, "inv_freq": inv_freq, "cos": cos, "sin": sin,
+        })  # fmt: skip
+        options: dict[str, Any] = {"weights": weights, "dynamic": dynamic, "head_dim": head_dim, "style": style}
+        options |= {"attention_factor": attention_factor, "widths": widths, "group_size": group_size}
+        if weights == "int4":
+            options |= _packed(op, tensors, widths, group_size, layout)
+        else:
+            options |= {f"w{part}_shape": tensors[f"w{part}"].shape for part in PARTS}
+            options |= {} if layout == "tiled" else {"packing": layout}
+        options |= {} if out_dtype is None else {"out_element": ElementKind.of(out_dtype)}
+        return cls.of_tensors(tensors, **options)
+
+    # ---- the three products -----------------------------------------------------------------------------------------
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """What the products make."""
+        return PARTS
+
+    def width(self, part: str) -> int:
+        if self.weights == "int4":
+            return self.widths[PARTS.index(part)] if self.widths and len(self.widths) == len(PARTS) else 0
+        return (getattr(self, f"w{part}_shape") or (0,))[-1]
+
+    def codes_shape(self, part: str) -> tuple[int, ...]:
+        if self.weights == "int4":
+            return tuple(self.part(part).shapes["codes"])
+        return getattr(self, f"w{part}_shape") or ()
+
+    def default_element(self, name: str) -> ElementKind:
+        found: ElementKind = self.part("q").default_element("out")
+        return found
+
+    def part(self, part: str) -> Any:
+        """One of the products."""
+        return self.kind.part(self, part, self.width(part))
+
+    @cached_property
+    def matrices(self) -> tuple[Matrix, ...]:
+        """The products, canonical, and what their operands are called here."""
+
+        def called(part: str) -> Mapping[str, Place]:
+            return {theirs: Ptr(ours) for theirs, ours in self.kind.operands(part).items()}
+
+        return tuple(Matrix(self.part(part).canonical(), called(part)) for part in PARTS)
+
+    # ---- the rotation -----------------------------------------------------------------------------------------------
+
+    @property
+    def turns(self) -> bool:
+        """Whether angles are given."""
+        return self.inv_freq_shape is not None or self.cos_shape is not None or self.sin_shape is not None
+
+    @cached_property
+    def rotation(self) -> RopeDescriptor:
+        """That of q and k, where there are angles."""
+        return rotation_of(self)
+
+    def has(self, name: str) -> bool:
+        return self.cos_shape is not None if name == "status" else super().has(name)
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The shape of what there is one of a position."""
+        return self.positions_shape or self.x_shape[-2:-1] or (1,)
+
+    # ---- validity ---------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        self._check_kind()
+        for part in PARTS:
+            shape = getattr(self, f"w{part}_shape")
+            if self.weights == "int8" and (
+                shape is None or len(shape) != 2 or not self.x_shape or shape[0] != self.x_shape[-1]
+            ):
+                raise InvalidProblemError(
+                    f"{self.op}: x has shape {self.x_shape} and w{part} {shape}", "pass x [..., K] and weights [K, N]"
+                )
+        for part in PARTS:
+            self._checked(self.part(part), f"of {part}")
+        if self.turns:
+            check_heads(self)
+            self._checked(self.rotation, "the rotation")
+        elif self.head_dim is not None or self.positions_shape is not None:
+            given = "head_dim" if self.head_dim is not None else "positions"
+            raise InvalidProblemError(f"{self.op}: {given} was given and no angles", "give inv_freq, or cos and sin")
+
+    def _checked(self, inner: Descriptor, what: str) -> None:
+        try:
+            inner.validate()
+        except (InvalidProblemError, TypeError, NotImplementedError) as error:
+            reason, fix = str(getattr(error, "reason", error)).removeprefix(f"{inner.op}: "), getattr(error, "fix", "")
+            raise type(error)(f"{self.op}: {what}: {reason}", fix) from None
+
+    def _check_kind(self) -> None:
+        """Nothing is given that only other weights have, and codes in words lie in C order."""
+        if self.weights == "int4" and (not self.x_shape or len(self.widths or ()) != len(PARTS)):
+            raise InvalidProblemError(
+                f"{self.op}: x has shape {self.x_shape} and widths={self.widths}",
+                "pass x [..., K], and the widths of q, k and v",
+            )
+        for other, kind in WEIGHTS.items():
+            if other == self.weights:
+                continue
+            mine = {name for part in PARTS for name in self.kind.operands(part).values()}
+            theirs = {name for part in PARTS for name in kind.operands(part).values()} - mine
+            given = [name for name in theirs if self.has(name)]
+            given += [name for name, usual in kind.options.items() if getattr(self, name) != usual]
+            if given:
+                raise InvalidProblemError(f"{self.op}: {sorted(given)[0]} is of {other} weights", "leave it out")
+        if self.weights == "int4":
+            for part in PARTS:
+                self._check_packed(f"w{part}")
+
+    def _check_packed(self, name: str) -> None:
+        given = getattr(self, f"{name}_strides")
+        if given is not None and self.layout(name).strides != c_strides(self.layout(name).shape):
+            raise InvalidProblemError(f"{self.op}: {name} has strides {given}", f"pass {name} in C order")
+
+
+def _packed(op: str, tensors: Mapping[str, Tensor], widths: Any, group_size: int, layout: Any) -> dict[str, Any]:
+    """The fields of int4 weights, whose arrays must be what the layout has."""
+    if not tensors["x"].shape:
+        raise InvalidProblemError(f"{op}: x has rank 0", "pass x of shape (..., K)")
+    of_k, found = tensors["x"].shape[-1], []
+    widths = None if widths is None else extents_of(op, "widths", widths, OF_EACH)
+    for i, part in enumerate(PARTS):
+        named = {name: ours for name, ours in WEIGHTS["int4"].operands(part).items() if name in PACKED}
+        own = {name: tensors[ours] for name, ours in named.items() if ours in tensors}
+        if "scales" not in own:
+            raise InvalidProblemError(f"{op}: operand 'scales_{part}' is missing", f"pass scales_{part}=...")
+        given = None if widths is None else (of_k, widths[i])
+        packing, shape = taken_weight(f"{op}: w{part}", own, layout, given, group_size, of_k)
+        found.append(shape[1])
+    return {"widths": tuple(found), "packing": packing}
