@@ -12,7 +12,7 @@ import baracuda_py as bp
 from baracuda_py.plan.about.tune import admissible
 from baracuda_py.reference import int4 as oracle
 from baracuda_py.samples.int4 import weight
-from baracuda_py.types import DeviceSpec, PlanPreference
+from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 
 from .independent_int4 import code_of, zero_of
 
@@ -171,6 +171,25 @@ def test_a_bound_notices_a_lost_slab() -> None:
     without = np.asarray(plan.reference(plan.desc, **{**given, "x": lost})).astype(np.float32)
     with pytest.raises(AssertionError):
         plan.precision_guarantee.check(without, wide, given, measures=plan.measured())
+
+
+@pytest.mark.parametrize("variant", ["gemv", "mma"])
+def test_a_bound_names_what_bf16_loses_among_subnormals(variant: str) -> None:
+    """One product of each column, near the last place of f32: sums are kept at a 64th."""
+    k, n = 8, 16
+    w = packed("tiled", k, n, 8, scales=ElementKind.BF16)
+    w.codes[...] = oracle.from_codes("tiled", np.tile(np.arange(16, dtype=np.uint8), (k, 1)))
+    w.scales[...] = 2.0**-126
+    x = np.zeros((1, k), BF16)
+    x[0, 3] = 2.0**-18
+    plan = plans_of(x, w, variant, out_dtype="f32")[0]
+    given = {"x": x, **w.operands}
+    wide = np.asarray(plan.reference(plan.desc, **given))
+    assert np.array_equal(wide[0], (np.arange(16) - 8) * 2.0**-144)
+    out = plan.run(**given)
+    plan.precision_guarantee.check(out, wide, given, measures=plan.measured())
+    with pytest.raises(AssertionError):  # nor is it wider than that
+        plan.precision_guarantee.check(np.zeros_like(out), wide, given, measures=plan.measured())
 
 
 def test_crossovers_are_known() -> None:
