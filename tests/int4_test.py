@@ -301,6 +301,42 @@ def test_orders_and_zero_points_that_cannot_be_are_refused() -> None:
         bp.matmul_int4(np.zeros((1, 128), F16), w, device="cpu")
 
 
+@pytest.mark.parametrize("at", [-1, 64])
+@pytest.mark.parametrize("layout", ["tiled", "gptq"])
+def test_an_order_of_other_numbers_than_there_are_is_refused(layout: str, at: int) -> None:
+    good, x = packed(layout, 64, 16, order=True), np.ones((1, 64), F16)
+    arrays: dict[str, Any] = {**good.operands, "order": good.order.copy()}
+    arrays["order"][5] = at
+    of: dict[str, Any] = {"layout": layout, "shape": (64, 16), "group_size": 32}
+    for call in (bp.PackedInt4, lambda **given: bp.matmul_int4(x, **given), bp.dequantize_int4):
+        with pytest.raises(bp.InvalidProblemError, match=rf"order\[5\] is {at}, and (k's|groups) are 0 to"):
+            call(**of, **arrays)
+    # What the host does not see is not taken for another: no bit of the result is of a weight
+    desc = bp.Int4MatmulDescriptor.of(x, **arrays, **of)
+    variants = ("gemv", "mma") if layout == "tiled" else ("dequantize_matmul",)
+    for variant in variants:
+        plan = admissible(bp.Int4MatmulPlan, desc, PlanPreference(variant=variant), PTX)[0]
+        assert np.isnan(plan.run(x=x, **arrays)).all()
+
+
+def test_an_order_that_names_a_k_twice_is_refused() -> None:
+    good = packed("tiled", 64, 16, order=True)
+    good.order[5] = good.order[6]
+    of: dict[str, Any] = {"layout": "tiled", "shape": (64, 16), "group_size": 32}
+    for call in (bp.PackedInt4, lambda **given: bp.matmul_int4(np.ones((1, 64), F16), **given), bp.dequantize_int4):
+        with pytest.raises(bp.InvalidProblemError, match="more than once, and is no permutation"):
+            call(**of, **good.operands)
+
+
+def test_a_gather_of_other_numbers_than_ks_is_refused() -> None:
+    w = packed("gptq", 64, 16)
+    for bad in (-1, 64):
+        gather = np.arange(64, dtype=np.int32)
+        gather[63] = bad
+        with pytest.raises(bp.InvalidProblemError, match=rf"gather\[63\] is {bad}, and k's are 0 to 63"):
+            bp.relayout_int4(w.codes, w.scales, gather=gather, group_size=32, device="cpu")
+
+
 @pytest.mark.parametrize("shape", [(64,), (2, 32, 16), (0, 16)], ids=str)
 def test_what_is_no_matrix_is_refused(shape: tuple[int, ...]) -> None:
     w = np.ones(shape, F16)
