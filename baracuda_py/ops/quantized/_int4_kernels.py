@@ -112,7 +112,7 @@ class Int4Kernel(Candidate[Any]):
         return OK
 
     def fitting(self, desc: Any, device: DeviceSpec) -> Iterable[Int4Config]:
-        """The table's rows, with K whole and in as many parts as fill the device once and twice."""
+        """The table's rows, with K whole and in as many parts as fill the device's SMs, or all that they have room for, once and twice."""
         (k, n), m = desc.weight_shape, desc.gemm.m
         slabs = -(-k // SLAB)
         for row in self.of_tokens(m):
@@ -121,7 +121,7 @@ class Int4Kernel(Candidate[Any]):
                 continue
             ctas, resident = max(config.ctas(m, n), 1), config.resident(device)
             most = max(1, min(MOST_SPLITS, slabs // LEAST_SLABS))
-            wanted = {1} | {min(most, max(1, device.sms * rooms // ctas)) for rooms in {1, resident}}
+            wanted = {1} | {min(most, max(1, device.sms * rooms // ctas)) for rooms in {1, 2, resident, 2 * resident}}
             for splits in sorted({-(-slabs // -(-slabs // w)) for w in wanted}):
                 yield replace(config, split_k=splits)
 
@@ -198,7 +198,7 @@ class Int4Kernel(Candidate[Any]):
         self, desc: Any, config: Int4Config, x: Tokens, kind: str, weights: tuple[Struct, ...], columns: int
     ) -> Launch:
         gemm: Gemm = desc.gemm
-        warps = (config.warps,) if config.along_k else (config.warps, config.share)
+        warps = (config.warps,) if config.along_k else (config.warps, config.parts, config.share)
         numbers = (config.tokens, config.strips, *warps, config.stages, config.flush, str(config.zeros).lower())
         types = f"{desc.x_element.number}, {desc.layout('scales').element.number}"
         extents = (x.pitch, gemm.m, x.k, desc.codes_shape[1], desc.groups, config.slabs(gemm.k))
