@@ -6,23 +6,28 @@ Each line of the file is one problem: the weight, the tokens, and of each config
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from rich.progress import Progress
 
 from .harness import Bench
 from .int4_rows import SERVING, Weight, int4_operands
 from .operands import Kit
 from .results import Record, write_line
 from .stats import repeats_for, rotation
+from .sweep import compile_plans
 
 LAUNCHES, PASS_US, COLD_BYTES, MOST_SETS = 8, 3000.0, 120_000_000, 32
 FAR = 3.0  # what is predicted so much slower than the best is not timed
 SQUARE = Weight(8192, 8192)
+TOKENS = [1, 4, 16, 17, 31, 33, 48, 63, 64, 65, 96, 127, 128, 129, 192, 255, 257, 512]
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.int4_sweep", description=__doc__)
-    parser.add_argument("--tokens", nargs="*", type=int, default=[1, 4, 8, 16, 32, 64, 128, 256, 512])
+    parser.add_argument("--tokens", nargs="*", type=int, default=TOKENS)
     parser.add_argument(
         "--weights", nargs="*", default=[], metavar="NxK", help="by default 8192x8192 and the serving set"
     )
@@ -31,19 +36,33 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def swept(bench: Bench, weight: Weight, m: int) -> Record:
-    """Microseconds of every admissible configuration."""
+def plans_of(weight: Weight, operands: dict[str, Any]) -> list[Any]:
+    """The admissible configurations that may be among the fastest, the best predicted first."""
     import baracuda_py as bp
     from baracuda_py.plan.about.tune import admissible
     from baracuda_py.runtime.device import spec_of
 
-    sets = [int4_operands(bench.kit, weight, m) for _ in range(rotation(weight.bytes, COLD_BYTES, MOST_SETS))]
-    desc = bp.Int4MatmulDescriptor.of(**sets[0], shape=(weight.k, weight.n), group_size=weight.group_size)
+    desc = bp.Int4MatmulDescriptor.of(**operands, shape=(weight.k, weight.n), group_size=weight.group_size)
     plans = admissible(bp.Int4MatmulPlan, desc, bp.PlanPreference(), spec_of(None))
+    return [plan for plan in plans if plan.cost.seconds <= FAR * plans[0].cost.seconds]
+
+
+def compile_all(bench: Bench, weights: Sequence[Weight], tokens: Sequence[int]) -> None:
+    """Every kernel that is to be timed, on all cores."""
+    plans: list[Any] = []
+    for weight in weights:
+        for m in tokens:
+            plans += plans_of(weight, int4_operands(bench.kit, weight, m))
+        bench.kit.release()
+    with Progress(transient=True) as progress:
+        compile_plans(plans, progress)
+
+
+def swept(bench: Bench, weight: Weight, m: int) -> Record:
+    """Microseconds of every configuration."""
+    sets = [int4_operands(bench.kit, weight, m) for _ in range(rotation(weight.bytes, COLD_BYTES, MOST_SETS))]
     timed: list[Record] = []
-    for plan in plans:
-        if plan.cost.seconds > FAR * plans[0].cost.seconds:
-            continue
+    for plan in plans_of(weight, sets[0]):
         name = {"variant": plan.sku.variant, "config": plan.sku.config, "predicted_us": plan.cost.seconds * 1e6}
         try:
             calls: list[Any] = [plan.bind(**operands) for operands in sets]
@@ -61,8 +80,10 @@ def main() -> None:
     given = _arguments()
     asked = [Weight(*map(int, text.split("x")), given.group) for text in given.weights]
     bench = Bench(Kit(use_torch=False))
+    weights = asked or [SQUARE, *SERVING]
+    compile_all(bench, weights, given.tokens)
     bench.warm_up(0.6)
-    for weight in asked or (SQUARE, *SERVING):
+    for weight in weights:
         for m in given.tokens:
             record = swept(bench, weight, m)
             write_line(given.file, record)

@@ -141,7 +141,7 @@ def check_places(what: str, places: np.ndarray[Any, Any], extent: int, of: str) 
 
 
 def check_order(op: str, layout: Int4Layout, order: Any, group_size: int) -> None:
-    """Raises InvalidProblemError for an `order` that names groups which there are not ("gptq"), or is no permutation ("tiled")."""
+    """Raises InvalidProblemError for an `order` of groups that there are not ("gptq"), or that is no permutation ("tiled")."""
     known = host_values(order)
     if known is None or known.ndim != 1 or known.dtype.kind not in "iu":  # shape and type have errors of their own
         return

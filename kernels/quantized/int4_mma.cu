@@ -7,7 +7,7 @@
 // one barrier a stage, before the products of the slab ahead are over, so that they hide what the next begins with.
 // Shared memory: STAGES SHARE (WARPS STRIPS 1.1 KB + TOKENS 256 bytes), later the sums of all groups but the first, which adds them
 // to its own in their order. Registers: two sets of sums of 4 STRIPS TOKENS / PARTS / 8 each, one of a scale's group, one of all.
-// A product of a warp reads 512 PARTS / TOKENS + 256 / STRIPS bytes of shared memory, which gives 128 a cycle to 0.61 products.
+// A product reads 1024 PARTS / TOKENS + 256 / STRIPS bytes of shared memory, which has 128 a cycle, while mma.sync takes 0.61.
 // Grid: tiles of tokens first, so that those that share weights are in flight together, then columns; splits of K along y, whose
 // results lie `slab` elements apart and are added up by reduce.cu.
 // Bound: bandwidth for few tokens, then mma.sync's rate (on Hopper about 0.62 of wgmma's).

@@ -30,7 +30,7 @@ __all__ = ["Int4Gemv", "Int4Kernel", "Int4Mma", "common_epilogue"]
 MOST, MOST_CODES = 1 << 25, 1 << 36  # of M, N and K, and of all codes: kernels count in 32 bits
 PAIRED, SINGLE = ", true, float>", ", false, float>"  # the end of an epilogue's type
 MOST_SPLITS, LEAST_SLABS = 16, 4  # parts of K, and slabs of a part
-UNIT_OF_BF16 = 64.0  # Unpack<bf16>::UNIT: sums are kept in its inverse, and so are the places that they lose below 2^-126
+UNIT_OF_BF16 = 64.0  # Unpack<bf16>::UNIT: sums are kept at its inverse, and lose as much more below 2^-126
 
 
 def settled(arg: Arg) -> Arg:
@@ -112,7 +112,7 @@ class Int4Kernel(Candidate[Any]):
         return OK
 
     def fitting(self, desc: Any, device: DeviceSpec) -> Iterable[Int4Config]:
-        """The table's rows, with K whole and in as many parts as fill the device's SMs, or all that they have room for, once and twice."""
+        """The table's rows, with K whole and in as many parts as fill SMs, or all that they have room for, once and twice."""
         (k, n), m = desc.weight_shape, desc.gemm.m
         slabs = -(-k // SLAB)
         for row in self.of_tokens(m):

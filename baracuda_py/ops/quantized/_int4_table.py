@@ -2,8 +2,8 @@
 
 What a row of a table costs: the weights at the device's bandwidth while enough of them are under way, the products at mma.sync's
 rate, the unpacking at the rate of issue, and activations, which every CTA reads, at that of L2; these overlap, but not wholly.
-The figures were fitted to 424 times of 21 problems, taken on an H200, which they predicted to 9 %; those of `mma`'s pipeline, which
-is younger, are of its instructions, and of the 6.55 cycles that a scheduler needs for a product.
+The figures were fitted to 424 times of 21 problems, taken on an H200, which they predicted to 9 %; those of `mma`'s pipeline,
+which is younger, are counts of its instructions, and the 6.55 cycles that a scheduler needs for a product.
 """
 
 from __future__ import annotations
@@ -161,7 +161,8 @@ def seconds_of(desc: Any, device: DeviceSpec, config: Int4Config, *, staged: boo
     read = float(desc.layout("codes").element.bits // 8 * _count(desc.codes_shape) + 2 * _count(desc.scales_shape))
     read *= busiest * device.sms / ctas if ctas > device.sms else 1.0  # an uneven last round
     products = -(-config.tokens // 8) * SLAB // 16 * config.strips * takers
-    issue = 2 * UNPACK[kind] * weights * config.parts + 32 * (PRODUCT[kind] * products + TURN[kind] * takers * config.parts)
+    unpack = 2 * UNPACK[kind] * weights * config.parts
+    issue = unpack + 32 * (PRODUCT[kind] * products + TURN[kind] * takers * config.parts)
     limits = {
         "bandwidth": read / (device.bandwidth * BANDWIDTH * share),
         "tensor cores": busiest

@@ -52,10 +52,8 @@ template <> struct Unpack<bf16> {
   }
 };
 
-__device__ __forceinline__ uint4 load_words(u32 from) {
-  uint4 x;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(from) : "memory");
-  return x;
+__device__ __forceinline__ void load_quad(u32 (&to)[4], u32 from) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
 }
 
 // 128 of K of STRIPS strips of 16 rows, in shared memory: codes [strip][2][lane] in 16 bytes, scales [group][strip][16], zero points
@@ -82,8 +80,8 @@ template <class T, class S, int STRIPS_, int TOKENS_, int GROUP, bool ZEROS> str
 
   // acc[strip][tile] += scale (codes - zero) x / UNIT: rows 2 g and 2 g + 1 of the strip, tokens 2 t and 2 t + 1 of the tile.
   static __device__ __forceinline__ void multiply(float (&acc)[STRIPS][TILES][4], u32 weights, u32 tokens, u32 lane) {
-    const u32 g = lane / 4, t = lane % 4;
-    uint4 words[STRIPS];  // of a block
+    const u32 g = lane / 4;
+    u32 words[STRIPS][4];  // of a block
     // Parts of whole blocks, which short groups go through one after the other: unrolled, they would not leave registers enough
     constexpr int PARTS = GROUPS == 1 ? 1 : 2, CHUNKS = 4 / PARTS;
 #pragma unroll 1
@@ -102,24 +100,21 @@ template <class T, class S, int STRIPS_, int TOKENS_, int GROUP, bool ZEROS> str
 #pragma unroll
           for (int s = 0; s < STRIPS; ++s) {
             const Unpack<T> unpack(zero[s] & 255, zero[s] >> 8);
-            if (pair == 0) words[s] = load_words(weights + (s * 2 + chunk / 2) * 512 + lane * 16);
-            unpack(a[s][0], pair ? words[s].z : words[s].x);
-            unpack(a[s][1], pair ? words[s].w : words[s].y);
+            if (pair == 0) load_quad(words[s], weights + (s * 2 + chunk / 2) * 512 + lane * 16);
+            unpack(a[s][0], words[s][pair * 2]);
+            unpack(a[s][1], words[s][pair * 2 + 1]);
           }
           // All activations before the first product, and products of one sum far apart: neither waits long
-          u32 b[2][TILES][2] = {};
+          u32 b[TILES][4] = {};
 #pragma unroll
           for (int tile = 0; tile < TILES; ++tile)
-            if (TOKENS % 8 == 0 || g < TOKENS) {
-              const uint4 x = load_words(tokens + ((chunk * TOKENS + tile * 8 + g) * 4 + t) * 16);
-              b[0][tile][0] = x.x, b[0][tile][1] = x.y, b[1][tile][0] = x.z, b[1][tile][1] = x.w;
-            }
+            if (TOKENS % 8 == 0 || g < TOKENS) load_quad(b[tile], tokens + (chunk * TOKENS + tile * 8) * 64 + lane * 16);
 #pragma unroll
           for (int step = 0; step < 2; ++step)
 #pragma unroll
             for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
-              for (int s = 0; s < STRIPS; ++s) Mma<T>::run(sum[step % CHAINS][s][tile], a[s][step], b[step][tile]);
+              for (int s = 0; s < STRIPS; ++s) Mma<T>::run(sum[step % CHAINS][s][tile], a[s][step], b[tile] + step * 2);
         }
 #pragma unroll
         for (int s = 0; s < STRIPS; ++s) {

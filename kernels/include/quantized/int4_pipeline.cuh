@@ -2,25 +2,21 @@
 // K are under way, the weights of the next are unpacked and its tokens on their way, those of the next slab among them.
 //
 // A group's sums are multiplied by its scales between the first products of the next group. Registers: two sets of sums of
-// 4 STRIPS TILES each, two of a step's fragments. A step of STRIPS TILES products has STRIPS times 9 instructions of unpacking.
+// 4 STRIPS TILES each, 8 TILES of tokens, 4 STRIPS of words and 8 of weights: 14 tiles are what 255 hold. A slab of STRIPS TILES has
+// 8 STRIPS TILES products, 72 STRIPS instructions of unpacking, 4 STRIPS TILES of scales a group, and about 110 others.
 #pragma once
 #include "quantized/int4_fragment.cuh"
 
 namespace nibbles {
-
-template <class T> __device__ __forceinline__ void load_quad(T (&to)[4], u32 from) {
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
-}
 
 // TILES of 8 tokens are the warp's.
 template <class Slab, int TILES> struct Pipeline {
   using T = typename Slab::Element;
   using S = typename Slab::Scale;
   static constexpr int STRIPS = Slab::STRIPS, STEPS = Slab::DEPTH / 16, OF_GROUP = STEPS / Slab::GROUPS;
-  static constexpr int BUFFERS = STRIPS * TILES < 16 ? 2 : 1;  // of tokens, as registers allow
 
   float acc[STRIPS][TILES][4] = {}, sum[STRIPS][TILES][4] = {};
-  u32 words[STRIPS][4], a[2][4], b[BUFFERS][TILES][4], scale[STRIPS] = {}, zero[STRIPS];
+  u32 words[STRIPS][4], a[2][4], b[2][TILES][4], scale[STRIPS] = {}, zero[STRIPS];
 
   // A strip's words from step `step` on, four steps' (and zero points, where a group begins), and tokens, two steps'.
   __device__ __forceinline__ void load_words(int step, int s, u32 weights, u32 lane) {
@@ -28,7 +24,7 @@ template <class Slab, int TILES> struct Pipeline {
     if (step % OF_GROUP == 0) zero[s] = Slab::zeros_of(weights, step / OF_GROUP, s, lane);
   }
   __device__ __forceinline__ void load_tokens(int step, int tile, u32 tokens, u32 lane) {
-    if (step % 2 == 0) load_quad(b[step / 2 % BUFFERS][tile], tokens + (step / 2 * Slab::TOKENS + tile * 8) * 64 + lane * 16);
+    if (step % 2 == 0) load_quad(b[step / 2 % 2][tile], tokens + (step / 2 * Slab::TOKENS + tile * 8) * 64 + lane * 16);
   }
   // Fragments are of strips in turn.
   __device__ __forceinline__ void unpack(int step, int s) {
@@ -67,16 +63,14 @@ template <class Slab, int TILES> struct Pipeline {
       if (step == 3) refill();
       if (then == 0) next();
 #pragma unroll
-      for (int tile = 0; tile < TILES; ++tile)
-        if (BUFFERS == 2) load_tokens(then, tile, tokens, lane);
+      for (int tile = 0; tile < TILES; ++tile) load_tokens(then, tile, tokens, lane);
 #pragma unroll
       for (int s = 0; s < STRIPS; ++s) {
         load_words(then, s, weights, lane);
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile) {
           if (step % OF_GROUP == 0) flush(s, tile);
-          Mma<T>::run(sum[s][tile], a[(step * STRIPS + s) % 2], b[step / 2 % BUFFERS][tile] + step % 2 * 2);
-          if (BUFFERS == 1 && s == STRIPS - 1) load_tokens(then, tile, tokens, lane);
+          Mma<T>::run(sum[s][tile], a[(step * STRIPS + s) % 2], b[step / 2 % 2][tile] + step % 2 * 2);
         }
         if (s + 1 < STRIPS) unpack(step, s + 1);
         else unpack(then, 0);
