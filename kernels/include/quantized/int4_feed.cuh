@@ -28,8 +28,8 @@ template <class Slab, int THREADS, int PARTS> struct Feed {
   static constexpr int TOGETHER = PIECES * 4 <= THREADS ? 4 : PIECES * 2 <= THREADS ? 2 : 1;  // of those, at once
   static_assert(2 * Slab::STRIPS % PARTS == 0);
 
-  u32 blocks, groups, strips, first, last, at, lane, part, thread;  // the warp's first strip, and how many past it there are
   const uint4* codes;
+  u32 strips, first, last, at, blocks, groups, lane, part, thread;  // the warp's first strip, and how many past it there are
   const S* scales;
   const u8* zeros;
   const T* x;
@@ -39,9 +39,9 @@ template <class Slab, int THREADS, int PARTS> struct Feed {
   template <class Epi>
   __device__ __forceinline__ Feed(const Share<S, Epi>& share, const T* x, u32 pitch, u32 m, u32 k, u32 blocks, u32 groups, u32 first, u32 part,
                                   u32 thread)
-      : blocks(blocks), groups(groups), strips(share.strips), first(min(first, strips - 1)), last(strips - 1 - this->first),
-        at(this->first * blocks * 32 + thread % 32), lane(thread % 32), part(part), thread(thread),
-        codes(reinterpret_cast<const uint4*>(share.own.codes)), scales(share.own.scales), zeros(share.own.zeros), x(x) {
+      : codes(reinterpret_cast<const uint4*>(share.own.codes)), strips(share.strips), first(min(first, strips - 1)), last(strips - 1 - this->first),
+        at(this->first * blocks * 32 + thread % 32), blocks(blocks), groups(groups), lane(thread % 32), part(part), thread(thread),
+        scales(share.own.scales), zeros(share.own.zeros), x(x) {
 #pragma unroll
     for (int j = 0; j < ROUNDS; ++j) {
       const u32 p = thread + j * THREADS, token = p / 4 % Slab::TOKENS, from = p / PIECES * 32 + p % 4 * 8;
