@@ -49,9 +49,9 @@ template <class Slab, int TILES> struct Pipeline {
     unpack(0, 0);
   }
 
-  // acc += scale (codes - zero) x / UNIT of a slab, but for its last group, whose sums wait for the next. `refill` is called where
-  // most registers are free; `next` when the slab is read to its end: it puts the place of the one that follows into `weights` and
-  // `tokens`, once it is there.
+  // acc += scale (codes - zero) x / UNIT of a slab, but for its last group, whose sums wait for the next. `refill` is called when
+  // all warps are past the slab before; `next` when the slab is read to its end: it puts the place of the one that follows into
+  // `weights` and `tokens`, once it is there.
   template <class Refill, class Next>
   __device__ __forceinline__ void multiply(u32& weights, u32& tokens, u32 lane, const Refill& refill, const Next& next) {
 #pragma unroll
@@ -60,7 +60,7 @@ template <class Slab, int TILES> struct Pipeline {
       if (then % OF_GROUP == 0)
 #pragma unroll
         for (int s = 0; s < STRIPS; ++s) Slab::load_scale(scale[s], weights, step / OF_GROUP, s, lane);
-      if (step == 3) refill();
+      if (step == 1) refill();
       if (then == 0) next();
 #pragma unroll
       for (int tile = 0; tile < TILES; ++tile) load_tokens(then, tile, tokens, lane);
