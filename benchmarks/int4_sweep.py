@@ -1,6 +1,7 @@
 """``python -m benchmarks.int4_sweep``: times every configuration of products with int4 weights, over rotating operands in graphs.
 
-Each line of the file is one problem: the weight, the tokens, and of each configuration what was predicted and what it took.
+Each line of the file is one problem: the weight, the tokens, what `select` takes, and of each configuration what was predicted
+and what it took.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .stats import repeats_for, rotation
 from .sweep import compile_plans
 
 LAUNCHES, PASS_US, COLD_BYTES, MOST_SETS = 8, 3000.0, 120_000_000, 32
-FAR = 3.0  # what is predicted so much slower than the best is not timed
+FAR = 2.0  # what is predicted so much slower than the best is not timed
 SQUARE = Weight(8192, 8192)
 TOKENS = [1, 4, 16, 17, 31, 33, 48, 63, 64, 65, 96, 127, 128, 129, 192, 255, 257, 512]
 
@@ -62,7 +63,8 @@ def swept(bench: Bench, weight: Weight, m: int) -> Record:
     """Microseconds of every configuration."""
     sets = [int4_operands(bench.kit, weight, m) for _ in range(rotation(weight.bytes, COLD_BYTES, MOST_SETS))]
     timed: list[Record] = []
-    for plan in plans_of(weight, sets[0]):
+    plans = plans_of(weight, sets[0])
+    for plan in plans:
         name = {"variant": plan.sku.variant, "config": plan.sku.config, "predicted_us": plan.cost.seconds * 1e6}
         try:
             calls: list[Any] = [plan.bind(**operands) for operands in sets]
@@ -71,8 +73,10 @@ def swept(bench: Bench, weight: Weight, m: int) -> Record:
             timed.append({**name, "us": bench.replay_us(contender, repeats=repeats), "limit": plan.cost.limit})
         except Exception as error:
             timed.append({**name, "error": f"{type(error).__name__}: {error}".splitlines()[0]})
+    selected = timed[0] if timed else {}
     timed.sort(key=lambda record: record.get("us", float("inf")))
-    return {"n": weight.n, "k": weight.k, "group": weight.group_size, "m": m, "timed": timed}
+    problem = {"n": weight.n, "k": weight.k, "group": weight.group_size, "m": m}
+    return {**problem, "selected": selected, "timed": timed}
 
 
 def main() -> None:
@@ -87,10 +91,11 @@ def main() -> None:
         for m in given.tokens:
             record = swept(bench, weight, m)
             write_line(given.file, record)
-            best = record["timed"][0] if record["timed"] else {}
-            print(
-                f"{weight} M={m}: {best.get('us', 0):.1f} us, {best.get('variant')} [{best.get('config')}]", flush=True
+            best, chosen = (record["timed"] or [{}])[0], record["selected"]
+            said = ", ".join(
+                f"{each.get('us', 0):.1f} us {each.get('variant')} [{each.get('config')}]" for each in (best, chosen)
             )
+            print(f"{weight} M={m}: best and selected {said}", flush=True)
             bench.kit.release()
 
 
