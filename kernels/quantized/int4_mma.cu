@@ -33,11 +33,11 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
     token = (tile - column * tiles) * TOKENS;
   };
   find(blockIdx.x);
-  nibbles::Share<S, Epi> share(weights, column, blocks, slabs_per_split);
+  const nibbles::Share<S, Epi> share(weights, column, blocks, slabs_per_split);
   const u32 begin = share.begin + turn, end = share.end;
-  const auto first = [&] { return ((column - share.own.first) * WARPS + warp) * STRIPS; };
-  const nibbles::Feed<Slab, THREADS, PARTS> feed(share, x + u64(token) * pitch, pitch, m - token, k, blocks, groups, first(), part,
-                                                 threadIdx.x % THREADS);
+  const auto first = [&](const nibbles::Weight<S, Epi>& own) { return ((column - own.first) * WARPS + warp) * STRIPS; };
+  const nibbles::Feed<Slab, THREADS, PARTS> feed(share, x + u64(token) * pitch, pitch, m - token, k, blocks, groups, first(share.own),
+                                                 part, threadIdx.x % THREADS);
   overlap::wait();
 
   u32 coming = begin, free = shared_address(pool) + turn * TURN;
@@ -89,22 +89,23 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
       for (u32 i = 0; i < SUMS; ++i) acc[i / (TILES * 4)][i / 4 % TILES][i % 4] += held[(other * ALL + i) * 32];
   }
 
-  // Pairs of columns leave. Where they go is worked out again: kept over the products it would take registers
+  // Pairs of columns leave. Where they go is found again: kept over the products it would take registers
   u32 tile;
   asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(tile));
   find(tile);
-  share.own.epilogue.out += blockIdx.y * slab;
+  nibbles::Weight<S, Epi> own = weights.of(column);
+  own.epilogue.out += blockIdx.y * slab;
 #pragma unroll
   for (int s = 0; s < STRIPS; ++s) {
-    const u32 to = (first() + s) * 16 + lane / 4 * 2;
-    if (to >= share.own.n) break;
+    const u32 to = (first(own) + s) * 16 + lane / 4 * 2;
+    if (to >= own.n) break;
 #pragma unroll
     for (int i = 0; i < TILES; ++i)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const u32 row = token + part * OWN + i * 8 + lane % 4 * 2 + e;
         float pair[2] = {acc[s][i][e] * Slab::UNIT, acc[s][i][e + 2] * Slab::UNIT};
-        if (row < m) share.own.epilogue.store(pair, row, to, to + 1 < share.own.n);
+        if (row < m) own.epilogue.store(pair, row, to, to + 1 < own.n);
       }
   }
 }

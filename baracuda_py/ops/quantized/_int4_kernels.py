@@ -117,7 +117,7 @@ class Int4Kernel(Candidate[Any]):
         slabs = -(-k // SLAB)
         for row in self.of_tokens(m):
             config = replace(row, flush=flush_of(desc), zeros=desc.has("zeros"))
-            if config.shared_bytes > device.shared_bytes:
+            if config.crowded or config.shared_bytes > device.shared_bytes:
                 continue
             ctas, resident = max(config.ctas(m, n), 1), config.resident(device)
             most = max(1, min(MOST_SPLITS, slabs // LEAST_SLABS))

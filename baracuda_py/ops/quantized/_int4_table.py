@@ -81,6 +81,11 @@ class Int4Config(Config):
         return min(255, 62 + 27 * sums // 2)
 
     @property
+    def crowded(self) -> bool:
+        """Whether registers do not suffice: a thread of 448 has 128, and scales of short groups and zero points need more."""
+        return not self.along_k and self.threads > 384 and (self.zeros or self.flush < SLAB)
+
+    @property
     def threads(self) -> int:
         return 32 * self.warps * self.parts * self.share
 
@@ -131,7 +136,7 @@ MMA = tuple(
         (40, 2, 4, 4, 1), (40, 2, 8, 4, 1),
         (48, 2, 4, 4, 1), (48, 2, 8, 4, 1), (48, 3, 4, 4, 2), (48, 4, 4, 4, 2),
         (56, 2, 4, 4, 1), (56, 2, 8, 4, 1),
-        (64, 2, 4, 4, 2), (64, 3, 2, 4, 2), (64, 3, 4, 4, 2), (64, 3, 4, 6, 2),
+        (64, 2, 4, 4, 2), (64, 2, 6, 4, 2), (64, 2, 7, 4, 2), (64, 3, 2, 4, 2), (64, 3, 4, 4, 2), (64, 3, 4, 6, 2),
         (80, 2, 4, 4, 2), (96, 2, 4, 4, 2), (96, 2, 4, 6, 2),
     )
 )  # fmt: skip
