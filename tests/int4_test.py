@@ -12,7 +12,7 @@ import baracuda_py as bp
 from baracuda_py.plan.about.tune import admissible
 from baracuda_py.reference import int4 as oracle
 from baracuda_py.samples.int4 import weight
-from baracuda_py.types import DeviceSpec, PlanPreference
+from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 
 from .independent_int4 import code_of, zero_of
 
@@ -142,13 +142,13 @@ def test_staged_tokens_and_parts_of_k_do_not_meet_in_scratch(variant: str) -> No
 def test_rows_of_the_tables(variant: str, everything: bool) -> None:
     """Tiles, each once, in its bound, on ragged extents."""
     seen: set[tuple[int, ...]] = set()
-    tokens = (1, 2, 3, 8, 16) if variant == "gemv" else (16, 23, 32, 40, 48, 56, 63)
+    tokens = (1, 2, 3, 8, 16) if variant == "gemv" else (16, 23, 32, 40, 48, 56, 63, 79)
     for m in tokens if everything else tokens[-2:]:
         x = rng.standard_normal((m, 192)).astype(F16)
         w = packed("tiled", 192, 34, 64, zeros=m % 2 == 1)
         for plan in plans_of(x, w, variant)[-2:] if not everything else plans_of(x, w, variant):
             config = plan.selection.config
-            row = (config.tokens, config.strips, config.warps, config.stages)
+            row = (config.tokens, config.strips, config.warps, config.parts, config.share, config.stages)
             if row in seen:
                 continue
             seen.add(row)
@@ -171,6 +171,25 @@ def test_a_bound_notices_a_lost_slab() -> None:
     without = np.asarray(plan.reference(plan.desc, **{**given, "x": lost})).astype(np.float32)
     with pytest.raises(AssertionError):
         plan.precision_guarantee.check(without, wide, given, measures=plan.measured())
+
+
+@pytest.mark.parametrize("variant", ["gemv", "mma"])
+def test_a_bound_names_what_bf16_loses_among_subnormals(variant: str) -> None:
+    """One product of each column, near the last place of f32: sums are kept at a 64th."""
+    k, n = 8, 16
+    w = packed("tiled", k, n, 8, scales=ElementKind.BF16)
+    w.codes[...] = oracle.from_codes("tiled", np.tile(np.arange(16, dtype=np.uint8), (k, 1)))
+    w.scales[...] = 2.0**-126
+    x = np.zeros((1, k), BF16)
+    x[0, 3] = 2.0**-18
+    plan = plans_of(x, w, variant, out_dtype="f32")[0]
+    given = {"x": x, **w.operands}
+    wide = np.asarray(plan.reference(plan.desc, **given))
+    assert np.array_equal(wide[0], (np.arange(16) - 8) * 2.0**-144)
+    out = plan.run(**given)
+    plan.precision_guarantee.check(out, wide, given, measures=plan.measured())
+    with pytest.raises(AssertionError):  # nor is it wider than that
+        plan.precision_guarantee.check(np.zeros_like(out), wide, given, measures=plan.measured())
 
 
 def test_crossovers_are_known() -> None:
@@ -280,6 +299,42 @@ def test_orders_and_zero_points_that_cannot_be_are_refused() -> None:
         bp.repack_int4(w, "kaio", device="cpu")
     with pytest.raises(bp.InvalidProblemError, match="K=128 and the weight is"):
         bp.matmul_int4(np.zeros((1, 128), F16), w, device="cpu")
+
+
+@pytest.mark.parametrize("at", [-1, 64])
+@pytest.mark.parametrize("layout", ["tiled", "gptq"])
+def test_an_order_of_other_numbers_than_there_are_is_refused(layout: str, at: int) -> None:
+    good, x = packed(layout, 64, 16, order=True), np.ones((1, 64), F16)
+    arrays: dict[str, Any] = {**good.operands, "order": good.order.copy()}
+    arrays["order"][5] = at
+    of: dict[str, Any] = {"layout": layout, "shape": (64, 16), "group_size": 32}
+    for call in (bp.PackedInt4, lambda **given: bp.matmul_int4(x, **given), bp.dequantize_int4):
+        with pytest.raises(bp.InvalidProblemError, match=rf"order\[5\] is {at}, and (k's|groups) are 0 to"):
+            call(**of, **arrays)
+    # What the host does not see is not taken for another: no bit of the result is of a weight
+    desc = bp.Int4MatmulDescriptor.of(x, **arrays, **of)
+    variants = ("gemv", "mma") if layout == "tiled" else ("dequantize_matmul",)
+    for variant in variants:
+        plan = admissible(bp.Int4MatmulPlan, desc, PlanPreference(variant=variant), PTX)[0]
+        assert np.isnan(plan.run(x=x, **arrays)).all()
+
+
+def test_an_order_that_names_a_k_twice_is_refused() -> None:
+    good = packed("tiled", 64, 16, order=True)
+    good.order[5] = good.order[6]
+    of: dict[str, Any] = {"layout": "tiled", "shape": (64, 16), "group_size": 32}
+    for call in (bp.PackedInt4, lambda **given: bp.matmul_int4(np.ones((1, 64), F16), **given), bp.dequantize_int4):
+        with pytest.raises(bp.InvalidProblemError, match="more than once, and is no permutation"):
+            call(**of, **good.operands)
+
+
+def test_a_gather_of_other_numbers_than_ks_is_refused() -> None:
+    w = packed("gptq", 64, 16)
+    for bad in (-1, 64):
+        gather = np.arange(64, dtype=np.int32)
+        gather[63] = bad
+        with pytest.raises(bp.InvalidProblemError, match=rf"gather\[63\] is {bad}, and k's are 0 to 63"):
+            bp.relayout_int4(w.codes, w.scales, gather=gather, group_size=32, device="cpu")
 
 
 @pytest.mark.parametrize("shape", [(64,), (2, 32, 16), (0, 16)], ids=str)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..tensor import intake
 from ..tensor.axes import as_ints, index_of
 from ..types import ElementKind, InvalidProblemError, OperandTypeError
@@ -18,8 +20,11 @@ __all__ = [
     "GROUP_SIZES",
     "Int4Layout",
     "PackedInt4",
+    "check_order",
+    "check_places",
     "check_problem",
     "check_zeros",
+    "host_values",
     "kinds_of",
     "padded",
     "shapes_of",
@@ -116,15 +121,50 @@ def check_zeros(op: str, layout: Int4Layout, shape: tuple[int, ...], *, zeros: b
         )
 
 
+def host_values(x: Any) -> np.ndarray[Any, Any] | None:
+    """What an array of NumPy, CuPy or PyTorch holds, once the device is done; None of other kinds."""
+    if isinstance(x, np.ndarray):
+        return x
+    if callable(getattr(x, "get", None)):
+        return np.asarray(x.get())
+    return np.asarray(x.detach().cpu().numpy()) if hasattr(x, "detach") else None
+
+
+def check_places(what: str, places: np.ndarray[Any, Any], extent: int, of: str) -> None:
+    """Raises InvalidProblemError where one of `places` is not in [0, extent)."""
+    outside = np.flatnonzero((places < 0) | (places >= extent))
+    if outside.size:
+        at = int(outside[0])
+        raise InvalidProblemError(
+            f"{what}[{at}] is {int(places[at])}, and {of} are 0 to {extent - 1}", f"pass the {of} that there are"
+        )
+
+
+def check_order(op: str, layout: Int4Layout, order: Any, group_size: int) -> None:
+    """Raises InvalidProblemError for an `order` of groups that there are not ("gptq"), or that is no permutation ("tiled")."""
+    known = host_values(order)
+    if known is None or known.ndim != 1 or known.dtype.kind not in "iu":  # shape and type have errors of their own
+        return
+    if layout is Int4Layout.GPTQ:
+        check_places(f"{op}: order", known, len(known) // group_size, "groups")
+        return
+    check_places(f"{op}: order", known, len(known), "k's")
+    twice = np.flatnonzero(np.bincount(known, minlength=len(known)) > 1)
+    if twice.size:
+        raise InvalidProblemError(
+            f"{op}: order names k={int(twice[0])} more than once, and is no permutation",
+            "pass the order that repack_int4 made",
+        )
+
+
 @dataclass(frozen=True)
 class PackedInt4:
     """A weight [K, N] of which w[k, n] = (code - zero) scale, with a scale for `group_size` of K (32, 64, 128 or K).
 
     `codes`: u32 (or int32) words of eight, as `layout` has them. `scales`: f16 or bf16 [K/group_size, N]. `zeros`: int32 or u32
     words [K/group_size, N/8] ("awq", "gptq"), u8 [K/group_size, N] ("tiled", "plain"), or None: 8 for all. `order`: int32 [K] or
-    None; for "gptq" the group of each k (g_idx), for "tiled" the k that each place holds. "tiled" has N filled up to a multiple
-    of 16, K to one of 64. What `order` holds is checked by `repack_int4` alone: where a k is there
-    twice, or groups are not of `group_size`, results are anything.
+    None; for "gptq" the group of each k (g_idx), for "tiled" the k that each place holds, a permutation. It is read on the host
+    once, here, to check that, which waits for the device. "tiled" has N filled up to a multiple of 16, K to one of 64.
 
     Arrays of CuPy, NumPy or PyTorch, on one device, in C order. Raises InvalidProblemError or OperandTypeError where they are not
     what the layout has: an array that is packed for another one does not pass.
@@ -159,6 +199,8 @@ class PackedInt4:
         for name, wanted in shapes_of(layout, self.shape, self.group_size).items():
             if getattr(self, name) is not None:
                 self._check(name, wanted, kinds[name])
+        if self.order is not None:
+            check_order("PackedInt4", layout, self.order, self.group_size)
 
     def _check(self, name: str, shape: tuple[int, ...], kinds: tuple[ElementKind, ...]) -> None:
         tensor = intake(getattr(self, name), what=f"PackedInt4: {name}")

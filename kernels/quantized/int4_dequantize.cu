@@ -1,7 +1,8 @@
 // out[k, n] = (code - zero) scale of int4 weights in any layout, computed in f32 and rounded once.
 //
 // A thread makes eight k's of one column, neighbours along k, which are one access where the result lies so (WIDE). ORDER says what
-// `order` is: nothing, the group of each k, or the k of the result that each k of the weights is. No shared memory. Bound: bandwidth,
+// `order` is: nothing, the group of each k, or the k of the result that each k of the weights is. A group that is none makes NaN; a k
+// that is none is left out. No shared memory. Bound: bandwidth,
 // that of the result. dequantize_tiles: a thread 16 bytes of a tile, four runs of eight k's, about 5 instructions a weight.
 #include "index.cuh"
 #include "quantized/int4_layout.cuh"
@@ -28,8 +29,8 @@ dequantize(T* out, const typename Layout::Word* codes, const S* scales, const vo
     if constexpr (WIDE) code = nibbles::code_inside<Layout>(codes, k, n, K, N);
     else code = nibbles::code_at<Layout>(codes, k, n, K, N);
     if constexpr (ORDER == OF_GROUPS) {
-      const u32 group = k < K ? min(u32(order[k]), groups - 1) : 0;
-      x[e] = (float(code) - zero(group)) * factor(group);
+      const u32 group = k < K ? u32(order[k]) : 0;
+      x[e] = group < groups ? (float(code) - zero(group)) * factor(group) : __int_as_float(0x7fc00000);
     } else {
       x[e] = (float(code) - shared_zero) * shared_factor;
     }
@@ -45,7 +46,8 @@ dequantize(T* out, const typename Layout::Word* codes, const S* scales, const vo
   } else {
 #pragma unroll
     for (u32 e = 0; e < 8; ++e)
-      if (const u32 k = k8 * 8 | e; k < K) out[(ORDER == OF_PLACES ? min(u32(order[k]), K - 1) : k) * row + n * col] = convert<T>(x[e]);
+      if (const u32 k = k8 * 8 | e; k < K)
+        if (const u32 to = ORDER == OF_PLACES ? u32(order[k]) : k; to < K) out[to * row + n * col] = convert<T>(x[e]);
   }
 }
 

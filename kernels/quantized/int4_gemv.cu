@@ -9,8 +9,7 @@
 // Bound: bandwidth, codes and scales over 4.6 TB/s on an H200; instructions about 1.3 a weight and lane.
 #include "epilogue.cuh"
 #include "overlap.cuh"
-#include "quantized/int4_fragment.cuh"
-#include "quantized/int4_weight.cuh"
+#include "quantized/int4_feed.cuh"
 
 template <class T, class S, int TOKENS, int STRIPS, int WARPS, int STAGES, int GROUP, bool ZEROS, class Epi, int COUNT>
 __global__ void __launch_bounds__(WARPS * 32, 1)
@@ -20,18 +19,15 @@ int4_gemv(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m,
   constexpr u32 STAGE = Slab::WEIGHTS + Slab::ACTIVATIONS, ROWS = STRIPS * 16, WIDTH = Slab::TILES * 8;
   extern __shared__ __align__(128) u8 pool[];
   const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, ring = shared_address(pool) + warp * STAGES * STAGE;
-  nibbles::Weight<S, Epi> own = weights.of(blockIdx.x);
-  const u32 strips = (own.n + 15) / 16, first = (blockIdx.x - own.first) * STRIPS;
-  const u32 begin = blockIdx.y * slabs_per_split, end = min((blocks + 1) / 2, begin + slabs_per_split);
+  nibbles::Share<S, Epi> share(weights, blockIdx.x, blocks, slabs_per_split);
+  const u32 first = (blockIdx.x - share.own.first) * STRIPS, end = share.end;
+  const nibbles::Feed<Slab, 32, 1> feed(share, x, pitch, m, k, blocks, groups, first, 0, lane);
   overlap::wait();
 
-  u32 coming = begin + warp;
+  u32 coming = share.begin + warp;
   const auto fetch = [&](u32 stage) {
-    if (coming < end) {
-      const u32 to = ring + stage * STAGE;
-      Slab::fetch(to, own.codes, own.scales, own.zeros, first, strips, coming, blocks, groups, lane);
-      Slab::template fetch_tokens<32>(to + Slab::WEIGHTS, x, pitch, m, k, coming, lane);
-    }
+    const u32 to = ring + stage * STAGE;
+    if (coming < end) feed.bring(to, to + Slab::WEIGHTS, coming);
     commit_copies();
     coming += WARPS;
   };
@@ -42,7 +38,7 @@ int4_gemv(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m,
   float acc[STRIPS][Slab::TILES][4] = {};
   u32 stage = 0;
 #pragma unroll 1
-  for (u32 at = begin + warp; at < end; at += WARPS) {
+  for (u32 at = share.begin + warp; at < end; at += WARPS) {
     await_copies<STAGES - 2>();
     __syncwarp();
     fetch(stage == 0 ? STAGES - 1 : stage - 1);
@@ -67,10 +63,10 @@ int4_gemv(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m,
         if (token < TOKENS) *reinterpret_cast<Vec<float, 2>*>(sums + (warp * WIDTH + token) * ROWS + s * 16 + lane / 4 * 2) = pair;
       }
   __syncthreads();
-  own.epilogue.out += blockIdx.y * slab;
+  share.own.epilogue.out += blockIdx.y * slab;
   for (u32 i = threadIdx.x; i < m * (ROWS / 2); i += WARPS * 32) {
     const u32 token = i / (ROWS / 2), row = i % (ROWS / 2) * 2, column = first * 16 + row;
-    if (column >= own.n) continue;
+    if (column >= share.own.n) continue;
     float pair[2] = {};
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) {
@@ -78,6 +74,6 @@ int4_gemv(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m,
       pair[0] += part.at[0];
       pair[1] += part.at[1];
     }
-    own.epilogue.store(pair, token, column, column + 1 < own.n);
+    share.own.epilogue.store(pair, token, column, column + 1 < share.own.n);
   }
 }

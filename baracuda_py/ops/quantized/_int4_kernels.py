@@ -16,7 +16,7 @@ import numpy as np
 from ...plan.candidate import OK, Candidate, Constraint, Cost, Feasibility, no
 from ...plan.constraints import Aligned
 from ...runtime.steps import Arg, Kernel, Launch, Ptr, Run, Scratch, Step, Struct
-from ...types import DeviceSpec, PrecisionGuarantee
+from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term
 from ..gemm._problem.gemm import Gemm
 from ..gemm._variants.epilogue import epilogue_args, epilogue_type
 from ..gemm._variants.guarantee import TRUNCATED, guarantee_of
@@ -30,6 +30,7 @@ __all__ = ["Int4Gemv", "Int4Kernel", "Int4Mma", "common_epilogue"]
 MOST, MOST_CODES = 1 << 25, 1 << 36  # of M, N and K, and of all codes: kernels count in 32 bits
 PAIRED, SINGLE = ", true, float>", ", false, float>"  # the end of an epilogue's type
 MOST_SPLITS, LEAST_SLABS = 16, 4  # parts of K, and slabs of a part
+UNIT_OF_BF16 = 64.0  # Unpack<bf16>::UNIT: sums are kept at its inverse, and lose as much more below 2^-126
 
 
 def settled(arg: Arg) -> Arg:
@@ -111,16 +112,16 @@ class Int4Kernel(Candidate[Any]):
         return OK
 
     def fitting(self, desc: Any, device: DeviceSpec) -> Iterable[Int4Config]:
-        """The table's rows, with K whole and in as many parts as fill the device once and twice."""
+        """The table's rows, with K whole and in as many parts as fill SMs, or all that they have room for, once and twice."""
         (k, n), m = desc.weight_shape, desc.gemm.m
         slabs = -(-k // SLAB)
         for row in self.of_tokens(m):
             config = replace(row, flush=flush_of(desc), zeros=desc.has("zeros"))
-            if config.shared_bytes > device.shared_bytes:
+            if config.crowded or config.shared_bytes > device.shared_bytes:
                 continue
             ctas, resident = max(config.ctas(m, n), 1), config.resident(device)
             most = max(1, min(MOST_SPLITS, slabs // LEAST_SLABS))
-            wanted = {1} | {min(most, max(1, device.sms * rooms // ctas)) for rooms in {1, resident}}
+            wanted = {1} | {min(most, max(1, device.sms * rooms // ctas)) for rooms in {1, 2, resident, 2 * resident}}
             for splits in sorted({-(-slabs // -(-slabs // w)) for w in wanted}):
                 yield replace(config, split_k=splits)
 
@@ -140,8 +141,9 @@ class Int4Kernel(Candidate[Any]):
     def guarantee(self, desc: Any, device: DeviceSpec, config: Int4Config) -> PrecisionGuarantee:
         """A group's integers times activations are summed by mma.sync, then each sum times its scale; warps meet at the end."""
         k = config.slabs(desc.weight_shape[0]) * SLAB
-        additions = k + k // config.flush + (config.warps if config.along_k else config.share) + 2
-        return guarantee_of(
+        flushes = k // config.flush
+        additions = k + flushes + (config.warps if config.along_k else config.share) + 2
+        made = guarantee_of(
             desc,
             desc.precision,
             additions,
@@ -150,6 +152,11 @@ class Int4Kernel(Candidate[Any]):
             batch_invariant=False,
             in_order=False,
         )
+        if desc.x_element is not ElementKind.BF16:
+            return made
+        assert isinstance(made.bound, Componentwise)
+        lost = Term(UNIT_OF_BF16 * flushes, ElementKind.F32, "underflow")
+        return replace(made, bound=replace(made.bound, terms=(*made.bound.terms, lost)))
 
     def lower(self, desc: Any, device: DeviceSpec, config: Int4Config) -> tuple[Step, ...]:
         gemm: Gemm = desc.gemm
@@ -191,7 +198,7 @@ class Int4Kernel(Candidate[Any]):
         self, desc: Any, config: Int4Config, x: Tokens, kind: str, weights: tuple[Struct, ...], columns: int
     ) -> Launch:
         gemm: Gemm = desc.gemm
-        warps = (config.warps,) if config.along_k else (config.warps, config.share)
+        warps = (config.warps,) if config.along_k else (config.warps, config.parts, config.share)
         numbers = (config.tokens, config.strips, *warps, config.stages, config.flush, str(config.zeros).lower())
         types = f"{desc.x_element.number}, {desc.layout('scales').element.number}"
         extents = (x.pitch, gemm.m, x.k, desc.codes_shape[1], desc.groups, config.slabs(gemm.k))

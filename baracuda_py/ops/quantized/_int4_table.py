@@ -2,7 +2,8 @@
 
 What a row of a table costs: the weights at the device's bandwidth while enough of them are under way, the products at mma.sync's
 rate, the unpacking at the rate of issue, and activations, which every CTA reads, at that of L2; these overlap, but not wholly.
-The figures were fitted to 424 times of 21 problems, taken on an H200, which they predict to 9 %.
+The figures were fitted to 424 times of 21 problems, taken on an H200, which they predicted to 9 %; those of `mma`'s pipeline,
+which is younger, are counts of its instructions, and the 6.55 cycles that a scheduler needs for a product.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ from ..gemm._variants.split import second_pass
 __all__ = ["GEMV", "MMA", "Int4Config", "flush_of", "seconds_of"]
 
 SLAB = 128  # of K, that is brought and multiplied at once
-UNPACK = 0.72  # instructions a weight of a lane, an eighth of a word's, its products aside
-PRODUCT, TURN = 1.0, 195  # of a warp, a product and a slab: addresses, copies, waits
-BUSY = 15  # warps an SM that keep its issue busy
+
+# Instructions of gemv and of mma: a weight of a lane, an eighth of a word's, its products aside; of a warp, a product and a slab:
+# addresses, copies, waits
+UNPACK, PRODUCT, TURN = (0.72, 1.13), (1.0, 1.5), (195, 110)
+RATE = (0.83, 1.1)  # of the rate of matmul's mma.sync, which is that of a GPU whose power sets the clock
+FEED = (4, 6)  # warps an SM that reach it
+BUSY = (15, 8)  # warps an SM that keep its issue busy
 ROUND_TRIP = 3.9e-7  # seconds that the device's bandwidth must be under way
 PULL = 4.0  # bandwidth of an SM, of its share
 BANDWIDTH = 0.985  # share of the device's that is reached
 L2 = 4.74e10  # bytes a second and SM
 FILL, ROUND, SECOND_PASS = 0.9e-6, 0.7e-6, 0.5e-6  # seconds until the first slab, of further CTAs, of a second launch
 STAGED = 1.2e-6  # of the copy of activations
-RATE = 0.83  # of the rate of matmul's mma.sync
-FEED = 4  # warps an SM that reach it
 SHARED = 1.06  # groups of warps wait for each other at each slab
 OVERLAP = 2.5  # exponent of the norm of limits: 1 would be no overlap, infinity a perfect one
 THREADS_OF_SM, REGISTERS_OF_SM = 2048, 65536
@@ -43,6 +46,7 @@ class Int4Config(Config):
     strips: int = term("strips of 16 columns that a warp multiplies", leads=True)
     warps: int = term("warps a CTA", default=4)
     stages: int = term("slabs of 128 of K in shared memory", default=3)
+    parts: int = term("warps that share weights, each with its part of the tokens", default=1)
     share: int = term("groups of so many warps, which take slabs in turn", default=1)
     split_k: int = term("parts of K that are summed apart and then added", default=1)
     along_k: bool = term("warps share K, not columns", default=False, hidden=True)
@@ -71,12 +75,19 @@ class Int4Config(Config):
     @property
     def registers(self) -> int:
         """About, a thread: sums of a group and of all, codes, activations, addresses."""
-        base = 43 + 7 * (self.tokens.bit_length() - 1) if self.along_k else 68
-        return min(255, base + 21 * self.strips * -(-self.tokens // 8) // 2)
+        sums = self.strips * -(-self.tokens // (8 * self.parts))
+        if self.along_k:
+            return min(255, 43 + 7 * (self.tokens.bit_length() - 1) + 21 * sums // 2)
+        return min(255, 62 + 27 * sums // 2)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether registers do not suffice: a thread of 448 has 128, and scales of short groups and zero points need more."""
+        return not self.along_k and self.threads > 384 and (self.zeros or self.flush < SLAB)
 
     @property
     def threads(self) -> int:
-        return 32 * self.warps * self.share
+        return 32 * self.warps * self.parts * self.share
 
     def slabs(self, k: int) -> int:
         """Slabs of a part of K."""
@@ -115,15 +126,21 @@ GEMV = _gemv(
     (8, 1, 8, 4), (8, 2, 8, 3), (8, 2, 16, 3), (8, 4, 8, 3), (8, 4, 4, 4),
     (16, 1, 8, 3), (16, 2, 8, 3), (16, 4, 8, 3), (16, 4, 4, 4), (16, 2, 16, 2),
 )  # fmt: skip
+# Tokens, strips, warps, stages, parts.
 MMA = tuple(
     Int4Config(*row)
     for row in (
-        (16, 2, 4, 4), (16, 4, 4, 4), (16, 2, 8, 4),
-        (24, 2, 4, 4), (24, 4, 4, 3), (32, 2, 4, 4), (32, 4, 4, 3), (32, 4, 4, 4), (32, 4, 8, 3), (32, 2, 8, 4),
-        (40, 2, 4, 4), (48, 2, 4, 4), (48, 2, 8, 3), (56, 2, 4, 4), (64, 1, 8, 4), (64, 2, 4, 4), (64, 2, 8, 3), (64, 2, 8, 4),
+        (16, 2, 4, 4, 1), (16, 4, 4, 4, 1), (16, 2, 8, 4, 1),
+        (24, 2, 4, 4, 1), (24, 4, 4, 4, 1), (24, 4, 8, 3, 1),
+        (32, 2, 4, 4, 1), (32, 2, 8, 4, 1), (32, 3, 4, 4, 1), (32, 3, 8, 4, 1),
+        (40, 2, 4, 4, 1), (40, 2, 8, 4, 1),
+        (48, 2, 4, 4, 1), (48, 2, 8, 4, 1), (48, 3, 4, 4, 2), (48, 4, 4, 4, 2),
+        (56, 2, 4, 4, 1), (56, 2, 8, 4, 1),
+        (64, 2, 4, 4, 2), (64, 2, 6, 4, 2), (64, 2, 7, 4, 2), (64, 3, 2, 4, 2), (64, 3, 4, 4, 2), (64, 3, 4, 6, 2),
+        (80, 2, 4, 4, 2), (96, 2, 4, 4, 2), (96, 2, 4, 6, 2),
     )
 )  # fmt: skip
-MMA += tuple(replace(row, stages=3, share=2) for row in MMA if (row.strips, row.warps) == (2, 4))
+MMA += tuple(replace(row, stages=3, share=2) for row in MMA if (row.strips, row.warps, row.parts) == (2, 4, 1))
 
 
 def flush_of(desc: Any) -> int:
@@ -140,25 +157,30 @@ def seconds_of(desc: Any, device: DeviceSpec, config: Int4Config, *, staged: boo
     waves, rest = divmod(ctas, room)
     # CTAs of the SM that has most, in waves that are as full as SMs have room
     busiest = waves * (room // device.sms) + -(-rest // device.sms)
-    warps = config.warps * config.share * min(busiest, room // device.sms)
+    warps = config.threads // 32 * min(busiest, room // device.sms)
+    kind = int(config.tokens > 16)  # of 16 tokens mma's times were fitted beside gemv's
     takers = slabs * (1 if config.along_k else config.warps)  # slabs of warps
     weights, tokens = config.weights * takers, config.tokens * SLAB * 2.0 * slabs
-    under_way = device.sms * warps * (config.stages - 1) * config.weights * min(1.0, ctas / device.sms)
+    under_way = device.sms * warps / config.parts * (config.stages - 1) * config.weights * min(1.0, ctas / device.sms)
     share = min(1.0, under_way / (device.bandwidth * ROUND_TRIP), ctas / device.sms * PULL)
     read = float(desc.layout("codes").element.bits // 8 * _count(desc.codes_shape) + 2 * _count(desc.scales_shape))
     read *= busiest * device.sms / ctas if ctas > device.sms else 1.0  # an uneven last round
     products = -(-config.tokens // 8) * SLAB // 16 * config.strips * takers
-    issue = 2 * UNPACK * weights + 32 * (PRODUCT * products + TURN * takers)
+    unpack = 2 * UNPACK[kind] * weights * config.parts
+    issue = unpack + 32 * (PRODUCT[kind] * products + TURN[kind] * takers * config.parts)
     limits = {
         "bandwidth": read / (device.bandwidth * BANDWIDTH * share),
         "tensor cores": busiest
         * products
         * 4096.0
         * device.sms
-        / (mma_rate(device, desc.precision) * RATE * min(1.0, warps / FEED)),
-        "instruction issue": busiest * issue * device.sms / (device.rate("issue") * min(1.0, warps / BUSY)),
+        / (mma_rate(device, desc.precision) * RATE[kind] * min(1.0, warps / FEED[kind])),
+        "instruction issue": busiest * issue * device.sms / (device.rate("issue") * min(1.0, warps / BUSY[kind])),
         "L2": busiest * (weights + tokens) / L2,
     }
+    if kind:  # 128 bytes a cycle, as many as instructions of lanes: what all warps read, and what comes
+        through = takers * (config.weights * config.parts + config.tokens * SLAB * 2.0) + weights + tokens
+        limits["shared memory"] = busiest * through * device.sms / device.rate("issue")
     limit = max(limits, key=lambda name: limits[name])
     seconds = float(sum(each**OVERLAP for each in limits.values()) ** (1 / OVERLAP))
     seconds *= SHARED if config.share > 1 else 1.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...packed.int4 import BYTES, Int4Layout, PackedInt4, check_problem, check_zeros, shapes_of
+from ...packed.int4 import BYTES, Int4Layout, PackedInt4, check_order, check_problem, check_zeros, shapes_of
 from ...plan.descriptor import Descriptor, Slot
 from ...runtime.steps import Arg, Packed, Ptr
 from ...tensor import Tensor
@@ -184,7 +184,10 @@ def order_of(groups: np.ndarray[Any, Any], group_size: int) -> np.ndarray[Any, A
 def arrays_of(
     op: str, codes: Any, scales: Any, zeros: Any, order: Any, shape: Any, group_size: int | None, layout: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The operands that a weight has, and the options that describe it: of a PackedInt4, or of its arrays as they are given."""
+    """The operands that a weight has, and the options that describe it: of a PackedInt4, or of its arrays as they are given.
+
+    Raises InvalidProblemError for an `order` of NumPy's that cannot be; one in device memory is not read.
+    """
     if isinstance(codes, PackedInt4):
         given = {"scales": scales, "zeros": zeros, "order": order, "shape": shape}
         twice = [name for name, x in given.items() if x is not None]
@@ -206,6 +209,8 @@ def arrays_of(
     whole = None if shape is None else extents_of(op, "shape", shape, ("K", "N"))
     layout = Int4Layout.TILED if layout is None else layout
     group_size = 128 if group_size is None else group_size
+    if isinstance(order, np.ndarray):
+        check_order(op, Int4Layout.of(layout, f"{op}: layout"), order, group_size)
     return given, {"shape": whole, "group_size": group_size, "layout": layout}
 
 

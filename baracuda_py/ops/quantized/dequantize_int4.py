@@ -154,6 +154,7 @@ def dequantize_int4(
 
     codes: a PackedInt4, which has all that follows; or its arrays, with `shape` (K, N), `group_size` and `layout` ("kaio", "awq",
     "gptq" or "tiled"; only "tiled" needs `shape`).
+    order: as `matmul_int4` has it; a row that no place holds is not written.
     out_dtype: f16, bf16 or f32; that of the scales by default. out may have any strides.
     Raises InvalidProblemError or OperandTypeError for arrays that the layout does not have.
     """

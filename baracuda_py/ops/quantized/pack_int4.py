@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...packed.int4 import BYTES, Int4Layout, PackedInt4, check_problem, check_zeros
+from ...packed.int4 import BYTES, Int4Layout, PackedInt4, check_problem, check_zeros, host_values
 from ...tensor import intake
 from ...types import InvalidProblemError, OperandTypeError
 from ._flag import flag
@@ -68,13 +68,6 @@ def repack_int4(weight: PackedInt4, layout: Any = "tiled", *, stream: Any = None
     return PackedInt4(layout, weight.shape, weight.group_size, codes, scales, zeros[0] if zeros else None, order)
 
 
-def _host(x: Any) -> np.ndarray[Any, Any]:
-    """A copy in NumPy's memory; waits for the device."""
-    if isinstance(x, np.ndarray):
-        return x
-    return np.asarray(x.get() if hasattr(x, "get") else x.detach().cpu().numpy())
-
-
 def _like(x: Any, made: np.ndarray[Any, Any]) -> Any:
     """`made` where `x` lies, as an array of the same kind."""
     if isinstance(x, np.ndarray):
@@ -90,7 +83,8 @@ def _orders(weight: PackedInt4, layout: Int4Layout) -> tuple[Any, Any]:
     """Which k of the old layout each k of the new one is, and the order that the new one has."""
     if weight.order is None:
         return None, None
-    known = _host(weight.order)
+    known = host_values(weight.order)
+    assert known is not None, "PackedInt4 takes arrays that have values"
     if weight.layout is Int4Layout.GPTQ:
         order = _like(weight.order, order_of(known, weight.group_size))
         return order, order
@@ -108,7 +102,9 @@ def _check_points(weight: PackedInt4, layout: Int4Layout) -> None:
     check_zeros("repack_int4", layout, weight.shape, zeros=weight.zeros is not None, order=False)
     if weight.zeros is None or layout in BYTES:
         return
-    points = _host(weight.zeros)[:, : weight.shape[1]]
+    known = host_values(weight.zeros)
+    assert known is not None, "PackedInt4 takes arrays that have values"
+    points = known[:, : weight.shape[1]]
     least = LEAST_ZERO.get(layout, 0)
     low, high = int(points.min()), int(points.max())
     if low < least or high > least + 15:

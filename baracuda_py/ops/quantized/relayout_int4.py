@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ...packed.int4 import BYTES, Int4Layout, check_problem, check_zeros, shapes_of
+from ...packed.int4 import BYTES, Int4Layout, check_places, check_problem, check_zeros, host_values, shapes_of
 from ...plan.candidate import Candidate, Cost, exact_movement
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
@@ -168,9 +168,12 @@ def relayout_int4(
     """An int4 weight's codes, scales and zero points in layout `to`; `repack_int4` does it for a PackedInt4.
 
     codes, scales, zeros: as PackedInt4 has them in `layout`; shape: (K, N), which only "tiled" needs.
-    gather: device int32 [K], which k of the old layout each k of the new one is; by default the same.
+    gather: int32 [K], which k of the old layout each k of the new one is; by default the same. It is read on the host to check
+    that there are such k's, which waits for the device: this is done once for a weight.
     Returns (out, out_scales), and out_zeros with zeros. A zero point that `to` has no room for loses its upper bits.
     """
+    if gather is not None and (places := host_values(gather)) is not None and places.dtype.kind in "iu":
+        check_places("relayout_int4: gather", places.ravel(), places.size, "k's")
     operands = {"out": out, "out_scales": out_scales}
     given = {
         "out_zeros": zeros is not None or out_zeros is not None,

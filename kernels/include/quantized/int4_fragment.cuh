@@ -27,7 +27,9 @@ template <> struct Unpack<f16> {
   __device__ __forceinline__ void operator()(u32 (&a)[4], u32 q) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half, q >>= 8) {
-      const u32 x = (q & 0x000f000f) | 0x64006400, y = (q & 0x00f000f0) | 0x64006400;
+      u32 x, y;
+      asm("lop3.b32 %0, %1, 0x000f000f, %2, 0xea;" : "=r"(x) : "r"(q), "r"(0x64006400));  // (a & b) | c
+      asm("lop3.b32 %0, %1, 0x00f000f0, %2, 0xea;" : "=r"(y) : "r"(q), "r"(0x64006400));
       asm("sub.f16x2 %0, %1, %2;" : "=r"(a[2 * half]) : "r"(x), "r"(low));
       asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(a[2 * half + 1]) : "r"(y), "r"(0x2c002c00), "r"(high));  // 1 / 16
     }
@@ -53,61 +55,36 @@ template <> struct Unpack<bf16> {
   }
 };
 
-__device__ __forceinline__ uint4 load_words(u32 from) {
-  uint4 x;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(from) : "memory");
-  return x;
+__device__ __forceinline__ void load_quad(u32 (&to)[4], u32 from) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
 }
 
 // 128 of K of STRIPS strips of 16 rows, in shared memory: codes [strip][2][lane] in 16 bytes, scales [group][strip][16], zero points
 // likewise, in bytes; and of TOKENS rows of activations [4][token][64 bytes]. GROUP of K share a scale, at most all 128.
-template <class T, class S, int STRIPS, int TOKENS, int GROUP, bool ZEROS> struct Slab {
-  static constexpr int DEPTH = 128, GROUPS = DEPTH / GROUP, TILES = (TOKENS + 7) / 8;
+template <class T, class S, int STRIPS_, int TOKENS_, int GROUP, bool ZEROS> struct Slab {
+  using Element = T;
+  using Scale = S;
+  static constexpr int STRIPS = STRIPS_, TOKENS = TOKENS_, DEPTH = 128, GROUPS = DEPTH / GROUP, TILES = (TOKENS + 7) / 8;
   static constexpr u32 CODES = STRIPS * 1024, SCALES = GROUPS * STRIPS * 32, ZERO_BYTES = ZEROS ? GROUPS * STRIPS * 16 : 0;
   static constexpr int CHAINS = STRIPS * TILES < 8 ? 2 : 1;  // sums of a group: products of one wait for each other
   static constexpr float UNIT = Unpack<T>::UNIT;             // of sums
   static constexpr u32 WEIGHTS = CODES + SCALES + ZERO_BYTES, ACTIVATIONS = TOKENS * DEPTH * 2;
 
-  // Places are counted in 32 bits: tiles, scales, and activations from the first token on.
-  // A warp's copies of slab `slab` of `strips` strips from `first` on, as far as there are `blocks` of 64; strips past the last
-  // one read that. The last of `groups` stands for those past it, too.
-  static __device__ __forceinline__ void fetch(u32 to, const u32* codes, const S* scales, const u8* zeros, u32 first, u32 strips,
-                                               u32 slab, u32 blocks, u32 groups, u32 lane) {
-#pragma unroll
-    for (int s = 0; s < STRIPS; ++s)
-#pragma unroll
-      for (int b = 0; b < 2; ++b) {
-        const u32 tile = min(first + s, strips - 1) * blocks + slab * 2;
-        copy_async<16>(to + (s * 2 + b) * 512 + lane * 16, codes + u64(tile) * 128 + b * 128 + lane * 4, slab * 2 + b < blocks ? 16 : 0);
-      }
-    if (lane < GROUPS * STRIPS * 2) {
-      const u32 group = min(slab * GROUPS + lane / (STRIPS * 2), groups - 1), strip = min(first + lane / 2 % STRIPS, strips - 1);
-      const u32 at = (group * strips + strip) * 16 + lane % 2 * 8;
-      copy_async<16>(to + CODES + lane * 16, scales + at, 16);
-    }
-    if constexpr (ZEROS)
-      if (lane < GROUPS * STRIPS) {
-        const u32 group = min(slab * GROUPS + lane / STRIPS, groups - 1), strip = min(first + lane % STRIPS, strips - 1);
-        copy_async<16>(to + CODES + SCALES + lane * 16, zeros + (group * strips + strip) * 16, 16);
-      }
+  // Of group `group` of the slab at `weights` and strip s: the scales, or the zero points, of rows 2 g and 2 g + 1, side by side.
+  static __device__ __forceinline__ void load_scale(u32& pair, u32 weights, int group, int s, u32 lane) {
+    load_shared(pair, weights + CODES + (group * STRIPS + s) * 32 + lane / 4 * 4);
   }
-
-  // THREADS threads' copies of the activations of that slab: rows below m, of K elements, in pieces of 8.
-  template <int THREADS>
-  static __device__ __forceinline__ void fetch_tokens(u32 to, const T* x, u32 pitch, u32 m, u32 K, u32 slab, u32 thread) {
-    constexpr u32 PIECES = TOKENS * 16;
-#pragma unroll
-    for (u32 i = 0; i < PIECES; i += THREADS) {
-      const u32 p = i + thread, token = p / 4 % TOKENS, k = slab * DEPTH + p / (4 * TOKENS) * 32 + p % 4 * 8;
-      const bool there = token < m && k < K;
-      if (PIECES % THREADS == 0 || p < PIECES) copy_async<16>(to + p * 16, x + (there ? token * pitch + k : 0), there ? 16 : 0);
-    }
+  static __device__ __forceinline__ u32 zeros_of(u32 weights, int group, int s, u32 lane) {
+    u16 pair = 0x0808;
+    if constexpr (ZEROS)
+      asm volatile("ld.shared.u16 %0, [%1];" : "=h"(pair) : "r"(weights + CODES + SCALES + (group * STRIPS + s) * 16 + lane / 4 * 2) : "memory");
+    return pair;
   }
 
   // acc[strip][tile] += scale (codes - zero) x / UNIT: rows 2 g and 2 g + 1 of the strip, tokens 2 t and 2 t + 1 of the tile.
   static __device__ __forceinline__ void multiply(float (&acc)[STRIPS][TILES][4], u32 weights, u32 tokens, u32 lane) {
-    const u32 g = lane / 4, t = lane % 4;
-    uint4 words[STRIPS];  // of a block
+    const u32 g = lane / 4;
+    u32 words[STRIPS][4];  // of a block
     // Parts of whole blocks, which short groups go through one after the other: unrolled, they would not leave registers enough
     constexpr int PARTS = GROUPS == 1 ? 1 : 2, CHUNKS = 4 / PARTS;
 #pragma unroll 1
@@ -116,45 +93,36 @@ template <class T, class S, int STRIPS, int TOKENS, int GROUP, bool ZEROS> struc
       for (int within = 0; within < CHUNKS; within += GROUP / 32) {
         const int first = part * CHUNKS + within, group = first * 32 / GROUP;
         float sum[CHAINS][STRIPS][TILES][4] = {};
-        u32 zero[STRIPS][2];
+        u32 zero[STRIPS];
 #pragma unroll
-        for (int s = 0; s < STRIPS; ++s) {
-          u16 pair = 0x0808;
-          if constexpr (ZEROS)
-            asm volatile("ld.shared.u16 %0, [%1];" : "=h"(pair) : "r"(weights + CODES + SCALES + (group * STRIPS + s) * 16 + g * 2) : "memory");
-          zero[s][0] = pair & 255;
-          zero[s][1] = pair >> 8;
-        }
+        for (int s = 0; s < STRIPS; ++s) zero[s] = zeros_of(weights, group, s, lane);
 #pragma unroll
         for (int c = 0; c < GROUP / 32; ++c) {
           const int chunk = first + c, pair = (within + c) % 2;  // and which two words of a block
           u32 a[STRIPS][2][4];
 #pragma unroll
           for (int s = 0; s < STRIPS; ++s) {
-            const Unpack<T> unpack(zero[s][0], zero[s][1]);
-            if (pair == 0) words[s] = load_words(weights + (s * 2 + chunk / 2) * 512 + lane * 16);
-            unpack(a[s][0], pair ? words[s].z : words[s].x);
-            unpack(a[s][1], pair ? words[s].w : words[s].y);
+            const Unpack<T> unpack(zero[s] & 255, zero[s] >> 8);
+            if (pair == 0) load_quad(words[s], weights + (s * 2 + chunk / 2) * 512 + lane * 16);
+            unpack(a[s][0], words[s][pair * 2]);
+            unpack(a[s][1], words[s][pair * 2 + 1]);
           }
           // All activations before the first product, and products of one sum far apart: neither waits long
-          u32 b[2][TILES][2] = {};
+          u32 b[TILES][4] = {};
 #pragma unroll
           for (int tile = 0; tile < TILES; ++tile)
-            if (TOKENS % 8 == 0 || g < TOKENS) {
-              const uint4 x = load_words(tokens + ((chunk * TOKENS + tile * 8 + g) * 4 + t) * 16);
-              b[0][tile][0] = x.x, b[0][tile][1] = x.y, b[1][tile][0] = x.z, b[1][tile][1] = x.w;
-            }
+            if (TOKENS % 8 == 0 || g < TOKENS) load_quad(b[tile], tokens + (chunk * TOKENS + tile * 8) * 64 + lane * 16);
 #pragma unroll
           for (int step = 0; step < 2; ++step)
 #pragma unroll
             for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
-              for (int s = 0; s < STRIPS; ++s) Mma<T>::run(sum[step % CHAINS][s][tile], a[s][step], b[step][tile]);
+              for (int s = 0; s < STRIPS; ++s) Mma<T>::run(sum[step % CHAINS][s][tile], a[s][step], b[tile] + step * 2);
         }
 #pragma unroll
         for (int s = 0; s < STRIPS; ++s) {
           u32 pair;
-          load_shared(pair, weights + CODES + (group * STRIPS + s) * 32 + g * 4);
+          load_scale(pair, weights, group, s, lane);
           const float even = convert<float>(S{u16(pair)}), odd = convert<float>(S{u16(pair >> 16)});
 #pragma unroll
           for (int tile = 0; tile < TILES; ++tile)
