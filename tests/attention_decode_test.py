@@ -56,6 +56,21 @@ def test_every_kind_of_configuration(heads: tuple[int, int], d: int) -> None:
         held(plan, lse, given, "lse")
 
 
+def test_a_score_far_above_the_others_gives_its_value() -> None:
+    """Whichever split it is in: parts are taken relative to the highest score of all."""
+    given = {**caches(1, 1, 400, heads=(2, 1), d=32), "lengths": ints(390)}
+    given["q"][:], given["k"][:] = 1, 0
+    desc = bp.DecodeAttentionDescriptor.of(**given)
+    plans = admissible(bp.DecodeAttentionPlan, desc, PlanPreference(), DeviceSpec.named("ptx"))
+    kinds = {(getattr(c := plan.selection.config, "clustered", None), c.splits > 1): plan for plan in plans}
+    assert {(True, True), (False, True), (None, True)} <= set(kinds)
+    for key in (3, 389):
+        there = {**given, "k": given["k"].copy()}
+        there["k"][:, :, key] = 30
+        for plan in kinds.values():
+            assert np.array_equal(bits(plan.run(**there)[:, :, 0]), bits(given["v"][:, [0, 0], key]))
+
+
 def test_few_long_sequences_are_one_launch_without_scratch() -> None:
     """A cluster has a head's splits; without clusters, or where one does not hold them, a second launch merges."""
     shapes = {"q_shape": (12, 32, 1, 128), "k_shape": (12, 1, 6007, 128), "v_shape": (12, 1, 6007, 128)}

@@ -203,7 +203,8 @@ def attention_backward(
     Returns the named tuple (grad_q, grad_k, grad_v), with sinks (.., grad_sinks), then (.., grad_mask, grad_alibi_slopes) as they
     are needed or given, each of the shape and dtype of what it is the gradient of, and allocated if not given; grad_k and grad_v
     are summed over the query heads that share keys, grad_mask and grad_alibi_slopes, by plain multiply-adds in a fixed order,
-    over the axes along which mask and slopes are broadcast. A mask of bools has no gradient.
+    over the axes along which mask and slopes are broadcast. A mask of bools has no gradient. Gradients of tokens of no sequence
+    are not written: in what is allocated they mean nothing.
     Scores and sums are f32 (f64 for f64); 16-bit kernels on tensor cores round weights and the scores' gradients to q's dtype
     for the second products.
     """

@@ -127,7 +127,7 @@ class PagedAttentionDescriptor(Decoding):
 
     @property
     def checked(self) -> int:  # type: ignore[override]
-        return self.batch if self.has("status") else 0
+        return max(self.batch, 1) if self.has("status") else 0
 
     @property
     def total_k(self) -> int:
