@@ -6,6 +6,7 @@
 // sums are rescaled with, go from the one to the other through shared memory: three barriers a tile.
 // Shared memory: queries, 74 KB; two tiles of keys, 74 KB each at 64 keys, by cp.async: the next comes while one is multiplied; 8 KB
 // of weights. Where values are no columns of the keys, they take the second tile's place, and come while scores are made.
+// `alike`: values lie as far apart as keys do, so that they are columns of these where both begin at one address.
 // PAGED: rows lie where the table says, looked up a tile ahead. The first CTAs, one a sequence, look whether pages are there.
 // Splits leave (out, lse) for merge.cu; one alone writes the result. Rows are the innermost CTAs, so that those that share keys run
 // together, and all but the first find them in L2.
@@ -21,7 +22,7 @@ using namespace attention;
 
 template <class T, class Out, int D, int DV, int KEYS, bool CHANGED, bool PAGED>
 __global__ void __launch_bounds__(256, 1)
-attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Splits splits, u32 tiles) {
+attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Splits splits, u32 tiles, u32 alike) {
   constexpr int THREADS = 256, WARPS = 8, ROWS = 64, SPLIT = KEYS / 16, BLOCKS = ROWS * SPLIT / WARPS / 16, OWN = 2 * BLOCKS;
   constexpr int COLUMNS = DV / WARPS, AT_ONCE = THREADS / 8, PASSES = KEYS / AT_ONCE;
   using Queries = Panels<ROWS, D>;
@@ -63,7 +64,7 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   // Copies of a tile, a panel's chunk a thread, AT_ONCE rows at a time. `page` and `slot` are where its rows of the next tile lie.
   const int row = threadIdx.x / 8, chunk = threadIdx.x % 8;
   const T *k = p.k + shared.kv_head * p.k_walk.head + chunk * 8, *v = p.v + shared.kv_head * p.v_walk.head + chunk * 8;
-  const bool joined = p.k == p.v && p.k_walk.batch == p.v_walk.batch && p.k_walk.head == p.v_walk.head && p.k_walk.row == p.v_walk.row;
+  const bool joined = alike && p.k == p.v;
   int page[PASSES], slot[PASSES];
   const auto look_up = [&](int next) {
 #pragma unroll
@@ -109,11 +110,8 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
     __syncthreads();
 
     // The next tile, or these keys' values
-    if (joined) {
-      if (block + SPLIT < range.y) bring(turn ^ 1, k, p.k_walk, p.d);
-    } else {
-      bring(1, v, p.v_walk, p.d_v);
-    }
+    const bool more = block + SPLIT < range.y;
+    if (more || !joined) bring(joined ? turn ^ 1 : 1, joined ? k : v, joined ? p.k_walk : p.v_walk, joined ? p.d : p.d_v);
     look_up(block + (joined ? 2 : 1) * SPLIT);
 
     // Scores
@@ -163,7 +161,7 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
     __syncthreads();
 
     // The next keys, in place of those whose values are apart
-    if (!joined && block + SPLIT < range.y) bring(0, k, p.k_walk, p.d);
+    if (more && !joined) bring(0, k, p.k_walk, p.d);
 
     // Weighted values, a panel of columns a warp
     float by[ROWS / 8];

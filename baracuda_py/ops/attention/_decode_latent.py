@@ -135,13 +135,18 @@ class LatentKeys(Candidate[Any]):
         splits = Splits.of(desc, config)
         args: tuple[Arg, ...] = (
             problem_struct(desc, k=self.keys, v=self.values), cache_struct(desc), scales_struct(desc), splits.struct,
-            np.uint32(self._tiles(desc)),
+            np.uint32(self._tiles(desc)), np.uint32(self._alike(desc)),
         )  # fmt: skip
         first = Launch(
             Kernel("attention/decode_latent.cu", entry), (self._ctas(desc, config) + desc.checked, 1, 1), (32 * WARPS, 1, 1),
             args, config.shared_bytes, overlapped=splits.overlapped,
         )  # fmt: skip
         return splits.merged(first, device)
+
+    def _alike(self, desc: Any) -> bool:
+        """Whether keys and values lie as far apart, as they do where these are columns of those."""
+        k, v = desc.layout(self.keys), desc.layout(self.values)
+        return all(n == 1 or a == b for n, a, b in zip(k.shape[:-1], k.strides, v.strides))
 
     def _tile(self, desc: Any, device: DeviceSpec) -> LatentKeysConfig | None:
         """As many keys as there is room for."""

@@ -51,11 +51,12 @@ template <class T, class Out> struct SharedRows {
   }
 
   // The columns from `column` on of a row's weighted values become its result, or (PARTS, where there are several) its split's.
-  // `most` is the row's highest score in base 2 and `whole` the sum of its weights; lse is the first column's.
+  // `most` is the row's highest score in base 2 and `whole` the sum of its weights; lse is the first column's. It is fused by hand, for the
+  // compiler does so in one tile and not in the other, and bits would depend on how many rows there are.
   template <bool PARTS, int N> __device__ __forceinline__ void leave(const Splits& splits, u32 split, float of_values, int row, int column, Vec<float, N>& x, float whole, float most) const {
     const u32 head = kv_head * p.group + row % p.group;
     const float division = whole == 0.0f ? 0.0f : of_values / whole;
-    const float lse = whole == 0.0f ? rows::minus_infinity<float>() : OnlineSoftmax<1>::shift(most) * math::LN2 + ::logf(whole);
+    const float lse = whole == 0.0f ? rows::minus_infinity<float>() : fmaf(OnlineSoftmax<1>::shift(most), math::LN2, ::logf(whole));
 #pragma unroll
     for (int e = 0; e < N; ++e) x.at[e] *= division;
     if (PARTS && splits.out) {
