@@ -42,13 +42,25 @@ def test_splits_tiles_and_rows_in_part(device: str) -> None:
 
 
 def test_values_are_read_with_keys_or_beside_them() -> None:
-    """A view of the keys, and a copy of it, whose rows lie elsewhere: the same bits."""
+    """A view of the keys, and a copy of it: the same bits. Columns of something else that lies as keys do are not theirs."""
     given = latent(1, 1, 200, 4)
-    apart = {**given, "v": np.ascontiguousarray(given["v"])}
-    moved = {**given, "v": given["k"].copy()[..., :512]}
     whole = bp.attention_decode(**given, pref=LATENT, device="ptx")
-    for other in (apart, moved):
-        assert np.array_equal(bits(bp.attention_decode(**other, pref=LATENT, device="ptx")), bits(whole))
+    apart = {**given, "v": np.ascontiguousarray(given["v"])}
+    assert np.array_equal(bits(bp.attention_decode(**apart, pref=LATENT, device="ptx")), bits(whole))
+    other = {**given, "v": latent(1, 1, 200, 4)["v"]}
+    plan = selected(other)
+    held(plan, plan.run(**other), other)
+
+
+def test_sums_follow_scores_that_rise() -> None:
+    """One key of every tile is far above those before it."""
+    given = latent(1, 1, 200, 4)
+    for at in (30, 100, 190):
+        given["k"][0, 0, at] = given["q"][0, at % 4, 0] * (at / 100)
+    plan = selected(given, return_lse=True)
+    out, lse = plan.run(**given)
+    held(plan, out, given)
+    held(plan, lse, given, "lse")
 
 
 def test_other_columns_are_filled_up() -> None:
