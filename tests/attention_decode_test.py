@@ -93,6 +93,21 @@ def test_a_sequence_does_not_depend_on_the_others() -> None:
             assert np.array_equal(bits(same[0]), bits(whole[b]))
 
 
+def test_a_sequence_does_not_depend_on_how_many_splits_and_rows_are_merged() -> None:
+    """Three splits of keys alone, and the same three of five; few sequences, and many."""
+    given = caches(1, 1, 2100)
+    short = {n: x if n == "q" else x[:, :, :1300] for n, x in given.items()}
+    alone = bp.attention_decode(**short, pref=INVARIANT, device="ptx")
+    longer = bp.attention_decode(**given, lengths=ints(1300), pref=INVARIANT, device="ptx")
+    assert np.array_equal(bits(alone), bits(longer))
+    kernels = set()
+    for batch, keys in ((1, 1300), (1, 9000), (200, 1300), (200, 9000)):
+        desc = bp.DecodeAttentionDescriptor((batch, 8, 1, 64), (batch, 2, keys, 64), (batch, 2, keys, 64), BF16)
+        plan = bp.DecodeAttentionPlan.select(desc, INVARIANT, device="h200")
+        kernels.add(tuple(launch.kernel for launch in plan.selection.launches))
+    assert len(kernels) == 1
+
+
 def test_a_token_does_not_depend_on_how_many_come_at_once() -> None:
     given = caches(1, 5, 540)
     for options in ({}, {"window": (520, 0)}, {"softcap": 4.0}):

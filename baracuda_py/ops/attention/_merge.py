@@ -52,10 +52,12 @@ class Lines:
         return next(fits, 1)
 
 
-def merge_launch(lines: Lines, outs: Arg, lses: Arg, device: DeviceSpec) -> Launch:
-    """`outs` and `lses` are where the parts lie; the results are the operands `out` and `lse`."""
+def merge_launch(lines: Lines, outs: Arg, lses: Arg, device: DeviceSpec, *, alike: bool = False) -> Launch:
+    """`outs` and `lses` are where the parts lie; the results are the operands `out` and `lse`. `alike`: a row's bits do not depend
+    on how many rows and parts there are, for which its parts are added up in the same order however many it has."""
     count = int(np.prod(lines.shape))
-    team = WARPS if count <= FEW_ROWS * device.sms and lines.parts >= WARPS else 1
+    few = count <= FEW_ROWS * device.sms and lines.parts >= WARPS
+    team = WARPS if alike or few else 1
     entry = f"attention_merge<{lines.element.number}, {lines.out_element.number}, {lines.vector}, {team}>"
     walks = [n for walk in (lines.out_walk, lines.lse_walk, lines.outs_walk, lines.lses_walk) for n in walk]
     steps = np.array([*walks, *lines.part_steps], np.int64).tobytes()

@@ -61,14 +61,15 @@ class Splits:
             return (first,)
         # Ragged rows that are in no sequence have no part: their lse is NaN
         cleared = (Fill(self._lses, 0xFF, self._lses.nbytes),) if self.desc.ragged else ()
-        merge = merge_launch(Lines.of_parts(self.desc, self.count), self._outs, self._lses, device)
+        lines = Lines.of_parts(self.desc, self.count)
+        merge = merge_launch(lines, self._outs, self._lses, device, alike=bool(self.fixed))
         return *cleared, first, merge
 
     def seconds(self, device: DeviceSpec) -> float:
         """What merging takes."""
         if not self.apart:
             return 0.0
-        partial = 4.0 * self._parts * (self.desc.d_v + 1)
+        partial = 4.0 * self._parts * (int(self.desc.d_v) + 1)
         return overlapped_overhead(device) + PART * self.count + 2 * partial / device.bandwidth
 
     @property
