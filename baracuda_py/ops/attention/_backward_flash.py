@@ -198,7 +198,7 @@ class FlashBackward(Candidate[Any]):
             return 1.0
         seen = desc.pairs() / max(desc.batch * desc.heads * desc.most_q * desc.most_k, 1)
         blocks = ctas / max(desc.batch * desc.kv_heads, 1)
-        return 1.0 + max(1.0 - seen, 0.0) / max(seen, 0.5) * room / ctas * max(1.0 - blocks / room, 0.0)
+        return float(1.0 + max(1.0 - seen, 0.0) / max(seen, 0.5) * room / ctas * max(1.0 - blocks / room, 0.0))
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> PrecisionGuarantee:
         return _backward_guarantee.backward(

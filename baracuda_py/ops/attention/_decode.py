@@ -152,8 +152,9 @@ class SplitKeys(Candidate[Any]):
                     clustered = replace(tile, splits=splits, clustered=True)
                     if tile.ctas * (clustered.whole_bytes + RESERVED) <= device.shared_bytes + RESERVED:
                         yield clustered
-        for tile in tiles[:1]:
-            yield replace(tile, splits=max(1, -(-desc.most_k // FIXED)), fixed=FIXED)
+        yield from self._halves(desc, device)
+        if fixed := self._fixed(desc, device):
+            yield replace(fixed, splits=max(1, -(-desc.most_k // FIXED)), fixed=FIXED)
 
     def _shares(self, desc: Any, device: DeviceSpec, tile: SplitKeysConfig) -> list[int]:
         """How many splits are worth a try."""
@@ -174,12 +175,31 @@ class SplitKeys(Candidate[Any]):
             tile for tile in made[1:] if tile.ctas < 3 or (tile.rows <= 16 and tile.dims + tile.columns <= 256)
         ]
 
-    def _tile(self, desc: Any, device: DeviceSpec, ctas: int, warps: int) -> SplitKeysConfig | None:
-        """As many rows as there are and registers hold; as many bytes under way as shared memory has room for."""
+    def _halves(self, desc: Any, device: DeviceSpec) -> Iterable[SplitKeysConfig]:
+        """Where the largest clusters fill half of the device: twice as many CTAs, each with half of the columns of values. Keys
+        are read twice, the second time from L2, and nothing is left for a second launch."""
+        tile = self._tile(desc, device, 1, 8, chunks=2)
+        if tile is None or tile.columns % 32 or not can_overlap(device.arch):
+            return
+        made = replace(tile, splits=CLUSTERS[-1], clustered=True)
+        if 0.75 * device.sms <= self._ctas(desc, made) <= device.sms and made.whole_bytes <= device.shared_bytes:
+            yield made
+
+    def _fixed(self, desc: Any, device: DeviceSpec) -> SplitKeysConfig | None:
+        """A tile of as many warps, which share out keys, as one of any number of rows has room for."""
+        ways = (way for way in (*RESIDENT, *SMALL) if self._tile(desc, device, *way, MOST_ROWS))
+        return next((self._tile(desc, device, *way) for way in ways), None)
+
+    def _tile(
+        self, desc: Any, device: DeviceSpec, ctas: int, warps: int, wanted: int = 0, chunks: int = 1
+    ) -> SplitKeysConfig | None:
+        """As many rows as there are (or are `wanted`) and registers hold, and one of `chunks` parts of the values' columns;
+        as many bytes under way as shared memory has room for."""
         item = desc.cached.bits // 8
         dims, columns = _filled(desc.d, item), _filled(desc.d_v, item)
         columns = columns if columns <= HEAD_DIMS[-1] and dims <= HEAD_DIMS[-1] else min(columns, 128)
-        wanted = desc.group * desc.most_q
+        columns //= chunks
+        wanted = wanted or desc.group * desc.most_q
         most = 4 if max(dims, columns) <= 32 else 2 if columns <= 128 and dims <= 256 else 1
         blocks = min(most, next((b for b in (1, 2) if 16 * b >= wanted), most))
         made = (

@@ -53,8 +53,8 @@ class Lines:
 
 
 def merge_launch(lines: Lines, outs: Arg, lses: Arg, device: DeviceSpec, *, alike: bool = False) -> Launch:
-    """`outs` and `lses` are where the parts lie; the results are the operands `out` and `lse`. `alike`: a row's bits do not depend
-    on how many rows and parts there are, for which its parts are added up in the same order however many it has."""
+    """`outs` and `lses` are where the parts lie; the results are the operands `out` and `lse`. `alike`: a row's bits depend
+    neither on how many rows nor on how many parts without weight there are; its parts are always added up in one order."""
     count = int(np.prod(lines.shape))
     few = count <= FEW_ROWS * device.sms and lines.parts >= WARPS
     team = WARPS if alike or few else 1
