@@ -594,7 +594,7 @@ want(
     "attention_decode",
     decoded(200, (190, 3), 2, 576, 512),
     "latent_keys",
-    ("64x64 splits=2",),
+    ("64x64 splits=2", "64x64 splits=2 halved"),
 )
 want(
     "decode-halves-of-values",

@@ -50,12 +50,18 @@ class LatentKeysConfig(Config):
     keys: int = term("keys a CTA takes at a time", leads=True)
     splits: int = term("CTAs that share a sequence's keys", default=1)
     fixed: int = term("keys each of them takes, whatever the sequence's length; 0: evenly", default=0)
+    halved: bool = term("whether two warps share scores of 32 keys, each by half of the columns", default=False)
     dims: int = term("columns of keys, filled up", default=0, hidden=True)
 
     @property
     def shared_bytes(self) -> int:
         """Queries, two tiles of keys, and weights."""
         return 2 * (self.dims * (self.rows + 2 * self.keys) + self.rows * self.keys)
+
+
+def _changed(desc: Any) -> bool:
+    """Whether scores are more than products with a scale."""
+    return bool(desc.softcapped or desc.has("alibi_slopes"))
 
 
 class LatentKeys(Candidate[Any]):
@@ -93,6 +99,8 @@ class LatentKeys(Candidate[Any]):
         most = max(1, min(MOST_SPLITS, -(-keys // LEAST)))
         for splits in sorted({1, most, *(min(max(n * device.sms // pairs, 1), most) for n in (1, 2, 3, 4))}):
             yield replace(tile, splits=splits)
+            if tile.keys == 64 and not _changed(desc):
+                yield replace(tile, splits=splits, halved=True)
         yield replace(tile, splits=max(1, -(-desc.most_k // FIXED)), fixed=FIXED)
 
     def cost(self, desc: Any, device: DeviceSpec, config: LatentKeysConfig) -> Cost:
@@ -103,6 +111,8 @@ class LatentKeys(Candidate[Any]):
         # A warp's rows and keys of scores; rows and columns of values, whose weights every warp reads
         own = config.rows * config.keys // 16 // WARPS
         scores = 2 * WARPS * config.dims * (own + 16)
+        if config.halved:  # as many rows and 32 keys, half of the columns each; sums go through shared memory once
+            scores = WARPS * config.dims * (own + 32) + 8 * config.rows * config.keys
         values = 2 * WARPS * config.keys * (config.rows + COLUMNS // WARPS)
         flops = (2.0 * config.rows * config.keys * n for n in (config.dims, COLUMNS))
         busiest = (max(traffic / SHARED_BYTES, work / rate) for traffic, work in zip((scores, values), flops))
@@ -129,7 +139,7 @@ class LatentKeys(Candidate[Any]):
         return with_status(desc, made)
 
     def lower(self, desc: Any, device: DeviceSpec, config: LatentKeysConfig) -> tuple[Step, ...]:
-        flags = (str(flag).lower() for flag in (desc.softcapped or desc.has("alibi_slopes"), desc.paged))
+        flags = (str(flag).lower() for flag in (config.halved, _changed(desc), desc.paged))
         types = desc.element.number, desc.layout("out").element.number
         entry = f"attention_decode_latent<{', '.join(map(str, (*types, config.dims, COLUMNS, config.keys, *flags)))}>"
         splits = Splits.of(desc, config)
