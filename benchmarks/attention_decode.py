@@ -15,6 +15,7 @@ from .target import Target
 __all__ = ["DECODE_ROWS", "peers"]
 
 DENSE = "dense"  # our own, the same keys one behind the other
+FREE = "own"  # ours, whose bits depend on the batch
 BACKENDS = {
     "torch FA2": "FLASH_ATTENTION",
     "torch cuDNN": "CUDNN_ATTENTION",
@@ -83,12 +84,16 @@ def _peer(torch: Any, backend: str, q: Any, k: Any, v: Any) -> Callable[[], Any]
     return call
 
 
-def _dense(kit: Kit, decode: Decode) -> tuple[Calls, tuple[Any, Any, Any]]:
+def _dense(kit: Kit, decode: Decode, *, invariant: bool = False) -> tuple[Calls, tuple[Any, Any, Any]]:
     import baracuda_py as bp
 
     q, k, v = (kit.normal(s, "bfloat16") for s in (decode.shape, decode.caches, decode.caches))
     lengths, out = _full(decode), kit.empty(decode.shape, "bfloat16")
-    plan = bp.DecodeAttentionPlan.select(bp.DecodeAttentionDescriptor.of(q, k, v, lengths, out=out))
+    desc, pref = (
+        bp.DecodeAttentionDescriptor.of(q, k, v, lengths, out=out),
+        bp.PlanPreference(batch_invariant=invariant),
+    )
+    plan = bp.DecodeAttentionPlan.select(desc, pref)
     return {OURS: plan.bind(q=q, k=k, v=v, lengths=lengths, out=out)}, (q, k, v)
 
 
@@ -107,6 +112,17 @@ def _row(group: str, decode: Decode, target: Target, also: Target | None = None)
     return Row(
         group, decode.label, "attention_decode", decode.caches, "bfloat16", read + written, written, make, target, also
     )
+
+
+def _invariant(decode: Decode) -> Row:
+    """What it costs that a sequence's bits do not depend on the batch."""
+
+    def make(kit: Kit) -> Calls:
+        return _dense(kit, decode, invariant=True)[0] | {FREE: _dense(kit, decode)[0][OURS]}
+
+    read, written = decode.bytes("bfloat16"), int(np.prod(decode.shape)) * itemsize("bfloat16")
+    label = f"batch-invariant {decode.label}"
+    return Row("decode", label, "attention_decode", decode.caches, "bfloat16", read + written, written, make)
 
 
 def _paged(decode: Decode, layout: str, page_keys: int, element: str, target: Target | None) -> Row:
@@ -152,6 +168,8 @@ def _rows() -> Iterator[Row]:
     for decode in (Decode(16, 8192), Decode(64, 4096), Decode(1, 131_072)):
         yield _row("decode", decode, Target(1.03), cudnn)
     yield _row("decode", Decode(1, 8192), Target(1.40), Target(1.15, "paired", "torch cuDNN"))
+    for decode in (Decode(16, 8192), Decode(64, 4096), Decode(1, 8192), Decode(16, 4_999, 32, 1)):
+        yield _invariant(decode)
     for decode in SERVING:
         yield _row("serving", decode, cudnn)
     for decode in (Decode(16, 8192), Decode(64, 4096)):

@@ -13,6 +13,7 @@ from .target import Target
 __all__ = ["ATTENTION_ROWS", "BACKENDS", "CUDNN", "FA2", "peer"]
 
 FA2, CUDNN = "torch FA2", "torch cuDNN"
+FREE = "own"  # ours, whose bits depend on the batch
 BACKENDS = {FA2: "FLASH_ATTENTION", CUDNN: "CUDNN_ATTENTION"}
 TOKENS = 16384  # of all sequences together
 WIDTH = 2048  # columns of all heads together
@@ -60,6 +61,58 @@ def _attention(length: int, d: int, causal: bool, group: int = 1) -> Row:
     )  # fmt: skip
 
 
+def _banded(torch: Any, q: Any, k: Any, v: Any, window: int) -> Callable[[], Any]:
+    """FlashAttention-2 where a query sees itself and the `window` - 1 keys before it, which its caller has no word for."""
+    attend = torch.ops.aten._flash_attention_forward
+    lengths, given = (q.shape[2], k.shape[2]), [x.transpose(1, 2) for x in (q, k, v)]
+    sides = {"window_size_left": window - 1, "window_size_right": 0}
+    return lambda: attend(*given, None, None, *lengths, 0.0, True, False, **sides)
+
+
+def _windowed(length: int, d: int, window: int) -> Row:
+    """Causal, and no further back than `window` keys."""
+    batch, heads = TOKENS // length, WIDTH // d
+    shape = (batch, heads, length, d)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        q, k, v = (kit.normal(shape, "bfloat16") for _ in "qkv")
+        given = {"q": q, "k": k, "v": v, "out": kit.empty(shape, "bfloat16")}
+        desc = bp.AttentionDescriptor.of(**given, causal=True, window=(window - 1, 0))
+        calls: Calls = {OURS: bp.AttentionPlan.select(desc).bind(**given)}
+        if kit.torch is not None:
+            calls[FA2] = TorchCall(_banded(kit.torch, *map(kit.as_torch, (q, k, v)), window))
+        return calls
+
+    reach = min(length, window)
+    pairs = batch * heads * (reach * (reach + 1) // 2 + (length - reach) * reach)
+    size = itemsize("bfloat16") * batch * length * d * heads
+    return Row(
+        "attention", f"d{d} S={length} causal window {window}", "attention", shape, "bfloat16", 3 * size, size, make,
+        Target(0.95, "paired", FA2), flops=4 * d * pairs,
+    )  # fmt: skip
+
+
+def _invariant(length: int, d: int) -> Row:
+    """What it costs that a sequence's bits do not depend on the batch."""
+    batch, heads = TOKENS // length, WIDTH // d
+    shape = (batch, heads, length, d)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        given = {name: kit.normal(shape, "bfloat16") for name in "qkv"} | {"out": kit.empty(shape, "bfloat16")}
+        desc = bp.AttentionDescriptor.of(**given, causal=True)
+        asked = ((OURS, bp.PlanPreference(batch_invariant=True)), (FREE, bp.PlanPreference()))
+        return {name: bp.AttentionPlan.select(desc, pref).bind(**given) for name, pref in asked}
+
+    size = itemsize("bfloat16") * batch * length * d * heads
+    flops = 4 * d * batch * heads * length * ((length + 1) // 2)
+    name = f"batch-invariant d{d} S={length} causal"
+    return Row("attention", name, "attention", shape, "bfloat16", 3 * size, size, make, flops=flops)
+
+
 def _rows() -> Iterator[Row]:
     for d in (64, 128, 256):
         for causal in (False, True):
@@ -67,6 +120,10 @@ def _rows() -> Iterator[Row]:
                 yield _attention(length, d, causal)
     for causal in (False, True):
         yield _attention(4096, 128, causal, group=4)
+    for d in (64, 128, 256):
+        for length in (4096, 16384):
+            yield _windowed(length, d, 1024)
+        yield _invariant(4096, d)
 
 
 ATTENTION_ROWS: tuple[Row, ...] = tuple(_rows())

@@ -12,6 +12,8 @@ from statistics import mean, median
 from time import perf_counter_ns
 from typing import Any
 
+import numpy as np
+
 from .floor import Floor, Shape
 from .harness import OURS
 from .operands import Call, Kit
@@ -23,6 +25,7 @@ __all__ = ["HOST_ROWS", "HostRow", "call_cost"]
 
 CALLS_A_BATCH = 200
 CUPY = "the same with CuPy operands"
+MATMUL = "bp.matmul"
 Measured = dict[str, Any]
 
 
@@ -187,6 +190,18 @@ def _kv_append(kit: Kit) -> dict[str, Call]:
     return {OURS: lambda: bp.kv_append(x, y, k, v, p), CUPY: lambda: bp.kv_append(*caches, *tokens, at)}
 
 
+def _decode(kit: Kit) -> dict[str, Call]:
+    """One launch, for so few keys. Lengths lie on the device."""
+    import cupy
+
+    import baracuda_py as bp
+
+    q, lengths = kit.normal((2, 8, 1, 64), "float16"), cupy.full(2, 50, np.int32)
+    k, v = kit.normal((2, 2, 64, 64), "float16"), kit.normal((2, 2, 64, 64), "float16")
+    a, b = _squares(kit)
+    return {OURS: lambda: bp.attention_decode(q, k, v, lengths), MATMUL: lambda: bp.matmul(a, b)}
+
+
 # ---- start-up ------------------------------------------------------------------------------------------------
 
 _IMPORTS = """
@@ -270,6 +285,7 @@ HOST_ROWS: tuple[HostRow, ...] = (
         "bp.matmul, torch operands", _calls(_torch_matmul), (Target(1.0, against="torch"), Target(1.5, "excess", CUPY))
     ),
     HostRow("bp.kv_append, three outputs", _calls(_kv_append)),
+    HostRow("bp.attention_decode", _calls(_decode), (Target(2.0, "excess", MATMUL),)),
     HostRow("bp.add, JAX operands", _calls(_jax_add)),
     HostRow("import baracuda_py after cupy", _import_time, (Target(150_000, "absolute"),)),
     HostRow("first call, empty cache", _first_call(warm=False), (Target(600_000, "absolute"),)),

@@ -109,6 +109,31 @@ def test_a_sequence_does_not_depend_on_the_others() -> None:
             assert np.array_equal(bits(same[0]), bits(whole[b]))
 
 
+def test_a_sequence_does_not_depend_on_how_many_splits_and_rows_are_merged() -> None:
+    """Three splits of keys alone, and the same three of five; few sequences, and many."""
+    given = caches(1, 1, 2100)
+    short = {n: x if n == "q" else x[:, :, :1300] for n, x in given.items()}
+    alone = bp.attention_decode(**short, pref=INVARIANT, device="ptx")
+    longer = bp.attention_decode(**given, lengths=ints(1300), pref=INVARIANT, device="ptx")
+    assert np.array_equal(bits(alone), bits(longer))
+    kernels = set()
+    for batch, keys in ((1, 1300), (1, 9000), (200, 1300), (200, 9000)):
+        desc = bp.DecodeAttentionDescriptor((batch, 8, 1, 64), (batch, 2, keys, 64), (batch, 2, keys, 64), BF16)
+        plan = bp.DecodeAttentionPlan.select(desc, INVARIANT, device="h200")
+        kernels.add(tuple(launch.kernel for launch in plan.selection.launches))
+    assert len(kernels) == 1
+
+
+@pytest.mark.parametrize(("arch", "d", "d_v"), [("sm_90a", 256, 128), ("sm_80", 160, 128), ("sm_89", 224, 128)])
+def test_keys_are_shared_out_alike_however_many_tokens_come_at_once(arch: str, d: int, d_v: int) -> None:
+    """Where shared memory has room for more warps of few rows than of many."""
+    descs = (
+        bp.DecodeAttentionDescriptor((1, 4, tokens, d), (1, 1, 3000, d), (1, 1, 3000, d_v), BF16) for tokens in (1, 16)
+    )
+    few, many = (bp.DecodeAttentionPlan.select(desc, INVARIANT, device=arch).selection.config for desc in descs)
+    assert few.rows < many.rows and (few.warps, few.columns) == (many.warps, many.columns)
+
+
 def test_a_token_does_not_depend_on_how_many_come_at_once() -> None:
     given = caches(1, 5, 540)
     for options in ({}, {"window": (520, 0)}, {"softcap": 4.0}):

@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from baracuda_py.samples.attention import qkv
 from baracuda_py.samples.int4 import weight
 from baracuda_py.samples.nf4 import nf4_weight
 from baracuda_py.samples.sample import Sample, adversarial
@@ -587,4 +588,34 @@ want("nf4-gemv-ring-wraps", "matmul_nf4", nf4(9, 18, 2112, double=True), "gemv",
 heights = {"x": rng.standard_normal((4200, 64)).astype(f16)}
 want(
     "nf4-sums-of-magnitudes", "quantize_nf4", Sample("f16[4200, 64] double", heights, {"double_quant": True}), "blocks"
+)
+
+
+# ---- decoding: splits of a short sequence that are left without keys, and CTAs of a cluster with half of the values' columns
+def decoded(keys: int, lengths: tuple[int, ...], heads: int, d: int, d_v: int) -> Sample:
+    arrays = qkv(rng, ElementKind.BF16, len(lengths), (heads, 1), 1, keys, d, d_v)
+    return Sample(f"bf16 {lengths} of {keys}", {**arrays, "lengths": np.array(lengths, np.int32)}, {"return_lse": True})
+
+
+want(
+    "decode-splits-without-keys",
+    "attention_decode",
+    decoded(300, (290, 3), 2, 64, 64),
+    "split_keys",
+    ("16x64 splits=2 stages=4",),
+)
+want(
+    "latent-splits-without-keys",
+    "attention_decode",
+    decoded(200, (190, 3), 2, 576, 512),
+    "latent_keys",
+    ("64x64 splits=2", "64x64 splits=2 halved"),
+)
+want(
+    "decode-halves-of-values",
+    "attention_decode",
+    decoded(300, (290,), 2, 64, 64),
+    "split_keys",
+    ("16x32 splits=8 *",),
+    small(16),
 )

@@ -13,10 +13,9 @@
 // one alone writes the result.
 // Bound: bandwidth; STAGES - 1 blocks a warp are under way.
 #include "attention/bytes.cuh"
-#include "attention/cache.cuh"
+#include "attention/decoding.cuh"
 #include "attention/key_blocks.cuh"
 #include "attention/pages.cuh"
-#include "attention/softmax.cuh"
 #include "cluster.cuh"
 #include "overlap.cuh"
 
@@ -67,26 +66,17 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   const u32 chunk = flat % chunks, tile = flat / chunks % tiles, kv_heads = p.heads / p.group;
   flat /= chunks * tiles;
   if constexpr (CLUSTER == 1) split = flat % splits.count, flat /= splits.count;
-  const u32 sequence = flat / kv_heads, kv_head = flat % kv_heads;
-  const Extent tokens(p.starts_q, sequence, p.rows);
-  const int length = cache.length(sequence), rows = tokens.count * int(p.group), first_row = tile * ROWS;
-  const int first_column = chunk * DV, columns = int(p.d_v) - first_column;
+  const SharedRows<T, Out> shared(p, cache, flat / kv_heads, flat % kv_heads, tile * ROWS, ROWS);
+  const u32 sequence = shared.sequence, kv_head = shared.kv_head;
+  const int rows = shared.count, first_row = shared.first, first_column = chunk * DV, columns = int(p.d_v) - first_column;
   if (first_row >= rows) return;
-  const auto standing = [&](int row) {
-    return Standing{length, p.offset_given ? p.offset : i64(length) - tokens.count, sequence, kv_head * p.group + row % p.group};
-  };
-  const auto token_of = [&](int row) { return row / int(p.group); };
 
   // Its blocks of keys: those that some of its rows see
-  const Standing any = standing(0);
-  const int last_row = min(first_row + ROWS, rows) - 1;
-  const int begin = keys_of(p, any, token_of(first_row)).first, end = keys_of(p, any, token_of(last_row)).end;
-  const int whole_begin = keys_of(p, any, token_of(last_row)).first, whole_end = keys_of(p, any, token_of(first_row)).end;
+  const Keys highest = shared.seen_by(shared.last), lowest = shared.seen_by(first_row);
+  const int begin = lowest.first, end = highest.end, whole_begin = highest.first, whole_end = lowest.end;
   const int2 range = begin < end ? splits.range(split, begin, end, WARPS) : int2{0, 0};
-  if (CLUSTER == 1 && split && range.x >= range.y) {  // nothing is left for it
-    const i64 lines = (p.starts_q ? 0 : i64(sequence)) * p.heads;
-    for (int row = first_row + int(threadIdx.x); row <= last_row && chunk == 0; row += THREADS)
-      splits.lse[((lines + standing(row).head) * p.rows + tokens.first + token_of(row)) * splits.count + split] = rows::minus_infinity<float>();
+  if (CLUSTER == 1 && split && range.x >= range.y) {
+    if (chunk == 0) shared.template leave_nothing<THREADS>(splits, split);
     return;
   }
   int block = range.x + warp;
@@ -94,24 +84,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
 
   // Queries; a negative scale is theirs, so that the highest product has the highest score
   const float whole_scale = float(p.scale) * scales.of_keys(kv_head);
-  const u32 negative = whole_scale < 0 ? 0x80008000u : 0;
-  for (int at = threadIdx.x; at < ROWS * Queries::CHUNKS; at += THREADS) {
-    const int line = at / Queries::CHUNKS, part = at % Queries::CHUNKS, row = first_row + line;
-    uint4 words = {0, 0, 0, 0};
-    if (row < rows && part * 8 < int(p.d)) {
-      const i64 from = sequence * p.q_walk.batch + (kv_head * p.group + row % p.group) * p.q_walk.head;
-      words = *reinterpret_cast<const uint4*>(p.q + from + (tokens.first + token_of(row)) * p.q_walk.row + part * 8);
-    }
-    words = {words.x ^ negative, words.y ^ negative, words.z ^ negative, words.w ^ negative};
-    if constexpr (NARROW) {
-      const u32 even = queries + part % 2 * 8 + Queries::offset(line, part / 2 * 2), odd = queries + part % 2 * 8 + Queries::offset(line, part / 2 * 2 + 1);
-      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(even), "r"(__byte_perm(words.x, words.y, 0x5410)), "r"(__byte_perm(words.z, words.w, 0x5410)) : "memory");
-      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(odd), "r"(__byte_perm(words.x, words.y, 0x7632)), "r"(__byte_perm(words.z, words.w, 0x7632)) : "memory");
-    } else {
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(queries + Queries::offset(line, part)),
-                   "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w) : "memory");
-    }
-  }
+  shared.template bring_queries<Queries, ROWS, THREADS, NARROW>(queries, whole_scale < 0 ? 0x80008000u : 0);
 
   // Copies of a block's rows. PAGED: `page` and `slot` are where the lane's key of the next block lies.
   const KeyBlock<Keys_, E> key_block(lane, int(p.d));
@@ -176,13 +149,13 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   const float scale = fabsf(whole_scale) < 1e-30f ? 1e-30f : fabsf(whole_scale);  // NaN stays
   const float factor = CHANGED ? math::LOG2E : scale * math::LOG2E;
   Keys seen[OWN];
+  const Standing any = shared.standing(0);
   float slope[OWN];
 #pragma unroll
   for (int r = 0; r < OWN; ++r) {
     const int row = first_row + lane / 4 + 8 * r;
-    const Standing head = standing(row);
-    seen[r] = row < rows ? keys_of(p, head, token_of(row)) : Keys{0, 0};
-    slope[r] = CHANGED && row < rows ? slope_of(p, head) : 0.0f;
+    seen[r] = row < rows ? shared.seen_by(row) : Keys{0, 0};
+    slope[r] = CHANGED && row < rows ? slope_of(p, shared.standing(row)) : 0.0f;
   }
   OnlineSoftmax<BLOCKS> softmax;
   float acc[BLOCKS][DV / 8][4] = {};
@@ -240,7 +213,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
             const int key = block * 16 + 8 * n + lane % 4 * 2 + e;
             float& score = s[r / 2][n][r % 2 * 2 + e];
             const bool counts = key >= seen[r].first && key < seen[r].end;
-            if constexpr (CHANGED) score = counts ? changed<T>(p, any, score * scale, token_of(row), key, slope[r]) : rows::minus_infinity<float>();
+            if constexpr (CHANGED) score = counts ? changed<T>(p, any, score * scale, shared.token(row), key, slope[r]) : rows::minus_infinity<float>();
             else score = counts ? score : rows::minus_infinity<float>();
           }
       }
@@ -306,7 +279,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   // Their sum, four columns a thread, with the sink's term in the first split
   const int live = min(ROWS, rows - first_row);
   const auto joined = [&](int line, int column, Vec<float, 4>& x, float& whole) {
-    const float sink = split == 0 ? sink_of<T, float>(p, standing(first_row + line)) * math::LOG2E : rows::minus_infinity<float>();
+    const float sink = split == 0 ? sink_of<T, float>(p, shared.standing(first_row + line)) * math::LOG2E : rows::minus_infinity<float>();
     float most = sink;
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) most = fmaxf(most, reached[w][line]);
@@ -325,22 +298,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
     return most;
   };
   const auto leave = [&](int line, int column, Vec<float, 4>& x, float whole, float most) {
-    const int row = first_row + line, token = token_of(row);
-    const Standing head = standing(row);
-    const float division = whole == 0.0f ? 0.0f : scales.of_values(kv_head) / whole;
-    const float lse = whole == 0.0f ? rows::minus_infinity<float>() : OnlineSoftmax<BLOCKS>::shift(most) * math::LN2 + ::logf(whole);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) x.at[e] *= division;
-    if (CLUSTER == 1 && splits.out) {
-      const i64 place = (((p.starts_q ? 0 : i64(sequence)) * p.heads + head.head) * p.rows + tokens.first + token) * splits.count + split;
-      if (column == 0 && chunk == 0) splits.lse[place] = lse;
-      if (whole != 0.0f) *reinterpret_cast<Vec<float, 4>*>(splits.out + place * p.d_v + first_column + column) = x;
-    } else {
-      const i64 to = sequence * p.out_walk.batch + head.head * p.out_walk.head + (tokens.first + token) * p.out_walk.row;
-      *reinterpret_cast<Vec<Out, 4>*>(p.out + to + first_column + column) = round_to<Out>(x.at);
-      if (p.lse && column == 0 && chunk == 0)
-        p.lse[sequence * p.lse_walk.batch + head.head * p.lse_walk.head + (tokens.first + token) * p.lse_walk.row] = lse;
-    }
+    shared.template leave<CLUSTER == 1>(splits, split, scales.of_values(kv_head), first_row + line, first_column + column, x, whole, most);
   };
   for (int at = threadIdx.x; at < live * (DV / 4); at += THREADS) {
     const int line = at / (DV / 4), column = at % (DV / 4) * 4;

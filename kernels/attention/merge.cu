@@ -1,8 +1,8 @@
 // One attention of several that went over parts of the keys: out = sum exp(lse_i - lse) out_i, lse = log sum exp(lse_i).
 //
 // Threads: TEAM warps a row, four warps a CTA; warp w of a team takes parts w, w + TEAM, ..., a lane V columns side by side at a
-// time. Parts without weight are not read. Every fourth part has a sum of its own, of the team's or of one warp's: so neither more
-// parts without weight nor how many rows there are change anything. Sums of a team meet in shared memory: 2 KB.
+// time. Parts without weight are not read. Every fourth part is added to one of four sums, which are added in order at the end, in
+// shared memory where they are of four warps: a row's bits depend neither on TEAM nor on parts without weight. Shared memory: 2 KB.
 // Bound: bandwidth, for few rows latency.
 #include "attention/problem.cuh"
 #include "attention/softmax.cuh"
@@ -22,8 +22,8 @@ template <class In, class Out> struct Parts {
   u32 heads, rows, count, parts, columns;
 };
 
-template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds__(128, 8) attention_merge(Parts<In, Out> p) {
-  constexpr int SUMS = 4 / TEAM, AHEAD = TEAM > 1 ? 8 : 4;  // parts whose loads wait together
+template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds__(128, 6) attention_merge(Parts<In, Out> p) {
+  constexpr int SUMS = 4 / TEAM, AHEAD = 8;  // parts whose loads wait together
   __shared__ float shared[TEAM > 1 ? 4 * 32 * V : 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, member = warp % TEAM;
   const u32 flat = blockIdx.x * (4 / TEAM) + warp / TEAM;
@@ -35,8 +35,22 @@ template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds_
   overlap::wait();
   overlap::release();
 
-  // The highest lse, and the sum of weights
+  // Parts that wait together; those of lse -inf have seen nothing and are not read. The first come while weights are made
   const float none = rows::minus_infinity<float>();
+  float seen[AHEAD];
+  Vec<In, V> part[AHEAD];
+  const auto bring = [&](u32 first_part, u32 column) {
+#pragma unroll
+    for (int a = 0; a < AHEAD; ++a) seen[a] = first_part + a * TEAM < p.parts ? lses[(first_part + a * TEAM) * p.lse_step] : none;
+#pragma unroll
+    for (int a = 0; a < AHEAD; ++a) {
+      part[a] = {};
+      if (seen[a] != none) part[a] = *reinterpret_cast<const Vec<In, V>*>(outs + (first_part + a * TEAM) * p.out_step + column);
+    }
+  };
+  if (lane * V < p.columns) bring(member, lane * V);
+
+  // The highest lse, and the sum of weights
   float most = none, whole = 0.0f;
   for (u32 i = lane; i < p.parts; i += 32) {
     const float lse = lses[i * p.lse_step];
@@ -56,18 +70,14 @@ template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds_
     float sums[SUMS][V] = {};
     if (column < p.columns) {
       for (u32 first_part = member; first_part < p.parts; first_part += AHEAD * TEAM) {
-        float weight[AHEAD];
-        Vec<In, V> part[AHEAD] = {};
+        if (first || first_part != member) bring(first_part, column);
 #pragma unroll
         for (int a = 0; a < AHEAD; ++a) {
-          const u32 i = first_part + a * TEAM;
-          weight[a] = i < p.parts ? math::ex2_ftz((lses[i * p.lse_step] - base) * math::LOG2E) : 0.0f;
-          if (weight[a] > 0.0f) part[a] = *reinterpret_cast<const Vec<In, V>*>(outs + i * p.out_step + column);
+          const float weight = math::ex2_ftz((seen[a] - base) * math::LOG2E);
+          if (weight == 0.0f) continue;
+#pragma unroll
+          for (int v = 0; v < V; ++v) sums[a % SUMS][v] += weight * convert<float>(part[a].at[v]);  // NaN stays
         }
-#pragma unroll
-        for (int a = 0; a < AHEAD; ++a)
-#pragma unroll
-          for (int v = 0; v < V; ++v) sums[a % SUMS][v] += weight[a] * convert<float>(part[a].at[v]);  // NaN stays
       }
     }
     float(&x)[V] = sums[0];

@@ -9,24 +9,34 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...plan.candidate import OK, Candidate, Constraint, Cost, Feasibility, no
-from ...plan.constraints import Aligned, Multiple, UnitStride
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.grammar import Config, term
 from ...runtime.overlap import can_overlap
-from ...runtime.steps import Arg, Fill, Kernel, Launch, Packed, Ptr, Run, Scratch, Step, Struct
-from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
+from ...runtime.steps import Arg, Kernel, Launch, Step
+from ...types import DeviceSpec, PrecisionGuarantee
 from .._launch import overlapped_overhead
 from . import _guarantee
-from ._flash import HEAD_DIMS, MOST_ROWS
-from ._merge import Lines, merge_launch
+from ._decode_latent import LatentKeys, LatentPages
+from ._flash import HALVES, HEAD_DIMS, MOST_ROWS
+from ._splits import (
+    FIXED,
+    LEAST,
+    MOST_SPLITS,
+    Splits,
+    cache_struct,
+    most_keys,
+    rows_of,
+    scales_struct,
+    stored_as,
+    tiled,
+    with_status,
+)
 from ._struct import problem_struct
 
 __all__ = ["SplitKeys", "SplitKeysConfig", "SplitPages"]
 
 BLOCK = 16  # keys that a warp takes at a time
 WARPS = 4
-FIXED = 512  # keys a split, where sequences must not depend on each other
-LEAST = 128  # keys a split
 LONGEST = 4096  # the most where lengths are read, so that a long sequence beside short ones is shared out, too,
 MANY = 4  # unless there are that many waves of CTAs anyhow
 UNDER_WAY = 96 << 10  # bytes an SM, where shared memory has room
@@ -37,14 +47,10 @@ LOOSE = 3  # CTAs an SM, of which no clusters are made: some SMs were full then,
 GROUP = 18  # SMs of a GPC, within which a cluster lies. Some lack a few, which differ between devices: counted as one's
 RESERVED = 1 << 10  # bytes of shared memory that a CTA takes besides its own
 ALIGN = 1 << 10  # bytes, of what it asks for beside what it declares
-MOST_SPLITS = 256
-BYTES = {ElementKind.FP8_E4M3: "e4m3", ElementKind.FP8_E5M2: "e5m2"}  # their names in kernels
 MOST_D = 576
-HALVES = (ElementKind.F16, ElementKind.BF16)
 # Seconds, fitted to measured configurations of 11 problems on an H200, dense and paged
 WAVE = 0.8e-6  # until the first keys and after the last
 JOIN = 0.2e-6  # a warp of an SM, whose results meet those of the others
-PART = 0.055e-6  # a split, whose results the second launch reads
 MEET = 0.3e-6  # a cluster's merge
 STEP = 0.25e-6  # what a warp waits for in a block of 16 keys
 WORK = 0.4e-6  # what it copies and multiplies there, for 256 columns of keys and values
@@ -100,24 +106,6 @@ def _filled(columns: int, item: int) -> int:
     return next((n for n in HEAD_DIMS if n >= columns and n * item % 64 == 0), -(-columns // 64) * 64)
 
 
-def most_keys(desc: Any) -> int:
-    """The most keys that a sequence's tokens see."""
-    left = desc.visible.left
-    return int(desc.most_k if left is None else min(desc.most_k, left + desc.most_q))
-
-
-def stored_as(cached: ElementKind) -> str:
-    """What kernels call the elements of a cache."""
-    return BYTES.get(cached) or cached.number
-
-
-def _constraints(k: str, v: str) -> tuple[Constraint, ...]:
-    """What the kernel asks of queries, keys and values."""
-    names = ("q", k, v, "out")
-    sizes = Multiple("q", -1, 8, "the head dim"), Multiple(v, -1, 8, "v's head dim")
-    return (*map(UnitStride, names), *sizes, *(Aligned(name, 16) for name in names))
-
-
 class SplitKeys(Candidate[Any]):
     """Bound by reading keys and values once: f16 and bf16, every feature; heads that share keys are multiplied together."""
 
@@ -127,8 +115,9 @@ class SplitKeys(Candidate[Any]):
         "attention/decode.cu:attention_decode_cluster",
         "attention/merge.cu:attention_merge",
     )
-    constraints = _constraints("k", "v")
+    constraints = tiled("k", "v")
     keys, values = "k", "v"
+    beside = LatentKeys()
     looked_up: ClassVar[float] = 1.0  # times the work of a block
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
@@ -163,8 +152,9 @@ class SplitKeys(Candidate[Any]):
                     clustered = replace(tile, splits=splits, clustered=True)
                     if tile.ctas * (clustered.whole_bytes + RESERVED) <= device.shared_bytes + RESERVED:
                         yield clustered
-        for tile in tiles[:1]:
-            yield replace(tile, splits=max(1, -(-desc.most_k // FIXED)), fixed=FIXED)
+        yield from self._halves(desc, device)
+        if fixed := self._fixed(desc, device):
+            yield replace(fixed, splits=max(1, -(-desc.most_k // FIXED)), fixed=FIXED)
 
     def _shares(self, desc: Any, device: DeviceSpec, tile: SplitKeysConfig) -> list[int]:
         """How many splits are worth a try."""
@@ -185,12 +175,31 @@ class SplitKeys(Candidate[Any]):
             tile for tile in made[1:] if tile.ctas < 3 or (tile.rows <= 16 and tile.dims + tile.columns <= 256)
         ]
 
-    def _tile(self, desc: Any, device: DeviceSpec, ctas: int, warps: int) -> SplitKeysConfig | None:
-        """As many rows as there are and registers hold; as many bytes under way as shared memory has room for."""
+    def _halves(self, desc: Any, device: DeviceSpec) -> Iterable[SplitKeysConfig]:
+        """Where the largest clusters fill half of the device: twice as many CTAs, each with half of the columns of values. Keys
+        are read twice, the second time from L2, and nothing is left for a second launch."""
+        tile = self._tile(desc, device, 1, 8, chunks=2)
+        if tile is None or tile.columns % 32 or not can_overlap(device.arch):
+            return
+        made = replace(tile, splits=CLUSTERS[-1], clustered=True)
+        if 0.75 * device.sms <= self._ctas(desc, made) <= device.sms and made.whole_bytes <= device.shared_bytes:
+            yield made
+
+    def _fixed(self, desc: Any, device: DeviceSpec) -> SplitKeysConfig | None:
+        """A tile of as many warps, which share out keys, as one of any number of rows has room for."""
+        ways = (way for way in (*RESIDENT, *SMALL) if self._tile(desc, device, *way, MOST_ROWS))
+        return next((self._tile(desc, device, *way) for way in ways), None)
+
+    def _tile(
+        self, desc: Any, device: DeviceSpec, ctas: int, warps: int, wanted: int = 0, chunks: int = 1
+    ) -> SplitKeysConfig | None:
+        """As many rows as there are (or are `wanted`) and registers hold, and one of `chunks` parts of the values' columns;
+        as many bytes under way as shared memory has room for."""
         item = desc.cached.bits // 8
         dims, columns = _filled(desc.d, item), _filled(desc.d_v, item)
         columns = columns if columns <= HEAD_DIMS[-1] and dims <= HEAD_DIMS[-1] else min(columns, 128)
-        wanted = desc.group * desc.most_q
+        columns //= chunks
+        wanted = wanted or desc.group * desc.most_q
         most = 4 if max(dims, columns) <= 32 else 2 if columns <= 128 and dims <= 256 else 1
         blocks = min(most, next((b for b in (1, 2) if 16 * b >= wanted), most))
         made = (
@@ -213,10 +222,8 @@ class SplitKeys(Candidate[Any]):
             seconds += self._wave(device, config, rest, each, blocks)
         if config.clustered:
             seconds += MEET
-        elif config.splits > 1:
-            partial = 4.0 * self._rows(desc) * config.splits * (desc.d_v + 1)
-            seconds += overlapped_overhead(device) + PART * config.splits + 2 * partial / device.bandwidth
-        flops = 2.0 * self._rows(desc) * keys * (desc.d + desc.d_v)
+        seconds += Splits.of(desc, config).seconds(device)
+        flops = 2.0 * rows_of(desc) * keys * (desc.d + desc.d_v)
         return Cost(desc.nbytes, int(flops), overlapped_overhead(device) + seconds, "bandwidth")
 
     def _slots(self, device: DeviceSpec, config: SplitKeysConfig) -> int:
@@ -247,13 +254,13 @@ class SplitKeys(Candidate[Any]):
         split = min(config.fixed or -(-most_keys(desc) // config.splits) + BLOCK * config.warps, desc.most_k)
         keys = -(-split // (BLOCK * config.warps)) * BLOCK
         merged = config.warps + (config.splits + 12 if config.splits > 1 else 0)
+        # Of the two that have tensor cores one alone may promise it, for selection goes by the batch as well
+        lone = not self.beside.supports(desc, device)
         made = _guarantee.forward(
             desc, dot=config.dims + 2, keys=keys + merged, blocks=keys // BLOCK + merged, each=2.0, weights=desc.element,
-            batch_invariant=bool(config.fixed),
+            batch_invariant=lone and bool(config.fixed),
         )  # fmt: skip
-        if not desc.checked:
-            return made
-        return PrecisionGuarantee.by_output(**dict(made.parts), status=PrecisionGuarantee.exact(ElementKind.I32))
+        return with_status(desc, made)
 
     def lower(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> tuple[Step, ...]:
         out = desc.layout("out").element
@@ -263,32 +270,18 @@ class SplitKeys(Candidate[Any]):
         flags = (str(flag).lower() for flag in (changed, desc.paged, config.scaled))
         types = desc.element.number, stored_as(desc.cached), out.number
         entry = f"attention_decode{'_cluster' * config.clustered}<{', '.join(map(str, (*types, *shape, *flags)))}>"
-        split = config.splits > 1 and not config.clustered
-        lines, parts = self._rows(desc), Packed(bytes(8))
-        outs = lses = parts
-        if split:
-            outs = Scratch.named("outs", 4 * lines * config.splits * desc.d_v)  # type: ignore[assignment]
-            lses = Scratch.named("lses", 4 * lines * config.splits)  # type: ignore[assignment]
-        counts = np.array([config.splits, config.fixed, LEAST], np.uint32)
+        splits = Splits.of(desc, config)
         args: tuple[Arg, ...] = (
-            problem_struct(desc, k=self.keys, v=self.values), cache_struct(desc), scales_struct(desc),
-            Struct((outs, lses, Packed(counts.tobytes(), 4))),
+            problem_struct(desc, k=self.keys, v=self.values), cache_struct(desc), scales_struct(desc), splits.struct,
             np.uint32(self._tiles(desc, config)), np.uint32(self._chunks(desc, config)),
         )  # fmt: skip
         checks = -(-desc.checked // config.splits) * config.splits if config.clustered else desc.checked
         ctas = self._ctas(desc, config) + checks
         first = Launch(
             Kernel("attention/decode.cu", entry), (ctas, 1, 1), (32 * config.warps, 1, 1), args, config.shared_bytes,
-            overlapped=not (split and desc.ragged),
+            overlapped=splits.overlapped,
         )  # fmt: skip
-        if not split:
-            return (first,)
-        # Ragged rows that are in no sequence have no part: their lse is NaN
-        cleared = (Fill(lses, 0xFF, 4 * lines * config.splits),) if desc.ragged else ()  # type: ignore[arg-type]
-        return *cleared, first, merge_launch(Lines.of_parts(desc, config.splits), outs, lses, device)
-
-    def _rows(self, desc: Any) -> int:
-        return int(math.prod(desc.q_shape[:-1]))
+        return splits.merged(first, device)
 
     def _tiles(self, desc: Any, config: SplitKeysConfig) -> int:
         return int(max(1, -(-desc.most_q * desc.group // config.rows)))
@@ -305,29 +298,7 @@ class SplitPages(SplitKeys):
     """The same, of keys and values in pages of any size."""
 
     variant = "split_pages"
-    constraints = _constraints("k_pages", "v_pages")
+    constraints = tiled("k_pages", "v_pages")
     keys, values = "k_pages", "v_pages"
+    beside = LatentPages()
     looked_up = OF_PAGES
-
-
-def cache_struct(desc: Any) -> Struct:
-    """attention::Cache of kernels/include/attention/cache.cuh."""
-
-    def pointer(name: str) -> Arg:
-        return Ptr(name) if name in desc.slot_of and desc.has(name) else Packed(bytes(8))
-
-    step = desc.layout("page_table").strides[0] if desc.paged else 0
-    extents = (desc.most_k, desc.page_keys, desc.pages, desc.checked)
-    fields = (pointer("lengths"), pointer("page_table"), pointer("status"), np.int64(step))
-    return Struct((*fields, Packed(np.array(extents, np.uint32).tobytes(), 4)))  # type: ignore[arg-type]
-
-
-def scales_struct(desc: Any) -> Struct:
-    """attention::Scales of kernels/include/attention/cache.cuh."""
-    names = ("k_scales", "v_scales")
-    walks = [n for name in names for n in desc.scales_walk(name)]
-    each = [desc.has(name) and len(desc.shape_of(name)) > 1 for name in names]
-    return Struct((
-        *(Ptr(name) if desc.has(name) else Packed(bytes(8)) for name in names), Packed(np.array(walks, np.int64).tobytes(), 8),
-        Run("k_scale", "float64"), Run("v_scale", "float64"), Packed(np.array(each, np.uint32).tobytes(), 4),
-    ))  # fmt: skip

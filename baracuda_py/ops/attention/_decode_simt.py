@@ -11,14 +11,24 @@ import numpy as np
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.constraints import UnitStride
 from ...plan.grammar import Config, term
-from ...runtime.steps import Arg, Fill, Kernel, Launch, Packed, Scratch, Step, Struct
+from ...runtime.steps import Arg, Kernel, Launch, Step
 from ...types import DeviceSpec, ElementKind, PrecisionGuarantee
 from .._launch import overlapped_overhead
 from . import _guarantee
-from ._decode import FIXED, LEAST, MOST_SPLITS, SplitKeys, SplitPages, cache_struct, most_keys, scales_struct, stored_as
+from ._decode import SplitKeys, SplitPages
 from ._flash import MOST_ROWS
-from ._merge import Lines, merge_launch
 from ._problem import computed
+from ._splits import (
+    FIXED,
+    LEAST,
+    MOST_SPLITS,
+    Splits,
+    cache_struct,
+    most_keys,
+    scales_struct,
+    stored_as,
+    with_status,
+)
 from ._struct import problem_struct
 
 __all__ = ["SimtKeys", "SimtKeysConfig", "SimtPages"]
@@ -92,35 +102,22 @@ class SimtKeys(Candidate[Any]):
         made = _guarantee.forward(
             desc, dot=desc.d + 2, keys=KEYS * blocks + merged, blocks=blocks + merged, batch_invariant=lone and fixed
         )
-        if not desc.checked:
-            return made
-        return PrecisionGuarantee.by_output(**dict(made.parts), status=PrecisionGuarantee.exact(ElementKind.I32))
+        return with_status(desc, made)
 
     def lower(self, desc: Any, device: DeviceSpec, config: SimtKeysConfig) -> tuple[Step, ...]:
         c, out = computed(desc.element), desc.layout("out").element
         types = (desc.element.number, stored_as(desc.cached), out.number, c.number, config.columns // 32)
         entry = f"attention_decode_simt<{', '.join(map(str, types))}, {str(desc.paged).lower()}>"
-        split, lines = config.splits > 1, self._rows(desc)
-        outs: Arg = Scratch.named("outs", 4 * lines * config.splits * desc.d_v) if split else Packed(bytes(8))
-        lses: Arg = Scratch.named("lses", 4 * lines * config.splits) if split else Packed(bytes(8))
-        counts = np.array([config.splits, config.fixed, LEAST], np.uint32)
+        splits = Splits.of(desc, config)
         args: tuple[Arg, ...] = (
-            problem_struct(desc, k=self.keys, v=self.values), cache_struct(desc), scales_struct(desc),
-            Struct((outs, lses, Packed(counts.tobytes(), 4))),  # type: ignore[arg-type]
+            problem_struct(desc, k=self.keys, v=self.values), cache_struct(desc), scales_struct(desc), splits.struct,
             np.uint32(max(desc.most_q, 1)), np.uint32(self._chunks(desc, config)),
         )  # fmt: skip
         first = Launch(
             Kernel("attention/decode_simt.cu", entry), (self._ctas(desc, config) + desc.checked, 1, 1), (32 * WARPS, 1, 1), args,
-            self._shared_bytes(desc, config), overlapped=not (split and desc.ragged),
+            self._shared_bytes(desc, config), overlapped=splits.overlapped,
         )  # fmt: skip
-        if not split:
-            return (first,)
-        # Ragged rows that are in no sequence have no part: their lse is NaN
-        cleared = (Fill(lses, 0xFF, 4 * lines * config.splits),) if desc.ragged else ()  # type: ignore[arg-type]
-        return *cleared, first, merge_launch(Lines.of_parts(desc, config.splits), outs, lses, device)
-
-    def _rows(self, desc: Any) -> int:
-        return int(np.prod(desc.q_shape[:-1], dtype=np.int64))
+        return splits.merged(first, device)
 
     def _chunks(self, desc: Any, config: SimtKeysConfig) -> int:
         return int(max(1, -(-desc.d_v // config.columns)))

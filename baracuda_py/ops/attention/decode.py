@@ -21,6 +21,7 @@ from ...types import (
 from .._function import Asked, function_of
 from . import _guarantee
 from ._decode import SplitKeys
+from ._decode_latent import LatentKeys
 from ._decode_simt import SimtKeys
 from ._problem import F32_MAX, FLOATS, Attended, Walk, computed
 from .forward import sides
@@ -200,7 +201,7 @@ class DecodeAttentionPlan(Plan[DecodeAttentionDescriptor]):
 
     descriptor = DecodeAttentionDescriptor
     category = OpCategory.ATTENTION
-    candidates = (SplitKeys(), SimtKeys())
+    candidates = (SplitKeys(), LatentKeys(), SimtKeys())
     measures = oracle.MEASURES
     probes = (
         *(

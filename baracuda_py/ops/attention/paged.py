@@ -15,6 +15,7 @@ from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeEr
 from .._function import Asked, function_of
 from . import _guarantee
 from ._decode import SplitPages
+from ._decode_latent import LatentPages
 from ._decode_simt import SimtPages
 from ._problem import FLOATS, Walk, computed
 from .decode import CACHED, Decoding, asked
@@ -216,7 +217,7 @@ class PagedAttentionPlan(Plan[PagedAttentionDescriptor]):
 
     descriptor = PagedAttentionDescriptor
     category = OpCategory.ATTENTION
-    candidates = (SplitPages(), SimtPages())
+    candidates = (SplitPages(), LatentPages(), SimtPages())
     measures = oracle.MEASURES
     probes = (
         *(

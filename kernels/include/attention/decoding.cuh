@@ -1,0 +1,81 @@
+// What CTAs that decode have in common: which rows of which head they take, which keys these see, and where their results go.
+#pragma once
+#include "attention/cache.cuh"
+#include "attention/softmax.cuh"
+
+namespace attention {
+
+// The rows that share one key head of one sequence, token by token, a row for each query head of the group; `first` to `last` are a
+// CTA's.
+template <class T, class Out> struct SharedRows {
+  const Problem<T, Out, float>& p;
+  u32 sequence, kv_head;
+  int length;
+  Extent tokens;
+  int count, first, last;
+
+  __device__ __forceinline__ SharedRows(const Problem<T, Out, float>& p, const Cache& cache, u32 sequence, u32 kv_head, int first, int most)
+      : p(p), sequence(sequence), kv_head(kv_head), length(cache.length(sequence)), tokens(p.starts_q, sequence, p.rows),
+        count(tokens.count * int(p.group)), first(first), last(min(first + most, count) - 1) {}
+
+  __device__ __forceinline__ int token(int row) const { return row / int(p.group); }
+  __device__ __forceinline__ Standing standing(int row) const {
+    return {length, p.offset_given ? p.offset : i64(length) - tokens.count, sequence, kv_head * p.group + row % p.group};
+  }
+  __device__ __forceinline__ Keys seen_by(int row) const { return keys_of(p, standing(row), token(row)); }
+
+  // Queries as Panels, which are `flipped` where the scale is negative. NARROW: columns in the order in which 8-bit keys are read.
+  template <class Panels, int ROWS, int THREADS, bool NARROW> __device__ __forceinline__ void bring_queries(u32 to, u32 flipped) const {
+    for (int at = threadIdx.x; at < ROWS * Panels::CHUNKS; at += THREADS) {
+      const int line = at / Panels::CHUNKS, part = at % Panels::CHUNKS, row = first + line;
+      uint4 words = {0, 0, 0, 0};
+      if (row < count && part * 8 < int(p.d)) {
+        const i64 from = sequence * p.q_walk.batch + (kv_head * p.group + row % p.group) * p.q_walk.head;
+        words = *reinterpret_cast<const uint4*>(p.q + from + (tokens.first + token(row)) * p.q_walk.row + part * 8);
+      }
+      words = {words.x ^ flipped, words.y ^ flipped, words.z ^ flipped, words.w ^ flipped};
+      if constexpr (NARROW) {
+        const u32 even = to + part % 2 * 8 + Panels::offset(line, part / 2 * 2), odd = to + part % 2 * 8 + Panels::offset(line, part / 2 * 2 + 1);
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(even), "r"(__byte_perm(words.x, words.y, 0x5410)), "r"(__byte_perm(words.z, words.w, 0x5410)) : "memory");
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(odd), "r"(__byte_perm(words.x, words.y, 0x7632)), "r"(__byte_perm(words.z, words.w, 0x7632)) : "memory");
+      } else {
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + Panels::offset(line, part)),
+                     "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w) : "memory");
+      }
+    }
+  }
+
+  // A split that has no keys says so.
+  template <int THREADS> __device__ __forceinline__ void leave_nothing(const Splits& splits, u32 split) const {
+    for (int row = first + int(threadIdx.x); row <= last; row += THREADS) splits.lse[place(splits, row, split)] = rows::minus_infinity<float>();
+  }
+
+  // The columns from `column` on of a row's weighted values become its result, or (PARTS, where there are several) its split's.
+  // `most` is the row's highest score in base 2 and `whole` the sum of its weights; lse is the first column's. It is fused by hand, for the
+  // compiler does so in one tile and not in the other, and bits would depend on how many rows there are.
+  template <bool PARTS, int N> __device__ __forceinline__ void leave(const Splits& splits, u32 split, float of_values, int row, int column, Vec<float, N>& x, float whole, float most) const {
+    const u32 head = kv_head * p.group + row % p.group;
+    const float division = whole == 0.0f ? 0.0f : of_values / whole;
+    const float lse = whole == 0.0f ? rows::minus_infinity<float>() : fmaf(OnlineSoftmax<1>::shift(most), math::LN2, ::logf(whole));
+#pragma unroll
+    for (int e = 0; e < N; ++e) x.at[e] *= division;
+    if (PARTS && splits.out) {
+      const i64 to = place(splits, row, split);
+      if (column == 0) splits.lse[to] = lse;
+      if (whole != 0.0f) *reinterpret_cast<Vec<float, N>*>(splits.out + to * p.d_v + column) = x;
+    } else {
+      const i64 to = sequence * p.out_walk.batch + head * p.out_walk.head + (tokens.first + token(row)) * p.out_walk.row;
+      *reinterpret_cast<Vec<Out, N>*>(p.out + to + column) = round_to<Out>(x.at);
+      if (p.lse && column == 0)
+        p.lse[sequence * p.lse_walk.batch + head * p.lse_walk.head + (tokens.first + token(row)) * p.lse_walk.row] = lse;
+    }
+  }
+
+ private:
+  __device__ __forceinline__ i64 place(const Splits& splits, int row, u32 split) const {
+    const i64 line = (p.starts_q ? 0 : i64(sequence)) * p.heads + kv_head * p.group + row % p.group;
+    return (line * p.rows + tokens.first + token(row)) * splits.count + split;
+  }
+};
+
+}  // namespace attention
