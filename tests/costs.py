@@ -66,8 +66,8 @@ class Costs:
 class Watch:
     """Measures each test where it runs, sums where reports arrive, and fails a run of all ops that cost too much."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        self.judges = not config.getoption("--all") and not hasattr(config, "workerinput")
+    def __init__(self, *, judges: bool) -> None:
+        self.judges = judges
         self.costs, self.began, self.compiling = Costs(), 0.0, 0.0
         compiled = compiler._Program.compile
 
@@ -103,7 +103,7 @@ class Watch:
 
     @property
     def complaint(self) -> str:
-        """Of a run that had tests of every op, and was not of all samples."""
+        """Of a bounded run that had tests of every op."""
         return self.costs.complaint() if self.judges and len(self.costs.ops) >= len(all_ops()) else ""
 
     @pytest.hookimpl(tryfirst=True)

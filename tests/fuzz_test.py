@@ -35,6 +35,7 @@ from .gauntlet import Problem
 
 CASES, MANY = 6000, 60000
 FEWEST = 160  # cases of a family, however many families there are
+PART = 3  # of these the bounded suite draws one in so many
 PACKAGE = Path(bp.__file__).parent
 
 DEVICES: tuple[Any, ...] = (
@@ -248,12 +249,12 @@ def _said(plan: Plan[Any], outcome: Outcome, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_descriptors(family: str, everything: bool) -> None:
+def test_descriptors(family: str, everything: bool, bounded: bool) -> None:
     """Fields of any sort, on any device, with any preference."""
     kind, base = FAMILIES[family]
     rng, outcome = random.Random(family), Outcome()
     names = [f.name for f in fields(kind.descriptor)]
-    for _ in range(max((MANY if everything else CASES) // (2 * len(FAMILIES)), FEWEST)):
+    for _ in range(max((MANY if everything else CASES) // (2 * len(FAMILIES)), FEWEST) // (PART if bounded else 1)):
         given = _spoilt(rng, base(rng), names)
         desc = plan = None
         with outcome.typed(f"{kind.descriptor.__name__}(...)"):
@@ -390,11 +391,11 @@ def _good(rng: random.Random, plan: Plan[Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_operands(family: str, everything: bool) -> None:
+def test_operands(family: str, everything: bool, bounded: bool) -> None:
     """Operands of any sort to a plan for the host: what is refused writes nothing."""
     kind, base = FAMILIES[family]
     rng, outcome = random.Random(family), Outcome()
-    for _ in range(max((MANY if everything else CASES) // (4 * len(FAMILIES)), FEWEST)):
+    for _ in range(max((MANY if everything else CASES) // (4 * len(FAMILIES)), FEWEST) // (PART if bounded else 1)):
         plan = None
         given = base(rng)
         with outcome.typed(f"{given}"):
@@ -430,11 +431,11 @@ def _required(op: Op) -> list[str]:
     return [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is p.empty]
 
 
-def test_functions(everything: bool) -> None:
+def test_functions(everything: bool, bounded: bool) -> None:
     """Public functions called with anything."""
     rng, outcome = random.Random(3), Outcome()
     ops = list_ops()
-    for _ in range((MANY if everything else CASES) // 4):
+    for _ in range((MANY if everything else CASES) // (4 * (PART if bounded else 1))):
         op = get_op(rng.choice(ops))
         same = rng.choice(("f", "f", "d", "e", "bfloat16", "i"))
         operands: dict[str, Any] = {}
