@@ -1,7 +1,7 @@
 """What an op costs the bounded suite: CPU seconds of the tests that are about one op, which the suite holds to a limit.
 
 A suite of 180 ops has to stay short, and each op adds tests by being in the registry. What NVRTC takes is left out: it depends on
-what the kernel cache holds. So are tests that need a GPU, and those of ``--all``.
+what the kernel cache holds. So are tests that need a GPU.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def right(problem: Problem, plans: Iterable[Any] = (), executed: Executed | None
                 executed.add(plan, report)
 
 
-@every_sample("ptx", bounded=5)
+@every_sample("ptx", bounded=4)
 def test_gauntlet(case: Case, executed: Executed) -> None:
     right(served(case), executed=executed)
 
