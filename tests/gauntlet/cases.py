@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 import pytest
@@ -70,10 +70,19 @@ class Case:
         return cases(self.op, self.backend, self.count, full=self.full, parts=self.part.count)
 
 
-@lru_cache(maxsize=2)
 def _made(op: str, full: bool) -> tuple[Sample, ...]:
-    """An op's samples; tests go op by op, so that few are held."""
-    return tuple(get_op(op).samples(get_op(op).fixed, 0, full=full))
+    """An op's samples: those of a run of some are held, 2 MB an op, those of a run of all while its op is tested."""
+    return _every(op) if full else _some(op)
+
+
+@lru_cache(maxsize=2)
+def _every(op: str) -> tuple[Sample, ...]:
+    return tuple(get_op(op).samples(get_op(op).fixed, 0, full=True))
+
+
+@cache
+def _some(op: str) -> tuple[Sample, ...]:
+    return tuple(get_op(op).samples(get_op(op).fixed, 0, full=False))
 
 
 @lru_cache(maxsize=1024)
