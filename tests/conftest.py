@@ -11,12 +11,18 @@ import pytest
 
 from baracuda_py.runtime.driver import cupy_or_none, device_count
 from tests import extents, ledger
+from tests.bounded import ALSO, choose, is_bounded
 from tests.costs import Watch, op_of
 from tests.gauntlet import Case, Part, cases
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="every sample of every op (the default is a bounded sample)")
+    parser.addoption(
+        "--full", action="store_true", help="all that needs no device, of which a run of the whole suite takes a choice"
+    )
+    parser.addoption(
+        "--all", action="store_true", help="the same, and every sample of every op, in place of a few dozen"
+    )
     parser.addoption("--sample", default="", metavar="TEXT", help="only samples of this label, or with this in it")
     parser.addoption(
         "--ledger", default=None, metavar="PATH", help="merge what passed on this device into a folder of records"
@@ -40,7 +46,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(WithoutCupy(), "without-cupy")
     config.pluginmanager.register(_Recorder(config), "device-ledger")
-    config.pluginmanager.register(Watch(config), "costs")
+    config.pluginmanager.register(Watch(judges=is_bounded(config) and not hasattr(config, "workerinput")), "costs")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Workers are given tests by name, and cannot know what was asked for."""
+    node.workerinput["bounded"] = is_bounded(node.config)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -49,10 +61,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if marker is None:
         return
     option = metafunc.config.getoption
-    backends, count, ops, parts = (marker.kwargs[name] for name in ("backends", "count", "ops", "parts"))
+    backends, ops, parts = (marker.kwargs[name] for name in ("backends", "ops", "parts"))
     given = []
     for backend in backends:
         gpu = backend == "cuda"
+        few = is_bounded(metafunc.config) and not gpu
+        count = marker.kwargs["bounded" if few else "count"]
         marks = [pytest.mark.gpu] if gpu else []
         for op in ops:
             name = f"{backend}-{op}" if len(backends) > 1 else op
@@ -60,6 +74,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 given.append(pytest.param(None, id=name, marks=marks))
                 continue
             chosen = {"full": option("--all"), "sample": option("--sample"), "parts": parts.get(op, 1)}
+            chosen["also"] = ALSO.get(op, ()) if few and backend == "ptx" and count > 1 else ()
             for case in cases(op, backend, count, **chosen):
                 given.append(pytest.param(case, id=f"{name}-{case.label}", marks=marks))
     metafunc.parametrize("case", given)
@@ -100,6 +115,9 @@ def _dealt(items: list[pytest.Item]) -> list[pytest.Item]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if is_bounded(config):
+        items[:], others = choose(items)
+        config.hook.pytest_deselected(items=others)
     items.sort(key=_stage)
     items[:] = _dealt(items)
     if not device_count():
@@ -119,6 +137,12 @@ def pytest_collection_finish() -> None:
     """Thousands of tests are held to the end: the garbage collector need not walk them each time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def bounded(request: pytest.FixtureRequest) -> bool:
+    """Whether this is the bounded suite: for a test that draws fewer cases there."""
+    return is_bounded(request.config)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """What an op costs the bounded suite: CPU seconds of the tests that are about one op, which the suite holds to a limit.
 
 A suite of 180 ops has to stay short, and each op adds tests by being in the registry. What NVRTC takes is left out: it depends on
-what the kernel cache holds. So are tests that need a GPU, and those of ``--all``.
+what the kernel cache holds. So are tests that need a GPU.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Costs:
 class Watch:
     """Measures each test where it runs, sums where reports arrive, and fails a run of all ops that cost too much."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        self.judges = not config.getoption("--all") and not hasattr(config, "workerinput")
+    def __init__(self, *, judges: bool) -> None:
+        self.judges = judges
         self.costs, self.began, self.compiling = Costs(), 0.0, 0.0
         compiled = compiler._Program.compile
 
@@ -103,7 +103,7 @@ class Watch:
 
     @property
     def complaint(self) -> str:
-        """Of a run that had tests of every op, and was not of all samples."""
+        """Of a bounded run that had tests of every op."""
         return self.costs.complaint() if self.judges and len(self.costs.ops) >= len(all_ops()) else ""
 
     @pytest.hookimpl(tryfirst=True)

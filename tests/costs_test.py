@@ -17,7 +17,7 @@ from .gauntlet import cases
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     monkeypatch.setattr(compiler._Program, "compile", compiler._Program.compile)  # put back what it puts there
-    return Watch(SimpleNamespace(getoption=lambda _: False))  # type: ignore[arg-type]
+    return Watch(judges=True)
 
 
 def run(watch: Watch, ops: Any, seconds: float) -> int:

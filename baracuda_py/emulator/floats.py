@@ -191,7 +191,9 @@ def _by_fractions(value: Fraction) -> tuple[float, float]:
         s = float(value)
     except OverflowError:
         return (np.inf, -1.0) if value > 0 else (-np.inf, 1.0)
-    return s, float((value > s) - (value < s))
+    of, over = s.as_integer_ratio()
+    beyond = value.numerator * over - of * value.denominator
+    return s, float((beyond > 0) - (beyond < 0))
 
 
 def stepped(s: Lanes, e: Lanes, rounding: str) -> Lanes:

@@ -196,7 +196,8 @@ def _parameters(arguments: Arguments, code: Translator) -> Array:
 def _constants(code: Translator) -> tuple[list[Region], dict[str, int]]:
     """Variables of the module."""
     regions, places = [], {}
-    for i, variable in enumerate(v for v in code.entry.constants.values() if f"CONSTANTS[{v.name!r}]" in code.source):
+    source = code.source if code.entry.constants else ""
+    for i, variable in enumerate(v for v in code.entry.constants.values() if f"CONSTANTS[{v.name!r}]" in source):
         size = SIZES[variable.kind]
         data = np.zeros(max(variable.nbytes, 1), np.uint8)
         for k, value in enumerate(variable.values):

@@ -67,8 +67,7 @@ class Wave:
         self._why: list[tuple[Array, Callable[[], str]]] = []
         self._pc = np.zeros(lanes.count, np.int32)
         self._space = self._names()
-        exec(code.code, self._space)
-        self._functions = [self._space[f"b{i}"] for i in range(len(code.blocks))]
+        self._functions: list[Callable[[Selection], None] | None] = [None] * len(code.blocks)
         self._runs = [0] * len(code.blocks)
         # Barriers wait for those of a warp that have not ended (CUDA C++ Programming Guide, Independent Thread Scheduling).
         self._aligned = np.array([bool(b.gathers) and b.mask is None and b.kind != "barrier" for b in code.blocks])
@@ -96,7 +95,7 @@ class Wave:
             if end.kind == "wait":
                 self._pc[:] = at
                 return False
-            self._functions[at](everyone)
+            self._function(at)(everyone)
             self._runs[at] += count
             if end.kind == "next":
                 at += 1
@@ -142,7 +141,7 @@ class Wave:
             if code.blocks[at].gathers and not len(here := self._gathered(here, at)):
                 continue
             s = lanes.compact(here)
-            self._functions[at](s)
+            self._function(at)(s)
             self._runs[at] += lanes.count_of(s)
             if self._parked.any():  # whom they wait for may be here now
                 self._parked[np.isin(lanes.cta, np.unique(lanes.cta[s]))] = False
@@ -150,6 +149,13 @@ class Wave:
                 self._pc[s] = np.where(self._blocked[s], at, at + 1)
             else:
                 self._leave(at, s)
+
+    def _function(self, at: int) -> Callable[[Selection], None]:
+        """What runs a block."""
+        if (function := self._functions[at]) is None:
+            exec(self.launched.code.code(at), self._space)
+            function = self._functions[at] = self._space[f"b{at}"]
+        return function
 
     def _hurry(self, step: int) -> None:
         if self.launched.deadline and not step % 512 and time.perf_counter() > self.launched.deadline:

@@ -70,34 +70,48 @@ class _Origins:
                 for name in written(i):
                     self._writers[name].append((n, i))
         self._known: dict[str, frozenset[int]] = {}
+        self._terms_of: dict[int, tuple[str, ...]] = {}
 
     def wrapping(self, name: str) -> frozenset[int]:
         """The instructions that may wrap and of which a number is made."""
         if name not in self._known:
-            passed = self._passed([name], lambda i: self._terms(i) if _carries(i) else ())
-            self._known[name] = frozenset(n for x in passed for n, i in self._writers[x] if _carries(i) and wrapping(i))
+            passed = self._passed([name], self._terms)
+            self._known[name] = frozenset(n for x in passed for n, i in self._writers[x] if wrapping(i) and _carries(i))
         return self._known[name]
 
-    def _passed(self, names: Iterable[str], terms: Callable[[Instruction], Sequence[Operand]]) -> set[str]:
-        """All registers on the way to these, by those operands of each instruction."""
+    def _passed(self, names: Iterable[str], terms: Callable[[int, Instruction], Iterable[str]]) -> set[str]:
+        """All registers on the way to these, by those that each instruction passes on."""
         waiting = list(names)
         seen = set(waiting)
         while waiting:
-            new = {x for _, i in self._writers[waiting.pop()] for o in terms(i) for x in registers(o)} - seen
-            seen |= new
-            waiting += new
+            for n, i in self._writers.get(waiting.pop(), ()):
+                for name in terms(n, i):
+                    if name not in seen:
+                        seen.add(name)
+                        waiting.append(name)
         return seen
 
-    def _terms(self, i: Instruction) -> Sequence[Operand]:
-        """The operands that make a number: none of a remainder."""
-        terms = i.operands[1:]
+    def _terms(self, n: int, i: Instruction) -> tuple[str, ...]:
+        """The registers that make a number: none of a remainder, nor of what carries none."""
+        if (terms := self._terms_of.get(n)) is None:
+            terms = self._terms_of[n] = self._numbers(i) if _carries(i) else ()
+        return terms
+
+    def _numbers(self, i: Instruction) -> tuple[str, ...]:
+        names = _names(i.operands[1:])
         if i.opcode[0] not in ("sub", "mad"):
-            return terms
-        whole, multiple = (terms[:1], terms[1:]) if i.opcode[0] == "sub" else (terms[2:], terms[:2])
-        (wholes, multiples) = ([x for o in each for x in registers(o)] for each in (whole, multiple))
-        plain = self._passed(multiples, lambda i: i.operands[1:] if _carries(i) else ())
-        by_quotient = self._passed(multiples, lambda i: i.operands[1:]) - plain
-        return () if by_quotient.issuperset(wholes) and wholes else terms
+            return names
+        whole, multiple = (
+            (i.operands[1:2], i.operands[2:]) if i.opcode[0] == "sub" else (i.operands[3:], i.operands[1:3])
+        )
+        wholes, multiples = _names(whole), _names(multiple)
+        plain = self._passed(multiples, lambda _, i: _names(i.operands[1:]) if _carries(i) else ())
+        by_quotient = self._passed(multiples, lambda _, i: _names(i.operands[1:])) - plain
+        return () if by_quotient.issuperset(wholes) and wholes else names
+
+
+def _names(operands: Iterable[Operand]) -> tuple[str, ...]:
+    return tuple(name for operand in operands for name in registers(operand))
 
 
 class Overflows:

@@ -51,6 +51,7 @@ _TOKEN = re.compile(r"[{};]|[^{};]+")
 _BRACE = re.compile(r"[{}]")
 _LABEL = re.compile(r"\s*([\w$]+)\s*:(?!:)")
 _OPCODE = re.compile(r"[\w.:]+")
+_ADDRESS = re.compile(r"(.+?)(?:\s*\+\s*(-?\d+))?$")
 _TARGETS = re.compile(r"([\w$]+)\s*:\s*\.branchtargets\s+(.*)", re.S)
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)[^\n]*$", re.M)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"[^\n]*$', re.M)
@@ -233,11 +234,13 @@ class _Body:
         return self._known[key]
 
     def _operand_of(self, text: str, scope: int) -> Operand:
+        if (name := self._resolve(text, scope)) in self.function.registers:  # most are
+            return Register(name)
         if text[0] in "{(":
             return Vector(tuple(self._operand(x, scope) for x in _split(text[1:-1])))
         if text[0] == "[":
             first, *rest = _split(text[1:-1])
-            base, offset = re.match(r"(.+?)(?:\s*\+\s*(-?\d+))?$", first).groups()  # type: ignore[union-attr]
+            base, offset = _ADDRESS.match(first).groups()  # type: ignore[union-attr]
             return Memory(self._operand(base, scope), int(offset or 0), tuple(self._operand(x, scope) for x in rest))
         if "|" in text:
             first, second = text.split("|")
@@ -248,11 +251,8 @@ class _Body:
             return Sink()
         if text[:2] in ("0f", "0F", "0d", "0D"):
             return Bits(int(text[2:], 16), 32 if text[1] in "fF" else 64)
-        if re.match(r"-?\d", text):
+        if text[0] in "-0123456789":
             return Integer(int(text.rstrip("U"), 0))
-        name = self._resolve(text, scope)
-        if name in self.function.registers:
-            return Register(name)
         return Special(name[1:]) if name[0] == "%" else Symbol(name)
 
 

@@ -351,4 +351,6 @@ class Shadow:
 
 def _distinct(members: Array) -> Array:
     """Warps, each once, of lanes in order."""
-    return np.asarray(members[np.append(True, members[1:] != members[:-1])])
+    first = np.ones(len(members), bool)
+    np.not_equal(members[1:], members[:-1], out=first[1:])
+    return np.asarray(members[first])

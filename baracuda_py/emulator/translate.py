@@ -80,7 +80,7 @@ Emitter = Callable[["Translator", Instruction], list[str]]
 
 
 class Translator:
-    """One entry, translated. `source` is the text, `code` what it compiles to; rows and constants are bound per run."""
+    """One entry, translated. `source` is the text; rows and constants are bound per run."""
 
     def __init__(self, entry: Entry, emitters: dict[str, Emitter]) -> None:
         self.entry = entry
@@ -101,10 +101,9 @@ class Translator:
                 raise _unknown(item)
         self.slices = address_slices(every)
         self._watched = frozenset().union(*self.slices.values())
-        ever = {name for item in every for name in written(item)}
-        self.unset = {
-            n: missing for n, item in enumerate(every) if (missing := read(item) - ever)
-        }  # that nothing ever writes
+        ever = set().union(*map(written, every))
+        # What instructions read that nothing ever writes.
+        self.unset = {n: missing for n, item in enumerate(every) if (missing := read(item) - ever)}
         self.fragments = Fragments(every)
         self._used = False  # the block's registers of wgmma up to here, in one note
         self.blocks: list[Block] = []
@@ -116,8 +115,18 @@ class Translator:
             lines = self._block(block, emitters)
             self.spans.append(range(first, len(self.instructions)))
             text.append(f"def b{i}(s):\n" + "".join(f"    {line}\n" for line in lines or ["pass"]))
-        self.source = "".join(text)
-        self.code: CodeType = compile(self.source, f"<{entry.name[:60]}>", "exec")
+        self._texts = text
+        self._codes: list[CodeType | None] = [None] * len(text)
+
+    @property
+    def source(self) -> str:
+        return "".join(self._texts)
+
+    def code(self, at: int) -> CodeType:
+        """What defines the function of a block. Many are never come to: each is compiled when it is."""
+        if (code := self._codes[at]) is None:
+            code = self._codes[at] = compile(self._texts[at], f"<{self.entry.name[:60]}>", "exec")
+        return code
 
     def _block(self, block: Sequence[Instruction], emitters: dict[str, Emitter]) -> list[str]:
         lines: list[str] = []

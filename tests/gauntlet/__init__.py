@@ -5,15 +5,15 @@ it, `aspects` and `refusals` are what is asked, `warm` compiles ahead.
 """
 
 from .aspects import admissible, graph, other_stream, run, served, variants
-from .cases import BOUNDED, PER_VARIANT, Case, cases, every_sample, samples_of, spread
+from .cases import PER_VARIANT, SAMPLES, Case, cases, every_sample, samples_of, spread
 from .parts import WHOLE, Part, in_parts
 from .problem import Problem, named, parameters
 from .refusals import Refusal, readable, readonly, refusals, refused, shared_memory
 from .warm import warm, warm_op
 
 __all__ = [
-    "BOUNDED",
     "PER_VARIANT",
+    "SAMPLES",
     "WHOLE",
     "Case",
     "Part",

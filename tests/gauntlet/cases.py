@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 import pytest
@@ -19,21 +19,22 @@ from baracuda_py.samples.sample import labels_of, meant
 from .parts import WHOLE, Part
 from .problem import Problem
 
-__all__ = ["BOUNDED", "PER_VARIANT", "Case", "cases", "every_sample", "samples_of", "spread"]
+__all__ = ["PER_VARIANT", "SAMPLES", "Case", "cases", "every_sample", "samples_of", "spread"]
 
-BOUNDED = 24  # samples an op in the bounded run
+SAMPLES = 24  # an op, unless all are asked for
+FEW = 8  # of them in the bounded suite
 PER_VARIANT = 4  # samples of which every variant is emulated
 T = TypeVar("T")
 
 
 def spread(items: Sequence[T], count: int) -> list[T]:
-    """`count` of the items, evenly over the list, the first and the last among them."""
-    if len(items) <= count:
-        return list(items)
+    """`count` of the items, evenly over the list, the first and the last among them; of one the first."""
+    if len(items) <= count or count < 2:
+        return list(items[:count])
     return [items[round(i * (len(items) - 1) / (count - 1))] for i in range(count)]
 
 
-def samples_of(op: Op, *, everything: bool = False, count: int = BOUNDED) -> list[Sample]:
+def samples_of(op: Op, *, everything: bool = False, count: int = SAMPLES) -> list[Sample]:
     """The op's samples: all of them, or a deterministic spread."""
     samples = list(op.samples(op.fixed, 0, full=everything))
     return samples if everything else spread(samples, count)
@@ -69,10 +70,19 @@ class Case:
         return cases(self.op, self.backend, self.count, full=self.full, parts=self.part.count)
 
 
-@lru_cache(maxsize=2)
 def _made(op: str, full: bool) -> tuple[Sample, ...]:
-    """An op's samples; tests go op by op, so that few are held."""
-    return tuple(get_op(op).samples(get_op(op).fixed, 0, full=full))
+    """An op's samples: those of a run of some are held, 2 MB an op, those of a run of all while its op is tested."""
+    return _every(op) if full else _some(op)
+
+
+@lru_cache(maxsize=2)
+def _every(op: str) -> tuple[Sample, ...]:
+    return tuple(get_op(op).samples(get_op(op).fixed, 0, full=True))
+
+
+@cache
+def _some(op: str) -> tuple[Sample, ...]:
+    return tuple(get_op(op).samples(get_op(op).fixed, 0, full=False))
 
 
 @lru_cache(maxsize=1024)
@@ -82,30 +92,43 @@ def _labels(op: str, full: bool) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8192)
 def _picked(op: str, full: bool, count: int, sample: str) -> tuple[int, ...]:
-    """The places of an op's samples. What few are taken are among those of a test that takes `BOUNDED`: kernels are fewer."""
+    """The places of an op's samples. What few are taken are among those of a test that takes `SAMPLES`: kernels are fewer."""
     labels = _labels(op, full)
     if sample:
         return tuple(meant(labels, sample))
-    return tuple(range(len(labels)) if full else spread(spread(range(len(labels)), max(count, BOUNDED)), count))
+    return tuple(range(len(labels)) if full else spread(spread(range(len(labels)), max(count, SAMPLES)), count))
 
 
 def cases(
-    op: str, backend: str, count: int = BOUNDED, *, full: bool = False, sample: str = "", parts: int = 1
+    op: str,
+    backend: str,
+    count: int = SAMPLES,
+    *,
+    full: bool = False,
+    sample: str = "",
+    parts: int = 1,
+    also: Sequence[str] = (),
 ) -> list[Case]:
-    """The op's cases on one back end: `count` over its samples, all with `full`, or those whose label `sample` means; each in so
-    many parts."""
+    """The op's cases on one back end: `count` over its samples and those that are called as `also` says, all with `full`, or
+    those whose label `sample` means; each in so many parts."""
     labels, shares = _labels(op, full), [Part(i, parts) for i in range(parts)]
+    picked = {*_picked(op, full, count, sample), *(i for i, label in enumerate(labels) if label in also)}
     return [
         Case(op, backend, i, f"{labels[i]}, {part}" if parts > 1 else labels[i], count, full, part)
-        for i in _picked(op, full, count, sample)
+        for i in sorted(picked)
         for part in shares
     ]
 
 
 def every_sample(
-    *backends: str, count: int = BOUNDED, ops: Sequence[str] = (), parts: Mapping[str, int] | None = None
+    *backends: str,
+    count: int = SAMPLES,
+    bounded: int = FEW,
+    ops: Sequence[str] = (),
+    parts: Mapping[str, int] | None = None,
 ) -> Callable[[Any], Any]:
-    """A test that runs for samples of every op (or of `ops`) on each of the back ends: ids say which if there are several. Of the
-    ops in `parts` each case is run in so many."""
-    given = {"backends": backends, "count": count, "ops": tuple(ops) or tuple(all_ops()), "parts": parts or {}}
+    """A test that runs for samples of every op (or of `ops`) on each of the back ends: ids say which if there are several. The
+    bounded suite takes `bounded` of them where no device is needed. Of the ops in `parts` each case is run in so many."""
+    ops, parts = tuple(ops) or tuple(all_ops()), parts or {}
+    given = {"backends": backends, "count": count, "bounded": min(bounded, count), "ops": ops, "parts": parts}
     return pytest.mark.every_sample(**given)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from baracuda_py.runtime.cache import cache_dir, contents
 
-from ..gauntlet import BOUNDED, PER_VARIANT, cases
+from ..gauntlet import PER_VARIANT, SAMPLES, cases
 from .catalogue import ROOT, Mutant
 
 __all__ = ["TIERS", "Outcome", "Workshop"]
@@ -27,7 +27,7 @@ SECONDS = {"targeted": 600, "wider": 900, "whole": 2400}
 SLOWEST = 240  # seconds of one test
 GAUNTLET = "tests/emulated_gauntlet_test.py"
 ASKED = {
-    "test_gauntlet": BOUNDED,
+    "test_gauntlet": SAMPLES,
     "test_one_of_each_variant": PER_VARIANT,
 }  # of a kernel's mutants, by samples of an op
 # What is asked of a host file's mutants after their own tests, by the folder under baracuda_py.

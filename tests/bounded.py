@@ -1,0 +1,154 @@
+"""The bounded suite: what a run of all the tests takes unless it is asked for more.
+
+It has every kernel and every variant, each refusal and each property, on a few of their samples: minutes on two cores. ``--full``
+takes all that is here, and so does a run in which files or tests are named. What is left out is a fixed choice, so that a bounded
+run is the same wherever it is. Device tests are never left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import pytest
+
+from .gauntlet import spread
+
+__all__ = ["ALSO", "CASES", "choose", "is_bounded"]
+
+# Cases of a test that the bounded suite takes, spread over all of them; 0: the full suite alone. Here are tests whose cases
+# cost the more than a second or two together. Those of the gauntlet say themselves how many samples they take.
+CASES: dict[str, int] = {
+    "bounded_test.py::test_every_kernel_and_every_variant_is_emulated": 0,
+    # Kernels without a GPU, beyond the gauntlet.
+    "emulated_gauntlet_test.py::test_wanted": 26,
+    "attention_backward_test.py::test_a_block_mask_skips_blocks_and_sequences_may_be_longer_than_was_said": 1,
+    "attention_backward_test.py::test_equal_weights_spread_the_gradient_evenly": 3,
+    "attention_backward_test.py::test_the_bound_notices_a_lost_block": 4,
+    "attention_backward_test.py::test_the_order_of_slices_is_fixed": 0,
+    "attention_backward_test.py::test_warps_that_share_keys_do_different_things": 1,
+    "attention_decode_test.py::test_a_token_does_not_depend_on_how_many_come_at_once": 0,
+    "attention_decode_test.py::test_every_code_is_widened_exactly": 2,
+    "attention_decode_test.py::test_every_kind_of_configuration": 0,
+    "attention_decode_test.py::test_pages_give_the_bits_of_dense_caches": 1,
+    "attention_tc_test.py::test_every_tile_gives_the_same_bits": 1,
+    "attention_test.py::test_columns_that_two_warps_share": 1,
+    "attention_test.py::test_growing_scores_are_rescaled": 1,
+    "attention_test.py::test_masks_may_add_any_negative_number": 6,
+    "attention_test.py::test_the_bound_notices_a_lost_block_of_keys": 4,
+    "gguf_test.py::test_a_cta_goes_on_to_further_rows": 1,
+    "gguf_test.py::test_dequantised_products": 1,
+    "gguf_test.py::test_many_tiles": 1,
+    "gguf_test.py::test_sums_of_integers_are_exact": 3,
+    "int4_test.py::test_rows_of_the_tables": 1,
+    "int4_test.py::test_there_and_back_is_the_identity": 3,
+    "int4_test.py::test_unit_tokens_read_single_weights": 2,
+    "int8_test.py::test_dynamic_is_quantising_first": 1,
+    "int8_test.py::test_ragged_products_are_exact": 1,
+    "matmul_backward_test.py::test_its_kernels_give_both_gradients": 6,
+    "norm_test.py::test_a_gradient_in_place_of_the_one_it_comes_from": 0,
+    "norm_test.py::test_bounds_hold_at_the_ends_of_the_range": 6,
+    "norm_test.py::test_every_configuration": 0,
+    "norm_test.py::test_sums_over_rows_lie_in_c_order_however_rows_lie": 0,
+    "paged_append_test.py::test_every_sample": 12,
+    "paged_append_test.py::test_random_batches": 0,
+    "paged_append_test.py::test_turned_keys_are_those_of_rope_bit_for_bit": 3,
+    "reduce_test.py::test_a_column_does_not_depend_on_how_many_there_are": 1,
+    "reduce_test.py::test_a_row_does_not_depend_on_the_others": 1,
+    "reduce_test.py::test_exponentials_that_all_vanish": 1,
+    "reduce_test.py::test_long_rows_come_in_chunks": 6,
+    "reduce_test.py::test_long_rows_that_start_anywhere": 1,
+    "reduce_test.py::test_results_of_a_view_that_starts_anywhere": 3,
+    "reduce_test.py::test_where_a_row_starts_changes_no_bit": 1,
+    "rope_test.py::test_every_configuration": 2,
+    "rope_test.py::test_layouts_agree": 3,
+    "scan_test.py::test_integers_are_numpy_s": 6,
+    "scan_test.py::test_rows_of_any_length": 8,
+    "topk_test.py::test_a_row_does_not_depend_on_others": 0,
+    "topk_test.py::test_the_order_of_equal_elements_in_parts": 0,
+    "weak_test.py::test_casts_of_every_short_float_are_ml_dtypes_s": 4,
+    "weak_test.py::test_comparisons_are_exact": 1,
+    "weak_test.py::test_numbers_are_weak": 5,
+    # The emulator itself.
+    "emulator_conversions_test.py::test_a_float_is_rounded_once": 6,
+    "emulator_edges_test.py::test_a_profile_counts_what_a_gpu_would_move": 0,
+    "emulator_floats_test.py::test_a_16_bit_result_is_rounded_once": 4,
+    "emulator_floats_test.py::test_a_result_is_rounded_once_in_each_direction": 4,
+    "emulator_planted_test.py::test_a_product_made_wrong": 8,
+    "emulator_planted_test.py::test_as_they_are_they_are_right": 3,
+    "emulator_tensor_core_test.py::test_a_warpgroup_accumulates": 8,
+    # What is asked of every op: of some ops of each family.
+    "align_test.py::test_odd_addresses": 30,
+    "cli_run_test.py::test_operands_suit_the_problem_that_they_are_made_for": 22,
+    "compile_test.py::test_every_kernel_compiles_for_every_arch_without_a_spill": 30,
+    "compile_test.py::test_resources_are_not_stale": 30,
+    "plan_test.py::test_a_plan_explains_itself_and_its_repr_never_raises": 30,
+    "plan_test.py::test_every_admitted_variant_can_be_preferred": 30,
+    "plan_test.py::test_plans_hash_compare_pickle_and_go_through_json": 30,
+    "plan_test.py::test_select_needs_no_gpu": 240,
+    "registry_test.py::test_every_sample_selects_or_is_refused": 30,
+    # The host side.
+    "cublas_test.py::test_what_it_takes_is_computed": 120,
+    "definitions_test.py::test_what_a_kernel_reaches_counts": 12,
+    "matmul_guarantee_test.py::test_a_result_that_cancels_keeps_the_bound": 34,
+    "new_extent_test.py::test_select_chooses_what_the_full_assessment_chooses": 0,
+    "reach_test.py::test_a_function_that_is_edited_voids_what_it_reaches_alone": 0,
+    "reach_test.py::test_an_edit_that_leaves_a_kernel_s_digest_leaves_its_ptx": 0,
+    "write_slice_test.py::test_a_decode_loop_of_8192_appends_makes_one_plan": 0,
+    # Processes of their own, and what reads all of the sources.
+    "adding_test.py::test_a_family_with_its_gradient_and_a_composite": 0,
+    "adding_test.py::test_a_row_makes_an_op_and_voids_nothing": 0,
+    "cli_test.py::test_a_reader_that_leaves_and_an_output_that_is_closed": 0,
+    "cli_test.py::test_demo_fails_where_asserts_are_not_run": 0,
+    "foreign_test.py::test_a_compiled_function_breaks_its_graph_at_a_call": 0,
+    "ledger_test.py::test_a_digest_is_the_same_in_every_process": 0,
+    "messages_test.py::test_every_name_in_a_message_is_there": 0,
+    "runtime_test.py::test_a_damaged_entry_is_rebuilt": 8,
+    "runtime_test.py::test_processes_hammer_one_cache_while_it_is_damaged": 0,
+    "structure_test.py::test_no_modules_import_one_another": 0,
+    "tuned_test.py::test_processes_that_tune_at_once_lose_no_winner": 0,
+}
+
+# Samples that are emulated beside those spread over an op's, since they alone reach some kernel or variant.
+ALSO: dict[str, tuple[str, ...]] = {
+    "attention_decode": ("bf16 negative scale",),
+    "contiguize": ("f32 padded",),
+    "dequantize_int4": ("tiled in columns",),
+    "matmul_backward": ("bf16 (7,) @ (7, 5)",),
+    "matmul_gguf": ("q4_k bf16[3, 1024] N=13",),
+    "matmul_int4": ("bf16 6x18x192 tiled group=64 zeros batch", "bf16 2x2x13 tiled group=13"),
+    "matmul_int8": ("f16 70x24x64 RC", "66 everything"),
+    "matmul_tc_async": ("f16 129x65x255",),
+    "matmul_tc_bf16_async": ("bf16 129x65x255",),
+    "paged_attention": ("f16 HND 64, d128",),
+    "paged_kv_append": ("f16 turned, given positions",),
+    "qkv_project_int4": ("bf16 2x24+8+8x64 gptq zeros",),
+    "qkv_project_int8": ("i8 5x18+30+2x80",),
+    "var": ("f32 long rows",),
+    "write_slice": ("s4 columns 5 to 6 of 16", "f32[16, 20][(4, 9), (8, 15)]", "bf16[12, 8][(0, 12), (0, 8)]"),
+}
+
+
+def is_bounded(config: pytest.Config) -> bool:
+    """Whether a run is of the whole suite, and not asked for all of it. Workers are told by the process that starts them."""
+    if hasattr(config, "workerinput"):
+        return bool(config.workerinput["bounded"])
+    option = config.option
+    named = config.args_source is pytest.Config.ArgsSource.ARGS
+    more = ("full", "all", "sample", "keyword", "lf")
+    return not named and not any(getattr(option, name, False) for name in more)
+
+
+def choose(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """(the tests that the bounded suite takes, the others), in their order."""
+    cases = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        if not item.get_closest_marker("gpu"):
+            cases[name_of(item)].append(item)
+    left = {id(item) for name, count in CASES.items() for item in cases[name] if item not in spread(cases[name], count)}
+    return [x for x in items if id(x) not in left], [x for x in items if id(x) in left]
+
+
+def name_of(item: pytest.Item) -> str:
+    """A test without its case: ``file_test.py::test``, as in `CASES`."""
+    return f"{item.path.name}::{getattr(item, 'originalname', item.name)}"

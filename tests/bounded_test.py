@@ -1,0 +1,120 @@
+"""The bounded suite leaves no kernel and no variant out, and what it leaves out is there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from baracuda_py.plan import all_ops, get_op
+from baracuda_py.plan.about import tune
+from baracuda_py.runtime.device import spec_of
+from baracuda_py.runtime.steps import Launch
+from baracuda_py.types import PlanPreference, UnsupportedError
+
+from . import bounded, emulated_gauntlet_test
+from .bounded import ALSO, CASES, choose, is_bounded
+from .gauntlet import PER_VARIANT, SAMPLES, Case, Problem, admissible, cases, spread
+from .wanted import WANTED, Wanted
+
+HERE = Path(__file__).parent
+
+
+def reached(plans: Iterable[Any]) -> set[str]:
+    """The variants of some plans, and the kernels that they launch, whatever they are instantiated with."""
+    found = set()
+    for plan in plans:
+        launches = [step for step in plan.selection.steps if isinstance(step, Launch)]
+        kernels = {f"{step.kernel.file}:{step.kernel.entry.partition('<')[0]}" for step in launches}
+        found |= {plan.sku.variant} | kernels
+    return found
+
+
+@cache
+def of_case(case: Case, *, every: bool) -> frozenset[str]:
+    """What a case emulates: what is chosen, or the first configuration of every variant."""
+    problem = case.problem
+    try:
+        chosen = problem.plan
+    except UnsupportedError:
+        return frozenset()
+    first = {plan.sku.variant: plan for plan in reversed(admissible(problem))} if every else {}
+    return frozenset(reached([chosen, *first.values()]))
+
+
+def of_wanted(wanted: Wanted) -> set[str]:
+    kind, pref = get_op(wanted.op).plan, PlanPreference(variant=wanted.variant, deterministic=False)
+    found = tune.admissible(kind, Problem(get_op(wanted.op), wanted.sample, "ptx").desc, pref, spec_of(wanted.device))
+    chosen = [next(p for p in found if fnmatch(str(p.sku.config), pattern)) for pattern in wanted.configs]
+    return reached(chosen)
+
+
+def emulated(op: str, samples: int, of_variants: int, wanted: Iterable[Wanted], also: tuple[str, ...] = ()) -> set[str]:
+    """All that the emulated gauntlet reaches of an op."""
+    found = [of_case(case, every=False) for case in cases(op, "ptx", samples, also=also)]
+    found += [of_case(case, every=True) for case in cases(op, "ptx", of_variants, also=also)]
+    return set().union(*found, *(of_wanted(w) for w in wanted if w.op == op))
+
+
+def asked(test: Any) -> int:
+    (mark,) = (mark for mark in test.pytestmark if mark.name == "every_sample")
+    return int(mark.kwargs["bounded"])
+
+
+@pytest.mark.parametrize("op", list(all_ops()))
+def test_every_kernel_and_every_variant_is_emulated(op: str) -> None:
+    gauntlet = emulated_gauntlet_test
+    few = asked(gauntlet.test_gauntlet), asked(gauntlet.test_one_of_each_variant)
+    kept = spread(WANTED, CASES["emulated_gauntlet_test.py::test_wanted"])
+    missing = emulated(op, SAMPLES, PER_VARIANT, WANTED) - emulated(op, *few, kept, ALSO.get(op, ()))
+    reach = [case.label for case in cases(op, "ptx") if missing & of_case(case, every=True)]
+    assert not missing, f"the bounded suite emulates no {missing} of {op}: add one of {reach} to ALSO of bounded.py"
+
+
+def test_what_is_named_is_there() -> None:
+    for name in CASES:
+        file, _, test = name.partition("::")
+        tree = ast.parse((HERE / file).read_text(encoding="utf-8"))
+        assert any(isinstance(x, ast.FunctionDef) and x.name == test for x in ast.walk(tree)), f"there is no {name}"
+    for op, labels in ALSO.items():
+        missing = set(labels) - {case.label for case in cases(op, "ptx")}
+        assert not missing, f"{op} has no samples {missing}"
+
+
+def item(name: str, *, gpu: bool = False) -> Any:
+    mark = {"gpu": gpu or None}
+    return SimpleNamespace(path=Path("x_test.py"), originalname="test", name=name, get_closest_marker=mark.get)
+
+
+def test_cases_are_left_out_evenly_and_device_tests_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "CASES", {"x_test.py::test": 3})
+    items = [item(f"{i}", gpu=i % 2 == 1) for i in range(10)]
+    kept, left = choose(items)
+    assert [x.name for x in kept] == ["0", "1", "3", "4", "5", "7", "8", "9"] and [x.name for x in left] == ["2", "6"]
+    monkeypatch.setattr(bounded, "CASES", {"x_test.py::test": 0})
+    assert [x.name for x in choose(items)[0]] == ["1", "3", "5", "7", "9"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, True),
+        ({"full": True}, False),
+        ({"all": True}, False),
+        ({"sample": "f32"}, False),
+        ({"keyword": "add"}, False),
+    ],
+)
+def test_what_is_asked_for_is_run(given: dict[str, Any], expected: bool) -> None:
+    source = pytest.Config.ArgsSource
+    for where, whole in ((source.TESTPATHS, True), (source.INVOCATION_DIR, True), (source.ARGS, False)):
+        config: Any = SimpleNamespace(option=SimpleNamespace(**given), args_source=where)
+        assert is_bounded(config) == (expected and whole)
+    worker: Any = SimpleNamespace(workerinput={"bounded": expected})
+    assert is_bounded(worker) == expected
