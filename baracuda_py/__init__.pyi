@@ -2045,9 +2045,6 @@ def matmul_q4k(x: Any, w: Any, *, out_dtype: Any = None, math: MathPrecision | s
 def matmul_nf4(x: Any, codes: Any, absmax: Any = None, *, scales: Any = None, offset: Any = None, block_size: int | None = None, bias: Any = None, activation: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """f(x W^T + bias), W[n, k] = NF4[code] absmax, whose values are rounded to the type of x; sums in f32."""
 
-def qkv_project_int4(x: Any, wq: Any, wk: Any, wv: Any, scales_q: Any = None, scales_k: Any = None, scales_v: Any = None, *, zeros_q: Any = None, zeros_k: Any = None, zeros_v: Any = None, order_q: Any = None, order_k: Any = None, order_v: Any = None, bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, widths: Any = None, group_size: int | None = None, layout: Any = None, out_dtype: Any = None, q: Any = None, k: Any = None, v: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
-    """Queries, keys and values of the same tokens, x Wq + bias_q and so on, x being read once where one launch does it."""
-
 def quantize_gguf(x: Any, format: Any, *, pad: bool = False, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Rows of floats as blocks of a GGUF format; `dequantize_gguf` is the inverse."""
 

@@ -136,7 +136,9 @@ def qkv_project_int4(
         "x": x, "bias_q": bias_q, "bias_k": bias_k, "bias_v": bias_v, "positions": positions, "inv_freq": inv_freq, "cos": cos,
         "sin": sin, "q": q, "k": k, "v": v, "status": status,
     }  # fmt: skip
-    options: dict[str, Any] = {"widths": None if widths is None else extents_of("qkv_project_int4", "widths", widths, OF_EACH)}
+    options: dict[str, Any] = {
+        "widths": None if widths is None else extents_of("qkv_project_int4", "widths", widths, OF_EACH)
+    }
     kinds = set()
     for part, arrays in given.items():
         own, described_by = arrays_of(f"qkv_project_int4: w{part}", *arrays, None, group_size, layout)
