@@ -24,34 +24,34 @@ __device__ __forceinline__ u32 less_pair(u32 a, u32 b, bf16) {
   return d;
 }
 
-// Four codes as two pairs of a 16-bit float. INVERSE: one over what a code was multiplied with; MORE: what was added to it.
+// Four codes as two pairs of a 16-bit float; `exponents` is the type's EXPONENTS, from a register. INVERSE: one over what a code was multiplied with; MORE: what was added to it.
 template <class Half, bool SIGNED, bool EXACTLY> struct Widened;
 template <bool EXACTLY> struct Widened<f16, false, EXACTLY> {
   static constexpr float INVERSE = 16777216.0f;
   static constexpr int MORE = 0;
-  static __device__ __forceinline__ u32 pair(u32 codes, int i) { return __byte_perm(codes, 0, i ? 0x4342 : 0x4140); }
+  static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) { return __byte_perm(codes, 0, i ? 0x4342 : 0x4140); }
 };
 template <bool EXACTLY> struct Widened<f16, true, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
   static constexpr int MORE = 0;
-  static __device__ __forceinline__ u32 pair(u32 codes, int i) {  // 1024 + 128 + code
-    return less_pair(__byte_perm(codes ^ 0x80808080u, 0x64646464u, i ? 0x4342 : 0x4140), 0x64806480u, f16{});
+  static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) {  // 1024 + 128 + code
+    return less_pair(__byte_perm(codes ^ 0x80808080u, exponents, i ? 0x4342 : 0x4140), 0x64806480u, f16{});
   }
 };
 template <bool EXACTLY> struct Widened<bf16, false, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
   static constexpr int MORE = EXACTLY ? 0 : 128;
-  static __device__ __forceinline__ u32 pair(u32 codes, int i) {
-    const u32 x = __byte_perm(codes, 0x43434343u, i ? 0x4342 : 0x4140);
+  static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) {
+    const u32 x = __byte_perm(codes, exponents, i ? 0x4342 : 0x4140);
     return EXACTLY ? less_pair(x, 0x43004300u, bf16{}) : x;
   }
 };
 template <bool EXACTLY> struct Widened<bf16, true, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
   static constexpr int MORE = 0;
-  static __device__ __forceinline__ u32 pair(u32 codes, int i) {  // 128 + its low seven bits, less 128 or 256
+  static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) {  // 128 + its low seven bits, less 128 or 256
     const u32 select = i ? 0x4342 : 0x4140;
-    return less_pair(__byte_perm(codes & 0x7f7f7f7fu, 0x43434343u, select), __byte_perm(codes & 0x80808080u, 0x43434343u, select), bf16{});
+    return less_pair(__byte_perm(codes & 0x7f7f7f7fu, exponents, select), __byte_perm(codes & 0x80808080u, exponents, select), bf16{});
   }
 };
 
@@ -60,17 +60,18 @@ template <class X, class Half> struct Floats {
   using Acc = float;
   static constexpr int A = 4, B = 2;
   static constexpr u32 ONES = Same<Half, f16>::value ? 0x3c003c00u : 0x3f803f80u;
+  static constexpr u32 EXPONENTS = Same<Half, f16>::value ? 0x64646464u : 0x43434343u;  // upper bytes of 1024 or 128 and more
   template <bool SIGNED> using Wide = Widened<Half, SIGNED, !Same<X, Half>::value>;
   template <bool SIGNED> static constexpr float INVERSE = Wide<SIGNED>::INVERSE;
   template <bool SIGNED> static constexpr int MORE = Wide<SIGNED>::MORE;
   static constexpr float START = 0;
-  static __device__ __forceinline__ float number(float sum) { return sum; }
+  static __device__ __forceinline__ float number(float sum, float) { return sum; }
 
-  template <bool SIGNED> static __device__ __forceinline__ void widen(u32 (&a)[A], u32 upper, u32 lower) {
+  template <bool SIGNED> static __device__ __forceinline__ void widen(u32 (&a)[A], u32 upper, u32 lower, [[maybe_unused]] u32 exponents) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      a[2 * i] = Wide<SIGNED>::pair(upper, i);
-      a[2 * i + 1] = Wide<SIGNED>::pair(lower, i);
+      a[2 * i] = Wide<SIGNED>::pair(upper, i, exponents);
+      a[2 * i + 1] = Wide<SIGNED>::pair(lower, i, exponents);
     }
   }
   static __device__ __forceinline__ void multiply(float (&c)[4], const u32 (&a)[A], const u32 (&b)[B]) { Mma<Half>::run(c, a, b); }
@@ -114,14 +115,15 @@ struct Rounded {
   using Acc = int;
   static constexpr int A = 2, B = 1, COLUMNS = 1, LANE = 4, BLOCK = 36;
   static constexpr bool ROUNDED = true;
-  static constexpr u32 ONES = 0x01010101u;
+  static constexpr u32 ONES = 0x01010101u, EXPONENTS = 0;
   template <bool SIGNED> static constexpr float INVERSE = 1.0f;
   template <bool SIGNED> static constexpr int MORE = 0;
-  // Sums begin at the bits of 1.5 * 2^23, to which those of a small integer are added as they are to the f32: no conversion.
+  // Sums begin at the bits of 1.5 * 2^23, to which those of a small integer are added as they are to the f32: no conversion. An f16
+  // times that is exact, so that the product with `scale` is rounded once.
   static constexpr int START = 0x4b400000;
-  static __device__ __forceinline__ float number(int sum) { return __int_as_float(sum) - 12582912.0f; }
+  static __device__ __forceinline__ float number(int sum, float scale) { return fmaf(__int_as_float(sum), scale, -12582912.0f * scale); }
 
-  template <bool SIGNED> static __device__ __forceinline__ void widen(u32 (&a)[A], u32 upper, u32 lower) {
+  template <bool SIGNED> static __device__ __forceinline__ void widen(u32 (&a)[A], u32 upper, u32 lower, [[maybe_unused]] u32 exponents) {
     a[0] = upper;
     a[1] = lower;
   }
