@@ -29,7 +29,7 @@ extern __shared__ uint4 pool[];  // the warps' slots, later their sums
 // How a chunk of a row lies in a slot. ALIGN: what every block is aligned to in memory.
 template <class F, int ALIGN, bool SHIFTED_, int CHUNK> struct Slot {
   static constexpr bool SHIFTED = SHIFTED_;
-  static constexpr u32 BYTES = CHUNK / F::WEIGHTS * F::BYTES;
+  static constexpr u32 BYTES = CHUNK / F::WEIGHTS * F::BYTES, PARTS = CHUNK / PART;
   static constexpr u32 PIECES = (BYTES + (SHIFTED ? 16 - ALIGN : 0) + 15) / 16;
   static constexpr u32 PITCH = (PIECES | 1) * 16, SIZE = ROWS * PITCH;
 };
@@ -46,10 +46,11 @@ __device__ __forceinline__ void copy_if(bool is_one, u32 to, const u8* from) {
 }
 
 // Copies of chunks of 16 rows, by one warp. Rows past the last one stand for it, and are not stored. WHOLE: rows are whole chunks.
-// Neighbouring lanes copy neighbouring pieces, row after row; of larger chunks, which begin on 32 bytes, four lanes copy a row, whose
+// Neighbouring lanes copy neighbouring pieces, row after row; of chunks of several parts four lanes copy a row, whose
 // pieces are then at distances that are known.
 template <class S, bool WHOLE, u32 STEP> struct Copies {
-  static constexpr bool FOURS = WHOLE && !S::SHIFTED && S::BYTES % 32 == 0;
+  static_assert(S::PARTS == 1 || (WHOLE && !S::SHIFTED));
+  static constexpr bool FOURS = S::PARTS > 1;
   static constexpr int COUNT = FOURS ? ROWS / 8 : (ROWS * S::PIECES + 31) / 32, EACH = FOURS ? (S::PIECES + 3) / 4 : 1;
   const u8* at[COUNT];  // where the next chunk is copied from, before what it is SHIFTED by is cut off
   u32 to[COUNT];
@@ -101,7 +102,7 @@ template <class S, bool WHOLE, u32 STEP> struct Copies {
 };
 
 // Lane (g, t)'s part of the activations of a group of SPREAD sub-blocks: those of the column g of every tile.
-template <class X, int UNITS, int TILES, bool WHOLE> struct Group {
+template <class X, int UNITS, int TILES, bool WHOLE, bool APART> struct Group {
   u32 b[TILES][UNITS][X::B];
   float scale[TILES];  // of Q8_1 blocks
 
@@ -112,7 +113,7 @@ template <class X, int UNITS, int TILES, bool WHOLE> struct Group {
 #pragma unroll
       for (int unit = 0; unit < UNITS; ++unit) {
         if (WHOLE || unit * 16 < left) {
-          X::load(b[tile][unit], from[tile] + (at + within) + unit * (4 * X::LANE), part);
+          X::template load<APART>(b[tile][unit], from[tile] + (at + within) + unit * (4 * X::LANE), part);
         } else {
 #pragma unroll
           for (int i = 0; i < X::B; ++i) b[tile][unit][i] = 0;
@@ -134,11 +135,19 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   constexpr bool ROLLED = TILES > 2;  // groups in a loop: registers hold the sums of all tiles, and one group's activations
   constexpr int LESS = F::LESS + X::template MORE<F::SIGNED>;
   constexpr bool FOLDS = LESS != 0 || F::LEAST;
+  // Codes that stay where they are in bytes
+  constexpr int BITS = F::Codes::Only::BITS;
+  constexpr bool IN_PLACE = SPREAD > 1 && X::template IN_PLACE<BITS>;
+  using Place = typename X::template Place<BITS ? BITS : 4>;
+  using Activations = Group<X, UNITS, TILES, WHOLE, IN_PLACE>;
   using Acc = typename X::Acc;
   const u32 warp = threadIdx.x / 32, lane = kept(threadIdx.x % 32), g = lane / 4, t = lane % 4;
   const u32 own_k = warp % WARPS_K, own_rows = warp / WARPS_K * ROWS, first_token = blockIdx.x * TOKENS;
   const u32 chunks = (k + CHUNK - 1) / CHUNK, slots = shared_address(pool) + warp * (STAGES * S::SIZE);
-  const u32 exponents = F::SIGNED ? kept(X::EXPONENTS + (k >> 30)) : X::EXPONENTS, own_row = kept(warp * (STAGES * S::SIZE) + g * S::PITCH);
+  // As no constant: an instruction has room for one
+  constexpr u32 EXPONENTS = IN_PLACE ? Place::EXPONENTS : X::EXPONENTS;
+  const u32 exponents = EXPONENTS && (F::SIGNED || IN_PLACE) ? kept(EXPONENTS + (k >> 30)) : EXPONENTS;
+  const u32 own_row = kept(warp * (STAGES * S::SIZE) + g * S::PITCH);
   float* const sums_of_rows = reinterpret_cast<float*>(pool) + WARPS_N * WARPS_K * STAGES * S::SIZE / 4;
   float* const table = sums_of_rows + WARPS_N * WARPS_K * (2 * TOKENS * ROWS) + warp * (ROWS * Table<F>::PITCH);
 
@@ -169,16 +178,23 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
     commit_copies();
   };
 
+  // One over what codes are multiplied with where they are, in sub-blocks t and t + 4
+  float place[2] = {1, 1};
+  if constexpr (IN_PLACE) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) place[e] = __uint_as_float((127 - Place::place(F::Codes::Only::P::above((t + 4 * e) * F::SUB))) << 23);
+  }
+
   overlap::wait();
 #pragma unroll
   for (int slot = 0; slot < STAGES - 1; ++slot) fetch(slot);
   // Group `group` of the 256 weights from `first` on
-  const auto ask = [&](Group<X, UNITS, TILES, WHOLE>& some, u32 first, u32 group) {
+  const auto ask = [&](Activations& some, u32 first, u32 group) {
     const u32 begin = (WHOLE ? min(first, k - PART) : first) + group * (SPREAD * F::SUB);
     some.load(token, within + (SPREAD * F::SUB % 32 ? group % 2 * (4 * X::LANE) : 0), X::at(begin / 32 * 32) - X::at(0), part,
               i32(k) - i32(begin + of_group * F::SUB));
   };
-  Group<X, UNITS, TILES, WHOLE> ahead;
+  Activations ahead;
   if constexpr (!ROLLED) ask(ahead, own_k * CHUNK, 0);
 
   u32 stage = 0, parity = 0;
@@ -213,6 +229,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
           gguf::TwoScales<F, ALIGN>::of(scale, least, chunk_of[h], 8 * i, t);
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
+            if constexpr (IN_PLACE) scale[e] *= place[e];
             own_fold[i][e][h] = least[e] + scale[e] * LESS;
             own_scale[i][e][h] = scale[e] * X::template INVERSE<F::SIGNED>;
             if constexpr (SPREAD != 8)
@@ -225,7 +242,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
       for (int group = 0; group < GROUPS; ++group) {
         // Loads of further groups stay behind, or registers would not hold them; two groups may share words of codes
         if (SPREAD < 8 && !ROLLED && group * SPREAD % 2 == 0) asm volatile("" ::: "memory");
-        Group<X, UNITS, TILES, WHOLE> own;
+        Activations own;
         if constexpr (ROLLED) ask(own, first, group);
         else own = ahead;
         if constexpr (!ROLLED) ask(ahead, group + 1 < GROUPS ? first : of_chunk + 1 < PARTS ? first + PART : after, (group + 1) % GROUPS);
@@ -256,9 +273,17 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
             constexpr u32 IN_BLOCK = F::WEIGHTS - 1;
             const u32 weight = (group * SPREAD + s) * F::SUB + unit * 16, block = weight / F::WEIGHTS * F::BYTES;
             u32 codes[2], a[X::A];
+            if constexpr (IN_PLACE) {
+              using Plane = typename F::Codes::Only::P;
 #pragma unroll
-            for (int h = 0; h < 2; ++h) codes[h] = F::Codes::template four<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
-            X::template widen<F::SIGNED>(a, codes[0], codes[1], exponents);
+              for (int h = 0; h < 2; ++h) codes[h] = Plane::template bytes_of<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
+#pragma unroll
+              for (int i = 0; i < X::A; ++i) a[i] = Place::pair(codes[i % 2], i / 2, Plane::above(weight & IN_BLOCK), exponents);
+            } else {
+#pragma unroll
+              for (int h = 0; h < 2; ++h) codes[h] = F::Codes::template four<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
+              X::template widen<F::SIGNED>(a, codes[0], codes[1], exponents);
+            }
 #pragma unroll
             for (int tile = 0; tile < TILES; ++tile) X::multiply(all[tile], a, own.b[tile][unit]);
           }

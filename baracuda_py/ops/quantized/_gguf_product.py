@@ -18,7 +18,7 @@ from ...plan.selection import selected
 from ...runtime.steps import Arg, Kernel, Launch, Ptr, Scratch, Step
 from ...tensor.axes import merge_axes
 from ...types import Componentwise, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee, Term
-from ...types.gguf import GgufFormat
+from ...types.gguf import Block, GgufFormat
 from .._launch import overlapped_overhead
 from ._gguf import block_align
 from .quantize_gguf import GgufQuantizeDescriptor, GgufQuantizePlan
@@ -36,13 +36,12 @@ __all__ = [
 FILE = "quantized/gguf_product.cu"
 ROWS, PART, WORD = 16, 256, 16  # rows of weights a warp, weights at a time, bytes of a copy: gguf_product.cu
 MOST_TILES = 8
-SECTOR = 32  # bytes that memory is read by: what larger chunks are multiples of
 STAGED = GgufFormat.Q8_1
 SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
 # Warps side by side along N, along K, slots of each, CTAs an SM, and weights of a chunk. Of those that cost the same, the first was measured to
 # be best.
 SHAPES = (
-    (1, 4, 2, 4, 512), (2, 4, 2, 2, 512), (1, 8, 2, 2, 512), (1, 4, 3, 3, 512), (1, 4, 4, 4, 256), (2, 4, 3, 2, 256),
+    (1, 4, 2, 4, 512), (1, 4, 2, 4, 1024), (2, 4, 2, 2, 512), (1, 8, 2, 2, 512), (1, 4, 3, 3, 512), (1, 4, 4, 4, 256), (2, 4, 3, 2, 256),
     (1, 8, 3, 2, 256), (1, 8, 4, 2, 256), (1, 16, 3, 1, 256), (2, 4, 4, 2, 256), (4, 2, 4, 2, 256), (2, 6, 4, 1, 256),
     (1, 4, 4, 3, 256), (1, 4, 2, 3, 512), (2, 4, 3, 1, 512), (1, 4, 2, 2, 256), (2, 4, 5, 1, 256), (1, 8, 5, 1, 256),
     (4, 2, 5, 1, 256), (1, 12, 4, 1, 256), (1, 4, 3, 1, 256),
@@ -160,7 +159,7 @@ class Product(Candidate[Any]):
         scales = 0 if spread == 8 else 4 * ROWS * (2 * PART // desc.format.block.sub + 4)
         few = 4 if desc.format.block.sub == 32 else 8
         for *shape, chunk in SHAPES:
-            if chunk > PART and (tiles > 1 or desc.k % chunk or desc.format.block.bytes_of(chunk) % SECTOR):
+            if chunk > PART and (tiles > 1 or desc.k % chunk or not _pays(desc.format.block, chunk)):
                 continue
             slot = ROWS * (_pieces(desc, chunk) | 1) * WORD
             config = ProductConfig(*shape, chunk, tiles, spread, slot, sums + scales)
@@ -267,6 +266,11 @@ def _shifted(desc: Any, chunk: int) -> bool:
     """Whether a chunk may begin between two multiples of 16 bytes."""
     block = desc.format.block
     return bool(block.bytes_of(chunk) % WORD or block.bytes_of(desc.k) % WORD)
+
+
+def _pays(block: Block, chunk: int) -> bool:
+    """Whether so large a chunk is the smallest of several parts that begins on a multiple of 16 bytes."""
+    return not block.bytes_of(chunk) % WORD and (chunk == 2 * PART or bool(block.bytes_of(chunk // 2) % WORD))
 
 
 def _pieces(desc: Any, chunk: int) -> int:

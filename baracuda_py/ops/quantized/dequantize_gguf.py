@@ -22,7 +22,7 @@ from ._gguf import FLOATS, asked_element, block_align, check_columns
 __all__ = ["GgufDequantizeDescriptor", "GgufDequantizePlan", "dequantize_gguf"]
 
 FILE = "quantized/gguf_dequantize.cu"
-EIGHT = 8  # weights a thread
+EIGHT, SHARE = 8, 32  # weights written side by side, and weights a thread
 WORD = 16  # bytes of the widest access
 
 
@@ -88,7 +88,7 @@ class GgufDequantizeDescriptor(Descriptor):
 
 
 class Dequantize(Candidate[GgufDequantizeDescriptor]):
-    """A thread for eight weights."""
+    """A thread for 32 weights."""
 
     variant = "blocks"
     launches = (f"{FILE}:gguf_dequantize",)
@@ -100,14 +100,14 @@ class Dequantize(Candidate[GgufDequantizeDescriptor]):
         return Cost.streaming(device, desc.nbytes, instructions=6.0 * math.prod(desc.out_shape), efficiency=0.95)
 
     def lower(self, desc: GgufDequantizeDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
-        eights = math.prod(desc.out_shape) // EIGHT
-        index, out = index_type(eights), desc.layout("out")
+        weights, out = math.prod(desc.out_shape), desc.layout("out")
+        threads, index = weights // SHARE, index_type(weights // EIGHT)
         store = min(WORD, out.align) // (out.element.bits // 8)
         align = block_align(desc.format, desc.layout("blocks").align)
         types = f"{desc.format.block.cuda}, {out.element.number}"
         entry = f"gguf_dequantize<{types}, {align}, {min(store, EIGHT)}, {THREADS}, {index}>"
-        args = (Ptr("out"), Ptr("blocks"), index_scalar(eights, index))
-        return (Launch(Kernel(FILE, entry), grid_of(eights, THREADS), (THREADS, 1, 1), args, overlapped=True),)
+        args = (Ptr("out"), Ptr("blocks"), index_scalar(threads, index))
+        return (Launch(Kernel(FILE, entry), grid_of(threads, THREADS), (THREADS, 1, 1), args, overlapped=True),)
 
 
 class GgufDequantizePlan(Plan[GgufDequantizeDescriptor]):

@@ -4,9 +4,17 @@
 
 namespace gguf {
 
+// The only plane of codes that have fields of their own in the bytes of others: sub-blocks of a group each.
+template <class... Planes> struct Alone { using P = void; static constexpr int BITS = 0; };
+template <int BITS_, int AT, int GROUP> struct Alone<Plane<BITS_, AT, GROUP>> {
+  using P = Plane<BITS_, AT, GROUP>;
+  static constexpr int BITS = BITS_ < 8 && GROUP >= 32 ? BITS_ : 0;
+};
+
 template <int LESS_, bool SIGNED_, class... Planes> struct Codes {
+  using Only = Alone<Planes...>;
   static constexpr int LESS = LESS_;
-  static constexpr bool SIGNED = SIGNED_;
+  static constexpr bool SIGNED = SIGNED_, IN_HALVES = Stack<Planes...>::IN_HALVES;
   template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
     return Stack<Planes...>::template four<ALIGN>(block, first, within);
   }
@@ -20,8 +28,9 @@ template <> struct Pages<E2M1> { static constexpr u32 AT[4] = {0x03020100, 0x0c0
 
 // Codes of four bits, looked up. A byte permutation looks four up among eight; the code's highest bit says which eight count.
 template <Book BOOK, class P> struct Looked {
+  using Only = Alone<>;
   static constexpr int LESS = 0;
-  static constexpr bool SIGNED = true;
+  static constexpr bool SIGNED = true, IN_HALVES = P::IN_HALVES;
   template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
     const u32 codes = P::template four<ALIGN>(block, first, within), pairs = codes | codes >> 4;
     const u32 select = __byte_perm(pairs, 0, 0x4420) & 0x7777;
