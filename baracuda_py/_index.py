@@ -95,6 +95,7 @@ NAMES = {
     "OutOfPagesError": "types:OutOfPagesError",
     "OverflowFault": "types:OverflowFault",
     "OverlapError": "types:OverlapError",
+    "PackedGguf": "packed:PackedGguf",
     "PackedInt4": "packed:PackedInt4",
     "PagedAttentionDescriptor": "ops.attention.paged:PagedAttentionDescriptor",
     "PagedAttentionPlan": "ops.attention.paged:PagedAttentionPlan",

@@ -1,5 +1,6 @@
 """Weights in few bits: arrays with what says how to read them."""
 
+from .gguf import PackedGguf
 from .int4 import Int4Layout, PackedInt4
 
-__all__ = ["Int4Layout", "PackedInt4"]
+__all__ = ["Int4Layout", "PackedGguf", "PackedInt4"]

@@ -218,7 +218,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
 
 #pragma unroll 1
       for (u32 of_chunk = 0; of_chunk < PARTS; ++of_chunk) {
-      const u32 first = chunk * CHUNK + of_chunk * PART, after = chunk + WARPS_K < chunks ? first + WARPS_K * CHUNK : own_k * CHUNK;
+      const u32 first = chunk * CHUNK + of_chunk * PART, after = (chunk + WARPS_K < chunks ? chunk + WARPS_K : own_k) * CHUNK;
 
       // The scales of sub-blocks 8 i + t + 4 e: the lane's own, or for all lanes of a row
       float own_scale[SUBS / 8][2][2], own_fold[SUBS / 8][2][2];

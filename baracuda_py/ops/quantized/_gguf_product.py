@@ -38,15 +38,20 @@ ROWS, PART, WORD = 16, 256, 16  # rows of weights a warp, weights at a time, byt
 MOST_TILES = 8
 STAGED = GgufFormat.Q8_1
 SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
-# Warps side by side along N, along K, slots of each, CTAs an SM, and weights of a chunk. Of those that cost the same, the first was measured to
-# be best.
-SHAPES = (
-    (1, 4, 2, 4, 512), (1, 4, 2, 4, 1024), (2, 4, 2, 2, 512), (1, 8, 2, 2, 512), (1, 4, 3, 3, 512), (1, 4, 4, 4, 256), (2, 4, 3, 2, 256),
-    (1, 8, 3, 2, 256), (1, 8, 4, 2, 256), (1, 16, 3, 1, 256), (2, 4, 4, 2, 256), (4, 2, 4, 2, 256), (2, 6, 4, 1, 256),
-    (1, 4, 4, 3, 256), (1, 4, 2, 3, 512), (2, 4, 3, 1, 512), (1, 4, 2, 2, 256), (2, 4, 5, 1, 256), (1, 8, 5, 1, 256),
-    (4, 2, 5, 1, 256), (1, 12, 4, 1, 256), (1, 4, 3, 1, 256),
+# Warps side by side along N, along K, slots of each, CTAs an SM, and weights of a chunk; the first of those that cost the same.
+SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
+    (1, 4, 2, 4, 512), (1, 4, 2, 4, 1024), (2, 4, 2, 2, 512), (1, 8, 2, 2, 512), (1, 4, 3, 3, 512), (1, 4, 4, 4, 256),
+    (2, 4, 3, 2, 256), (1, 8, 3, 2, 256), (1, 8, 4, 2, 256), (1, 16, 3, 1, 256), (2, 4, 4, 2, 256), (4, 2, 4, 2, 256),
+    (2, 6, 4, 1, 256), (1, 4, 4, 3, 256), (1, 4, 2, 3, 512), (2, 4, 3, 1, 512), (1, 4, 2, 2, 256), (2, 4, 5, 1, 256),
+    (1, 8, 5, 1, 256), (4, 2, 5, 1, 256), (1, 12, 4, 1, 256), (1, 4, 3, 1, 256),
 )  # fmt: skip
-REGISTERS = {0: 128, 1: 168, 2: 216, 4: 128, 8: 232}  # of a thread by tiles; 0: one, whose columns are of 8 or 4 sub-blocks
+REGISTERS = {
+    0: 128,
+    1: 168,
+    2: 216,
+    4: 128,
+    8: 232,
+}  # of a thread by tiles; 0: one, whose columns are of 8 or 4 sub-blocks
 REGISTER_FILE, RESERVED = 65536, 1024  # an SM's registers; bytes of shared memory that a CTA takes besides its own
 
 READS = 1.08  # reading alone, as a multiple of the bandwidth of a copy
@@ -158,11 +163,11 @@ class Product(Candidate[Any]):
         sums = 2 * 4 * ROWS * (8 * tiles // (columns * spread))
         scales = 0 if spread == 8 else 4 * ROWS * (2 * PART // desc.format.block.sub + 4)
         few = 4 if desc.format.block.sub == 32 else 8
-        for *shape, chunk in SHAPES:
+        for warps_n, warps_k, stages, ctas, chunk in SHAPES:
             if chunk > PART and (tiles > 1 or desc.k % chunk or not _pays(desc.format.block, chunk)):
                 continue
             slot = ROWS * (_pieces(desc, chunk) | 1) * WORD
-            config = ProductConfig(*shape, chunk, tiles, spread, slot, sums + scales)
+            config = ProductConfig(warps_n, warps_k, stages, ctas, chunk, tiles, spread, slot, sums + scales)
             room = config.ctas * (config.shared_bytes + RESERVED) <= device.shared_bytes + RESERVED
             if room and config.ctas * config.warps * 32 * REGISTERS[tiles if spread < few else 0] <= REGISTER_FILE:
                 yield config
@@ -243,7 +248,15 @@ class Product(Candidate[Any]):
         block, out, w = desc.format.block, desc.layout("out"), desc.layout("w")
         shifted = str(_shifted(desc, config.chunk)).lower()
         whole = str(desc.k % config.chunk == 0).lower()
-        numbers = (config.spread, config.tiles, config.chunk, config.warps_n, config.warps_k, config.stages, config.ctas)
+        numbers = (
+            config.spread,
+            config.tiles,
+            config.chunk,
+            config.warps_n,
+            config.warps_k,
+            config.stages,
+            config.ctas,
+        )
         shape = ", ".join(map(str, numbers))
         align = block_align(desc.format, w.align)
         entry = f"gguf_product<{block.cuda}, {kind}, {out.element.number}, {align}, {shifted}, {whole}, {shape}>"

@@ -15,9 +15,9 @@ from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...samples import gguf as samples
 from ...types import BufferTooSmallError, DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from ...types.gguf import GgufFormat
-from .._function import function_of
+from .._function import Asked, function_of
 from .._launch import THREADS, grid_of, index_scalar, index_type
-from ._gguf import FLOATS, asked_element, block_align, check_columns
+from ._gguf import FLOATS, asked_element, block_align, blocks_of, check_columns
 
 __all__ = ["GgufDequantizeDescriptor", "GgufDequantizePlan", "dequantize_gguf"]
 
@@ -135,16 +135,29 @@ class GgufDequantizePlan(Plan[GgufDequantizeDescriptor]):
 
 
 @function_of(GgufDequantizePlan)
-def dequantize_gguf(blocks: Any, format: Any, *, shape: Any = None, out_dtype: Any = None) -> Any:
+def dequantize_gguf(
+    blocks: Any, format: Any = None, *, shape: Any = None, out_dtype: Any = None, out: Any = None
+) -> Asked:
     """Blocks of a GGUF format as floats, bit for bit those of the `gguf` package.
 
-    blocks: u8 [..., bytes] in C order, rows of whole blocks, as the package's reader gives a tensor's data.
+    blocks: a PackedGguf, which has format and shape; or u8 [..., bytes] in C order, rows of whole blocks, as the package's reader
+    gives a tensor's data.
     format: "Q4_0", "Q4_K", ... (`GgufFormat`), or the package's own member.
     shape: the weights' shape, where blocks are bytes of another shape: all of them in C order.
     out_dtype: f32 (the default), f16 or bf16, rounded from f32.
     Returns out, [..., weights]. Raises BufferTooSmallError, with `needed` and `got`, where a block is not whole, and
     InvalidProblemError for a format that is not known or a shape that does not fit.
     """
+    array, kind, whole = blocks_of("dequantize_gguf", "blocks", blocks, format, shape)
+    operands = {"blocks": array, "out": out}
+    key = (kind, whole, out_dtype)
+    return (
+        operands,
+        lambda: GgufDequantizeDescriptor.of(**operands, format=kind, shape=whole, out_dtype=out_dtype),
+        key,
+        None,
+        None,
+    )
 
 
 register(Op("dequantize_gguf", GgufDequantizePlan, dequantize_gguf, samples.dequantize))
