@@ -2,23 +2,25 @@
 // more rows of x that share weights are neighbours, so that these come from L2.
 //
 // Weights are the A operand of mma.sync (16 rows, 16 k), activations the B operand (8 columns). Rows of few columns ("tokens") leave
-// columns idle, so that these are given to neighbouring sub-blocks, SPREAD of them a token: sub-block s meets activations only in
-// columns that are s modulo SPREAD, and zeros in the others. Its sum then ends up in a lane of its own, which alone works out the
-// sub-block's scale: at one token a lane scales 2 sub-blocks of 2 rows in 256 weights of 16 rows, not 8. What is taken off codes, and
-// minima, are multiplied by the sums of activations, which a second product, by ones, puts where the scales are.
+// columns idle, so that these are given to neighbouring sub-blocks, SPREAD of them a token. A sub-block's product is by itself; of its
+// columns only those count that have its own activations, and a lane keeps what it has of these: at one token it scales 2 sub-blocks of 2
+// rows in 256 weights of 16 rows, not 8. What is taken off codes, and minima, are multiplied by the sums of activations: one product by
+// ones for all sub-blocks of a group. A lane works out the scales of sub-blocks t and t + 4 of 8, of two rows: its own at one token,
+// else for all four lanes of the row, by way of shared memory.
 //
-// A warp takes 16 rows and, of K, every WARPS_K-th chunk of 256 weights; a CTA is WARPS_N x WARPS_K warps. A chunk of 16 rows comes by
-// 16-byte cp.async through STAGES slots of the warp's own; one barrier for 16 WARPS_N rows. Rows whose chunks do not begin on 16 bytes
-// (SHIFTED) are staged from the 16 bytes before them on, and read where they then begin. Pitches in shared memory are odd multiples of
-// 16 bytes: eight rows and four lanes of words meet no bank twice. Activations come from L1, a group of sub-blocks ahead of use.
+// A warp takes 16 rows and, of K, every WARPS_K-th chunk; a CTA is WARPS_N x WARPS_K warps. A chunk is 256 weights, or several such
+// PARTS where rows are whole chunks of them: fewer copies, of sectors that are whole. A chunk of 16 rows comes by 16-byte cp.async
+// through STAGES slots of the warp's own; one barrier for 16 WARPS_N rows. Rows whose chunks do not begin on 16 bytes (SHIFTED) are
+// staged from the 16 bytes before them on, and read where they then begin. Pitches in shared memory are odd multiples of 16 bytes:
+// eight rows and four lanes of words meet no bank twice. Activations come from L1, a group of sub-blocks ahead of use.
 // A CTA goes on to further rows, whose first chunks are under way while the sums of warps of the same rows meet in shared memory, in
 // order: the result depends on nothing but the configuration.
 //
 // Bound: bandwidth. Bytes over 4.6 TB/s: Q4_K 0.56 bytes a weight, 512 MiB in 117 us; Q8_0 1.06; where 3.6 issue slots go by for a
-// weight of Q4_K, 6.8 of Q8_0. At one token PTX has about 2.7 instructions a weight of Q4_K (codes taken apart 0.55, widened 0.5,
-// activations to columns 0.25, products 0.25, scales 0.4), 3.3 of Q8_0, 4.2 of Q6_K, 2.6 with rounded activations; at 8 tokens 4.0 and
-// 4.6 of Q4_K, for every column has every sub-block's scale; then about 0.9 for each further 8.
-// In flight: 8 warps x (STAGES - 1) x 16 rows x 144 bytes = 37 KB a CTA of Q4_K, two CTAs an SM.
+// weight of Q4_K, 6.8 of Q8_0, 2.1 of Q2_K. At one token of bf16 machine code of sm_90 has 2.1 instructions a weight of Q4_K (codes taken
+// apart and widened 0.88, products 0.14, codes from shared memory 0.13, scales 0.3, columns and sums 0.2, copies and the loop 0.4), 1.9
+// of f16, 3.7 of Q8_0, 3.5 of Q6_K, 2.2 of Q2_K; at 2, 4 and 8 tokens 2.3, 2.5 and 3.4 of Q4_K.
+// In flight: 16 warps an SM x (STAGES - 1) x 16 rows x 288 bytes = 74 KB of Q4_K, for two stages of 512 weights.
 #include "async_copy.cuh"
 #include "overlap.cuh"
 #include "quantized/gguf/fragments.cuh"
@@ -42,7 +44,8 @@ __device__ __forceinline__ u32 kept(u32 x) { return __shfl_sync(~0u, x, threadId
 
 // 16 bytes to shared memory, if `is_one`: no branch.
 __device__ __forceinline__ void copy_if(bool is_one, u32 to, const u8* from) {
-  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global.L2::128B [%0], [%1], 16; }" ::"r"(to), "l"(from), "r"(u32(is_one)) : "memory");
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global.L2::128B [%0], [%1], 16; }"
+               ::"r"(to), "l"(from), "r"(u32(is_one)) : "memory");
 }
 
 // Copies of chunks of 16 rows, by one warp. Rows past the last one stand for it, and are not stored. WHOLE: rows are whole chunks.
@@ -218,119 +221,122 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
 
 #pragma unroll 1
       for (u32 of_chunk = 0; of_chunk < PARTS; ++of_chunk) {
-      const u32 first = chunk * CHUNK + of_chunk * PART, after = (chunk + WARPS_K < chunks ? chunk + WARPS_K : own_k) * CHUNK;
+        const u32 first = chunk * CHUNK + of_chunk * PART, after = (chunk + WARPS_K < chunks ? chunk + WARPS_K : own_k) * CHUNK;
 
-      // The scales of sub-blocks 8 i + t + 4 e: the lane's own, or for all lanes of a row
-      float own_scale[SUBS / 8][2][2], own_fold[SUBS / 8][2][2];
+        // The scales of sub-blocks 8 i + t + 4 e: the lane's own, or for all lanes of a row
+        float own_scale[SUBS / 8][2][2], own_fold[SUBS / 8][2][2];
 #pragma unroll
-      for (u32 h = 0; h < 2; ++h)
-        for (int i = 0; i < SUBS / 8; ++i) {
-          float scale[2], least[2];
-          gguf::TwoScales<F, ALIGN>::of(scale, least, chunk_of[h], 8 * i, t);
+        for (u32 h = 0; h < 2; ++h)
 #pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            if constexpr (IN_PLACE) scale[e] *= place[e];
-            own_fold[i][e][h] = least[e] + scale[e] * LESS;
-            own_scale[i][e][h] = scale[e] * X::template INVERSE<F::SIGNED>;
-            if constexpr (SPREAD != 8)
-              *reinterpret_cast<Vec<float, 2>*>(table + ((g + 8 * h) * Table<F>::PITCH + (8 * i + t + 4 * e) * 2)) = {own_scale[i][e][h], own_fold[i][e][h]};
+          for (int i = 0; i < SUBS / 8; ++i) {
+            float scale[2], least[2];
+            gguf::TwoScales<F, ALIGN>::of(scale, least, chunk_of[h], 8 * i, t);
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+              if constexpr (IN_PLACE) scale[e] *= place[e];
+              own_fold[i][e][h] = least[e] + scale[e] * LESS;
+              own_scale[i][e][h] = scale[e] * X::template INVERSE<F::SIGNED>;
+              if constexpr (SPREAD != 8) {
+                float* to = table + (g + 8 * h) * Table<F>::PITCH + (8 * i + t + 4 * e) * 2;
+                *reinterpret_cast<Vec<float, 2>*>(to) = {own_scale[i][e][h], own_fold[i][e][h]};
+              }
+            }
           }
-        }
-      if constexpr (SPREAD != 8) __syncwarp();
+        if constexpr (SPREAD != 8) __syncwarp();
 
 #pragma unroll(ROLLED ? 1 : GROUPS)
-      for (int group = 0; group < GROUPS; ++group) {
-        // Loads of further groups stay behind, or registers would not hold them; two groups may share words of codes
-        if (SPREAD < 8 && !ROLLED && group * SPREAD % 2 == 0) asm volatile("" ::: "memory");
-        Activations own;
-        if constexpr (ROLLED) ask(own, first, group);
-        else own = ahead;
-        if constexpr (!ROLLED) ask(ahead, group + 1 < GROUPS ? first : of_chunk + 1 < PARTS ? first + PART : after, (group + 1) % GROUPS);
+        for (int group = 0; group < GROUPS; ++group) {
+          // Loads of further groups stay behind, or registers would not hold them; two groups may share words of codes
+          if (SPREAD < 8 && !ROLLED && group * SPREAD % 2 == 0) asm volatile("" ::: "memory");
+          Activations own;
+          if constexpr (ROLLED) ask(own, first, group);
+          else own = ahead;
+          if constexpr (!ROLLED) ask(ahead, group + 1 < GROUPS ? first : of_chunk + 1 < PARTS ? first + PART : after, (group + 1) % GROUPS);
 
-        // Sums of activations, the same in every row; then a sub-block's products, of which its own columns count
-        Acc dots[TILES][4], sums[TILES][4];
+          // Sums of activations, the same in every row; then a sub-block's products, of which its own columns count
+          Acc dots[TILES][4], sums[TILES][4];
 #pragma unroll
-        for (int tile = 0; tile < TILES; ++tile) {
+          for (int tile = 0; tile < TILES; ++tile) {
 #pragma unroll
-          for (int i = 0; i < 4; ++i) sums[tile][i] = X::START;
+            for (int i = 0; i < 4; ++i) sums[tile][i] = X::START;
 #pragma unroll
-          for (int unit = 0; unit < (FOLDS ? UNITS : 0); ++unit) {
-            u32 ones[X::A];
+            for (int unit = 0; unit < (FOLDS ? UNITS : 0); ++unit) {
+              u32 ones[X::A];
 #pragma unroll
-            for (int i = 0; i < X::A; ++i) ones[i] = X::ONES;
-            X::multiply(sums[tile], ones, own.b[tile][unit]);
-          }
-        }
-#pragma unroll
-        for (int s = 0; s < SPREAD; ++s) {
-          Acc all[TILES][4];
-#pragma unroll
-          for (int tile = 0; tile < TILES; ++tile)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) all[tile][i] = X::START;
-#pragma unroll
-          for (int unit = 0; unit < UNITS; ++unit) {
-            constexpr u32 IN_BLOCK = F::WEIGHTS - 1;
-            const u32 weight = (group * SPREAD + s) * F::SUB + unit * 16, block = weight / F::WEIGHTS * F::BYTES;
-            u32 codes[2], a[X::A];
-            if constexpr (IN_PLACE) {
-              using Plane = typename F::Codes::Only::P;
-#pragma unroll
-              for (int h = 0; h < 2; ++h) codes[h] = Plane::template bytes_of<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
-#pragma unroll
-              for (int i = 0; i < X::A; ++i) a[i] = Place::pair(codes[i % 2], i / 2, Plane::above(weight & IN_BLOCK), exponents);
-            } else {
-#pragma unroll
-              for (int h = 0; h < 2; ++h) codes[h] = F::Codes::template four<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
-              X::template widen<F::SIGNED>(a, codes[0], codes[1], exponents);
-            }
-#pragma unroll
-            for (int tile = 0; tile < TILES; ++tile) X::multiply(all[tile], a, own.b[tile][unit]);
-          }
-          constexpr int PAIRS = SPREAD > 2 ? SPREAD / 2 : 1;
-          const int pair = SPREAD == 8 ? s % 4 : s / 2;
-#pragma unroll
-          for (int tile = 0; tile < TILES; ++tile)
-#pragma unroll
-            for (int c = 0; c < 4; ++c)
-              if (SPREAD == 1 || c % 2 == (SPREAD == 8 ? s / 4 : s % 2))
-                dots[tile][c] = pair == 0 || t % PAIRS == pair ? all[tile][c] : dots[tile][c];
-        }
-
-        // Scaled: this lane's columns are 2 t and 2 t + 1, of one sub-block or of two
-        float scale[2][2], fold[2][2];
-#pragma unroll
-        for (int e = 0; e < 2; ++e)
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            if constexpr (SPREAD == 8) {
-              scale[e][h] = own_scale[group][e][h];
-              fold[e][h] = own_fold[group][e][h];
-            } else {
-              const u32 sub = group * SPREAD + (2 * t + e) % SPREAD;
-              const Vec<float, 2> both = *reinterpret_cast<const Vec<float, 2>*>(table + (g + 8 * h) * Table<F>::PITCH + sub * 2);
-              scale[e][h] = both.at[0];
-              fold[e][h] = both.at[1];
+              for (int i = 0; i < X::A; ++i) ones[i] = X::ONES;
+              X::multiply(sums[tile], ones, own.b[tile][unit]);
             }
           }
 #pragma unroll
-        for (int tile = 0; tile < TILES; ++tile)
+          for (int s = 0; s < SPREAD; ++s) {
+            Acc all[TILES][4];
 #pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            float of_token = 1, sum = 0;
-            if constexpr (X::ROUNDED) of_token = __shfl_sync(~0u, own.scale[tile], (2 * t + e) * 4);
-            if constexpr (FOLDS) sum = X::number(sums[tile][e], of_token);
+            for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+              for (int i = 0; i < 4; ++i) all[tile][i] = X::START;
+#pragma unroll
+            for (int unit = 0; unit < UNITS; ++unit) {
+              constexpr u32 IN_BLOCK = F::WEIGHTS - 1;
+              const u32 weight = (group * SPREAD + s) * F::SUB + unit * 16, block = weight / F::WEIGHTS * F::BYTES;
+              u32 codes[2], a[X::A];
+              if constexpr (IN_PLACE) {
+                using Plane = typename F::Codes::Only::P;
+#pragma unroll
+                for (int h = 0; h < 2; ++h) codes[h] = Plane::template bytes_of<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
+#pragma unroll
+                for (int i = 0; i < X::A; ++i) a[i] = Place::pair(codes[i % 2], i / 2, Plane::above(weight & IN_BLOCK), exponents);
+              } else {
+#pragma unroll
+                for (int h = 0; h < 2; ++h) codes[h] = F::Codes::template four<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
+                X::template widen<F::SIGNED>(a, codes[0], codes[1], exponents);
+              }
+#pragma unroll
+              for (int tile = 0; tile < TILES; ++tile) X::multiply(all[tile], a, own.b[tile][unit]);
+            }
+            constexpr int PAIRS = SPREAD > 2 ? SPREAD / 2 : 1;
+            const int pair = SPREAD == 8 ? s % 4 : s / 2;
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+              for (int c = 0; c < 4; ++c)
+                if (SPREAD == 1 || c % 2 == (SPREAD == 8 ? s / 4 : s % 2))
+                  dots[tile][c] = pair == 0 || t % PAIRS == pair ? all[tile][c] : dots[tile][c];
+          }
+
+          // Scaled: this lane's columns are 2 t and 2 t + 1, of one sub-block or of two
+          float scale[2][2], fold[2][2];
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
-              float& to = acc[tile][2 * h + e];
-              to = fmaf(scale[e][h], X::number(dots[tile][2 * h + e], of_token), to);
-              if constexpr (FOLDS) to = fmaf(-fold[e][h], sum, to);
+              if constexpr (SPREAD == 8) {
+                scale[e][h] = own_scale[group][e][h];
+                fold[e][h] = own_fold[group][e][h];
+              } else {
+                const u32 sub = group * SPREAD + (2 * t + e) % SPREAD;
+                const Vec<float, 2> both = *reinterpret_cast<const Vec<float, 2>*>(table + (g + 8 * h) * Table<F>::PITCH + sub * 2);
+                scale[e][h] = both.at[0];
+                fold[e][h] = both.at[1];
+              }
             }
-          }
-      }
 #pragma unroll
-      for (u32 h = 0; h < 2; ++h) chunk_of[h] += PART / F::WEIGHTS * F::BYTES;
-      if constexpr (SPREAD != 8 && PARTS > 1) __syncwarp();
+          for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+              float of_token = 1, sum = 0;
+              if constexpr (X::ROUNDED) of_token = __shfl_sync(~0u, own.scale[tile], (2 * t + e) * 4);
+              if constexpr (FOLDS) sum = X::number(sums[tile][e], of_token);
+#pragma unroll
+              for (int h = 0; h < 2; ++h) {
+                float& to = acc[tile][2 * h + e];
+                to = fmaf(scale[e][h], X::number(dots[tile][2 * h + e], of_token), to);
+                if constexpr (FOLDS) to = fmaf(-fold[e][h], sum, to);
+              }
+            }
+        }
+#pragma unroll
+        for (u32 h = 0; h < 2; ++h) chunk_of[h] += PART / F::WEIGHTS * F::BYTES;
+        if constexpr (SPREAD != 8 && PARTS > 1) __syncwarp();
       }
       __syncwarp();
       stage = (stage + 1) % STAGES;

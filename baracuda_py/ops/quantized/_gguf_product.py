@@ -43,15 +43,10 @@ SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
     (1, 4, 2, 4, 512), (1, 4, 2, 4, 1024), (2, 4, 2, 2, 512), (1, 8, 2, 2, 512), (1, 4, 3, 3, 512), (1, 4, 4, 4, 256),
     (2, 4, 3, 2, 256), (1, 8, 3, 2, 256), (1, 8, 4, 2, 256), (1, 16, 3, 1, 256), (2, 4, 4, 2, 256), (4, 2, 4, 2, 256),
     (2, 6, 4, 1, 256), (1, 4, 4, 3, 256), (1, 4, 2, 3, 512), (2, 4, 3, 1, 512), (1, 4, 2, 2, 256), (2, 4, 5, 1, 256),
-    (1, 8, 5, 1, 256), (4, 2, 5, 1, 256), (1, 12, 4, 1, 256), (1, 4, 3, 1, 256),
+    (1, 8, 5, 1, 256), (4, 2, 5, 1, 256), (4, 3, 4, 1, 256), (6, 2, 4, 1, 256), (3, 4, 4, 1, 256), (4, 4, 4, 1, 256),
+    (4, 3, 2, 1, 512), (4, 4, 2, 1, 512), (1, 12, 4, 1, 256), (1, 4, 3, 1, 256),
 )  # fmt: skip
-REGISTERS = {
-    0: 128,
-    1: 168,
-    2: 216,
-    4: 128,
-    8: 232,
-}  # of a thread by tiles; 0: one, whose columns are of 8 or 4 sub-blocks
+REGISTERS = {1: 168, 2: 216, 4: 128, 8: 232}  # of a thread, by tiles; `_registers` knows more
 REGISTER_FILE, RESERVED = 65536, 1024  # an SM's registers; bytes of shared memory that a CTA takes besides its own
 
 READS = 1.08  # reading alone, as a multiple of the bandwidth of a copy
@@ -162,14 +157,17 @@ class Product(Candidate[Any]):
         spread = max(1, 8 // wanted)
         sums = 2 * 4 * ROWS * (8 * tiles // (columns * spread))
         scales = 0 if spread == 8 else 4 * ROWS * (2 * PART // desc.format.block.sub + 4)
-        few = 4 if desc.format.block.sub == 32 else 8
         for warps_n, warps_k, stages, ctas, chunk in SHAPES:
             if chunk > PART and (tiles > 1 or desc.k % chunk or not _pays(desc.format.block, chunk)):
                 continue
             slot = ROWS * (_pieces(desc, chunk) | 1) * WORD
             config = ProductConfig(warps_n, warps_k, stages, ctas, chunk, tiles, spread, slot, sums + scales)
             room = config.ctas * (config.shared_bytes + RESERVED) <= device.shared_bytes + RESERVED
-            if room and config.ctas * config.warps * 32 * REGISTERS[tiles if spread < few else 0] <= REGISTER_FILE:
+            if (
+                room
+                and config.ctas * config.warps * 32 * _registers(desc.format.block, tiles, spread, chunk)
+                <= REGISTER_FILE
+            ):
                 yield config
 
     def _blocks(self, desc: Any, config: ProductConfig) -> tuple[int, int]:
@@ -229,7 +227,7 @@ class Product(Candidate[Any]):
         eights, groups = PART / block.sub / 8, PART / block.sub / spread
         scales = eights * 2 * ((24 if block.has_minima else 16) if block.scales else 6)
         scales += 0 if spread == 8 else 4 * eights + 4 * groups
-        scaling = groups * tiles * 4 * (1 + folds + 0.75 * self.rounded)
+        scaling = groups * tiles * 4 * (1 + folds + 1.5 * self.rounded)
         reading = groups * tiles * (6 + (100 if desc.x_element is ElementKind.F32 and not self.rounded else 0))
         copies = (90 if _shifted(desc, config.chunk) else 55) * PART / config.chunk
         return float(decode + widen + products + scales + scaling + reading + copies + 20) / 128
@@ -279,6 +277,14 @@ def _shifted(desc: Any, chunk: int) -> bool:
     """Whether a chunk may begin between two multiples of 16 bytes."""
     block = desc.format.block
     return bool(block.bytes_of(chunk) % WORD or block.bytes_of(desc.k) % WORD)
+
+
+def _registers(block: Block, tiles: int, spread: int, chunk: int) -> int:
+    """Of a thread, so that none is kept in memory: fewer where columns of one tile are of 8 sub-blocks, or of 4 of 32 in larger
+    chunks; more where small sub-blocks share them."""
+    if tiles == 1 and (spread == 8 or (spread == 4 and block.sub == 32 and chunk > PART)):
+        return 128
+    return 216 if tiles == 1 and spread == 2 and block.sub == 16 else REGISTERS[tiles]
 
 
 def _pays(block: Block, chunk: int) -> bool:

@@ -26,18 +26,27 @@ template <Book> struct Pages;
 template <> struct Pages<IQ4> { static constexpr u32 AT[4] = {0xbfad9881, 0xf6eaddcf, 0x26190d01, 0x71594535}; };
 template <> struct Pages<E2M1> { static constexpr u32 AT[4] = {0x03020100, 0x0c080604, 0xfdfeff00, 0xf4f8fafc}; };
 
-// Codes of four bits, looked up. A byte permutation looks four up among eight; the code's highest bit says which eight count.
+// Codes of four bits, looked up. A byte permutation looks four up among eight; another one spreads the codes' highest bits, which say
+// which eight count.
 template <Book BOOK, class P> struct Looked {
   using Only = Alone<>;
   static constexpr int LESS = 0;
   static constexpr bool SIGNED = true, IN_HALVES = P::IN_HALVES;
   template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
-    const u32 codes = P::template four<ALIGN>(block, first, within), pairs = codes | codes >> 4;
-    const u32 select = __byte_perm(pairs, 0, 0x4420) & 0x7777;
+    const u32 codes = P::template four<ALIGN>(block, first, within), low_bits = codes & 0x07070707u;
+    const u32 select = __byte_perm(low_bits | low_bits >> 4, 0, 0x4420);
     const u32 low = __byte_perm(Pages<BOOK>::AT[0], Pages<BOOK>::AT[1], select);
     const u32 high = __byte_perm(Pages<BOOK>::AT[2], Pages<BOOK>::AT[3], select);
-    const u32 upper = (codes >> 3 & 0x01010101u) * 0xffu;
+    const u32 upper = spread(codes << 4);
     return (low & ~upper) | (high & upper);
+  }
+
+ private:
+  // 0 or 0xff for each byte, by its highest bit
+  static __device__ __forceinline__ u32 spread(u32 bytes) {
+    u32 all;
+    asm("prmt.b32 %0, %1, %1, 0xba98;" : "=r"(all) : "r"(bytes));
+    return all;
   }
 };
 
