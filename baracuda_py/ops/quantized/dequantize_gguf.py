@@ -97,7 +97,7 @@ class Dequantize(Candidate[GgufDequantizeDescriptor]):
         return oracle.guarantee(desc)
 
     def cost(self, desc: GgufDequantizeDescriptor, device: DeviceSpec, config: Any) -> Cost:
-        return Cost.streaming(device, desc.nbytes, instructions=6.0 * math.prod(desc.out_shape), efficiency=0.95)
+        return Cost.streaming(device, desc.nbytes, instructions=8.0 * math.prod(desc.out_shape), efficiency=0.95)
 
     def lower(self, desc: GgufDequantizeDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         weights, out = math.prod(desc.out_shape), desc.layout("out")
