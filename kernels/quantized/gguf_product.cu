@@ -19,7 +19,7 @@
 // Bound: bandwidth. Bytes over 4.6 TB/s: Q4_K 0.56 bytes a weight, 512 MiB in 117 us; Q8_0 1.06; where 3.6 issue slots go by for a
 // weight of Q4_K, 6.8 of Q8_0, 2.1 of Q2_K. At one token of bf16 machine code of sm_90 has 2.1 instructions a weight of Q4_K (codes taken
 // apart and widened 0.88, products 0.14, codes from shared memory 0.13, scales 0.3, columns and sums 0.2, copies and the loop 0.4), 1.9
-// of f16, 3.7 of Q8_0, 3.5 of Q6_K, 2.2 of Q2_K; at 2, 4 and 8 tokens 2.3, 2.5 and 3.4 of Q4_K.
+// of f16, 3.7 of Q8_0, 3.5 of Q6_K, 2.2 of Q2_K, 3.7 of IQ4_NL; at 2, 4 and 8 tokens 2.3, 2.5 and 3.4 of Q4_K.
 // In flight: 16 warps an SM x (STAGES - 1) x 16 rows x 288 bytes = 74 KB of Q4_K, for two stages of 512 weights.
 #include "async_copy.cuh"
 #include "overlap.cuh"
@@ -129,7 +129,8 @@ template <class X, int UNITS, int TILES, bool WHOLE, bool APART> struct Group {
   }
 };
 
-template <class F, class X, class Out, int ALIGN, bool SHIFTED, bool WHOLE, int SPREAD, int TILES, int CHUNK, int WARPS_N, int WARPS_K, int STAGES, int CTAS>
+template <class F, class X, class Out, int ALIGN, bool SHIFTED, bool WHOLE, int SPREAD, int TILES, int CHUNK, int WARPS_N, int WARPS_K,
+          int STAGES, int CTAS>
 __global__ void __launch_bounds__(WARPS_N * WARPS_K * 32, CTAS)
 gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step, i64 pitch, u32 tokens, u32 rows, u32 k) {
   using S = Slot<F, ALIGN, SHIFTED, CHUNK>;
@@ -141,6 +142,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   // Codes that stay where they are in bytes
   constexpr int BITS = F::Codes::Only::BITS;
   constexpr bool IN_PLACE = SPREAD > 1 && X::template IN_PLACE<BITS>;
+  constexpr bool LOOKED = F::Codes::LOOKED && !X::ROUNDED;  // codes that become floats as they are looked up
   using Place = typename X::template Place<BITS ? BITS : 4>;
   using Activations = Group<X, UNITS, TILES, WHOLE, IN_PLACE>;
   using Acc = typename X::Acc;
@@ -149,7 +151,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   const u32 chunks = (k + CHUNK - 1) / CHUNK, slots = shared_address(pool) + warp * (STAGES * S::SIZE);
   // As no constant: an instruction has room for one
   constexpr u32 EXPONENTS = IN_PLACE ? Place::EXPONENTS : X::EXPONENTS;
-  const u32 exponents = EXPONENTS && (F::SIGNED || IN_PLACE) ? kept(EXPONENTS + (k >> 30)) : EXPONENTS;
+  const u32 exponents = EXPONENTS && ((F::SIGNED && !LOOKED) || IN_PLACE) ? kept(EXPONENTS + (k >> 30)) : EXPONENTS;
   const u32 own_row = kept(warp * (STAGES * S::SIZE) + g * S::PITCH);
   float* const sums_of_rows = reinterpret_cast<float*>(pool) + WARPS_N * WARPS_K * STAGES * S::SIZE / 4;
   float* const table = sums_of_rows + WARPS_N * WARPS_K * (2 * TOKENS * ROWS) + warp * (ROWS * Table<F>::PITCH);
@@ -285,6 +287,11 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
                 for (int h = 0; h < 2; ++h) codes[h] = Plane::template bytes_of<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
 #pragma unroll
                 for (int i = 0; i < X::A; ++i) a[i] = Place::pair(codes[i % 2], i / 2, Plane::above(weight & IN_BLOCK), exponents);
+              } else if constexpr (LOOKED) {
+                using Plane = typename F::Codes::Plane;
+#pragma unroll
+                for (int h = 0; h < 2; ++h) codes[h] = Plane::template bytes_of<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
+                X::template look_up<typename F::Codes>(a, codes[0], codes[1], Plane::above(weight & IN_BLOCK) != 0);
               } else {
 #pragma unroll
                 for (int h = 0; h < 2; ++h) codes[h] = F::Codes::template four<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);

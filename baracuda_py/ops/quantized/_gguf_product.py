@@ -219,10 +219,10 @@ class Product(Candidate[Any]):
         """Of a thread, for a weight: 128 of them are a lane's share of 256 weights of 16 rows. As counted in machine code."""
         block, tiles, spread = desc.format.block, config.tiles, config.spread
         planes = sum(2.0 if plane.bits < 8 else 1.0 for plane in block.planes) * (2 if block.align < 4 else 1)
-        decode = 32 * (planes + (10 if block.book else 0))
+        decode = 32 * (planes + (10 if block.book and self.rounded else 0))
         half = desc.x_element is ElementKind.F16
-        widen = 0 if self.rounded else 32 * ((5 if half else 8) if block.signed or block.book else 2)
-        folds = bool(block.less or block.least) or not (self.rounded or half or block.signed)
+        widen = 0 if self.rounded else 32 * ((5 if half and block.signed else 8) if block.signed or block.book else 2)
+        folds = bool(block.less or block.least) or not (self.rounded or half or block.signed or block.book)
         products = 16 * tiles * (1 + folds / spread) + (12 if spread > 2 else 0)
         eights, groups = PART / block.sub / 8, PART / block.sub / spread
         scales = eights * 2 * ((24 if block.has_minima else 16) if block.scales else 6)

@@ -91,6 +91,14 @@ template <class X, class Half> struct Floats {
       a[2 * i + 1] = Wide<SIGNED>::pair(lower, i, exponents);
     }
   }
+  // The numbers that half bytes of two words mean
+  template <class Codes> static __device__ __forceinline__ void look_up(u32 (&a)[A], u32 upper, u32 lower, bool high) {
+    u32 pairs[2][2];
+    Codes::template halves<Half>(pairs[0], upper, high);
+    Codes::template halves<Half>(pairs[1], lower, high);
+#pragma unroll
+    for (int i = 0; i < A; ++i) a[i] = pairs[i % 2][i / 2];
+  }
   static __device__ __forceinline__ void multiply(float (&c)[4], const u32 (&a)[A], const u32 (&b)[B]) { Mma<Half>::run(c, a, b); }
 };
 
