@@ -44,7 +44,7 @@ SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
     (2, 4, 3, 2, 256), (1, 8, 3, 2, 256), (1, 8, 4, 2, 256), (1, 16, 3, 1, 256), (2, 4, 4, 2, 256), (4, 2, 4, 2, 256),
     (2, 6, 4, 1, 256), (1, 4, 4, 3, 256), (1, 4, 2, 3, 512), (2, 4, 3, 1, 512), (1, 4, 2, 2, 256), (2, 4, 5, 1, 256),
     (1, 8, 5, 1, 256), (4, 2, 5, 1, 256), (4, 3, 4, 1, 256), (6, 2, 4, 1, 256), (3, 4, 4, 1, 256), (4, 4, 4, 1, 256),
-    (4, 3, 2, 1, 512), (4, 4, 2, 1, 512), (1, 12, 4, 1, 256), (1, 4, 3, 1, 256),
+    (4, 3, 2, 1, 512), (4, 4, 2, 1, 512), (2, 5, 4, 1, 256), (2, 5, 3, 1, 256), (1, 12, 4, 1, 256), (1, 4, 3, 1, 256),
 )  # fmt: skip
 REGISTERS = {1: 168, 2: 216, 4: 128, 8: 232}  # of a thread, by tiles; `_registers` knows more
 REGISTER_FILE, RESERVED = 65536, 1024  # an SM's registers; bytes of shared memory that a CTA takes besides its own
@@ -284,7 +284,7 @@ def _registers(block: Block, tiles: int, spread: int, chunk: int) -> int:
     chunks; more where small sub-blocks share them."""
     if tiles == 1 and (spread == 8 or (spread == 4 and block.sub == 32 and chunk > PART)):
         return 128
-    return 216 if tiles == 1 and spread == 2 and block.sub == 16 else REGISTERS[tiles]
+    return 200 if tiles == 1 and spread == 2 and block.sub == 16 else REGISTERS[tiles]
 
 
 def _pays(block: Block, chunk: int) -> bool:
