@@ -101,6 +101,7 @@ from .types import OutOfBoundsFault as OutOfBoundsFault
 from .types import OutOfPagesError as OutOfPagesError
 from .types import OverflowFault as OverflowFault
 from .types import OverlapError as OverlapError
+from .packed import PackedGguf as PackedGguf
 from .packed import PackedInt4 as PackedInt4
 from .packed import PackedNf4 as PackedNf4
 from .ops.attention.paged import PagedAttentionDescriptor as _PagedAttentionDescriptor
@@ -2024,7 +2025,7 @@ def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-05, residual: Any = 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, residual: Any = None, normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None, mean: Any = None, rstd: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Layer norm: (h - mean(h)) / sqrt(var(h) + eps) * weight + bias along the last axes, h = x + residual."""
 
-def dequantize_gguf(blocks: Any, format: Any, *, shape: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+def dequantize_gguf(blocks: Any, format: Any = None, *, shape: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """Blocks of a GGUF format as floats, bit for bit those of the `gguf` package."""
 
 def dequantize_int4(codes: Any, scales: Any = None, zeros: Any = None, order: Any = None, *, shape: Any = None, group_size: int | None = None, layout: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
@@ -2036,10 +2037,10 @@ def dequantize_nf4(codes: Any, absmax: Any = None, *, scales: Any = None, offset
 def matmul_int4(x: Any, codes: Any, scales: Any = None, *, zeros: Any = None, order: Any = None, shape: Any = None, group_size: int | None = None, layout: Any = None, bias: Any = None, activation: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """f(x W + bias) with W[k, n] = (code - zero) scale, never rounded but where W is dequantised first; sums in f32."""
 
-def matmul_gguf(x: Any, w: Any, format: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+def matmul_gguf(x: Any, w: Any, format: Any = None, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
     """x times the transposed weights, which are blocks of a GGUF format as they lie in the file."""
 
-def matmul_q4k(x: Any, w: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+def matmul_q4k(x: Any, w: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None, pref: PlanPreference | None = None, stream: Any = None, device: Any = None) -> Any:
     """x times the transposed weights, which are blocks of a GGUF format as they lie in the file."""
 
 def matmul_nf4(x: Any, codes: Any, absmax: Any = None, *, scales: Any = None, offset: Any = None, block_size: int | None = None, bias: Any = None, activation: Any = None, out_dtype: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:

@@ -99,6 +99,7 @@ NAMES = {
     "OutOfPagesError": "types:OutOfPagesError",
     "OverflowFault": "types:OverflowFault",
     "OverlapError": "types:OverlapError",
+    "PackedGguf": "packed:PackedGguf",
     "PackedInt4": "packed:PackedInt4",
     "PackedNf4": "packed:PackedNf4",
     "PagedAttentionDescriptor": "ops.attention.paged:PagedAttentionDescriptor",

@@ -15,7 +15,7 @@ from .operands import Call, Kit, TorchCall, itemsize
 from .row import Calls, Row
 from .target import Target
 
-__all__ = ["GGUF_ROWS"]
+__all__ = ["GGUF_ROWS", "Weights", "gguf_operands", "large"]
 
 GROUP, ONE_ROW, CUBLAS, DEQUANTIZED = "gguf", "one row", "cublas bf16", "dequantised first"
 WIDE = 16384  # K of weights that no cache holds
@@ -52,13 +52,18 @@ class Weights:
         return w
 
 
+def gguf_operands(w: Any, kit: Kit, weights: Weights, m: int) -> dict[str, Any]:
+    """Blocks, and fresh activations and results."""
+    return {"x": kit.normal((m, weights.k), "bfloat16"), "w": w, "out": kit.empty((m, weights.n), "bfloat16")}
+
+
 def _product(w: Any, kit: Kit, weights: Weights, m: int, math: str | None, variant: str | None = None) -> Call:
     """Bound to blocks and fresh activations."""
     import baracuda_py as bp
 
-    x, out = kit.normal((m, weights.k), "bfloat16"), kit.empty((m, weights.n), "bfloat16")
-    desc = bp.GgufMatmulDescriptor.of(x, w, format=weights.kind, math=math, out=out)
-    bound: Call = bp.GgufMatmulPlan.select(desc, bp.PlanPreference(variant=variant)).bind(x=x, w=w, out=out)
+    operands = gguf_operands(w, kit, weights, m)
+    desc = bp.GgufMatmulDescriptor.of(**operands, format=weights.kind, math=math)
+    bound: Call = bp.GgufMatmulPlan.select(desc, bp.PlanPreference(variant=variant)).bind(**operands)
     return bound
 
 
@@ -129,7 +134,7 @@ def _quantize(weights: Weights) -> Row:
     )  # fmt: skip
 
 
-def _large(kind: GgufFormat) -> Weights:
+def large(kind: GgufFormat) -> Weights:
     """512 MB or a little more."""
     row = kind.block.bytes_of(WIDE)
     return Weights(kind, -(-(512 << 20) // row // 256) * 256, WIDE)
@@ -137,12 +142,12 @@ def _large(kind: GgufFormat) -> Weights:
 
 def _rows() -> Iterator[Row]:
     for kind in GgufFormat:
-        yield _row(_large(kind), 1, None, (Target(ONE.get(kind.value, OTHERS)),))
+        yield _row(large(kind), 1, None, (Target(ONE.get(kind.value, OTHERS)),))
     for kind in (GgufFormat.Q4_K, GgufFormat.Q8_0, GgufFormat.Q6_K):
-        yield _row(_large(kind), 1, "int8", (Target(ONE[kind.value]),))
+        yield _row(large(kind), 1, "int8", (Target(ONE[kind.value]),))
         for m, limit in FEW.items():
             for math in (None, "int8"):
-                yield _row(_large(kind), m, math, (Target(limit, against=ONE_ROW),))
+                yield _row(large(kind), m, math, (Target(limit, against=ONE_ROW),))
     for n, k in SERVED:
         for m in SERVED_ROWS:
             least = Target(1.30 if m <= 64 else 0.60, "paired", CUBLAS)

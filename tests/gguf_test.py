@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.plan.about.tune import admissible
 from baracuda_py.reference import gguf as oracle
 from baracuda_py.reference.gguf_quantize import QUANTIZED, quantized
 from baracuda_py.samples.gguf import adversarial_blocks, blocks
@@ -132,6 +133,9 @@ def whole_blocks(rng: np.random.Generator, kind: GgufFormat, count: int) -> Arra
         ("Q8_0", "f32", 2, 18),
         ("Q5_0", "f16", 7, 14),
         ("IQ4_XS", "bf16", 8, 30),
+        ("Q2_K", "bf16", 1, 18),
+        ("Q2_K", "f16", 2, 13),
+        ("Q4_K", "bf16", 4, 14),
     ],
 )
 def test_sums_of_integers_are_exact(kind: str, element: str, m: int, n: int, math: str | None) -> None:
@@ -217,6 +221,27 @@ def test_many_tiles(kind: str, k: int, m: int, element: str, math: str | None) -
 
 
 @pytest.mark.parametrize(
+    ("kind", "k", "m", "n", "math", "chunk"),
+    [
+        ("Q2_K", 5120, 1, 18, None, 1024),
+        ("Q4_K", 2560, 4, 66, None, 512),  # of whose rows a CTA takes more than it has room for at once
+        ("IQ4_XS", 512, 1, 13, "int8", 512),
+        ("Q4_0", 1024, 7, 2, None, 512),
+    ],
+)
+def test_larger_chunks(kind: str, k: int, m: int, n: int, math: str | None, chunk: int) -> None:
+    """Where rows are whole ones: several parts of a slot, and warps with one chunk more than others."""
+    rng = np.random.default_rng(14)
+    form = GgufFormat.of(kind)
+    w = blocks(rng, form, n * k // form.block.weights).reshape(n, -1)
+    x = rng.standard_normal((m, k)).astype(ml_dtypes.bfloat16)
+    desc = bp.GgufMatmulDescriptor.of(x, w, format=kind, math=math)
+    pref = bp.PlanPreference(variant="q8_activation" if math else "exact_activation")
+    plans = admissible(bp.GgufMatmulPlan, desc, pref, replace(DeviceSpec.named("ptx"), sms=1))
+    next(plan for plan in plans if f"chunk={chunk}" in plan.sku.config).verify(x=x, w=w)
+
+
+@pytest.mark.parametrize(
     ("kind", "k", "m", "sms"),
     [
         ("Q4_K", 2304, 1, 1),
@@ -261,6 +286,9 @@ def zeros(*shape: int, dtype: Any = np.uint8) -> Array:
     return np.zeros(shape, dtype)
 
 
+PACKED = bp.PackedGguf(zeros(8, 144), "Q4_K", (8, 256))
+OTHER = bp.PackedGguf(zeros(8, 176), "Q5_K", (8, 256))
+ROW = zeros(1, 256, dtype=np.float16)
 REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[bp.BaracudaError], str]] = [
     (
         "dequantize_gguf",
@@ -308,6 +336,11 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[bp.BaracudaError]
     ),
     ("matmul_gguf", (zeros(1, 256, dtype=np.float16), zeros(1152), "Q4_K"), {}, bp.InvalidProblemError, "[N, bytes]"),
     ("matmul_gguf", (zeros(1, 256), zeros(8, 144), "Q4_K"), {}, bp.OperandTypeError, "f16, bf16 or f32"),
+    ("matmul_gguf", (ROW, zeros(8, 144)), {}, bp.InvalidProblemError, "format is missing"),
+    ("matmul_gguf", (ROW, PACKED, "Q5_K"), {}, bp.InvalidProblemError, "leave format out"),
+    ("matmul_q4k", (ROW, OTHER), {}, bp.InvalidProblemError, "use matmul_gguf"),
+    ("dequantize_gguf", (PACKED,), {"shape": (8, 256)}, bp.InvalidProblemError, "leave shape out"),
+    ("dequantize_gguf", (zeros(8, 144),), {}, bp.InvalidProblemError, "format is missing"),
     (
         "matmul_gguf",
         (zeros(1, 256, dtype=np.float16), zeros(8, 144), "Q4_K"),

@@ -42,7 +42,7 @@ FIXED = {
     ),
     "emulator.options": ("emulation",),
     "call.cache": ("plan_cache",),
-    "packed": ("Int4Layout", "PackedInt4", "PackedNf4"),
+    "packed": ("Int4Layout", "PackedGguf", "PackedInt4", "PackedNf4"),
     "paged": ("CacheStatistics", "KVCacheSpec", "PagedKVCache", "PagedSequence"),
     "runtime.device": ("Device", "device"),
     "runtime.streams": ("fence",),

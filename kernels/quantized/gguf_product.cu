@@ -2,92 +2,110 @@
 // more rows of x that share weights are neighbours, so that these come from L2.
 //
 // Weights are the A operand of mma.sync (16 rows, 16 k), activations the B operand (8 columns). Rows of few columns ("tokens") leave
-// columns idle, so that these are given to neighbouring sub-blocks, SPREAD of them a token: sub-block s meets activations only in
-// columns that are s modulo SPREAD, and zeros in the others. Its sum then ends up in a lane of its own, which alone works out the
-// sub-block's scale: at one token a lane scales 2 sub-blocks of 2 rows in 256 weights of 16 rows, not 8. What is taken off codes, and
-// minima, are multiplied by the sums of activations, which a second product, by ones, puts where the scales are.
+// columns idle, so that these are given to neighbouring sub-blocks, SPREAD of them a token. A sub-block's product is by itself; of its
+// columns only those count that have its own activations, and a lane keeps what it has of these: at one token it scales 2 sub-blocks of 2
+// rows in 256 weights of 16 rows, not 8. What is taken off codes, and minima, are multiplied by the sums of activations: one product by
+// ones for all sub-blocks of a group. A lane works out the scales of sub-blocks t and t + 4 of 8, of two rows: its own at one token,
+// else for all four lanes of the row, by way of shared memory.
 //
-// A warp takes 16 rows and, of K, every WARPS_K-th chunk of 256 weights; a CTA is WARPS_N x WARPS_K warps. A chunk of 16 rows comes by
-// 16-byte cp.async through STAGES slots of the warp's own; one barrier for 16 WARPS_N rows. Rows whose chunks do not begin on 16 bytes
-// (SHIFTED) are staged from the 16 bytes before them on, and read where they then begin. Pitches in shared memory are odd multiples of
-// 16 bytes: eight rows and four lanes of words meet no bank twice. Activations come from L1, a group of sub-blocks ahead of use.
+// A warp takes 16 rows and, of K, every WARPS_K-th chunk; a CTA is WARPS_N x WARPS_K warps. A chunk is 256 weights, or several such
+// PARTS where rows are whole chunks of them: fewer copies, of sectors that are whole. A chunk of 16 rows comes by 16-byte cp.async
+// through STAGES slots of the warp's own; one barrier for 16 WARPS_N rows. Rows whose chunks do not begin on 16 bytes (SHIFTED) are
+// staged from the 16 bytes before them on, and read where they then begin. Pitches in shared memory are odd multiples of 16 bytes:
+// eight rows and four lanes of words meet no bank twice. Activations come from L1, a group of sub-blocks ahead of use.
 // A CTA goes on to further rows, whose first chunks are under way while the sums of warps of the same rows meet in shared memory, in
 // order: the result depends on nothing but the configuration.
 //
 // Bound: bandwidth. Bytes over 4.6 TB/s: Q4_K 0.56 bytes a weight, 512 MiB in 117 us; Q8_0 1.06; where 3.6 issue slots go by for a
-// weight of Q4_K, 6.8 of Q8_0. At one token PTX has about 2.7 instructions a weight of Q4_K (codes taken apart 0.55, widened 0.5,
-// activations to columns 0.25, products 0.25, scales 0.4), 3.3 of Q8_0, 4.2 of Q6_K, 2.6 with rounded activations; at 8 tokens 4.0 and
-// 4.6 of Q4_K, for every column has every sub-block's scale; then about 0.9 for each further 8.
-// In flight: 8 warps x (STAGES - 1) x 16 rows x 144 bytes = 37 KB a CTA of Q4_K, two CTAs an SM.
+// weight of Q4_K, 6.8 of Q8_0, 2.1 of Q2_K. At one token of bf16 machine code of sm_90 has 2.1 instructions a weight of Q4_K (codes taken
+// apart and widened 0.88, products 0.14, codes from shared memory 0.13, scales 0.3, columns and sums 0.2, copies and the loop 0.4), 1.9
+// of f16, 3.7 of Q8_0, 3.5 of Q6_K, 2.2 of Q2_K, 3.7 of IQ4_NL; at 2, 4 and 8 tokens 2.3, 2.5 and 3.4 of Q4_K.
+// In flight: 16 warps an SM x (STAGES - 1) x 16 rows x 288 bytes = 74 KB of Q4_K, for two stages of 512 weights.
 #include "async_copy.cuh"
 #include "overlap.cuh"
 #include "quantized/gguf/fragments.cuh"
 
-// A product that no compiler turns into a choice: multiplications are not what this kernel has most of.
-__device__ __forceinline__ u32 times(u32 x, u32 y) {
-  u32 z;
-  asm("mul.lo.u32 %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));
-  return z;
-}
-
-constexpr u32 ROWS = 16, CHUNK = 256;
+constexpr u32 ROWS = 16, PART = 256;
 extern __shared__ uint4 pool[];  // the warps' slots, later their sums
 
 // How a chunk of a row lies in a slot. ALIGN: what every block is aligned to in memory.
-template <class F, int ALIGN, bool SHIFTED_> struct Slot {
+template <class F, int ALIGN, bool SHIFTED_, int CHUNK> struct Slot {
   static constexpr bool SHIFTED = SHIFTED_;
-  static constexpr u32 BYTES = CHUNK / F::WEIGHTS * F::BYTES;
+  static constexpr u32 BYTES = CHUNK / F::WEIGHTS * F::BYTES, PARTS = CHUNK / PART;
   static constexpr u32 PIECES = (BYTES + (SHIFTED ? 16 - ALIGN : 0) + 15) / 16;
   static constexpr u32 PITCH = (PIECES | 1) * 16, SIZE = ROWS * PITCH;
 };
 
-// Copies of chunks of 16 rows, by one warp. Rows past the last one stand for it, and are not stored.
-template <class S> struct Copies {
-  static constexpr int COUNT = (ROWS * S::PIECES + 31) / 32;
-  const u8* row_of[COUNT];
+// Scales and what is folded of 256 weights' sub-blocks, by rows, for lanes that scale what others have worked out: floats a row.
+template <class F> struct Table { static constexpr u32 PITCH = PART / F::SUB * 2 + 4; };
+
+// What stays in a register: of what a shuffle gave, nothing is worked out anew, and it is no constant.
+__device__ __forceinline__ u32 kept(u32 x) { return __shfl_sync(~0u, x, threadIdx.x % 32); }
+
+// 16 bytes to shared memory, if `is_one`: no branch.
+__device__ __forceinline__ void copy_if(bool is_one, u32 to, const u8* from) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global.L2::128B [%0], [%1], 16; }"
+               ::"r"(to), "l"(from), "r"(u32(is_one)) : "memory");
+}
+
+// Copies of chunks of 16 rows, by one warp. Rows past the last one stand for it, and are not stored. WHOLE: rows are whole chunks.
+// Neighbouring lanes copy neighbouring pieces, row after row; of chunks of several parts four lanes copy a row, whose
+// pieces are then at distances that are known.
+template <class S, bool WHOLE, u32 STEP> struct Copies {
+  static_assert(S::PARTS == 1 || (WHOLE && !S::SHIFTED));
+  static constexpr bool FOURS = S::PARTS > 1;
+  static constexpr int COUNT = FOURS ? ROWS / 8 : (ROWS * S::PIECES + 31) / 32, EACH = FOURS ? (S::PIECES + 3) / 4 : 1;
+  const u8* at[COUNT];  // where the next chunk is copied from, before what it is SHIFTED by is cut off
   u32 to[COUNT];
 
-  __device__ __forceinline__ explicit Copies(u32 lane) {
+  __device__ __forceinline__ Copies(u32 slots, u32 lane) {
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) {
-      const u32 piece = i * 32 + lane;
-      to[i] = piece / S::PIECES * S::PITCH + piece % S::PIECES * 16;
-    }
+    for (int i = 0; i < COUNT; ++i) to[i] = kept(slots + row_of(i, lane) * S::PITCH + within(i, lane));
   }
-  static __device__ __forceinline__ bool is_one(int i, u32 lane) { return ROWS * S::PIECES % 32 == 0 || i * 32 + lane < ROWS * S::PIECES; }
+  static __device__ __forceinline__ bool is_one(int i, int j, u32 lane) {
+    if (FOURS) return (j + 1) * 4 <= S::PIECES || j * 4 + lane % 4 < S::PIECES;
+    return (i + 1) * 32 <= ROWS * S::PIECES || i * 32 + lane < ROWS * S::PIECES;
+  }
 
-  __device__ __forceinline__ void enter(const u8* weights, i64 pitch, u32 first, u32 rows) {
+  // Rows from `first` on, from their chunk `chunk` on.
+  __device__ __forceinline__ void enter(const u8* weights, i64 pitch, u32 first, u32 rows, u32 chunk, u32 lane) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i)
-      row_of[i] = weights + i64(min(first + to[i] / S::PITCH, rows - 1)) * pitch + (S::SHIFTED ? 0 : to[i] % S::PITCH);
+      at[i] = weights + i64(min(first + row_of(i, lane), rows - 1)) * pitch + chunk * S::BYTES + (S::SHIFTED ? 0 : within(i, lane));
   }
-  // Chunk `chunk` to `slot`; zeros where the row has ended. The words before a row's chunk, and behind it, are not read.
-  __device__ __forceinline__ void start(u32 slot, u32 chunk, i64 pitch, u32 lane) const {
-    const i64 begin = i64(chunk) * S::BYTES;
-    if (begin + S::PIECES * 16 <= pitch) {
+  // Chunk `chunk` to the slot that begins `slot` bytes on, and on to the chunk STEP further; zeros where the row has ended. The words before a row's chunk, and
+  // behind it, are not read.
+  __device__ __forceinline__ void start(u32 slot, u32 chunk, i64 pitch, u32 lane) {
+    const i64 left = pitch - i64(chunk) * S::BYTES;
+    if ((WHOLE && !S::SHIFTED) || left >= i64(S::PIECES * 16)) {
 #pragma unroll
       for (int i = 0; i < COUNT; ++i)
-        if (is_one(i, lane)) copy_async<16>(slot + to[i], word_of(i, begin), 16);
+#pragma unroll
+        for (int j = 0; j < EACH; ++j) copy_if(is_one(i, j, lane), slot + to[i] + j * 64, word_of(i, lane) + j * 64);
     } else {
 #pragma unroll
       for (int i = 0; i < COUNT; ++i)
-        if (is_one(i, lane)) {
-          const u8* from = word_of(i, begin);
-          const i64 left = pitch - (from - (row_of[i] - (S::SHIFTED ? 0 : to[i] % S::PITCH)));
-          copy_async<16>(slot + to[i], left > 0 ? from : row_of[0], left > 0 ? u32(min(left, i64(16))) : 0);
+        if (is_one(i, 0, lane)) {
+          const u8* from = word_of(i, lane);
+          const i64 here = left - (from - (at[i] - (S::SHIFTED ? 0 : within(i, lane))));
+          copy_async<16>(slot + to[i], from, here > 0 ? u32(min(here, i64(16))) : 0);
         }
     }
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) at[i] += STEP * S::BYTES;
   }
 
  private:
-  __device__ __forceinline__ const u8* word_of(int i, i64 begin) const {
-    if constexpr (!S::SHIFTED) return row_of[i] + begin;
-    return reinterpret_cast<const u8*>(reinterpret_cast<u64>(row_of[i] + begin) & ~u64(15)) + to[i] % S::PITCH;
+  static __device__ __forceinline__ u32 row_of(int i, u32 lane) { return FOURS ? (i * 32 + lane) / 4 : (i * 32 + lane) / S::PIECES; }
+  static __device__ __forceinline__ u32 within(int i, u32 lane) { return (FOURS ? lane % 4 : (i * 32 + lane) % S::PIECES) * 16; }
+  __device__ __forceinline__ const u8* word_of(int i, u32 lane) const {
+    if constexpr (!S::SHIFTED) return at[i];
+    return reinterpret_cast<const u8*>(reinterpret_cast<u64>(at[i]) & ~u64(15)) + within(i, lane);
   }
 };
 
 // Lane (g, t)'s part of the activations of a group of SPREAD sub-blocks: those of the column g of every tile.
-template <class X, int UNITS, int TILES, bool WHOLE> struct Group {
+template <class X, int UNITS, int TILES, bool WHOLE, bool APART> struct Group {
   u32 b[TILES][UNITS][X::B];
   float scale[TILES];  // of Q8_1 blocks
 
@@ -98,7 +116,7 @@ template <class X, int UNITS, int TILES, bool WHOLE> struct Group {
 #pragma unroll
       for (int unit = 0; unit < UNITS; ++unit) {
         if (WHOLE || unit * 16 < left) {
-          X::load(b[tile][unit], from[tile] + (at + within) + unit * (4 * X::LANE), part);
+          X::template load<APART>(b[tile][unit], from[tile] + (at + within) + unit * (4 * X::LANE), part);
         } else {
 #pragma unroll
           for (int i = 0; i < X::B; ++i) b[tile][unit][i] = 0;
@@ -111,64 +129,78 @@ template <class X, int UNITS, int TILES, bool WHOLE> struct Group {
   }
 };
 
-template <class F, class X, class Out, int ALIGN, bool SHIFTED, bool WHOLE, int SPREAD, int TILES, int WARPS_N, int WARPS_K, int STAGES, int CTAS>
+template <class F, class X, class Out, int ALIGN, bool SHIFTED, bool WHOLE, int SPREAD, int TILES, int CHUNK, int WARPS_N, int WARPS_K,
+          int STAGES, int CTAS>
 __global__ void __launch_bounds__(WARPS_N * WARPS_K * 32, CTAS)
 gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step, i64 pitch, u32 tokens, u32 rows, u32 k) {
-  using S = Slot<F, ALIGN, SHIFTED>;
-  constexpr int UNITS = F::SUB / 16, SUBS = CHUNK / F::SUB, GROUPS = SUBS / SPREAD;
+  using S = Slot<F, ALIGN, SHIFTED, CHUNK>;
+  constexpr int UNITS = F::SUB / 16, SUBS = PART / F::SUB, GROUPS = SUBS / SPREAD, PARTS = CHUNK / PART;
   constexpr int OF_TOKEN = X::COLUMNS * SPREAD, TOKENS = 8 * TILES / OF_TOKEN;
   constexpr bool ROLLED = TILES > 2;  // groups in a loop: registers hold the sums of all tiles, and one group's activations
   constexpr int LESS = F::LESS + X::template MORE<F::SIGNED>;
   constexpr bool FOLDS = LESS != 0 || F::LEAST;
+  // Codes that stay where they are in bytes
+  constexpr int BITS = F::Codes::Only::BITS;
+  constexpr bool IN_PLACE = SPREAD > 1 && X::template IN_PLACE<BITS>;
+  constexpr bool LOOKED = F::Codes::LOOKED && !X::ROUNDED;  // codes that become floats as they are looked up
+  using Place = typename X::template Place<BITS ? BITS : 4>;
+  using Activations = Group<X, UNITS, TILES, WHOLE, IN_PLACE>;
   using Acc = typename X::Acc;
-  const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const u32 warp = threadIdx.x / 32, lane = kept(threadIdx.x % 32), g = lane / 4, t = lane % 4;
   const u32 own_k = warp % WARPS_K, own_rows = warp / WARPS_K * ROWS, first_token = blockIdx.x * TOKENS;
   const u32 chunks = (k + CHUNK - 1) / CHUNK, slots = shared_address(pool) + warp * (STAGES * S::SIZE);
+  // As no constant: an instruction has room for one
+  constexpr u32 EXPONENTS = IN_PLACE ? Place::EXPONENTS : X::EXPONENTS;
+  const u32 exponents = EXPONENTS && ((F::SIGNED && !LOOKED) || IN_PLACE) ? kept(EXPONENTS + (k >> 30)) : EXPONENTS;
+  const u32 own_row = kept(warp * (STAGES * S::SIZE) + g * S::PITCH);
+  float* const sums_of_rows = reinterpret_cast<float*>(pool) + WARPS_N * WARPS_K * STAGES * S::SIZE / 4;
+  float* const table = sums_of_rows + WARPS_N * WARPS_K * (2 * TOKENS * ROWS) + warp * (ROWS * Table<F>::PITCH);
 
-  // The column g of every tile: where its token begins, and its place among the token's columns. Tokens past the last one stand for
-  // it, and are not stored
-  const u32 of_group = g % SPREAD, part = g / SPREAD % X::COLUMNS;
+  // The column g of every tile: its sub-block of a group, where its token begins, and its place among the token's columns. Tokens past
+  // the last one stand for it, and are not stored
+  const u32 of_group = SPREAD == 8 ? g / 2 + g % 2 * 4 : g % SPREAD, part = g / SPREAD % X::COLUMNS;
   const u32 within = X::at(of_group * F::SUB % 32) - X::at(0) + t * X::LANE;
   const u8* token[TILES];
 #pragma unroll
   for (int tile = 0; tile < TILES; ++tile)
     token[tile] = x + i64(min(first_token + (tile * 8 + g) / OF_TOKEN, tokens - 1)) * x_step + X::at(of_group * F::SUB / 32 * 32);
 
-  // One where a sub-block meets this lane's column, and zero: what products with activations are multiplied by, in another pipe than
-  // codes are taken apart
-  u32 meets[SPREAD];
-#pragma unroll
-  for (int s = 0; s < SPREAD; ++s) meets[s] = of_group == s;
-
   // What is copied next: chunks of the CTA's rows, and then of the rows that are its next
   constexpr u32 WIDE = WARPS_N * ROWS;
-  Copies<S> copies(lane);
+  Copies<S, WHOLE, WARPS_K> copies(slots, lane);
   u32 next_rows = own_k < chunks ? blockIdx.y * WIDE : rows, next = own_k;
-  copies.enter(weights, pitch, next_rows + own_rows, rows);
+  copies.enter(weights, pitch, next_rows + own_rows, rows, own_k, lane);
   const auto fetch = [&](u32 slot) {
     if (next_rows < rows) {
-      copies.start(slots + slot * S::SIZE, next, pitch, lane);
+      copies.start(slot * S::SIZE, next, pitch, lane);
       next += WARPS_K;
       if (next >= chunks) {
         next = own_k;
         next_rows += gridDim.y * WIDE;
-        copies.enter(weights, pitch, next_rows + own_rows, rows);
+        copies.enter(weights, pitch, next_rows + own_rows, rows, own_k, lane);
       }
     }
     commit_copies();
   };
 
+  // One over what codes are multiplied with where they are, in sub-blocks t and t + 4
+  float place[2] = {1, 1};
+  if constexpr (IN_PLACE) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) place[e] = __uint_as_float((127 - Place::place(F::Codes::Only::P::above((t + 4 * e) * F::SUB))) << 23);
+  }
+
   overlap::wait();
 #pragma unroll
   for (int slot = 0; slot < STAGES - 1; ++slot) fetch(slot);
-  // Group `group` of a chunk, or of the last one
-  const auto ask = [&](Group<X, UNITS, TILES, WHOLE>& some, u32 chunk, u32 group) {
-    const u32 begin = (WHOLE ? min(chunk, chunks - 1) : chunk) * CHUNK + group * (SPREAD * F::SUB);
+  // Group `group` of the 256 weights from `first` on
+  const auto ask = [&](Activations& some, u32 first, u32 group) {
+    const u32 begin = (WHOLE ? min(first, k - PART) : first) + group * (SPREAD * F::SUB);
     some.load(token, within + (SPREAD * F::SUB % 32 ? group % 2 * (4 * X::LANE) : 0), X::at(begin / 32 * 32) - X::at(0), part,
               i32(k) - i32(begin + of_group * F::SUB));
   };
-  Group<X, UNITS, TILES, WHOLE> ahead;
-  if constexpr (!ROLLED) ask(ahead, own_k, 0);
+  Activations ahead;
+  if constexpr (!ROLLED) ask(ahead, own_k * CHUNK, 0);
 
   u32 stage = 0, parity = 0;
 #pragma unroll 1
@@ -186,124 +218,162 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
       for (u32 h = 0; h < 2; ++h) {
         const u32 row = g + 8 * h;
         const u32 shift = SHIFTED ? (min(cta_rows + own_rows + row, rows - 1) * u32(pitch) + chunk * S::BYTES) & 15 : 0;
-        chunk_of[h] = reinterpret_cast<const u8*>(pool) + (warp * STAGES + stage) * S::SIZE + row * S::PITCH + shift;
+        chunk_of[h] = reinterpret_cast<const u8*>(pool) + own_row + stage * S::SIZE + 8 * h * S::PITCH + shift;
       }
 
-      // The scales of sub-blocks 8 i + 2 t + e, for all four lanes of a row
-      float own_scale[SUBS / 8][2][2], own_fold[SUBS / 8][2][2];
+#pragma unroll 1
+      for (u32 of_chunk = 0; of_chunk < PARTS; ++of_chunk) {
+        const u32 first = chunk * CHUNK + of_chunk * PART, after = (chunk + WARPS_K < chunks ? chunk + WARPS_K : own_k) * CHUNK;
+
+        // The scales of sub-blocks 8 i + t + 4 e: the lane's own, or for all lanes of a row
+        float own_scale[SUBS / 8][2][2], own_fold[SUBS / 8][2][2];
 #pragma unroll
-      for (int i = 0; i < (ROLLED ? 0 : SUBS / 8); ++i)
+        for (u32 h = 0; h < 2; ++h)
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const u32 weight = (8 * i + 2 * t + e) * F::SUB, block = weight / F::WEIGHTS;
+          for (int i = 0; i < SUBS / 8; ++i) {
+            float scale[2], least[2];
+            gguf::TwoScales<F, ALIGN>::of(scale, least, chunk_of[h], 8 * i, t);
 #pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            const typename F::template Scales<ALIGN> scales(chunk_of[h] + block * F::BYTES);
-            const u32 in_block = (weight - block * F::WEIGHTS) / F::SUB;
-            const float scale = scales.scale(in_block);
-            own_fold[i][e][h] = scales.least(in_block) + scale * LESS;
-            own_scale[i][e][h] = scale * X::template INVERSE<F::SIGNED>;
+            for (int e = 0; e < 2; ++e) {
+              if constexpr (IN_PLACE) scale[e] *= place[e];
+              own_fold[i][e][h] = least[e] + scale[e] * LESS;
+              own_scale[i][e][h] = scale[e] * X::template INVERSE<F::SIGNED>;
+              if constexpr (SPREAD != 8) {
+                float* to = table + (g + 8 * h) * Table<F>::PITCH + (8 * i + t + 4 * e) * 2;
+                *reinterpret_cast<Vec<float, 2>*>(to) = {own_scale[i][e][h], own_fold[i][e][h]};
+              }
+            }
           }
-        }
+        if constexpr (SPREAD != 8) __syncwarp();
 
 #pragma unroll(ROLLED ? 1 : GROUPS)
-      for (int group = 0; group < GROUPS; ++group) {
-        // Loads of further groups stay behind, or registers would not hold them; two groups may share words of codes
-        if (SPREAD == 1 && !ROLLED && group % 2 == 0) asm volatile("" ::: "memory");
-        Group<X, UNITS, TILES, WHOLE> own;
-        if constexpr (ROLLED) ask(own, chunk, group);
-        else own = ahead;
-        if constexpr (!ROLLED) ask(ahead, group + 1 < GROUPS ? chunk : chunk + WARPS_K < chunks ? chunk + WARPS_K : own_k, (group + 1) % GROUPS);
+        for (int group = 0; group < GROUPS; ++group) {
+          // Loads of further groups stay behind, or registers would not hold them; two groups may share words of codes
+          if (SPREAD < 8 && !ROLLED && group * SPREAD % 2 == 0) asm volatile("" ::: "memory");
+          Activations own;
+          if constexpr (ROLLED) ask(own, first, group);
+          else own = ahead;
+          if constexpr (!ROLLED) ask(ahead, group + 1 < GROUPS ? first : of_chunk + 1 < PARTS ? first + PART : after, (group + 1) % GROUPS);
 
-        Acc dots[TILES][4], sums[TILES][4];
+          // Sums of activations, the same in every row; then a sub-block's products, of which its own columns count
+          Acc dots[TILES][4], sums[TILES][4];
 #pragma unroll
-        for (int tile = 0; tile < TILES; ++tile)
+          for (int tile = 0; tile < TILES; ++tile) {
 #pragma unroll
-          for (int i = 0; i < 4; ++i) dots[tile][i] = sums[tile][i] = X::START;
+            for (int i = 0; i < 4; ++i) sums[tile][i] = X::START;
 #pragma unroll
-        for (int s = 0; s < SPREAD; ++s)
+            for (int unit = 0; unit < (FOLDS ? UNITS : 0); ++unit) {
+              u32 ones[X::A];
 #pragma unroll
-          for (int unit = 0; unit < UNITS; ++unit) {
-            constexpr u32 IN_BLOCK = F::WEIGHTS - 1;
-            const u32 weight = (group * SPREAD + s) * F::SUB + unit * 16, block = weight / F::WEIGHTS * F::BYTES;
-            u32 codes[2], a[X::A], ones[X::A];
-#pragma unroll
-            for (int h = 0; h < 2; ++h) codes[h] = F::Codes::template four<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
-            X::template widen<F::SIGNED>(a, codes[0], codes[1]);
-#pragma unroll
-            for (int i = 0; i < X::A; ++i) ones[i] = X::ONES;
-#pragma unroll
-            for (int tile = 0; tile < TILES; ++tile) {
-              u32 b[X::B];
-#pragma unroll
-              for (int i = 0; i < X::B; ++i) b[i] = SPREAD == 1 ? own.b[tile][unit][i] : times(own.b[tile][unit][i], meets[s]);
-              X::multiply(dots[tile], a, b);
-              if constexpr (FOLDS) X::multiply(sums[tile], ones, b);
+              for (int i = 0; i < X::A; ++i) ones[i] = X::ONES;
+              X::multiply(sums[tile], ones, own.b[tile][unit]);
             }
           }
-
-        // Scaled: this lane's columns are 2 t and 2 t + 1, of one sub-block or of two
 #pragma unroll
-        for (int e = 0; e < (SPREAD == 1 ? 1 : 2); ++e) {
-          const u32 eight = group * SPREAD / 8, odd = SPREAD == 1 ? group & 1 : e;
-          const u32 from = (lane & ~3u) + (group * SPREAD % 8u >> 1) + (SPREAD == 4 ? t & 1 : 0);
-          float scale[2], fold[2];
+          for (int s = 0; s < SPREAD; ++s) {
+            Acc all[TILES][4];
 #pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            if constexpr (ROLLED) {
-              const u32 block = group * F::SUB / F::WEIGHTS, in_block = group - block * (F::WEIGHTS / F::SUB);
-              const typename F::template Scales<ALIGN> scales(chunk_of[h] + block * F::BYTES);
-              scale[h] = scales.scale(in_block);
-              fold[h] = scales.least(in_block) + scale[h] * LESS;
-              scale[h] *= X::template INVERSE<F::SIGNED>;
-            } else {
-              scale[h] = SPREAD == 8 ? own_scale[eight][odd][h] : __shfl_sync(~0u, own_scale[eight][odd][h], from);
-              if constexpr (FOLDS) fold[h] = SPREAD == 8 ? own_fold[eight][odd][h] : __shfl_sync(~0u, own_fold[eight][odd][h], from);
+            for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+              for (int i = 0; i < 4; ++i) all[tile][i] = X::START;
+#pragma unroll
+            for (int unit = 0; unit < UNITS; ++unit) {
+              constexpr u32 IN_BLOCK = F::WEIGHTS - 1;
+              const u32 weight = (group * SPREAD + s) * F::SUB + unit * 16, block = weight / F::WEIGHTS * F::BYTES;
+              u32 codes[2], a[X::A];
+              if constexpr (IN_PLACE) {
+                using Plane = typename F::Codes::Only::P;
+#pragma unroll
+                for (int h = 0; h < 2; ++h) codes[h] = Plane::template bytes_of<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
+#pragma unroll
+                for (int i = 0; i < X::A; ++i) a[i] = Place::pair(codes[i % 2], i / 2, Plane::above(weight & IN_BLOCK), exponents);
+              } else if constexpr (LOOKED) {
+                using Plane = typename F::Codes::Plane;
+#pragma unroll
+                for (int h = 0; h < 2; ++h) codes[h] = Plane::template bytes_of<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
+                X::template look_up<typename F::Codes>(a, codes[0], codes[1], Plane::above(weight & IN_BLOCK) != 0);
+              } else {
+#pragma unroll
+                for (int h = 0; h < 2; ++h) codes[h] = F::Codes::template four<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
+                X::template widen<F::SIGNED>(a, codes[0], codes[1], exponents);
+              }
+#pragma unroll
+              for (int tile = 0; tile < TILES; ++tile) X::multiply(all[tile], a, own.b[tile][unit]);
             }
+            constexpr int PAIRS = SPREAD > 2 ? SPREAD / 2 : 1;
+            const int pair = SPREAD == 8 ? s % 4 : s / 2;
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+              for (int c = 0; c < 4; ++c)
+                if (SPREAD == 1 || c % 2 == (SPREAD == 8 ? s / 4 : s % 2))
+                  dots[tile][c] = pair == 0 || t % PAIRS == pair ? all[tile][c] : dots[tile][c];
           }
+
+          // Scaled: this lane's columns are 2 t and 2 t + 1, of one sub-block or of two
+          float scale[2][2], fold[2][2];
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              if constexpr (SPREAD == 8) {
+                scale[e][h] = own_scale[group][e][h];
+                fold[e][h] = own_fold[group][e][h];
+              } else {
+                const u32 sub = group * SPREAD + (2 * t + e) % SPREAD;
+                const Vec<float, 2> both = *reinterpret_cast<const Vec<float, 2>*>(table + (g + 8 * h) * Table<F>::PITCH + sub * 2);
+                scale[e][h] = both.at[0];
+                fold[e][h] = both.at[1];
+              }
+            }
 #pragma unroll
           for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
-            for (int c = e; c < (SPREAD == 1 ? 2 : e + 1); ++c) {
+            for (int e = 0; e < 2; ++e) {
               float of_token = 1, sum = 0;
-              if constexpr (X::ROUNDED) of_token = __shfl_sync(~0u, own.scale[tile], (2 * t + c) * 4);
-              if constexpr (FOLDS) sum = X::number(sums[tile][c]);  // the same in every row
+              if constexpr (X::ROUNDED) of_token = __shfl_sync(~0u, own.scale[tile], (2 * t + e) * 4);
+              if constexpr (FOLDS) sum = X::number(sums[tile][e], of_token);
 #pragma unroll
               for (int h = 0; h < 2; ++h) {
-                float x = X::number(dots[tile][2 * h + c]), &to = acc[tile][2 * h + c];
-                if constexpr (X::ROUNDED) {
-                  x *= scale[h];
-                  if constexpr (FOLDS) x = fmaf(-fold[h], sum, x);
-                  to = fmaf(of_token, x, to);
-                } else {
-                  to = fmaf(scale[h], x, to);
-                  if constexpr (FOLDS) to = fmaf(-fold[h], sum, to);
-                }
+                float& to = acc[tile][2 * h + e];
+                to = fmaf(scale[e][h], X::number(dots[tile][2 * h + e], of_token), to);
+                if constexpr (FOLDS) to = fmaf(-fold[e][h], sum, to);
               }
             }
         }
+#pragma unroll
+        for (u32 h = 0; h < 2; ++h) chunk_of[h] += PART / F::WEIGHTS * F::BYTES;
+        if constexpr (SPREAD != 8 && PARTS > 1) __syncwarp();
       }
       __syncwarp();
       stage = (stage + 1) % STAGES;
     }
 
-    // Sums of warps that share rows meet, and then a token's columns; the next rows' sums have a place of their own
-    constexpr u32 WIDTH = 8 * TILES;
-    float* meeting = reinterpret_cast<float*>(pool) + (WARPS_N * WARPS_K * STAGES * S::SIZE) / 4 + parity * (WARPS_N * WARPS_K * WIDTH * ROWS);
+    // A token's columns, and then sums of warps that share rows; the next rows' sums have a place of their own
+    constexpr u32 LANES = OF_TOKEN > 1 ? OF_TOKEN / 2 : 1, EACH = 8 / OF_TOKEN;
+    float* meeting = sums_of_rows + parity * (WARPS_N * WARPS_K * TOKENS * ROWS);
     parity ^= 1;
 #pragma unroll
     for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) meeting[(warp * WIDTH + tile * 8 + 2 * t + i % 2) * ROWS + g + 8 * (i / 2)] = acc[tile][i];
+      for (int h = 0; h < 2; ++h) {
+        float* to = meeting + (warp * TOKENS + tile * EACH) * ROWS + g + 8 * h;
+        if constexpr (OF_TOKEN == 1) {
+#pragma unroll
+          for (int e = 0; e < 2; ++e) to[(2 * t + e) * ROWS] = acc[tile][2 * h + e];
+        } else {
+          float sum = acc[tile][2 * h] + acc[tile][2 * h + 1];
+#pragma unroll
+          for (u32 lanes = 1; lanes < LANES; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+          if (t % LANES == 0) to[t / LANES * ROWS] = sum;
+        }
+      }
     __syncthreads();
     for (u32 i = threadIdx.x; i < TOKENS * WIDE; i += WARPS_N * WARPS_K * 32) {
       const u32 number = i / WIDE, row = i % WIDE;
       float sum = 0;
 #pragma unroll
-      for (u32 w = 0; w < WARPS_K; ++w)
-#pragma unroll
-        for (u32 c = 0; c < OF_TOKEN; ++c)
-          sum += meeting[((row / ROWS * WARPS_K + w) * WIDTH + number * OF_TOKEN + c) * ROWS + row % ROWS];
+      for (u32 w = 0; w < WARPS_K; ++w) sum += meeting[((row / ROWS * WARPS_K + w) * TOKENS + number) * ROWS + row % ROWS];
       if (cta_rows + row < rows && first_token + number < tokens)
         out[(first_token + number) * out_step + cta_rows + row] = convert<Out>(sum);
     }

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...packed.gguf import PackedGguf
 from ...types import BufferTooSmallError, ElementKind, InvalidProblemError, OperandTypeError
+from ...types.errors import shown
 from ...types.gguf import GgufFormat
 
-__all__ = ["FLOATS", "asked_element", "block_align", "check_columns", "check_row_bytes", "padded"]
+__all__ = ["FLOATS", "asked_element", "block_align", "blocks_of", "check_columns", "check_row_bytes", "padded"]
 
 FLOATS = (ElementKind.F16, ElementKind.BF16, ElementKind.F32)
 
@@ -59,3 +61,20 @@ def asked_element(op: str, out_dtype: Any, out: Any) -> ElementKind | None:
     if held not in (None, wanted):
         raise OperandTypeError(f"{op}: out holds {held} and out_dtype is {wanted}", "give one of them")
     return wanted
+
+
+def blocks_of(op: str, name: str, blocks: Any, format: Any, shape: Any = None) -> tuple[Any, Any, Any]:
+    """The array of blocks, its format, and its shape where it is another: of a PackedGguf, or as they are given."""
+    if not isinstance(blocks, PackedGguf):
+        if format is None:
+            raise InvalidProblemError(
+                f"{op}: format is missing", f"name it: format='Q4_K', ...; or pass {name} as a PackedGguf, which has it"
+            )
+        return blocks, format, shape
+    if format is not None and GgufFormat.of(format) is not blocks.format:
+        raise InvalidProblemError(
+            f"{op}: format={shown(format)}, and {name} is packed as {str(blocks.format)!r}", "leave format out"
+        )
+    if shape is not None:
+        raise InvalidProblemError(f"{op}: shape was passed beside a PackedGguf", "leave shape out")
+    return blocks.blocks, blocks.format, None

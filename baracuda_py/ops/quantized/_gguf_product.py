@@ -18,7 +18,7 @@ from ...plan.selection import selected
 from ...runtime.steps import Arg, Kernel, Launch, Ptr, Scratch, Step
 from ...tensor.axes import merge_axes
 from ...types import Componentwise, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee, Term
-from ...types.gguf import GgufFormat
+from ...types.gguf import Block, GgufFormat
 from .._launch import overlapped_overhead
 from ._gguf import block_align
 from .quantize_gguf import GgufQuantizeDescriptor, GgufQuantizePlan
@@ -34,17 +34,19 @@ __all__ = [
 ]
 
 FILE = "quantized/gguf_product.cu"
-ROWS, CHUNK, WORD = 16, 256, 16  # rows of weights a warp, weights of a chunk, bytes of a copy: gguf_product.cu
+ROWS, PART, WORD = 16, 256, 16  # rows of weights a warp, weights at a time, bytes of a copy: gguf_product.cu
 MOST_TILES = 8
 STAGED = GgufFormat.Q8_1
 SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
-# Warps side by side along N, along K, slots of each, and CTAs an SM. Of those that cost the same, the first was measured to
-# be best.
-SHAPES = (
-    (1, 4, 4, 4), (2, 4, 3, 2), (1, 8, 3, 2), (1, 8, 4, 2), (1, 16, 3, 1), (2, 4, 4, 2), (4, 2, 4, 2), (2, 6, 4, 1), (1, 4, 4, 3),
-    (1, 4, 2, 2), (2, 4, 5, 1), (1, 8, 5, 1), (4, 2, 5, 1), (1, 12, 4, 1), (1, 4, 3, 1),
+# Warps side by side along N, along K, slots of each, CTAs an SM, and weights of a chunk; the first of those that cost the same.
+SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
+    (1, 4, 2, 4, 512), (1, 4, 2, 4, 1024), (2, 4, 2, 2, 512), (1, 8, 2, 2, 512), (1, 4, 3, 3, 512), (1, 4, 4, 4, 256),
+    (2, 4, 3, 2, 256), (1, 8, 3, 2, 256), (1, 8, 4, 2, 256), (1, 16, 3, 1, 256), (2, 4, 4, 2, 256), (4, 2, 4, 2, 256),
+    (2, 6, 4, 1, 256), (1, 4, 4, 3, 256), (1, 4, 2, 3, 512), (2, 4, 3, 1, 512), (1, 4, 2, 2, 256), (2, 4, 5, 1, 256),
+    (1, 8, 5, 1, 256), (4, 2, 5, 1, 256), (4, 3, 4, 1, 256), (6, 2, 4, 1, 256), (3, 4, 4, 1, 256), (4, 4, 4, 1, 256),
+    (4, 3, 2, 1, 512), (4, 4, 2, 1, 512), (2, 5, 4, 1, 256), (2, 5, 3, 1, 256), (1, 12, 4, 1, 256), (1, 4, 3, 1, 256),
 )  # fmt: skip
-REGISTERS = {0: 128, 1: 168, 2: 216, 4: 128, 8: 232}  # of a thread by tiles; 0: columns of one are shared
+REGISTERS = {1: 168, 2: 216, 4: 128, 8: 232}  # of a thread, by tiles; `_registers` knows more
 REGISTER_FILE, RESERVED = 65536, 1024  # an SM's registers; bytes of shared memory that a CTA takes besides its own
 
 READS = 1.08  # reading alone, as a multiple of the bandwidth of a copy
@@ -61,11 +63,13 @@ class ProductConfig(Config):
 
     warps_n: int = term("warps a CTA side by side along N, of 16 rows of weights each")
     warps_k: int = term("warps a CTA that share rows of weights along K")
-    stages: int = term("chunks of 256 weights of 16 rows that a warp has in shared memory")
+    stages: int = term("chunks of 16 rows that a warp has in shared memory")
     ctas: int = term("CTAs an SM is to hold", default=2)
+    chunk: int = term("weights of a row in a chunk", default=256)
     tiles: int = term("tiles of 8 columns", default=1, hidden=True)
     spread: int = term("sub-blocks that are summed side by side", default=1, hidden=True)
     slot: int = term("bytes of a chunk of 16 rows in shared memory", default=0, hidden=True)
+    beside: int = term("bytes of a warp's sums and scales in shared memory", default=0, hidden=True)
 
     @property
     def warps(self) -> int:
@@ -73,7 +77,7 @@ class ProductConfig(Config):
 
     @property
     def shared_bytes(self) -> int:
-        return self.warps * (self.stages * self.slot + 2 * 4 * ROWS * 8 * self.tiles)
+        return self.warps * (self.stages * self.slot + self.beside)
 
     @property
     def in_flight(self) -> int:
@@ -151,11 +155,19 @@ class Product(Candidate[Any]):
         wanted = columns << max(tokens - 1, 0).bit_length()
         tiles = min(MOST_TILES, max(1, wanted // 8))
         spread = max(1, 8 // wanted)
-        slot = ROWS * (_pieces(desc) | 1) * WORD
-        for shape in SHAPES:
-            config = ProductConfig(*shape, tiles, spread, slot)
+        sums = 2 * 4 * ROWS * (8 * tiles // (columns * spread))
+        scales = 0 if spread == 8 else 4 * ROWS * (2 * PART // desc.format.block.sub + 4)
+        for warps_n, warps_k, stages, ctas, chunk in SHAPES:
+            if chunk > PART and (tiles > 1 or desc.k % chunk or not _pays(desc.format.block, chunk)):
+                continue
+            slot = ROWS * (_pieces(desc, chunk) | 1) * WORD
+            config = ProductConfig(warps_n, warps_k, stages, ctas, chunk, tiles, spread, slot, sums + scales)
             room = config.ctas * (config.shared_bytes + RESERVED) <= device.shared_bytes + RESERVED
-            if room and config.ctas * config.warps * 32 * REGISTERS[tiles if spread == 1 else 0] <= REGISTER_FILE:
+            if (
+                room
+                and config.ctas * config.warps * 32 * _registers(desc.format.block, tiles, spread, chunk)
+                <= REGISTER_FILE
+            ):
                 yield config
 
     def _blocks(self, desc: Any, config: ProductConfig) -> tuple[int, int]:
@@ -204,27 +216,27 @@ class Product(Candidate[Any]):
         return 0.0
 
     def _instructions(self, desc: Any, config: ProductConfig) -> float:
-        """Of a thread, for a weight: 128 of them are a lane's share of a chunk."""
-        block = desc.format.block
-        planes = sum(3.0 if plane.bits < 8 else 1.0 for plane in block.planes) * (3 if block.align < 4 else 1)
-        decode = 16 * 2 * (planes / 2 + (6 if block.book else 0))
-        operands = 1 if self.rounded else 2
+        """Of a thread, for a weight: 128 of them are a lane's share of 256 weights of 16 rows. As counted in machine code."""
+        block, tiles, spread = desc.format.block, config.tiles, config.spread
+        planes = sum(2.0 if plane.bits < 8 else 1.0 for plane in block.planes) * (2 if block.align < 4 else 1)
+        decode = 32 * (planes + (10 if block.book and self.rounded else 0))
         half = desc.x_element is ElementKind.F16
-        widen = 0 if self.rounded else 16 * 4 * ((3 if half else 4) if block.signed else (1 if half else 2))
-        folds = bool(block.less or block.least)
-        products = 16 * config.tiles * (1 + folds + (operands if config.spread > 1 else 0))
-        groups = CHUNK // block.sub / config.spread
-        scaling = groups * (
-            (2 if config.spread > 1 else 1) * 2 * (12 if block.scales else 4) + config.tiles * 4 * (2 + folds)
-        )
-        reading = groups * config.tiles * (6 + (24 if desc.x_element is ElementKind.F32 and not self.rounded else 0))
-        return float(decode + widen + products + scaling + reading + 60) / 128
+        widen = 0 if self.rounded else 32 * ((5 if half and block.signed else 8) if block.signed or block.book else 2)
+        folds = bool(block.less or block.least) or not (self.rounded or half or block.signed or block.book)
+        products = 16 * tiles * (1 + folds / spread) + (12 if spread > 2 else 0)
+        eights, groups = PART / block.sub / 8, PART / block.sub / spread
+        scales = eights * 2 * ((24 if block.has_minima else 16) if block.scales else 6)
+        scales += 0 if spread == 8 else 4 * eights + 4 * groups
+        scaling = groups * tiles * 4 * (1 + folds + 1.5 * self.rounded)
+        reading = groups * tiles * (6 + (100 if desc.x_element is ElementKind.F32 and not self.rounded else 0))
+        copies = (90 if _shifted(desc, config.chunk) else 55) * PART / config.chunk
+        return float(decode + widen + products + scales + scaling + reading + copies + 20) / 128
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> PrecisionGuarantee:
         """A sub-block's products are added by tensor cores, exactly where they are integers; then one FMA for them and one for
         what is taken off, a chunk after the other; at last warps and columns."""
         block = desc.format.block
-        turns = -(-desc.k // (CHUNK * config.warps_k)) * (CHUNK // block.sub // config.spread)
+        turns = -(-desc.k // (config.chunk * config.warps_k)) * (config.chunk // block.sub // config.spread)
         columns = self.columns_of[desc.x_element]
         inner = 0 if self.rounded else 2 * block.sub * columns
         additions = inner + 2 * turns + columns * config.spread * config.warps_k + 8
@@ -232,11 +244,18 @@ class Product(Candidate[Any]):
 
     def _launch(self, desc: Any, device: DeviceSpec, config: ProductConfig, x: Arg, kind: str, x_step: int) -> Launch:
         block, out, w = desc.format.block, desc.layout("out"), desc.layout("w")
-        shifted = str(_shifted(desc)).lower()
-        whole = str(desc.k % CHUNK == 0).lower()
-        shape = ", ".join(
-            map(str, (config.spread, config.tiles, config.warps_n, config.warps_k, config.stages, config.ctas))
+        shifted = str(_shifted(desc, config.chunk)).lower()
+        whole = str(desc.k % config.chunk == 0).lower()
+        numbers = (
+            config.spread,
+            config.tiles,
+            config.chunk,
+            config.warps_n,
+            config.warps_k,
+            config.stages,
+            config.ctas,
         )
+        shape = ", ".join(map(str, numbers))
         align = block_align(desc.format, w.align)
         entry = f"gguf_product<{block.cuda}, {kind}, {out.element.number}, {align}, {shifted}, {whole}, {shape}>"
         tokens, out_step = rows_of(out) or (0, 0)
@@ -254,16 +273,29 @@ class Product(Candidate[Any]):
         )
 
 
-def _shifted(desc: Any) -> bool:
+def _shifted(desc: Any, chunk: int) -> bool:
     """Whether a chunk may begin between two multiples of 16 bytes."""
     block = desc.format.block
-    return bool(block.bytes_of(CHUNK) % WORD or block.bytes_of(desc.k) % WORD)
+    return bool(block.bytes_of(chunk) % WORD or block.bytes_of(desc.k) % WORD)
 
 
-def _pieces(desc: Any) -> int:
+def _registers(block: Block, tiles: int, spread: int, chunk: int) -> int:
+    """Of a thread, so that none is kept in memory: fewer where columns of one tile are of 8 sub-blocks, or of 4 of 32 in larger
+    chunks; more where small sub-blocks share them."""
+    if tiles == 1 and (spread == 8 or (spread == 4 and block.sub == 32 and chunk > PART)):
+        return 128
+    return 200 if tiles == 1 and spread == 2 and block.sub == 16 else REGISTERS[tiles]
+
+
+def _pays(block: Block, chunk: int) -> bool:
+    """Whether so large a chunk is the smallest of several parts that begins on a multiple of 16 bytes."""
+    return not block.bytes_of(chunk) % WORD and (chunk == 2 * PART or bool(block.bytes_of(chunk // 2) % WORD))
+
+
+def _pieces(desc: Any, chunk: int) -> int:
     """Copies of 16 bytes that hold a row's chunk: Slot of gguf_product.cu."""
     align = block_align(desc.format, WORD)
-    nbytes: int = desc.format.block.bytes_of(CHUNK) + (WORD - align if _shifted(desc) else 0)
+    nbytes: int = desc.format.block.bytes_of(chunk) + (WORD - align if _shifted(desc, chunk) else 0)
     return -(-nbytes // WORD)
 
 

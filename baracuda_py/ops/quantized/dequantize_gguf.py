@@ -15,14 +15,14 @@ from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...samples import gguf as samples
 from ...types import BufferTooSmallError, DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from ...types.gguf import GgufFormat
-from .._function import function_of
+from .._function import Asked, function_of
 from .._launch import THREADS, grid_of, index_scalar, index_type
-from ._gguf import FLOATS, asked_element, block_align, check_columns
+from ._gguf import FLOATS, asked_element, block_align, blocks_of, check_columns
 
 __all__ = ["GgufDequantizeDescriptor", "GgufDequantizePlan", "dequantize_gguf"]
 
 FILE = "quantized/gguf_dequantize.cu"
-EIGHT = 8  # weights a thread
+EIGHT, SHARE = 8, 32  # weights written side by side, and weights a thread
 WORD = 16  # bytes of the widest access
 
 
@@ -88,7 +88,7 @@ class GgufDequantizeDescriptor(Descriptor):
 
 
 class Dequantize(Candidate[GgufDequantizeDescriptor]):
-    """A thread for eight weights."""
+    """A thread for 32 weights."""
 
     variant = "blocks"
     launches = (f"{FILE}:gguf_dequantize",)
@@ -97,17 +97,17 @@ class Dequantize(Candidate[GgufDequantizeDescriptor]):
         return oracle.guarantee(desc)
 
     def cost(self, desc: GgufDequantizeDescriptor, device: DeviceSpec, config: Any) -> Cost:
-        return Cost.streaming(device, desc.nbytes, instructions=6.0 * math.prod(desc.out_shape), efficiency=0.95)
+        return Cost.streaming(device, desc.nbytes, instructions=8.0 * math.prod(desc.out_shape), efficiency=0.95)
 
     def lower(self, desc: GgufDequantizeDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
-        eights = math.prod(desc.out_shape) // EIGHT
-        index, out = index_type(eights), desc.layout("out")
+        weights, out = math.prod(desc.out_shape), desc.layout("out")
+        threads, index = weights // SHARE, index_type(weights // EIGHT)
         store = min(WORD, out.align) // (out.element.bits // 8)
         align = block_align(desc.format, desc.layout("blocks").align)
         types = f"{desc.format.block.cuda}, {out.element.number}"
         entry = f"gguf_dequantize<{types}, {align}, {min(store, EIGHT)}, {THREADS}, {index}>"
-        args = (Ptr("out"), Ptr("blocks"), index_scalar(eights, index))
-        return (Launch(Kernel(FILE, entry), grid_of(eights, THREADS), (THREADS, 1, 1), args, overlapped=True),)
+        args = (Ptr("out"), Ptr("blocks"), index_scalar(threads, index))
+        return (Launch(Kernel(FILE, entry), grid_of(threads, THREADS), (THREADS, 1, 1), args, overlapped=True),)
 
 
 class GgufDequantizePlan(Plan[GgufDequantizeDescriptor]):
@@ -135,16 +135,29 @@ class GgufDequantizePlan(Plan[GgufDequantizeDescriptor]):
 
 
 @function_of(GgufDequantizePlan)
-def dequantize_gguf(blocks: Any, format: Any, *, shape: Any = None, out_dtype: Any = None) -> Any:
+def dequantize_gguf(
+    blocks: Any, format: Any = None, *, shape: Any = None, out_dtype: Any = None, out: Any = None
+) -> Asked:
     """Blocks of a GGUF format as floats, bit for bit those of the `gguf` package.
 
-    blocks: u8 [..., bytes] in C order, rows of whole blocks, as the package's reader gives a tensor's data.
+    blocks: a PackedGguf, which has format and shape; or u8 [..., bytes] in C order, rows of whole blocks, as the package's reader
+    gives a tensor's data.
     format: "Q4_0", "Q4_K", ... (`GgufFormat`), or the package's own member.
     shape: the weights' shape, where blocks are bytes of another shape: all of them in C order.
     out_dtype: f32 (the default), f16 or bf16, rounded from f32.
     Returns out, [..., weights]. Raises BufferTooSmallError, with `needed` and `got`, where a block is not whole, and
     InvalidProblemError for a format that is not known or a shape that does not fit.
     """
+    array, kind, whole = blocks_of("dequantize_gguf", "blocks", blocks, format, shape)
+    operands = {"blocks": array, "out": out}
+    key = (kind, whole, out_dtype)
+    return (
+        operands,
+        lambda: GgufDequantizeDescriptor.of(**operands, format=kind, shape=whole, out_dtype=out_dtype),
+        key,
+        None,
+        None,
+    )
 
 
 register(Op("dequantize_gguf", GgufDequantizePlan, dequantize_gguf, samples.dequantize))

@@ -6,15 +6,24 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, Self
 
+from ...packed.gguf import PackedGguf
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import gguf as oracle
 from ...samples import gguf as samples
-from ...types import ElementKind, InvalidProblemError, MathPrecision, OpCategory, OperandTypeError, PrecisionGuarantee
+from ...types import (
+    ElementKind,
+    InvalidProblemError,
+    MathPrecision,
+    OpCategory,
+    OperandTypeError,
+    PlanPreference,
+    PrecisionGuarantee,
+)
 from ...types.gguf import GgufFormat
-from .._function import function_of
-from ._gguf import FLOATS, asked_element, check_columns, check_row_bytes
+from .._function import Asked, function_of
+from ._gguf import FLOATS, asked_element, blocks_of, check_columns, check_row_bytes
 from ._gguf_dequantized import Dequantized
 from ._gguf_product import ExactActivation, Q8Activation
 
@@ -138,7 +147,7 @@ class GgufMatmulPlan(Plan[GgufMatmulDescriptor]):
 
 _DOC = """x times the transposed weights, which are blocks of a GGUF format as they lie in the file.
 
-x: f16, bf16 or f32 [..., K], any strides. w: u8 [N, bytes], a row of blocks for each column of the result.
+x: f16, bf16 or f32 [..., K], any strides. w: a PackedGguf; or u8 [N, bytes], a row of blocks for each column of the result.
 {format}math: activations are multiplied as they are, and sums are f32; "int8" permits rounding them to 8 bits, 32 neighbours with
 one scale (Q8_1), of x in C order; the guarantee says what it costs. A preference of that math does the same.
 out_dtype: f16, bf16 or f32; that of x by default.
@@ -146,23 +155,42 @@ Returns out, [..., N]. Many rows are multiplied with weights that are dequantise
 InvalidProblemError where K is no multiple of the block, BufferTooSmallError, with `needed` and `got`, for rows
 that are too short.
 """
+_FORMAT = 'format: "Q4_K", ... (`GgufFormat`), or the `gguf` package\'s own member; a PackedGguf has it.\n'
 
 
-@function_of(
-    GgufMatmulPlan, doc=_DOC.format(format='format: "Q4_K", ... (`GgufFormat`), or the `gguf` package\'s own member.\n')
-)
+@function_of(GgufMatmulPlan, doc=_DOC.format(format=_FORMAT))
 def matmul_gguf(
-    x: Any,
-    w: Any,
-    format: Any,
-    *,
-    out_dtype: Any = None,
-    math: MathPrecision | str | None = None,
-) -> Any: ...
+    x: Any, w: Any, format: Any = None, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None,
+    pref: PlanPreference | None = None,
+) -> Asked:  # fmt: skip
+    return _asked("matmul_gguf", x, w, format, out_dtype, math, out, pref)
 
 
-@function_of(GgufMatmulPlan, doc=_DOC.format(format=""), name="matmul_q4k")
-def matmul_q4k(x: Any, w: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None) -> Any: ...
+@function_of(GgufMatmulPlan, doc=_DOC.format(format=""))
+def matmul_q4k(
+    x: Any, w: Any, *, out_dtype: Any = None, math: MathPrecision | str | None = None, out: Any = None,
+    pref: PlanPreference | None = None,
+) -> Asked:  # fmt: skip
+    return _asked(
+        "matmul_q4k", x, w, None if isinstance(w, PackedGguf) else GgufFormat.Q4_K, out_dtype, math, out, pref
+    )
+
+
+def _asked(
+    op: str, x: Any, w: Any, format: Any, out_dtype: Any, math: Any, out: Any, pref: PlanPreference | None
+) -> Asked:
+    """What a call asks for; how to multiply is a preference as well."""
+    blocks, kind, _ = blocks_of(op, "w", w, format)
+    if math is None and isinstance(pref, PlanPreference):
+        math = pref.math
+    operands, options = {"x": x, "w": blocks, "out": out}, {"format": kind, "out_dtype": out_dtype, "math": math}
+    return (
+        operands,
+        lambda: GgufMatmulDescriptor.of(**operands, **options, name=op),
+        (op, *options.values()),
+        None,
+        None,
+    )
 
 
 _REGISTERED: tuple[tuple[str, Callable[..., Any], dict[str, Any]], ...] = (

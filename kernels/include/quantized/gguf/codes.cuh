@@ -4,9 +4,18 @@
 
 namespace gguf {
 
+// The only plane of codes that have fields of their own in the bytes of others: sub-blocks of a group each.
+template <class... Planes> struct Alone { using P = void; static constexpr int BITS = 0; };
+template <int BITS_, int AT, int GROUP> struct Alone<Plane<BITS_, AT, GROUP>> {
+  using P = Plane<BITS_, AT, GROUP>;
+  static constexpr int BITS = BITS_ < 8 && GROUP >= 32 ? BITS_ : 0;
+};
+
 template <int LESS_, bool SIGNED_, class... Planes> struct Codes {
+  using Only = Alone<Planes...>;
+  static constexpr bool LOOKED = false;
   static constexpr int LESS = LESS_;
-  static constexpr bool SIGNED = SIGNED_;
+  static constexpr bool SIGNED = SIGNED_, IN_HALVES = Stack<Planes...>::IN_HALVES;
   template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
     return Stack<Planes...>::template four<ALIGN>(block, first, within);
   }
@@ -18,17 +27,70 @@ template <Book> struct Pages;
 template <> struct Pages<IQ4> { static constexpr u32 AT[4] = {0xbfad9881, 0xf6eaddcf, 0x26190d01, 0x71594535}; };
 template <> struct Pages<E2M1> { static constexpr u32 AT[4] = {0x03020100, 0x0c080604, 0xfdfeff00, 0xf4f8fafc}; };
 
-// Codes of four bits, looked up. A byte permutation looks four up among eight; the code's highest bit says which eight count.
+// A small integer as a 16-bit float, exactly.
+template <class Half> __device__ constexpr u32 half_bits(int number) {
+  constexpr int MANTISSA = Same<Half, f16>::value ? 10 : 7, BIAS = Same<Half, f16>::value ? 15 : 127;
+  const int size = number < 0 ? -number : number;
+  int power = 0;
+  while (size >> (power + 1)) ++power;
+  const int rest = (size << (MANTISSA - power)) & ((1 << MANTISSA) - 1);
+  return (number < 0 ? 0x8000u : 0u) | (size ? u32((BIAS + power) << MANTISSA | rest) : 0u);
+}
+
+// Codes of four bits, looked up. A byte permutation looks four up among eight; another one spreads the codes' highest bits, which say
+// which eight count.
 template <Book BOOK, class P> struct Looked {
+  using Only = Alone<>;
+  using Plane = P;
+  static constexpr bool LOOKED = true;
   static constexpr int LESS = 0;
-  static constexpr bool SIGNED = true;
+  static constexpr bool SIGNED = true, IN_HALVES = P::IN_HALVES;
   template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
-    const u32 codes = P::template four<ALIGN>(block, first, within), pairs = codes | codes >> 4;
-    const u32 select = __byte_perm(pairs, 0, 0x4420) & 0x7777;
+    const u32 codes = P::template four<ALIGN>(block, first, within), low_bits = codes & 0x07070707u;
+    const u32 select = __byte_perm(low_bits | low_bits >> 4, 0, 0x4420);
     const u32 low = __byte_perm(Pages<BOOK>::AT[0], Pages<BOOK>::AT[1], select);
     const u32 high = __byte_perm(Pages<BOOK>::AT[2], Pages<BOOK>::AT[3], select);
-    const u32 upper = (codes >> 3 & 0x01010101u) * 0xffu;
+    const u32 upper = spread(codes << 4);
     return (low & ~upper) | (high & upper);
+  }
+  // Numbers of the four low half bytes of `word`, or of the high ones, as pairs of 16-bit floats. Those of both come of the same
+  // permutations: half bytes select as they lie, of both halves of the word.
+  template <class Half> static __device__ __forceinline__ void halves(u32 (&pairs)[2], u32 word, bool high) {
+    const u32 upper[2] = {mixed<0>(word), mixed<2>(word)};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const u32 select = (word & 0x77777777u) >> (16 * i);
+      u32 bytes[2];
+#pragma unroll
+      for (int byte = 0; byte < 2; ++byte) {
+        constexpr u32 LOW[4] = {page<Half>(0, 0), page<Half>(1, 0), page<Half>(2, 0), page<Half>(3, 0)};
+        constexpr u32 HIGH[4] = {page<Half>(0, 1), page<Half>(1, 1), page<Half>(2, 1), page<Half>(3, 1)};
+        const u32 first = __byte_perm(byte ? HIGH[0] : LOW[0], byte ? HIGH[1] : LOW[1], select);
+        const u32 second = __byte_perm(byte ? HIGH[2] : LOW[2], byte ? HIGH[3] : LOW[3], select);
+        bytes[byte] = (first & ~upper[i]) | (second & upper[i]);
+      }
+      pairs[i] = __byte_perm(bytes[0], bytes[1], high ? 0x7351 : 0x6240);
+    }
+  }
+
+ private:
+  // Four numbers of the book as 16-bit floats, of each its lower or its upper byte
+  template <class Half> static __device__ constexpr u32 page(int number, int byte) {
+    u32 bytes = 0;
+    for (int i = 0; i < 4; ++i) bytes |= (half_bits<Half>(i8(Pages<BOOK>::AT[number] >> (8 * i))) >> (8 * byte) & 0xff) << (8 * i);
+    return bytes;
+  }
+  // 0 or 0xff for the half bytes of bytes FIRST and FIRST + 1, each low one before the high one, by their highest bits
+  template <int FIRST> static __device__ __forceinline__ u32 mixed(u32 word) {
+    u32 all;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(all) : "r"(word << 4), "r"(word), "n"(FIRST ? 0xfbea : 0xd9c8));
+    return all;
+  }
+  // 0 or 0xff for each byte, by its highest bit
+  static __device__ __forceinline__ u32 spread(u32 bytes) {
+    u32 all;
+    asm("prmt.b32 %0, %1, %1, 0xba98;" : "=r"(all) : "r"(bytes));
+    return all;
   }
 };
 

@@ -13,4 +13,45 @@ template <int WEIGHTS_, int BYTES_, int SUB_, class Codes_, class Scales_> struc
   template <int ALIGN> using Scales = typename Scales_::template Of<ALIGN>;
 };
 
+// Scales and minima of sub-blocks `first` + t and `first` + t + 4 of those from `chunk` on; `first` is a multiple of 8, t < 4.
+template <class F, int ALIGN> struct TwoScales {
+  static __device__ __forceinline__ void of(float (&scale)[2], float (&least)[2], const u8* chunk, u32 first, u32 t) {
+    constexpr u32 SUBS = F::WEIGHTS / F::SUB;
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const u32 sub = first + t + 4 * e;
+      const typename F::template Scales<ALIGN> scales(chunk + sub / SUBS * F::BYTES);
+      scale[e] = scales.scale(sub % SUBS);
+      least[e] = scales.least(sub % SUBS);
+    }
+  }
+};
+template <int WEIGHTS, int BYTES, class C, class D, class M, int AT, int ALIGN> struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / 8, C, Each<D, M, SixBits<AT>, 8>>, ALIGN> {
+  static __device__ __forceinline__ void of(float (&scale)[2], float (&least)[2], const u8* chunk, u32 first, u32 t) {
+    const u8* block = chunk + first / 8 * BYTES;
+    SixBits<AT>::template two<ALIGN>(scale, least, block, t);
+    const float d = D::template read<ALIGN>(block) * 0x1p24f, m = M::template read<ALIGN>(block) * 0x1p24f;
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      scale[e] = __fmul_rn(d, scale[e]);
+      least[e] = __fmul_rn(m, least[e]);
+    }
+  }
+};
+template <int WEIGHTS, int BYTES, class C, class D, class M, int AT, int SUBS, int ALIGN>
+struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / SUBS, C, Each<D, M, Integers<0, false, Plane<4, AT, 16>>, SUBS>>, ALIGN> {
+  static_assert(SUBS == 16);  // a byte for each: its minimum above its scale
+  static __device__ __forceinline__ void of(float (&scale)[2], float (&least)[2], const u8* chunk, u32 first, u32 t) {
+    const u8* block = chunk + first / 16 * BYTES;
+    const u32 low = word<ALIGN_AT<ALIGN, AT>>(block + AT + first % 16), high = word<ALIGN_AT<ALIGN, AT>>(block + AT + first % 16 + 4);
+    const u32 bytes = __byte_perm(low, high, t * 0x0101u + 0x0400u), scales = bytes & 0x000f000fu, minima = bytes >> 4 & 0x000f000fu;
+    const float d = D::template read<ALIGN>(block) * 0x1p24f, m = M::template read<ALIGN>(block) * 0x1p24f;
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {  // f16 by their bits alone
+      scale[e] = __fmul_rn(d, convert<float>(f16{u16(scales >> (16 * e))}));
+      least[e] = __fmul_rn(m, convert<float>(f16{u16(minima >> (16 * e))}));
+    }
+  }
+};
+
 }  // namespace gguf

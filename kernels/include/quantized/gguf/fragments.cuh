@@ -24,34 +24,49 @@ __device__ __forceinline__ u32 less_pair(u32 a, u32 b, bf16) {
   return d;
 }
 
-// Four codes as two pairs of a 16-bit float. INVERSE: one over what a code was multiplied with; MORE: what was added to it.
+// Four codes as two pairs of a 16-bit float; `exponents` is the type's EXPONENTS, from a register. INVERSE: one over what a code was multiplied with; MORE: what was added to it.
 template <class Half, bool SIGNED, bool EXACTLY> struct Widened;
 template <bool EXACTLY> struct Widened<f16, false, EXACTLY> {
   static constexpr float INVERSE = 16777216.0f;
   static constexpr int MORE = 0;
-  static __device__ __forceinline__ u32 pair(u32 codes, int i) { return __byte_perm(codes, 0, i ? 0x4342 : 0x4140); }
+  static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) { return __byte_perm(codes, 0, i ? 0x4342 : 0x4140); }
 };
 template <bool EXACTLY> struct Widened<f16, true, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
   static constexpr int MORE = 0;
-  static __device__ __forceinline__ u32 pair(u32 codes, int i) {  // 1024 + 128 + code
-    return less_pair(__byte_perm(codes ^ 0x80808080u, 0x64646464u, i ? 0x4342 : 0x4140), 0x64806480u, f16{});
+  static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) {  // 1024 + 128 + code
+    return less_pair(__byte_perm(codes ^ 0x80808080u, exponents, i ? 0x4342 : 0x4140), 0x64806480u, f16{});
   }
 };
 template <bool EXACTLY> struct Widened<bf16, false, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
   static constexpr int MORE = EXACTLY ? 0 : 128;
-  static __device__ __forceinline__ u32 pair(u32 codes, int i) {
-    const u32 x = __byte_perm(codes, 0x43434343u, i ? 0x4342 : 0x4140);
+  static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) {
+    const u32 x = __byte_perm(codes, exponents, i ? 0x4342 : 0x4140);
     return EXACTLY ? less_pair(x, 0x43004300u, bf16{}) : x;
   }
 };
 template <bool EXACTLY> struct Widened<bf16, true, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
   static constexpr int MORE = 0;
-  static __device__ __forceinline__ u32 pair(u32 codes, int i) {  // 128 + its low seven bits, less 128 or 256
+  static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) {  // 128 + its low seven bits, less 128 or 256
     const u32 select = i ? 0x4342 : 0x4140;
-    return less_pair(__byte_perm(codes & 0x7f7f7f7fu, 0x43434343u, select), __byte_perm(codes & 0x80808080u, 0x43434343u, select), bf16{});
+    return less_pair(__byte_perm(codes & 0x7f7f7f7fu, exponents, select), __byte_perm(codes & 0x80808080u, exponents, select), bf16{});
+  }
+};
+
+// Codes that are left where they lie in bytes: bytes 0 and 2 are a pair, 1 and 3 the other. HIGHEST: the highest bit that a field may
+// begin with; higher ones are moved down to it. Worth while where bytes hold more fields than are moved.
+template <class Half, int BITS> struct InPlace {
+  static constexpr bool F16 = Same<Half, f16>::value;
+  static constexpr u32 HIGHEST = F16 ? 8 - BITS : (7 - BITS) / (BITS ? BITS : 1) * BITS;
+  static constexpr bool PAYS = BITS == 2 || (BITS == 4 && F16);
+  static constexpr u32 EXPONENTS = F16 ? 0 : 0x43004300u;  // of 128 and more
+  static __device__ __forceinline__ u32 place(u32 above) { return above < HIGHEST ? above : HIGHEST; }
+  static __device__ __forceinline__ u32 pair(u32 bytes, int i, u32 above, u32 exponents) {
+    const u32 at = place(above), mask = ((1u << BITS) - 1) * 0x00010001u << at;
+    const u32 codes = bytes >> (8 * i + above - at) & mask;
+    return F16 ? codes : codes | exponents;
   }
 };
 
@@ -60,18 +75,29 @@ template <class X, class Half> struct Floats {
   using Acc = float;
   static constexpr int A = 4, B = 2;
   static constexpr u32 ONES = Same<Half, f16>::value ? 0x3c003c00u : 0x3f803f80u;
+  static constexpr u32 EXPONENTS = Same<Half, f16>::value ? 0x64646464u : 0x43434343u;  // upper bytes of 1024 or 128 and more
   template <bool SIGNED> using Wide = Widened<Half, SIGNED, !Same<X, Half>::value>;
   template <bool SIGNED> static constexpr float INVERSE = Wide<SIGNED>::INVERSE;
+  template <int BITS> using Place = InPlace<Half, BITS>;
+  template <int BITS> static constexpr bool IN_PLACE = BITS != 0 && Same<X, Half>::value && Place<BITS>::PAYS;
   template <bool SIGNED> static constexpr int MORE = Wide<SIGNED>::MORE;
   static constexpr float START = 0;
-  static __device__ __forceinline__ float number(float sum) { return sum; }
+  static __device__ __forceinline__ float number(float sum, float) { return sum; }
 
-  template <bool SIGNED> static __device__ __forceinline__ void widen(u32 (&a)[A], u32 upper, u32 lower) {
+  template <bool SIGNED> static __device__ __forceinline__ void widen(u32 (&a)[A], u32 upper, u32 lower, [[maybe_unused]] u32 exponents) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      a[2 * i] = Wide<SIGNED>::pair(upper, i);
-      a[2 * i + 1] = Wide<SIGNED>::pair(lower, i);
+      a[2 * i] = Wide<SIGNED>::pair(upper, i, exponents);
+      a[2 * i + 1] = Wide<SIGNED>::pair(lower, i, exponents);
     }
+  }
+  // The numbers that half bytes of two words mean
+  template <class Codes> static __device__ __forceinline__ void look_up(u32 (&a)[A], u32 upper, u32 lower, bool high) {
+    u32 pairs[2][2];
+    Codes::template halves<Half>(pairs[0], upper, high);
+    Codes::template halves<Half>(pairs[1], lower, high);
+#pragma unroll
+    for (int i = 0; i < A; ++i) a[i] = pairs[i % 2][i / 2];
   }
   static __device__ __forceinline__ void multiply(float (&c)[4], const u32 (&a)[A], const u32 (&b)[B]) { Mma<Half>::run(c, a, b); }
 };
@@ -81,11 +107,11 @@ template <class X> struct Exact : Floats<X, X> {
   static constexpr bool ROUNDED = false;
   // Bytes from a row's beginning to one of its numbers, a multiple of 16.
   static __device__ __forceinline__ u32 at(u32 k) { return k * 2; }
-  // Four numbers; `part` is the column among those of the token.
-  static __device__ __forceinline__ void load(u32 (&b)[2], const u8* x, u32) {
+  // Four numbers; `part` is the column among those of the token. APART: numbers 0 and 2 are a pair, 1 and 3 the other.
+  template <bool APART> static __device__ __forceinline__ void load(u32 (&b)[2], const u8* x, u32) {
     const Vec<u32, 2> pairs = *reinterpret_cast<const Vec<u32, 2>*>(x);
-    b[0] = pairs.at[0];
-    b[1] = pairs.at[1];
+    b[0] = APART ? __byte_perm(pairs.at[0], pairs.at[1], 0x5410) : pairs.at[0];
+    b[1] = APART ? __byte_perm(pairs.at[0], pairs.at[1], 0x7632) : pairs.at[1];
   }
 };
 
@@ -102,26 +128,30 @@ template <> struct Exact<float> : Floats<float, bf16> {
     return part == 0 ? first : part == 1 ? second : part == 2 ? last : 0;
   }
   static __device__ __forceinline__ u32 at(u32 k) { return k * 4; }
-  static __device__ __forceinline__ void load(u32 (&b)[2], const u8* x, u32 part) {
+  template <bool APART> static __device__ __forceinline__ void load(u32 (&b)[2], const u8* x, u32 part) {
     const Vec<float, 4> four = *reinterpret_cast<const Vec<float, 4>*>(x);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) b[i] = __byte_perm(cut(four.at[2 * i], part), cut(four.at[2 * i + 1], part), 0x7632);
+    for (int i = 0; i < 2; ++i)
+      b[i] = __byte_perm(cut(four.at[APART ? i : 2 * i], part), cut(four.at[APART ? i + 2 : 2 * i + 1], part), 0x7632);
   }
 };
 
 // Q8_1 blocks of 36 bytes: d as f16, two bytes that do not count here, 32 codes.
 struct Rounded {
   using Acc = int;
+  template <int BITS> using Place = InPlace<f16, BITS>;
+  template <int> static constexpr bool IN_PLACE = false;
   static constexpr int A = 2, B = 1, COLUMNS = 1, LANE = 4, BLOCK = 36;
   static constexpr bool ROUNDED = true;
-  static constexpr u32 ONES = 0x01010101u;
+  static constexpr u32 ONES = 0x01010101u, EXPONENTS = 0;
   template <bool SIGNED> static constexpr float INVERSE = 1.0f;
   template <bool SIGNED> static constexpr int MORE = 0;
-  // Sums begin at the bits of 1.5 * 2^23, to which those of a small integer are added as they are to the f32: no conversion.
+  // Sums begin at the bits of 1.5 * 2^23, to which those of a small integer are added as they are to the f32: no conversion. An f16
+  // times that is exact, so that the product with `scale` is rounded once.
   static constexpr int START = 0x4b400000;
-  static __device__ __forceinline__ float number(int sum) { return __int_as_float(sum) - 12582912.0f; }
+  static __device__ __forceinline__ float number(int sum, float scale) { return fmaf(__int_as_float(sum), scale, -12582912.0f * scale); }
 
-  template <bool SIGNED> static __device__ __forceinline__ void widen(u32 (&a)[A], u32 upper, u32 lower) {
+  template <bool SIGNED> static __device__ __forceinline__ void widen(u32 (&a)[A], u32 upper, u32 lower, [[maybe_unused]] u32 exponents) {
     a[0] = upper;
     a[1] = lower;
   }
@@ -130,7 +160,7 @@ struct Rounded {
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));
   }
   static __device__ __forceinline__ u32 at(u32 k) { return k / 32 * BLOCK + 4 + k % 32; }
-  static __device__ __forceinline__ void load(u32 (&b)[1], const u8* x, u32) { b[0] = *reinterpret_cast<const u32*>(x); }
+  template <bool> static __device__ __forceinline__ void load(u32 (&b)[1], const u8* x, u32) { b[0] = *reinterpret_cast<const u32*>(x); }
   // Of the block that `x` is the first code of.
   static __device__ __forceinline__ float scale(const u8* x) { return convert<float>(*reinterpret_cast<const f16*>(x - 4)); }
 };

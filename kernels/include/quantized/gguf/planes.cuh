@@ -20,7 +20,13 @@ template <int ALIGN, int AT> constexpr int ALIGN_AT = AT == 0 || ALIGN < (AT & -
 template <int BITS_, int AT, int GROUP> struct Plane {
   static constexpr int BITS = BITS_, FIELDS = 8 / BITS;
   static constexpr u32 MASK = (1u << BITS) - 1;
+  static constexpr bool IN_HALVES = BITS == 4 && GROUP == 16;  // codes 16 apart share bytes
 
+  // The bytes with the fields of codes `first` + `within` on, and how many bits above their lowest those are: GROUP is 16 or more.
+  template <int ALIGN> static __device__ __forceinline__ u32 bytes_of(const u8* block, u32 first, u32 within) {
+    return word<ALIGN_AT<ALIGN, AT>>(block + AT + first / GROUP / FIELDS * GROUP + first % GROUP + within);
+  }
+  static __device__ __forceinline__ u32 above(u32 first) { return first / GROUP % FIELDS * BITS; }
   // One field. `code` need not be known when compiling.
   static __device__ __forceinline__ u32 one(const u8* block, u32 code) {
     const u32 line = code / GROUP;
@@ -29,9 +35,8 @@ template <int BITS_, int AT, int GROUP> struct Plane {
   // Those of codes `first` + `within` on, a byte each; `first` is a multiple of 16, `within` one of 4 below 16.
   template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
     if constexpr (GROUP >= 16) {
-      const u32 line = first / GROUP;
-      const u32 bytes = word<ALIGN_AT<ALIGN, AT>>(block + AT + line / FIELDS * GROUP + first % GROUP + within);
-      return BITS == 8 ? bytes : bytes >> (line % FIELDS * BITS) & MASK * 0x01010101u;
+      const u32 bytes = bytes_of<ALIGN>(block, first, within);
+      return BITS == 8 ? bytes : bytes >> above(first) & MASK * 0x01010101u;
     } else if constexpr (BITS == 4) {
       static_assert(GROUP == 1);
       const u32 pair = half_word<ALIGN_AT<ALIGN, AT>>(block + AT + (first + within) / 2);
@@ -48,6 +53,7 @@ template <int BITS_, int AT, int GROUP> struct Plane {
 template <class... Planes> struct Stack;
 template <class P> struct Stack<P> {
   static constexpr int BITS = P::BITS;
+  static constexpr bool IN_HALVES = P::IN_HALVES;
   static __device__ __forceinline__ u32 one(const u8* block, u32 code) { return P::one(block, code); }
   template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
     return P::template four<ALIGN>(block, first, within);
@@ -55,6 +61,7 @@ template <class P> struct Stack<P> {
 };
 template <class P, class Q> struct Stack<P, Q> {
   static constexpr int BITS = P::BITS + Q::BITS;
+  static constexpr bool IN_HALVES = P::IN_HALVES;
   static __device__ __forceinline__ u32 one(const u8* block, u32 code) { return P::one(block, code) | Q::one(block, code) << P::BITS; }
   template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
     return P::template four<ALIGN>(block, first, within) | Q::template four<ALIGN>(block, first, within) << P::BITS;

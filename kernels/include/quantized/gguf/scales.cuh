@@ -69,6 +69,20 @@ template <int AT> struct SixBits {
     template <int> __device__ __forceinline__ int scale(u32 j) const { return at(scales, j); }
     template <int> __device__ __forceinline__ int least(u32 j) const { return at(minima, j); }
   };
+  // Those of sub-blocks t and t + 4, t < 4, times 2^-24: pairs of a scale and a minimum are f16 by their bits alone.
+  template <int ALIGN> static __device__ __forceinline__ void two(float (&scale)[2], float (&least)[2], const u8* block, u32 t) {
+    u32 w[3];
+#pragma unroll
+    for (int i = 0; i < 3; ++i) w[i] = word<ALIGN_AT<ALIGN, AT>>(block + AT + 4 * i);
+    const u32 select = t * 0x0101u + 0x0400u;
+    const u32 ends = __byte_perm(w[0], w[1], select), last = __byte_perm(w[2], w[2] >> 4, select);
+    const u32 pairs[2] = {ends & 0x003f003fu, (last & 0x000f000fu) | (ends >> 2 & 0x00300030u)};
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      scale[e] = convert<float>(f16{u16(pairs[e])});
+      least[e] = convert<float>(f16{u16(pairs[e] >> 16)});
+    }
+  }
 };
 
 // One number for the block, times an integer of each sub-block; likewise for minima, where there are such.

@@ -1,0 +1,68 @@
+"""``python -m benchmarks.gguf_sweep``: times every configuration of products with GGUF weights, over rotating operands in graphs.
+
+Each line of the file is one problem: format, shape, tokens, arithmetic, the microseconds that its bytes take at the bandwidth of
+a copy, and of each configuration what was predicted and what it took.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from baracuda_py.types import GgufFormat
+
+from .gguf_rows import Weights, gguf_operands, large
+from .harness import Bench
+from .int4_sweep import COLD_BYTES, MOST_SETS, timed_plans
+from .operands import Kit
+from .results import Record, write_line
+from .stats import rotation
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gguf_sweep", description=__doc__)
+    parser.add_argument("--formats", nargs="*", type=GgufFormat.of, default=list(GgufFormat))
+    parser.add_argument("--tokens", nargs="*", type=int, default=[1, 2, 4, 8])
+    parser.add_argument("--math", nargs="*", default=["exact", "int8"], choices=["exact", "int8"])
+    parser.add_argument("--weights", metavar="NxK", help="by default 512 MB of them")
+    parser.add_argument("--file", type=Path, required=True)
+    return parser.parse_args()
+
+
+def swept(bench: Bench, weights: Weights, m: int, math: str | None) -> Record:
+    """Microseconds of every admissible configuration but dequantised weights."""
+    import baracuda_py as bp
+    from baracuda_py.plan.about.tune import admissible
+    from baracuda_py.runtime.device import spec_of
+
+    count = rotation(weights.nbytes, COLD_BYTES, MOST_SETS)
+    sets = [gguf_operands(weights.made(bench.kit), bench.kit, weights, m) for _ in range(count)]
+    desc = bp.GgufMatmulDescriptor.of(**sets[0], format=weights.kind, math=math)
+    variant = "q8_activation" if math else "exact_activation"
+    device = spec_of(None)
+    plans = admissible(bp.GgufMatmulPlan, desc, bp.PlanPreference(variant=variant), device)
+    problem = {"format": str(weights.kind), "n": weights.n, "k": weights.k, "m": m, "math": math}
+    return {**problem, "floor_us": desc.nbytes / device.bandwidth * 1e6, "timed": timed_plans(bench, plans, sets)}
+
+
+def main() -> None:
+    """Runs what the command line asks for."""
+    given = _arguments()
+    bench = Bench(Kit(use_torch=False))
+    bench.warm_up(0.6)
+    for kind in given.formats:
+        weights = Weights(kind, *map(int, given.weights.split("x"))) if given.weights else large(kind)
+        for m in given.tokens:
+            for math in given.math:
+                record = swept(bench, weights, m, None if math == "exact" else math)
+                write_line(given.file, record)
+                best = record["timed"][0] if record["timed"] else {}
+                times = best.get("us", 0) / record["floor_us"]
+                print(
+                    f"{kind} M={m} {math}: {best.get('us', 0):.1f} us, {times:.2f} F [{best.get('config')}]", flush=True
+                )
+                bench.kit.release()
+
+
+if __name__ == "__main__":
+    main()
