@@ -15,7 +15,7 @@ from ...types import BackendKind, Componentwise, DeviceSpec, ElementKind, PlanPr
 from ..gemm.matmul import MatmulDescriptor, MatmulPlan
 from .dequantize_gguf import FILE, GgufDequantizeDescriptor, GgufDequantizePlan
 
-__all__ = ["Dequantized"]
+__all__ = ["HALVES", "Dequantized", "of_weights"]
 
 OURS = PlanPreference(backend=BackendKind.BESPOKE)
 HALVES = (ElementKind.F16, ElementKind.BF16)
@@ -62,12 +62,7 @@ class Dequantized(Candidate[Any]):
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Parts) -> PrecisionGuarantee:
         """The product's own, of the rounded weights; and what rounding them costs."""
-        own = config.product.guarantee
-        assert isinstance(own.bound, Componentwise)
-        return replace(
-            own, bound=_of_weights(own.bound, desc.x_element),
-            probable=None if own.probable is None else _of_weights(own.probable, desc.x_element), batch_invariant=False,
-        )  # fmt: skip
+        return of_weights(config.product.guarantee, desc.x_element)
 
     def lower(self, desc: Any, device: DeviceSpec, config: Parts) -> tuple[Sub, ...]:
         between = Scratch.named("weights", desc.x_element.nbytes(math.prod((desc.n, desc.k))))
@@ -75,6 +70,13 @@ class Dequantized(Candidate[Any]):
             Sub(config.dequantize, {"blocks": Ptr("w"), "out": between}),
             Sub(config.product, {"a": Ptr("x"), "b": between, "out": Ptr("out")}),
         )
+
+
+def of_weights(own: PrecisionGuarantee, element: ElementKind) -> PrecisionGuarantee:
+    """A product's guarantee as one of GGUF weights that were rounded to `element`."""
+    assert isinstance(own.bound, Componentwise)
+    probable = None if own.probable is None else _of_weights(own.probable, element)
+    return replace(own, bound=_of_weights(own.bound, element), probable=probable, batch_invariant=False)
 
 
 def _of_weights(bound: Componentwise, element: ElementKind) -> Componentwise:

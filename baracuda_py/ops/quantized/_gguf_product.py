@@ -24,10 +24,14 @@ from ._gguf import block_align
 from .quantize_gguf import GgufQuantizeDescriptor, GgufQuantizePlan
 
 __all__ = [
+    "CHUNK",
+    "WORD",
     "ExactActivation",
     "Product",
     "ProductConfig",
     "Q8Activation",
+    "chunks_are_shifted",
+    "pieces_of",
     "product_guarantee",
     "rows_are_read",
     "rows_of",
@@ -151,7 +155,7 @@ class Product(Candidate[Any]):
         wanted = columns << max(tokens - 1, 0).bit_length()
         tiles = min(MOST_TILES, max(1, wanted // 8))
         spread = max(1, 8 // wanted)
-        slot = ROWS * (_pieces(desc) | 1) * WORD
+        slot = ROWS * (pieces_of(desc) | 1) * WORD
         for shape in SHAPES:
             config = ProductConfig(*shape, tiles, spread, slot)
             room = config.ctas * (config.shared_bytes + RESERVED) <= device.shared_bytes + RESERVED
@@ -232,7 +236,7 @@ class Product(Candidate[Any]):
 
     def _launch(self, desc: Any, device: DeviceSpec, config: ProductConfig, x: Arg, kind: str, x_step: int) -> Launch:
         block, out, w = desc.format.block, desc.layout("out"), desc.layout("w")
-        shifted = str(_shifted(desc)).lower()
+        shifted = str(chunks_are_shifted(desc)).lower()
         whole = str(desc.k % CHUNK == 0).lower()
         shape = ", ".join(
             map(str, (config.spread, config.tiles, config.warps_n, config.warps_k, config.stages, config.ctas))
@@ -254,16 +258,16 @@ class Product(Candidate[Any]):
         )
 
 
-def _shifted(desc: Any) -> bool:
+def chunks_are_shifted(desc: Any) -> bool:
     """Whether a chunk may begin between two multiples of 16 bytes."""
     block = desc.format.block
     return bool(block.bytes_of(CHUNK) % WORD or block.bytes_of(desc.k) % WORD)
 
 
-def _pieces(desc: Any) -> int:
+def pieces_of(desc: Any) -> int:
     """Copies of 16 bytes that hold a row's chunk: Slot of gguf_product.cu."""
     align = block_align(desc.format, WORD)
-    nbytes: int = desc.format.block.bytes_of(CHUNK) + (WORD - align if _shifted(desc) else 0)
+    nbytes: int = desc.format.block.bytes_of(CHUNK) + (WORD - align if chunks_are_shifted(desc) else 0)
     return -(-nbytes // WORD)
 
 
