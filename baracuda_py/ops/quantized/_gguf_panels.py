@@ -122,12 +122,8 @@ class Panels(Candidate[Any]):
         """Weights at the bandwidth of reading, the instructions that widen them for every tile of rows, or mma.sync's rate; of
         the SM that has most to do."""
         gemm = _product(desc).gemm
-        resident = min(config.ctas, (device.shared_bytes + 1024) // (config.shared_bytes + 1024))
-        tiles = config.tiles(desc)
-        # Of what all SMs could do, the part that tiles leave them
-        busy = tiles / (device.sms * -(-tiles // device.sms)) if tiles < device.sms * resident else 1.0
-        if tiles > device.sms * resident:
-            busy = tiles / (device.sms * resident * -(-tiles // (device.sms * resident)))
+        tiles = max(config.tiles(desc), 1)
+        busy = tiles / (device.sms * -(-tiles // device.sms))  # of what all SMs could do
         rows, columns = -(-_tokens(desc) // config.m), -(-desc.n // config.n) * config.n
         weights = float(columns) * desc.k * rows
         fragments = config.m / config.warp[0] / 8 + config.m / 16 / 8  # ldmatrix and mma, a lane's share of a weight's
