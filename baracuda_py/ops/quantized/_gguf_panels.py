@@ -1,4 +1,4 @@
-"""panels: tiles of many rows times GGUF blocks that are widened to the rows' type on their way (kernels/quantized/gguf_panels.cu).
+"""panels: tiles of rows times GGUF blocks that are widened to the rows' type on their way (kernels/quantized/gguf_panels.cu).
 
 Where tiles are few, K is split, and kernels/gemm/reduce.cu adds the parts.
 """
@@ -17,13 +17,13 @@ from ...plan.constraints import UnitStride
 from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...types import DeviceSpec, PrecisionGuarantee
+from .._launch import overlapped_overhead
 from ..gemm._problem.gemm import Gemm
 from ..gemm._variants.epilogue import epilogue_args, epilogue_type
 from ..gemm._variants.guarantee import TRUNCATED, guarantee_of
 from ..gemm._variants.mma import mma_rate, side_of
 from ..gemm._variants.split import partial_epilogue, partial_size, reduce_step, second_pass
 from ..gemm.matmul import MatmulDescriptor
-from .._launch import overlapped_overhead
 from ._gguf import block_align
 from ._gguf_dequantized import HALVES, of_weights
 from ._gguf_product import CHUNK, WORD, chunks_are_shifted, pieces_of, rows_are_read, rows_of
