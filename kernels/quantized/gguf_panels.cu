@@ -4,12 +4,12 @@
 // Tiling: a CTA has BM x BN of the result, a warp WM x WN of it; K goes by in chunks of 256 weights, each in four slabs of 64. Blocks
 // of a chunk come as they lie, by cp.async of 16 bytes, through RAWS slots; rows whose chunks do not begin on 16 bytes (SHIFTED) from
 // the 16 bytes before them on. While a slab is multiplied, a thread widens 32 neighbouring weights of the next into the other of two
-// panels, BN rows of 128 bytes, swizzled as tile.cuh says. x comes through STAGES slabs. One barrier a slab.
-// Shared memory: RAWS chunks of BN rows (Q4_K: 144 bytes each), two panels of BN 128 bytes, STAGES BM 128 bytes of x.
+// panels, BN rows of 128 bytes, swizzled as tile.cuh says. x comes through four slabs. One barrier a slab.
+// Shared memory: RAWS chunks of BN rows (Q4_K: 144 bytes each), two panels of BN 128 bytes, 4 BM 128 bytes of x.
 // Grid: tiles in bands (Place), times `splits` ranges of K whose results lie `slab` elements apart and are added up by reduce.cu.
 // Every element sums its products in the order of K, one mma after the other.
-// Bound: issue. About 5 instructions a weight take it apart and widen it (16-bit codes, an exact subtraction, an FMA, half a
-// conversion), once for each tile of BM rows; N = 8192, K = 28672 of Q4_K in 45 us, where the blocks alone take 29. Then mma.sync's rate.
+// Bound: issue. About 4 instructions a weight of Q4_K take it apart and widen it (a permutation, an FMA, half a conversion; loads and
+// shifts of words), once for each tile of BM rows: N = 8192, K = 28672 in 40 us, where the blocks alone take 29. Then mma.sync's rate.
 #include "async_copy.cuh"
 #include "epilogue.cuh"
 #include "feed.cuh"
@@ -17,139 +17,144 @@
 #include "quantized/gguf/format.cuh"
 #include "tile.cuh"
 
-constexpr u32 CHUNK = 256, SLAB = 64, SLABS = CHUNK / SLAB;
+constexpr u32 CHUNK = 256, SLAB = 64, SLABS = CHUNK / SLAB, PIECE = 16;
 
-// A chunk of BN rows of blocks on its way to shared memory. ALIGN: what every block is aligned to in memory.
-template <class F, int ALIGN, bool SHIFTED, int BN, int THREADS> struct Raw {
+// Chunks of the row of blocks that two neighbouring threads bring and widen. ALIGN: what every block is aligned to in memory.
+template <class F, int ALIGN, bool SHIFTED> struct Raw {
   static constexpr u32 BYTES = CHUNK / F::WEIGHTS * F::BYTES;
-  static constexpr u32 PIECES = (BYTES + (SHIFTED ? 16 - ALIGN : 0) + 15) / 16;
-  static constexpr u32 PITCH = (PIECES | 1) * 16, SIZE = BN * PITCH;  // an odd number of 16 bytes: eight rows meet no bank twice
+  static constexpr u32 PIECES = (BYTES + (SHIFTED ? PIECE - ALIGN : 0) + PIECE - 1) / PIECE;
+  static constexpr u32 PITCH = (PIECES | 1) * PIECE;  // odd numbers of 16 bytes: eight rows meet no bank twice
 
-  const u8* weights;
+  const u8* row;
   i64 pitch;
-  u32 first, rows;
 
-  // Where the chunk of row `row` begins: rows past the last one stand for it, and are not stored.
-  __device__ __forceinline__ const u8* of(u32 row, u32 chunk) const { return weights + i64(min(first + row, rows - 1)) * pitch + i64(chunk) * BYTES; }
-  // Chunk `chunk` to `slot`, zeros where rows have ended.
+  // How far behind 16 bytes a chunk begins.
+  __device__ __forceinline__ u32 shift(u32 chunk) const { return SHIFTED ? u32(reinterpret_cast<u64>(row) + u64(chunk) * BYTES) % PIECE : 0; }
+  // This thread's half of a chunk to `slot`, zeros where the row has ended.
   __device__ __forceinline__ void fetch(u32 slot, u32 chunk) const {
-#pragma unroll 2
-    for (u32 piece = threadIdx.x; piece < BN * PIECES; piece += THREADS) {
-      const u32 row = piece / PIECES, within = (piece - row * PIECES) * 16;
-      const u8* begin = of(row, chunk);
-      const i64 shift = SHIFTED ? i64(reinterpret_cast<u64>(begin) & 15) : 0;
-      const i64 left = pitch - i64(chunk) * BYTES + shift - within;  // of the row, from this piece on
-      copy_async<16>(slot + row * PITCH + within, left > 0 ? begin - shift + within : weights, left > 0 ? u32(min(left, i64(16))) : 0);
+    const u32 half = threadIdx.x % 2;
+    const i64 begin = i64(chunk) * BYTES - shift(chunk);
+    const bool whole = begin + PIECES * PIECE <= pitch;
+#pragma unroll
+    for (u32 i = 0; i < (PIECES + 1) / 2; ++i) {
+      const u32 within = (2 * i + half) * PIECE;
+      if (within >= PIECES * PIECE) break;
+      const i64 left = pitch - begin - within;
+      copy_async<PIECE>(slot + within, whole || left > 0 ? row + begin + within : row, whole ? PIECE : left > 0 ? u32(min(left, i64(PIECE))) : 0);
     }
   }
-  __device__ __forceinline__ u32 shift(u32 row, u32 chunk) const { return SHIFTED ? u32(reinterpret_cast<u64>(of(row, chunk)) & 15) : 0; }
 };
 
-// Four codes, each a byte, as floats, less what is taken off.
-template <class F> __device__ __forceinline__ void widen(float (&x)[4], u32 codes) {
-  constexpr float OFF = 8388608.0f + F::LESS + (F::SIGNED ? 128 : 0);
-  if constexpr (F::SIGNED) codes ^= 0x80808080u;
-#pragma unroll
-  for (u32 i = 0; i < 4; ++i) x[i] = __uint_as_float(__byte_perm(codes, 0x4b000000u, 0x7440u + i)) - OFF;
-}
+// Four codes, each a byte, as weights. With bf16, which keeps 8 bits, an unsigned code, which has at most 7, is taken as 128 more,
+// and these come off with the minimum: an FMA a weight. Else the code's float is exact.
+template <class F, class T> struct Widening {
+  static constexpr bool FOLDED = Same<T, bf16>::value && !F::SIGNED;
+  static constexpr float OFF = (FOLDED ? 128.0f : 8388608.0f) + F::LESS + (F::SIGNED ? 128 : 0);
+  float scale, less;
 
-template <class F, class T, class Epi, int ALIGN, bool SHIFTED, int BM, int BN, int WM, int WN, int RAWS, int STAGES, int CTAS, int X_BYTES>
+  template <class Scales> __device__ __forceinline__ void enter(const Scales& scales, u32 sub) {
+    scale = scales.scale(sub);
+    less = FOLDED ? fmaf(scale, OFF, scales.least(sub)) : scales.least(sub);
+  }
+  __device__ __forceinline__ void four(u32 (&packed)[2], u32 codes) const {
+    if constexpr (F::SIGNED) codes ^= 0x80808080u;
+    float x[4];
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) {
+      if constexpr (FOLDED) {
+        x[i] = fmaf(scale, __uint_as_float(__byte_perm(codes, 0x43000000u, 0x7044u + 0x100 * i)), -less);
+      } else {
+        const float code = __uint_as_float(__byte_perm(codes, 0x4b000000u, 0x7440u + i)) - OFF;
+        x[i] = F::LEAST ? fmaf(scale, code, -less) : scale * code;
+      }
+    }
+#pragma unroll
+    for (int p = 0; p < 2; ++p) packed[p] = round_pair(x[2 * p], x[2 * p + 1], T{});
+  }
+};
+
+template <class F, class T, class Epi, int ALIGN, bool SHIFTED, int BM, int BN, int WM, int WN, int RAWS, int CTAS, int X_BYTES>
 __global__ void __launch_bounds__(2 * BN, CTAS)
-gguf_panels(const T* x, const u8* weights, Epi epilogue, i64 x_step, i64 pitch, u32 m, u32 n, u32 k, u32 band, u32 splits,
-            u32 chunks_per_split, u64 slab) {
+gguf_panels(const T* x, const u8* weights, Epi epilogue, i64 x_step, i64 pitch, u32 m, u32 n, u32 k, u32 band, u32 chunks_per_split,
+            u64 slab) {
   constexpr int THREADS = 2 * BN, EACH = 32;
   static_assert(BM / WM * (BN / WN) * 32 == THREADS, "two threads widen a row of a slab");
-  static_assert(STAGES <= SLABS * (RAWS - 1), "a chunk is there before its first slab is widened");
   using TileX = Tile<T, BM, SLAB, true>;
   using Panel = Tile<T, BN, SLAB, true>;
-  using Blocks = Raw<F, ALIGN, SHIFTED, BN, THREADS>;
-  constexpr u32 PANELS_AT = RAWS * Blocks::SIZE, X_AT = PANELS_AT + 2 * Panel::BYTES;
-  static_assert(Blocks::SIZE % 128 == 0, "panels and slabs begin on 128 bytes");
+  using Blocks = Raw<F, ALIGN, SHIFTED>;
+  constexpr u32 SLOT = BN * Blocks::PITCH, PANELS_AT = RAWS * SLOT, X_AT = PANELS_AT + 2 * Panel::BYTES;
+  static_assert(SLOT % 128 == 0, "panels and slabs begin on 128 bytes");
   extern __shared__ __align__(1024) u8 pool[];
-  const u32 begin = shared_address(pool);
+  const u32 begin = shared_address(pool), row = threadIdx.x / 2, half = threadIdx.x % 2;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
+  // Rows of weights past the last one stand for it, and are not stored
   const Place<BM, BN> place(m, n, band);
-  const u32 chunks = (k + CHUNK - 1) / CHUNK, first = place.matrix * chunks_per_split;
-  const u32 end = min(chunks, first + chunks_per_split), slabs = first < end ? (end - first) * SLABS : 0;
-  const Blocks blocks{weights, pitch, place.n, n};
+  const u32 chunks = (k + CHUNK - 1) / CHUNK, first = place.matrix * chunks_per_split, end = min(chunks, first + chunks_per_split);
+  const Blocks blocks{weights + i64(min(place.n + row, n - 1)) * pitch, pitch};
   Feed<TileX, X_BYTES, THREADS> feed(x, x_step, 1, place.m, m, min(k, first * CHUNK), min(k, end * CHUNK));
   const Reader<TileX, WM, true> read_x(warp % (BM / WM) * WM, lane);
   const Reader<Panel, WN, false> read_w(warp / (BM / WM) * WN, lane);
 
-  // Slab `at` of x, and with every fourth the blocks of a further chunk
-  const auto fetch = [&](u32 at) {
-    if (at < slabs) {
-      const u32 to = begin + X_AT + at % STAGES * TileX::BYTES;
-      feed.each(0, 1, false, [&](int, u32 within, const u8* from, int valid) { copy_async<X_BYTES>(to + within, from, valid); });
-      feed.advance();
-    }
-    const u32 chunk = (at - (STAGES - 1)) / SLABS + RAWS - 1;
-    if (at >= STAGES - 1 && (at - (STAGES - 1)) % SLABS == 0 && chunk * SLABS < slabs)
-      blocks.fetch(begin + chunk % RAWS * Blocks::SIZE, first + chunk);
-    commit_copies();
+  const auto fetch_x = [&](u32 stage) {  // zeros behind the last
+    feed.each(0, 1, false, [&](int, u32 at, const u8* from, int valid) {
+      copy_async<X_BYTES>(begin + X_AT + stage * TileX::BYTES + at, from, valid);
+    });
+    feed.advance();
   };
-
-  // 32 weights of a row of the slab `at` into its panel, eight at a time
-  const u32 row = threadIdx.x / 2, half = threadIdx.x % 2;
-  struct Widening { const u8* block; u32 weight; float scale, least; };
-  const auto enter = [&](u32 at) {
-    const u32 chunk = at / SLABS, weight = at % SLABS * SLAB + half * EACH, block = weight / F::WEIGHTS;
-    const u8* from = pool + chunk % RAWS * Blocks::SIZE + row * Blocks::PITCH + blocks.shift(row, first + chunk);
-    return Widening{from + block * F::BYTES, weight - block * F::WEIGHTS, 0, 0};
-  };
-  const auto eight = [&](Widening& w, u32 at, int i) {
-    if (i * 8 % F::SUB == 0) {
-      const typename F::template Scales<ALIGN> scales(w.block);
-      w.scale = scales.scale((w.weight + i * 8) / F::SUB);
-      w.least = scales.least((w.weight + i * 8) / F::SUB);
-    }
-    const u32 from = w.weight + i * 8;
-    u32 packed[4];
+  // 32 weights of slab `sub` of the chunk in `slot`, eight at a time; `i` and `sub` are known when compiling
+  Widening<F, T> widening;
+  const auto widen = [&](u32 slot, u32 chunk, u32 sub, u32 i) {
+    const u32 first_weight = sub * SLAB + half * EACH, block = first_weight / F::WEIGHTS, weight = first_weight % F::WEIGHTS + i * 8;
+    const u8* from = pool + slot * SLOT + row * Blocks::PITCH + blocks.shift(chunk) + block * F::BYTES;
+    if (i * 8 % F::SUB == 0) widening.enter(typename F::template Scales<ALIGN>(from), weight / F::SUB);
+    u32 packed[2][2];
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float value[4];
-      widen<F>(value, F::Codes::template four<ALIGN>(w.block, from & ~15u, (from & 8) + 4 * h));
-#pragma unroll
-      for (int p = 0; p < 4; ++p) value[p] = F::LEAST ? fmaf(w.scale, value[p], -w.least) : w.scale * value[p];
-#pragma unroll
-      for (int p = 0; p < 2; ++p) packed[2 * h + p] = round_pair(value[2 * p], value[2 * p + 1], T{});
-    }
-    const int to = Panel::offset(int(row), int(half * EACH + i * 8) * 2);
-    *reinterpret_cast<uint4*>(pool + PANELS_AT + at % 2 * Panel::BYTES + to) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+    for (u32 h = 0; h < 2; ++h) widening.four(packed[h], F::Codes::template four<ALIGN>(from, weight & ~15u, i * 8 % 16 + 4 * h));
+    *reinterpret_cast<uint4*>(pool + PANELS_AT + sub % 2 * Panel::BYTES + Panel::offset(int(row), int(half * EACH + i * 8) * 2)) =
+        make_uint4(packed[0][0], packed[0][1], packed[1][0], packed[1][1]);
   };
 
   overlap::wait();
 #pragma unroll
-  for (int chunk = 0; chunk < RAWS - 1; ++chunk)
-    if (chunk * SLABS < slabs) blocks.fetch(begin + chunk * Blocks::SIZE, first + chunk);
+  for (u32 chunk = 0; chunk < RAWS - 1; ++chunk)
+    if (first + chunk < end) blocks.fetch(begin + chunk * SLOT + row * Blocks::PITCH, first + chunk);
 #pragma unroll
-  for (int stage = 0; stage < STAGES - 1; ++stage) fetch(stage);
-  if (slabs) {
-    await_copies<STAGES - 2>();
+  for (u32 stage = 0; stage < SLABS - 1; ++stage) {
+    fetch_x(stage);
+    commit_copies();
+  }
+  if (first < end) {
+    await_copies<SLABS - 2>();
     __syncthreads();
-    Widening w = enter(0);
 #pragma unroll
-    for (int i = 0; i < EACH / 8; ++i) eight(w, 0, i);
+    for (u32 i = 0; i < EACH / 8; ++i) widen(0, first, 0, i);
   }
 
   // Slabs, each while the next is widened and further ones are under way
   WarpTile<T, WM, WN> tile;
   typename WarpTile<T, WM, WN>::Fragments fragments;
+  u32 slot = 0;
 #pragma unroll 1
-  for (u32 at = 0; at < slabs; ++at) {
-    await_copies<STAGES - 2>();
-    __syncthreads();
-    fetch(at + STAGES - 1);
-    const u32 from_x = begin + X_AT + at % STAGES * TileX::BYTES, from_w = begin + PANELS_AT + at % 2 * Panel::BYTES;
-    const bool more = at + 1 < slabs;
-    Widening w = enter(more ? at + 1 : at);
+  for (u32 chunk = first; chunk < end; ++chunk) {
+    const u32 next_slot = slot + 1 == RAWS ? 0 : slot + 1, last_slot = slot == 0 ? RAWS - 1 : slot - 1;
 #pragma unroll
-    for (int step = 0; step < SLAB / 16; ++step) {
-      tile.load(fragments, read_x, from_x, read_w, from_w, step);
-      if (more) eight(w, at + 1, step);
-      tile.multiply(fragments);
+    for (u32 sub = 0; sub < SLABS; ++sub) {
+      await_copies<SLABS - 2>();
+      __syncthreads();
+      if (sub == 0 && chunk + RAWS - 1 < end) blocks.fetch(begin + last_slot * SLOT + row * Blocks::PITCH, chunk + RAWS - 1);
+      fetch_x((sub + SLABS - 1) % SLABS);
+      commit_copies();
+      const u32 from_x = begin + X_AT + sub * TileX::BYTES, from_w = begin + PANELS_AT + sub % 2 * Panel::BYTES;
+#pragma unroll
+      for (u32 step = 0; step < SLAB / 16; ++step) {
+        tile.load(fragments, read_x, from_x, read_w, from_w, step);
+        if (sub + 1 < SLABS) widen(slot, chunk, sub + 1, step);
+        else if (chunk + 1 < end) widen(next_slot, chunk + 1, 0, step);
+        tile.multiply(fragments);
+      }
     }
+    slot = next_slot;
   }
   overlap::release();
 

@@ -32,7 +32,7 @@ from ._int4_kernels import settled
 __all__ = ["Panels"]
 
 FILE = "quantized/gguf_panels.cu"
-SLAB_BYTES = 128  # of a row of x or of weights: 64 of K
+SLAB_BYTES, SLABS = 128, 4  # of a row of x or of weights: 64 of K; slabs of a chunk
 MOST_SPLITS, LEAST_CHUNKS = 16, 4  # parts of K, and chunks of a part
 LATENCY = 3e-6  # seconds until the first slab has come and been widened, and to store the result
 SECOND_PASS, PART = 1e-6, 6e-8  # seconds of latency of the second pass, and per part
@@ -49,7 +49,6 @@ class PanelConfig(Config):
     n: int = term("columns of the result a CTA computes", leads=True)
     warp: tuple[int, int] = term("rows x columns of the result that a warp sums")
     chunks: int = term("chunks of 256 weights of each column in shared memory", default=3)
-    stages: int = term("slabs of 64 of K of x in shared memory", default=4)
     ctas: int = term("CTAs an SM is to hold", default=2)
     split_k: int = term("parts of K that are summed apart and then added", default=1)
     pitch: int = term("bytes of a column's chunk in shared memory", default=0, hidden=True)
@@ -60,7 +59,7 @@ class PanelConfig(Config):
 
     @property
     def shared_bytes(self) -> int:
-        return self.n * (self.chunks * self.pitch + 2 * SLAB_BYTES) + self.stages * self.m * SLAB_BYTES
+        return self.n * (self.chunks * self.pitch + 2 * SLAB_BYTES) + SLABS * self.m * SLAB_BYTES
 
     def tiles(self, desc: Any) -> int:
         """Tiles of the result, counted once per part of K."""
@@ -68,11 +67,11 @@ class PanelConfig(Config):
 
 
 TABLE = (
-    PanelConfig(16, 64, (16, 16), 3, 4, 4), PanelConfig(16, 64, (16, 16), 4, 4, 3),
-    PanelConfig(32, 64, (32, 16), 3, 4, 3), PanelConfig(32, 128, (32, 16), 3, 4, 2),
-    PanelConfig(64, 64, (32, 32), 3, 4, 2), PanelConfig(64, 64, (64, 16), 3, 4, 2), PanelConfig(64, 64, (32, 32), 2, 4, 3),
-    PanelConfig(64, 128, (64, 16), 2, 4, 2), PanelConfig(64, 128, (32, 32), 2, 4, 2), PanelConfig(64, 128, (32, 32), 3, 4, 1),
-    PanelConfig(128, 64, (64, 32), 2, 4, 2), PanelConfig(128, 128, (64, 32), 2, 4, 1), PanelConfig(128, 128, (64, 32), 3, 4, 1),
+    PanelConfig(16, 64, (16, 16), 3, 4), PanelConfig(16, 64, (16, 16), 4, 3),
+    PanelConfig(32, 64, (32, 16), 3, 3), PanelConfig(32, 128, (32, 16), 3, 2),
+    PanelConfig(64, 64, (32, 32), 3, 2), PanelConfig(64, 64, (64, 16), 3, 2), PanelConfig(64, 64, (32, 32), 2, 3),
+    PanelConfig(64, 128, (64, 16), 2, 2), PanelConfig(64, 128, (32, 32), 2, 2), PanelConfig(64, 128, (32, 32), 3, 1),
+    PanelConfig(128, 64, (64, 32), 2, 2), PanelConfig(128, 128, (64, 32), 2, 1), PanelConfig(128, 128, (64, 32), 3, 1),
 )  # fmt: skip
 
 
@@ -158,13 +157,13 @@ class Panels(Candidate[Any]):
         block, w = desc.format.block, desc.layout("w")
         shifted = str(chunks_are_shifted(desc)).lower()
         x_bytes = side_of(gemm.a, (gemm.m, gemm.k), 1).nbytes
-        numbers = (config.m, config.n, *config.warp, config.chunks, config.stages, config.ctas, x_bytes)
+        numbers = (config.m, config.n, *config.warp, config.chunks, config.ctas, x_bytes)
         entry = f"gguf_panels<{block.cuda}, {desc.x_element.number}, {kind}, {block_align(desc.format, w.align)}, {shifted}, "
         kernel = Kernel(FILE, f"{entry}{', '.join(map(str, numbers))}>")
         rows = -(-gemm.m // config.m)
         args = (
             Ptr("x"), Ptr("w"), settled(epilogue), np.int64(gemm.a.row), np.int64(block.bytes_of(desc.k)), np.uint32(gemm.m),
-            np.uint32(gemm.n), np.uint32(gemm.k), np.uint32(rows), np.uint32(config.split_k),
+            np.uint32(gemm.n), np.uint32(gemm.k), np.uint32(rows),
             np.uint32(self._chunks(desc, config)), np.uint64(partial_size(gemm) if config.split_k > 1 else 0),
         )  # fmt: skip
         grid, threads = (config.tiles(desc), 1, 1), (config.threads, 1, 1)
