@@ -131,6 +131,7 @@ def matmul(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
     yield sample(GgufFormat.IQ4_XS, 1, 18, 1, F16, math="int8")
     yield sample(GgufFormat.MXFP4, 7, 13, 8, BF16)
     yield sample(GgufFormat.Q4_K, 17, 20, 1, BF16)
+    yield sample(GgufFormat.Q4_K, 34, 66, 1, F16)  # two tiles of columns
     yield sample(GgufFormat.Q8_0, 0, 20, 8, F16)
     if full:
         yield from _every(sample)

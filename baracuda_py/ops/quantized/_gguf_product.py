@@ -24,10 +24,13 @@ from ._gguf import block_align
 from .quantize_gguf import GgufQuantizeDescriptor, GgufQuantizePlan
 
 __all__ = [
+    "WORD",
     "ExactActivation",
     "Product",
     "ProductConfig",
     "Q8Activation",
+    "chunks_are_shifted",
+    "pieces_of",
     "product_guarantee",
     "rows_are_read",
     "rows_of",
@@ -160,7 +163,7 @@ class Product(Candidate[Any]):
         for warps_n, warps_k, stages, ctas, chunk in SHAPES:
             if chunk > PART and (tiles > 1 or desc.k % chunk or not _pays(desc.format.block, chunk)):
                 continue
-            slot = ROWS * (_pieces(desc, chunk) | 1) * WORD
+            slot = ROWS * (pieces_of(desc, chunk) | 1) * WORD
             config = ProductConfig(warps_n, warps_k, stages, ctas, chunk, tiles, spread, slot, sums + scales)
             room = config.ctas * (config.shared_bytes + RESERVED) <= device.shared_bytes + RESERVED
             if (
@@ -229,7 +232,7 @@ class Product(Candidate[Any]):
         scales += 0 if spread == 8 else 4 * eights + 4 * groups
         scaling = groups * tiles * 4 * (1 + folds + 1.5 * self.rounded)
         reading = groups * tiles * (6 + (100 if desc.x_element is ElementKind.F32 and not self.rounded else 0))
-        copies = (90 if _shifted(desc, config.chunk) else 55) * PART / config.chunk
+        copies = (90 if chunks_are_shifted(desc, config.chunk) else 55) * PART / config.chunk
         return float(decode + widen + products + scales + scaling + reading + copies + 20) / 128
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> PrecisionGuarantee:
@@ -244,7 +247,7 @@ class Product(Candidate[Any]):
 
     def _launch(self, desc: Any, device: DeviceSpec, config: ProductConfig, x: Arg, kind: str, x_step: int) -> Launch:
         block, out, w = desc.format.block, desc.layout("out"), desc.layout("w")
-        shifted = str(_shifted(desc, config.chunk)).lower()
+        shifted = str(chunks_are_shifted(desc, config.chunk)).lower()
         whole = str(desc.k % config.chunk == 0).lower()
         numbers = (
             config.spread,
@@ -273,7 +276,7 @@ class Product(Candidate[Any]):
         )
 
 
-def _shifted(desc: Any, chunk: int) -> bool:
+def chunks_are_shifted(desc: Any, chunk: int) -> bool:
     """Whether a chunk may begin between two multiples of 16 bytes."""
     block = desc.format.block
     return bool(block.bytes_of(chunk) % WORD or block.bytes_of(desc.k) % WORD)
@@ -292,10 +295,10 @@ def _pays(block: Block, chunk: int) -> bool:
     return not block.bytes_of(chunk) % WORD and (chunk == 2 * PART or bool(block.bytes_of(chunk // 2) % WORD))
 
 
-def _pieces(desc: Any, chunk: int) -> int:
+def pieces_of(desc: Any, chunk: int) -> int:
     """Copies of 16 bytes that hold a row's chunk: Slot of gguf_product.cu."""
     align = block_align(desc.format, WORD)
-    nbytes: int = desc.format.block.bytes_of(chunk) + (WORD - align if _shifted(desc, chunk) else 0)
+    nbytes: int = desc.format.block.bytes_of(chunk) + (WORD - align if chunks_are_shifted(desc, chunk) else 0)
     return -(-nbytes // WORD)
 
 

@@ -25,7 +25,7 @@ from ._int4_table import GEMV, MMA, SLAB, Int4Config, flush_of, seconds_of
 from ._int4_weight import pointer
 from ._staged_tokens import MOST_STAGED, staged_tokens
 
-__all__ = ["Int4Gemv", "Int4Kernel", "Int4Mma", "common_epilogue"]
+__all__ = ["Int4Gemv", "Int4Kernel", "Int4Mma", "common_epilogue", "settled"]
 
 MOST, MOST_CODES = 1 << 25, 1 << 36  # of M, N and K, and of all codes: kernels count in 32 bits
 PAIRED, SINGLE = ", true, float>", ", false, float>"  # the end of an epilogue's type

@@ -25,6 +25,7 @@ from ...types.gguf import GgufFormat
 from .._function import Asked, function_of
 from ._gguf import FLOATS, asked_element, blocks_of, check_columns, check_row_bytes
 from ._gguf_dequantized import Dequantized
+from ._gguf_panels import Panels
 from ._gguf_product import ExactActivation, Q8Activation
 
 __all__ = ["GgufMatmulDescriptor", "GgufMatmulPlan", "matmul_gguf", "matmul_q4k"]
@@ -127,7 +128,7 @@ class GgufMatmulPlan(Plan[GgufMatmulDescriptor]):
 
     descriptor = GgufMatmulDescriptor
     category = OpCategory.QUANTIZATION
-    candidates = (ExactActivation(), Q8Activation(), Dequantized())
+    candidates = (ExactActivation(), Q8Activation(), Panels(), Dequantized())
     measures = oracle.MEASURES
     probes = tuple(_probes())
 

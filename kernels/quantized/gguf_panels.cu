@@ -1,0 +1,157 @@
+// out = epilogue(x w) of tiles of rows x and GGUF blocks [N, K], transposed: weights are widened to the type of x on their way, once
+// for the BM rows of a tile, and multiplied by mma.sync.
+//
+// Tiling: a CTA has BM x BN of the result, a warp WM x WN of it; K goes by in chunks of 256 weights, each in four slabs of 64. Blocks
+// of a chunk come as they lie, by cp.async of 16 bytes, through RAWS slots; rows whose chunks do not begin on 16 bytes (SHIFTED) from
+// the 16 bytes before them on. While a slab is multiplied, a thread widens 32 neighbouring weights of the next into the other of two
+// panels, BN rows of 128 bytes, swizzled as tile.cuh says. x comes through four slabs. One barrier a slab.
+// Shared memory: RAWS chunks of BN rows (Q4_K: 144 bytes each), two panels of BN 128 bytes, 4 BM 128 bytes of x.
+// Grid: tiles in bands (Place), times `splits` ranges of K whose results lie `slab` elements apart and are added up by reduce.cu.
+// Every element sums its products in the order of K, one mma after the other.
+// Bound: issue. About 5 instructions a weight of Q4_K take it apart and widen it (a permutation, a subtraction, an FMA, half a
+// conversion; loads and shifts of words), once for each tile of BM rows: N = 8192, K = 28672 in 45 us, where the blocks alone take 29. Then mma.sync's rate.
+#include "async_copy.cuh"
+#include "epilogue.cuh"
+#include "feed.cuh"
+#include "overlap.cuh"
+#include "quantized/gguf/format.cuh"
+#include "tile.cuh"
+
+constexpr u32 CHUNK = 256, SLAB = 64, SLABS = CHUNK / SLAB, PIECE = 16;
+
+// Chunks of the row of blocks that two neighbouring threads bring and widen. ALIGN: what every block is aligned to in memory.
+template <class F, int ALIGN, bool SHIFTED> struct Raw {
+  static constexpr u32 BYTES = CHUNK / F::WEIGHTS * F::BYTES;
+  static constexpr u32 PIECES = (BYTES + (SHIFTED ? PIECE - ALIGN : 0) + PIECE - 1) / PIECE;
+  static constexpr u32 PITCH = (PIECES | 1) * PIECE;  // odd numbers of 16 bytes: eight rows meet no bank twice
+
+  const u8* row;
+  i64 pitch;
+
+  // How far behind 16 bytes a chunk begins.
+  __device__ __forceinline__ u32 shift(u32 chunk) const { return SHIFTED ? u32(reinterpret_cast<u64>(row) + u64(chunk) * BYTES) % PIECE : 0; }
+  // This thread's half of a chunk to `slot`, zeros where the row has ended.
+  __device__ __forceinline__ void fetch(u32 slot, u32 chunk) const {
+    const u32 half = threadIdx.x % 2;
+    const i64 begin = i64(chunk) * BYTES - shift(chunk);
+    const bool whole = begin + PIECES * PIECE <= pitch;
+#pragma unroll
+    for (u32 i = 0; i < (PIECES + 1) / 2; ++i) {
+      const u32 within = (2 * i + half) * PIECE;
+      if (within >= PIECES * PIECE) break;
+      const i64 left = pitch - begin - within;
+      copy_async<PIECE>(slot + within, whole || left > 0 ? row + begin + within : row, whole ? PIECE : left > 0 ? u32(min(left, i64(PIECE))) : 0);
+    }
+  }
+};
+
+// Four codes, each a byte, as weights: those of dequantize_gguf bit for bit, since where a minimum comes off, the product is exact.
+template <class F, class T> struct Widening {
+  static constexpr float OFF = 8388608.0f + F::LESS + (F::SIGNED ? 128 : 0);
+  float scale, least;
+
+  template <class Scales> __device__ __forceinline__ void enter(const Scales& scales, u32 sub) {
+    scale = scales.scale(sub);
+    least = scales.least(sub);
+  }
+  __device__ __forceinline__ void four(u32 (&packed)[2], u32 codes) const {
+    if constexpr (F::SIGNED) codes ^= 0x80808080u;
+    float x[4];
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) {
+      const float code = __uint_as_float(__byte_perm(codes, 0x4b000000u, 0x7440u + i)) - OFF;
+      x[i] = F::LEAST ? fmaf(scale, code, -least) : scale * code;
+    }
+#pragma unroll
+    for (int p = 0; p < 2; ++p) packed[p] = round_pair(x[2 * p], x[2 * p + 1], T{});
+  }
+};
+
+template <class F, class T, class Epi, int ALIGN, bool SHIFTED, int BM, int BN, int WM, int WN, int RAWS, int CTAS, int X_BYTES>
+__global__ void __launch_bounds__(2 * BN, CTAS)
+gguf_panels(const T* x, const u8* weights, Epi epilogue, i64 x_step, i64 pitch, u32 m, u32 n, u32 k, u32 band, u32 chunks_per_split,
+            u64 slab) {
+  constexpr int THREADS = 2 * BN, EACH = 32;
+  static_assert(BM / WM * (BN / WN) * 32 == THREADS, "two threads widen a row of a slab");
+  using TileX = Tile<T, BM, SLAB, true>;
+  using Panel = Tile<T, BN, SLAB, true>;
+  using Blocks = Raw<F, ALIGN, SHIFTED>;
+  constexpr u32 SLOT = BN * Blocks::PITCH, PANELS_AT = RAWS * SLOT, X_AT = PANELS_AT + 2 * Panel::BYTES;
+  static_assert(SLOT % 128 == 0, "panels and slabs begin on 128 bytes");
+  extern __shared__ __align__(1024) u8 pool[];
+  const u32 begin = shared_address(pool), row = threadIdx.x / 2, half = threadIdx.x % 2;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+  // Rows of weights past the last one stand for it, and are not stored
+  const Place<BM, BN> place(m, n, band);
+  const u32 chunks = (k + CHUNK - 1) / CHUNK, first = place.matrix * chunks_per_split, end = min(chunks, first + chunks_per_split);
+  const Blocks blocks{weights + i64(min(place.n + row, n - 1)) * pitch, pitch};
+  Feed<TileX, X_BYTES, THREADS> feed(x, x_step, 1, place.m, m, min(k, first * CHUNK), min(k, end * CHUNK));
+  const Reader<TileX, WM, true> read_x(warp % (BM / WM) * WM, lane);
+  const Reader<Panel, WN, false> read_w(warp / (BM / WM) * WN, lane);
+
+  const auto fetch_x = [&](u32 stage) {  // zeros behind the last
+    feed.each(0, 1, false, [&](int, u32 at, const u8* from, int valid) {
+      copy_async<X_BYTES>(begin + X_AT + stage * TileX::BYTES + at, from, valid);
+    });
+    feed.advance();
+  };
+  // 32 weights of slab `sub` of the chunk in `slot`, eight at a time; `i` and `sub` are known when compiling
+  Widening<F, T> widening;
+  const auto widen = [&](u32 slot, u32 chunk, u32 sub, u32 i) {
+    const u32 first_weight = sub * SLAB + half * EACH, block = first_weight / F::WEIGHTS, weight = first_weight % F::WEIGHTS + i * 8;
+    const u8* from = pool + slot * SLOT + row * Blocks::PITCH + blocks.shift(chunk) + block * F::BYTES;
+    if (i * 8 % F::SUB == 0) widening.enter(typename F::template Scales<ALIGN>(from), weight / F::SUB);
+    u32 packed[2][2];
+#pragma unroll
+    for (u32 h = 0; h < 2; ++h) widening.four(packed[h], F::Codes::template four<ALIGN>(from, weight & ~15u, i * 8 % 16 + 4 * h));
+    *reinterpret_cast<uint4*>(pool + PANELS_AT + sub % 2 * Panel::BYTES + Panel::offset(int(row), int(half * EACH + i * 8) * 2)) =
+        make_uint4(packed[0][0], packed[0][1], packed[1][0], packed[1][1]);
+  };
+
+  overlap::wait();
+#pragma unroll
+  for (u32 chunk = 0; chunk < RAWS - 1; ++chunk)
+    if (first + chunk < end) blocks.fetch(begin + chunk * SLOT + row * Blocks::PITCH, first + chunk);
+#pragma unroll
+  for (u32 stage = 0; stage < SLABS - 1; ++stage) {
+    fetch_x(stage);
+    commit_copies();
+  }
+  if (first < end) {
+    await_copies<SLABS - 2>();
+    __syncthreads();
+#pragma unroll
+    for (u32 i = 0; i < EACH / 8; ++i) widen(0, first, 0, i);
+  }
+
+  // Slabs, each while the next is widened and further ones are under way
+  WarpTile<T, WM, WN> tile;
+  typename WarpTile<T, WM, WN>::Fragments fragments;
+  u32 slot = 0;
+#pragma unroll 1
+  for (u32 chunk = first; chunk < end; ++chunk) {
+    const u32 next_slot = slot + 1 == RAWS ? 0 : slot + 1, last_slot = slot == 0 ? RAWS - 1 : slot - 1;
+#pragma unroll
+    for (u32 sub = 0; sub < SLABS; ++sub) {
+      await_copies<SLABS - 2>();
+      __syncthreads();
+      if (sub == 0 && chunk + RAWS - 1 < end) blocks.fetch(begin + last_slot * SLOT + row * Blocks::PITCH, chunk + RAWS - 1);
+      fetch_x((sub + SLABS - 1) % SLABS);
+      commit_copies();
+      const u32 from_x = begin + X_AT + sub * TileX::BYTES, from_w = begin + PANELS_AT + sub % 2 * Panel::BYTES;
+#pragma unroll
+      for (u32 step = 0; step < SLAB / 16; ++step) {
+        tile.load(fragments, read_x, from_x, read_w, from_w, step);
+        if (sub + 1 < SLABS) widen(slot, chunk, sub + 1, step);
+        else if (chunk + 1 < end) widen(next_slot, chunk + 1, 0, step);
+        tile.multiply(fragments);
+      }
+    }
+    slot = next_slot;
+  }
+  overlap::release();
+
+  epilogue.out += place.matrix * slab;
+  tile.store(epilogue, place.m + warp % (BM / WM) * WM, place.n + warp / (BM / WM) * WN, m, n, lane);
+}
