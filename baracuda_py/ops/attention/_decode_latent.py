@@ -12,7 +12,7 @@ import numpy as np
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Step
-from ...types import DeviceSpec, PrecisionGuarantee
+from ...types import ArchSku, DeviceSpec, PrecisionGuarantee
 from .._launch import overlapped_overhead
 from . import _guarantee
 from ._flash import HALVES, MMA_SHARE, MOST_ROWS, SHARED_BYTES
@@ -99,7 +99,7 @@ class LatentKeys(Candidate[Any]):
         most = max(1, min(MOST_SPLITS, -(-keys // LEAST)))
         for splits in sorted({1, most, *(min(max(n * device.sms // pairs, 1), most) for n in (1, 2, 3, 4))}):
             yield replace(tile, splits=splits)
-            if tile.keys == 64 and not _changed(desc):
+            if tile.keys == 64 and device.tier is ArchSku.SM90A and not _changed(desc):  # elsewhere it spills
                 yield replace(tile, splits=splits, halved=True)
         yield replace(tile, splits=max(1, -(-desc.most_k // FIXED)), fixed=FIXED)
 
