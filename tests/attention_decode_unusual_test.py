@@ -68,8 +68,15 @@ def test_no_sequences_and_no_heads(device: str) -> None:
     told: dict[str, Any] = {"return_lse": True, "return_status": True, "device": device}
     made = bp.paged_attention(pages[0, :3], pages, pages, none, ints(), cu_seqlens_q=ints(0), **told)
     assert made.out.shape == (3, 2, 8) and made.lse.shape == (2, 3) and made.status.shape == (0,)
-    shapes = {"q_shape": (3, 2, 8), "k_pages_shape": (3, 4, 2, 8), "v_pages_shape": (3, 4, 2, 8), "page_table_shape": (0, 2)}
-    desc = bp.PagedAttentionDescriptor(**shapes, element=BF16, order="THD", cu_seqlens_q_shape=(1,), status_element="i32")
+    shapes = {
+        "q_shape": (3, 2, 8),
+        "k_pages_shape": (3, 4, 2, 8),
+        "v_pages_shape": (3, 4, 2, 8),
+        "page_table_shape": (0, 2),
+    }
+    desc = bp.PagedAttentionDescriptor(
+        **shapes, element=BF16, order="THD", cu_seqlens_q_shape=(1,), status_element="i32"
+    )
     assert bp.PagedAttentionPlan.select(desc, device=device).precision_guarantee.of("status")
     made = bp.paged_attention(pages[:0, :1], pages, pages, none, ints(), **told)
     assert made.out.shape == (0, 1, 2, 8) and made.lse.shape == (0, 2, 1) and made.status.shape == (0,)
