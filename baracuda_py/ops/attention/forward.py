@@ -222,9 +222,9 @@ def attention(
     q: [B, Hq, Sq, D], k: [B, Hkv, Sk, D], v: [B, Hkv, Sk, Dv] (`layout` "BHSD"), or with S before H ("BSHD"), or [T, H, D] of
     sequences one behind the other ("THD"), which begin at `cu_seqlens_q` and `cu_seqlens_k` (device int32 [B + 1], read at
     launch and clamped to T; `max_seqlen_q` and `max_seqlen_k`, by default T, say how long the longest is: queries
-    beyond need not be computed, and rows of no sequence are left as they are, but by the reference backend, which
-    makes them 0). f16, bf16, f32 or f64; any strides with neighbours along the last axis side by side. Of rank 2 they are one
-    head of one sequence. Query head h reads head h // (Hq // Hkv) of k and v.
+    beyond need not be computed, and rows of no sequence are left as they are, but by the reference backend, which makes them 0).
+    f16, bf16, f32 or f64; any strides with neighbours along the last axis side by side. Of rank 2 they are one head of one
+    sequence. Query head h reads head h // (Hq // Hkv) of k and v.
     scale: by default 1 / sqrt(D). softcap c: s becomes c tanh(s / c). alibi_slopes: f32 [Hq] or [B, Hq]; s += slope (j - (i +
     offset)). mask: broadcasts to [B, Hq, Sq, Sk]; added (q's dtype or f32), or bool, True where a key takes part.
     causal: query i sees keys j <= i + offset; offset is by default Sk - Sq of each sequence, so that the last query sees the last
