@@ -22,7 +22,7 @@ from .problem import Problem
 __all__ = ["PER_VARIANT", "SAMPLES", "Case", "cases", "every_sample", "samples_of", "spread"]
 
 SAMPLES = 24  # an op, unless all are asked for
-FEW = 8  # of them in the bounded suite
+FEW = 6  # of them in the bounded suite
 PER_VARIANT = 4  # samples of which every variant is emulated
 T = TypeVar("T")
 
