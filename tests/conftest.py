@@ -11,7 +11,7 @@ import pytest
 
 from baracuda_py.runtime.driver import cupy_or_none, device_count
 from tests import extents, ledger
-from tests.bounded import ALSO, choose, is_bounded
+from tests.bounded import choose, is_bounded
 from tests.costs import Watch, op_of
 from tests.gauntlet import Case, Part, cases
 
@@ -74,7 +74,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 given.append(pytest.param(None, id=name, marks=marks))
                 continue
             chosen = {"full": option("--all"), "sample": option("--sample"), "parts": parts.get(op, 1)}
-            chosen["also"] = ALSO.get(op, ()) if few and backend == "ptx" and count > 1 else ()
+            chosen["also"] = marker.kwargs["also"].get(op, ()) if few else ()
             for case in cases(op, backend, count, **chosen):
                 given.append(pytest.param(case, id=f"{name}-{case.label}", marks=marks))
     metafunc.parametrize("case", given)

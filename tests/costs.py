@@ -21,9 +21,9 @@ from .gauntlet import Case
 
 __all__ = ["LIMIT", "Costs", "Watch", "op_of"]
 
-# CPU seconds that the median op may cost. Whole runs of 60 ops took up to 2.0 with both cores busy; 0.6 is the aim, and the limit
-# only goes down. Products cost ten times as much, and are few: the median is of the rows, of which there will be many.
-LIMIT = 2.5
+# CPU seconds that the median op may cost. Runs of 88 ops took about 0.6, with all cores busy; the limit only goes down. Products
+# cost ten times as much, and are few: the median is of the rows, of which there will be many.
+LIMIT = 1.0
 COST = "cost"  # the property of a report that holds an op and its seconds
 
 

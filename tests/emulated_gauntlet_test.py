@@ -22,6 +22,7 @@ from baracuda_py.runtime.sources import source_of
 from baracuda_py.runtime.steps import Kernel, Launch
 from baracuda_py.types import PlanPreference, UnsupportedError
 
+from .bounded import ALSO
 from .gauntlet import PER_VARIANT, Case, Problem, admissible, every_sample, named
 from .kernel_lines import Executed
 from .wanted import WANTED, Wanted
@@ -62,12 +63,12 @@ def right(problem: Problem, plans: Iterable[Any] = (), executed: Executed | None
                 executed.add(plan, report)
 
 
-@every_sample("ptx", bounded=4)
+@every_sample("ptx", bounded=3, also=ALSO)
 def test_gauntlet(case: Case, executed: Executed) -> None:
     right(served(case), executed=executed)
 
 
-@every_sample("ptx", count=PER_VARIANT, bounded=2)
+@every_sample("ptx", count=PER_VARIANT, bounded=1, also=ALSO)
 def test_one_of_each_variant(case: Case, executed: Executed) -> None:
     """Every variant of a few problems, each in its first configuration, but for what `test_gauntlet` runs."""
     problem = served(case)
@@ -88,7 +89,7 @@ def test_wanted(wanted: Wanted, executed: Executed) -> None:
         right(problem, plans[:1], executed)
 
 
-@every_sample("ptx", count=PER_SEED, bounded=3, ops=SYNCHRONISED)
+@every_sample("ptx", count=PER_SEED, bounded=2, ops=SYNCHRONISED)
 def test_random_orders(case: Case) -> None:
     """One warp at a time, copies that arrive at any moment."""
     with bp.emulation(order="random", seed=1 + case.index, copies="random"):

@@ -124,11 +124,13 @@ def every_sample(
     *backends: str,
     count: int = SAMPLES,
     bounded: int = FEW,
+    also: Mapping[str, Sequence[str]] | None = None,
     ops: Sequence[str] = (),
     parts: Mapping[str, int] | None = None,
 ) -> Callable[[Any], Any]:
-    """A test that runs for samples of every op (or of `ops`) on each of the back ends: ids say which if there are several. The
-    bounded suite takes `bounded` of them where no device is needed. Of the ops in `parts` each case is run in so many."""
-    ops, parts = tuple(ops) or tuple(all_ops()), parts or {}
-    given = {"backends": backends, "count": count, "bounded": min(bounded, count), "ops": ops, "parts": parts}
-    return pytest.mark.every_sample(**given)
+    """A test that runs for samples of every op (or of `ops`) on each of the back ends: ids say which if there are several. Where
+    no device is needed, the bounded suite takes `bounded` of them, and those whose labels `also` has for an op. Of the ops in
+    `parts` each case is run in so many."""
+    few = {"bounded": min(bounded, count), "also": also or {}}
+    given = {"backends": backends, "count": count, "ops": tuple(ops) or tuple(all_ops()), "parts": parts or {}}
+    return pytest.mark.every_sample(**given, **few)
