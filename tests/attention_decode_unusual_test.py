@@ -82,3 +82,17 @@ def test_no_sequences_and_no_heads(device: str) -> None:
     assert made.out.shape == (0, 1, 2, 8) and made.lse.shape == (0, 2, 1) and made.status.shape == (0,)
     made = bp.paged_attention(pages[:1, :1, :0], pages, pages, one, ints(9), **told)
     assert made.out.shape == (1, 1, 0, 8) and made.lse.shape == (1, 0, 1) and made.status.tolist() == [2]
+
+
+def test_scales_of_pages_that_are_not_there_are_never_read() -> None:
+    given = paged_like(caches(2, 1, 40), 16, "NHD")
+    for part in "kv":
+        pages = given[f"{part}_pages"]
+        given |= {
+            f"{part}_pages": np.ones(pages.shape, np.int8),
+            f"{part}_scales": np.full(pages.shape[:-1], 0.5, F32.dtype),
+        }
+    given["page_table"] = given["page_table"].copy()
+    given["page_table"][0, 0], given["page_table"][1, 1] = -1, len(given["k_pages"])
+    results = [bp.paged_attention(**given, lengths=ints(40, 33), device=device) for device in ("ptx", "cpu")]
+    assert np.allclose(*(np.float32(out) for out in results), atol=0.01)
