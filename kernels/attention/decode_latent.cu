@@ -12,8 +12,9 @@
 // PAGED: rows lie where the table says, looked up a tile ahead. The first CTAs, one a sequence, look whether pages are there.
 // Splits leave (out, lse) for merge.cu; one alone writes the result. Rows are the innermost CTAs, so that those that share keys run
 // together, and all but the first find them in L2.
-// Bound: shared memory in the scores (1.5 KB a warp for 16 x 2048 multiply-adds), tensor cores in the values. 5,100 clocks for 64
-// rows and keys, or for 128 rows 0.7 ns a key on an H200, beside 0.25 ns in which its 1152 bytes are read: 3 times the floor.
+// Bound: shared memory in the scores (1.5 KB a warp for 16 x 2048 multiply-adds), tensor cores in the values. 5,700 clocks for 64
+// rows and keys, or for 128 rows 0.8 ns a key on an H200, beside 0.25 ns in which its 1152 bytes are read: 3 times the floor.
+// What a CTA does once is short: code that runs once costs what it takes to fetch it, and the loop's is evicted by it.
 #include "attention/anew.cuh"
 #include "attention/decoding.cuh"
 #include "attention/forward_products.cuh"
@@ -263,7 +264,7 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   __syncthreads();
 
   // What a row's values are multiplied with (`shrinks`, `sums`), its lse, with the sink's term in the first split, and where it goes, in
-  // place of queries: a thread a row
+  // place of queries: a thread a row. Which rows is made out again, so that no register keeps it.
   i64* const places = reinterpret_cast<i64*>(memory);
   const u32 line = thread, same = anew(flat), own_split = split_of(same);
   const SharedRows<T, Out> again = rows_of(same);
