@@ -12,8 +12,9 @@
 // PAGED: rows lie where the table says, looked up a tile ahead. The first CTAs, one a sequence, look whether pages are there.
 // Splits leave (out, lse) for merge.cu; one alone writes the result. Rows are the innermost CTAs, so that those that share keys run
 // together, and all but the first find them in L2.
-// Bound: shared memory in the scores (1.5 KB a warp for 16 x 2048 multiply-adds), tensor cores in the values. 5,100 clocks for 64
-// rows and keys, or for 128 rows 0.7 ns a key on an H200, beside 0.25 ns in which its 1152 bytes are read: 3 times the floor.
+// Bound: shared memory in the scores (1.5 KB a warp for 16 x 2048 multiply-adds), tensor cores in the values. 5,700 clocks for 64
+// rows and keys, or for 128 rows 0.8 ns a key on an H200, beside 0.25 ns in which its 1152 bytes are read: 3 times the floor.
+// What a CTA does once is short: code that runs once costs what it takes to fetch it, and the loop's is evicted by it.
 #include "attention/anew.cuh"
 #include "attention/decoding.cuh"
 #include "attention/forward_products.cuh"
@@ -53,6 +54,24 @@ template <int BLOCKS> __device__ __forceinline__ void add_halves(float (&s)[BLOC
   if (half) take(2);
 }
 
+// The first `rows` of a warp's rows of weighted values, and `columns` of its columns, each row times two factors, to where it begins.
+template <int BLOCKS, int N, class To>
+__device__ __forceinline__ void leave(const float (&acc)[BLOCKS][N][4], const float* weights, const float* divisions, const i64* places, int rows, int columns, To* to) {
+  const int lane = anew(threadIdx.x) % 32;
+#pragma unroll
+  for (int r = 0; r < 2 * BLOCKS; ++r) {
+    const int line = lane / 4 + 8 * r;
+    if (line >= rows) break;
+    const float weight = weights[line], division = divisions[line];
+    To* first = to + places[line] + lane % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      const float pair[2] = {acc[r / 2][n][r % 2 * 2] * weight * division, acc[r / 2][n][r % 2 * 2 + 1] * weight * division};
+      if (8 * n < columns) *reinterpret_cast<Vec<To, 2>*>(first + 8 * n) = round_to<To>(pair);
+    }
+  }
+}
+
 template <class T, class Out, int D, int DV, int KEYS, bool HALVED, bool CHANGED, bool PAGED>
 __global__ void __launch_bounds__(256, 1)
 attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Splits splits, u32 tiles, u32 alike) {
@@ -67,7 +86,7 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   __shared__ float exchanged[WARPS * BLOCKS * 16];
   const u32 queries = shared_address(memory), ring = queries + Queries::BYTES, weights = ring + 2 * Tile::BYTES;
   const u32 exchange = shared_address(exchanged);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / SPLIT, part = warp % SPLIT;
+  const int warp = threadIdx.x / 32, group = warp / SPLIT, part = warp % SPLIT;
   overlap::wait();
   overlap::release();
 
@@ -78,9 +97,14 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
     if (flat < cache.sequences) return;
     flat -= cache.sequences;
   }
-  const u32 tile = flat % tiles, split = flat / tiles % splits.count, kv_heads = p.heads / p.group;
-  flat /= tiles * splits.count;
-  const SharedRows<T, Out> shared(p, cache, flat / kv_heads, flat % kv_heads, tile * ROWS, ROWS);
+  const u32 kv_heads = p.heads / p.group;
+  const auto split_of = [&](u32 flat) { return flat / tiles % splits.count; };
+  const auto rows_of = [&](u32 flat) {
+    const u32 heads = flat / (tiles * splits.count);
+    return SharedRows<T, Out>(p, cache, heads / kv_heads, heads % kv_heads, flat % tiles * ROWS, ROWS);
+  };
+  const u32 split = split_of(flat);
+  const SharedRows<T, Out> shared = rows_of(flat);
   if (shared.first >= shared.count) return;
 
   // Its blocks of keys: those that some of its rows see
@@ -95,14 +119,13 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   while (block * 16 + KEYS <= begin) block += SPLIT;
 
   // Copies of a tile, a panel's chunk a thread, AT_ONCE rows at a time. `page` and `slot` are where its rows of the next tile lie.
-  const int row = threadIdx.x / 8, chunk = threadIdx.x % 8;
-  const T *k = p.k + shared.kv_head * p.k_walk.head + chunk * 8, *v = p.v + shared.kv_head * p.v_walk.head + chunk * 8;
+  const T *k = p.k + shared.kv_head * p.k_walk.head, *v = p.v + shared.kv_head * p.v_walk.head;
   const bool joined = alike && p.k == p.v;
   int page[PASSES], slot[PASSES];
   const auto look_up = [&](int next) {
 #pragma unroll
     for (int i = 0; i < PASSES; ++i) {
-      const int key = next * 16 + row + i * AT_ONCE;
+      const int key = next * 16 + int(anew(threadIdx.x) / 8) + i * AT_ONCE;
       const bool counts = next < range.y && key >= begin && key < end;
       slot[i] = key;
       page[i] = counts ? int(shared.sequence) : -1;
@@ -115,13 +138,13 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
     }
   };
   const auto bring = [&](int turn, const T* from, const Walk& walk, u32 columns) {
-    const u32 to = ring + turn * Tile::BYTES + Tile::offset(row, chunk);
+    const u32 thread = anew(threadIdx.x), to = ring + turn * Tile::BYTES + Tile::offset(thread / 8, thread % 8);
 #pragma unroll
     for (int i = 0; i < PASSES; ++i) {
-      const T* line = from + page[i] * walk.batch + slot[i] * walk.row;
+      const T* line = from + page[i] * walk.batch + slot[i] * walk.row + thread % 8 * 8;
 #pragma unroll
       for (int panel = 0; panel < D / 64; ++panel)
-        copy_async<16>(to + panel * Tile::PANEL + i * AT_ONCE * Tile::PITCH, line + panel * 64, page[i] >= 0 && panel * 64 + chunk * 8 < int(columns) ? 16 : 0);
+        copy_async<16>(to + panel * Tile::PANEL + i * AT_ONCE * Tile::PITCH, line + panel * 64, page[i] >= 0 && panel * 64 + int(thread % 8 * 8) < int(columns) ? 16 : 0);
     }
     commit_copies();
   };
@@ -231,28 +254,34 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
 
   // Rows' highest scores and sums of weights, for all
   softmax.add_up();
-  join_rows<BLOCKS, SPLIT, false>(exchange, threadIdx.x, softmax.sum);
+  const u32 thread = anew(threadIdx.x);
+  join_rows<BLOCKS, SPLIT, false>(exchange, thread, softmax.sum);
 #pragma unroll
   for (int r = 0; r < OWN; ++r) {
-    const int line = group * BLOCKS * 16 + lane / 4 + 8 * r;
-    if (part == 0 && lane % 4 == 0) reached[line] = softmax.base[r] * factor, sums[line] = softmax.sum[r];
+    const int line = group * BLOCKS * 16 + int(thread % 32 / 4) + 8 * r;
+    if (part == 0 && thread % 4 == 0) reached[line] = softmax.base[r] * factor, sums[line] = softmax.sum[r];
   }
   __syncthreads();
 
-  // The result, with the sink's term in the first split
-  const float of_values = scales.of_values(shared.kv_head);
-#pragma unroll
-  for (int r = 0; r < ROWS / 8; ++r) {
-    const int line = lane / 4 + 8 * r, to = shared.first + line;
-    if (to > shared.last) continue;
-    const float sink = split == 0 ? sink_of<T, float>(p, shared.standing(to)) * math::LOG2E : rows::minus_infinity<float>();
-    const float most = fmaxf(reached[line], sink), base = OnlineSoftmax<BLOCKS>::shift(most), weight = math::ex2_ftz(reached[line] - base);
-    const float whole = math::ex2_ftz(sink - base) + sums[line] * weight;
-#pragma unroll
-    for (int n = 0; n < COLUMNS / 8; ++n) {
-      const int column = warp * COLUMNS + 8 * n + lane % 4 * 2;
-      Vec<float, 2> x = {acc[r / 2][n][r % 2 * 2] * weight, acc[r / 2][n][r % 2 * 2 + 1] * weight};
-      if (column < int(p.d_v)) shared.template leave<true>(splits, split, of_values, to, column, x, whole, most);
-    }
+  // What a row's values are multiplied with (`shrinks`, `sums`), its lse, with the sink's term in the first split, and where it goes, in
+  // place of queries: a thread a row. Which rows is made out again, so that no register keeps it.
+  i64* const places = reinterpret_cast<i64*>(memory);
+  const u32 line = thread, same = anew(flat), own_split = split_of(same);
+  const SharedRows<T, Out> again = rows_of(same);
+  const int own = again.first + int(line);
+  if (line < ROWS && own <= again.last) {
+    const float sink = own_split == 0 ? sink_of<T, float>(p, again.standing(own)) * math::LOG2E : rows::minus_infinity<float>();
+    const float highest_here = reached[line], most = fmaxf(highest_here, sink), base = OnlineSoftmax<BLOCKS>::shift(most);
+    const float weight = math::ex2_ftz(highest_here - base), whole = math::ex2_ftz(sink - base) + sums[line] * weight;
+    shrinks[line] = weight;
+    sums[line] = again.division(scales.of_values(again.kv_head), whole);
+    places[line] = again.template destination<true>(splits, own_split, own);
+    again.template leave_lse<true>(splits, own_split, own, whole, most);
   }
+  __syncthreads();
+
+  // The result
+  const int rows = again.last - again.first + 1, first_column = anew(threadIdx.x) / 32 * COLUMNS, columns = int(p.d_v) - first_column;
+  if (splits.out) leave(acc, shrinks, sums, places, rows, columns, splits.out + first_column);
+  else leave(acc, shrinks, sums, places, rows, columns, p.out + first_column);
 }

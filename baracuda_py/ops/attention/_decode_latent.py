@@ -37,8 +37,9 @@ ROWS, WARPS = 64, 8
 DIMS, COLUMNS = (512, 576), 512
 LEAST_COLUMNS = 256  # up to which the others' tile holds all columns of the values
 STATIC = 2 << 10  # bytes of shared memory beside the tiles
-FILL = 3e-6  # seconds until the first scores and after the last values
-STEP = 600  # clocks a tile for weights, their sums and three barriers
+FILL = 8e-6  # seconds of a CTA until its first scores and after its last values
+STEP = 300  # clocks a tile for weights, their sums and three barriers
+ADDED = 250  # clocks a tile until two warps have added up their halves
 SHARE = 0.9  # of the busiest unit's rate
 
 
@@ -117,13 +118,13 @@ class LatentKeys(Candidate[Any]):
         flops = (2.0 * config.rows * config.keys * n for n in (config.dims, COLUMNS))
         busiest = (max(traffic / SHARED_BYTES, work / rate) for traffic, work in zip((scores, values), flops))
         copied = 2 * config.keys * config.dims / SHARED_BYTES
-        clocks = (sum(busiest) + copied) / SHARE + STEP
+        clocks = (sum(busiest) + copied) / SHARE + STEP + ADDED * config.halved
         keys = most_keys(desc)
         split = min(max(-(-keys // config.splits), LEAST, config.fixed), keys)
         ctas = max(self._ctas(desc, config), 1)
-        seconds = -(-ctas // device.sms) * -(-split // config.keys) * clocks / clock_sms * device.sms
+        seconds = -(-ctas // device.sms) * (FILL + -(-split // config.keys) * clocks / clock_sms * device.sms)
         seconds = max(seconds, desc.batch * desc.kv_heads * keys * 2.0 * desc.d / device.bandwidth)
-        seconds += FILL + Splits.of(desc, config).seconds(device) + overlapped_overhead(device)
+        seconds += Splits.of(desc, config).seconds(device) + overlapped_overhead(device)
         made = 2.0 * rows_of(desc) * keys * (desc.d + desc.d_v)
         return Cost(desc.nbytes, int(made), seconds, "shared memory")
 

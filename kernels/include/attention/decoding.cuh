@@ -24,24 +24,24 @@ template <class T, class Out> struct SharedRows {
   }
   __device__ __forceinline__ Keys seen_by(int row) const { return keys_of(p, standing(row), token(row)); }
 
-  // Queries as Panels, which are `flipped` where the scale is negative. NARROW: columns in the order in which 8-bit keys are read.
+  // Queries as Panels, which are `flipped` where the scale is negative: a thread has a chunk of each panel, and loads all that it has of
+  // a row before it stores any. NARROW: columns in the order in which 8-bit keys are read.
   template <class Panels, int ROWS, int THREADS, bool NARROW> __device__ __forceinline__ void bring_queries(u32 to, u32 flipped) const {
-    for (int at = threadIdx.x; at < ROWS * Panels::CHUNKS; at += THREADS) {
-      const int line = at / Panels::CHUNKS, part = at % Panels::CHUNKS, row = first + line;
-      uint4 words = {0, 0, 0, 0};
-      if (row < count && part * 8 < int(p.d)) {
-        const i64 from = sequence * p.q_walk.batch + (kv_head * p.group + row % p.group) * p.q_walk.head;
-        words = *reinterpret_cast<const uint4*>(p.q + from + (tokens.first + token(row)) * p.q_walk.row + part * 8);
+    constexpr int LANES = Panels::WIDTH / 8, PANELS = Panels::CHUNKS / LANES;
+    const int chunk = threadIdx.x % LANES;
+#pragma unroll 1
+    for (int line = threadIdx.x / LANES; line < ROWS; line += THREADS / LANES) {
+      const int row = first + line, at = token(row);
+      const T* from = p.q + sequence * p.q_walk.batch + (kv_head * p.group + row - at * int(p.group)) * p.q_walk.head + (tokens.first + at) * p.q_walk.row;
+      uint4 words[PANELS];
+#pragma unroll
+      for (int panel = 0; panel < PANELS; ++panel) {
+        const int part = panel * LANES + chunk;
+        words[panel] = {0, 0, 0, 0};
+        if (row < count && part * 8 < int(p.d)) words[panel] = *reinterpret_cast<const uint4*>(from + part * 8);
       }
-      words = {words.x ^ flipped, words.y ^ flipped, words.z ^ flipped, words.w ^ flipped};
-      if constexpr (NARROW) {
-        const u32 even = to + part % 2 * 8 + Panels::offset(line, part / 2 * 2), odd = to + part % 2 * 8 + Panels::offset(line, part / 2 * 2 + 1);
-        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(even), "r"(__byte_perm(words.x, words.y, 0x5410)), "r"(__byte_perm(words.z, words.w, 0x5410)) : "memory");
-        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(odd), "r"(__byte_perm(words.x, words.y, 0x7632)), "r"(__byte_perm(words.z, words.w, 0x7632)) : "memory");
-      } else {
-        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + Panels::offset(line, part)),
-                     "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w) : "memory");
-      }
+#pragma unroll
+      for (int panel = 0; panel < PANELS; ++panel) store_queries<Panels, NARROW>(to, line, panel * LANES + chunk, words[panel], flipped);
     }
   }
 
@@ -50,30 +50,51 @@ template <class T, class Out> struct SharedRows {
     for (int row = first + int(threadIdx.x); row <= last; row += THREADS) splits.lse[place(splits, row, split)] = rows::minus_infinity<float>();
   }
 
-  // The columns from `column` on of a row's weighted values become its result, or (PARTS, where there are several) its split's.
-  // `most` is the row's highest score in base 2 and `whole` the sum of its weights; lse is the first column's. It is fused by hand, for the
+  // What a row's weighted values are multiplied with; `whole` is the sum of its weights.
+  static __device__ __forceinline__ float division(float of_values, float whole) { return whole == 0.0f ? 0.0f : of_values / whole; }
+
+  // A row's lse, or (PARTS, where there are several) its split's; `most` is its highest score in base 2. It is fused by hand, for the
   // compiler does so in one tile and not in the other, and bits would depend on how many rows there are.
-  template <bool PARTS, int N> __device__ __forceinline__ void leave(const Splits& splits, u32 split, float of_values, int row, int column, Vec<float, N>& x, float whole, float most) const {
-    const u32 head = kv_head * p.group + row % p.group;
-    const float division = whole == 0.0f ? 0.0f : of_values / whole;
+  template <bool PARTS> __device__ __forceinline__ void leave_lse(const Splits& splits, u32 split, int row, float whole, float most) const {
     const float lse = whole == 0.0f ? rows::minus_infinity<float>() : fmaf(OnlineSoftmax<1>::shift(most), math::LN2, ::logf(whole));
+    if (PARTS && splits.out) splits.lse[place(splits, row, split)] = lse;
+    else if (p.lse) p.lse[sequence * p.lse_walk.batch + head(row) * p.lse_walk.head + (tokens.first + token(row)) * p.lse_walk.row] = lse;
+  }
+
+  // Where a row's first column lies in the result, or (PARTS, where there are several) in what splits leave.
+  template <bool PARTS> __device__ __forceinline__ i64 destination(const Splits& splits, u32 split, int row) const {
+    if (PARTS && splits.out) return place(splits, row, split) * p.d_v;
+    return sequence * p.out_walk.batch + head(row) * p.out_walk.head + (tokens.first + token(row)) * p.out_walk.row;
+  }
+
+  // The columns from `column` on of a row's weighted values go there; lse is the first column's.
+  template <bool PARTS, int N> __device__ __forceinline__ void leave(const Splits& splits, u32 split, float of_values, int row, int column, Vec<float, N>& x, float whole, float most) const {
+    const float by = division(of_values, whole);
 #pragma unroll
-    for (int e = 0; e < N; ++e) x.at[e] *= division;
-    if (PARTS && splits.out) {
-      const i64 to = place(splits, row, split);
-      if (column == 0) splits.lse[to] = lse;
-      if (whole != 0.0f) *reinterpret_cast<Vec<float, N>*>(splits.out + to * p.d_v + column) = x;
-    } else {
-      const i64 to = sequence * p.out_walk.batch + head * p.out_walk.head + (tokens.first + token(row)) * p.out_walk.row;
-      *reinterpret_cast<Vec<Out, N>*>(p.out + to + column) = round_to<Out>(x.at);
-      if (p.lse && column == 0)
-        p.lse[sequence * p.lse_walk.batch + head * p.lse_walk.head + (tokens.first + token(row)) * p.lse_walk.row] = lse;
-    }
+    for (int e = 0; e < N; ++e) x.at[e] *= by;
+    if (column == 0) leave_lse<PARTS>(splits, split, row, whole, most);
+    const i64 to = destination<PARTS>(splits, split, row) + column;
+    if (!PARTS || !splits.out) *reinterpret_cast<Vec<Out, N>*>(p.out + to) = round_to<Out>(x.at);
+    else if (whole != 0.0f) *reinterpret_cast<Vec<float, N>*>(splits.out + to) = x;
   }
 
  private:
+  __device__ __forceinline__ u32 head(int row) const { return kv_head * p.group + row % p.group; }
+
+  template <class Panels, bool NARROW> static __device__ __forceinline__ void store_queries(u32 to, int line, int part, uint4 words, u32 flipped) {
+    words = {words.x ^ flipped, words.y ^ flipped, words.z ^ flipped, words.w ^ flipped};
+    if constexpr (NARROW) {
+      const u32 even = to + part % 2 * 8 + Panels::offset(line, part / 2 * 2), odd = to + part % 2 * 8 + Panels::offset(line, part / 2 * 2 + 1);
+      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(even), "r"(__byte_perm(words.x, words.y, 0x5410)), "r"(__byte_perm(words.z, words.w, 0x5410)) : "memory");
+      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(odd), "r"(__byte_perm(words.x, words.y, 0x7632)), "r"(__byte_perm(words.z, words.w, 0x7632)) : "memory");
+    } else {
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + Panels::offset(line, part)),
+                   "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w) : "memory");
+    }
+  }
+
   __device__ __forceinline__ i64 place(const Splits& splits, int row, u32 split) const {
-    const i64 line = (p.starts_q ? 0 : i64(sequence)) * p.heads + kv_head * p.group + row % p.group;
+    const i64 line = (p.starts_q ? 0 : i64(sequence)) * p.heads + head(row);
     return (line * p.rows + tokens.first + token(row)) * splits.count + split;
   }
 };
