@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...packed.int4 import Int4Layout
 from ...plan.descriptor import Descriptor, Slot, described, scalar
@@ -72,6 +72,10 @@ class QkvProjectDescriptor(Descriptor):
     at the positions 0, 1, ... along the last leading axis of x where there is no `positions_shape`.
     """
 
+    needed: ClassVar[tuple[str, ...]] = (
+        *(f"{name}{part}_shape" for name in ("w", "scale_") for part in PARTS), "widths", "group_size", "packing",
+    )  # fmt: skip
+
     x_shape: tuple[int, ...]
     element: ElementKind
     weights: str = "int8"
@@ -112,6 +116,8 @@ class QkvProjectDescriptor(Descriptor):
             self._usual(f"w{part}_element", self.kind.codes)
             if self.weights == "int4":
                 self._usual(f"scales_{part}_element", ElementKind.F16)
+            if getattr(self, f"scale_{part}_shape") is not None:
+                self._usual(f"scale_{part}_element", ElementKind.F32)
         for name in ("cos", "sin", "inv_freq"):
             if getattr(self, f"{name}_shape") is not None:
                 self._usual(f"{name}_element", ElementKind.F32)
@@ -231,9 +237,12 @@ class QkvProjectDescriptor(Descriptor):
         if self.turns:
             check_heads(self)
             self._checked(self.rotation, "the rotation")
-        elif self.head_dim is not None or self.positions_shape is not None:
-            given = "head_dim" if self.head_dim is not None else "positions"
-            raise InvalidProblemError(f"{self.op}: {given} was given and no angles", "give inv_freq, or cos and sin")
+            return
+        usual = {"head_dim": None, "positions_shape": None, "style": "half", "attention_factor": 1.0}
+        for name, value in usual.items():
+            if getattr(self, name) != value:
+                given = name.removesuffix("_shape")
+                raise InvalidProblemError(f"{self.op}: {given} was given and no angles", "give inv_freq, or cos and sin")
 
     def _checked(self, inner: Descriptor, what: str) -> None:
         try:
