@@ -18,7 +18,7 @@ from ..position.rope import POSITIONS, STATUS, RopeDescriptor
 from ._flag import flag
 from ._int4_weight import HALVES, WORDS, extents_of, taken_weight
 from ._int8_gemv import Matrix
-from ._qkv_rotation import check_heads, rotation_of
+from ._qkv_rotation import OF_ANGLES, check_heads, rotation_of
 from ._qkv_weights import PARTS, WEIGHTS, Weights
 
 __all__ = ["OF_EACH", "QkvProjectDescriptor"]
@@ -238,11 +238,10 @@ class QkvProjectDescriptor(Descriptor):
             check_heads(self)
             self._checked(self.rotation, "the rotation")
             return
-        usual = {"head_dim": None, "positions_shape": None, "style": "half", "attention_factor": 1.0}
-        for name, value in usual.items():
-            if getattr(self, name) != value:
-                given = name.removesuffix("_shape")
-                raise InvalidProblemError(f"{self.op}: {given} was given and no angles", "give inv_freq, or cos and sin")
+        for name, usual in OF_ANGLES.items():
+            if getattr(self, name) != usual:
+                given = f"{self.op}: {name.removesuffix('_shape')} was given and no angles"
+                raise InvalidProblemError(given, "give inv_freq, or cos and sin")
 
     def _checked(self, inner: Descriptor, what: str) -> None:
         try:
