@@ -21,12 +21,12 @@ from .._launch import overlapped_overhead
 from ..gemm._problem.gemm import Gemm
 from ..gemm._variants.epilogue import epilogue_args, epilogue_type
 from ..gemm._variants.guarantee import TRUNCATED, guarantee_of
-from ..gemm._variants.mma import mma_rate, side_of
+from ..gemm._variants.mma import side_of
 from ..gemm._variants.split import partial_epilogue, partial_size, reduce_step, second_pass
 from ..gemm.matmul import MatmulDescriptor
 from ._gguf import block_align
 from ._gguf_dequantized import of_weights
-from ._gguf_product import WORD, chunks_are_shifted, pieces_of, rows_are_read, rows_of
+from ._gguf_product import RESERVED, WORD, chunks_are_shifted, pieces_of, rows_are_read, rows_of
 from ._int4_kernels import settled
 
 __all__ = ["Panels"]
@@ -36,10 +36,12 @@ HALVES = (ElementKind.F16, ElementKind.BF16)
 CHUNK = 256  # weights of a column that come together
 SLAB_BYTES, SLABS = 128, 4  # of a row of x or of weights: 64 of K; slabs of a chunk
 MOST_SPLITS, LEAST_CHUNKS = 16, 4  # parts of K, and chunks of a part
-LATENCY = 3e-6  # seconds until the first slab has come and been widened, and to store the result
+FILL = 3e-6  # seconds until the first slab has come and been widened, and to store the result
 SECOND_PASS, PART = 1e-6, 6e-8  # seconds of latency of the second pass, and per part
-WIDENING = 6.0  # instructions a weight
-SLOTS = 0.6  # the share of issue slots that is reached
+# Issue slots a weight, more for each plane of its code (three times where words are read by halves) and each row of a tile;
+# seconds of a CTA by itself for a slab, and more for each row: fitted to an H200
+WIDENING, OF_PLANE, OF_ROW = 7.0, 2.6, 0.16
+SLAB_SECONDS, SLAB_SECONDS_OF_ROW = 0.5e-6, 3.2e-9
 READS = 0.9  # the share of the bandwidth of a copy
 
 
@@ -69,11 +71,9 @@ class PanelConfig(Config):
 
 
 TABLE = (
-    PanelConfig(16, 64, (16, 16), 3, 4), PanelConfig(16, 64, (16, 16), 4, 3),
-    PanelConfig(32, 64, (32, 16), 3, 3), PanelConfig(32, 128, (32, 16), 3, 2),
-    PanelConfig(64, 64, (32, 32), 3, 2), PanelConfig(64, 64, (64, 16), 3, 2), PanelConfig(64, 64, (32, 32), 2, 3),
-    PanelConfig(64, 128, (64, 16), 2, 2), PanelConfig(64, 128, (32, 32), 2, 2), PanelConfig(64, 128, (32, 32), 3, 1),
-    PanelConfig(128, 64, (64, 32), 2, 2), PanelConfig(128, 128, (64, 32), 2, 1), PanelConfig(128, 128, (64, 32), 3, 1),
+    PanelConfig(16, 64, (16, 16), 3, 4), PanelConfig(32, 64, (32, 16), 3, 3), PanelConfig(32, 128, (32, 16), 3, 2),
+    PanelConfig(64, 128, (32, 32), 2, 2), PanelConfig(64, 64, (32, 32), 2, 3), PanelConfig(64, 64, (32, 32), 3, 2),
+    PanelConfig(128, 128, (64, 32), 3, 1), PanelConfig(128, 64, (64, 32), 2, 2),
 )  # fmt: skip
 
 
@@ -120,21 +120,23 @@ class Panels(Candidate[Any]):
                 yield replace(tile, split_k=-(-chunks // -(-chunks // splits)))
 
     def cost(self, desc: Any, device: DeviceSpec, config: PanelConfig) -> Cost:
-        """Weights at the bandwidth of reading, the instructions that widen them for every tile of rows, or mma.sync's rate; of
-        the SM that has most to do."""
-        gemm = _product(desc).gemm
+        """Of the SM that has most to do: weights at the bandwidth of reading, the instructions that widen and multiply them for
+        every tile of rows, or one slab of a CTA after the other where few CTAs share an SM."""
+        gemm, block = _product(desc).gemm, desc.format.block
+        resident = min(config.ctas, (device.shared_bytes + RESERVED) // (config.shared_bytes + RESERVED))
         tiles = max(config.tiles(desc), 1)
         busy = tiles / (device.sms * -(-tiles // device.sms))  # of what all SMs could do
         rows, columns = -(-_tokens(desc) // config.m), -(-desc.n // config.n) * config.n
-        weights = float(columns) * desc.k * rows
-        fragments = config.m / config.warp[0] / 8 + config.m / 16 / 8  # ldmatrix and mma, a lane's share of a weight's
+        planes = len(block.planes) * (3 if block.align < 4 else 1)
+        slots = WIDENING + OF_PLANE * planes + OF_ROW * config.m
+        slabs = self._chunks(desc, config) * SLABS * -(-tiles // (device.sms * resident))
         times = {
             "bandwidth": desc.nbytes / (device.bandwidth * READS * busy),
-            "instruction issue": weights * (WIDENING + fragments * 8 / 4) / (device.rate("issue") * SLOTS * busy),
-            "tensor cores": 2 * weights * config.m / (mma_rate(device, desc.precision) * 0.8 * busy),
+            "instruction issue": float(columns) * desc.k * rows * slots / (device.rate("issue") * busy),
+            "latency": slabs * (SLAB_SECONDS + SLAB_SECONDS_OF_ROW * config.m),
         }
         limit = max(times, key=lambda name: times[name])
-        seconds = overlapped_overhead(device) + LATENCY + times[limit]
+        seconds = overlapped_overhead(device) + FILL + times[limit]
         seconds += float(second_pass(gemm, config.split_k, device, SECOND_PASS + config.split_k * PART))
         return Cost(desc.nbytes, gemm.flops, seconds, limit)
 

@@ -24,6 +24,7 @@ from ._gguf import block_align
 from .quantize_gguf import GgufQuantizeDescriptor, GgufQuantizePlan
 
 __all__ = [
+    "RESERVED",
     "WORD",
     "ExactActivation",
     "Product",
@@ -43,16 +44,22 @@ STAGED = GgufFormat.Q8_1
 SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
 # Warps side by side along N, along K, slots of each, CTAs an SM, and weights of a chunk; the first of those that cost the same.
 SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
-    (1, 4, 2, 4, 512), (1, 4, 2, 4, 1024), (2, 4, 2, 2, 512), (1, 8, 2, 2, 512), (1, 4, 3, 3, 512), (1, 4, 4, 4, 256),
-    (2, 4, 3, 2, 256), (1, 8, 3, 2, 256), (1, 8, 4, 2, 256), (1, 16, 3, 1, 256), (2, 4, 4, 2, 256), (4, 2, 4, 2, 256),
-    (2, 6, 4, 1, 256), (1, 4, 4, 3, 256), (1, 4, 2, 3, 512), (2, 4, 3, 1, 512), (1, 4, 2, 2, 256), (2, 4, 5, 1, 256),
-    (1, 8, 5, 1, 256), (4, 2, 5, 1, 256), (4, 3, 4, 1, 256), (6, 2, 4, 1, 256), (3, 4, 4, 1, 256), (4, 4, 4, 1, 256),
-    (4, 3, 2, 1, 512), (4, 4, 2, 1, 512), (2, 5, 4, 1, 256), (2, 5, 3, 1, 256), (1, 12, 4, 1, 256), (1, 4, 3, 1, 256),
+    (2, 4, 3, 2, 256), (4, 4, 4, 1, 256), (4, 3, 4, 1, 256), (1, 8, 4, 2, 256), (2, 4, 4, 2, 256), (1, 8, 3, 2, 256),
+    (1, 4, 4, 4, 256), (1, 16, 3, 1, 256), (4, 2, 4, 2, 256), (2, 6, 4, 1, 256), (1, 4, 4, 3, 256), (1, 4, 2, 2, 256),
+    (2, 4, 5, 1, 256), (1, 8, 5, 1, 256), (4, 2, 5, 1, 256), (6, 2, 4, 1, 256), (3, 4, 4, 1, 256), (2, 5, 4, 1, 256),
+    (2, 5, 3, 1, 256), (1, 12, 4, 1, 256), (1, 4, 3, 1, 256), (1, 4, 2, 4, 512), (1, 4, 2, 4, 1024), (2, 4, 2, 2, 512),
+    (1, 8, 2, 2, 512), (1, 4, 3, 3, 512), (1, 4, 2, 3, 512), (2, 4, 3, 1, 512), (4, 3, 2, 1, 512), (4, 4, 2, 1, 512),
 )  # fmt: skip
 REGISTERS = {1: 168, 2: 216, 4: 128, 8: 232}  # of a thread, by tiles; `_registers` knows more
 REGISTER_FILE, RESERVED = 65536, 1024  # an SM's registers; bytes of shared memory that a CTA takes besides its own
 
-READS = 1.08  # reading alone, as a multiple of the bandwidth of a copy
+# Reading alone, as a multiple of the bandwidth of a copy; less where two warps share rows or one does, where an SM has few warps,
+# and by larger chunks
+READS, SHARED_BY_FEW, LONELY, LARGER = 0.98, 0.93, 0.95, 0.9
+MANY = 16  # warps an SM
+# Where no column is left idle, columns' scales and sums follow one another: issue is that much slower than counted; more where
+# activations are loaded as they are used, which takes more than two tiles, and where tiles share an SM with no other CTA
+FULL, FULL_OF_ROUNDED, ROLLED, ALONE = 1.45, 2.1, 3.0, 1.1
 ROUND_TRIP = 1.1e-6  # seconds of memory latency: that much has to be under way
 LATENCY = 1.5e-6  # until the first weights are there, and after the last
 L2 = 1.5  # what comes from L2, as a multiple of the bandwidth of a copy
@@ -202,8 +209,14 @@ class Product(Candidate[Any]):
         issue = device.rate("issue") * ISSUE * busy / (1 + HALFWAY / (resident * config.warps))
         share = busy * min(1.0, under_way / (device.bandwidth * ROUND_TRIP))
         weight_count = float(desc.n) * desc.k * blocks
+        reads = device.bandwidth * READS * (1 if config.warps_k > 2 else SHARED_BY_FEW)
+        reads *= (1 if resident * config.warps >= MANY else LONELY) * (LARGER if config.chunk > PART else 1)
+        if config.spread == 1:
+            full = FULL_OF_ROUNDED if self.rounded else ROLLED if config.tiles > 2 else FULL
+            issue /= full * (ALONE if config.tiles > 1 and resident == 1 else 1)
+            issue *= LARGER if config.chunk > PART else 1
         times = {
-            "bandwidth": desc.nbytes / (device.bandwidth * READS * share),
+            "bandwidth": desc.nbytes / (reads * share),
             "L2 bandwidth": (weights * blocks + of_x * blocks * row_blocks) / (device.bandwidth * L2 * busy),
             "instruction issue": weight_count * self._instructions(desc, config) / issue,
         }

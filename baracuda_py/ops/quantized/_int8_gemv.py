@@ -53,6 +53,7 @@ OF_BYTES, OF_HALVES = (
 MOST_RESIDENT, FEWER = 16, 16  # CTAs an SM, and registers that a thread can do without
 SOFTENED = 0.5  # of what a last wave's CTAs take longer: they begin as others end
 UNTIMED = 1.02  # what no device has timed yet is not taken for faster
+EARLY = 0.9  # tokens that come early: eight or fewer, which are converted; more of them cost registers
 MOST_HELD = 40 << 10  # bytes of tokens that a CTA quantises for itself: several CTAs an SM
 QUANTISING = 1e-6  # seconds until a CTA has done so, of a token
 
@@ -231,7 +232,9 @@ def gemv_seconds(products: Sequence[Product], device: DeviceSpec, config: GemvCo
     # Warps wait for tokens, and their own products, while weights come: less, the more warps there are
     pieces = weights / 1024 / device.sms / max(1, held * config.warps) * (way.tokens // 8)
     seconds += pieces * (OF_BYTES if codes else OF_HALVES)
-    seconds *= UNTIMED if config.early or (config.ctas_per_sm > 1 and len(products) == 1) else 1.0
+    if config.early:
+        seconds *= EARLY if way.tokens == 8 and not codes else UNTIMED
+    seconds *= UNTIMED if config.ctas_per_sm > 1 and len(products) == 1 else 1.0
     return seconds + sum(second_pass(product, config.split_k, device) for product in products), limit
 
 
