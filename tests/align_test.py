@@ -443,9 +443,11 @@ def operands_of(op: str) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
         for dtype in ("f2", "f4"):
             yield {**nf4_weight(np.random.default_rng(3), (3, 64)), "out": numbers((3, 64), dtype)}, {}
     elif op == "matmul_nf4":
-        made = nf4_weight(np.random.default_rng(3), (16, 64))
-        powers = np.exp2(np.round(np.log2(made["absmax"])))
-        yield {**made, "absmax": powers, "x": numbers((3, 64), "f2"), "out": numbers((3, 16), "f2")}, {}
+        rng = np.random.default_rng(3)
+        made = nf4_weight(rng, (16, 64))
+        high, low = np.array([0, 7, 15], "u1")[rng.integers(0, 3, (2, 16, 32))]  # -1, 0 and 1: no weight is rounded
+        made |= {"codes": high << 4 | low, "absmax": np.exp2(np.round(np.log2(made["absmax"])))}
+        yield {**made, "x": numbers((3, 64), "f2"), "out": numbers((3, 16), "f2")}, {}
     elif op in ("dequantize_gguf", "quantize_gguf", "matmul_gguf", "matmul_q4k"):
         yield from operands_of_gguf(op)
     else:

@@ -63,6 +63,13 @@ def packed_nf4(**more: Any) -> tuple[Any, ...]:
     return (np.ones((3, 64), np.float16), NF4), more
 
 
+GGUF = bp.PackedGguf(np.zeros((4, 144), np.uint8), "Q4_K", (4, 256))
+
+
+def gguf(**more: Any) -> tuple[Any, ...]:
+    return (np.ones((3, 256), np.float16), GGUF), more
+
+
 def three(**more: Any) -> tuple[Any, ...]:
     return (np.ones((3, 32), np.float16), WEIGHT, WEIGHT, WEIGHT), more
 
@@ -116,6 +123,13 @@ IDLE: list[tuple[str, Any, type[bp.BaracudaError], str]] = [
         for part in "qkv"
     ),
     ("qkv_project_int4", three(widths=(4, 4, 8)), bp.InvalidProblemError, "leave widths out"),
+    *(
+        ("qkv_project_int4", three(**{name: x}), bp.InvalidProblemError, f"{name} was given and no angles")
+        for name, x in {"head_dim": 4, "positions": IDS, "style": "interleaved", "attention_factor": 2.0}.items()
+    ),
+    ("qkv_project_int4", three(status=IDS[:1]), bp.InvalidProblemError, "no operand 'status'"),
+    ("matmul_gguf", gguf(format="Q4_0"), bp.InvalidProblemError, "leave format out"),
+    ("dequantize_gguf", ((GGUF,), {"shape": (4, 256)}), bp.InvalidProblemError, "leave shape out"),
     (
         "quantize_int4",
         ((np.ones((32, 4), F32),), {"group_size": 32, "least_zero": 1}),

@@ -186,11 +186,11 @@ def test_shapes_that_are_none_are_refused(shape: Any) -> None:
 @pytest.mark.parametrize("widths", [5, (16, 16), (16, 16, 16, 16), "abc", (16, 16, 16.5)])
 def test_widths_that_are_none_are_refused(widths: Any) -> None:
     w, x = packed("tiled"), np.ones((1, 64), np.float16)
-    given = (x, *[w.codes] * 3, *[w.scales] * 3)
+    given, scales = (x, *[w.codes] * 3), {f"scales_{part}": w.scales for part in "qkv"}
     with pytest.raises(bp.InvalidProblemError, match="widths"):
-        bp.qkv_project_int4(*given, widths=widths, group_size=32, device="cpu")
+        bp.qkv_project_int4(*given, **scales, widths=widths, group_size=32, device="cpu")
     with pytest.raises(bp.InvalidProblemError, match="widths"):
-        bp.QkvProjectInt4Descriptor.of(*given, widths=widths, group_size=32)
+        bp.QkvProjectDescriptor.of(*given, **scales, widths=widths, group_size=32, weights="int4")
 
 
 @pytest.mark.parametrize("symmetric", ["no", None, 2, np.array([True, False])])

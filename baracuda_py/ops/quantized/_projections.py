@@ -16,7 +16,7 @@ from ...types import DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
 from ..position.rope import RopePlan
 from ._composite import Composite, Parts, Steps
 from ._int8_guarantee import guarantee
-from ._qkv_rotation import turned
+from ._qkv_rotation import OF_ANGLES, turned
 from ._qkv_weights import PARTS, WEIGHTS
 from ._quantised_tokens import of_codes, quantised, quantising
 from .quantize_int8 import QuantizePlan
@@ -90,7 +90,7 @@ class ThenRope(Composite):
         return OK if desc.turns else no("no angles were given", "inv_freq, or cos and sin")
 
     def parts(self, desc: Any, device: DeviceSpec) -> Parts:
-        plain = replace(desc, head_dim=None, **NO_ANGLES)
+        plain = replace(desc, **OF_ANGLES | NO_ANGLES)
         return (
             ("project", selected(get_op(desc.op).plan, plain, None, device)),
             ("rope", selected(RopePlan, desc.rotation, None, device)),

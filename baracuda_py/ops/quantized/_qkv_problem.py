@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...packed.int4 import Int4Layout
 from ...plan.descriptor import Descriptor, Slot, described, scalar
@@ -18,7 +18,7 @@ from ..position.rope import POSITIONS, STATUS, RopeDescriptor
 from ._flag import flag
 from ._int4_weight import HALVES, WORDS, extents_of, taken_weight
 from ._int8_gemv import Matrix
-from ._qkv_rotation import check_heads, rotation_of
+from ._qkv_rotation import OF_ANGLES, check_heads, rotation_of
 from ._qkv_weights import PARTS, WEIGHTS, Weights
 
 __all__ = ["OF_EACH", "QkvProjectDescriptor"]
@@ -72,6 +72,10 @@ class QkvProjectDescriptor(Descriptor):
     at the positions 0, 1, ... along the last leading axis of x where there is no `positions_shape`.
     """
 
+    needed: ClassVar[tuple[str, ...]] = (
+        *(f"{name}{part}_shape" for name in ("w", "scale_") for part in PARTS), "widths", "group_size", "packing",
+    )  # fmt: skip
+
     x_shape: tuple[int, ...]
     element: ElementKind
     weights: str = "int8"
@@ -112,6 +116,8 @@ class QkvProjectDescriptor(Descriptor):
             self._usual(f"w{part}_element", self.kind.codes)
             if self.weights == "int4":
                 self._usual(f"scales_{part}_element", ElementKind.F16)
+            if getattr(self, f"scale_{part}_shape") is not None:
+                self._usual(f"scale_{part}_element", ElementKind.F32)
         for name in ("cos", "sin", "inv_freq"):
             if getattr(self, f"{name}_shape") is not None:
                 self._usual(f"{name}_element", ElementKind.F32)
@@ -231,9 +237,11 @@ class QkvProjectDescriptor(Descriptor):
         if self.turns:
             check_heads(self)
             self._checked(self.rotation, "the rotation")
-        elif self.head_dim is not None or self.positions_shape is not None:
-            given = "head_dim" if self.head_dim is not None else "positions"
-            raise InvalidProblemError(f"{self.op}: {given} was given and no angles", "give inv_freq, or cos and sin")
+            return
+        for name, usual in OF_ANGLES.items():
+            if getattr(self, name) != usual:
+                given = f"{self.op}: {name.removesuffix('_shape')} was given and no angles"
+                raise InvalidProblemError(given, "give inv_freq, or cos and sin")
 
     def _checked(self, inner: Descriptor, what: str) -> None:
         try:

@@ -12,10 +12,12 @@ from ...types import Componentwise, InvalidProblemError, PrecisionGuarantee, Uns
 from ..position.angles import check_factor, terms_of
 from ..position.rope import RopeDescriptor
 
-__all__ = ["check_heads", "rotation_of", "turned"]
+__all__ = ["OF_ANGLES", "check_heads", "rotation_of", "turned"]
 
 SLACK = 1.01  # of what errors of a product grow by as they are turned and rounded again
 OWN = ("positions", "inv_freq", "cos", "sin")
+# Fields that mean something beside angles alone, as they are without.
+OF_ANGLES: dict[str, Any] = {"head_dim": None, "positions_shape": None, "style": "half", "attention_factor": 1.0}
 TURNED = {"q": "", "k": "k_"}  # ours, and the beginning of its fields' names there
 
 
