@@ -21,7 +21,7 @@ __all__ = ["ALSO", "CASES", "choose", "is_bounded"]
 CASES: dict[str, int] = {
     "bounded_test.py::test_every_kernel_and_every_variant_is_emulated": 0,
     # Kernels without a GPU, beyond the gauntlet.
-    "emulated_gauntlet_test.py::test_wanted": 22,
+    "emulated_gauntlet_test.py::test_wanted": 23,
     "attention_backward_test.py::test_a_block_mask_skips_blocks_and_sequences_may_be_longer_than_was_said": 0,
     "attention_backward_test.py::test_equal_weights_spread_the_gradient_evenly": 3,
     "attention_backward_test.py::test_the_bound_notices_a_lost_block": 3,
@@ -116,8 +116,9 @@ CASES: dict[str, int] = {
 # Samples that are emulated beside those spread over an op's, since they alone reach some kernel or variant.
 ALSO: dict[str, tuple[str, ...]] = {
     "attention_backward": ("bf16 sinks of its type, window",),
-    "attention_decode": ("bf16 several splits",),
+    "attention_decode": ("bf16 several splits", "bf16 latent, values are the keys' first columns"),
     "contiguize": ("complex128 C",),
+    "cumsum": ("f32 axis 0",),
     "dequantize_int4": ("tiled in columns",),
     "log_softmax": ("f32 axis 0",),
     "logsumexp": ("f32[2, 130] columns",),
@@ -127,11 +128,17 @@ ALSO: dict[str, tuple[str, ...]] = {
     "matmul_int8": ("u8 65x13x31 CS+3", "f16 70x24x64 RC"),
     "matmul_tc_async": ("f16 129x65x255",),
     "matmul_tc_bf16_async": ("bf16 129x65x255",),
+    "matmul_nf4": ("bf16 6x18x192 block=128 double batch",),
     "mean": ("f32[2, 130] columns",),
-    "paged_attention": ("f16 HND 64, d128",),
+    "paged_attention": ("f16 HND 64, d128", "bf16 latent"),
     "paged_kv_append": ("f16 turned, given positions",),
-    "qkv_project_int4": ("f16 3x16+16+16x64 tiled order", "bf16 2x24+8+8x64 gptq zeros"),
-    "qkv_project_int8": ("bf16 65x32+8+8x64",),
+    "qkv_project_int4": (
+        "f16 3x16+16+16x64 tiled order",
+        "bf16 2x24+8+8x64 gptq zeros",
+        "bf16 3x16+8+6x64 tiled turned",
+    ),
+    "qkv_project_int8": ("bf16 65x32+8+8x64", "dynamic", "turned"),
+    "quantize_nf4": ("bf16 double 3",),
     "softmax": ("f32 axis 0",),
     "sum": ("bf16 C",),
     "var": ("bf16 axes 1", "f32 long rows"),
