@@ -110,8 +110,8 @@ def test_a_sequence_does_not_depend_on_the_others() -> None:
 
 
 def test_a_sequence_does_not_depend_on_how_many_splits_and_rows_are_merged() -> None:
-    """Three splits of keys alone, and the same three of five; few sequences, and many (that teams of any size merge alike is tested
-    of merge_attention)."""
+    """Three splits of keys alone, and the same three of five; few sequences, and many. Teams of any size merge alike: that is
+    tested of merge_attention."""
     given = caches(1, 1, 2100)
     short = {n: x if n == "q" else x[:, :, :1300] for n, x in given.items()}
     alone = bp.attention_decode(**short, pref=INVARIANT, device="ptx")

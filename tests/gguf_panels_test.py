@@ -35,7 +35,7 @@ def test_sums_of_integers_are_exact(kind: str, m: int, n: int, blocks: int) -> N
     desc = bp.GgufMatmulDescriptor.of(given, w, format=kind, out_dtype="f32")
     first = bp.GgufMatmulPlan.select(desc, PANELS, device="ptx")
     plans = admissible(bp.GgufMatmulPlan, desc, PANELS, first.device)
-    assert len(plans) >= 2
+    assert plans
     for plan in plans:
         out = np.full((m, n), np.nan, np.float32)
         plan.run(x=given, w=w, out=out)

@@ -244,7 +244,7 @@ def test_larger_chunks(kind: str, k: int, m: int, n: int, math: str | None, chun
 @pytest.mark.parametrize(
     ("kind", "k", "m", "sms"),
     [
-        ("Q4_K", 2304, 1, 1),
+        ("Q4_K", 2304, 1, 2),
         ("Q4_0", 1120, 5, 2),
         ("Q6_K", 512, 3, 2),
     ],
