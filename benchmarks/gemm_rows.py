@@ -63,7 +63,7 @@ def _compute(
     """A compute-bound row; a second target is of the leg in which each runs by itself."""
     return Row(
         GROUP, name, product.name, product.shape, product.dtype, product.read, product.written, Contest(product, select),
-        target, also, flops=product.flops, alone=also is not None,
+        target, also, flops=product.flops,
     )  # fmt: skip
 
 

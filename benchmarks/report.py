@@ -56,8 +56,7 @@ def headline(results: Results, found: Sequence[Duel], swept: Record) -> str:
         f"Memory-bound ops take {median(floors):.2f} times as long as a plain streaming kernel over the same bytes (median of "
         f"{len(floors)} rows, worst {max(floors):.2f}).",
     ]
-    legs = [(r["name"], *_legs(r)) for r in results.rows if r.get("alone")]
-    if legs:
+    if legs := _legs(results, "gemm"):
         texts = ", ".join(f"{name} {speedup:.2f}×" for name, _, speedup in legs)
         lines.append(
             f"Large products run into the card's power limit; each for seconds by itself against its best peer: {texts}."
@@ -65,10 +64,15 @@ def headline(results: Results, found: Sequence[Duel], swept: Record) -> str:
     return textwrap.fill(" ".join(lines), WIDTH)
 
 
-def _legs(record: Record) -> tuple[str, float]:
-    """The peer that ran by itself, and its time over ours."""
-    (name, theirs), *_ = ((n, leg) for n, leg in record["alone"].items() if n != "ours")
-    return name, theirs["us"] / record["alone"]["ours"]["us"]
+def _legs(results: Results, group: str) -> list[tuple[str, str, float]]:
+    """Of each row that ran by itself: its name, the peer, and the peer's time over ours."""
+    return [
+        (record["name"], peer, leg["us"] / record["alone"]["ours"]["us"])
+        for record in results.rows
+        if record["group"] == group
+        for peer, leg in record.get("alone", {}).items()
+        if peer != "ours"
+    ]
 
 
 def summary(results: Results) -> str:
@@ -104,6 +108,13 @@ def summary(results: Results) -> str:
             f"Square products in bf16 and f16 against the best peer, in turns: geometric mean {geometric_mean(squares):.3f}× of "
             f"{len(squares)} rows (target {SQUARES_TARGET})."
         )
+    for group, label in (("attention", "Attention"), ("attention_backward", "Its backward")):
+        if legs := _legs(results, group):
+            faster = [speedup for _, _, speedup in legs]
+            lines.append(
+                f"{label}, each for seconds by itself beside {legs[0][1]}: geometric mean {geometric_mean(faster):.2f}×, least "
+                f"{min(faster):.2f}× of {len(legs)} rows."
+            )
     lines.append(f"Targets missed: {', '.join(missed) or 'none'}.")
     if unclear:
         lines.append(f"No verdict, the target lies within what the measurement can tell: {', '.join(unclear)}.")

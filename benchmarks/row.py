@@ -19,8 +19,8 @@ class Row:
 
     `make` builds one set of operands and returns a call a contender, "ours" first; it is called once a rotating set.
     `read` and `written` are the useful bytes: each input once, each output once. A row with `flops` is compute-bound: it is
-    timed in warm bursts against its peers, the others in cold graphs and single launches against the floor as well. With
-    `alone`, ours and the best peer are also timed each for seconds by itself.
+    timed in warm bursts against its peers, the others in cold graphs and single launches against the floor as well. Where a
+    target is of the leg `alone`, ours and the peer that it names are also timed each for seconds by itself.
     """
 
     group: str
@@ -34,7 +34,6 @@ class Row:
     target: Target | None = None
     also: Target | None = None
     flops: int = 0
-    alone: bool = False
 
     @property
     def key(self) -> str:

@@ -32,7 +32,7 @@ from .row_families import ROW_FAMILIES
 from .rows import ROWS
 from .scan_rows import SCAN_ROWS
 from .stats import paired, rotation
-from .target import FLOOR
+from .target import BEST, FLOOR
 
 __all__ = ["FULL", "QUICK", "Effort", "Session", "chosen"]
 
@@ -165,11 +165,13 @@ class Session:
         return record | {"discipline": f"{warm}: {how} over {len(sets)} sets, clean read before each burst"}
 
     def _alone(self, row: Row, record: Record, contenders: Sequence[Contender]) -> Record:
-        """Ours and the best peer by themselves, where the row asks for it."""
-        best = best_peer(record)
-        if not (row.alone and best and self.effort.alone_seconds):
+        """Ours and the peer of the row's target, each by itself, where a target asks for it."""
+        against = next((target.against for target in row.targets if target.kind == "alone"), None)
+        if against == BEST:
+            against = (best_peer(record) or (None,))[0]
+        pair = [c for c in contenders if c.name in (OURS, against)]
+        if len(pair) < 2 or not self.effort.alone_seconds:
             return {}
-        pair = [c for c in contenders if c.name in (OURS, best[0])]
         timed = self.bench.alone(pair, self.effort.alone_seconds, self.sensor.take, self.sensor.sample)
         return {"alone": {name: settled(row.flops, leg) for name, leg in timed.items()}}
 
