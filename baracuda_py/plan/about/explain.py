@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...runtime.steps import Call, Fill, Launch, Step
 from ...types.units import bytes_text, time_text
 from ..candidate import Feasibility
 from ..select import Assessment, advised
@@ -35,10 +36,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A table object: iterate over `rows`, print it, or let a notebook render it."""
+    """A table object: iterate over `rows`, print it, or let a notebook render it. `steps` names what the plan runs, in order:
+    a copy of an operand that a kernel needs is one of them."""
 
     title: str
     rows: tuple[Row, ...]
+    steps: tuple[str, ...] = ()
 
     @staticmethod
     def of(selection: Selection, answers: Sequence[Assessment], *, configs: bool = False) -> Explanation:
@@ -48,7 +51,8 @@ class Explanation:
         if not configs:
             rows = _best_of_each(rows)
         rows.sort(key=_rank)
-        return Explanation(f"{selection.desc.op} on {selection.device}{_counted(selection)}", tuple(rows))
+        title = f"{selection.desc.op} on {selection.device}{_counted(selection)}"
+        return Explanation(title, tuple(rows), tuple(map(_step, selection.steps)))
 
     def __iter__(self) -> Any:
         return iter(self.rows)
@@ -67,11 +71,25 @@ class Explanation:
         terms = (
             ["terms of configurations: print(baracuda_py.plan.glossary())"] if any(r.config for r in self.rows) else []
         )
-        return "\n".join([self.title, *(line.rstrip() for line in lines), *terms])
+        return "\n".join([self.title, *(line.rstrip() for line in lines), *self._runs(), *terms])
+
+    def _runs(self) -> list[str]:
+        return [f"* runs, in order: {', '.join(self.steps)}"] if len(self.steps) > 1 else []
 
     def _repr_html_(self) -> str:
         head, *body = self._cells()
-        return f"<p>{html.escape(self.title)}</p>" + _table(head, body)
+        return (
+            f"<p>{html.escape(self.title)}</p>"
+            + _table(head, body)
+            + "".join(f"<p>{html.escape(line)}</p>" for line in self._runs())
+        )
+
+
+def _step(step: Step) -> str:
+    """What runs, without a kernel's parameters."""
+    if isinstance(step, Launch):
+        return step.kernel.entry.partition("<")[0]
+    return step.library if isinstance(step, Call) else "memset" if isinstance(step, Fill) else "memcpy"
 
 
 def _counted(selection: Selection) -> str:
@@ -187,9 +205,12 @@ def _facts(selection: Selection) -> list[tuple[str, str]]:
         ("graph", "capture-safe" if selection.capture_safe else "not capturable"),
         ("chosen by", selection.provenance),
     ]
-    for config in selection.launch_config:
+    for launch in selection.launches:
         facts.append(
-            ("launch", f"grid {config.grid}, block {config.block}, {bytes_text(config.shared_memory_bytes)} shared")
+            (
+                "launch",
+                f"{_step(launch)}: grid {launch.grid}, block {launch.block}, {bytes_text(launch.shared_bytes)} shared",
+            )
         )
     return facts
 
