@@ -10,7 +10,9 @@
 // fp8 is summed to 14 bits by the tensor cores (DeepSeek-V3, arXiv:2412.19437, section 3.3.2): where PROMOTED, each slab has
 // sums of its own, which are added up in f32, times the scales of the slab where the operands have them by blocks; A's come with
 // the stage.
-// Layouts: K-major or (16-bit types) MN-major boxes in 128-byte swizzled rows. Edges: TMA reads zeros and clips writes.
+// Layouts: K-major or (16-bit types) MN-major boxes in 128-byte swizzled rows. Edges: only rows of the operand are brought, by
+// boxes that end with it, since a row that TMA fills with zeros takes longer than one that it reads; what else the stage holds
+// reaches only results that are not stored. Beyond K TMA reads zeros; it clips writes.
 // Epilogue: accumulators are finished in registers and put into buffers of 8 KB at most, two a warpgroup (for a CTA's last tile one
 // a part, where the stages were, so that nothing waits), whence TMA stores them as rows or (16-bit types) columns while the next
 // tile begins, or, where these are ragged, warps do; or they go straight to global memory.
@@ -31,8 +33,11 @@ enum Leave { STRAIGHT, ROWS_BY_TMA, COLUMNS_BY_TMA, ROWS_BY_WARPS, COLUMNS_BY_WA
 
 struct Extents {
   u32 m, n, slabs;                   // of K
-  u32 stage_bytes;                   // that arrive, fewer than there is room for where an operand is smaller than a tile
   u32 a_batched[3], b_batched[3];    // 0 where an operand is broadcast
+};
+
+struct Boxes {
+  TensorMap whole, edge;  // the same but for the last rows of K-major operands
 };
 
 template <int BM, int BN, int STAGES, bool B_MN, int SCALES> struct Ring {
@@ -45,20 +50,30 @@ template <int BM, int BN, int STAGES, bool B_MN, int SCALES> struct Ring {
   __device__ __forceinline__ u32 scales(u32 stage) const { return barriers + 512 + stage * SCALES; }
 };
 
-// Boxes of one operand's stage: EXTENT of mn from `mn`, a slab of k from `k`. PARTS CTAs each copy their part into all.
+// Boxes of one operand's stage: EXTENT of mn from `mn`, of which the operand has `left`, a slab of k from `k`. PARTS CTAs each
+// copy their part into all.
 template <int EXTENT, bool MN_MAJOR, bool BATCHED, int PARTS>
-__device__ __forceinline__ void fill(u32 to, const TensorMap& map, i32 mn, i32 k, const BatchIndex& b, u32 full, u32 part) {
+__device__ __forceinline__ void fill(u32 to, const Boxes& boxes, i32 mn, i32 left, i32 k, const BatchIndex& b, u32 full, u32 part) {
   constexpr u16 EVERY = (1 << PARTS) - 1;
   if constexpr (MN_MAJOR) {
     constexpr int SLABS = (EXTENT + 63) / 64;
 #pragma unroll
     for (int i = 0; i < SLABS / PARTS; ++i) {
-      u32 slab = part * (SLABS / PARTS) + i;
-      tma::load<BATCHED, (PARTS > 1)>(to + slab * (64 * SLAB), map, mn + slab * 64, k, b, full, EVERY);
+      const i32 slab = part * (SLABS / PARTS) + i;
+      if (slab * 64 < left)
+        tma::load<BATCHED, (PARTS > 1)>(to + slab * (64 * SLAB), boxes.whole, mn + slab * 64, k, b, full, EVERY);
     }
   } else {
-    tma::load<BATCHED, (PARTS > 1)>(to + part * (EXTENT / PARTS * SLAB), map, k, mn + part * (EXTENT / PARTS), b, full, EVERY);
+    const i32 before = part * (EXTENT / PARTS);
+    const TensorMap& map = left - before < EXTENT / PARTS ? boxes.edge : boxes.whole;
+    if (before < left) tma::load<BATCHED, (PARTS > 1)>(to + before * SLAB, map, k, mn + before, b, full, EVERY);
   }
+}
+
+// Bytes of a stage that `fill` brings, all its parts together.
+template <int EXTENT, bool MN_MAJOR> __device__ __forceinline__ u32 arriving(i32 left) {
+  if constexpr (MN_MAJOR) return min((max(left, 0) + 63) / 64, (EXTENT + 63) / 64) * (64 * SLAB);
+  return min(max(left, 0), EXTENT) * SLAB;
 }
 
 // A consumer's 64 x BN accumulators, finished and sent on their way, through two buffers in turn or, where there is room for all
@@ -132,7 +147,7 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
 template <class In, int BM, int BN, int ROWS, int CONSUMERS, int STAGES, int CLUSTER, int SPLIT, int RESIDENT, bool A_MN, bool B_MN, bool BATCHED, Leave LEAVE, class Sums,
           class E>
 __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (1 + CONSUMERS), RESIDENT)
-    gemm(const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap out_map, const E epilogue,
+    gemm(const __grid_constant__ Boxes a, const __grid_constant__ Boxes b, const __grid_constant__ TensorMap out_map, const E epilogue,
          const Raster raster, const Extents extents, const __grid_constant__ Sums sums) {
   constexpr int BK = SLAB / sizeof(In);
   constexpr int SHARERS = BM / (64 * ROWS);  // consumers of one tile
@@ -161,8 +176,8 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
   Work work = raster.locate(min(at, raster.end - 1));  // half a dozen divisions, while the kernel ahead still runs
   asm volatile("" : "+r"(work.m), "+r"(work.n));
   if (threadIdx.x == 0) {
-    tma::prefetch(a_map);
-    tma::prefetch(b_map);
+    tma::prefetch(a.whole);
+    tma::prefetch(b.whole);
     sums.prefetch();
     if constexpr (LEAVE != STRAIGHT) tma::prefetch(out_map);
     for (int s = 0; s < STAGES; ++s) {
@@ -193,13 +208,15 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       for (; at < raster.end; next_work(step)) {
         const i32 row = (work.m * CLUSTER + above) * BM, col = work.n * BN;
         const BatchIndex a_batch = only(work.batch, extents.a_batched), b_batch = only(work.batch, extents.b_batched);
+        const i32 rows = extents.m - row, cols = extents.n - col;  // rows may be fewer than none, in a cluster's last tiles
+        const u32 bytes = arriving<BM, A_MN>(rows) + arriving<BN, B_MN>(cols) + SCALES;
         typename Sums::Bringer scales(sums, work.batch, row);
         for (u32 block = first; block < last; ++block, cursor.next()) {
           const u32 full = ring.full(cursor.stage);
           barrier::wait(ring.empty(cursor.stage), cursor.parity ^ 1);
-          barrier::expect(full, extents.stage_bytes);
-          fill<BM, A_MN, BATCHED, 1>(ring.a(cursor.stage), a_map, row, block * BK, a_batch, full, 0);
-          fill<BN, B_MN, BATCHED, CLUSTER>(ring.b(cursor.stage), b_map, col, block * BK, b_batch, full, above);
+          barrier::expect(full, bytes);
+          fill<BM, A_MN, BATCHED, 1>(ring.a(cursor.stage), a, row, rows, block * BK, a_batch, full, 0);
+          fill<BN, B_MN, BATCHED, CLUSTER>(ring.b(cursor.stage), b, col, cols, block * BK, b_batch, full, above);
           scales.template bring<BATCHED>(ring.scales(cursor.stage), block, full);
         }
       }
@@ -230,8 +247,8 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       if constexpr (BY_TURNS) meet(TURN + turn, 256);
       const auto multiply = [&](float (&into)[ROWS][BN / 2], bool accumulate) {
         barrier::wait(ring.full(cursor.stage), cursor.parity);
-        const u64 a = warpgroup::descriptor<A_MN>(ring.a(cursor.stage)) + sharer * ROWS * warpgroup::NEXT_64;
-        const u64 b = warpgroup::descriptor<B_MN>(ring.b(cursor.stage));
+        const u64 of_a = warpgroup::descriptor<A_MN>(ring.a(cursor.stage)) + sharer * ROWS * warpgroup::NEXT_64;
+        const u64 of_b = warpgroup::descriptor<B_MN>(ring.b(cursor.stage));
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) warpgroup::pin(into[r]);
         warpgroup::arrive();
@@ -239,7 +256,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         for (int k = 0; k < SLAB / 32; ++k)
 #pragma unroll
           for (int r = 0; r < ROWS; ++r)
-            wgmma(into[r], a + k * warpgroup::NEXT_K<A_MN> + r * warpgroup::NEXT_64, b + k * warpgroup::NEXT_K<B_MN>, k || accumulate);
+            wgmma(into[r], of_a + k * warpgroup::NEXT_K<A_MN> + r * warpgroup::NEXT_64, of_b + k * warpgroup::NEXT_K<B_MN>, k || accumulate);
         warpgroup::commit();
       };
       const i64 row = i64(work.m * CLUSTER + above) * BM + sharer * ROWS * 64, col = i64(work.n) * BN;

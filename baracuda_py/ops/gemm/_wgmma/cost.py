@@ -25,7 +25,6 @@ __all__ = ["Menu", "floor_of", "menu_of"]
 # Fitted to measurements on an H200. Cycles, and bytes per cycle:
 CORES = 1.03  # times the tensor cores' nominal time
 SHARED_RATE, L2_RATE = 162.0, 55.0
-CYCLES_PER_OUTSIDE_ROW = 10.4  # a row of a box that lies outside the operand
 PING_PONG, TOGETHER = 185.0, 383.0  # epilogue of a tile: ping-pong consumers, and consumers that share a tile
 PER_ELEMENT, RAGGED = 0.034, 2.65  # an element of a shared tile of two-byte results; the factor where warps store it
 SENT_RATE = 29.3  # of partial sums within a cluster
@@ -50,7 +49,6 @@ class Rates(NamedTuple):
     cores: Array  # cycles per block of K
     shared: Array
     l2: Array
-    outside: Array  # rows of B that each CTA of a cluster loads; 0 without a cluster
     finish: Array  # further cycles per tile
     sent: Array
     last: Array  # further cycles per launch
@@ -71,21 +69,15 @@ class Rates(NamedTuple):
             cores=area / 32 * CORES,
             shared=(staged + read) / SHARED_RATE,
             l2=(tile.bm + tile.bn / tile.cluster) * K_BLOCK / L2_RATE,
-            outside=tile.bn // tile.cluster if tile.cluster > 1 else 0,
             finish=PING_PONG if tile.ping_pong else TOGETHER + area * leaving,
             sent=area * 4 * (tile.split_k - 1) / tile.split_k / SENT_RATE,
             last=area * traits.out_itemsize / tile.split_k / DRAIN_RATE,
             start=START + START_PAIR * (tile.cluster - 1),
         )
 
-    def l2_for(self, n: Array) -> Array:
-        """L2 cycles per block of K, rows of B outside the operand included."""
-        outside = np.minimum(np.maximum(self.columns - n, 0.0), self.outside)
-        return self.l2 + outside * CYCLES_PER_OUTSIDE_ROW
-
-    def multiplying(self, l2: Array) -> Array:
-        """Cycles that a tile's blocks of K take on the slowest resource, `l2` of them per block on L2."""
-        return self.blocks * np.maximum(np.maximum(self.cores, self.shared), l2)
+    def multiplying(self) -> Array:
+        """Cycles that a tile's blocks of K take on the slowest resource."""
+        return self.blocks * np.maximum(np.maximum(self.cores, self.shared), self.l2)
 
     def each(self, multiplying: Array, tiles: Array, sms: int) -> Array:
         """Cycles a tile, of as many as there are: what its blocks of K take beside those of other CTAs, and finishing."""
@@ -130,12 +122,11 @@ class Menu:
             float,
         ).transpose(2, 0, 1)
         self.steps = np.array((self.rates.height, self.rates.columns))
-        self.widest = int(max(self.rates.columns))
-        self.multiplying = self.rates.multiplying(self.rates.l2)  # where no row of B is outside
+        self.multiplying = self.rates.multiplying()
         self.clock = device.rate("issue") / (device.sms * 128)
         self.most_room = self.room.max(axis=0)
         last = Rates(*self.last_rates)
-        self.last_multiplying = last.multiplying(last.l2)
+        self.last_multiplying = last.multiplying()
         least = self.last_multiplying + last.finish + last.sent + last.last + last.start
         self.least_last = np.where(self.room > 0, least, np.inf).min(axis=0)  # cycles of any last wave of its own
         # Cycles saved that make up for one more launch: a cycle fewer saves 1 + THROTTLE times its own time at most.
@@ -165,9 +156,7 @@ class Priced(Table[Tile]):
         whole = np.floor(tiles / menu.at_once)
         self.rest = tiles - whole * menu.at_once
         begun = self.rest > 0
-        self.outside = min(gemm.m, gemm.n) < menu.widest  # whether boxes may reach beyond an operand
-        multiplying = rates.multiplying(rates.l2_for(self.extents[1])) if self.outside else menu.multiplying
-        each = rates.each(multiplying, tiles, menu.sms)
+        each = rates.each(menu.multiplying, tiles, menu.sms)
         self.cycles = (whole + begun) * each + rates.last + rates.start
         self.before = whole * each + rates.last + rates.start  # cycles until a last wave of its own
         self.parted = self.fits & begun & (whole >= LEAST_WAVES) & (self.rest * menu.clusters <= menu.most_room)
@@ -192,8 +181,7 @@ class Priced(Table[Tile]):
         split = Rates(*menu.last_rates[:, at, tiles])
         m, n = self.extents[:, tiles]
         counted = np.ceil(m / split.height) * np.ceil(n / split.columns) * self.batches
-        multiplying = split.multiplying(split.l2_for(n)) if self.outside else menu.last_multiplying[at, tiles]
-        last = split.each(multiplying, counted, menu.sms) + split.last + split.start
+        last = split.each(menu.last_multiplying[at, tiles], counted, menu.sms) + split.last + split.start
         return self.before[tiles] + last
 
     @cached_property
@@ -234,7 +222,7 @@ class Priced(Table[Tile]):
         i, rates = place // 2, self.menu.rates
         if self.memory > self._compute(self._apart(np.array([i]))[0] if place % 2 else self.cycles[i]):
             return "bandwidth"
-        each = [float(x[i]) for x in (rates.cores, rates.shared, rates.l2_for(self.extents[1]))]
+        each = [float(x[i]) for x in (rates.cores, rates.shared, rates.l2)]
         return LIMITS[each.index(max(each))]
 
 

@@ -12,7 +12,7 @@ from ....types import DeviceSpec, ElementKind, MathPrecision
 from .._problem.gemm import BATCH_RANK, Gemm, Matrix
 from .._variants.epilogue import batch_struct, epilogue_args, epilogue_type, walk
 from .tile import STEP, Tile, clusters_at_once, group_m_of, k_blocks_of, oriented, pipeline_of, traits_of
-from .tma import ELEMENTS, K_BLOCK, leave_of, out_map, scales_map, view_of
+from .tma import ELEMENTS, leave_of, out_map, scales_map, view_of
 
 __all__ = ["Raster", "launches", "promoted"]
 
@@ -94,7 +94,7 @@ def launches(desc: Any, device: DeviceSpec, tile: Tile) -> tuple[Launch, ...]:
 def _launch(desc: Any, gemm: Gemm, tile: Tile, raster: Raster, device: DeviceSpec) -> Launch:
     a, b = view_of(gemm.a, gemm.m, gemm.k), view_of(gemm.b.mT, gemm.n, gemm.k)
     assert a is not None and b is not None
-    a_map = a.tensor_map(Ptr(gemm.a.operand), gemm.batch, tile.bm)
+    of_a = a.boxes(Ptr(gemm.a.operand), gemm.batch, tile.bm)
     leave = leave_of(gemm.out, gemm.m, gemm.n)
     result = out_map(gemm, tile.bn // tile.split_k, leave)
     stages, shared_bytes = pipeline_of(traits_of(gemm), tile)
@@ -106,8 +106,6 @@ def _launch(desc: Any, gemm: Gemm, tile: Tile, raster: Raster, device: DeviceSpe
         f"{epilogue_type(gemm, desc.activation)}>"
     )
     prelude = product_text(tile.bn, gemm.a.element, gemm.b.element, a.mn_major, b.mn_major)
-    part = tile.bn // tile.cluster
-    arriving = (a.rows(tile.bm) + tile.cluster * b.rows(part)) * K_BLOCK + (tile.bm * 4 if gemm.blocked else 0)
     order = struct.pack("<5I", *astuple(raster)) + batch_struct(gemm).data
     batched = [*_batched(gemm, gemm.a), *_batched(gemm, gemm.b)]
     clusters = raster.end - raster.begin
@@ -118,12 +116,12 @@ def _launch(desc: Any, gemm: Gemm, tile: Tile, raster: Raster, device: DeviceSpe
         (clusters * tile.cluster * tile.split_k, 1, 1),
         (128 * (1 + tile.consumers), 1, 1),
         (
-            a_map,
-            b.tensor_map(Ptr(gemm.b.operand), gemm.batch, part),
-            result or a_map,
+            of_a,
+            b.boxes(Ptr(gemm.b.operand), gemm.batch, tile.bn // tile.cluster),
+            result or of_a.fields[0],
             epilogue_args(gemm),
             Packed(order, 4),
-            Packed(struct.pack("<4I6I", gemm.m, gemm.n, k_blocks_of(gemm), arriving, *batched), 4),
+            Packed(struct.pack("<3I6I", gemm.m, gemm.n, k_blocks_of(gemm), *batched), 4),
             sums_args,
         ),
         shared_bytes=shared_bytes,
