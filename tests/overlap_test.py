@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import threading
+from typing import Any
 
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.runtime import overlap
 from baracuda_py.runtime.compiler import compile_ptx
 from baracuda_py.runtime.overlap import can_overlap
 from baracuda_py.runtime.steps import Kernel, Launch
-from baracuda_py.types import DeviceSpec
+from baracuda_py.types import DeviceSpec, DriverError
 
 H200 = DeviceSpec.named("h200")
 
@@ -121,3 +124,57 @@ def test_launches_overlap_from_sm_90_on(arch: str, can: bool) -> None:
     text = compile_ptx(kernel, arch)
     assert f".target {arch}" in text and accesses(text)
     assert ("griddepcontrol.wait" in text) is can
+
+
+STEP = Launch(Kernel("a.cu", "kernel"), (3, 4, 5), (128, 2, 1), (), 4096, overlapped=True)
+
+
+def test_the_driver_is_told_what_to_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read by cuda.bindings, which knows the structures from the driver's headers."""
+    d = pytest.importorskip("cuda.bindings.driver")
+    told: list[Any] = []
+
+    def launch(place: int, *rest: int) -> int:
+        config = d.CUlaunchConfig(_ptr=place)
+        (attribute,) = config.attrs
+        told.append((
+            (config.gridDimX, config.gridDimY, config.gridDimZ), (config.blockDimX, config.blockDimY, config.blockDimZ),
+            config.sharedMemBytes, int(config.hStream), attribute.id.name,
+            attribute.value.programmaticStreamSerializationAllowed, rest,
+        ))  # fmt: skip
+        return 0
+
+    monkeypatch.setattr(overlap, "_driver_launch", lambda: launch)
+    fire = overlap.overlapped_launch(17, STEP)
+    for stream in (1 << 47, 0):
+        fire(stream, 33, 0)
+    name = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
+    assert told == [((3, 4, 5), (128, 2, 1), 4096, stream, name, 1, (17, 33, 0)) for stream in (1 << 47, 0)]
+
+
+def test_threads_that_launch_at_once_have_a_stream_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = pytest.importorskip("cuda.bindings.driver")
+    both, seen = threading.Barrier(2, timeout=20), []
+
+    def launch(place: int, _function: int, table: int, _extra: int) -> int:
+        both.wait()
+        seen.append((table, int(d.CUlaunchConfig(_ptr=place).hStream)))
+        both.wait()
+        return 0
+
+    monkeypatch.setattr(overlap, "_driver_launch", lambda: launch)
+    fire = overlap.overlapped_launch(17, STEP)
+    for _ in range(2):
+        threads = [threading.Thread(target=fire, args=(stream, stream, 0)) for stream in (7, 9)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(seen) == [(7, 7), (7, 7), (9, 9), (9, 9)]
+
+
+def test_a_launch_that_the_driver_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cuda.bindings.driver")
+    monkeypatch.setattr(overlap, "_driver_launch", lambda: lambda *_: 701)
+    with pytest.raises(DriverError, match=r"launching a.cu:kernel: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"):
+        overlap.overlapped_launch(17, STEP)(0, 0, 0)

@@ -13,12 +13,14 @@ gathers its arguments and hands them to `functional.call`. Its code is written f
 from __future__ import annotations
 
 import inspect
+import itertools
 import linecache
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 from .. import functional
-from ..plan.descriptor import Descriptor, scalar
+from ..plan.descriptor import Descriptor, Slot, scalar
 from ..plan.plan import Plan
 from ..types import PlanPreference
 
@@ -31,28 +33,36 @@ Asked: TypeAlias = tuple[
 ]
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
+_NO_READS: Mapping[str, Callable[[Any, str], Any]] = MappingProxyType({})
 _SHELL = {"stream": "Any", "pref": "PlanPreference | None", "device": "Any"}
 
 
 def function_of(
-    plan: type[Plan[Any]], *, called: str = "", doc: str = "", **fixed: Any
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    plan: type[Plan[Any]], *, called: str = "", doc: str = "", reads: Mapping[str, Callable[[Any, str], Any]] = _NO_READS,
+    **fixed: Any,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # fmt: skip
     """Makes the public function of `plan` of one that has its signature and docstring.
 
-    `called` and `doc` stand in for that one's own name and docstring, and `fixed` are options that the name fixes.
+    `called` and `doc` stand in for that one's own name and docstring, and `fixed` are options that the name fixes. `reads` are
+    functions (value, what it is called) by which options that were given become a part of a call's key.
     """
 
     def made(template: Callable[..., Any]) -> Callable[..., Any]:
         name, own = called or template.__name__, inspect.signature(template)
         gathers = own.return_annotation == "Asked"
         signature = _whole(own, out="out" in plan.descriptor.slot_of and not gathers)
-        lines = _forwarded(own) if gathers else _gathered(plan.descriptor, name, signature, fixed)
         defaults = {f"_{p.name}_": p.default for p in signature.parameters.values()}
         known = {
-            "_plan": plan, "_of": plan.descriptor.of, "_call": functional.call, "_scalar": scalar,
-            "_check": plan.descriptor.check_values, "_body": template, "PlanPreference": PlanPreference,
+            "_plan": plan, "_of": plan.descriptor.of, "_call": functional.call, "_scalar": scalar, "_body": template,
+            "_check": plan.descriptor.check_values, "_reads": reads, "PlanPreference": PlanPreference,
         }  # fmt: skip
-        text = "\n    ".join([f"def {name}({_parameters(signature)}):", *lines]) + "\n"
+        if gathers:
+            text = _text(name, signature, _forwarded(own))
+        else:
+            parts = _Parts.of(plan.descriptor, signature, fixed)
+            known["_usual"] = parts.usual
+            text = _text(name, signature, _gathered(plan.descriptor, name, parts, reads))
+            text += _text("_describe", "operands, options, values", _described(plan.descriptor, parts))
         file = f"<{template.__module__}.{name}>"
         linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file  # for tracebacks
         names = {**getattr(template, "__globals__", {}), **known, **defaults}
@@ -63,6 +73,11 @@ def function_of(
         return function
 
     return made
+
+
+def _text(name: str, signature: inspect.Signature | str, lines: Sequence[str]) -> str:
+    parameters = signature if isinstance(signature, str) else _parameters(signature)
+    return "\n    ".join([f"def {name}({parameters}):", *lines]) + "\n"
 
 
 def _whole(own: inspect.Signature, *, out: bool) -> inspect.Signature:
@@ -91,47 +106,85 @@ class _Name(str):
         return str(self)
 
 
+class _Parts(NamedTuple):
+    """What the parameters of a function are whose arguments the table explains."""
+
+    slots: tuple[Slot, ...]  # in the descriptor's order
+    wanted: dict[str, str]  # further outputs, and the parameters by which they are asked for
+    usual: dict[str, Any]  # run-time values that every call has, by default
+    absent: tuple[str, ...]  # run-time values that a call has where they are given
+    options: tuple[str, ...]
+    fixed: Mapping[str, Any]
+
+    @staticmethod
+    def of(descriptor: type[Descriptor], signature: inspect.Signature, fixed: Mapping[str, Any]) -> _Parts:
+        given = {p.name: p.default for p in signature.parameters.values() if p.name not in _SHELL}
+        slots = tuple(slot for slot in descriptor.slots if slot.name in given)
+        wanted = {s.name: f"return_{s.name}" for s in slots if s.role == "out" and f"return_{s.name}" in given}
+        values = [p for p in given if p in descriptor.values]
+        usual = {v: given[v] for v in values if given[v] is not None}
+        absent = tuple(v for v in values if given[v] is None)
+        known = {*descriptor.slot_of, *values, *wanted.values()}
+        return _Parts(slots, wanted, usual, absent, tuple(p for p in given if p not in known), fixed)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return *self.usual, *self.absent
+
+    @property
+    def key(self) -> list[str]:
+        """What else a descriptor depends on: the options that a call's key has."""
+        first = [repr(one) for one in self.fixed.values()]
+        first += ["tuple(operands)"] if any(s.optional for s in self.slots) else []
+        last = ["checked"] if self.values else []
+        return [*first, *self.options, *last]
+
+
 def _gathered(
-    descriptor: type[Descriptor], name: str, signature: inspect.Signature, fixed: Mapping[str, Any]
+    descriptor: type[Descriptor], name: str, parts: _Parts, reads: Mapping[str, Callable[[Any, str], Any]]
 ) -> list[str]:
     """The body of a function whose arguments the table explains."""
-    given = [p for p in signature.parameters if p not in _SHELL]
-    slots = [slot for slot in descriptor.slots if slot.name in given]
-    values = [p for p in given if p in descriptor.values]
-    options = [p for p in given if p not in descriptor.slot_of and p not in values]
-    always = (f"{slot.name!r}: {slot.name}" for slot in slots if not slot.optional)
-    lines = [f"operands = {{{', '.join(always)}}}"]
-    lines += [f"if {s.name} is not None: operands[{s.name!r}] = {s.name}" for s in slots if s.optional]
-    key = [repr(one) for one in fixed.values()]
-    key += ["tuple(operands)"] if any(s.optional for s in slots) else []
-    if "math" in options:  # how to multiply is a preference as well
+    leading = list(itertools.takewhile(lambda slot: not slot.optional, parts.slots))
+    lines = [f"operands = {{{', '.join(f'{s.name!r}: {s.name}' for s in leading)}}}"]
+    for slot in parts.slots[len(leading) :]:
+        there = [f"{slot.name} is not None"] if slot.optional else []
+        there += [parts.wanted[slot.name]] if slot.name in parts.wanted else []
+        lines += [(f"if {' or '.join(there)}: " if there else "") + f"operands[{slot.name!r}] = {slot.name}"]
+    if "math" in parts.options:  # how to multiply is a preference as well
         lines += ["if math is None and isinstance(pref, PlanPreference): math = pref.math"]
-    key += options
-    further = ""
-    if values:
-        numbers = (f"{v!r}: _scalar({v}, '{name}: {v}')" for v in values)
-        usual = {v: signature.parameters[v].default for v in values}
-        checked = descriptor.check_values(name, usual, {})
-        usually = ", ".join(f"{v!r}: {v}" for v in values)
+    for option in reads:
+        lines += [f"if {option} is not None: {option} = _reads[{option!r}]({option}, '{name}: {option}')"]
+    if parts.values:
+        checked = descriptor.check_values(name, parts.usual, {})
+        numbers = (f"{v!r}: _scalar({v}, '{name}: {v}')" for v in parts.usual)
         lines += [
-            f"if {' and '.join(f'{v} is _{v}_' for v in values)}:  # by far the usual call",
-            f"    values, checked = {{{usually}}}, {checked!r}",
+            f"if {' and '.join(f'{v} is _{v}_' for v in parts.values)}:  # by far the usual call",
+            f"    values, checked = _usual, {((), checked) if parts.absent else checked!r}",
             "else:",
             f"    values = {{{', '.join(numbers)}}}",
+            *(f"    if {v} is not None: values[{v!r}] = _scalar({v}, '{name}: {v}')" for v in parts.absent),
             f"    checked = _check({name!r}, values, operands)",
+            *(["    checked = tuple(values), checked"] if parts.absent else []),
         ]
-        further = "values=values, "
-        key.append("checked")
-    known = inspect.signature(descriptor.of).parameters
-    described = [f"{p}={p}" for p in (*(s.name for s in slots), *options) if p in known]
-    described += [f"{p}={one!r}" for p, one in fixed.items()]
-    if key:
-        further += f"options={key[0] if len(key) == 1 else '(' + ', '.join(key) + ')'}, "
+    options = "".join(f"{one}, " for one in parts.key)
     lines += [
-        f"return _call(_plan, operands, lambda: _of({', '.join(described)}), {further}"
-        "stream=stream, pref=pref, device=device)"
+        f"options = ({options})",
+        f"told = operands, options, {'values' if parts.values else '_usual'}",
+        f"return _call(_plan, operands, _describe, told, options, {'values' if parts.values else None}, None, stream, pref, "
+        "device)",
     ]
     return lines
+
+
+def _described(descriptor: type[Descriptor], parts: _Parts) -> list[str]:
+    """The body of what describes such a call when it is new."""
+    known = inspect.signature(descriptor.of).parameters
+    given = [f"{s.name}=operands.get({s.name!r})" for s in parts.slots if s.name in known]
+    given += [f"{asked_for}={output!r} in operands" for output, asked_for in parts.wanted.items()]
+    given += [f"{p}=options[{i}]" for i, p in enumerate(parts.key) if p in parts.options and p in known]
+    given += [f"{p}={one!r}" for p, one in parts.fixed.items()]
+    given += ["**values"] if parts.absent else []
+    return [f"return _of({', '.join(given)})"]
 
 
 def _forwarded(own: inspect.Signature) -> list[str]:
@@ -139,6 +192,5 @@ def _forwarded(own: inspect.Signature) -> list[str]:
     passed = ", ".join(f"{p.name}={p.name}" if p.kind is _BY_NAME else p.name for p in own.parameters.values())
     return [
         f"operands, describe, options, values, shifts = _body({passed})",
-        "return _call(_plan, operands, describe, options=options, values=values, shifts=shifts, stream=stream, pref=pref, "
-        "device=device)",
+        "return _call(_plan, operands, describe, (), options, values, shifts, stream, pref, device)",
     ]

@@ -143,6 +143,7 @@ class Arguments:
         self._packed: list[
             Any
         ] = []  # the run-time values that the buffer holds: most calls give the very same objects again
+        self._given: Values = {}  # where it held them: calls that leave them out give one and the same mapping
         self._maps: list[tuple[memoryview, Any, int, int]] = []
         for arg, offset in places:
             if isinstance(arg, Ptr) and not arg.offset:
@@ -165,6 +166,7 @@ class Arguments:
                 buffer[offset : offset + len(data)] = np.frombuffer(data, dtype=np.uint8)
 
     def patch(self, pointers: Pointers, values: Values, scratch: int) -> None:
+        """Puts in what a call gives. A mapping of values that was given before is taken for unchanged."""
         words = self._words
         for word, operand in self._plain:
             words[word] = pointers[operand]
@@ -174,6 +176,9 @@ class Arguments:
             words[word] = scratch + offset
         for view, encoder, operand, offset in self._maps:
             view[:] = encoder.at((scratch if operand < 0 else pointers[operand]) + offset)
+        if values is self._given:
+            return
+        self._given = values
         packed = self._packed
         for i, view, name, scalar in self._values:
             value = values[name]

@@ -104,7 +104,7 @@ class AttentionDescriptor(Attended):
             "alibi_slopes": alibi_slopes, "sinks": sinks, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k,
         })  # fmt: skip
         options: dict[str, Any] = {
-            "order": layout, "causal": causal, "window": sides(name, window), "block_size": block_size, "math": math,
+            "order": layout, "causal": causal, "window": sides(window, f"{name}: window"), "block_size": block_size, "math": math,
             "max_seqlen_q": max_seqlen_q, "max_seqlen_k": max_seqlen_k, "name": name, "element": tensors["q"].element,
             "softcapped": softcap is not None, "offset_given": offset is not None,
         }  # fmt: skip
@@ -144,15 +144,15 @@ class AttentionDescriptor(Attended):
             )
 
 
-def sides(op: str, window: Any) -> tuple[int, int] | None:
+def sides(window: Any, what: str) -> tuple[int, int] | None:
     """Keys to the left and to the right, -1 for all of them; None where nothing is left out."""
     if window is None:
         return None
     if not isinstance(window, (tuple, list)) or len(window) != 2:
         raise InvalidProblemError(
-            f"{op}: window is {type(window).__name__}", "give keys to the left and to the right, such as (4095, 0)"
+            f"{what} is {type(window).__name__}", "give keys to the left and to the right, such as (4095, 0)"
         )
-    left, right = (-1 if n is None else integer(n, f"{op}: window") for n in window)
+    left, right = (-1 if n is None else integer(n, what) for n in window)
     return left, right
 
 
@@ -197,7 +197,7 @@ def gathered(
         options["math"] = pref.math if pref.math is MathPrecision.TF32 else None
     if options["block_size"] is not None:
         options["block_size"] = integers(options["block_size"], f"{op}: block_size")
-    options["window"] = sides(op, options["window"])
+    options["window"] = sides(options["window"], f"{op}: window")
     made = {"out", "lse"} if return_lse else {"out"}
     given = {name: x for name, x in operands.items() if x is not None or name in made}
 
