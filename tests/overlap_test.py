@@ -5,6 +5,9 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +15,9 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.runtime import overlap
 from baracuda_py.runtime.compiler import compile_ptx
+from baracuda_py.runtime.launch import _OverlappedRunner
 from baracuda_py.runtime.overlap import can_overlap
-from baracuda_py.runtime.steps import Kernel, Launch
+from baracuda_py.runtime.steps import Kernel, Launch, Ptr
 from baracuda_py.types import DeviceSpec, DriverError
 
 H200 = DeviceSpec.named("h200")
@@ -130,7 +134,20 @@ def test_launches_overlap_from_sm_90_on(arch: str, can: bool) -> None:
 STEP = Launch(Kernel("a.cu", "kernel"), (3, 4, 5), (128, 2, 1), (), 4096, overlapped=True)
 
 
-def test_the_driver_is_told_what_to_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes a function of Python that takes four numbers the driver's, called as C."""
+
+    def put(launch: Callable[..., int]) -> None:
+        called = ctypes.CFUNCTYPE(ctypes.c_int, *(ctypes.c_uint64,) * 4)(launch)
+        address = ctypes.cast(called, ctypes.c_void_p).value
+        prototype: Any = ctypes.CFUNCTYPE(ctypes.c_int)
+        monkeypatch.setattr(overlap, "_driver_launch", lambda _keep=called: prototype(address))
+
+    return put
+
+
+def test_the_driver_is_told_what_to_launch(driver: Any) -> None:
     """Read by cuda.bindings, which knows the structures from the driver's headers."""
     d = pytest.importorskip("cuda.bindings.driver")
     told: list[Any] = []
@@ -138,45 +155,55 @@ def test_the_driver_is_told_what_to_launch(monkeypatch: pytest.MonkeyPatch) -> N
     def launch(place: int, *rest: int) -> int:
         config = d.CUlaunchConfig(_ptr=place)
         attribute = d.CUlaunchAttribute(_ptr=ctypes.c_uint64.from_address(place + 40).value)  # config.attrs
-        assert config.numAttrs == 1
         told.append((
             (config.gridDimX, config.gridDimY, config.gridDimZ), (config.blockDimX, config.blockDimY, config.blockDimZ),
-            config.sharedMemBytes, int(config.hStream), attribute.id.name,
+            config.sharedMemBytes, int(config.hStream), config.numAttrs, attribute.id.name,
             attribute.value.programmaticStreamSerializationAllowed, rest,
         ))  # fmt: skip
         return 0
 
-    monkeypatch.setattr(overlap, "_driver_launch", lambda: launch)
-    fire = overlap.overlapped_launch(17, STEP)
+    driver(launch)
+    fire = overlap.overlapped_launch(1 << 46 | 17, STEP, 1 << 47 | 33)
     for stream in (1 << 47, 0):
-        fire(stream, 33, 0)
-    name = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
-    assert told == [((3, 4, 5), (128, 2, 1), 4096, stream, name, 1, (17, 33, 0)) for stream in (1 << 47, 0)]
+        fire(stream)
+    name, rest = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION", (1 << 46 | 17, 1 << 47 | 33, 0)
+    assert told == [((3, 4, 5), (128, 2, 1), 4096, stream, 1, name, 1, rest) for stream in (1 << 47, 0)]
 
 
-def test_threads_that_launch_at_once_have_a_stream_each(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bound", [False, True])
+def test_threads_that_launch_at_once_have_a_stream_and_arguments_each(driver: Any, bound: bool) -> None:
     d = pytest.importorskip("cuda.bindings.driver")
     both, seen = threading.Barrier(2, timeout=20), []
 
     def launch(place: int, _function: int, table: int, _extra: int) -> int:
-        both.wait()
-        seen.append((table, int(d.CUlaunchConfig(_ptr=place).hStream)))
-        both.wait()
+        if not bound:
+            both.wait()
+        argument = ctypes.c_uint64.from_address(ctypes.c_uint64.from_address(table).value).value
+        time.sleep(0.01)
+        seen.append((int(d.CUlaunchConfig(_ptr=place).hStream), argument))
         return 0
 
-    monkeypatch.setattr(overlap, "_driver_launch", lambda: launch)
-    fire = overlap.overlapped_launch(17, STEP)
+    driver(launch)
+    runner = _OverlappedRunner(replace(STEP, args=(Ptr("x"),)), 17, {"x": 0})
+    prepared = runner.prepare([5], {}, 0)
+
+    def call(stream: int) -> None:
+        prepared(stream) if bound else runner.run([stream], {}, 0, stream)
+
     for _ in range(2):
-        threads = [threading.Thread(target=fire, args=(stream, stream, 0)) for stream in (7, 9)]
+        threads = [threading.Thread(target=call, args=(stream,)) for stream in (7, 9)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert sorted(seen) == [(7, 7), (7, 7), (9, 9), (9, 9)]
+    assert sorted(seen) == [(stream, 5 if bound else stream) for stream in (7, 7, 9, 9)]
 
 
-def test_a_launch_that_the_driver_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_that_the_driver_refuses_is_named(driver: Any) -> None:
     pytest.importorskip("cuda.bindings.driver")
-    monkeypatch.setattr(overlap, "_driver_launch", lambda: lambda *_: 701)
-    with pytest.raises(DriverError, match=r"launching a.cu:kernel: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"):
-        overlap.overlapped_launch(17, STEP)(0, 0, 0)
+    driver(lambda *_: 701)
+    runner = _OverlappedRunner(STEP, 17, {})
+    for _ in range(2):
+        with pytest.raises(DriverError, match=r"launching a.cu:kernel: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"):
+            runner.run([], {}, 0, 0)
+    assert len(runner._idle) == 1

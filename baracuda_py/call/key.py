@@ -69,7 +69,7 @@ def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], 
             address = memory.ptr
             if shifts is not None:
                 address += shifts[len(pointers)]
-            key.append((x.shape, x.strides, x.dtype, address & 15, memory.device_id))
+            key.append((x.shape, x._c_contiguous or x.strides, x.dtype, address & 15, memory.device_id))
         elif x is None:
             address = 0
             key.append(None)

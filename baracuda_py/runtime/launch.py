@@ -90,7 +90,8 @@ class Executable:
         for step in steps:
             if isinstance(step, Launch):
                 handle = load_kernel(compiled[step.kernel], step.shared_bytes, ordinal)
-                runners.append(_LaunchRunner(step, handle, index, overlapped=step.overlapped and can_overlap(arch)))
+                runner = _OverlappedRunner if step.overlapped and can_overlap(arch) else _LaunchRunner
+                runners.append(runner(step, handle, index))
             elif isinstance(step, Copy) and isinstance(step.dest, Ptr) and isinstance(step.source, Ptr):
                 runners.append(_CopyRunner(step.dest, step.source, step.nbytes, index))
             elif isinstance(step, (Copy, Copy2D, Fill)):
@@ -204,12 +205,10 @@ def _extent(arg: Any) -> tuple[int, int]:
 
 
 class _LaunchRunner:
-    def __init__(self, step: Launch, function: int, index: Mapping[str, int], *, overlapped: bool) -> None:
+    def __init__(self, step: Launch, function: int, index: Mapping[str, int]) -> None:
         driver = require_gpu("a launch").cuda.driver
         self._step, self._index, self._refused = step, index, driver.CUDADriverError
-        plain = partial(driver.launchKernel, function, *step.grid, *step.block, step.shared_bytes)
-        self._launcher = partial(overlapped_launch, function, step) if overlapped else lambda: plain
-        self._launch: Callable[[int, int, int], Any] = self._launcher()
+        self._launch = partial(driver.launchKernel, function, *step.grid, *step.block, step.shared_bytes)
         self._idle = [Arguments(step.args, index)]  # a launch at a time takes one, each thread its own
 
     def run(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
@@ -229,14 +228,47 @@ class _LaunchRunner:
         own = Arguments(self._step.args, self._index)
         own.patch(pointers, values, scratch)
 
-        launcher = self._launcher()
-
         def fire(
-            stream: int, launch: Callable[..., Any] = launcher, table: int = own.address, _keep: Arguments = own
+            stream: int, launch: Callable[..., Any] = self._launch, table: int = own.address, _keep: Arguments = own
         ) -> None:
             launch(stream, table, 0)
 
         return fire
+
+
+class _OverlappedRunner:
+    """A launch that may begin while the kernel ahead of it ends, whose configuration belongs to its arguments."""
+
+    def __init__(self, step: Launch, function: int, index: Mapping[str, int]) -> None:
+        self._step, self._function, self._index = step, function, index
+        self._idle = [self._made()]  # as above
+
+    def _made(self) -> tuple[Arguments, Callable[[int], None]]:
+        own = Arguments(self._step.args, self._index)
+        return own, overlapped_launch(self._function, self._step, own.address)
+
+    def run(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
+        try:
+            made = self._idle.pop()
+        except IndexError:
+            made = self._made()
+        arguments, fire = made
+        try:
+            arguments.patch(pointers, values, scratch)
+            fire(stream)
+        finally:
+            self._idle.append(made)
+
+    def prepare(self, pointers: Pointers, values: Values, scratch: int) -> Callable[[int], None]:
+        own, fire = self._made()
+        own.patch(pointers, values, scratch)
+        lock = new_lock()
+
+        def locked(stream: int, _keep: Arguments = own) -> None:
+            with lock:  # the stream is the configuration's
+                fire(stream)
+
+        return locked
 
 
 class _CopyRunner:
