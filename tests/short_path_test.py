@@ -59,6 +59,17 @@ def test_bytes_in_the_other_order_are_refused_after_a_call_on_an_array_that_lies
     assert len(gpus.work) == 2
 
 
+def test_arrays_that_lie_alike_but_for_axes_of_one_share_a_call(gpus: Gpus, short: list[Any]) -> None:
+    """CuPy's own Python reads whether an array is in C order from the same attribute."""
+    out, memory = gpus.array(np.ones((4, 1, 8), F32)), gpus.memory(4096)
+    for strides, alike in (((32, 32, 4), True), ((32, 400, 4), True), ((32, -8, 4), True), ((64, 32, 4), False)):
+        x = gpus.over(memory, (4, 1, 8), F32, strides)
+        assert x._c_contiguous is alike
+        bp.neg(x, out=out)
+    assert len(short) == 2 and len(gpus.work) == 4
+    assert short[0][2]["x"].strides == (32, 32, 4) and short[1][2]["x"].strides == (64, 32, 4)
+
+
 def test_run_time_values_that_a_call_leaves_out_have_the_problem_s_own_defaults(
     gpus: Gpus, short: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
