@@ -144,7 +144,7 @@ class Arguments:
         self._packed: list[
             Any
         ] = []  # the run-time values that the buffer holds: most calls give the very same objects again
-        self._given: Values = {}  # where it held them: calls that leave them out give one and the same mapping
+        self._given: Values = {}  # the mapping that they are of: calls that leave them out give one and the same
         self._maps: list[tuple[memoryview, Any, int, int]] = []
         for arg, offset in places:
             if isinstance(arg, Ptr) and not arg.offset:
@@ -179,13 +179,13 @@ class Arguments:
             view[:] = encoder.at((scratch if operand < 0 else pointers[operand]) + offset)
         if values is self._given:
             return
-        self._given = values
         packed = self._packed
         for i, view, name, scalar in self._values:
             value = values[name]
             if value is not packed[i]:
                 view[:] = scalar(value).tobytes()
                 packed[i] = value
+        self._given = values
 
 
 def _address_of(array: np.ndarray[Any, Any]) -> int:
