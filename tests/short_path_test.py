@@ -92,6 +92,26 @@ def test_run_time_values_that_a_call_leaves_out_have_the_problem_s_own_defaults(
     assert all(values.keys() == {"scale", "softcap", "offset"} for values in fired)
 
 
+def test_a_step_of_decoding_selects_nothing(gpus: Gpus, short: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths, positions, pages and scales are what a launch reads, and no part of a plan or a key."""
+    f16, i32 = np.float16, np.int32
+    q, cache, tokens = (gpus.array(np.zeros(shape, f16)) for shape in ((2, 4, 1, 32), (2, 2, 40, 32), (2, 2, 1, 32)))
+    pages, made = gpus.array(np.zeros((9, 8, 2, 32), f16)), gpus.array(np.zeros((2, 1, 2, 32), f16))
+    rows = gpus.array(np.zeros((2, 1, 4, 32), f16))
+    for step in range(4):
+        if step == 1:
+            taken = len(short)
+            monkeypatch.setattr(PlanCache, "selection", None)  # what would be asked for a plan
+        lengths, table = gpus.array(np.full(2, 7 + step, i32)), gpus.array(np.full((2, 5), step, i32))
+        bp.kv_append(cache, cache2 := gpus.array(np.zeros((2, 2, 40, 32), f16)), tokens, tokens, lengths)
+        bp.attention_decode(q, cache, cache2, lengths, scale=0.1 * (step + 1))
+        more = gpus.array(np.zeros((9, 8, 2, 32), f16))
+        bp.paged_kv_append(pages, more, made, made, table, lengths)
+        bp.paged_attention(rows, pages, more, table, lengths, k_scale=1.0 + step)
+        bp.rope(q, lengths[:1], inv_freq=gpus.array(np.ones(16, F32)), offset=step)
+    assert len(short) == taken == 5 and len(gpus.work) == 4 * 5
+
+
 # ---- memory that only an export owns ---------------------------------------------------------------------------------
 
 
