@@ -97,7 +97,9 @@ def decode(calls: Calls, **given: Any) -> dict[str, Any]:
         assert what == "mine: window"
         return tuple(2 * n for n in window)
 
-    function_of(bp.DecodeAttentionPlan, called="mine", reads={"window": doubled})(like)(1, 2, 3, **given)
+    function_of(bp.DecodeAttentionPlan, called="mine", ways=_function.Ways(reads={"window": doubled}))(like)(
+        1, 2, 3, **given
+    )
     return calls.seen[-1]
 
 

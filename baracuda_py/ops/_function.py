@@ -24,7 +24,7 @@ from ..plan.descriptor import Descriptor, Slot, scalar
 from ..plan.plan import Plan
 from ..types import PlanPreference
 
-__all__ = ["Asked", "function_of"]
+__all__ = ["Asked", "Derived", "Ways", "function_of"]
 
 # Operands, what describes them, options, run-time values, and the bytes by which those move each operand: what a body returns
 # that gathers its arguments itself (its annotation is ``-> Asked``), as `functional.call` takes it.
@@ -33,18 +33,41 @@ Asked: TypeAlias = tuple[
 ]
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
-_NO_READS: Mapping[str, Callable[[Any, str], Any]] = MappingProxyType({})
 _SHELL = {"stream": "Any", "pref": "PlanPreference | None", "device": "Any"}
 
 
+class Derived(NamedTuple):
+    """Parameters that are made of others, ahead of all else, by ``by(*takes)``. What it takes and a table does not know goes no
+    further."""
+
+    makes: tuple[str, ...]
+    takes: tuple[str, ...]
+    by: Callable[..., tuple[Any, ...]]
+
+
+class Ways(NamedTuple):
+    """How arguments are read where a table does not say it.
+
+    `reads` are functions (value, what it is called) by which options that were given become a part of a call's key. `wanted`
+    are outputs that a call has where a parameter asks for them: an operand that is given, or an option that is true (by default
+    ``return_<output>``), which is no more than that. `of` describes a call, by default the descriptor's own.
+    """
+
+    reads: Mapping[str, Callable[[Any, str], Any]] = MappingProxyType({})
+    wanted: Mapping[str, str] = MappingProxyType({})
+    derived: Derived | None = None
+    of: Callable[..., Descriptor] | None = None
+
+
+_TABLE_ALONE = Ways()
+
+
 def function_of(
-    plan: type[Plan[Any]], *, called: str = "", doc: str = "", reads: Mapping[str, Callable[[Any, str], Any]] = _NO_READS,
-    **fixed: Any,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # fmt: skip
+    plan: type[Plan[Any]], *, called: str = "", doc: str = "", ways: Ways = _TABLE_ALONE, **fixed: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Makes the public function of `plan` of one that has its signature and docstring.
 
-    `called` and `doc` stand in for that one's own name and docstring, and `fixed` are options that the name fixes. `reads` are
-    functions (value, what it is called) by which options that were given become a part of a call's key.
+    `called` and `doc` stand in for that one's own name and docstring, and `fixed` are options that the name fixes.
     """
 
     def made(template: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,16 +76,16 @@ def function_of(
         signature = _whole(own, out="out" in plan.descriptor.slot_of and not gathers)
         defaults = {f"_{p.name}_": p.default for p in signature.parameters.values()}
         known = {
-            "_plan": plan, "_of": plan.descriptor.of, "_call": functional.call, "_scalar": scalar, "_body": template,
-            "_check": plan.descriptor.check_values, "_reads": reads, "PlanPreference": PlanPreference,
+            "_plan": plan, "_of": ways.of or plan.descriptor.of, "_call": functional.call, "_scalar": scalar, "_body": template,
+            "_check": plan.descriptor.check_values, "_reads": ways.reads, "PlanPreference": PlanPreference,
         }  # fmt: skip
         if gathers:
             text = _text(name, signature, _forwarded(own))
         else:
-            parts = _Parts.of(plan.descriptor, signature, fixed)
-            known["_usual"] = parts.usual
-            text = _text(name, signature, _gathered(plan.descriptor, name, parts, reads))
-            text += _text("_describe", "operands, options, values", _described(plan.descriptor, parts))
+            parts = _Parts.of(plan.descriptor, signature, ways, fixed)
+            known |= {"_usual": parts.usual, "_derived": ways.derived and ways.derived.by}
+            text = _text(name, signature, _gathered(plan.descriptor, name, parts, ways))
+            text += _text("_describe", "operands, options, values", _described(known["_of"], parts))
         file = f"<{template.__module__}.{name}>"
         linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file  # for tracebacks
         names = {**getattr(template, "__globals__", {}), **known, **defaults}
@@ -110,22 +133,29 @@ class _Parts(NamedTuple):
     """What the parameters of a function are whose arguments the table explains."""
 
     slots: tuple[Slot, ...]  # in the descriptor's order
-    wanted: dict[str, str]  # further outputs, and the parameters by which they are asked for
+    asked: dict[str, str]  # further outputs, and what is true where they are asked for
+    flags: dict[str, str]  # parameters that do no more than that, and what is true where they did
     usual: dict[str, Any]  # run-time values that every call has, by default
     absent: tuple[str, ...]  # run-time values that a call has where they are given
     options: tuple[str, ...]
     fixed: Mapping[str, Any]
 
     @staticmethod
-    def of(descriptor: type[Descriptor], signature: inspect.Signature, fixed: Mapping[str, Any]) -> _Parts:
+    def of(descriptor: type[Descriptor], signature: inspect.Signature, ways: Ways, fixed: Mapping[str, Any]) -> _Parts:
         given = {p.name: p.default for p in signature.parameters.values() if p.name not in _SHELL}
         slots = tuple(slot for slot in descriptor.slots if slot.name in given)
-        wanted = {s.name: f"return_{s.name}" for s in slots if s.role == "out" and f"return_{s.name}" in given}
+        wanted = {s.name: ways.wanted.get(s.name, f"return_{s.name}") for s in slots if s.role == "out"}
+        wanted = {output: by for output, by in wanted.items() if by in given}
+        asked = {output: f"{by} is not None" if by in descriptor.slot_of else by for output, by in wanted.items()}
+        flags = {
+            flag: " or ".join(f"operands.get({output!r}, 0) is None" for output, by in wanted.items() if by == flag)
+            for flag in dict.fromkeys(wanted.values()) if flag not in descriptor.slot_of
+        }  # fmt: skip
         values = [p for p in given if p in descriptor.values]
-        usual = {v: given[v] for v in values if given[v] is not None}
+        usual = {v: scalar(given[v], v) for v in values if given[v] is not None}
         absent = tuple(v for v in values if given[v] is None)
-        known = {*descriptor.slot_of, *values, *wanted.values()}
-        return _Parts(slots, wanted, usual, absent, tuple(p for p in given if p not in known), fixed)
+        known = {*descriptor.slot_of, *values, *flags, *(ways.derived.takes if ways.derived else ())}
+        return _Parts(slots, asked, flags, usual, absent, tuple(p for p in given if p not in known), fixed)
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -135,24 +165,30 @@ class _Parts(NamedTuple):
     def key(self) -> list[str]:
         """What else a descriptor depends on: the options that a call's key has."""
         first = [repr(one) for one in self.fixed.values()]
-        first += ["tuple(operands)"] if any(s.optional for s in self.slots) else []
+        first += ["tuple(operands)"] if any(map(self.may_lack, self.slots)) else []
         last = ["checked"] if self.values else []
         return [*first, *self.options, *last]
 
+    def may_lack(self, slot: Slot) -> bool:
+        """Whether there are calls without an operand."""
+        return slot.optional or slot.name in self.asked
 
-def _gathered(
-    descriptor: type[Descriptor], name: str, parts: _Parts, reads: Mapping[str, Callable[[Any, str], Any]]
-) -> list[str]:
+
+def _gathered(descriptor: type[Descriptor], name: str, parts: _Parts, ways: Ways) -> list[str]:
     """The body of a function whose arguments the table explains."""
-    leading = list(itertools.takewhile(lambda slot: not slot.optional, parts.slots))
-    lines = [f"operands = {{{', '.join(f'{s.name!r}: {s.name}' for s in leading)}}}"]
+    lines = []
+    if ways.derived:
+        lines += [f"{', '.join(ways.derived.makes)} = _derived({', '.join(ways.derived.takes)})"]
+    leading = list(itertools.takewhile(lambda slot: not parts.may_lack(slot), parts.slots))
+    lines += [f"operands = {{{', '.join(f'{s.name!r}: {s.name}' for s in leading)}}}"]
     for slot in parts.slots[len(leading) :]:
-        there = [f"{slot.name} is not None"] if slot.optional else []
-        there += [parts.wanted[slot.name]] if slot.name in parts.wanted else []
-        lines += [(f"if {' or '.join(there)}: " if there else "") + f"operands[{slot.name!r}] = {slot.name}"]
+        there = [f"{slot.name} is not None", *([parts.asked[slot.name]] if slot.name in parts.asked else [])]
+        lines += [
+            (f"if {' or '.join(there)}: " if parts.may_lack(slot) else "") + f"operands[{slot.name!r}] = {slot.name}"
+        ]
     if "math" in parts.options:  # how to multiply is a preference as well
         lines += ["if math is None and isinstance(pref, PlanPreference): math = pref.math"]
-    for option in reads:
+    for option in ways.reads:
         lines += [f"if {option} is not None: {option} = _reads[{option!r}]({option}, '{name}: {option}')"]
     if parts.values:
         checked = descriptor.check_values(name, parts.usual, {})
@@ -176,11 +212,13 @@ def _gathered(
     return lines
 
 
-def _described(descriptor: type[Descriptor], parts: _Parts) -> list[str]:
+def _described(of: Callable[..., Descriptor], parts: _Parts) -> list[str]:
     """The body of what describes such a call when it is new."""
-    known = inspect.signature(descriptor.of).parameters
+    parameters = inspect.signature(of).parameters
+    whatever = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    known = {s.name for s in parts.slots} | set(parts.options) if whatever else parameters.keys()
     given = [f"{s.name}=operands.get({s.name!r})" for s in parts.slots if s.name in known]
-    given += [f"{asked_for}={output!r} in operands" for output, asked_for in parts.wanted.items()]
+    given += [f"{flag}={held}" for flag, held in parts.flags.items()]
     given += [f"{p}=options[{i}]" for i, p in enumerate(parts.key) if p in parts.options and p in known]
     given += [f"{p}={one!r}" for p, one in parts.fixed.items()]
     given += ["**values"] if parts.absent else []
