@@ -37,8 +37,8 @@ _SHELL = {"stream": "Any", "pref": "PlanPreference | None", "device": "Any"}
 
 
 class Derived(NamedTuple):
-    """Parameters that are made of others, ahead of all else, by ``by(*takes)``. What it takes and a table does not know goes no
-    further."""
+    """Operands, values and options that are made of parameters, ahead of all else, by ``by(*takes)``. What it takes and a table
+    does not know goes no further."""
 
     makes: tuple[str, ...]
     takes: tuple[str, ...]
@@ -154,8 +154,10 @@ class _Parts(NamedTuple):
         values = [p for p in given if p in descriptor.values]
         usual = {v: scalar(given[v], v) for v in values if given[v] is not None}
         absent = tuple(v for v in values if given[v] is None)
-        known = {*descriptor.slot_of, *values, *flags, *(ways.derived.takes if ways.derived else ())}
-        return _Parts(slots, asked, flags, usual, absent, tuple(p for p in given if p not in known), fixed)
+        makes, takes = ways.derived[:2] if ways.derived else ((), ())
+        known = {*descriptor.slot_of, *values, *flags}
+        options = [*(p for p in given if p not in takes), *makes]
+        return _Parts(slots, asked, flags, usual, absent, tuple(p for p in options if p not in known), fixed)
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -178,7 +180,7 @@ def _gathered(descriptor: type[Descriptor], name: str, parts: _Parts, ways: Ways
     """The body of a function whose arguments the table explains."""
     lines = []
     if ways.derived:
-        lines += [f"{', '.join(ways.derived.makes)} = _derived({', '.join(ways.derived.takes)})"]
+        lines += [f"{', '.join(ways.derived.makes)}, = _derived({', '.join(ways.derived.takes)})"]
     leading = list(itertools.takewhile(lambda slot: not parts.may_lack(slot), parts.slots))
     lines += [f"operands = {{{', '.join(f'{s.name!r}: {s.name}' for s in leading)}}}"]
     for slot in parts.slots[len(leading) :]:
@@ -186,7 +188,7 @@ def _gathered(descriptor: type[Descriptor], name: str, parts: _Parts, ways: Ways
         lines += [
             (f"if {' or '.join(there)}: " if parts.may_lack(slot) else "") + f"operands[{slot.name!r}] = {slot.name}"
         ]
-    if "math" in parts.options:  # how to multiply is a preference as well
+    if "math" in parts.options and not ways.derived:  # how to multiply is a preference as well
         lines += ["if math is None and isinstance(pref, PlanPreference): math = pref.math"]
     for option in ways.reads:
         lines += [f"if {option} is not None: {option} = _reads[{option!r}]({option}, '{name}: {option}')"]
@@ -195,7 +197,7 @@ def _gathered(descriptor: type[Descriptor], name: str, parts: _Parts, ways: Ways
         numbers = (f"{v!r}: _scalar({v}, '{name}: {v}')" for v in parts.usual)
         lines += [
             f"if {' and '.join(f'{v} is _{v}_' for v in parts.values)}:  # by far the usual call",
-            f"    values, checked = _usual, {((), checked) if parts.absent else checked!r}",
+            f"    values, checked = _usual, {(tuple(parts.usual), checked) if parts.absent else checked!r}",
             "else:",
             f"    values = {{{', '.join(numbers)}}}",
             *(f"    if {v} is not None: values[{v!r}] = _scalar({v}, '{name}: {v}')" for v in parts.absent),
