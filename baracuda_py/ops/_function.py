@@ -5,9 +5,10 @@
         '''A C-ordered copy of `x`.'''
 
 Parameters that the descriptor's table knows are operands, those among its `values` are numbers of the launch, and all others
-are options, which `Descriptor.of` takes by name. On a call that was made before no descriptor is built: the function only
-gathers its arguments and hands them to `functional.call`. Its code is written for its signature, as `dataclasses` writes
-``__init__``, so that Python itself binds the arguments and nothing is looped over.
+are options, which `Descriptor.of` takes by name; numbers that are None by default are left out where they are not given. What
+else there is to say of them, `Ways` says. On a call that was made before no descriptor is built: the function only gathers its
+arguments and hands them to `functional.call`. Its code is written for its signature, as `dataclasses` writes ``__init__``, so
+that Python itself binds the arguments and nothing is looped over.
 """
 
 from __future__ import annotations
@@ -75,8 +76,9 @@ def function_of(
         gathers = own.return_annotation == "Asked"
         signature = _whole(own, out="out" in plan.descriptor.slot_of and not gathers)
         defaults = {f"_{p.name}_": p.default for p in signature.parameters.values()}
+        of = ways.of or plan.descriptor.of
         known = {
-            "_plan": plan, "_of": ways.of or plan.descriptor.of, "_call": functional.call, "_scalar": scalar, "_body": template,
+            "_plan": plan, "_of": of, "_call": functional.call, "_scalar": scalar, "_body": template,
             "_check": plan.descriptor.check_values, "_reads": ways.reads, "PlanPreference": PlanPreference,
         }  # fmt: skip
         if gathers:
@@ -85,7 +87,7 @@ def function_of(
             parts = _Parts.of(plan.descriptor, signature, ways, fixed)
             known |= {"_usual": parts.usual, "_derived": ways.derived and ways.derived.by}
             text = _text(name, signature, _gathered(plan.descriptor, name, parts, ways))
-            text += _text("_describe", "operands, options, values", _described(known["_of"], parts))
+            text += _text("_describe", "operands, options, values", _described(of, parts))
         file = f"<{template.__module__}.{name}>"
         linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file  # for tracebacks
         names = {**getattr(template, "__globals__", {}), **known, **defaults}
