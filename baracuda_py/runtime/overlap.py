@@ -1,5 +1,5 @@
-"""Programmatic dependent launch through ctypes: CuPy's launch takes no attributes, and that of cuda.bindings takes thrice as
-long, since it makes an object of every argument."""
+"""Programmatic dependent launch through ctypes: CuPy's launch takes no attributes, and that of cuda.bindings makes an object of
+every argument, which takes the host half a microsecond a launch."""
 
 from __future__ import annotations
 
@@ -75,7 +75,5 @@ def _driver_launch() -> Callable[[Any, Any, Any, Any], int]:
     error, address, *_ = d.cuGetProcAddress(b"cuLaunchKernelEx", _SINCE, int(flag))
     if error or not address:
         raise DriverError(f"looking for cuLaunchKernelEx: {error.name}", int(error), error.name)
-    prototype: Any = ctypes.CFUNCTYPE(
-        ctypes.c_int
-    )  # of no types, which takes arguments as they are; others run meanwhile
+    prototype: Any = ctypes.CFUNCTYPE(ctypes.c_int)  # without types it takes arguments as they are
     return prototype(address)  # type: ignore[no-any-return]
