@@ -33,8 +33,8 @@ _NOTHING: Mapping[str, Any] = {}
 def call(
     plan: type[Family[Any]],
     operands: Mapping[str, Any],
-    describe: Callable[[], Descriptor],
-    *,
+    describe: Callable[..., Descriptor],
+    told: tuple[Any, ...] = (),
     options: Any = (),
     values: Mapping[str, Any] | None = None,
     shifts: Sequence[int] | None = None,
@@ -44,8 +44,9 @@ def call(
 ) -> Any:
     """Runs an op on `operands` (in the descriptor's order, None for an output to make or an absent one).
 
-    `options` is everything else the descriptor depends on, hashable; `describe` builds it when that is new. `values` are
-    run-time values and `shifts` the bytes by which they move each operand's first touched element.
+    `options` is everything else the descriptor depends on, hashable; `describe(*told)` builds it when that is new. `values` are
+    run-time values, which nobody changes afterwards, and `shifts` the bytes by which they move each operand's first touched
+    element.
     """
     key: list[Any] = [plan, options, pref, default_device() if device is None else device]
     pointers: list[int] = []
@@ -64,7 +65,7 @@ def call(
         result = _call_taken_in(plan, key[:HEAD], operands, values or _NOTHING, shifts, stream)
         if result is not MISSED:
             return result
-    return _call_checked(plan, key[:HEAD], operands, describe, values, shifts, stream, pref, device)
+    return _call_checked(plan, key[:HEAD], operands, describe, told, values, shifts, stream, pref, device)
 
 
 @untraced
@@ -97,7 +98,8 @@ def _call_checked(
     kind: type[Family[Any]],
     head: list[Any],
     operands: Mapping[str, Any],
-    describe: Callable[[], Descriptor],
+    describe: Callable[..., Descriptor],
+    told: tuple[Any, ...],
     values: Mapping[str, Any] | None,
     shifts: Sequence[int] | None,
     stream: Any,
@@ -109,7 +111,7 @@ def _call_checked(
     learn()
     spec = _device_for(device, operands)
     with described_for(spec.host_memory):
-        desc = describe()
+        desc = describe(*told)
     desc.validate()
     selection = plan_cache.selection(kind, desc.canonical(), PlanPreference.of(pref), spec)
     given = {name: x for name, x in operands.items() if x is not None} | dict(values or {})

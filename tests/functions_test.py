@@ -20,10 +20,11 @@ class Calls:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[dict[str, Any]] = []
+        self.signature = inspect.signature(_function.functional.call)
         monkeypatch.setattr(_function.functional, "call", self)
 
-    def __call__(self, plan: Any, operands: Any, describe: Any, **how: Any) -> Any:
-        self.seen.append({"plan": plan, "operands": operands, "describe": describe, **how})
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        self.seen.append(dict(self.signature.bind(*given, **named).arguments))
         return "result"
 
 
@@ -57,7 +58,7 @@ def test_operands_go_in_the_descriptor_s_order_and_options_into_the_key(calls: C
     assert list(seen["operands"].items()) == [
         ("k_cache", 1), ("v_cache", 2), ("k", 3), ("v", 4), ("positions", 5), ("status", 6)
     ]  # fmt: skip
-    assert (seen["options"], seen["stream"], seen["device"]) == ("BHSD", 7, None)
+    assert (seen["options"], seen["stream"], seen["device"]) == (("BHSD",), 7, None)
     assert made.__name__ == "like" and made.__doc__ == "What it does."
 
 
@@ -83,13 +84,61 @@ def test_absent_operands_are_left_out_and_told_apart(calls: Calls) -> None:
         made(1, 2, beta=2)
 
 
+def decode(calls: Calls, **given: Any) -> dict[str, Any]:
+    """What a call of a function that decodes asks for."""
+
+    def like(
+        q: Any, k: Any, v: Any, lengths: Any = None, *, scale: float | None = None, softcap: float | None = None,
+        window: Any = None, layout: str = "BHSD", return_lse: bool = False, lse: Any = None,
+    ) -> Any:  # fmt: skip
+        """What it does."""
+
+    def doubled(window: Any, what: str) -> Any:
+        assert what == "mine: window"
+        return tuple(2 * n for n in window)
+
+    function_of(bp.DecodeAttentionPlan, called="mine", ways=_function.Ways(reads={"window": doubled}))(like)(
+        1, 2, 3, **given
+    )
+    return calls.seen[-1]
+
+
+def test_an_output_that_is_asked_for_is_an_operand_in_its_place(calls: Calls) -> None:
+    plain, asked, passed = (decode(calls, **how) for how in ({}, {"return_lse": True}, {"lse": 4, "lengths": 5}))
+    assert list(plain["operands"]) == ["out", "q", "k", "v"]
+    assert list(asked["operands"].items()) == [("out", None), ("lse", None), ("q", 1), ("k", 2), ("v", 3)]
+    assert list(passed["operands"].items()) == [("out", None), ("lse", 4), ("q", 1), ("k", 2), ("v", 3), ("lengths", 5)]
+    assert len({seen["options"] for seen in (plain, asked, passed)}) == 3
+
+
+def test_values_that_may_be_left_out_are_told_apart_and_options_are_read(calls: Calls) -> None:
+    plain, capped, scaled = (decode(calls, **how) for how in ({}, {"softcap": 2}, {"scale": np.float64(3)}))
+    assert (plain["values"], capped["values"], scaled["values"]) == ({}, {"softcap": 2.0}, {"scale": 3.0})
+    assert len({seen["options"] for seen in (plain, capped, scaled)}) == 3
+    assert capped["options"] == decode(calls, softcap=7.0)["options"], "their sizes are not in the key"
+    assert (8, 0) in decode(calls, window=[4, 0])["options"]
+    with pytest.raises(bp.InvalidProblemError, match="mine: softcap=-1"):
+        decode(calls, softcap=-1)
+
+
+def test_what_describes_such_a_call_has_all_of_it(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bp.attention_decode.__globals__, "_call", calls)
+    q, k = np.ones((2, 8, 1, 64), np.float16), np.ones((2, 2, 40, 64), np.float16)
+    given: dict[str, Any] = {"q": q, "k": k, "v": k, "lengths": np.ones(2, np.int32)}
+    how: dict[str, Any] = {"softcap": 3.0, "window": (4, None), "return_lse": True, "k_scale": 0.5}
+    bp.attention_decode(**given, **how)
+    (seen,) = calls.seen
+    assert seen["describe"](*seen["told"]) == bp.DecodeAttentionDescriptor.of(**given, **how)
+
+
 def test_what_describes_a_call_is_not_asked_before_it_must(calls: Calls) -> None:
     x = np.ones((2, 3), np.float32)
     made = function_of(bp.ContiguizePlan, called="copied")(lambda x: None)
     made(object())
     made(x)
-    assert calls.seen[1]["describe"]() == bp.ContiguizeDescriptor.of(x)
-    assert "options" not in calls.seen[0] and "values" not in calls.seen[0]
+    seen = calls.seen[1]
+    assert seen["describe"](*seen["told"]) == bp.ContiguizeDescriptor.of(x)
+    assert seen["options"] == () and seen["values"] is None
 
 
 def test_a_body_may_gather_its_arguments_itself(calls: Calls) -> None:

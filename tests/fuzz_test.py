@@ -473,7 +473,7 @@ def test_functions(everything: bool, bounded: bool) -> None:
 class _Like:
     """An array as the short path sees CuPy's."""
 
-    shape, strides, dtype = (4,), (4,), np.dtype(np.float32)
+    shape, strides, dtype, _c_contiguous = (4,), (4,), np.dtype(np.float32), True
 
     class data:
         ptr, device_id = 1 << 20, 0

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.runtime import overlap
 from baracuda_py.runtime.compiler import compile_ptx
+from baracuda_py.runtime.launch import _OverlappedRunner
 from baracuda_py.runtime.overlap import can_overlap
-from baracuda_py.runtime.steps import Kernel, Launch
-from baracuda_py.types import DeviceSpec
+from baracuda_py.runtime.steps import Kernel, Launch, Ptr
+from baracuda_py.types import DeviceSpec, DriverError
 
 H200 = DeviceSpec.named("h200")
 
@@ -121,3 +129,81 @@ def test_launches_overlap_from_sm_90_on(arch: str, can: bool) -> None:
     text = compile_ptx(kernel, arch)
     assert f".target {arch}" in text and accesses(text)
     assert ("griddepcontrol.wait" in text) is can
+
+
+STEP = Launch(Kernel("a.cu", "kernel"), (3, 4, 5), (128, 2, 1), (), 4096, overlapped=True)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes a function of Python that takes four numbers the driver's, called as C."""
+
+    def put(launch: Callable[..., int]) -> None:
+        called = ctypes.CFUNCTYPE(ctypes.c_int, *(ctypes.c_uint64,) * 4)(launch)
+        address = ctypes.cast(called, ctypes.c_void_p).value
+        prototype: Any = ctypes.CFUNCTYPE(ctypes.c_int)
+        monkeypatch.setattr(overlap, "_driver_launch", lambda _keep=called: prototype(address))
+
+    return put
+
+
+def test_the_driver_is_told_what_to_launch(driver: Any) -> None:
+    """Read by cuda.bindings, which knows the structures from the driver's headers."""
+    d = pytest.importorskip("cuda.bindings.driver")
+    told: list[Any] = []
+
+    def launch(place: int, *rest: int) -> int:
+        config = d.CUlaunchConfig(_ptr=place)
+        attribute = d.CUlaunchAttribute(_ptr=ctypes.c_uint64.from_address(place + 40).value)  # config.attrs
+        told.append((
+            (config.gridDimX, config.gridDimY, config.gridDimZ), (config.blockDimX, config.blockDimY, config.blockDimZ),
+            config.sharedMemBytes, int(config.hStream), config.numAttrs, attribute.id.name,
+            attribute.value.programmaticStreamSerializationAllowed, rest,
+        ))  # fmt: skip
+        return 0
+
+    driver(launch)
+    fire = overlap.overlapped_launch(1 << 46 | 17, STEP, 1 << 47 | 33)
+    for stream in (1 << 47, 0):
+        fire(stream)
+    name, rest = "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION", (1 << 46 | 17, 1 << 47 | 33, 0)
+    assert told == [((3, 4, 5), (128, 2, 1), 4096, stream, 1, name, 1, rest) for stream in (1 << 47, 0)]
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_threads_that_launch_at_once_have_a_stream_and_arguments_each(driver: Any, bound: bool) -> None:
+    d = pytest.importorskip("cuda.bindings.driver")
+    both, seen = threading.Barrier(2, timeout=20), []
+
+    def launch(place: int, _function: int, table: int, _extra: int) -> int:
+        if not bound:
+            both.wait()
+        argument = ctypes.c_uint64.from_address(ctypes.c_uint64.from_address(table).value).value
+        time.sleep(0.01)
+        seen.append((int(d.CUlaunchConfig(_ptr=place).hStream), argument))
+        return 0
+
+    driver(launch)
+    runner = _OverlappedRunner(replace(STEP, args=(Ptr("x"),)), 17, {"x": 0})
+    prepared = runner.prepare([5], {}, 0)
+
+    def call(stream: int) -> None:
+        prepared(stream) if bound else runner.run([stream], {}, 0, stream)
+
+    for _ in range(2):
+        threads = [threading.Thread(target=call, args=(stream,)) for stream in (7, 9)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(seen) == [(stream, 5 if bound else stream) for stream in (7, 7, 9, 9)]
+
+
+def test_a_launch_that_the_driver_refuses_is_named(driver: Any) -> None:
+    pytest.importorskip("cuda.bindings.driver")
+    driver(lambda *_: 701)
+    runner = _OverlappedRunner(STEP, 17, {})
+    for _ in range(2):
+        with pytest.raises(DriverError, match=r"launching a.cu:kernel: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"):
+            runner.run([], {}, 0, 0)
+    assert len(runner._idle) == 1

@@ -584,3 +584,8 @@ def test_arguments_are_aligned_and_patched() -> None:
     assert all(address % 8 == 0 for address in (table[1], table[3], table[4], table[6]))
     packed.patch([0, 0], {"alpha": 0.0}, 0)
     assert (at(1, np.uint64), at(6, np.uint64)) == (0, 0), "an absent operand stays null, whatever its offset"
+    assert at(5, np.float32) == 0.0
+    usual = {"alpha": 2.5}
+    for values in (usual, usual, {"alpha": -1.0}, usual):
+        packed.patch([0, 0], values, 0)
+        assert at(5, np.float32) == values["alpha"], "whichever mapping was given before"

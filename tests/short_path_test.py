@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import threading
@@ -59,6 +60,23 @@ def test_bytes_in_the_other_order_are_refused_after_a_call_on_an_array_that_lies
     assert len(gpus.work) == 2
 
 
+def test_arrays_that_lie_alike_but_for_axes_of_one_share_a_call(gpus: Gpus, short: list[Any]) -> None:
+    """CuPy's own Python reads whether an array is in C order from the same attribute."""
+    out, memory = gpus.array(np.ones((4, 1, 8), F32)), gpus.memory(4096)
+    for strides, alike in (
+        ((32, 32, 4), True),
+        ((32, 400, 4), True),
+        ((32, -8, 4), True),
+        ((64, 32, 4), False),
+        ((96, 32, 4), False),
+    ):
+        x = gpus.over(memory, (4, 1, 8), F32, strides)
+        assert x._c_contiguous is alike
+        bp.neg(x, out=out)
+    assert [taken[2]["x"].strides for taken in short] == [(32, 32, 4), (64, 32, 4), (96, 32, 4)]
+    assert len(gpus.work) == 5
+
+
 def test_run_time_values_that_a_call_leaves_out_have_the_problem_s_own_defaults(
     gpus: Gpus, short: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +90,26 @@ def test_run_time_values_that_a_call_leaves_out_have_the_problem_s_own_defaults(
     assert len(short) == 2, "each of them is remembered"
     assert [values["scale"] for values in fired] == [0.5, 1 / math.sqrt(32)] * 3
     assert all(values.keys() == {"scale", "softcap", "offset"} for values in fired)
+
+
+def test_a_step_of_decoding_selects_nothing(gpus: Gpus, short: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths, positions, pages and scales are what a launch reads, and no part of a plan or a key."""
+    f16, i32 = np.float16, np.int32
+    q, cache, tokens = (gpus.array(np.zeros(shape, f16)) for shape in ((2, 4, 1, 32), (2, 2, 40, 32), (2, 2, 1, 32)))
+    pages, made = gpus.array(np.zeros((9, 8, 2, 32), f16)), gpus.array(np.zeros((2, 1, 2, 32), f16))
+    rows = gpus.array(np.zeros((2, 1, 4, 32), f16))
+    for step in range(4):
+        if step == 1:
+            taken = len(short)
+            monkeypatch.setattr(PlanCache, "selection", None)  # what would be asked for a plan
+        lengths, table = gpus.array(np.full(2, 7 + step, i32)), gpus.array(np.full((2, 5), step, i32))
+        bp.kv_append(cache, cache2 := gpus.array(np.zeros((2, 2, 40, 32), f16)), tokens, tokens, lengths)
+        bp.attention_decode(q, cache, cache2, lengths, scale=0.1 * (step + 1))
+        more = gpus.array(np.zeros((9, 8, 2, 32), f16))
+        bp.paged_kv_append(pages, more, made, made, table, lengths)
+        bp.paged_attention(rows, pages, more, table, lengths, k_scale=1.0 + step)
+        bp.rope(q, lengths[:1], inv_freq=gpus.array(np.ones(16, F32)), offset=step)
+    assert len(short) == taken == 5 and len(gpus.work) == 4 * 5
 
 
 # ---- memory that only an export owns ---------------------------------------------------------------------------------
@@ -652,6 +690,32 @@ def test_scratch_is_taken_at_every_call_without_one(gpus: Gpus, monkeypatch: pyt
     assert sizes == [plan.workspace_size] * 3 and (sizes[0] < 512) is (n == 1)
     plan.run(a=a, b=b, out=out, workspace=gpus.array(np.zeros(plan.workspace_size, np.uint8)))
     assert len(sizes) == 3, "memory that was passed is not what was used"
+
+
+def test_scratch_is_taken_in_the_order_of_the_call_s_stream_and_never_in_a_capture(
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = gpus.array(np.zeros((16, 1 << 16), F32)), gpus.array(np.zeros((1 << 16, 16), F32))
+    out = gpus.array(np.zeros((16, 16), F32))
+    own = gpus.streams[0]
+    current, taken = [own], []
+
+    @contextlib.contextmanager
+    def from_external(handle: Any) -> Iterator[None]:
+        current.append(handle.__cuda_stream__()[1])
+        yield
+        current.pop()
+
+    monkeypatch.setattr(gpus.Stream, "from_external", staticmethod(from_external))
+    monkeypatch.setattr(gpus, "alloc", lambda nbytes: taken.append(current[-1]) or gpus.memory(nbytes))
+    for stream in (None, 99, None, own, 99):
+        bp.matmul(a, b, out=out, stream=stream)
+    assert taken == [own, 99, own, own, 99]
+    gpus.capturing = True
+    for stream in (None, 99):
+        with pytest.raises(bp.UnsupportedError, match="workspace was not passed"):
+            bp.matmul(a, b, out=out, stream=stream)
+    assert len(taken) == 5
 
 
 # ---- what is kept ----------------------------------------------------------------------------------------------------

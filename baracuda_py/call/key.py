@@ -58,6 +58,8 @@ def is_read(x: Any) -> bool:
 def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], pointers: list[int]) -> int | None:
     """Appends to `key` how each operand lies and to `pointers` the address of its first touched element, `shifts` bytes on.
 
+    Reading CuPy's shape or strides takes as long as all else of an array: strides are read where it is not in C order, which
+    leaves open only those of axes of one element, or of none.
     Gives the CUDA ordinal of the torch tensors among them, NO_TORCH where there are none; None where an operand takes the long
     way.
     """
@@ -69,7 +71,7 @@ def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], 
             address = memory.ptr
             if shifts is not None:
                 address += shifts[len(pointers)]
-            key.append((x.shape, x.strides, x.dtype, address & 15, memory.device_id))
+            key.append((x.shape, x._c_contiguous or x.strides, x.dtype, address & 15, memory.device_id))
         elif x is None:
             address = 0
             key.append(None)

@@ -62,7 +62,7 @@ class Ready:
         """Launches and gives the result, or MISSED. `ordinal` is that of torch's tensors."""
         recipe = self.recipe
         if self._defaults:
-            values = {**self._defaults, **values}
+            values = {**self._defaults, **values} if values else self._defaults
         if recipe.refuses(pointers, given):
             return MISSED
         handle = None if stream is None else stream_pointer(stream)

@@ -22,6 +22,7 @@ class Recipe:
     fit into its allocation, and do their bytes meet? `tensors` are those given, `feet` what is touched of them."""
 
     __slots__ = (
+        "_alloc",
         "_device",
         "_execute",
         "_op",
@@ -49,7 +50,7 @@ class Recipe:
         self.executable = executable
         self.ordinal = ordinal
         self._execute = executable.run
-        self._stream_of = cupy.cuda.get_current_stream
+        self._stream_of, self._alloc = cupy.cuda.get_current_stream, cupy.cuda.alloc
         self._device, self._restore = cupy.cuda.runtime.getDevice, cupy.cuda.runtime.setDevice
         self.is_capturing: Callable[[int], bool] = cupy.cuda.runtime.streamIsCapturing  # of a stream's handle
         self._pairs = _pairs(desc, feet)
@@ -97,8 +98,9 @@ class Recipe:
     def fire_here(self, pointers: Sequence[int], values: Mapping[str, Any], scratch: int, stream: int) -> None:
         """`fire` where the operands' device is known to be current."""
         if self._workspace and not scratch:
-            taken = take_workspace(self._op, self._workspace, stream)  # held until this returns
-            scratch = taken.ptr
+            usual = stream == self._stream_of().ptr and not self.is_capturing(stream)
+            taken = self._alloc(self._workspace) if usual else take_workspace(self._op, self._workspace, stream)
+            scratch = taken.ptr  # held until this returns
         self._execute(pointers, values, scratch, stream)
 
 

@@ -5,24 +5,27 @@
         '''A C-ordered copy of `x`.'''
 
 Parameters that the descriptor's table knows are operands, those among its `values` are numbers of the launch, and all others
-are options, which `Descriptor.of` takes by name. On a call that was made before no descriptor is built: the function only
-gathers its arguments and hands them to `functional.call`. Its code is written for its signature, as `dataclasses` writes
-``__init__``, so that Python itself binds the arguments and nothing is looped over.
+are options, which `Descriptor.of` takes by name; numbers that are None by default are left out where they are not given. What
+else there is to say of them, `Ways` says. On a call that was made before no descriptor is built: the function only gathers its
+arguments and hands them to `functional.call`. Its code is written for its signature, as `dataclasses` writes ``__init__``, so
+that Python itself binds the arguments and nothing is looped over.
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import linecache
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 from .. import functional
-from ..plan.descriptor import Descriptor, scalar
+from ..plan.descriptor import Descriptor, Slot, scalar
 from ..plan.plan import Plan
 from ..types import PlanPreference
 
-__all__ = ["Asked", "function_of"]
+__all__ = ["Asked", "Derived", "Ways", "function_of"]
 
 # Operands, what describes them, options, run-time values, and the bytes by which those move each operand: what a body returns
 # that gathers its arguments itself (its annotation is ``-> Asked``), as `functional.call` takes it.
@@ -34,8 +37,34 @@ _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 _SHELL = {"stream": "Any", "pref": "PlanPreference | None", "device": "Any"}
 
 
+class Derived(NamedTuple):
+    """Operands, values and options that are made of parameters, ahead of all else, by ``by(*takes)``. What it takes and a table
+    does not know goes no further."""
+
+    makes: tuple[str, ...]
+    takes: tuple[str, ...]
+    by: Callable[..., tuple[Any, ...]]
+
+
+class Ways(NamedTuple):
+    """How arguments are read where a table does not say it.
+
+    `reads` are functions (value, what it is called) by which options that were given become a part of a call's key. `wanted`
+    are outputs that a call has where a parameter asks for them: an operand that is given, or an option that is true (by default
+    ``return_<output>``), which is no more than that. `of` describes a call, by default the descriptor's own.
+    """
+
+    reads: Mapping[str, Callable[[Any, str], Any]] = MappingProxyType({})
+    wanted: Mapping[str, str] = MappingProxyType({})
+    derived: Derived | None = None
+    of: Callable[..., Descriptor] | None = None
+
+
+_TABLE_ALONE = Ways()
+
+
 def function_of(
-    plan: type[Plan[Any]], *, called: str = "", doc: str = "", **fixed: Any
+    plan: type[Plan[Any]], *, called: str = "", doc: str = "", ways: Ways = _TABLE_ALONE, **fixed: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Makes the public function of `plan` of one that has its signature and docstring.
 
@@ -46,13 +75,19 @@ def function_of(
         name, own = called or template.__name__, inspect.signature(template)
         gathers = own.return_annotation == "Asked"
         signature = _whole(own, out="out" in plan.descriptor.slot_of and not gathers)
-        lines = _forwarded(own) if gathers else _gathered(plan.descriptor, name, signature, fixed)
         defaults = {f"_{p.name}_": p.default for p in signature.parameters.values()}
+        of = ways.of or plan.descriptor.of
         known = {
-            "_plan": plan, "_of": plan.descriptor.of, "_call": functional.call, "_scalar": scalar,
-            "_check": plan.descriptor.check_values, "_body": template, "PlanPreference": PlanPreference,
+            "_plan": plan, "_of": of, "_call": functional.call, "_scalar": scalar, "_body": template,
+            "_check": plan.descriptor.check_values, "_reads": ways.reads, "PlanPreference": PlanPreference,
         }  # fmt: skip
-        text = "\n    ".join([f"def {name}({_parameters(signature)}):", *lines]) + "\n"
+        if gathers:
+            text = _text(name, signature, _forwarded(own))
+        else:
+            parts = _Parts.of(plan.descriptor, signature, ways, fixed)
+            known |= {"_usual": parts.usual, "_derived": ways.derived and ways.derived.by}
+            text = _text(name, signature, _gathered(plan.descriptor, name, parts, ways))
+            text += _text("_describe", "operands, options, values", _described(of, parts))
         file = f"<{template.__module__}.{name}>"
         linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file  # for tracebacks
         names = {**getattr(template, "__globals__", {}), **known, **defaults}
@@ -63,6 +98,11 @@ def function_of(
         return function
 
     return made
+
+
+def _text(name: str, signature: inspect.Signature | str, lines: Sequence[str]) -> str:
+    parameters = signature if isinstance(signature, str) else _parameters(signature)
+    return "\n    ".join([f"def {name}({parameters}):", *lines]) + "\n"
 
 
 def _whole(own: inspect.Signature, *, out: bool) -> inspect.Signature:
@@ -91,47 +131,102 @@ class _Name(str):
         return str(self)
 
 
-def _gathered(
-    descriptor: type[Descriptor], name: str, signature: inspect.Signature, fixed: Mapping[str, Any]
-) -> list[str]:
+class _Parts(NamedTuple):
+    """What the parameters of a function are whose arguments the table explains."""
+
+    slots: tuple[Slot, ...]  # in the descriptor's order
+    asked: dict[str, str]  # further outputs, and what is true where they are asked for
+    flags: dict[str, str]  # parameters that do no more than that, and what is true where they did
+    usual: dict[str, Any]  # run-time values that every call has, by default
+    absent: tuple[str, ...]  # run-time values that a call has where they are given
+    options: tuple[str, ...]
+    fixed: Mapping[str, Any]
+
+    @staticmethod
+    def of(descriptor: type[Descriptor], signature: inspect.Signature, ways: Ways, fixed: Mapping[str, Any]) -> _Parts:
+        given = {p.name: p.default for p in signature.parameters.values() if p.name not in _SHELL}
+        slots = tuple(slot for slot in descriptor.slots if slot.name in given)
+        wanted = {s.name: ways.wanted.get(s.name, f"return_{s.name}") for s in slots if s.role == "out"}
+        wanted = {output: by for output, by in wanted.items() if by in given}
+        asked = {output: f"{by} is not None" if by in descriptor.slot_of else by for output, by in wanted.items()}
+        flags = {
+            flag: " or ".join(f"operands.get({output!r}, 0) is None" for output, by in wanted.items() if by == flag)
+            for flag in dict.fromkeys(wanted.values()) if flag not in descriptor.slot_of
+        }  # fmt: skip
+        values = [p for p in given if p in descriptor.values]
+        usual = {v: scalar(given[v], v) for v in values if given[v] is not None}
+        absent = tuple(v for v in values if given[v] is None)
+        makes, takes = ways.derived[:2] if ways.derived else ((), ())
+        known = {*descriptor.slot_of, *values, *flags}
+        options = [*(p for p in given if p not in takes), *makes]
+        return _Parts(slots, asked, flags, usual, absent, tuple(p for p in options if p not in known), fixed)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return *self.usual, *self.absent
+
+    @property
+    def key(self) -> list[str]:
+        """What else a descriptor depends on: the options that a call's key has."""
+        first = [repr(one) for one in self.fixed.values()]
+        first += ["tuple(operands)"] if any(map(self.may_lack, self.slots)) else []
+        last = ["checked"] if self.values else []
+        return [*first, *self.options, *last]
+
+    def may_lack(self, slot: Slot) -> bool:
+        """Whether there are calls without an operand."""
+        return slot.optional or slot.name in self.asked
+
+
+def _gathered(descriptor: type[Descriptor], name: str, parts: _Parts, ways: Ways) -> list[str]:
     """The body of a function whose arguments the table explains."""
-    given = [p for p in signature.parameters if p not in _SHELL]
-    slots = [slot for slot in descriptor.slots if slot.name in given]
-    values = [p for p in given if p in descriptor.values]
-    options = [p for p in given if p not in descriptor.slot_of and p not in values]
-    always = (f"{slot.name!r}: {slot.name}" for slot in slots if not slot.optional)
-    lines = [f"operands = {{{', '.join(always)}}}"]
-    lines += [f"if {s.name} is not None: operands[{s.name!r}] = {s.name}" for s in slots if s.optional]
-    key = [repr(one) for one in fixed.values()]
-    key += ["tuple(operands)"] if any(s.optional for s in slots) else []
-    if "math" in options:  # how to multiply is a preference as well
-        lines += ["if math is None and isinstance(pref, PlanPreference): math = pref.math"]
-    key += options
-    further = ""
-    if values:
-        numbers = (f"{v!r}: _scalar({v}, '{name}: {v}')" for v in values)
-        usual = {v: signature.parameters[v].default for v in values}
-        checked = descriptor.check_values(name, usual, {})
-        usually = ", ".join(f"{v!r}: {v}" for v in values)
+    lines = []
+    if ways.derived:
+        lines += [f"{', '.join(ways.derived.makes)}, = _derived({', '.join(ways.derived.takes)})"]
+    leading = list(itertools.takewhile(lambda slot: not parts.may_lack(slot), parts.slots))
+    lines += [f"operands = {{{', '.join(f'{s.name!r}: {s.name}' for s in leading)}}}"]
+    for slot in parts.slots[len(leading) :]:
+        there = [f"{slot.name} is not None", *([parts.asked[slot.name]] if slot.name in parts.asked else [])]
         lines += [
-            f"if {' and '.join(f'{v} is _{v}_' for v in values)}:  # by far the usual call",
-            f"    values, checked = {{{usually}}}, {checked!r}",
+            (f"if {' or '.join(there)}: " if parts.may_lack(slot) else "") + f"operands[{slot.name!r}] = {slot.name}"
+        ]
+    if "math" in parts.options and not ways.derived:  # how to multiply is a preference as well
+        lines += ["if math is None and isinstance(pref, PlanPreference): math = pref.math"]
+    for option in ways.reads:
+        lines += [f"if {option} is not None: {option} = _reads[{option!r}]({option}, '{name}: {option}')"]
+    if parts.values:
+        checked = descriptor.check_values(name, parts.usual, {})
+        numbers = (f"{v!r}: _scalar({v}, '{name}: {v}')" for v in parts.usual)
+        lines += [
+            f"if {' and '.join(f'{v} is _{v}_' for v in parts.values)}:  # by far the usual call",
+            f"    values, checked = _usual, {(tuple(parts.usual), checked) if parts.absent else checked!r}",
             "else:",
             f"    values = {{{', '.join(numbers)}}}",
+            *(f"    if {v} is not None: values[{v!r}] = _scalar({v}, '{name}: {v}')" for v in parts.absent),
             f"    checked = _check({name!r}, values, operands)",
+            *(["    checked = tuple(values), checked"] if parts.absent else []),
         ]
-        further = "values=values, "
-        key.append("checked")
-    known = inspect.signature(descriptor.of).parameters
-    described = [f"{p}={p}" for p in (*(s.name for s in slots), *options) if p in known]
-    described += [f"{p}={one!r}" for p, one in fixed.items()]
-    if key:
-        further += f"options={key[0] if len(key) == 1 else '(' + ', '.join(key) + ')'}, "
+    options = "".join(f"{one}, " for one in parts.key)
     lines += [
-        f"return _call(_plan, operands, lambda: _of({', '.join(described)}), {further}"
-        "stream=stream, pref=pref, device=device)"
+        f"options = ({options})",
+        f"told = operands, options, {'values' if parts.values else '_usual'}",
+        f"return _call(_plan, operands, _describe, told, options, {'values' if parts.values else None}, None, stream, pref, "
+        "device)",
     ]
     return lines
+
+
+def _described(of: Callable[..., Descriptor], parts: _Parts) -> list[str]:
+    """The body of what describes such a call when it is new."""
+    parameters = inspect.signature(of).parameters
+    whatever = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    known = {s.name for s in parts.slots} | set(parts.options) if whatever else parameters.keys()
+    given = [f"{s.name}=operands.get({s.name!r})" for s in parts.slots if s.name in known]
+    given += [f"{flag}={held}" for flag, held in parts.flags.items()]
+    given += [f"{p}=options[{i}]" for i, p in enumerate(parts.key) if p in parts.options and p in known]
+    given += [f"{p}={one!r}" for p, one in parts.fixed.items()]
+    given += ["**values"] if parts.absent else []
+    return [f"return _of({', '.join(given)})"]
 
 
 def _forwarded(own: inspect.Signature) -> list[str]:
@@ -139,6 +234,5 @@ def _forwarded(own: inspect.Signature) -> list[str]:
     passed = ", ".join(f"{p.name}={p.name}" if p.kind is _BY_NAME else p.name for p in own.parameters.values())
     return [
         f"operands, describe, options, values, shifts = _body({passed})",
-        "return _call(_plan, operands, describe, options=options, values=values, shifts=shifts, stream=stream, pref=pref, "
-        "device=device)",
+        "return _call(_plan, operands, describe, (), options, values, shifts, stream, pref, device)",
     ]

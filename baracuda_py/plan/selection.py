@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["LaunchConfig", "Selection", "selected"]
 
 log = logging.getLogger("baracuda_py")
+_new = tuple.__new__  # a named tuple's, without its check of how many there are
 
 
 class LaunchConfig(NamedTuple):
@@ -112,9 +113,9 @@ class Selection:
         names = self.written
         if len(names) == 1:
             return itemgetter(names[0])
-        together = (self.family.result_type or _result_type(self.family.__name__, names))._make
+        kind: Any = self.family.result_type or _result_type(self.family.__name__, names)
         of: Callable[[Mapping[str, Any]], Any] = itemgetter(*names)
-        return lambda given: together(of(given))
+        return lambda given: _new(kind, of(given))
 
     # ---- the kernel -----------------------------------------------------------------------------------------------
 

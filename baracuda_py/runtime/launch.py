@@ -90,7 +90,8 @@ class Executable:
         for step in steps:
             if isinstance(step, Launch):
                 handle = load_kernel(compiled[step.kernel], step.shared_bytes, ordinal)
-                runners.append(_LaunchRunner(step, handle, index, overlapped=step.overlapped and can_overlap(arch)))
+                runner = _OverlappedRunner if step.overlapped and can_overlap(arch) else _LaunchRunner
+                runners.append(runner(step, handle, index))
             elif isinstance(step, Copy) and isinstance(step.dest, Ptr) and isinstance(step.source, Ptr):
                 runners.append(_CopyRunner(step.dest, step.source, step.nbytes, index))
             elif isinstance(step, (Copy, Copy2D, Fill)):
@@ -143,6 +144,7 @@ class Arguments:
         self._packed: list[
             Any
         ] = []  # the run-time values that the buffer holds: most calls give the very same objects again
+        self._given: Values = {}  # the mapping that they are of: calls that leave them out give one and the same
         self._maps: list[tuple[memoryview, Any, int, int]] = []
         for arg, offset in places:
             if isinstance(arg, Ptr) and not arg.offset:
@@ -165,6 +167,7 @@ class Arguments:
                 buffer[offset : offset + len(data)] = np.frombuffer(data, dtype=np.uint8)
 
     def patch(self, pointers: Pointers, values: Values, scratch: int) -> None:
+        """Puts in what a call gives. A mapping of values that was given before is taken for unchanged."""
         words = self._words
         for word, operand in self._plain:
             words[word] = pointers[operand]
@@ -174,12 +177,15 @@ class Arguments:
             words[word] = scratch + offset
         for view, encoder, operand, offset in self._maps:
             view[:] = encoder.at((scratch if operand < 0 else pointers[operand]) + offset)
+        if values is self._given:
+            return
         packed = self._packed
         for i, view, name, scalar in self._values:
             value = values[name]
             if value is not packed[i]:
                 view[:] = scalar(value).tobytes()
                 packed[i] = value
+        self._given = values
 
 
 def _address_of(array: np.ndarray[Any, Any]) -> int:
@@ -199,12 +205,10 @@ def _extent(arg: Any) -> tuple[int, int]:
 
 
 class _LaunchRunner:
-    def __init__(self, step: Launch, function: int, index: Mapping[str, int], *, overlapped: bool) -> None:
+    def __init__(self, step: Launch, function: int, index: Mapping[str, int]) -> None:
         driver = require_gpu("a launch").cuda.driver
         self._step, self._index, self._refused = step, index, driver.CUDADriverError
-        plain = partial(driver.launchKernel, function, *step.grid, *step.block, step.shared_bytes)
-        self._launcher = partial(overlapped_launch, function, step) if overlapped else lambda: plain
-        self._launch: Callable[[int, int, int], Any] = self._launcher()
+        self._launch = partial(driver.launchKernel, function, *step.grid, *step.block, step.shared_bytes)
         self._idle = [Arguments(step.args, index)]  # a launch at a time takes one, each thread its own
 
     def run(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
@@ -224,14 +228,47 @@ class _LaunchRunner:
         own = Arguments(self._step.args, self._index)
         own.patch(pointers, values, scratch)
 
-        launcher = self._launcher()
-
         def fire(
-            stream: int, launch: Callable[..., Any] = launcher, table: int = own.address, _keep: Arguments = own
+            stream: int, launch: Callable[..., Any] = self._launch, table: int = own.address, _keep: Arguments = own
         ) -> None:
             launch(stream, table, 0)
 
         return fire
+
+
+class _OverlappedRunner:
+    """A launch that may begin while the kernel ahead of it ends, whose configuration belongs to its arguments."""
+
+    def __init__(self, step: Launch, function: int, index: Mapping[str, int]) -> None:
+        self._step, self._function, self._index = step, function, index
+        self._idle = [self._made()]  # as above
+
+    def _made(self) -> tuple[Arguments, Callable[[int], None]]:
+        own = Arguments(self._step.args, self._index)
+        return own, overlapped_launch(self._function, self._step, own.address)
+
+    def run(self, pointers: Pointers, values: Values, scratch: int, stream: int) -> None:
+        try:
+            made = self._idle.pop()
+        except IndexError:
+            made = self._made()
+        arguments, fire = made
+        try:
+            arguments.patch(pointers, values, scratch)
+            fire(stream)
+        finally:
+            self._idle.append(made)
+
+    def prepare(self, pointers: Pointers, values: Values, scratch: int) -> Callable[[int], None]:
+        own, fire = self._made()
+        own.patch(pointers, values, scratch)
+        lock = new_lock()
+
+        def locked(stream: int, _keep: Arguments = own) -> None:
+            with lock:  # the stream is the configuration's
+                fire(stream)
+
+        return locked
 
 
 class _CopyRunner:

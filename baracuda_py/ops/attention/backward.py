@@ -107,7 +107,7 @@ class AttentionBackwardDescriptor(Attended):
             "grad_alibi_slopes": grad_alibi_slopes,
         })  # fmt: skip
         options: dict[str, Any] = {
-            "order": layout, "causal": causal, "window": sides(name, window), "block_size": block_size, "math": math,
+            "order": layout, "causal": causal, "window": sides(window, f"{name}: window"), "block_size": block_size, "math": math,
             "max_seqlen_q": max_seqlen_q, "max_seqlen_k": max_seqlen_k, "name": name, "element": tensors["q"].element,
             "softcapped": softcap is not None, "offset_given": offset is not None,
         }  # fmt: skip
@@ -214,7 +214,7 @@ def attention_backward(
     if math is None and isinstance(pref, PlanPreference) and pref.math is MathPrecision.TF32:
         math = pref.math
     options: dict[str, Any] = {
-        "causal": causal, "window": sides("attention_backward", window), "max_seqlen_q": max_seqlen_q,
+        "causal": causal, "window": sides(window, "attention_backward: window"), "max_seqlen_q": max_seqlen_q,
         "block_size": None if block_size is None else integers(block_size, "attention_backward: block_size"),
         "max_seqlen_k": max_seqlen_k, "layout": layout, "math": math, "needs": _needed("attention_backward", needs),
     }  # fmt: skip

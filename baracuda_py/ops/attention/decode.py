@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from ...plan.descriptor import Slot, described, scalar
+from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import attention_decode as oracle
@@ -18,7 +18,7 @@ from ...types import (
     OperandTypeError,
     PrecisionGuarantee,
 )
-from .._function import Asked, function_of
+from .._function import Ways, function_of
 from . import _guarantee
 from ._decode import SplitKeys
 from ._decode_latent import LatentKeys
@@ -179,7 +179,7 @@ class DecodeAttentionDescriptor(Decoding):
             "alibi_slopes": alibi_slopes, "sinks": sinks,
         })  # fmt: skip
         options: dict[str, Any] = {
-            "order": layout, "window": sides(cls.name, window), "element": tensors["q"].element,
+            "order": layout, "window": sides(window, f"{cls.name}: window"), "element": tensors["q"].element,
             "softcapped": softcap is not None, "k_scale": k_scale, "v_scale": v_scale,
         }  # fmt: skip
         options |= {n: x for n, x in (("scale", scale), ("softcap", softcap)) if x is not None}
@@ -222,29 +222,13 @@ class DecodeAttentionPlan(Plan[DecodeAttentionDescriptor]):
         return oracle.guarantee(_guarantee.forward(desc, dot=1, keys=1, blocks=1))
 
 
-def asked(
-    op: str, of: Any, operands: dict[str, Any], numbers: Mapping[str, Any], options: dict[str, Any],
-    wanted: Mapping[str, bool],
-) -> Asked:  # fmt: skip
-    """What a function that decodes asks for: `numbers` are run-time values, None where there is none; `wanted` says of further
-    outputs whether they are to be made."""
-    values: dict[str, Any] = {name: scalar(x, f"{op}: {name}") for name, x in numbers.items() if x is not None}
-    Decoding.check_values(op, values, {})
-    options["window"] = sides(op, options["window"])
-    made = {"out", *(name for name, asked_for in wanted.items() if asked_for)}
-    given = {name: x for name, x in operands.items() if x is not None or name in made}
-    returned = {f"return_{name}": asked_for for name, asked_for in wanted.items()}
-    key = (op, tuple(given), tuple(values), *options.values())
-    return given, lambda: of(**operands, **options, **values, **returned), key, values, None
-
-
-@function_of(DecodeAttentionPlan)
+@function_of(DecodeAttentionPlan, ways=Ways(reads={"window": sides}))
 def attention_decode(
     q: Any, k: Any, v: Any, lengths: Any = None, *, scale: float | None = None,
     window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, sinks: Any = None,
     k_scale: float | None = None, v_scale: float | None = None, k_scales: Any = None, v_scales: Any = None,
     layout: str = "BHSD", return_lse: bool = False, out: Any = None, lse: Any = None,
-) -> Asked:  # fmt: skip
+) -> Any:  # fmt: skip
     """Attention of the last few tokens of every sequence with all of its keys and values, those tokens' own included.
 
     q: [B, Hq, T, D], k: [B, Hkv, S, D], v: [B, Hkv, S, Dv] (`layout` "BHSD"), or with T and S before the heads ("BSHD"): floats,
@@ -261,13 +245,6 @@ def attention_decode(
     Scores and sums are f32 (f64 of f64); tensor cores take weights rounded to q's dtype for the second product. With
     pref.batch_invariant a sequence's bits depend neither on the others nor on how many tokens come at once.
     """
-    operands = {
-        "out": out, "lse": lse, "q": q, "k": k, "v": v, "lengths": lengths, "k_scales": k_scales, "v_scales": v_scales,
-        "alibi_slopes": alibi_slopes, "sinks": sinks,
-    }  # fmt: skip
-    values = {"scale": scale, "softcap": softcap, "k_scale": k_scale, "v_scale": v_scale}
-    options = {"window": window, "layout": layout}
-    return asked("attention_decode", DecodeAttentionDescriptor.of, operands, values, options, {"lse": return_lse})
 
 
 register(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math as numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
-from ...plan.descriptor import Slot, described, integers, scalar
+from ...plan.descriptor import Slot, described, integers
 from ...plan.fields import integer
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
@@ -21,7 +21,7 @@ from ...types import (
     PlanPreference,
     PrecisionGuarantee,
 )
-from .._function import Asked, function_of
+from .._function import Derived, Ways, function_of
 from . import _guarantee
 from ._flash import HALVES, Flash
 from ._problem import FLOATS, SHORT_KEYS, Attended, computed
@@ -104,7 +104,7 @@ class AttentionDescriptor(Attended):
             "alibi_slopes": alibi_slopes, "sinks": sinks, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k,
         })  # fmt: skip
         options: dict[str, Any] = {
-            "order": layout, "causal": causal, "window": sides(name, window), "block_size": block_size, "math": math,
+            "order": layout, "causal": causal, "window": sides(window, f"{name}: window"), "block_size": block_size, "math": math,
             "max_seqlen_q": max_seqlen_q, "max_seqlen_k": max_seqlen_k, "name": name, "element": tensors["q"].element,
             "softcapped": softcap is not None, "offset_given": offset is not None,
         }  # fmt: skip
@@ -144,15 +144,15 @@ class AttentionDescriptor(Attended):
             )
 
 
-def sides(op: str, window: Any) -> tuple[int, int] | None:
+def sides(window: Any, what: str) -> tuple[int, int] | None:
     """Keys to the left and to the right, -1 for all of them; None where nothing is left out."""
     if window is None:
         return None
     if not isinstance(window, (tuple, list)) or len(window) != 2:
         raise InvalidProblemError(
-            f"{op}: window is {type(window).__name__}", "give keys to the left and to the right, such as (4095, 0)"
+            f"{what} is {type(window).__name__}", "give keys to the left and to the right, such as (4095, 0)"
         )
-    left, right = (-1 if n is None else integer(n, f"{op}: window") for n in window)
+    left, right = (-1 if n is None else integer(n, what) for n in window)
     return left, right
 
 
@@ -186,37 +186,27 @@ class AttentionPlan(Plan[AttentionDescriptor]):
         return oracle.guarantee(_guarantee.forward(desc, dot=1, keys=1, blocks=1))
 
 
-def gathered(
-    op: str, operands: dict[str, Any], numbers: Mapping[str, Any], options: dict[str, Any], return_lse: bool,
-    pref: PlanPreference | None,
-) -> Asked:  # fmt: skip
-    """What a function of whole sequences asks for: `numbers` are run-time values, None where there is none."""
-    values: dict[str, Any] = {name: scalar(x, f"{op}: {name}") for name, x in numbers.items() if x is not None}
-    Attended.check_values(op, values, {})
-    if options.get("math") is None and isinstance(pref, PlanPreference):
-        options["math"] = pref.math if pref.math is MathPrecision.TF32 else None
-    if options["block_size"] is not None:
-        options["block_size"] = integers(options["block_size"], f"{op}: block_size")
-    options["window"] = sides(op, options["window"])
-    made = {"out", "lse"} if return_lse else {"out"}
-    given = {name: x for name, x in operands.items() if x is not None or name in made}
-
-    def describe() -> AttentionDescriptor:
-        return AttentionDescriptor.of(**operands, **options, **values, return_lse=return_lse, name=op)
-
-    key = (op, tuple(given), tuple(values), *options.values())
-    return given, describe, key, values, None
+def _multiplied(pref: Any, math: Any = None) -> tuple[Any]:
+    """How products are formed: a preference for TF32 counts, too."""
+    if math is None and isinstance(pref, PlanPreference) and pref.math is MathPrecision.TF32:
+        math = pref.math
+    return (math,)
 
 
-@function_of(AttentionPlan)
+def _ways(*takes: str, **reads: Callable[[Any, str], Any]) -> Ways:
+    """How arguments are read; `takes` are the parameters that say how products are formed."""
+    return Ways(reads={"window": sides, **reads}, derived=Derived(("math",), takes, _multiplied))
+
+
+@function_of(AttentionPlan, ways=_ways("pref", "math", block_size=integers), name="attention")
 def attention(
     q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None,
     window: Sequence[int | None] | None = None, softcap: float | None = None, alibi_slopes: Any = None, mask: Any = None,
     block_mask: Any = None, block_size: Sequence[int] | None = None, sinks: Any = None, cu_seqlens_q: Any = None,
     cu_seqlens_k: Any = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None,
     offset: int | None = None, layout: str = "BHSD", return_lse: bool = False, math: MathPrecision | str | None = None,
-    out: Any = None, lse: Any = None, pref: PlanPreference | None = None,
-) -> Asked:  # fmt: skip
+    out: Any = None, lse: Any = None,
+) -> Any:  # fmt: skip
     """Attention: softmax(scale q k^T) v, of every head of every sequence.
 
     q: [B, Hq, Sq, D], k: [B, Hkv, Sk, D], v: [B, Hkv, Sk, Dv] (`layout` "BHSD"), or with S before H ("BSHD"), or [T, H, D] of
@@ -239,17 +229,6 @@ def attention(
     are multiplied by weights of 0 too: NaN and infinities in keys and values of its own sequence and head may reach a row that
     does not see them. Without softcap and masks, flash gives NaN for scores of 2**31 and more.
     """
-    operands = {
-        "out": out, "lse": lse, "q": q, "k": k, "v": v, "mask": mask, "block_mask": block_mask,
-        "alibi_slopes": alibi_slopes, "sinks": sinks, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k,
-    }  # fmt: skip
-    options = {
-        "causal": causal, "window": window, "block_size": block_size, "max_seqlen_q": max_seqlen_q,
-        "max_seqlen_k": max_seqlen_k, "layout": layout, "math": math,
-    }  # fmt: skip
-    return gathered(
-        "attention", operands, {"scale": scale, "softcap": softcap, "offset": offset}, options, return_lse, pref
-    )
 
 
 _PEERS = {"torch": "nn.functional.scaled_dot_product_attention"}
@@ -272,19 +251,16 @@ def _named(name: str) -> Any:
     def template(
         q: Any, k: Any, v: Any, *, scale: float | None = None, window: Sequence[int | None] | None = None,
         softcap: float | None = None, mask: Any = None, offset: int | None = None, layout: str = "BHSD",
-        return_lse: bool = False, out: Any = None, lse: Any = None, pref: PlanPreference | None = None,
-    ) -> Asked:  # fmt: skip
-        operands = {"out": out, "lse": lse, "q": q, "k": k, "v": v, "mask": mask}
-        options = {"window": window, "block_size": None, "layout": layout}
-        numbers = {"scale": scale, "softcap": softcap, "offset": offset}
-        return gathered(name, operands, numbers, options, return_lse, pref)
+        return_lse: bool = False, out: Any = None, lse: Any = None,
+    ) -> Any:  # fmt: skip
+        """Gets a docstring below."""
 
     narrow = "tc" in name
     what, of = "Causal" if "causal" in name else "Full", " of f16 or bf16 on tensor cores" if narrow else ""
     short = f"Up to {SHORT_KEYS} keys: all scores in shared memory, one softmax; of more keys, whatever is fastest.\n"
     result = "f32" if narrow else "of q's dtype"
     doc = _DOC.format(what=what, of=of, result=result, short=short if narrow else "")
-    function = function_of(AttentionPlan, called=name, doc=doc)(template)
+    function = function_of(AttentionPlan, called=name, doc=doc, ways=_ways("pref"), name=name)(template)
     register(Op(name, AttentionPlan, function, samples.named, {"name": name}, peers=_PEERS))
     return function
 

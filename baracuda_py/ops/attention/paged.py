@@ -12,13 +12,13 @@ from ...plan.registry import Op, register
 from ...reference import attention_decode as oracle
 from ...samples import attention_decode as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, OperandTypeError, PrecisionGuarantee
-from .._function import Asked, function_of
+from .._function import Ways, function_of
 from . import _guarantee
 from ._decode import SplitPages
 from ._decode_latent import LatentPages
 from ._decode_simt import SimtPages
 from ._problem import FLOATS, Walk, computed
-from .decode import CACHED, Decoding, asked
+from .decode import CACHED, Decoding
 from .forward import sides
 
 __all__ = ["PagedAttentionDescriptor", "PagedAttentionPlan", "paged_attention"]
@@ -91,7 +91,7 @@ class PagedAttentionDescriptor(Decoding):
             "v_scales": v_scales, "alibi_slopes": alibi_slopes, "sinks": sinks,
         })  # fmt: skip
         options: dict[str, Any] = {
-            "page_layout": layout, "window": sides(cls.name, window), "element": tensors["q"].element,
+            "page_layout": layout, "window": sides(window, f"{cls.name}: window"), "element": tensors["q"].element,
             "softcapped": softcap is not None, "max_seqlen_q": max_seqlen_q, "k_scale": k_scale, "v_scale": v_scale,
             "order": "BSHD" if cu_seqlens_q is None else "THD",
         }  # fmt: skip
@@ -245,7 +245,7 @@ class PagedAttentionPlan(Plan[PagedAttentionDescriptor]):
         return PrecisionGuarantee.by_output(**dict(made.parts), status=PrecisionGuarantee.exact(I32))
 
 
-@function_of(PagedAttentionPlan)
+@function_of(PagedAttentionPlan, ways=Ways(reads={"window": sides}))
 def paged_attention(
     q: Any, k_pages: Any, v_pages: Any, page_table: Any, lengths: Any, *, cu_seqlens_q: Any = None,
     scale: float | None = None, window: Sequence[int | None] | None = None, softcap: float | None = None,
@@ -253,7 +253,7 @@ def paged_attention(
     k_scales: Any = None, v_scales: Any = None,
     max_seqlen_q: int | None = None, layout: str = "NHD",
     return_lse: bool = False, return_status: bool = False, out: Any = None, lse: Any = None, status: Any = None,
-) -> Asked:  # fmt: skip
+) -> Any:  # fmt: skip
     """Attention of the last tokens of every sequence with all of its keys and values, which lie in pages.
 
     q: [B, T, Hq, D], or with `cu_seqlens_q` (device int32 [B + 1]) [T, Hq, D] of sequences one behind the other, each with as
@@ -274,15 +274,6 @@ def paged_attention(
     means nothing. Tokens before its first entry and behind the last are nobody's, and their out and lse mean nothing either.
     With pref.batch_invariant a sequence's bits depend neither on the others nor on which pages it has.
     """
-    operands = {
-        "out": out, "lse": lse, "status": status, "q": q, "k_pages": k_pages, "v_pages": v_pages,
-        "page_table": page_table, "lengths": lengths, "cu_seqlens_q": cu_seqlens_q, "k_scales": k_scales,
-        "v_scales": v_scales, "alibi_slopes": alibi_slopes, "sinks": sinks,
-    }  # fmt: skip
-    options = {"window": window, "max_seqlen_q": max_seqlen_q, "layout": layout}
-    made = {"lse": return_lse, "status": return_status}
-    values = {"scale": scale, "softcap": softcap, "k_scale": k_scale, "v_scale": v_scale}
-    return asked("paged_attention", PagedAttentionDescriptor.of, operands, values, options, made)
 
 
 register(Op("paged_attention", PagedAttentionPlan, paged_attention, samples.paged_attention))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,7 +12,7 @@ from ...types import ElementKind, InvalidProblemError, OperandTypeError
 from .._function import Asked
 from .._rows import Rows, computed_in, rows_of
 
-__all__ = ["TABLE", "Normed", "Part", "asked", "probes"]
+__all__ = ["TABLE", "Normed", "Part", "asked", "described_by", "probes"]
 
 
 @dataclass(frozen=True)
@@ -127,22 +127,33 @@ class Normed(Descriptor):
         return rows_of(self, self.shape, along, strides, ("mean", "rstd"), ordered=ordered)
 
 
+def described_by(descriptor: type[Normed]) -> Callable[..., Normed]:
+    """What describes a call of a norm's function; `stats`: also rstd where it is not given."""
+
+    def of(
+        *, name: str, normalized_shape: tuple[int, ...] | None = None, stats: bool = False, **operands: Any
+    ) -> Normed:
+        tensors = descriptor.taken(name, operands)
+        options: dict[str, Any] = {} if normalized_shape is None else {"normalized_shape": normalized_shape}
+        if stats and "rstd" not in tensors:
+            options["rstd_element"] = computed_in(tensors["x"].element).element
+        return descriptor.of_tensors(tensors, name=name, **options)
+
+    return of
+
+
 def asked(
     descriptor: type[Normed], name: str, operands: Mapping[str, Any], made: Collection[str],
-    normalized_shape: Sequence[int] | None, values: Mapping[str, Any] | None = None,
+    normalized_shape: Sequence[int] | None,
 ) -> Asked:  # fmt: skip
-    """What a norm's function asks for: the operands that are given, and those of `made` that are not."""
+    """What a gradient's function asks for: the operands that are given, and those of `made` that are not."""
     axes = None if normalized_shape is None else integers(normalized_shape, f"{name}: normalized_shape")
     given = {n: x for n, x in operands.items() if x is not None or n in made}
 
     def describe() -> Normed:
-        tensors = descriptor.taken(name, given)
-        options: dict[str, Any] = {} if axes is None else {"normalized_shape": axes}
-        if "rstd" in given and "rstd" not in tensors:
-            options["rstd_element"] = computed_in(tensors["x"].element).element
-        return descriptor.of_tensors(tensors, name=name, **options, **(values or {}))
+        return described_by(descriptor)(name=name, normalized_shape=axes, stats="rstd" in given, **given)
 
-    return given, describe, (name, axes, tuple(given)), values, None
+    return given, describe, (name, axes, tuple(given)), None, None
 
 
 def probes(rows: int) -> tuple[dict[str, Any], ...]:

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ...plan.candidate import Candidate, Cost
-from ...plan.descriptor import Slot, described, scalar
+from ...plan.descriptor import Slot, described, integers
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...reference import norm as oracle
 from ...runtime.steps import Run, Step
 from ...samples import norm as samples
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
-from .._function import Asked, function_of
+from .._function import Ways, function_of
 from .._rows import FLOATS, RowConfig, computed_in, row_configs, row_cost
 from . import _guarantee
-from ._problem import TABLE, Normed, Part, asked, probes
+from ._problem import TABLE, Normed, Part, described_by, probes
 
 __all__ = ["NormDescriptor", "NormPlan", "layer_norm", "rms_norm"]
 
@@ -123,22 +123,17 @@ class NormPlan(Plan[NormDescriptor]):
         return oracle.guarantee(_guarantee.forward(desc, RowConfig(1, 1, 1, True)))
 
 
-def _asked(
-    name: str, operands: dict[str, Any], eps: float, normalized_shape: Sequence[int] | None, stats: bool
-) -> Asked:
-    """`stats`: also those outputs of statistics that are not given."""
-    values = {"eps": scalar(eps, f"{name}: eps")}
-    NormDescriptor.check_values(name, values, {})
-    added = operands["residual"] is not None
-    made = {"out", "x"} | ({"rstd", "mean"} if stats else set()) | ({"residual_out"} if added else set())
-    return asked(NormDescriptor, name, operands, made, normalized_shape, values)
+WAYS = Ways(
+    reads={"normalized_shape": integers}, wanted={"residual_out": "residual", "mean": "stats", "rstd": "stats"},
+    of=described_by(NormDescriptor),
+)  # fmt: skip
 
 
-@function_of(NormPlan)
+@function_of(NormPlan, ways=WAYS, name="rms_norm")
 def rms_norm(
     x: Any, weight: Any = None, *, eps: float = 1e-5, residual: Any = None, normalized_shape: Sequence[int] | None = None,
     stats: bool = False, out: Any = None, residual_out: Any = None, rstd: Any = None,
-) -> Asked:  # fmt: skip
+) -> Any:  # fmt: skip
     """Root mean square norm: h / sqrt(mean(h**2) + eps) * weight along the last axes, h = x + residual.
 
     x: [..., *normalized_shape], f16, bf16, f32 or f64, any strides. weight: [*normalized_shape], of x's dtype or f32; without
@@ -148,27 +143,20 @@ def rms_norm(
     Returns out, or the named tuple (out, residual_out, rstd) of those that there are. out, residual_out and rstd are allocated if
     not given; the first two may be x or residual. Computed in f32 (f64 for f64) and rounded once.
     """
-    operands = {"out": out, "residual_out": residual_out, "rstd": rstd, "x": x, "residual": residual, "weight": weight}
-    return _asked("rms_norm", operands, eps, normalized_shape, stats)
 
 
-@function_of(NormPlan)
+@function_of(NormPlan, ways=WAYS, name="layer_norm")
 def layer_norm(
     x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, residual: Any = None,
     normalized_shape: Sequence[int] | None = None, stats: bool = False, out: Any = None, residual_out: Any = None,
     mean: Any = None, rstd: Any = None,
-) -> Asked:  # fmt: skip
+) -> Any:  # fmt: skip
     """Layer norm: (h - mean(h)) / sqrt(var(h) + eps) * weight + bias along the last axes, h = x + residual.
 
     As `rms_norm`. bias: like weight. stats: whether mean and rstd = 1 / sqrt(var(h) + eps) are outputs, each [...], f32 (f64 for
     f64), as `layer_norm_backward` takes them. The variance is the mean square deviation from the mean, in a pass of its own.
     Returns out, or the named tuple (out, residual_out, mean, rstd) of those that there are.
     """
-    operands = {
-        "out": out, "residual_out": residual_out, "mean": mean, "rstd": rstd, "x": x, "residual": residual, "weight": weight,
-        "bias": bias,
-    }  # fmt: skip
-    return _asked("layer_norm", operands, eps, normalized_shape, stats)
 
 
 for _name, _function, _parts in (

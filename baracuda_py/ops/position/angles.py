@@ -120,6 +120,6 @@ def dense(layout: Layout, vector: int) -> bool:
 
 def check_factor(op: str, values: Mapping[str, float]) -> None:
     """A run-time value."""
-    factor = values["attention_factor"]
+    factor = values.get("attention_factor", 1.0)
     if not math.isfinite(factor):
         raise InvalidProblemError(f"{op}: attention_factor={factor}", "give a finite number")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 
-from ...plan.descriptor import Descriptor, Slot, described, scalar
+from ...plan.descriptor import Slot, described, scalar
 from ...plan.fields import integer
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...reference import position as oracle
 from ...samples import position as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
-from .._function import Asked, function_of
+from .._function import Derived, Ways, function_of
 from .._rows import FLOATS
 from ._pairs import TurnPairs, guarantee_of
 from ._problem import Roped
@@ -149,37 +150,34 @@ class RopeBackwardPlan(_RotationPlan[RopeBackwardDescriptor]):
     probes = _probes("k_grad")
 
 
-def _asked(
-    descriptor: type[RopeDescriptor] | type[RopeBackwardDescriptor], operands: dict[str, Any], options: dict[str, Any],
-    *, base: float | None, scaling: RopeScaling | None, rotary_dim: int | None, offset: float, factor: float | None,
-) -> Asked:  # fmt: skip
-    """What either function asks for, the frequencies put in where neither they nor tables are given."""
-    name, x = descriptor.name, operands[next(iter(descriptor.names.values()))]
-    given = operands["inv_freq"] is not None or operands["cos"] is not None or operands["sin"] is not None
-    if scaling is not None or not given:
-        scaling = _frequencies(name, x, given, base, scaling, rotary_dim)
-        operands["inv_freq"] = None if scaling is None else scaling.on(x)
-    elif base is not None or rotary_dim is not None:
-        raise InvalidProblemError(
-            f"{name}: {'base' if base is not None else 'rotary_dim'} was given beside the angles themselves",
-            "leave it out: inv_freq and tables have a column a pair",
-        )
-    if factor is None:
-        factor = 1.0 if scaling is None else scaling.attention_factor
-    values = {
-        "offset": scalar(offset, f"{name}: offset"),
-        "attention_factor": scalar(factor, f"{name}: attention_factor"),
-    }
-    descriptor.check_values(name, values, {})
-    made = {out for out, read in descriptor.names.items() if operands[read] is not None}
-    if operands["cos"] is not None:
-        made.add("status")
-    held = {n: x for n, x in operands.items() if x is not None or n in made}
+GIVEN = ("inv_freq", "cos", "sin", "base", "scaling", "rotary_dim", "attention_factor")  # by which angles come about
 
-    def describe() -> Descriptor:
-        return descriptor.of(**held, **options, offset=offset, attention_factor=factor)
 
-    return held, describe, (name, *options.values(), tuple(held)), values, None
+def _angles(
+    name: str, x: Any, inv_freq: Any, cos: Any, sin: Any, base: float | None, scaling: RopeScaling | None,
+    rotary_dim: int | None, factor: float | None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """inv_freq and attention_factor (None where it is 1), the frequencies put in where neither they nor tables are given."""
+    given = inv_freq is not None or cos is not None or sin is not None
+    if scaling is None and given:
+        if base is not None or rotary_dim is not None:
+            raise InvalidProblemError(
+                f"{name}: {'base' if base is not None else 'rotary_dim'} was given beside the angles themselves",
+                "leave it out: inv_freq and tables have a column a pair",
+            )
+        return inv_freq, factor
+    scaling = _frequencies(name, x, given, base, scaling, rotary_dim)
+    if scaling is None:
+        return None, factor
+    own = None if scaling.attention_factor == 1.0 else scaling.attention_factor
+    return scaling.on(x), own if factor is None else factor
+
+
+def _ways(descriptor: type[RopeDescriptor] | type[RopeBackwardDescriptor]) -> Ways:
+    """How either function reads its arguments."""
+    (_, x), (k_out, k) = descriptor.names.items()
+    derived = Derived(("inv_freq", "attention_factor"), (x, *GIVEN), partial(_angles, descriptor.name))
+    return Ways(wanted={k_out: k, "status": "cos"}, derived=derived)
 
 
 def _frequencies(
@@ -203,13 +201,13 @@ def _frequencies(
     return scaling
 
 
-@function_of(RopePlan)
+@function_of(RopePlan, ways=_ways(RopeDescriptor))
 def rope(
     x: Any, positions: Any = None, *, k: Any = None, cos: Any = None, sin: Any = None, inv_freq: Any = None,
     base: float | None = None, scaling: RopeScaling | None = None, rotary_dim: int | None = None, style: str = "half",
     layout: str = "BHSD", offset: int = 0, attention_factor: float | None = None, out: Any = None, k_out: Any = None,
     status: Any = None,
-) -> Asked:  # fmt: skip
+) -> Any:  # fmt: skip
     """Rotary position embedding of x and, in the same launch, of k: pair i of each head turns by position * inv_freq[i].
 
     x: [B, H, S, D] ([H, S, D] or [S, D]), with layout="BSHD" [B, S, H, D] ([S, H, D]), with "THD" [T, H, D]; f16, bf16, f32 or
@@ -225,36 +223,20 @@ def rope(
     Returns out, or the named tuple (out, k_out, status) of those that there are. Each is allocated if not given; out may be x,
     and k_out k. Computed in f32 (f64 for f64) and rounded once.
     """
-    operands = {
-        "out": out, "k_out": k_out, "status": status, "x": x, "k": k, "positions": positions, "inv_freq": inv_freq, "cos": cos,
-        "sin": sin,
-    }  # fmt: skip
-    return _asked(
-        RopeDescriptor, operands, {"style": style, "layout": layout}, base=base, scaling=scaling, rotary_dim=rotary_dim,
-        offset=offset, factor=attention_factor,
-    )  # fmt: skip
 
 
-@function_of(RopeBackwardPlan)
+@function_of(RopeBackwardPlan, ways=_ways(RopeBackwardDescriptor))
 def rope_backward(
     grad: Any, positions: Any = None, *, k_grad: Any = None, cos: Any = None, sin: Any = None, inv_freq: Any = None,
     base: float | None = None, scaling: RopeScaling | None = None, rotary_dim: int | None = None, style: str = "half",
     layout: str = "BHSD", offset: int = 0, attention_factor: float | None = None, grad_x: Any = None, grad_k: Any = None,
     status: Any = None,
-) -> Asked:  # fmt: skip
+) -> Any:  # fmt: skip
     """The gradients of `rope` with respect to x and k: the rotation of the results' gradients by the negative angles.
 
     grad: the gradient of out, k_grad that of k_out; all else as `rope` was given it. Returns grad_x, or the named tuple (grad_x,
     grad_k, status) of those that there are; grad_x may be grad, and grad_k k_grad.
     """
-    operands = {
-        "grad_x": grad_x, "grad_k": grad_k, "status": status, "grad": grad, "k_grad": k_grad, "positions": positions,
-        "inv_freq": inv_freq, "cos": cos, "sin": sin,
-    }  # fmt: skip
-    return _asked(
-        RopeBackwardDescriptor, operands, {"style": style, "layout": layout}, base=base, scaling=scaling,
-        rotary_dim=rotary_dim, offset=offset, factor=attention_factor,
-    )  # fmt: skip
 
 
 _gradient = Gradient("rope_backward", ("positions", "inv_freq", "cos", "sin"), {"x": "grad_x", "k": "grad_k"})

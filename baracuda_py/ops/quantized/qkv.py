@@ -11,7 +11,7 @@ from ...plan.registry import Op, register
 from ...reference import projection as oracle
 from ...samples import int4_projection, int8_projection
 from ...types import InvalidProblemError, OpCategory, PrecisionGuarantee
-from .._function import Asked, function_of
+from .._function import Asked, Ways, function_of
 from ._int4_kernels import Int4Gemv, Int4Mma
 from ._int4_projections import FusedInt4
 from ._int4_weight import arrays_of, extents_of
@@ -69,19 +69,6 @@ class QkvProjectPlan(Plan[QkvProjectDescriptor]):
         return by_output(desc, [turned(desc, one) if desc.turns and part != "v" else one for part, one in each.items()])
 
 
-def _asked(weights: str, operands: dict[str, Any], options: dict[str, Any]) -> Asked:
-    """What either function asks for."""
-    made = {"q", "k", "v", "x", "wq", "wk", "wv"} | ({"status"} if operands["cos"] is not None else set())
-    held = {
-        name: operands[name] for name in QkvProjectDescriptor.slot_of if name in made or operands.get(name) is not None
-    }
-
-    def describe() -> QkvProjectDescriptor:
-        return QkvProjectDescriptor.of(**held, **options, weights=weights)
-
-    return held, describe, (weights, *options.values(), tuple(held)), None, None
-
-
 _DOC = """Queries, keys and values of the same tokens: {sums}, and likewise of k and v; x is read once where one launch
 does it.
 
@@ -104,20 +91,14 @@ their codes, with `scales_q` and so on, `widths` (N of each; only layout "tiled"
 )  # fmt: skip
 
 
-@function_of(QkvProjectPlan, doc=_INT8)
+@function_of(QkvProjectPlan, doc=_INT8, ways=Ways(wanted={"status": "cos"}), weights="int8")
 def qkv_project_int8(
     x: Any, wq: Any, wk: Any, wv: Any, scale_q: Any = None, scale_k: Any = None, scale_v: Any = None, *, scale_x: Any = None,
     bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, positions: Any = None, inv_freq: Any = None, cos: Any = None,
     sin: Any = None, head_dim: int | None = None, style: str = "half", attention_factor: float = 1.0, out_dtype: Any = None,
     dynamic: bool = False, q: Any = None, k: Any = None, v: Any = None, status: Any = None,
-) -> Asked:  # fmt: skip
-    operands = {
-        "x": x, "wq": wq, "wk": wk, "wv": wv, "scale_q": scale_q, "scale_k": scale_k, "scale_v": scale_v, "scale_x": scale_x,
-        "bias_q": bias_q, "bias_k": bias_k, "bias_v": bias_v, "positions": positions, "inv_freq": inv_freq, "cos": cos,
-        "sin": sin, "q": q, "k": k, "v": v, "status": status,
-    }  # fmt: skip
-    options = {"out_dtype": out_dtype, "dynamic": dynamic, "head_dim": head_dim, "style": style}
-    return _asked("int8", operands, {**options, "attention_factor": attention_factor})
+) -> Any:  # fmt: skip
+    """Its docstring is made above."""
 
 
 @function_of(QkvProjectPlan, doc=_INT4)
@@ -158,7 +139,15 @@ def qkv_project_int4(
             "pack all three alike, or call matmul_int4 three times",
         )
     options |= {"out_dtype": out_dtype, "head_dim": head_dim, "style": style, "attention_factor": attention_factor}
-    return _asked("int4", operands, options)
+    made = {"q", "k", "v", "x", "wq", "wk", "wv"} | ({"status"} if cos is not None else set())
+    held = {
+        name: operands[name] for name in QkvProjectDescriptor.slot_of if name in made or operands.get(name) is not None
+    }
+
+    def describe() -> QkvProjectDescriptor:
+        return QkvProjectDescriptor.of(**held, **options, weights="int4")
+
+    return held, describe, ("int4", *options.values(), tuple(held)), None, None
 
 
 register(Op("qkv_project_int8", QkvProjectPlan, qkv_project_int8, int8_projection.project, {"weights": "int8"}))
