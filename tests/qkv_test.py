@@ -142,3 +142,29 @@ def test_what_other_weights_have_is_refused() -> None:
         bp.QkvProjectDescriptor(**four_bits, wq_strides=(1, 1, 1, 1)).validate()
     with pytest.raises(bp.InvalidProblemError, match="widths of q, k and v"):
         bp.QkvProjectDescriptor(**four_bits | {"widths": (16, 8)}).validate()
+
+
+@pytest.mark.parametrize("lead", [(2, 0), (0, 3), (2, 0, 3)], ids=str)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_no_tokens_in_several_axes(lead: tuple[int, ...], dynamic: bool) -> None:
+    """Axes of nothing are evenly spaced, whatever their strides; so are their scales."""
+    weights = {f"w{part}": np.ones((16, 8), np.int8) for part in "qkv"}
+    scales = {f"scale_{part}": np.ones(8, np.float32) for part in "qkv"}
+    turn = {"inv_freq": np.ones(2, np.float32), "head_dim": 4}
+    x = np.ones((*lead, 16), np.float16)
+    for more in ({}, turn):
+        made = bp.qkv_project_int8(x, **weights, **scales, **more, dynamic=dynamic, device="ptx")
+        assert [one.shape for one in made] == [(*lead, 8)] * 3
+    codes, of_tokens = np.ones((*lead, 16), np.int8), np.ones(lead, np.float32)
+    made = bp.matmul_int8(codes, weights["wq"], of_tokens, scales["scale_q"], device="ptx")
+    assert made.shape == (*lead, 8)
+
+
+@pytest.mark.parametrize("turns", [False, True])
+def test_uneven_rows_are_refused_with_their_reason(turns: bool) -> None:
+    given = {"x": np.asfortranarray(np.ones((2, 3, 16), np.float16))}
+    given |= {f"w{part}": np.ones((16, 8), np.int8) for part in "qkv"}
+    given |= {f"scale_{part}": np.ones(8, np.float32) for part in "qkv"}
+    more = {"inv_freq": np.ones(2, np.float32), "head_dim": 4} if turns else {}
+    with pytest.raises(bp.UnsupportedError, match=r"qkv_project_int8: of q: the rows .* are not evenly spaced"):
+        bp.qkv_project_int8(**given, **more, device="ptx")
