@@ -168,3 +168,18 @@ def test_uneven_rows_are_refused_with_their_reason(turns: bool) -> None:
     more = {"inv_freq": np.ones(2, np.float32), "head_dim": 4} if turns else {}
     with pytest.raises(bp.UnsupportedError, match=r"qkv_project_int8: of q: the rows .* are not evenly spaced"):
         bp.qkv_project_int8(**given, **more, device="ptx")
+
+
+def test_what_is_beyond_its_type_before_it_turns_is_outside_of_the_bound() -> None:
+    """A pair (-80000, 1) by nearly a quarter turn is one that f16 holds, and was infinite on the way."""
+    given: dict[str, Any] = {"x": np.ones((1, 16), np.float16), "inv_freq": np.full(1, 1.5, np.float32)}
+    given["positions"] = np.ones(1, np.int32)
+    for part in "qkv":
+        given |= {f"w{part}": np.full((16, 4), 100, np.int8), f"scale_{part}": np.ones(4, np.float32)}
+    given["scale_q"] = np.array([-50, 0.01, 1, 1], np.float32)
+    desc = bp.QkvProjectDescriptor.of(**given, head_dim=2)
+    plan = bp.QkvProjectPlan.select(desc, device="ptx")
+    made, wide = plan.run(**given), plan.reference(desc, **given)
+    assert np.isinf(made.q[0, 0]) and abs(wide[0][0, 0]) < 60000
+    for name, one, exact in zip("qkv", made, wide):
+        plan.precision_guarantee.of(name).check(one, exact, given, measures=plan.measured(None, name))
