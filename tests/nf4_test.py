@@ -62,6 +62,20 @@ def test_every_code_and_every_magnitude_means_its_value(device: str) -> None:
     assert np.array_equal(made[:, 63], VALUES[np.arange(256) % 16] * sizes)
 
 
+@pytest.mark.parametrize("begin", [1, 2, 4])
+def test_codes_at_any_address(begin: int) -> None:
+    """Read and written by bytes, by two and by four."""
+    x = rng.standard_normal((3, 64)).astype(F32)
+    wanted, absmax = bp.quantize_nf4(x, device="cpu")
+    stored = np.zeros(16 + 96, np.uint8)
+    first = (begin - stored.ctypes.data) % 16
+    codes = stored[first : first + 96].reshape(3, 32)
+    bp.quantize_nf4(x, out=codes, device="ptx")
+    assert np.array_equal(codes, wanted)
+    made = bp.dequantize_nf4(codes, absmax, device="ptx")
+    assert np.array_equal(made, bp.dequantize_nf4(wanted, absmax, device="cpu"))
+
+
 @pytest.mark.parametrize("block_size", BLOCK_SIZES)
 def test_there_and_back(block_size: int) -> None:
     """Within half of the widest gap of the block's magnitude, by blocks that go on in the next row; values themselves exactly."""
