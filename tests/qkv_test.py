@@ -72,6 +72,23 @@ def test_outputs_may_lie_side_by_side() -> None:
     assert np.array_equal(whole, np.concatenate(bp.qkv_project_int8(**given, device="ptx"), axis=1))
 
 
+def test_outputs_may_begin_anywhere() -> None:
+    """On two bytes: what is turned is read and written by single columns."""
+    given = eight(4) | {"inv_freq": FREQUENCIES, "head_dim": 8}
+    stored = {part: np.zeros(4 * n + 8, np.float16) for part, n in zip("qkv", WIDTHS)}
+    first = {part: (2 - x.ctypes.data) % 16 // 2 for part, x in stored.items()}
+    outs = {p: x[first[p] : first[p] + 4 * n].reshape(4, n) for (p, x), n in zip(stored.items(), WIDTHS)}
+    made = bp.qkv_project_int8(**given, **outs, device="ptx")
+    assert all(map(np.array_equal, made, bp.qkv_project_int8(**given, device="ptx")))
+
+
+def test_positions_that_are_not_evenly_spaced_are_refused() -> None:
+    given = eight(2, 3, 4) | {"inv_freq": FREQUENCIES, "head_dim": 8}
+    positions = np.zeros((3, 2, 4), np.int32).transpose(1, 0, 2)
+    with pytest.raises(bp.UnsupportedError, match="positions are not evenly spaced: pass positions in C order"):
+        bp.qkv_project_int8(**given, positions=positions, device="ptx")
+
+
 def test_one_plan_serves_both_kinds_of_weights() -> None:
     for given, weights in ((eight(4), "int8"), (_arrays(four(4)), "int4")):
         desc = bp.QkvProjectDescriptor.of(**given, weights=weights, **({"widths": WIDTHS} if weights == "int4" else {}))
