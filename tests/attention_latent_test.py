@@ -14,6 +14,7 @@ from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
 from .attention_decode_test import BF16, F16, INVARIANT, Array, bits, caches, held, ints, paged_like
 
 LATENT = PlanPreference(variant="latent_keys")
+PTX = DeviceSpec.named("ptx")
 
 
 def latent(
@@ -71,6 +72,28 @@ def test_other_columns_are_filled_up() -> None:
     plan = selected(given, softcap=3.0, scale=-0.1)
     assert plan.sku.variant == "latent_keys"
     held(plan, plan.run(**given, softcap=3.0, scale=-0.1), given)
+
+
+def test_sinks_count_once_and_numbers_scale_keys_and_values_apart() -> None:
+    given = {**latent(1, 1, 130, 1), "sinks": np.array([3], np.float32)}
+    desc = bp.DecodeAttentionDescriptor.of(**given, return_lse=True, k_scale=0.5, v_scale=3.0)
+    plan = next(p for p in admissible(bp.DecodeAttentionPlan, desc, LATENT, PTX) if p.selection.config.splits == 2)
+    out, lse = plan.run(**given)
+    held(plan, out, given)
+    held(plan, lse, given, "lse")
+
+
+def test_a_page_behind_the_last_is_not_there() -> None:
+    dense = latent(1, 1, 40, 2)
+    given = paged_like({**dense, "v": dense["k"]}, 16, "NHD")
+    given["v_pages"] = given["k_pages"][..., :512]
+    given["page_table"][0, 1] = len(given["k_pages"])
+    given["lengths"] = ints(40)
+    pref = PlanPreference(variant="latent_pages")
+    out, status = bp.paged_attention(**given, return_status=True, pref=pref, device="ptx")
+    assert status.tolist() == [1]
+    given["page_table"][0, 1] = -1
+    assert np.array_equal(bits(out), bits(bp.paged_attention(**given, pref=pref, device="ptx")))
 
 
 def test_keys_that_no_token_sees_are_not_read() -> None:

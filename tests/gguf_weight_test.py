@@ -42,6 +42,7 @@ def weight(**given: Any) -> bp.PackedGguf:
         ({"shape": (14, 512)}, bp.BufferTooSmallError, "3744 bytes, and weights (14, 512) as Q4_K take 4032"),
         ({"shape": (12, 512)}, bp.InvalidProblemError, "have (12, 288)"),
         ({"shape": (512, 13)}, bp.InvalidProblemError, "pad=True"),
+        ({"blocks": np.zeros(13 * 288, np.uint8)}, bp.InvalidProblemError, "have (13, 288)"),
         ({"shape": ()}, bp.InvalidProblemError, "(N, K)"),
         ({"shape": (-13, 512)}, bp.InvalidProblemError, "(N, K)"),
         ({"shape": 13}, bp.InvalidProblemError, "extents"),

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import baracuda_py as bp
@@ -96,3 +97,20 @@ def test_every_name_in_a_message_is_there() -> None:
 def test_a_name_that_is_not_there_is_found(message: str, name: str) -> None:
     text = f'raise InvalidProblemError(f"{{op}}: no", "{message}" if x else "use matmul(..., out_dtype=...)")'
     assert [found for _, found in unknown(text, known())] == [name]
+
+
+def test_another_kind_is_offered_only_where_the_problem_can_hold_it() -> None:
+    """By the field that says it: a kind that an operand always holds, and one that it never does, are cast."""
+    outs, lses = np.ones((2, 3, 8), np.float32), np.zeros((2, 3), np.float32)
+    merge = bp.MergeAttentionPlan.select(bp.MergeAttentionDescriptor.of(outs, lses), device="cpu")
+    a = np.ones((4, 4), np.float32)
+    product = bp.MatmulPlan.select(bp.MatmulDescriptor.of(a, a), device="cpu")
+    described = ", or describe the problem with "
+    for plan, given, fix in (
+        (merge, {"outs": outs, "lses": lses.astype(np.float16)}, "cast it to f32"),
+        (merge, {"outs": outs.astype(np.float64), "lses": lses}, "cast it to f32"),
+        (merge, {"outs": outs.astype(np.float16), "lses": lses}, f"cast it to f32{described}element='f16'"),
+        (product, {"a": a, "b": a.astype(np.float16)}, f"cast it to f32{described}b_element='f16'"),
+    ):
+        answer = plan.can_implement(**given)
+        assert (answer.error.__class__, answer.fix) == (bp.OperandTypeError, fix)

@@ -62,6 +62,20 @@ def test_every_code_and_every_magnitude_means_its_value(device: str) -> None:
     assert np.array_equal(made[:, 63], VALUES[np.arange(256) % 16] * sizes)
 
 
+@pytest.mark.parametrize("begin", [1, 2, 4])
+def test_codes_at_any_address(begin: int) -> None:
+    """Read and written by bytes, by two and by four."""
+    x = rng.standard_normal((3, 64)).astype(F32)
+    wanted, absmax = bp.quantize_nf4(x, device="cpu")
+    stored = np.zeros(16 + 96, np.uint8)
+    first = (begin - stored.ctypes.data) % 16
+    codes = stored[first : first + 96].reshape(3, 32)
+    bp.quantize_nf4(x, out=codes, device="ptx")
+    assert np.array_equal(codes, wanted)
+    made = bp.dequantize_nf4(codes, absmax, device="ptx")
+    assert np.array_equal(made, bp.dequantize_nf4(wanted, absmax, device="cpu"))
+
+
 @pytest.mark.parametrize("block_size", BLOCK_SIZES)
 def test_there_and_back(block_size: int) -> None:
     """Within half of the widest gap of the block's magnitude, by blocks that go on in the next row; values themselves exactly."""
@@ -239,3 +253,27 @@ def test_refusals_of_ops() -> None:
 
 def test_shapes_of_a_weight() -> None:
     assert nf4_shapes((3, 320), 256) == {"codes": (3, 160), "absmax": (4,), "scales": (1,), "offset": ()}
+
+
+@pytest.mark.parametrize("rows", [1 << 24, 1 << 26])
+def test_places_of_more_than_32_bits(rows: int) -> None:
+    """2**30 values and 2**32: threads are counted by eights, and places by values and bytes."""
+    made = bp.QuantizeNf4Plan.select(bp.QuantizeNf4Descriptor((rows, 64), "bf16"), device="h200")
+    back = bp.DequantizeNf4Plan.select(bp.DequantizeNf4Descriptor((rows, 64), "bf16"), device="h200")
+    for plan in (made, back):
+        assert plan.kernels[0].name.endswith("u64>" if rows * 64 >= 1 << 32 else "u32>")
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_wide_places_are_the_same_values(monkeypatch: pytest.MonkeyPatch, double: bool) -> None:
+    from baracuda_py.ops.quantized import dequantize_nf4, quantize_nf4
+
+    x = rng.standard_normal((9, 320)).astype(F32)
+    wanted = bp.quantize_nf4(x, double_quant=double, device="cpu")
+    arrays = dict(zip(("codes", "absmax", "scales", "offset"), wanted))
+    for module in (dequantize_nf4, quantize_nf4):
+        monkeypatch.setattr(module, "index_type", lambda count: "u64")
+    made = bp.QuantizeNf4Plan.select(bp.QuantizeNf4Descriptor.of(x, double_quant=double), device="ptx").run(x=x)
+    assert all(map(np.array_equal, made, wanted))
+    plan = bp.DequantizeNf4Plan.select(bp.DequantizeNf4Descriptor.of(**arrays), device="ptx")
+    assert np.array_equal(plan.run(**arrays), bp.dequantize_nf4(**arrays, device="cpu"))

@@ -75,6 +75,7 @@ def test_numbers_beyond_32_and_64_bits() -> None:
     [
         ({"layers": 0}, "layers=0"), ({"kv_heads": -1}, "kv_heads=-1"), ({"head_dim": 2.5}, "head_dim"),
         ({"page_size": 0}, "page_size=0"), ({"layout": "DHN"}, "NHD, HND"), ({"element": "f64"}, "element=f64"),
+        ({"scaling": False, "element": "i8"}, "none, token, head"), ({"scaling": "", "element": "i8"}, "none, token, head"),
         ({"scaling": "token"}, "scaling='token' of bf16"), ({"scaling": "page", "element": "i8"}, "none, token, head"),
     ],
 )  # fmt: skip

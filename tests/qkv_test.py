@@ -72,6 +72,23 @@ def test_outputs_may_lie_side_by_side() -> None:
     assert np.array_equal(whole, np.concatenate(bp.qkv_project_int8(**given, device="ptx"), axis=1))
 
 
+def test_outputs_may_begin_anywhere() -> None:
+    """On two bytes: what is turned is read and written by single columns."""
+    given = eight(4) | {"inv_freq": FREQUENCIES, "head_dim": 8}
+    stored = {part: np.zeros(4 * n + 8, np.float16) for part, n in zip("qkv", WIDTHS)}
+    first = {part: (2 - x.ctypes.data) % 16 // 2 for part, x in stored.items()}
+    outs = {p: x[first[p] : first[p] + 4 * n].reshape(4, n) for (p, x), n in zip(stored.items(), WIDTHS)}
+    made = bp.qkv_project_int8(**given, **outs, device="ptx")
+    assert all(map(np.array_equal, made, bp.qkv_project_int8(**given, device="ptx")))
+
+
+def test_positions_that_are_not_evenly_spaced_are_refused() -> None:
+    given = eight(2, 3, 4) | {"inv_freq": FREQUENCIES, "head_dim": 8}
+    positions = np.zeros((3, 2, 4), np.int32).transpose(1, 0, 2)
+    with pytest.raises(bp.UnsupportedError, match="positions are not evenly spaced: pass positions in C order"):
+        bp.qkv_project_int8(**given, positions=positions, device="ptx")
+
+
 def test_one_plan_serves_both_kinds_of_weights() -> None:
     for given, weights in ((eight(4), "int8"), (_arrays(four(4)), "int4")):
         desc = bp.QkvProjectDescriptor.of(**given, weights=weights, **({"widths": WIDTHS} if weights == "int4" else {}))
@@ -142,3 +159,44 @@ def test_what_other_weights_have_is_refused() -> None:
         bp.QkvProjectDescriptor(**four_bits, wq_strides=(1, 1, 1, 1)).validate()
     with pytest.raises(bp.InvalidProblemError, match="widths of q, k and v"):
         bp.QkvProjectDescriptor(**four_bits | {"widths": (16, 8)}).validate()
+
+
+@pytest.mark.parametrize("lead", [(2, 0), (0, 3), (2, 0, 3)], ids=str)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_no_tokens_in_several_axes(lead: tuple[int, ...], dynamic: bool) -> None:
+    """Axes of nothing are evenly spaced, whatever their strides; so are their scales."""
+    weights = {f"w{part}": np.ones((16, 8), np.int8) for part in "qkv"}
+    scales = {f"scale_{part}": np.ones(8, np.float32) for part in "qkv"}
+    turn = {"inv_freq": np.ones(2, np.float32), "head_dim": 4}
+    x = np.ones((*lead, 16), np.float16)
+    for more in ({}, turn):
+        made = bp.qkv_project_int8(x, **weights, **scales, **more, dynamic=dynamic, device="ptx")
+        assert [one.shape for one in made] == [(*lead, 8)] * 3
+    codes, of_tokens = np.ones((*lead, 16), np.int8), np.ones(lead, np.float32)
+    made = bp.matmul_int8(codes, weights["wq"], of_tokens, scales["scale_q"], device="ptx")
+    assert made.shape == (*lead, 8)
+
+
+@pytest.mark.parametrize("turns", [False, True])
+def test_uneven_rows_are_refused_with_their_reason(turns: bool) -> None:
+    given = {"x": np.asfortranarray(np.ones((2, 3, 16), np.float16))}
+    given |= {f"w{part}": np.ones((16, 8), np.int8) for part in "qkv"}
+    given |= {f"scale_{part}": np.ones(8, np.float32) for part in "qkv"}
+    more = {"inv_freq": np.ones(2, np.float32), "head_dim": 4} if turns else {}
+    with pytest.raises(bp.UnsupportedError, match=r"qkv_project_int8: of q: the rows .* are not evenly spaced"):
+        bp.qkv_project_int8(**given, **more, device="ptx")
+
+
+def test_what_is_beyond_its_type_before_it_turns_is_outside_of_the_bound() -> None:
+    """A pair (-80000, 1) by nearly a quarter turn is one that f16 holds, and was infinite on the way."""
+    given: dict[str, Any] = {"x": np.ones((1, 16), np.float16), "inv_freq": np.full(1, 1.5, np.float32)}
+    given["positions"] = np.ones(1, np.int32)
+    for part in "qkv":
+        given |= {f"w{part}": np.full((16, 4), 100, np.int8), f"scale_{part}": np.ones(4, np.float32)}
+    given["scale_q"] = np.array([-50, 0.01, 1, 1], np.float32)
+    desc = bp.QkvProjectDescriptor.of(**given, head_dim=2)
+    plan = bp.QkvProjectPlan.select(desc, device="ptx")
+    made, wide = plan.run(**given), plan.reference(desc, **given)
+    assert np.isinf(made.q[0, 0]) and abs(wide[0][0, 0]) < 60000
+    for name, one, exact in zip("qkv", made, wide):
+        plan.precision_guarantee.of(name).check(one, exact, given, measures=plan.measured(None, name))

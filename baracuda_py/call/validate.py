@@ -12,6 +12,7 @@ from ..types import (
     BufferTooSmallError,
     DeviceMismatchError,
     DeviceSpec,
+    ElementKind,
     InvalidProblemError,
     MisalignedOperandError,
     OperandTypeError,
@@ -53,7 +54,7 @@ def _check_layout(desc: Descriptor, name: str, tensor: Tensor) -> None:
     if tensor.element is not wanted.element:
         raise OperandTypeError(
             f"{desc.op}: {name} must hold {wanted.element}, got {tensor.element}",
-            f"cast it to {wanted.element}, or describe the problem with element={tensor.element.value!r}",
+            f"cast it to {wanted.element}" + _holding(desc, name, tensor.element),
         )
     if tensor.shape != wanted.shape:
         raise InvalidProblemError(
@@ -133,6 +134,14 @@ def _check_phase(desc: Descriptor, feet: Mapping[str, Tensor], whole: Mapping[st
                 f"pass {name} from an element {(got + wanted - foot.phase) % foot.element.per_byte} of a byte"
                 + (f", or select with {field}={got}" if hasattr(desc, field) else ""),
             )
+
+
+def _holding(desc: Descriptor, name: str, element: ElementKind) -> str:
+    """The alternative fix, for operands of which a field of the descriptor says what they hold, if they may hold this."""
+    slot = desc.slot_of.get(name)
+    if slot is None or not isinstance(slot.element, str) or (slot.takes and element not in slot.takes):
+        return ""
+    return f", or describe the problem with {slot.element}={element.value!r}"
 
 
 def _described(desc: Descriptor, field: str) -> str:

@@ -39,7 +39,8 @@ class KVCacheSpec:
         held = self.__dict__
         held["element"] = ElementKind.of(self.element)
         held["v_head_dim"] = self.head_dim if self.v_head_dim is None else self.v_head_dim
-        held["scaling"] = self.scaling or ("token" if self.kind in QUANTISED else "none")
+        if self.scaling is None:
+            held["scaling"] = "token" if self.kind in QUANTISED else "none"
         for field in fields(self):
             if field.name in ("element", "layout", "scaling"):
                 continue

@@ -12,9 +12,11 @@ import numpy as np
 from ..types import ElementKind, PrecisionGuarantee, Ulp
 from .gemm import TF32_INFINITE
 
-__all__ = ["MEASURES", "Head", "attention", "guarantee", "heads", "part_of", "wide", "written"]
+__all__ = ["MEASURES", "OF_RANGE", "Head", "attention", "guarantee", "heads", "part_of", "wide", "written"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
+# Of a type's largest number: what rounded sums may come to, and sums of values whose weights are up to 2**8, until rescaled
+OF_RANGE, OF_WEIGHTED_RANGE = 0.99, 2.0**-9
 
 
 @dataclass(frozen=True)
@@ -208,9 +210,21 @@ def _faint(head: Head) -> Array:
     return np.asarray((counts @ np.abs(head.v)) * faint[:, None])
 
 
+def _most(head: Head) -> float:
+    """The largest number of what is computed in."""
+    return float(np.finfo(np.float64 if head.v.dtype == np.longdouble else np.float32).max)
+
+
+def _overflows(head: Head) -> Array:
+    """Whether a sum of weighted values may leave the range that it is kept in, on its way."""
+    return np.asarray(~np.isneginf(head.scores) @ np.abs(head.v) > OF_WEIGHTED_RANGE * _most(head))
+
+
 def _beyond(head: Head) -> Array:
-    """Whether some operand of the head is not finite, or its scores are so large that f32 holds no differences of weights."""
+    """Whether some operand of the head is not finite, products of q and k may be beyond what they are computed in, or scores are
+    so large that f32 holds no differences of weights."""
     bad = not all(np.isfinite(x).all() for x in (head.q, head.k, head.v))
+    bad = bad or bool((np.abs(head.q) @ np.abs(head.k).T > OF_RANGE * _most(head)).any())
     return np.full(head.scores.shape[0], bad or bool((head.magnitude > 2.0**30).any()))
 
 
@@ -238,8 +252,12 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "top_error": _measure(lambda head: _weighted(head) * 2 * _top(head)[:, None]),
     "faint": _measure(_faint),
     "root_score": _measure(_root_score),
-    "beyond": _measure(lambda head: _beyond(head)[:, None] + 0 * _weighted(head)),
-    "beyond_tf32": _measure(lambda head: _beyond_tf32(head)[:, None] + 0 * _weighted(head)),
+    "flushed": _measure(_faint),
+    "least": lambda desc, **_: np.asarray(
+        float(np.finfo(np.float64 if desc.element is ElementKind.F64 else np.float32).smallest_normal)
+    ),
+    "beyond": _measure(lambda head: _beyond(head)[:, None] | _overflows(head)),
+    "beyond_tf32": _measure(lambda head: _beyond_tf32(head)[:, None] | _overflows(head)),
     "capped": _capped,
     "mean_score": _measure(lambda head: _mean(head, head.magnitude), row=True),
     "top_score": _measure(_top, row=True),

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from .attention import guarantee
+from .attention import OF_RANGE, guarantee
 
 __all__ = ["MEASURES", "guarantee", "merge"]
 
@@ -61,13 +61,15 @@ def _measure(of: Callable[[Merged], Array]) -> Callable[..., Array]:
 
 def _beyond(merged: Merged) -> Array:
     bad = ~np.isfinite(merged.o) | merged.wide(np.broadcast_to(merged.beyond, merged.p.shape))
-    return np.asarray(bad.any(axis=0))
+    overflows = np.abs(merged.o).sum(axis=0) > OF_RANGE * float(np.finfo(np.float32).max)  # on the way of the sum
+    return np.asarray(bad.any(axis=0) | overflows)
 
 
 MEASURES: dict[str, Callable[..., Array]] = {
     "weighted": _measure(lambda m: m.weighted(np.abs(m.o))),
     "spread": _measure(lambda m: m.weighted(np.abs(m.o), m.spread + m.mean(m.spread))),
-    "largest": _measure(lambda m: np.abs(m.o).max(axis=0)),
+    "unweighted": _measure(lambda m: np.abs(m.o).sum(axis=0)),
+    "least": lambda desc, **_: np.asarray(float(np.finfo(np.float32).smallest_normal)),
     "mean_spread": _measure(lambda m: m.mean(m.spread)),
     "one": _measure(lambda m: np.ones(m.lse.shape)),
     "beyond": _measure(_beyond),

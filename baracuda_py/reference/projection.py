@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
 
 from ..types import PrecisionGuarantee
@@ -17,6 +18,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 PRODUCTS: dict[str, ModuleType] = {"int8": int8, "int4": int4}
 OF_ROPE = {"q": ("x", "out"), "k": ("k", "k_out")}  # what is turned, and into what
 ANGLES = ("positions", "inv_freq", "cos", "sin")
+NEARLY = 0.99  # of a type's largest number: what errs may be beyond it
 
 
 def _own(desc: Any, arrays: Mapping[str, Array], part: str) -> dict[str, Array]:
@@ -94,13 +96,15 @@ def _rope(name: str) -> Callable[..., Any]:
 
 
 def _outside(name: str) -> Callable[..., Any]:
-    """Whether either member of a pair is outside of the product's bound, or the pair of the rotation's."""
+    """Whether either member of a pair is outside of the product's bound or beyond the type in which it is turned, or the pair
+    outside of the rotation's bound."""
 
     def measured(desc: Any, output: str, **arrays: Array) -> Any:
         wide = _projected(desc, arrays, output)
-        own = np.broadcast_to(np.asarray(MEASURES[name](desc, output, **arrays), np.float64), wide.shape) if name else 0
-        both = _of_rope("abs_pair", desc, output, arrays, np.zeros(wide.shape) + (own != 0)) > 0
-        return both | (np.asarray(own) != 0) | _of_rope("unbounded", desc, output, arrays, wide)
+        own = np.abs(wide) > NEARLY * float(ml_dtypes.finfo(desc.layout(output).element.dtype).max)
+        own = own | np.asarray(MEASURES[name](desc, output, **arrays), bool) if name else own
+        both = _of_rope("abs_pair", desc, output, arrays, own.astype(np.float64)) > 0
+        return both | own | _of_rope("unbounded", desc, output, arrays, wide)
 
     return measured
 

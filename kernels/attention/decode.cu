@@ -146,7 +146,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
 #pragma unroll
       for (int b = 0; b < BLOCKS; ++b) load_matrices<false>(held[step][b], Queries::at(at_queries, b, step));
 
-  const float scale = fabsf(whole_scale) < 1e-30f ? 1e-30f : fabsf(whole_scale);  // NaN stays
+  const float scale = whole_scale == 0.0f ? 0x1p-149f : fabsf(whole_scale);  // times -inf still -inf
   const float factor = CHANGED ? math::LOG2E : scale * math::LOG2E;
   Keys seen[OWN];
   const Standing any = shared.standing(0);

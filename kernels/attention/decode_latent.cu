@@ -155,7 +155,7 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   // Queries; a negative scale is theirs, so that the highest product has the highest score
   const float whole_scale = float(p.scale) * scales.of_keys(shared.kv_head);
   shared.template bring_queries<Queries, ROWS, THREADS, false>(queries, whole_scale < 0 ? 0x80008000u : 0);
-  const float scale = fabsf(whole_scale) < 1e-30f ? 1e-30f : fabsf(whole_scale);  // NaN stays
+  const float scale = whole_scale == 0.0f ? 0x1p-149f : fabsf(whole_scale);  // times -inf still -inf
   const float factor = CHANGED ? math::LOG2E : scale * math::LOG2E;
 
   const HeldQueries<0, BLOCKS> held = {};

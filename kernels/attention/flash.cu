@@ -67,7 +67,7 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
     return block;
   };
 
-  const float scale = fmaxf(fabsf(float(p.scale)), 1e-30f), slope = CHANGED ? slope_of(p, head) : 0.0f;
+  const float scale = fmaxf(fabsf(float(p.scale)), 0x1p-149f), slope = CHANGED ? slope_of(p, head) : 0.0f;
   if (threadIdx.x == 0) {
     kept.k = head.k, kept.v = head.v;
     kept.factor = CHANGED ? math::LOG2E : scale * math::LOG2E;

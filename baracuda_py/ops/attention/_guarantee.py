@@ -12,7 +12,10 @@ computed in; `each` is 1 where products are added with rounding and 2 where tens
   eps), mean eps = sum p_j eps_j: the measures "score_error", "top_error" and "weighted".
 - Sums of weights and of weighted values err by their depth (N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd
   ed., section 4.2). Where weights are rounded to 16 bits for the second product, that is one u of that type of each, and those
-  near zero lose half its smallest subnormal: "faint" is sum |v_j| exp(max s - lse).
+  near zero lose half its smallest subnormal: "faint" is sum |v_j| exp(max s - lse). Weights below the smallest normal number of
+  what is computed in are 0: "flushed" is the same sum. What is below it on its way errs by its spacing: "least".
+- A sum of weighted values may leave f32's range on its way where the result does not: "beyond" are also those whose sum |v_j|,
+  of all that count, does.
 - lse errs by mean eps, and by u of M and of log of the sum.
 
 - f32 that is multiplied as TF32 is rounded to it: each factor errs by 2**-11 of itself, and numbers below 2**-126 by 2**-137.
@@ -26,6 +29,8 @@ is the root of sum p_j**2 r_j**2 (v_j - out)**2, r_j = |scale| root(sum q**2 k**
 from __future__ import annotations
 
 from typing import Any
+
+import ml_dtypes
 
 from ...types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
 from .._rows import computed_in
@@ -64,6 +69,8 @@ def forward(
     last = [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
     rounding = _rounding(weights)
     last += _faint(rounding)
+    least = float(ml_dtypes.finfo(unit.dtype).smallest_normal)
+    last += [Term(least / unit.unit_roundoff, unit, "flushed"), Term(depth, unit, "least")]
     if tf32:
         last.append(Term(factors, unit, "smallest_normal"))
     of_sums = (Term(score + factors, unit, "score_error"), Term(2 * depth + factors, unit, "weighted"))
@@ -92,5 +99,6 @@ def _rounding(weights: ElementKind | None) -> tuple[ElementKind, ...]:
 
 
 def _faint(rounding: tuple[ElementKind, ...]) -> tuple[Term, ...]:
-    """Weights below f16's normal numbers are rounded to multiples of 2**-24; bf16's reach as far down as f32's."""
-    return tuple(Term(2.0**-25 / k.unit_roundoff, k, "faint") for k in rounding if k is ElementKind.F16)
+    """Weights below the type's normal numbers are rounded to multiples of its smallest subnormal."""
+    half = {k: float(ml_dtypes.finfo(k.dtype).smallest_subnormal) / 2 for k in rounding}
+    return tuple(Term(each / k.unit_roundoff, k, "faint") for k, each in half.items())

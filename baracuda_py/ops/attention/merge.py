@@ -158,12 +158,12 @@ class MergeLines(Candidate[MergeAttentionDescriptor]):
 
 def guarantee(desc: MergeAttentionDescriptor) -> PrecisionGuarantee:
     """exp's argument, the difference of lse from the largest, is rounded twice; exp is good to 2 ulp, and sums err by their depth
-    (Higham, section 4.2). Weights below the smallest normal number are 0."""
+    (Higham, section 4.2). Weights below f32's smallest normal number are 0; what is below it on its way errs by its spacing."""
     source = "Higham, Accuracy and Stability of Numerical Algorithms, section 4.2"
     depth, out = desc.parts + 10.0, desc.layout("out").element
     terms = (
-        Term(2.0, F32, "spread"), Term(2 * depth, F32, "weighted"), Term(2.0**-101, F32, "largest"),
-        Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal"),
+        Term(2.0, F32, "spread"), Term(2 * depth, F32, "weighted"), Term(2.0**-102, F32, "unweighted"),
+        Term(depth, F32, "least"), Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal"),
     )  # fmt: skip
     of_lse = Term(2.0, F32, "mean_spread"), Term(depth, F32, "one"), Term(4.0, F32, "abs_result")
     made = {"out": Componentwise(terms, source, "beyond"), "lse": Componentwise(of_lse, source, "row_beyond")}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from ...plan.candidate import Candidate, Cost
+from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
 from ...plan.selection import Selection
 from ...types import BaracudaError, DeviceSpec
 
@@ -39,6 +39,14 @@ class Composite(Candidate[Any]):
     def parts(self, desc: Any, device: DeviceSpec) -> Parts:
         """The steps in order; raises a BaracudaError where one of the plans has no kernel for this."""
         raise NotImplementedError
+
+    def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
+        """Whether there is a kernel for every step; if not, why."""
+        try:
+            _parts(self, desc, device)
+        except BaracudaError as error:
+            return no(error.reason, error.fix)
+        return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[Steps]:
         try:

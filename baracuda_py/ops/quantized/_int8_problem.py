@@ -103,7 +103,7 @@ class Product:
 def _tall(layout: Layout) -> tuple[int, int] | None:
     """Strides by rows and columns of [..., columns] with its leading axes as one; None where they are not evenly spaced."""
     extents, (steps,) = merge_axes(layout.shape[:-1], [layout.strides[:-1]])
-    if len(extents) > 1:
+    if len(extents) > 1 and 0 not in extents:
         return None
     return (steps[0] if extents else layout.shape[-1]), layout.strides[-1]
 
@@ -139,7 +139,7 @@ def step_of(desc: Any, name: str) -> int:
     """Elements from one number of a scale, zero point or bias to the next; 0 where there is but one."""
     layout = desc.layout(name)
     extents, (steps,) = merge_axes(layout.shape, [layout.strides])
-    if len(extents) > 1:
+    if len(extents) > 1 and 0 not in extents:
         raise UnsupportedError(
             f"{desc.op}: {name} of shape {layout.shape} and strides {layout.strides} is not evenly spaced",
             f"pass {name} in C order",

@@ -52,7 +52,7 @@ class ThreeProducts(Composite):
     launches = tuple(dict.fromkeys(kernel for plan in PLANS for each in plan.candidates for kernel in each.launches))
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
-        return unturned(desc)
+        return unturned(desc) and super().supports(desc, device)
 
     def parts(self, desc: Any, device: DeviceSpec) -> Parts:
         ahead = (("quantise", quantising(desc.matrices[0].desc, device)),) if desc.dynamic else ()
@@ -87,7 +87,9 @@ class ThenRope(Composite):
     )
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
-        return OK if desc.turns else no("no angles were given", "inv_freq, or cos and sin")
+        if not desc.turns:
+            return no("no angles were given", "inv_freq, or cos and sin")
+        return super().supports(desc, device)
 
     def parts(self, desc: Any, device: DeviceSpec) -> Parts:
         plain = replace(desc, **OF_ANGLES | NO_ANGLES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -198,7 +199,11 @@ class QkvProjectDescriptor(Descriptor):
         def called(part: str) -> Mapping[str, Place]:
             return {theirs: Ptr(ours) for theirs, ours in self.kind.operands(part).items()}
 
-        return tuple(Matrix(self.part(part).canonical(), called(part)) for part in PARTS)
+        made = tuple(Matrix(self.part(part).canonical(), called(part)) for part in PARTS)
+        for part, matrix in zip(PARTS, made):
+            with self._within(matrix.desc, f"of {part}"):
+                _ = matrix.desc.product  # refuses rows that are not evenly spaced
+        return made
 
     # ---- the rotation -----------------------------------------------------------------------------------------------
 
@@ -233,19 +238,24 @@ class QkvProjectDescriptor(Descriptor):
                     f"{self.op}: x has shape {self.x_shape} and w{part} {shape}", "pass x [..., K] and weights [K, N]"
                 )
         for part in PARTS:
-            self._checked(self.part(part), f"of {part}")
+            inner = self.part(part)
+            with self._within(inner, f"of {part}"):
+                inner.validate()
         if self.turns:
             check_heads(self)
-            self._checked(self.rotation, "the rotation")
+            with self._within(self.rotation, "the rotation"):
+                self.rotation.validate()
             return
         for name, usual in OF_ANGLES.items():
             if getattr(self, name) != usual:
                 given = f"{self.op}: {name.removesuffix('_shape')} was given and no angles"
                 raise InvalidProblemError(given, "give inv_freq, or cos and sin")
 
-    def _checked(self, inner: Descriptor, what: str) -> None:
+    @contextlib.contextmanager
+    def _within(self, inner: Descriptor, what: str) -> Iterator[None]:
+        """What a part of the problem refuses is refused by this op."""
         try:
-            inner.validate()
+            yield
         except (InvalidProblemError, TypeError, NotImplementedError) as error:
             reason, fix = str(getattr(error, "reason", error)).removeprefix(f"{inner.op}: "), getattr(error, "fix", "")
             raise type(error)(f"{self.op}: {what}: {reason}", fix) from None

@@ -45,7 +45,7 @@ def check_heads(desc: Any) -> None:
 def _folded(desc: Any, name: str, shape: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, int]:
     """Strides of leading axes as [batch, tokens]."""
     batch, (outer,) = merge_axes(shape[:-1], [steps[:-1]])
-    if len(batch) > 1:
+    if len(batch) > 1 and 0 not in batch:
         raise UnsupportedError(
             f"{desc.op}: the leading axes of {name} are not evenly spaced", f"pass {name} in C order"
         )

@@ -74,7 +74,7 @@ class Eights(Candidate[DequantizeNf4Descriptor]):
 
     def lower(self, desc: DequantizeNf4Descriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         out, eights = desc.layout("out"), math.prod(desc.shape) // EIGHT
-        index = index_type(eights)
+        index = index_type(math.prod(desc.shape))  # places of values are counted in it, too
         align, store = min(4, desc.layout("codes").align), min(WORD, out.align) // (out.element.bits // 8)
         double = str(desc.double).lower()
         entry = f"nf4_dequantize<{out.element.number}, {double}, {align}, {min(store, EIGHT)}, {index}>"

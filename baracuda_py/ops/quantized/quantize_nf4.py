@@ -91,7 +91,8 @@ class Blocks(Candidate[QuantizeNf4Descriptor]):
 
     def lower(self, desc: QuantizeNf4Descriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         x, eights, (blocks,) = desc.layout("x"), math.prod(desc.shape) // EIGHT, desc.absmax_shape
-        size, lanes, index = x.element.bits // 8, desc.block_size // EIGHT, index_type(eights)
+        size, lanes = x.element.bits // 8, desc.block_size // EIGHT
+        index = index_type(math.prod(desc.shape))  # places of values are counted in it, too
         vector, threads = min(EIGHT, min(WORD, x.align) // size), max(lanes, THREADS) if lanes <= 32 else lanes
         words = str(desc.layout("out").align >= 4).lower()
         most: Ptr | Scratch = Scratch(0, 4 * blocks) if desc.double else Ptr("absmax")
