@@ -2,7 +2,8 @@
 
 It has every kernel and every variant, each refusal and each property, on a few of their samples: minutes on two cores. ``--full``
 takes all that is here, and so does a run in which files or tests are named. What is left out is a fixed choice, so that a bounded
-run is the same wherever it is. Device tests are never left out.
+run is the same wherever it is. Device tests are never left out where there is a device; where there is none, the first case of
+each is skipped for all of them.
 """
 
 from __future__ import annotations
@@ -163,13 +164,14 @@ def is_bounded(config: pytest.Config) -> bool:
     return not named and not any(getattr(option, name, False) for name in more)
 
 
-def choose(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """(the tests that the bounded suite takes, the others), in their order."""
-    cases = defaultdict[str, list[pytest.Item]](list)
+def choose(items: Sequence[pytest.Item], *, device: bool) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """(the tests that the bounded suite takes, the others), in their order. `device`: whether there is one."""
+    cases, of_device = defaultdict[str, list[pytest.Item]](list), defaultdict[str, list[pytest.Item]](list)
     for item in items:
-        if not item.get_closest_marker("gpu"):
-            cases[name_of(item)].append(item)
+        (of_device if item.get_closest_marker("gpu") else cases)[name_of(item)].append(item)
     left = {id(item) for name, count in CASES.items() for item in cases[name] if item not in spread(cases[name], count)}
+    if not device:
+        left |= {id(item) for same in of_device.values() for item in same[1:]}
     return [x for x in items if id(x) not in left], [x for x in items if id(x) in left]
 
 

@@ -93,13 +93,14 @@ def item(name: str, *, gpu: bool = False) -> Any:
     return SimpleNamespace(path=Path("x_test.py"), originalname="test", name=name, get_closest_marker=mark.get)
 
 
-def test_cases_are_left_out_evenly_and_device_tests_never(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cases_are_left_out_evenly_and_device_tests_only_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded, "CASES", {"x_test.py::test": 3})
     items = [item(f"{i}", gpu=i % 2 == 1) for i in range(10)]
-    kept, left = choose(items)
+    kept, left = choose(items, device=True)
     assert [x.name for x in kept] == ["0", "1", "3", "4", "5", "7", "8", "9"] and [x.name for x in left] == ["2", "6"]
+    assert [x.name for x in choose(items, device=False)[0]] == ["0", "1", "4", "8"], "one is skipped for all"
     monkeypatch.setattr(bounded, "CASES", {"x_test.py::test": 0})
-    assert [x.name for x in choose(items)[0]] == ["1", "3", "5", "7", "9"]
+    assert [x.name for x in choose(items, device=True)[0]] == ["1", "3", "5", "7", "9"]
 
 
 @pytest.mark.parametrize(

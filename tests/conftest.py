@@ -116,7 +116,7 @@ def _dealt(items: list[pytest.Item]) -> list[pytest.Item]:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if is_bounded(config):
-        items[:], others = choose(items)
+        items[:], others = choose(items, device=device_count() > 0)
         config.hook.pytest_deselected(items=others)
     items.sort(key=_stage)
     items[:] = _dealt(items)
