@@ -72,13 +72,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for backend in backends:
         gpu = backend == "cuda"
         few = is_bounded(metafunc.config) and not gpu
-        count = marker.kwargs["bounded" if few else "count"]
         marks = [pytest.mark.gpu] if gpu else []
         for op in ops:
             name = f"{backend}-{op}" if len(backends) > 1 else op
             if gpu and not device_count():
                 given.append(pytest.param(None, id=name, marks=marks))
                 continue
+            count = marker.kwargs["bounded"][op] if few else marker.kwargs["count"]
             chosen = {"full": option("--all"), "sample": option("--sample"), "parts": parts.get(op, 1)}
             chosen["also"] = marker.kwargs["also"].get(op, ()) if few else ()
             for case in cases(op, backend, count, **chosen):
