@@ -93,6 +93,14 @@ def test_what_is_named_is_there() -> None:
         assert not missing, f"{op} has no samples {missing}"
 
 
+def test_cases_that_are_named_are_there(request: pytest.FixtureRequest) -> None:
+    """Of the tests that this run has."""
+    for name, some in CASES.items():
+        found = [case for case in request.session.items if bounded.name_of(case) == name]
+        if found and isinstance(some, tuple):
+            assert len(bounded.taken(found, some)) == len(some), f"not all of {some} are cases of {name}"
+
+
 def item(name: str, *, gpu: bool = False) -> Any:
     mark = {"gpu": gpu or None}
     case = SimpleNamespace(id=name)

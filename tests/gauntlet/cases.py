@@ -22,7 +22,7 @@ from .problem import Problem
 __all__ = ["PER_VARIANT", "SAMPLES", "Case", "cases", "every_sample", "samples_of", "spread"]
 
 SAMPLES = 24  # an op, unless all are asked for
-FEW = 6  # of them in the bounded suite
+FEW = 5  # of them in the bounded suite
 PER_VARIANT = 4  # samples of which every variant is emulated
 T = TypeVar("T")
 
@@ -36,8 +36,8 @@ def spread(items: Sequence[T], count: int) -> list[T]:
 
 def samples_of(op: Op, *, everything: bool = False, count: int = SAMPLES) -> list[Sample]:
     """The op's samples: all of them, or a deterministic spread."""
-    samples = list(op.samples(op.fixed, 0, full=everything))
-    return samples if everything else spread(samples, count)
+    samples = _made(op.name, everything)
+    return list(samples) if everything else spread(samples, count)
 
 
 @dataclass(frozen=True)
