@@ -2,7 +2,8 @@
 
 It has every kernel and every variant, each refusal and each property, on a few of their samples: minutes on two cores. ``--full``
 takes all that is here, and so does a run in which files or tests are named. What is left out is a fixed choice, so that a bounded
-run is the same wherever it is. Device tests are never left out.
+run is the same wherever it is. Device tests are never left out where there is a device; where there is none, the first case of
+each is skipped for all of them.
 """
 
 from __future__ import annotations
@@ -14,18 +15,26 @@ import pytest
 
 from .gauntlet import spread
 
-__all__ = ["ALSO", "CASES", "choose", "is_bounded"]
+__all__ = ["ALSO", "CASES", "DEAR", "VARIANTS", "choose", "is_bounded"]
 
-# Cases of a test that the bounded suite takes, spread over all of them; 0: the full suite alone. Here are tests whose cases
-# cost the more than a second or two together. Those of the gauntlet say themselves how many samples they take.
-CASES: dict[str, int] = {
+# Of the problems for what no sample reaches (wanted.py) some of each sort, those that take little time.
+WANTED = (
+    "map-two-a-thread", "runs-to-an-aligned-end", "transpose-ragged-float32", "beta-0-paired-float16", "epilogue-whole-gelu",
+    "rows-that-do-not-follow-on", "simt-split-ragged", "gemv-ragged", "gemv-batch", "tc-async-split-batch", "tc-128",
+    "wgmma-turns-few-slabs", "wgmma-columns-ragged", "wgmma-bands", "wgmma-fp8-lines", "wgmma-fp8-shared-b", "pad-blocks",
+    "topk-aligned-parts", "topk-nan-among-many", "scan-chunks-of-columns", "int4-mma-ring-wraps", "decode-halves-of-values",
+)  # fmt: skip
+
+# Cases of a test that the bounded suite takes, by name or so many, spread over all of them; 0: the full suite alone. Here are
+# tests whose cases cost more than a second or two together. Those of the gauntlet say themselves how many samples they take.
+CASES: dict[str, int | tuple[str, ...]] = {
     "bounded_test.py::test_every_kernel_and_every_variant_is_emulated": 0,
     # Kernels without a GPU, beyond the gauntlet.
-    "emulated_gauntlet_test.py::test_other_arches": 30,
-    "emulated_gauntlet_test.py::test_wanted": 23,
+    "emulated_gauntlet_test.py::test_other_arches": 12,
+    "emulated_gauntlet_test.py::test_wanted": WANTED,
     "attention_backward_test.py::test_a_block_mask_skips_blocks_and_sequences_may_be_longer_than_was_said": 0,
     "attention_backward_test.py::test_equal_weights_spread_the_gradient_evenly": 3,
-    "attention_backward_test.py::test_the_bound_notices_a_lost_block": 3,
+    "attention_backward_test.py::test_the_bound_notices_a_lost_block": 1,
     "attention_backward_test.py::test_the_order_of_slices_is_fixed": 0,
     "attention_backward_test.py::test_warps_that_share_keys_do_different_things": 1,
     "attention_decode_test.py::test_a_token_does_not_depend_on_how_many_come_at_once": 0,
@@ -41,10 +50,15 @@ CASES: dict[str, int] = {
     "attention_test.py::test_equal_scores_give_the_mean_of_whole_numbers": 4,
     "attention_test.py::test_growing_scores_are_rescaled": 1,
     "attention_test.py::test_masks_may_add_any_negative_number": 1,
-    "attention_test.py::test_the_bound_notices_a_lost_block_of_keys": 4,
-    "gguf_panels_test.py::test_sums_of_integers_are_exact": 1,
+    "attention_test.py::test_sinks_may_be_any_number": 1,
+    "attention_test.py::test_the_bound_notices_a_lost_block_of_keys": 2,
+    "attention_test.py::test_windows_and_blocks_may_be_larger_than_any_problem": 1,
+    "gguf_panels_test.py::test_sums_of_integers_are_exact": ("Q8_0-20-13-9",),
+    "gguf_panels_test.py::test_weights_are_those_of_dequantize_gguf": 3,
     "gguf_test.py::test_a_cta_goes_on_to_further_rows": 1,
     "gguf_test.py::test_dequantised_products": 1,
+    "gguf_test.py::test_emulated_weights_are_the_oracles_bit_for_bit": 6,
+    "gguf_test.py::test_larger_chunks": 2,
     "gguf_test.py::test_many_tiles": 1,
     "gguf_test.py::test_sums_of_integers_are_exact": 3,
     "int4_test.py::test_rows_of_the_tables": 1,
@@ -52,51 +66,61 @@ CASES: dict[str, int] = {
     "int4_test.py::test_unit_tokens_read_single_weights": 2,
     "int8_test.py::test_dynamic_is_quantising_first": 1,
     "int8_test.py::test_ragged_products_are_exact": 1,
-    "matmul_backward_test.py::test_its_kernels_give_both_gradients": 6,
+    "int8_test.py::test_stripes_of_several_rounds": 1,
+    "matmul_backward_test.py::test_its_kernels_give_both_gradients": 3,
     "norm_test.py::test_a_gradient_in_place_of_the_one_it_comes_from": 0,
-    "norm_test.py::test_bounds_hold_at_the_ends_of_the_range": 6,
+    "norm_test.py::test_bounds_hold_at_the_ends_of_the_range": 3,
     "norm_test.py::test_every_configuration": 0,
     "norm_test.py::test_sums_over_rows_lie_in_c_order_however_rows_lie": 0,
-    "paged_append_test.py::test_every_sample": 8,
+    "paged_append_test.py::test_every_sample": 4,
     "paged_append_test.py::test_random_batches": 0,
-    "paged_append_test.py::test_turned_keys_are_those_of_rope_bit_for_bit": 3,
+    "paged_append_test.py::test_turned_keys_are_those_of_rope_bit_for_bit": 1,
     "reduce_test.py::test_a_column_does_not_depend_on_how_many_there_are": 1,
     "reduce_test.py::test_a_row_does_not_depend_on_the_others": 1,
     "reduce_test.py::test_exponentials_that_all_vanish": 1,
-    "reduce_test.py::test_long_rows_come_in_chunks": 6,
+    "reduce_test.py::test_long_rows_come_in_chunks": 3,
     "reduce_test.py::test_long_rows_that_start_anywhere": 1,
     "reduce_test.py::test_results_of_a_view_that_starts_anywhere": 3,
     "reduce_test.py::test_where_a_row_starts_changes_no_bit": 1,
     "rope_test.py::test_every_configuration": 2,
     "rope_test.py::test_layouts_agree": 3,
+    "scan_test.py::test_columns_of_any_extent": 4,
     "scan_test.py::test_integers_are_numpy_s": 6,
     "scan_test.py::test_more_chunks_than_a_tile_has_elements": 0,
-    "scan_test.py::test_rows_of_any_length": 8,
+    "scan_test.py::test_rows_of_any_length": 4,
     "topk_test.py::test_a_row_does_not_depend_on_others": 0,
     "topk_test.py::test_the_order_of_equal_elements_in_parts": 0,
     "weak_test.py::test_casts_of_every_short_float_are_ml_dtypes_s": 4,
     "weak_test.py::test_comparisons_are_exact": 1,
     "weak_test.py::test_numbers_are_weak": 3,
     # The emulator itself.
-    "emulator_conversions_test.py::test_a_float_is_rounded_once": 6,
+    "emulator_conversions_test.py::test_a_float_becomes_the_clamped_integer": 16,
+    "emulator_conversions_test.py::test_a_float_is_rounded_once": 4,
+    "emulator_conversions_test.py::test_an_integer_is_rounded_once": 16,
     "emulator_edges_test.py::test_a_profile_counts_what_a_gpu_would_move": 0,
-    "emulator_floats_test.py::test_a_16_bit_result_is_rounded_once": 4,
-    "emulator_floats_test.py::test_a_result_is_rounded_once_in_each_direction": 4,
+    "emulator_floats_test.py::test_a_16_bit_result_is_rounded_once": 2,
+    "emulator_floats_test.py::test_a_result_is_rounded_once_in_each_direction": 3,
     "emulator_planted_test.py::test_a_product_made_wrong": 5,
-    "emulator_planted_test.py::test_as_they_are_they_are_right": 2,
+    "emulator_planted_test.py::test_as_they_are_they_are_right": ("(392, 264, 712, 'wgmma', '128x64 cluster=2', 4)",),
     "emulator_tensor_core_test.py::test_a_warpgroup_accumulates": 8,
     # What is asked of every op: of some ops of each family.
-    "align_test.py::test_odd_addresses": 30,
-    "cli_run_test.py::test_operands_suit_the_problem_that_they_are_made_for": 22,
-    "compile_test.py::test_every_kernel_compiles_for_every_arch_without_a_spill": 15,
-    "compile_test.py::test_resources_are_not_stale": 15,
-    "plan_test.py::test_a_plan_explains_itself_and_its_repr_never_raises": 22,
-    "plan_test.py::test_every_admitted_variant_can_be_preferred": 22,
-    "plan_test.py::test_plans_hash_compare_pickle_and_go_through_json": 22,
-    "plan_test.py::test_select_needs_no_gpu": 132,
-    "registry_test.py::test_every_sample_selects_or_is_refused": 22,
+    "align_test.py::test_odd_addresses": 16,
+    "cli_run_test.py::test_operands_suit_the_problem_that_they_are_made_for": 15,
+    "compile_test.py::test_every_kernel_compiles_for_every_arch_without_a_spill": 10,
+    "compile_test.py::test_resources_are_not_stale": 10,
+    "plan_test.py::test_a_plan_explains_itself_and_its_repr_never_raises": 15,
+    "plan_test.py::test_every_admitted_variant_can_be_preferred": 15,
+    "plan_test.py::test_plans_hash_compare_pickle_and_go_through_json": 15,
+    "plan_test.py::test_select_needs_no_gpu": 92,
+    "registry_test.py::test_every_sample_selects_or_is_refused": 15,
     # The host side.
-    "cublas_test.py::test_what_it_takes_is_computed": 120,
+    "elementwise_test.py::test_result_types_of_two_arrays_are_numpy_s": 8,
+    "matmul_probable_test.py::test_what_accumulators_do_keeps_the_probable_bound": 23,
+    "staged_copy_test.py::test_a_copy_of_what_is_multiplied_along_k_alone_has_k_along_its_lines": 18,
+    "staged_test.py::test_one_family_promises_batch_invariance": 1,
+    "matmul_fp8_test.py::test_scales_of_vectors_and_batches_by_other_means": 2,
+    "quantized_corners_test.py::test_scales_of_nothing_are_one": 12,
+    "cublas_test.py::test_what_it_takes_is_computed": 60,
     "definitions_test.py::test_what_a_kernel_reaches_counts": 12,
     "matmul_guarantee_test.py::test_a_result_that_cancels_keeps_the_bound": 34,
     "new_extent_test.py::test_select_chooses_what_the_full_assessment_chooses": 0,
@@ -120,36 +144,49 @@ CASES: dict[str, int] = {
     "tuned_test.py::test_processes_that_tune_at_once_lose_no_winner": 0,
 }
 
+# Ops of which two samples are emulated, in place of three.
+DEAR = (
+    "attention", "attention_backward", "attention_decode", "attention_flash", "attention_flash_causal", "layer_norm_backward",
+    "matmul_backward", "matmul_int4", "matmul_nf4", "matmul_tc", "matmul_tc_async", "matmul_tc_bf16", "matmul_tc_bf16_async",
+    "paged_attention", "rms_norm_backward",
+)  # fmt: skip
+
 # Samples that are emulated beside those spread over an op's, since they alone reach some kernel or variant.
 ALSO: dict[str, tuple[str, ...]] = {
-    "attention_backward": ("bf16 sinks of its type, window",),
-    "attention_decode": ("bf16 several splits", "bf16 latent, values are the keys' first columns"),
+    "attention_decode": ("bf16 several splits",),
     "contiguize": ("complex128 C",),
-    "cumsum": ("f32 axis 0",),
     "dequantize_int4": ("tiled in columns",),
     "log_softmax": ("f32 axis 0",),
     "logsumexp": ("f32[2, 130] columns",),
     "matmul_backward": ("bf16 (7,) @ (7, 5)",),
-    "matmul_gguf": ("q4_k bf16[3, 1024] N=13",),
-    "matmul_int4": ("bf16 2x2x13 tiled group=13", "bf16 6x18x192 tiled group=64 zeros batch"),
+    "matmul_int4": ("bf16 2x2x13 tiled group=13",),
     "matmul_int8": ("u8 65x13x31 CS+3", "f16 70x24x64 RC"),
+    "matmul_nf4": ("bf16 6x18x192 block=128 double batch",),
     "matmul_tc_async": ("f16 129x65x255",),
     "matmul_tc_bf16_async": ("bf16 129x65x255",),
-    "matmul_nf4": ("bf16 6x18x192 block=128 double batch",),
     "mean": ("f32[2, 130] columns",),
-    "paged_attention": ("f16 HND 64, d128", "bf16 latent"),
+    "paged_attention": ("f16 HND 64, d128",),
     "paged_kv_append": ("f16 turned, given positions",),
-    "qkv_project_int4": (
-        "f16 3x16+16+16x64 tiled order",
-        "bf16 2x24+8+8x64 gptq zeros",
-        "bf16 3x16+8+6x64 tiled turned",
-    ),
-    "qkv_project_int8": ("bf16 65x32+8+8x64", "dynamic", "turned"),
+    "qkv_project_int4": ("bf16 2x24+8+8x64 gptq zeros", "bf16 3x16+8+6x64 tiled turned"),
     "quantize_nf4": ("bf16 double 3",),
     "softmax": ("f32 axis 0",),
     "sum": ("bf16 C",),
     "var": ("bf16 axes 1", "f32 long rows"),
-    "write_slice": ("s4 columns 5 to 6 of 16", "f32[16, 20][(4, 9), (8, 15)]", "bf16[12, 8][(0, 12), (0, 8)]"),
+    "write_slice": ("s4 columns 5 to 6 of 16", "bf16[12, 8][(0, 12), (0, 8)]"),
+}
+
+# Samples of which every variant is emulated, where it is not the op's first alone: another reaches more, or as much in less time.
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "attention": ("bf16 bool mask, block mask",),
+    "attention_backward": ("bf16 sinks of its type, window",),
+    "attention_decode": ("bf16 latent, values are the keys' first columns",),
+    "contiguize": ("complex128 C", "u8 64x64 transposed"),
+    "matmul_backward": ("bf16 (17, 65) @ (65, 9)", "f32 (7,) @ (7, 5)"),
+    "matmul_gguf": ("q5_k f16[1, 4608] N=18", "q4_k f16[34, 256] N=66"),
+    "matmul_int4": ("bf16 2x2x13 tiled group=13", "bf16 6x18x192 tiled group=64 zeros batch"),
+    "paged_attention": ("bf16 latent", "f16 ragged, several splits"),
+    "qkv_project_int8": ("dynamic",),
+    "write_slice": ("f32[16, 20][(4, 9), (8, 15)]",),
 }
 
 
@@ -163,14 +200,22 @@ def is_bounded(config: pytest.Config) -> bool:
     return not named and not any(getattr(option, name, False) for name in more)
 
 
-def choose(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """(the tests that the bounded suite takes, the others), in their order."""
-    cases = defaultdict[str, list[pytest.Item]](list)
+def choose(items: Sequence[pytest.Item], *, device: bool) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """(the tests that the bounded suite takes, the others), in their order. `device`: whether there is one."""
+    cases, of_device = defaultdict[str, list[pytest.Item]](list), defaultdict[str, list[pytest.Item]](list)
     for item in items:
-        if not item.get_closest_marker("gpu"):
-            cases[name_of(item)].append(item)
-    left = {id(item) for name, count in CASES.items() for item in cases[name] if item not in spread(cases[name], count)}
+        (of_device if item.get_closest_marker("gpu") else cases)[name_of(item)].append(item)
+    left = {id(item) for name in CASES for item in cases[name]} - {
+        id(item) for name, some in CASES.items() for item in taken(cases[name], some)
+    }
+    if not device:
+        left |= {id(item) for same in of_device.values() for item in same[1:]}
     return [x for x in items if id(x) not in left], [x for x in items if id(x) in left]
+
+
+def taken(cases: Sequence[pytest.Item], some: int | tuple[str, ...]) -> list[pytest.Item]:
+    """Some cases of a test: so many, or those of these names."""
+    return spread(cases, some) if isinstance(some, int) else [x for x in cases if x.callspec.id in some]  # type: ignore[attr-defined]
 
 
 def name_of(item: pytest.Item) -> str:

@@ -22,7 +22,7 @@ from baracuda_py.runtime.sources import source_of
 from baracuda_py.runtime.steps import Kernel, Launch
 from baracuda_py.types import PlanPreference, UnsupportedError
 
-from .bounded import ALSO
+from .bounded import ALSO, DEAR, VARIANTS
 from .gauntlet import PER_VARIANT, Case, Problem, admissible, every_sample, named
 from .kernel_lines import Executed
 from .wanted import WANTED, Wanted
@@ -63,12 +63,12 @@ def right(problem: Problem, plans: Iterable[Any] = (), executed: Executed | None
                 executed.add(plan, report)
 
 
-@every_sample("ptx", bounded=3, also=ALSO)
+@every_sample("ptx", bounded=dict.fromkeys(OPS, 3) | dict.fromkeys(DEAR, 2), also=ALSO)
 def test_gauntlet(case: Case, executed: Executed) -> None:
     right(served(case), executed=executed)
 
 
-@every_sample("ptx", count=PER_VARIANT, bounded=1, also=ALSO)
+@every_sample("ptx", count=PER_VARIANT, bounded=dict.fromkeys(OPS, 1) | dict.fromkeys(VARIANTS, 0), also=VARIANTS)
 def test_one_of_each_variant(case: Case, executed: Executed) -> None:
     """Every variant of a few problems, each in its first configuration, but for what `test_gauntlet` runs."""
     problem = served(case)

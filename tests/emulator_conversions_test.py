@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -14,7 +15,7 @@ import pytest
 
 from baracuda_py.emulator.conversions import convert, pack, tf32
 from baracuda_py.types import UnsupportedError
-from tests.exact_floats import SHAPES, rounded, value_of
+from tests.exact_floats import SHAPES, rounded, values_of
 
 RNG = np.random.default_rng(7)
 INTEGERS = {f"{kind}{bits}": f"{letter}{bits // 8}" for bits in (8, 16, 32, 64) for kind, letter in ("uu", "si")}
@@ -74,12 +75,6 @@ def numbers(type: str) -> Array:
     return np.concatenate([every, -every, random])
 
 
-def values_of(x: Array, type: str) -> list[float]:
-    if type in ("f32", "f64"):
-        return [float(v) for v in x]
-    return [value_of(int(v), SHAPES[type]) for v in x]
-
-
 def agree(got: Array, want: list[float], type: str) -> None:
     """Values, signs of zeros, and the canonical NaN of what is not f32 or f64."""
     values, wanted = np.array(values_of(got, type)), np.array(want)
@@ -90,13 +85,19 @@ def agree(got: Array, want: list[float], type: str) -> None:
         assert (got[np.isnan(wanted)] == canonical[type]).all()
 
 
+@cache
+def _rounded(x: float, type: str, rounding: str) -> float:
+    """Tests of several modifiers round the same numbers."""
+    return rounded(Fraction(x), SHAPES[type], rounding)
+
+
 def narrowed(x: float, type: str, rounding: str, satfinite: bool = False, relu: bool = False) -> float:
     shape = SHAPES[type]
     if relu and x <= 0:
         return 0.0
     if math.isnan(x) or x == 0:
         return x
-    y = x if math.isinf(x) else rounded(Fraction(x), shape, rounding)
+    y = x if math.isinf(x) else _rounded(x, type, rounding)
     if math.isinf(y) and (satfinite or not shape.ieee):
         return math.copysign(shape.top, y) if satfinite else math.nan
     return y
@@ -140,15 +141,16 @@ def test_a_float_becomes_the_clamped_integer(of: str, to: str) -> None:
         a = a[:: 3 if to == "s32" else 17]
     values = values_of(a, of)
     info = np.iinfo(INTEGERS[to])
-    missing = 0 if of != "f64" and info.bits < 64 else info.min if info.min else 1 << info.bits - 1
+    low, high = info.min, info.max
+    missing = 0 if of != "f64" and info.bits < 64 else low if low else 1 << info.bits - 1
     for rounding, whole in (("rni", round), ("rzi", math.trunc), ("rmi", math.floor), ("rpi", math.ceil)):
 
         def want(x: float, whole: Callable[[float], int] = whole) -> int:
             if math.isnan(x):
                 return missing
             if math.isinf(x):
-                return info.max if x > 0 else info.min
-            return min(max(whole(x), info.min), info.max)
+                return high if x > 0 else low
+            return min(max(whole(x), low), high)
 
         got = convert(a, to, of, rounding)
         assert got.dtype == INTEGERS[to]

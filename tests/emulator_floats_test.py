@@ -14,7 +14,7 @@ import pytest
 
 from baracuda_py.emulator import approximations, comparisons, floats
 from baracuda_py.types import UnsupportedError
-from tests.exact_floats import SHAPES, rounded, sign_of_zero, value_of
+from tests.exact_floats import SHAPES, rounded, sign_of_zero, values_of
 
 RNG = np.random.default_rng(20240719)
 ROUNDINGS = ("rn", "rz", "rm", "rp")
@@ -74,15 +74,9 @@ def crossed(type: str, operands: int, n: int = 4000) -> list[np.ndarray[Any, Any
     return [np.concatenate([g, randoms(type, n), randoms(type, n, near=True)]) for g in grid]
 
 
-def floats_of(x: np.ndarray[Any, Any], type: str) -> list[float]:
-    if type in ("f32", "f64"):
-        return [float(v) for v in x]
-    return [value_of(int(v), SHAPES[type]) for v in x]
-
-
 def same(got: np.ndarray[Any, Any], want: list[float], type: str) -> None:
     assert got.dtype == DTYPES[type]
-    values = np.array(floats_of(got, type))
+    values = np.array(values_of(got, type))
     wanted = np.array(want)
     equal = (values == wanted) & (np.signbit(values) == np.signbit(wanted)) | np.isnan(values) & np.isnan(wanted)
     where = np.flatnonzero(~equal)[:5]
@@ -169,7 +163,7 @@ def operands_of(name: str, type: str) -> list[np.ndarray[Any, Any]]:
 @pytest.mark.parametrize("name", OPERANDS)
 def test_a_result_is_rounded_once_in_each_direction(name: str, type: str) -> None:
     operands = operands_of(name, type)
-    values = [exact(name, x) for x in zip(*(floats_of(x, type) for x in operands), strict=True)]
+    values = [exact(name, x) for x in zip(*(values_of(x, type) for x in operands), strict=True)]
     for rounding in ROUNDINGS:
         same(FUNCTIONS[name](*operands, rounding, type), [once(v, type, rounding) for v in values], type)
 
@@ -190,7 +184,7 @@ def test_a_subnormal_sum_is_not_rounded_to_a_float64_first() -> None:
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "fma"])
 def test_a_16_bit_result_is_rounded_once(name: str, type: str) -> None:
     operands = operands_of(name, type)
-    values = [exact(name, x) for x in zip(*(floats_of(x, type) for x in operands), strict=True)]
+    values = [exact(name, x) for x in zip(*(values_of(x, type) for x in operands), strict=True)]
     want = [once(v, type, "rn") for v in values]
     got = FUNCTIONS[name](*operands, "rn", type)
     same(got, want, type)
@@ -214,7 +208,7 @@ def test_ftz_takes_and_gives_zeros_for_subnormal_numbers(type: str) -> None:
     def flushed(x: float) -> float:
         return math.copysign(0.0, x) if abs(x) < tiny else x
 
-    lanes = [[flushed(v) for v in floats_of(x, type)] for x in (a, b, c)]
+    lanes = [[flushed(v) for v in values_of(x, type)] for x in (a, b, c)]
     for name, operands in (("fma", (a, b, c)), ("mul", (a, b)), ("add", (a, b))):
         want = [flushed(once(exact(name, x), type, "rn")) for x in zip(*lanes[: len(operands)], strict=True)]
         same(FUNCTIONS[name](*operands, "rn", type, ftz=True), want, type)
@@ -223,14 +217,14 @@ def test_ftz_takes_and_gives_zeros_for_subnormal_numbers(type: str) -> None:
 @pytest.mark.parametrize("type", ["f32", "f16"])
 def test_sat_clamps_to_the_unit_interval_and_nan_to_zero(type: str) -> None:
     a, b = crossed(type, 2)
-    sums = [once(exact("add", x), type, "rn") for x in zip(floats_of(a, type), floats_of(b, type), strict=True)]
+    sums = [once(exact("add", x), type, "rn") for x in zip(values_of(a, type), values_of(b, type), strict=True)]
     same(floats.add(a, b, "rn", type, sat=True), [min(x, 1.0) if x > 0 else 0.0 for x in sums], type)
 
 
 @pytest.mark.parametrize("type", ["f16", "bf16"])
 def test_relu_clamps_to_zero_and_keeps_nan(type: str) -> None:
     a, b, c = operands_of("fma", type)
-    lanes = zip(*(floats_of(x, type) for x in (a, b, c)), strict=True)
+    lanes = zip(*(values_of(x, type) for x in (a, b, c)), strict=True)
     want = [once(exact("fma", x), type, "rn") for x in lanes]
     same(floats.fma(a, b, c, "rn", type, relu=True), [0.0 if x <= 0 else x for x in want], type)
 
@@ -253,7 +247,7 @@ def test_a_reciprocal_is_a_quotient_of_one() -> None:
     for type in ("f32", "f64"):
         a = np.concatenate([edges(type), randoms(type, 500)])
         for rounding in ROUNDINGS:
-            want = [once(exact("div", (1.0, x)), type, rounding) for x in floats_of(a, type)]
+            want = [once(exact("div", (1.0, x)), type, rounding) for x in values_of(a, type)]
             same(floats.rcp(a, rounding, type), want, type)
 
 
@@ -306,7 +300,7 @@ def test_extrema_order_zeros_and_miss_nan(name: str, nan: bool, type: str) -> No
             return math.nan if nan or math.isnan(x) == math.isnan(y) else y if math.isnan(x) else x
         return pick((x, y), key=lambda v: (v, math.copysign(1, v)))
 
-    wanted = [want(x, y) for x, y in zip(floats_of(a, type), floats_of(b, type), strict=True)]
+    wanted = [want(x, y) for x, y in zip(values_of(a, type), values_of(b, type), strict=True)]
     got = getattr(comparisons, name)(a, b, type, nan=nan)
     same(got, wanted, type)
     if type == "f32":
@@ -358,7 +352,7 @@ RELATIONS: dict[str, Callable[[float, float], bool]] = {
 @pytest.mark.parametrize("type", DTYPES)
 def test_comparisons_of_floats_with_and_without_nan(type: str) -> None:
     a, b = crossed(type, 2, 200)
-    pairs = list(zip(floats_of(a, type), floats_of(b, type), strict=True))
+    pairs = list(zip(values_of(a, type), values_of(b, type), strict=True))
     missing = [math.isnan(x) or math.isnan(y) for x, y in pairs]
     for op, holds in RELATIONS.items():
         ordered = [not m and holds(x, y) for (x, y), m in zip(pairs, missing, strict=True)]
@@ -387,7 +381,7 @@ def test_comparisons_of_integers_have_unsigned_names() -> None:
 def test_properties(type: str) -> None:
     a = edges(type)
     tiny = 2.0 ** SHAPES[type].lowest
-    values = floats_of(a, type)
+    values = values_of(a, type)
     wanted = {
         "finite": [math.isfinite(x) for x in values],
         "infinite": [math.isinf(x) for x in values],
@@ -428,10 +422,10 @@ def approximated(name: str, type: str) -> np.ndarray[Any, Any]:
 )
 def test_an_approximation_is_the_value_rounded(name: str, type: str) -> None:
     a = approximated(name, type)
-    got = floats_of(getattr(approximations, name)(a, type), type)
+    got = values_of(getattr(approximations, name)(a, type), type)
     digits = SHAPES[type].fraction + 1
     with mpmath.workprec(200):
-        for x, y in zip(floats_of(a, type), got, strict=True):
+        for x, y in zip(values_of(a, type), got, strict=True):
             want = APPROXIMATIONS[name](mpmath.mpf(x))
             unit = mpmath.mpf(2) ** max(mpmath.mag(want) - digits, SHAPES[type].lowest - digits + 1)
             assert abs(y - want) <= unit * 0.5001, (name, type, x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -16,8 +17,8 @@ from .independent_projection import turned_back
 __all__ = ["INT8"]
 
 Array = np.ndarray[Any, Any]
-E4M3 = [
-    (float(v), code) for code, v in enumerate(np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn)) if v == v
+E4M3 = [  # from 0 up to 448
+    (float(v), code) for code, v in enumerate(np.arange(0x7F, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn))
 ]
 LEAST = {"int8": -128, "uint8": 0}
 
@@ -59,7 +60,8 @@ def _code(value: float, scale: float, zero: int, dtype: str, zero_points: bool) 
     scaled = _f32(value * _f32(1 / scale))
     if dtype.startswith("float8"):
         sign = 0x80 if math.copysign(1, scaled) < 0 else 0
-        return sign | min((abs(v - min(abs(scaled), 448.0)), code & 1, code) for v, code in E4M3 if code < 0x80)[2]
+        at, size = bisect(E4M3, (abs(scaled),)), min(abs(scaled), 448.0)
+        return sign | min((abs(v - size), code & 1, code) for v, code in E4M3[max(at - 1, 0) : at + 1])[2]
     low = LEAST[dtype] if zero_points or dtype == "uint8" else -127
     return min(max(round(max(-1e4, min(1e4, scaled))) + zero, low), LEAST[dtype] + 255) & 0xFF
 

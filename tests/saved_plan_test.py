@@ -24,7 +24,7 @@ from baracuda_py.types import PlanPreference
 from .gauntlet import Problem, samples_of
 
 DEVICES = ("h200", "sm_80", "sm_120", "cpu", "ptx:h200")
-CASES, BOUNDED = 5000, 1250
+CASES, BOUNDED = 5000, 600
 
 
 @lru_cache(maxsize=1)

@@ -18,6 +18,7 @@ MASKED = {("shfl", "sync"), ("vote", "sync"), ("elect", "sync"), ("redux", "sync
 WARPS = {("mma", "sync"), ("ldmatrix", "sync"), ("stmatrix", "sync"), ("bar", "sync"), ("bar", "arrive"), ("barrier", "sync"),
          ("barrier", "arrive"), ("barrier", "cta")}  # fmt: skip
 WARPGROUPS = {("wgmma", name) for name in ("fence", "mma_async", "commit_group", "wait_group")}
+_BEGINS = _WAITS | MASKED | WARPS | WARPGROUPS
 
 
 def cut(entry: Entry, items: Sequence[Item]) -> None:
@@ -31,7 +32,7 @@ def cut(entry: Entry, items: Sequence[Item]) -> None:
                 entry.blocks.append(block)
             entry.labels[item] = len(entry.blocks) - 1
             continue
-        if item.opcode[:2] in _WAITS | MASKED | WARPS | WARPGROUPS or item.opcode[:3] == ("barrier", "cluster", "wait"):
+        if item.opcode[:2] in _BEGINS or item.opcode[:3] == ("barrier", "cluster", "wait"):
             block = entry.blocks[-1] if not block else []  # who waits comes back to the wait alone
             if block is not entry.blocks[-1]:
                 entry.blocks.append(block)

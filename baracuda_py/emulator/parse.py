@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 
 from ..types import UnsupportedError
@@ -55,6 +55,7 @@ _ADDRESS = re.compile(r"(.+?)(?:\s*\+\s*(-?\d+))?$")
 _TARGETS = re.compile(r"([\w$]+)\s*:\s*\.branchtargets\s+(.*)", re.S)
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)[^\n]*$", re.M)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"[^\n]*$', re.M)
+_UNREADABLE = (ValueError, LookupError, AttributeError, AssertionError)
 
 
 def parse(text: str, entry: str = "") -> Entry:
@@ -125,22 +126,19 @@ class _Body:
         self._names: list[dict[str, str]] = [{}]
         self._known: dict[tuple[str, int], Operand] = {}
         self.function = Function(name, tuple(results), tuple(parameters), [], {}, [], {})
-        for text, scope, place in self._statements(at):
-            if place < 0:
-                self.function.items.append(text)
-            else:
-                with self._reading(text, place):
-                    self._read(text, scope, place)
-
-    @contextmanager
-    def _reading(self, text: str, place: int) -> Iterator[None]:
+        text, place = "", at
         try:
-            yield
-        except (ValueError, LookupError, AttributeError, AssertionError):
-            line = self._module.line(place)
-            raise UnsupportedError(
-                f"the emulator cannot read {' '.join(text.split())!r} (line {line} of the PTX)"
-            ) from None
+            for text, scope, place in self._statements(at):
+                if place < 0:
+                    self.function.items.append(text)
+                else:
+                    self._read(text, scope, place)
+        except _UNREADABLE:
+            raise self._unreadable(text, place) from None
+
+    def _unreadable(self, text: str, place: int) -> UnsupportedError:
+        line = self._module.line(place)
+        return UnsupportedError(f"the emulator cannot read {' '.join(text.split())!r} (line {line} of the PTX)")
 
     def _statements(self, at: int) -> list[tuple[str, int, int]]:
         """(text, scope, place) of each statement, place -1 for labels. Declarations are taken in, since a use may come first."""
@@ -179,8 +177,10 @@ class _Body:
                 statement = unlabelled(text).strip()
                 text = ""
                 if statement.startswith((".reg", ".param", ".shared", ".local")):
-                    with self._reading(statement, place):
+                    try:
                         self._declare(statement, scopes[-1])
+                    except _UNREADABLE:
+                        raise self._unreadable(statement, place) from None
                 elif statement and (statement[0] != "." or ".branchtargets" in statement):
                     found.append((statement, scopes[-1], place))
             else:
@@ -216,9 +216,10 @@ class _Body:
             unless, guard = mark[0] == "!", self._resolve(mark.lstrip("!"), scope)
         opcode = _OPCODE.match(statement)
         assert opcode is not None
-        operands = tuple(self._operand(x, scope) for x in _split(statement[opcode.end() :]))
+        known = self._known
+        operands = tuple([known.get((x, scope)) or self._operand(x, scope) for x in _split(statement[opcode.end() :])])
         line, source = self._module.line(place), self._module.source(place, self._begin)
-        function.items.append(Instruction(tuple(opcode[0].split(".")), operands, guard, unless, text, line, source))
+        function.items.append(Instruction(_parts(opcode[0]), operands, guard, unless, text, line, source))
 
     def _resolve(self, name: str, scope: int | None) -> str:
         while scope is not None:
@@ -254,6 +255,11 @@ class _Body:
         if text[0] in "-0123456789":
             return Integer(int(text.rstrip("U"), 0))
         return Special(name[1:]) if name[0] == "%" else Symbol(name)
+
+
+@lru_cache(maxsize=4096)
+def _parts(opcode: str) -> tuple[str, ...]:
+    return tuple(opcode.split("."))
 
 
 def _split(text: str) -> list[str]:

@@ -45,6 +45,7 @@ DTYPES = {
 }  # fmt: skip
 _ROWS = {1: "p", 16: "h", 32: "w", 64: "d"}
 _VIEWS = {"u": "", "i": "i", "f": "f"}
+_ENDS = {"bra", "brx", "ret", "exit", "trap", "bar", "barrier", "mbarrier"}  # of which some end a block
 
 
 class Unread(Exception):
@@ -96,9 +97,9 @@ class Translator:
             self._places[name] = width, self.counts[width]
             self.counts[width] += 1
         every = [item for block in entry.blocks for item in block]
-        for item in every:
-            if not known(".".join(item.opcode), len(item.operands)):
-                raise _unknown(item)
+        forms = {(item.opcode, len(item.operands)) for item in every}
+        if unknown := {form for form in forms if not known(".".join(form[0]), form[1])}:
+            raise _unknown(next(item for item in every if (item.opcode, len(item.operands)) in unknown))
         self.slices = address_slices(every)
         self._watched = frozenset().union(*self.slices.values())
         ever = set().union(*map(written, every))
@@ -156,7 +157,10 @@ class Translator:
         emitter = emitters.get(item.opcode[0])
         if emitter is None:
             raise Unread
-        lines = [*self._watch(item), *self._use(item), *self._know(item), *emitter(self, item)]
+        lines = self._watch(item) if self.number in self._watched else []
+        lines += self._use(item) if self.fragments.numbers else []
+        lines += [f"unset({self.number}, s)"] if self.number in self.unset else []  # what it reads nothing writes
+        lines += emitter(self, item)
         if not item.guard or not lines:
             return lines
         test = f"{self.row(item.guard)}[s]"
@@ -165,14 +169,8 @@ class Translator:
 
     def _watch(self, item: Instruction) -> list[str]:
         """Notes whether a part of an address wraps, ahead of the instruction, which may overwrite what it reads."""
-        if self.number not in self._watched:
-            return []
         read = ", ".join(self.read(x, "u32") for x in item.operands[1:])
         return [f"wraps({self.number}, s, '{item.opcode[0]}', {read})"]
-
-    def _know(self, item: Instruction) -> list[str]:
-        """Notes what reads a register that nothing writes; ends of blocks, whose guards are predicates, are passed over."""
-        return [f"unset({self.number}, s)"] if self.number in self.unset else []
 
     def _use(self, item: Instruction) -> list[str]:
         """Notes what is done with registers of wgmma, ahead of the first of some instructions that all lanes execute."""
@@ -184,6 +182,8 @@ class Translator:
 
     def _end(self, item: Instruction) -> Block | None:
         op, number = item.opcode, self.number
+        if op[0] not in _ENDS:
+            return None
         guard = {"guard": self.row(item.guard) if item.guard else "", "unless": item.unless}
         if op[0] == "bra":
             assert isinstance(item.operands[0], Symbol)
@@ -224,7 +224,9 @@ class Translator:
     def row(self, name: str, view: str = "") -> str:
         """The row of a register, seen as its bits, or as a signed (``i``) or floating-point number (``f``)."""
         width, number = self._places[name]
-        return self.rows.setdefault((width, number, view), f"{_ROWS[width]}{number}{view}")
+        if (row := self.rows.get((width, number, view))) is None:
+            row = self.rows[width, number, view] = f"{_ROWS[width]}{number}{view}"
+        return row
 
     def constant(self, value: Any, dtype: str) -> str:
         """A NumPy scalar of that dtype."""

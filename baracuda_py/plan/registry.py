@@ -102,12 +102,12 @@ def all_ops() -> dict[str, Op]:
 
 def get_op(name: str) -> Op:
     """The op called `name`; UnsupportedError with near matches otherwise."""
-    ops = all_ops()
-    if name not in ops:
+    _import_families()
+    if name not in _OPS:
         near = find(name)
         hint = f"did you mean {', '.join(near[:8])}?" if near else "`python -m baracuda_py ops` lists them"
         raise UnsupportedError(f"there is no op {name!r}", hint)
-    return ops[name]
+    return _OPS[name]
 
 
 def list_ops() -> list[str]:

@@ -22,7 +22,7 @@ from .problem import Problem
 __all__ = ["PER_VARIANT", "SAMPLES", "Case", "cases", "every_sample", "samples_of", "spread"]
 
 SAMPLES = 24  # an op, unless all are asked for
-FEW = 6  # of them in the bounded suite
+FEW = 5  # of them in the bounded suite
 PER_VARIANT = 4  # samples of which every variant is emulated
 T = TypeVar("T")
 
@@ -36,8 +36,8 @@ def spread(items: Sequence[T], count: int) -> list[T]:
 
 def samples_of(op: Op, *, everything: bool = False, count: int = SAMPLES) -> list[Sample]:
     """The op's samples: all of them, or a deterministic spread."""
-    samples = list(op.samples(op.fixed, 0, full=everything))
-    return samples if everything else spread(samples, count)
+    samples = _made(op.name, everything)
+    return list(samples) if everything else spread(samples, count)
 
 
 @dataclass(frozen=True)
@@ -123,14 +123,16 @@ def cases(
 def every_sample(
     *backends: str,
     count: int = SAMPLES,
-    bounded: int = FEW,
+    bounded: int | Mapping[str, int] = FEW,
     also: Mapping[str, Sequence[str]] | None = None,
     ops: Sequence[str] = (),
     parts: Mapping[str, int] | None = None,
 ) -> Callable[[Any], Any]:
     """A test that runs for samples of every op (or of `ops`) on each of the back ends: ids say which if there are several. Where
-    no device is needed, the bounded suite takes `bounded` of them, and those whose labels `also` has for an op. Of the ops in
-    `parts` each case is run in so many."""
-    few = {"bounded": min(bounded, count), "also": also or {}}
-    given = {"backends": backends, "count": count, "ops": tuple(ops) or tuple(all_ops()), "parts": parts or {}}
+    no device is needed, the bounded suite takes `bounded` of them, by op where they differ, and those whose labels `also` has for
+    an op. Of the ops in `parts` each case is run in so many."""
+    taken = tuple(ops) or tuple(all_ops())
+    by_op = bounded if isinstance(bounded, Mapping) else dict.fromkeys(taken, bounded)
+    few = {"bounded": {op: min(by_op[op], count) for op in taken}, "also": also or {}}
+    given = {"backends": backends, "count": count, "ops": taken, "parts": parts or {}}
     return pytest.mark.every_sample(**given, **few)
