@@ -17,12 +17,13 @@ from ...plan.candidate import OK, Candidate, Constraint, Cost, Feasibility, no
 from ...plan.constraints import Aligned
 from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Ptr, Step
-from ...types import Componentwise, DeviceSpec, PrecisionGuarantee, Term
+from ...types import Componentwise, DeviceSpec, PrecisionGuarantee
 from .._launch import overlapped_overhead
 from ..gemm._problem.gemm import Gemm
 from ..gemm._variants.epilogue import epilogue_args, epilogue_type
 from ..gemm._variants.guarantee import TRUNCATED, guarantee_of
 from ..gemm._variants.split import partial_epilogue, partial_size, reduce_step, scratch_of, second_pass
+from ._dequantized import of_rounded
 from ._int4_kernels import settled
 from ._nf4_weight import magnitudes_struct
 from ._staged_tokens import staged_tokens
@@ -32,7 +33,7 @@ __all__ = ["Nf4Config", "Nf4Gemv"]
 FILE = "quantized/nf4_gemv.cu"
 TILE, MOST_TOKENS = 16, 128  # rows of x: of a CTA, and for which weights are not dequantised first
 MOST, MOST_VALUES = 1 << 25, 1 << 37  # of N and K, and of all values: blocks are counted in 32 bits
-DEPTH, CHUNK = 256, 64  # of K: a slab, and what a sum is multiplied with a magnitude after
+DEPTH, CHUNK, OF_MMA = 256, 64, 16  # of K: a slab, what a sum is multiplied with a magnitude after, of one instruction
 PAIRS, MAP = 32768, 1024  # bytes of the tables
 MOST_SPLITS, LEAST_SLABS = 16, 2  # parts of K, and slabs of a part
 # What a slab takes: cycles of shared memory for 1024 weights of a strip and for a token's 64 of K, and for a table; bytes an SM
@@ -182,9 +183,12 @@ class Nf4Gemv(Candidate[Any]):
         return Cost(desc.nbytes, desc.gemm.flops, seconds, limit)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Nf4Config) -> PrecisionGuarantee:
-        """Sums of 64 products by mma.sync, each times its magnitude; and a rounding of each of the sixteen values."""
-        k = config.slabs(desc.weight_shape[1]) * DEPTH
-        additions = k + k // CHUNK + config.warps + 2
+        """Sums of 64 products by four mma.sync, each times its magnitude and added to those of its warp; warps meet at the end.
+
+        A product goes through as many additions as its own sum of 64 has, and those sums of its warp, and warps.
+        """
+        sums = -(-config.slabs(desc.weight_shape[1]) // config.warps) * (DEPTH // CHUNK)
+        additions = CHUNK + CHUNK // OF_MMA + sums + config.warps + 2
         summed = guarantee_of(
             desc,
             desc.precision,
@@ -195,8 +199,7 @@ class Nf4Gemv(Candidate[Any]):
             in_order=False,
         )
         assert isinstance(summed.bound, Componentwise)
-        terms = (*summed.bound.terms, Term(1.0, desc.x_element, "abs_matmul"))
-        return replace(summed, bound=replace(summed.bound, terms=terms))
+        return replace(summed, bound=replace(summed.bound, terms=of_rounded(summed.bound, "rounded_values")))
 
     def lower(self, desc: Any, device: DeviceSpec, config: Nf4Config) -> tuple[Step, ...]:
         gemm: Gemm = desc.gemm
