@@ -154,7 +154,7 @@ def test_rows_of_the_table(everything: bool) -> None:
         w = nf4_weight(rng, (34, 192), double=m % 2 == 0)
         for plan in plans_of(x, w) if everything else plans_of(x, w)[-1:]:
             config = plan.selection.config
-            row = (config.tokens, config.strips, config.warps, config.stages)
+            row = (config.tokens, config.strips, config.across, config.along, config.stages, config.depth)
             if row in seen:
                 continue
             seen.add(row)

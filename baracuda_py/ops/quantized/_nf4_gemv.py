@@ -33,13 +33,15 @@ __all__ = ["Nf4Config", "Nf4Gemv"]
 FILE = "quantized/nf4_gemv.cu"
 TILE, MOST_TOKENS = 16, 128  # rows of x: of a CTA, and for which weights are not dequantised first
 MOST, MOST_VALUES = 1 << 25, 1 << 37  # of N and K, and of all values: blocks are counted in 32 bits
-DEPTH, CHUNK, OF_MMA = 256, 64, 16  # of K: a slab, what a sum is multiplied with a magnitude after, of one instruction
-PAIRS, MAP = 32768, 1024  # bytes of the tables
+CHUNK, OF_MMA = 64, 16  # of K: what a sum is multiplied with a magnitude after, and of one instruction
+TABLE_BYTES = 65536
 MOST_SPLITS, LEAST_SLABS = 16, 2  # parts of K, and slabs of a part
-# What a slab takes: cycles of shared memory for 1024 weights of a strip and for a token's 64 of K, and for a table; bytes an SM
-# must have under way; shares of the bandwidth; seconds until the first slab, and of further rounds.
-STRIP_CYCLES, TOKEN_CYCLES, TABLE_CYCLES = 28.0, 0.75, 300.0
+# What a slab takes: cycles of shared memory for 1024 weights of a strip, and for a token's 64 of K, read and brought; and for a
+# table; bytes an SM must have under way; shares of the bandwidth; seconds until the first slab, and of further rounds.
+STRIP_CYCLES, TOKEN_CYCLES, TABLE_CYCLES = 28.0, 1.0, 600.0
+BUSY = 12  # warps an SM that keep its shared memory busy
 ROUND_TRIP, BANDWIDTH, PULL = 3.9e-7, 0.95, 4.0
+L2 = 4.74e10  # bytes a second and SM
 FILL, ROUND, SECOND_PASS, STAGED = 0.9e-6, 0.7e-6, 0.5e-6, 1.2e-6
 OVERLAP = 2.5  # exponent of the norm of limits
 THREADS_OF_SM, REGISTERS_OF_SM = 2048, 65536
@@ -47,77 +49,104 @@ THREADS_OF_SM, REGISTERS_OF_SM = 2048, 65536
 
 @dataclass(frozen=True)
 class Nf4Config(Config):
-    """A CTA's tile: `tokens` rows of x by 16 `strips` rows of the weight, and how K goes by."""
+    """A CTA's tile: `tokens` rows of x by 16 `strips` `across` rows of the weight, and how K goes by."""
 
     tokens: int = term("rows of x a CTA takes", leads=True)
     strips: int = term("strips of 16 rows of the weight that a warp multiplies", leads=True)
-    warps: int = term("warps a CTA, which share K", default=8)
-    stages: int = term("slabs of 256 of K in shared memory", default=2)
+    across: int = term("warps that share tokens", default=4)
+    along: int = term("groups of so many warps, which take slabs in turn", default=4)
+    stages: int = term("slabs in shared memory, of each group", default=3)
+    depth: int = term("of K, a slab", default=256)
     split_k: int = term("parts of K that are summed apart and then added", default=1)
     double: bool = term("whether magnitudes are codes", default=False, hidden=True)
 
     @property
+    def threads(self) -> int:
+        return 32 * self.across * self.along
+
+    @property
+    def rows(self) -> int:
+        """Of the weight, a CTA."""
+        return 16 * self.strips * self.across
+
+    @property
     def stage_bytes(self) -> int:
-        return self.strips * 2048 + self.tokens * 512
+        return self.rows * self.depth // 2 + self.tokens * self.depth * 2
+
+    @property
+    def spread(self) -> int:
+        """64s of K that are multiplied side by side."""
+        return min(max(1, 8 // self.tokens), self.depth // CHUNK)
 
     @property
     def shared_bytes(self) -> int:
-        sums = self.warps * -(-self.tokens // 8) * 8 * self.strips * 16 * 4
-        return PAIRS + MAP * self.double + max(self.warps * self.stages * self.stage_bytes, sums)
+        sums = self.along * self.tokens * self.spread * self.rows * 4
+        return TABLE_BYTES + max(self.along * self.stages * self.stage_bytes, sums)
 
     @property
     def registers(self) -> int:
         """About, a thread."""
-        return min(255, 72 + 8 * self.strips * -(-self.tokens // 8) + 8 * self.strips)
+        return min(255, 65536 // self.threads, 80 + 8 * self.strips * -(-self.tokens // 8) + 8 * self.strips)
 
     def slabs(self, k: int) -> int:
         """Slabs of a part of K."""
-        slabs = -(-k // DEPTH)
+        slabs = -(-k // self.depth)
         return -(-slabs // self.split_k)
 
     def tiles(self, m: int) -> int:
         return -(-m // self.tokens)
 
     def ctas(self, m: int, n: int) -> int:
-        return max(1, -(-n // (16 * self.strips)) * self.tiles(m))
+        return max(1, -(-n // self.rows) * self.tiles(m))
 
     def resident(self, device: DeviceSpec) -> int:
         """CTAs that an SM has room for."""
-        threads = 32 * self.warps
         by_shared = (device.shared_bytes + 1024) // (self.shared_bytes + 1024)
-        return max(1, min(by_shared, THREADS_OF_SM // threads, REGISTERS_OF_SM // (threads * self.registers)))
+        return max(1, min(by_shared, THREADS_OF_SM // self.threads, REGISTERS_OF_SM // (self.threads * self.registers)))
 
 
-# Tokens, strips, warps, stages.
+# Tokens, strips, warps across and along, stages, depth.
 TABLE = tuple(
     Nf4Config(*row)
     for row in (
-        (1, 1, 8, 3), (1, 1, 16, 3), (1, 1, 4, 4), (1, 2, 8, 2), (1, 2, 8, 3), (1, 2, 16, 2), (1, 4, 8, 2), (1, 4, 4, 3),
-        (2, 1, 8, 3), (2, 2, 8, 2), (2, 2, 16, 2), (2, 4, 8, 2),
-        (4, 1, 8, 3), (4, 2, 8, 2), (4, 2, 8, 3), (4, 2, 16, 2), (4, 4, 8, 2),
-        (8, 1, 8, 2), (8, 2, 8, 2), (8, 2, 4, 3), (8, 4, 4, 3), (8, 4, 8, 2),
-        (16, 1, 4, 3), (16, 1, 4, 2), (16, 2, 4, 3), (16, 2, 8, 2), (16, 4, 4, 2), (16, 4, 4, 3),
+        (1, 1, 4, 4, 3, 256), (1, 1, 4, 4, 4, 256), (1, 1, 2, 8, 3, 256), (1, 1, 1, 16, 3, 256), (1, 2, 2, 4, 4, 256),
+        (1, 2, 2, 8, 2, 256), (1, 2, 2, 6, 3, 256), (1, 2, 4, 4, 2, 256), (1, 4, 1, 8, 3, 128), (1, 1, 4, 2, 3, 256),
+        (1, 1, 2, 4, 2, 256), (1, 1, 4, 8, 2, 256), (1, 1, 1, 8, 3, 256), (1, 2, 1, 8, 4, 256), (1, 4, 1, 8, 2, 256),
+        (2, 1, 4, 4, 3, 256), (2, 1, 2, 8, 3, 256), (2, 2, 2, 8, 2, 256), (2, 2, 2, 4, 4, 256), (2, 1, 1, 8, 3, 256),
+        (4, 1, 4, 4, 3, 256), (4, 1, 4, 4, 4, 128), (4, 1, 2, 8, 3, 256), (4, 2, 2, 8, 2, 256), (4, 2, 2, 6, 2, 256),
+        (4, 2, 2, 4, 4, 256), (4, 1, 1, 8, 3, 256), (4, 2, 2, 8, 3, 128), (4, 2, 4, 4, 2, 256), (4, 4, 1, 8, 3, 128),
+        (4, 4, 2, 4, 2, 256),
+        (8, 1, 4, 4, 3, 256), (8, 1, 2, 4, 3, 256), (8, 2, 2, 4, 3, 256), (8, 2, 2, 6, 3, 128), (8, 4, 1, 8, 3, 128),
+        (8, 4, 2, 4, 3, 128), (8, 2, 4, 4, 3, 128), (8, 1, 1, 8, 2, 256), (8, 2, 2, 6, 2, 256),
+        (16, 1, 4, 4, 2, 256), (16, 1, 4, 4, 4, 128), (16, 2, 2, 4, 2, 256), (16, 2, 2, 6, 3, 128), (16, 2, 4, 3, 3, 128),
+        (16, 2, 4, 3, 2, 256), (16, 2, 4, 4, 3, 128), (16, 2, 4, 2, 3, 256), (16, 2, 8, 1, 4, 256), (16, 4, 1, 8, 2, 128),
+        (16, 4, 2, 4, 3, 128), (16, 4, 2, 4, 2, 128), (16, 4, 4, 2, 3, 128), (16, 4, 4, 2, 2, 256), (16, 1, 1, 4, 2, 256),
     )
 )  # fmt: skip
 
 
 def seconds_of(desc: Any, device: DeviceSpec, config: Nf4Config, *, staged: bool) -> tuple[float, str]:
-    """The predicted time, and what sets it: memory, while enough is under way, or the tables in shared memory."""
+    """The predicted time, and what sets it: memory, while enough is under way, the table in shared memory, or tokens from L2."""
     gemm: Gemm = desc.gemm
     n, k = desc.weight_shape
     ctas = config.ctas(gemm.m, n) * config.split_k
-    room, slabs = device.sms * config.resident(device), -(-config.slabs(k) // config.warps) * config.warps
+    room, slabs = device.sms * config.resident(device), -(-config.slabs(k) // config.along) * config.along
     waves, rest = divmod(ctas, room)
     busiest = waves * (room // device.sms) + -(-rest // device.sms)  # CTAs of the SM that has most
     read = n * k * (0.5 + (1 if config.double else 4) / desc.block_size) + 2.0 * gemm.m * k
-    warps = config.warps * min(busiest, room // device.sms)
-    under_way = min(ctas, device.sms) * warps * (config.stages - 1) * config.strips * 2048.0
+    together = min(busiest, room // device.sms)
+    under_way = min(ctas, device.sms) * together * config.along * (config.stages - 1) * config.stage_bytes
     share = min(1.0, under_way / (device.bandwidth * ROUND_TRIP), ctas / device.sms * PULL)
     clock = device.rate("issue") / (device.sms * 128)
-    cycles = slabs * (DEPTH / CHUNK) * (config.strips * STRIP_CYCLES + config.tokens * TOKEN_CYCLES * 2) + TABLE_CYCLES
+    chunks = slabs * config.depth // CHUNK
+    cycles = (
+        config.across * (config.strips * STRIP_CYCLES + config.tokens * TOKEN_CYCLES) + config.tokens * TOKEN_CYCLES
+    )
+    cycles = chunks * cycles / min(1.0, together * config.threads / 32 / BUSY) + TABLE_CYCLES
     limits = {
         "bandwidth": read * max(1.0, busiest * device.sms / ctas) / (device.bandwidth * BANDWIDTH * share),
         "shared memory": busiest * cycles / clock,
+        "L2": busiest * slabs * config.stage_bytes / L2,
     }
     limit = max(limits, key=lambda name: limits[name])
     seconds = float(sum(each**OVERLAP for each in limits.values()) ** (1 / OVERLAP))
@@ -140,9 +169,8 @@ def _priced(desc: Any, device: DeviceSpec) -> tuple[tuple[Nf4Config, float, str]
 def _fitting(desc: Any, device: DeviceSpec) -> Iterable[Nf4Config]:
     """The table's rows, with K whole and in as many parts as fill the device once and twice."""
     (n, k), tokens = desc.weight_shape, next(t for t in (1, 2, 4, 8, TILE) if t >= min(desc.gemm.m, TILE))
-    slabs = -(-k // DEPTH)
     for row in TABLE:
-        config = replace(row, double=desc.double)
+        config, slabs = replace(row, double=desc.double), -(-k // row.depth)
         if row.tokens != tokens or config.shared_bytes > device.shared_bytes:
             continue
         ctas, most = config.ctas(desc.gemm.m, n), max(1, min(MOST_SPLITS, slabs // LEAST_SLABS))
@@ -185,10 +213,10 @@ class Nf4Gemv(Candidate[Any]):
     def guarantee(self, desc: Any, device: DeviceSpec, config: Nf4Config) -> PrecisionGuarantee:
         """Sums of 64 products by four mma.sync, each times its magnitude and added to those of its warp; warps meet at the end.
 
-        A product goes through as many additions as its own sum of 64 has, and those sums of its warp, and warps.
+        A product goes through as many additions as its own sum of 64 has, and those sums of its warp, and what meets at the end.
         """
-        sums = -(-config.slabs(desc.weight_shape[1]) // config.warps) * (DEPTH // CHUNK)
-        additions = CHUNK + CHUNK // OF_MMA + sums + config.warps + 2
+        sums = -(-config.slabs(desc.weight_shape[1]) // config.along) * (config.depth // CHUNK)
+        additions = CHUNK + CHUNK // OF_MMA + sums + config.along * config.spread + 2
         summed = guarantee_of(
             desc,
             desc.precision,
@@ -214,7 +242,8 @@ class Nf4Gemv(Candidate[Any]):
         kind, epilogue = epilogue_type(gemm, desc.activation), epilogue_args(gemm)
         if split:
             kind, epilogue = partial_epilogue(gemm, config.split_k)
-        numbers = ", ".join(map(str, (config.tokens, config.strips, config.warps, config.stages)))
+        shape = (config.tokens, config.strips, config.across, config.along, config.stages, config.depth)
+        numbers = ", ".join(map(str, shape))
         entry = f"nf4_gemv<{desc.x_element.number}, {str(config.double).lower()}, {numbers}, {kind}>"
         shift = (desc.block_size // CHUNK).bit_length() - 1
         args: tuple[Arg, ...] = (
@@ -224,7 +253,7 @@ class Nf4Gemv(Candidate[Any]):
         )  # fmt: skip
         grid = (config.ctas(gemm.m, gemm.n), config.split_k, 1)
         steps.append(
-            Launch(Kernel(FILE, entry), grid, (32 * config.warps, 1, 1), args, config.shared_bytes, overlapped=True)
+            Launch(Kernel(FILE, entry), grid, (config.threads, 1, 1), args, config.shared_bytes, overlapped=True)
         )
         if split:
             second = reduce_step(desc, gemm, config.split_k)
