@@ -20,11 +20,10 @@ from ...runtime.steps import Arg, Kernel, Launch, Ptr, Step
 from ...types import Componentwise, DeviceSpec, PrecisionGuarantee
 from .._launch import overlapped_overhead
 from ..gemm._problem.gemm import Gemm
-from ..gemm._variants.epilogue import epilogue_args, epilogue_type
+from ..gemm._variants.epilogue import epilogue_args, epilogue_type, settled
 from ..gemm._variants.guarantee import TRUNCATED, guarantee_of
 from ..gemm._variants.split import partial_epilogue, partial_size, reduce_step, scratch_of, second_pass
 from ._dequantized import of_rounded
-from ._int4_kernels import settled
 from ._nf4_weight import magnitudes_struct
 from ._staged_tokens import staged_tokens
 
