@@ -237,15 +237,15 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
   }
   overlap::release();
 
-  // The groups' sums meet, [group][column][row]
-  constexpr u32 COLUMNS = Slab::COLUMNS;
+  // The groups' sums meet, [group][column][row]; columns begin where four of them are in banks of their own
+  constexpr u32 COLUMNS = Slab::COLUMNS, APART = ROWS + 4;
   await_copies<0>();
   __syncthreads();
   const auto sums = reinterpret_cast<float*>(pool + nf4::LINES);
 #pragma unroll
   for (u32 i = 0; i < STRIPS * TILES * 4; ++i) {
     const u32 s = i / (TILES * 4), tile = i / 4 % TILES, e = i % 4, column = tile * 8 + t * 2 + e % 2;
-    if (column < COLUMNS) sums[(turn * COLUMNS + column) * ROWS + (side * STRIPS + s) * 16 + e / 2 * 8 + g] = acc[s][tile][e];
+    if (column < COLUMNS) sums[(turn * COLUMNS + column) * APART + (side * STRIPS + s) * 16 + e / 2 * 8 + g] = acc[s][tile][e];
   }
   __syncthreads();
   epilogue.out += blockIdx.y * slab;
@@ -255,7 +255,7 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
     float pair[2] = {};
 #pragma unroll
     for (u32 part = 0; part < ALONG * SPREAD; ++part) {
-      const Vec<float, 2> own = *reinterpret_cast<const Vec<float, 2>*>(sums + (part * TOKENS + token) * ROWS + row);
+      const Vec<float, 2> own = *reinterpret_cast<const Vec<float, 2>*>(sums + (part * TOKENS + token) * APART + row);
       pair[0] += own.at[0];
       pair[1] += own.at[1];
     }

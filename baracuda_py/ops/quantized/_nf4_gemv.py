@@ -79,7 +79,7 @@ class Nf4Config(Config):
 
     @property
     def shared_bytes(self) -> int:
-        sums = self.along * self.tokens * self.spread * self.rows * 4
+        sums = self.along * self.tokens * self.spread * (self.rows + 4) * 4
         return TABLE_BYTES + max(self.along * self.stages * self.stage_bytes, sums)
 
     @property
