@@ -131,6 +131,11 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
   const u32 begin = blockIdx.y * slabs_per_split, end = min((k + DEPTH - 1) / DEPTH, begin + slabs_per_split);
   x += u64(before) * pitch;
   m = min(m - before, TOKENS);
+  // The table, which takes nothing of what others write
+  for (u32 i = threadIdx.x; i < 256; i += THREADS) {
+    nf4::fill(pool + i * nf4::LINE, round_pair(nf4::VALUES[i / 16], nf4::VALUES[i % 16], T{}), lane);
+    if constexpr (DOUBLE) nf4::fill(pool + i * nf4::LINE + nf4::OF_LINE, __float_as_uint(nf4::mapped(i)), lane);
+  }
   overlap::wait();
 
   const nf4::Copies<Slab, ACROSS> copies(codes, x, pitch, m, n, k, first, threadIdx.x % (32 * ACROSS));
@@ -143,12 +148,6 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
   };
 #pragma unroll
   for (int stage = 0; stage < STAGES - 1; ++stage) fetch(stage);
-
-  // The table, while the first slabs come
-  for (u32 i = threadIdx.x; i < 256; i += THREADS) {
-    nf4::fill(pool + i * nf4::LINE, round_pair(nf4::VALUES[i / 16], nf4::VALUES[i % 16], T{}), lane);
-    if constexpr (DOUBLE) nf4::fill(pool + i * nf4::LINE + nf4::OF_LINE, __float_as_uint(nf4::mapped(i)), lane);
-  }
 
   // Magnitudes of a slab: lane (g, t) has those of rows g and g + 8, of the slab's 64 number t
   const float offset = magnitudes.added();
