@@ -30,7 +30,7 @@ from ._staged_tokens import staged_tokens
 __all__ = ["Nf4Config", "Nf4Gemv"]
 
 FILE = "quantized/nf4_gemv.cu"
-TILE, MOST_TOKENS = 16, 128  # rows of x: of a CTA, and for which weights are not dequantised first
+MOST_TOKENS = 128  # rows of x for which weights are not dequantised first
 MOST, MOST_VALUES = 1 << 25, 1 << 37  # of N and K, and of all values: blocks are counted in 32 bits
 CHUNK, OF_MMA = 64, 16  # of K: what a sum is multiplied with a magnitude after, and of one instruction
 TABLE_BYTES = 65536
@@ -122,6 +122,7 @@ TABLE = tuple(
         (16, 2, 4, 3, 2, 256), (16, 2, 4, 4, 3, 128), (16, 2, 4, 2, 3, 256), (16, 2, 8, 1, 4, 256), (16, 4, 1, 8, 2, 128),
         (16, 4, 2, 4, 3, 128), (16, 4, 2, 4, 2, 128), (16, 4, 4, 2, 3, 128), (16, 4, 4, 2, 2, 256), (16, 1, 1, 4, 2, 256),
         (16, 2, 4, 1, 3, 128), (16, 4, 2, 2, 2, 128), (16, 2, 4, 2, 2, 128), (16, 4, 4, 1, 2, 128),
+        (32, 2, 4, 2, 3, 128), (32, 2, 2, 4, 2, 128), (32, 2, 4, 2, 2, 256), (32, 1, 4, 3, 3, 128),
     )
 )  # fmt: skip
 
@@ -169,10 +170,11 @@ def _priced(desc: Any, device: DeviceSpec) -> tuple[tuple[Nf4Config, float, str]
 
 def _fitting(desc: Any, device: DeviceSpec) -> Iterable[Nf4Config]:
     """The table's rows, with K whole and in as many parts as fill the device once and twice."""
-    (n, k), tokens = desc.weight_shape, next(t for t in (1, 2, 4, 8, TILE) if t >= min(desc.gemm.m, TILE))
+    n, k = desc.weight_shape
+    tokens = [next((t for t in (1, 2, 4, 8, 16) if t >= desc.gemm.m), 16)] + [32] * (desc.gemm.m > 16)
     for row in TABLE:
         config, slabs = replace(row, double=desc.double), -(-k // row.depth)
-        if row.tokens != tokens or config.shared_bytes > device.shared_bytes:
+        if row.tokens not in tokens or config.shared_bytes > device.shared_bytes:
             continue
         ctas, most = config.ctas(desc.gemm.m, n), max(1, min(MOST_SPLITS, slabs // LEAST_SLABS))
         wanted = {1} | {min(most, max(1, device.sms * rooms // ctas)) for rooms in {1, config.resident(device)}}
