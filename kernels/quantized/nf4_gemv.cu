@@ -54,7 +54,7 @@ template <class T, int STRIPS_, int TOKENS_, int ACROSS, int DEPTH_> struct Rows
   static constexpr u32 STRIPS = STRIPS_, TOKENS = TOKENS_, DEPTH = DEPTH_, CHUNKS = DEPTH / CHUNK;
   static constexpr u32 TILES = (TOKENS + 7) / 8, FREE = TOKENS < 8 ? 8 / TOKENS : 1, SPREAD = FREE < CHUNKS ? FREE : CHUNKS;
   static constexpr u32 COLUMNS = TOKENS * SPREAD;  // of b
-  static constexpr u32 WORDS = SPREAD == 1 ? 2 : 4, STRETCH = 32 * WORDS, PER_ROUND = SPREAD == 1 ? 1 : SPREAD / 2;  // stretches
+  static constexpr u32 WORDS = SPREAD == 1 ? 2 : 4, PER_ROUND = SPREAD == 1 ? 1 : SPREAD / 2;  // stretches
   static constexpr u32 PIECES = DEPTH / 32, ROW = PIECES * 16;
   static constexpr u32 CODES = STRIPS * 16 * ROW, ACTIVATIONS = TOKENS * DEPTH * 2, BYTES = ACROSS * CODES + ACTIVATIONS;
   static __device__ __forceinline__ u32 piece(u32 row, u32 i) {
@@ -62,8 +62,11 @@ template <class T, int STRIPS_, int TOKENS_, int ACROSS, int DEPTH_> struct Rows
     return row * ROW + (i ^ swapped) * 16;
   }
 
-  // Of K, where lane t's eight of an octet begin.
-  static __device__ __forceinline__ u32 of_octet(u32 octet, u32 t) { return octet / WORDS * STRETCH + t * (WORDS * 8) + octet % WORDS * 8; }
+  // Where eight of a token go, number `i` of a slab.
+  static __device__ __forceinline__ u32 place(u32 i, u32 token) {
+    const u32 octet = i / (4 * WORDS) * WORDS + i % WORDS, t = i / WORDS % 4;
+    return ((octet * TOKENS + token) * 4 + t) * 16;
+  }
   // A lane's words of a row's stretch.
   static __device__ __forceinline__ void load(u32 (&words)[WORDS], u32 from, u32 row, u32 stretch, u32 t) {
     if constexpr (WORDS == 4) {
@@ -82,20 +85,21 @@ template <class Slab, int ACROSS> struct Copies {
   using T = typename Slab::Element;
   static constexpr u32 COPIES = Slab::STRIPS * Slab::PIECES / 2, AT_ONCE = 32 / Slab::PIECES;  // of 16 bytes; rows
   static constexpr u32 ALL = Slab::ACTIVATIONS / 16, THREADS = ACROSS * 32, ROUNDS = (ALL + THREADS - 1) / THREADS;
+  static constexpr u32 PER_TOKEN = Slab::DEPTH / 8;
   const u8* codes;
   const T* x;
-  u32 half, thread;  // bytes of a row of codes
+  u32 half, thread, into;  // bytes of a row of codes; where the first of a thread's pieces of tokens goes
   u32 row[COPIES], token[ROUNDS], limit[ROUNDS];
 
   __device__ __forceinline__ Copies(const u8* codes, const T* x, u32 pitch, u32 m, u32 n, u32 k, u32 first, u32 thread)
-      : codes(codes + u64(min(first, n - 1)) * (k / 2)), x(x), half(k / 2), thread(thread) {
+      : codes(codes + u64(min(first, n - 1)) * (k / 2)), x(x), half(k / 2), thread(thread), into(Slab::place(thread % PER_TOKEN, thread / PER_TOKEN)) {
     const u32 lane = thread % 32;
 #pragma unroll
     for (u32 i = 0; i < COPIES; ++i) row[i] = (min(first + i * AT_ONCE + lane / Slab::PIECES, n - 1) - min(first, n - 1)) * half + lane % Slab::PIECES * 16;
 #pragma unroll
     for (u32 i = 0; i < ROUNDS; ++i) {
-      const u32 p = i * THREADS + thread, own = p / 4 % Slab::TOKENS, at = Slab::of_octet(p / (4 * Slab::TOKENS), p % 4);
-      const bool there = own < m && p < ALL;
+      const u32 own = (i * THREADS + thread) / PER_TOKEN, at = thread % PER_TOKEN * 8;
+      const bool there = own < min(m, Slab::TOKENS);
       token[i] = there ? own * pitch + at : 0;
       limit[i] = there ? max(k, at) - at : 0;
     }
@@ -109,7 +113,7 @@ template <class Slab, int ACROSS> struct Copies {
 #pragma unroll
     for (u32 i = 0; i < ROUNDS; ++i)
       if (ALL % THREADS == 0 || i * THREADS + thread < ALL)
-        copy_async<16>(tokens + (i * THREADS + thread) * 16, x + u64(token[i] + slab * Slab::DEPTH), slab * Slab::DEPTH < limit[i] ? 16 : 0);
+        copy_async<16>(tokens + into + i * (THREADS / PER_TOKEN) * 64, x + u64(token[i] + slab * Slab::DEPTH), slab * Slab::DEPTH < limit[i] ? 16 : 0);
   }
 };
 
