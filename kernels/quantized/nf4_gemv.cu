@@ -143,10 +143,13 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
   overlap::wait();
 
   const nf4::Copies<Slab, ACROSS> copies(codes, x, pitch, m, n, k, first, threadIdx.x % (32 * ACROSS));
+  // Every CTA begins with another slab, or all would wait for the same lines of L2
+  const u32 turned = blockIdx.x * 7 % max(end - min(begin, end), 1u);
+  const auto slab_of = [&](u32 at) { return at + turned < end ? at + turned : at + turned - (end - begin); };
   u32 coming = begin + turn;
   const auto fetch = [&](u32 stage) {
     const u32 to = ring + stage * Slab::BYTES;
-    if (coming < end) copies.bring(to + side * Slab::CODES, to + ACROSS * Slab::CODES, coming);
+    if (coming < end) copies.bring(to + side * Slab::CODES, to + ACROSS * Slab::CODES, slab_of(coming));
     commit_copies();
     coming += ALONG;
   };
@@ -161,7 +164,7 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
 #pragma unroll
   for (u32 i = 0; i < STRIPS * 2; ++i) blocks[i / 2][i % 2] = min(first + i * 8 + g, n - 1) * chunks;
   const auto ask = [&](u32 at) {
-    const u32 chunk = min(at * CHUNKS + t % CHUNKS, chunks - 1);
+    const u32 chunk = min(slab_of(at) * CHUNKS + t % CHUNKS, chunks - 1);
 #pragma unroll
     for (u32 i = 0; i < STRIPS * 2; ++i) next[i / 2][i % 2] = magnitudes.read((blocks[i / 2][i % 2] + chunk) >> shift);
   };
@@ -177,7 +180,7 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
     float absmax[STRIPS][2];
 #pragma unroll
     for (u32 i = 0; i < STRIPS * 2; ++i)
-      absmax[i / 2][i % 2] = at * CHUNKS + t % CHUNKS < chunks ? magnitudes.template value<nf4::LINE / 4>(next[i / 2][i % 2], map, offset) : 0.0f;
+      absmax[i / 2][i % 2] = slab_of(at) * CHUNKS + t % CHUNKS < chunks ? magnitudes.template value<nf4::LINE / 4>(next[i / 2][i % 2], map, offset) : 0.0f;
     if (at + ALONG < end) ask(at + ALONG);
     await_copies<STAGES - 2>();
     if constexpr (ACROSS == 1) __syncwarp();

@@ -29,7 +29,7 @@ from ._staged_tokens import staged_tokens
 
 __all__ = ["Nf4Config", "Nf4Gemv"]
 
-FILE = "quantized/nf4_gemv.cu"
+FILE, SKINNY = "quantized/nf4_gemv.cu", "quantized/nf4_skinny.cu"
 MOST_TOKENS = 128  # rows of x for which weights are not dequantised first
 MOST, MOST_VALUES = 1 << 25, 1 << 37  # of N and K, and of all values: blocks are counted in 32 bits
 CHUNK, OF_MMA = 64, 16  # of K: what a sum is multiplied with a magnitude after, and of one instruction
@@ -77,10 +77,12 @@ class Nf4Config(Config):
         """64s of K that are multiplied side by side."""
         return min(max(1, 8 // self.tokens), self.depth // CHUNK)
 
-    @property
-    def shared_bytes(self) -> int:
+    def shared_bytes(self, k: int) -> int:
         sums = self.along * self.tokens * self.spread * (self.rows + 4) * 4
-        return TABLE_BYTES + max(self.along * self.stages * self.stage_bytes, sums)
+        held = (
+            self.along * self.stages * self.stage_bytes if self.stages else self.tokens * self.slabs(k) * self.depth * 2
+        )
+        return TABLE_BYTES + max(held, sums)
 
     @property
     def registers(self) -> int:
@@ -98,9 +100,9 @@ class Nf4Config(Config):
     def ctas(self, m: int, n: int) -> int:
         return max(1, -(-n // self.rows) * self.tiles(m))
 
-    def resident(self, device: DeviceSpec) -> int:
+    def resident(self, device: DeviceSpec, k: int) -> int:
         """CTAs that an SM has room for."""
-        by_shared = (device.shared_bytes + 1024) // (self.shared_bytes + 1024)
+        by_shared = (device.shared_bytes + 1024) // (self.shared_bytes(k) + 1024)
         return max(1, min(by_shared, THREADS_OF_SM // self.threads, REGISTERS_OF_SM // (self.threads * self.registers)))
 
 
@@ -108,17 +110,22 @@ class Nf4Config(Config):
 TABLE = tuple(
     Nf4Config(*row)
     for row in (
+        (1, 1, 4, 4, 0, 512), (1, 1, 2, 8, 0, 512), (1, 2, 2, 8, 0, 256), (1, 2, 2, 4, 0, 512), (1, 1, 4, 4, 0, 256),
+        (1, 1, 4, 3, 0, 512), (1, 2, 4, 3, 0, 256), (1, 2, 4, 4, 0, 256), (1, 1, 8, 2, 0, 512), (1, 2, 2, 6, 0, 512),
+        (1, 1, 2, 4, 0, 512), (1, 1, 1, 8, 0, 512), (1, 2, 2, 3, 0, 512), (4, 2, 2, 6, 0, 512), (2, 2, 2, 6, 0, 512),
+        (2, 1, 4, 4, 0, 512), (2, 2, 2, 8, 0, 256), (2, 2, 2, 4, 0, 512), (2, 1, 4, 4, 0, 256),
+        (4, 1, 4, 4, 0, 512), (4, 2, 2, 8, 0, 256), (4, 2, 2, 4, 0, 512), (4, 1, 4, 4, 0, 256), (4, 2, 4, 4, 0, 256),
         (1, 1, 4, 4, 3, 256), (1, 1, 4, 4, 4, 256), (1, 1, 2, 8, 3, 256), (1, 1, 1, 16, 3, 256), (1, 2, 2, 4, 4, 256),
         (1, 2, 2, 8, 2, 256), (1, 2, 2, 6, 3, 256), (1, 2, 4, 4, 2, 256), (1, 4, 1, 8, 3, 128), (1, 1, 4, 2, 3, 256),
         (1, 1, 4, 3, 3, 128), (1, 1, 2, 6, 3, 128), (1, 1, 4, 2, 2, 256), (1, 2, 2, 3, 3, 128), (1, 2, 4, 2, 2, 128),
-        (1, 1, 2, 4, 2, 256), (1, 1, 4, 8, 2, 256), (1, 1, 1, 8, 3, 256), (1, 2, 1, 8, 4, 256), (1, 4, 1, 8, 2, 256),
+        (1, 1, 2, 4, 2, 256), (1, 1, 1, 8, 3, 256), (1, 2, 1, 8, 4, 256), (1, 4, 1, 8, 2, 256),
         (2, 1, 4, 4, 3, 256), (2, 1, 2, 8, 3, 256), (2, 2, 2, 8, 2, 256), (2, 2, 2, 4, 4, 256), (2, 1, 1, 8, 3, 256),
         (4, 1, 4, 4, 3, 256), (4, 1, 4, 4, 4, 128), (4, 1, 2, 8, 3, 256), (4, 2, 2, 8, 2, 256), (4, 2, 2, 6, 2, 256),
-        (4, 2, 2, 4, 4, 256), (4, 1, 1, 8, 3, 256), (4, 2, 2, 8, 3, 128), (4, 2, 4, 4, 2, 256), (4, 4, 1, 8, 3, 128),
+        (4, 2, 2, 4, 4, 256), (4, 1, 1, 8, 3, 256), (4, 2, 2, 8, 3, 128),  (4, 4, 1, 8, 3, 128),
         (4, 4, 2, 4, 2, 256), (4, 1, 4, 2, 4, 128), (4, 2, 2, 3, 3, 128), (4, 2, 2, 4, 2, 128), (4, 2, 4, 2, 2, 128),
         (8, 1, 4, 4, 3, 256), (8, 1, 2, 4, 3, 256), (8, 2, 2, 4, 3, 256), (8, 2, 2, 6, 3, 128), (8, 4, 1, 8, 3, 128),
         (8, 4, 2, 4, 3, 128), (8, 2, 4, 4, 3, 128), (8, 1, 1, 8, 2, 256), (8, 2, 2, 6, 2, 256),
-        (16, 1, 4, 4, 2, 256), (16, 1, 4, 4, 4, 128), (16, 2, 2, 4, 2, 256), (16, 2, 2, 6, 3, 128), (16, 2, 4, 3, 3, 128),
+        (16, 1, 4, 4, 4, 128), (16, 2, 2, 4, 2, 256), (16, 2, 2, 6, 3, 128), (16, 2, 4, 3, 3, 128),
         (16, 2, 4, 3, 2, 256), (16, 2, 4, 4, 3, 128), (16, 2, 4, 2, 3, 256), (16, 2, 8, 1, 4, 256), (16, 4, 1, 8, 2, 128),
         (16, 4, 2, 4, 3, 128), (16, 4, 2, 4, 2, 128), (16, 4, 4, 2, 3, 128), (16, 4, 4, 2, 2, 256), (16, 1, 1, 4, 2, 256),
         (16, 2, 4, 1, 3, 128), (16, 4, 2, 2, 2, 128), (16, 2, 4, 2, 2, 128), (16, 4, 4, 1, 2, 128),
@@ -132,12 +139,12 @@ def seconds_of(desc: Any, device: DeviceSpec, config: Nf4Config, *, staged: bool
     gemm: Gemm = desc.gemm
     n, k = desc.weight_shape
     ctas = config.ctas(gemm.m, n) * config.split_k
-    room, slabs = device.sms * config.resident(device), -(-config.slabs(k) // config.along) * config.along
+    room, slabs = device.sms * config.resident(device, k), -(-config.slabs(k) // config.along) * config.along
     waves, rest = divmod(ctas, room)
     busiest = waves * (room // device.sms) + -(-rest // device.sms)  # CTAs of the SM that has most
     read = n * k * (0.5 + (1 if config.double else 4) / desc.block_size) + 2.0 * gemm.m * k
     together = min(busiest, room // device.sms)
-    under_way = min(ctas, device.sms) * together * config.along * (config.stages - 1) * config.stage_bytes
+    under_way = min(ctas, device.sms) * together * config.along * max(1, config.stages - 1) * config.stage_bytes
     share = min(1.0, under_way / (device.bandwidth * ROUND_TRIP), ctas / device.sms * PULL)
     clock = device.rate("issue") / (device.sms * 128)
     chunks = slabs * config.depth // CHUNK
@@ -174,19 +181,21 @@ def _fitting(desc: Any, device: DeviceSpec) -> Iterable[Nf4Config]:
     tokens = [next((t for t in (1, 2, 4, 8, 16) if t >= desc.gemm.m), 16)] + [32] * (desc.gemm.m > 16)
     for row in TABLE:
         config, slabs = replace(row, double=desc.double), -(-k // row.depth)
-        if row.tokens not in tokens or config.shared_bytes > device.shared_bytes:
+        if row.tokens not in tokens:
             continue
         ctas, most = config.ctas(desc.gemm.m, n), max(1, min(MOST_SPLITS, slabs // LEAST_SLABS))
-        wanted = {1} | {min(most, max(1, device.sms * rooms // ctas)) for rooms in {1, config.resident(device)}}
+        wanted = {1} | {min(most, max(1, device.sms * rooms // ctas)) for rooms in {1, config.resident(device, k)}}
         for splits in sorted({-(-slabs // -(-slabs // w)) for w in wanted}):
-            yield replace(config, split_k=splits)
+            made = replace(config, split_k=splits)
+            if made.shared_bytes(k) <= device.shared_bytes:
+                yield made
 
 
 class Nf4Gemv(Candidate[Any]):
     """A few tokens, sixteen a CTA: every byte of the weight read once for them, pairs of values looked up in shared memory."""
 
     variant = "gemv"
-    launches = (f"{FILE}:nf4_gemv", "quantized/tokens.cu:stage_tokens", "gemm/reduce.cu:reduce")
+    launches = (f"{FILE}:nf4_gemv", f"{SKINNY}:nf4_skinny", "quantized/tokens.cu:stage_tokens", "gemm/reduce.cu:reduce")
     constraints: ClassVar[tuple[Constraint, ...]] = (Aligned("codes", 16),)
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
@@ -246,17 +255,21 @@ class Nf4Gemv(Candidate[Any]):
         if split:
             kind, epilogue = partial_epilogue(gemm, config.split_k)
         shape = (config.tokens, config.strips, config.across, config.along, config.stages, config.depth)
-        numbers = ", ".join(map(str, shape))
-        entry = f"nf4_gemv<{desc.x_element.number}, {str(config.double).lower()}, {numbers}, {kind}>"
+        numbers = ", ".join(map(str, (n for n in shape if n)))
+        file, name = (FILE, "nf4_gemv") if config.stages else (SKINNY, "nf4_skinny")
+        entry = f"{name}<{desc.x_element.number}, {str(config.double).lower()}, {numbers}, {kind}>"
         shift = (desc.block_size // CHUNK).bit_length() - 1
         args: tuple[Arg, ...] = (
             x, Ptr("codes"), magnitudes_struct(desc), settled(epilogue),
-            *map(np.uint32, (pitch, gemm.m, gemm.n, gemm.k, shift, config.slabs(gemm.k), max(1, config.tiles(gemm.m)))),
+            *map(np.uint32, (pitch, gemm.m, gemm.n, gemm.k, shift, config.slabs(gemm.k))),
+            *((np.uint32(max(1, config.tiles(gemm.m))),) if config.stages else ()),
             np.uint64(partial_size(gemm) if split else 0),
         )  # fmt: skip
         grid = (config.ctas(gemm.m, gemm.n), config.split_k, 1)
         steps.append(
-            Launch(Kernel(FILE, entry), grid, (config.threads, 1, 1), args, config.shared_bytes, overlapped=True)
+            Launch(
+                Kernel(file, entry), grid, (config.threads, 1, 1), args, config.shared_bytes(gemm.k), overlapped=True
+            )
         )
         if split:
             second = reduce_step(desc, gemm, config.split_k)
