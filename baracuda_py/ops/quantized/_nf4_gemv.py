@@ -30,6 +30,7 @@ from ._staged_tokens import staged_tokens
 __all__ = ["Nf4Config", "Nf4Gemv"]
 
 FILE, SKINNY = "quantized/nf4_gemv.cu", "quantized/nf4_skinny.cu"
+WIDE = "quantized/nf4_wide.cu"
 MOST_TOKENS = 128  # rows of x for which weights are not dequantised first
 MOST, MOST_VALUES = 1 << 25, 1 << 37  # of N and K, and of all values: blocks are counted in 32 bits
 CHUNK, OF_MMA = 64, 16  # of K: what a sum is multiplied with a magnitude after, and of one instruction
@@ -56,6 +57,7 @@ class Nf4Config(Config):
     along: int = term("groups of so many warps, which take slabs in turn", default=4)
     stages: int = term("slabs in shared memory, of each group", default=3)
     depth: int = term("of K, a slab", default=256)
+    direct: bool = term("codes go to registers at once", default=False)
     split_k: int = term("parts of K that are summed apart and then added", default=1)
     double: bool = term("whether magnitudes are codes", default=False, hidden=True)
 
@@ -70,7 +72,7 @@ class Nf4Config(Config):
 
     @property
     def stage_bytes(self) -> int:
-        return self.rows * self.depth // 2 + self.tokens * self.depth * 2
+        return self.rows * self.depth // 2 * (not self.direct) + self.tokens * self.depth * 2
 
     @property
     def spread(self) -> int:
@@ -110,6 +112,14 @@ class Nf4Config(Config):
 TABLE = tuple(
     Nf4Config(*row)
     for row in (
+        (1, 1, 4, 4, 3, 512, True), (1, 1, 2, 8, 3, 512, True), (1, 2, 2, 6, 3, 512, True), (1, 2, 2, 4, 3, 512, True),
+        (1, 2, 2, 8, 3, 256, True), (2, 1, 4, 4, 3, 512, True), (2, 2, 2, 6, 3, 512, True), (2, 2, 2, 8, 3, 256, True),
+        (4, 1, 4, 4, 3, 512, True), (4, 2, 2, 8, 3, 256, True), (4, 2, 4, 4, 3, 256, True),
+        (8, 2, 2, 8, 3, 256, True), (8, 2, 4, 4, 3, 256, True), (8, 2, 2, 6, 3, 256, True), (8, 4, 4, 2, 3, 256, True),
+        (16, 2, 4, 4, 3, 256, True), (16, 2, 2, 8, 2, 256, True), (16, 2, 8, 2, 3, 256, True), (16, 2, 2, 8, 3, 128, True),
+        (16, 4, 4, 2, 3, 256, True), (16, 4, 2, 4, 3, 256, True), (16, 4, 4, 3, 3, 128, True), (16, 2, 4, 3, 3, 256, True),
+        (16, 4, 2, 4, 3, 128, True), (16, 2, 4, 4, 3, 128, True), (16, 4, 4, 2, 3, 128, True), (16, 2, 3, 4, 3, 256, True),
+        (32, 2, 4, 2, 3, 256, True), (32, 2, 4, 2, 3, 128, True), (32, 1, 4, 4, 3, 128, True),
         (1, 1, 4, 4, 0, 512), (1, 1, 2, 8, 0, 512), (1, 2, 2, 8, 0, 256), (1, 2, 2, 4, 0, 512), (1, 1, 4, 4, 0, 256),
         (1, 1, 4, 3, 0, 512), (1, 2, 4, 3, 0, 256), (1, 2, 4, 4, 0, 256), (1, 1, 8, 2, 0, 512), (1, 2, 2, 6, 0, 512),
         (1, 1, 2, 4, 0, 512), (1, 1, 1, 8, 0, 512), (1, 2, 2, 3, 0, 512), (4, 2, 2, 6, 0, 512), (2, 2, 2, 6, 0, 512),
@@ -121,7 +131,7 @@ TABLE = tuple(
         (1, 1, 2, 4, 2, 256), (1, 1, 1, 8, 3, 256), (1, 2, 1, 8, 4, 256), (1, 4, 1, 8, 2, 256),
         (2, 1, 4, 4, 3, 256), (2, 1, 2, 8, 3, 256), (2, 2, 2, 8, 2, 256), (2, 2, 2, 4, 4, 256), (2, 1, 1, 8, 3, 256),
         (4, 1, 4, 4, 3, 256), (4, 1, 4, 4, 4, 128), (4, 1, 2, 8, 3, 256), (4, 2, 2, 8, 2, 256), (4, 2, 2, 6, 2, 256),
-        (4, 2, 2, 4, 4, 256), (4, 1, 1, 8, 3, 256), (4, 2, 2, 8, 3, 128),  (4, 4, 1, 8, 3, 128),
+        (4, 2, 2, 4, 4, 256), (4, 1, 1, 8, 3, 256), (4, 2, 2, 8, 3, 128), (4, 4, 1, 8, 3, 128),
         (4, 4, 2, 4, 2, 256), (4, 1, 4, 2, 4, 128), (4, 2, 2, 3, 3, 128), (4, 2, 2, 4, 2, 128), (4, 2, 4, 2, 2, 128),
         (8, 1, 4, 4, 3, 256), (8, 1, 2, 4, 3, 256), (8, 2, 2, 4, 3, 256), (8, 2, 2, 6, 3, 128), (8, 4, 1, 8, 3, 128),
         (8, 4, 2, 4, 3, 128), (8, 2, 4, 4, 3, 128), (8, 1, 1, 8, 2, 256), (8, 2, 2, 6, 2, 256),
@@ -195,7 +205,13 @@ class Nf4Gemv(Candidate[Any]):
     """A few tokens, sixteen a CTA: every byte of the weight read once for them, pairs of values looked up in shared memory."""
 
     variant = "gemv"
-    launches = (f"{FILE}:nf4_gemv", f"{SKINNY}:nf4_skinny", "quantized/tokens.cu:stage_tokens", "gemm/reduce.cu:reduce")
+    launches = (
+        f"{FILE}:nf4_gemv",
+        f"{SKINNY}:nf4_skinny",
+        f"{WIDE}:nf4_wide",
+        "quantized/tokens.cu:stage_tokens",
+        "gemm/reduce.cu:reduce",
+    )
     constraints: ClassVar[tuple[Constraint, ...]] = (Aligned("codes", 16),)
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
@@ -256,7 +272,9 @@ class Nf4Gemv(Candidate[Any]):
             kind, epilogue = partial_epilogue(gemm, config.split_k)
         shape = (config.tokens, config.strips, config.across, config.along, config.stages, config.depth)
         numbers = ", ".join(map(str, (n for n in shape if n)))
-        file, name = (FILE, "nf4_gemv") if config.stages else (SKINNY, "nf4_skinny")
+        file, name = (
+            (WIDE, "nf4_wide") if config.direct else (FILE, "nf4_gemv") if config.stages else (SKINNY, "nf4_skinny")
+        )
         entry = f"{name}<{desc.x_element.number}, {str(config.double).lower()}, {numbers}, {kind}>"
         shift = (desc.block_size // CHUNK).bit_length() - 1
         args: tuple[Arg, ...] = (
