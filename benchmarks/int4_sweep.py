@@ -67,11 +67,13 @@ def swept(bench: Bench, weight: Weight, m: int) -> Record:
     return {"n": weight.n, "k": weight.k, "group": weight.group_size, "m": m, "selected": selected, "timed": timed}
 
 
-def timed_plans(bench: Bench, plans: Sequence[Any], sets: Sequence[Mapping[str, Any]]) -> list[Record]:
-    """Microseconds of each plan, over operands in turn, the fastest first; of those that are not predicted far slower."""
+def timed_plans(
+    bench: Bench, plans: Sequence[Any], sets: Sequence[Mapping[str, Any]], far: float = FAR
+) -> list[Record]:
+    """Microseconds of each plan, over operands in turn, the fastest first; of those that are not predicted `far` times slower."""
     timed: list[Record] = []
     for plan in plans:
-        if plan.cost.seconds > FAR * plans[0].cost.seconds:
+        if plan.cost.seconds > far * plans[0].cost.seconds:
             continue
         name = {"variant": plan.sku.variant, "config": plan.sku.config, "predicted_us": plan.cost.seconds * 1e6}
         try:

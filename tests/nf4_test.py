@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from statistics import NormalDist
 from typing import Any
 
@@ -161,13 +162,21 @@ def test_staged_tokens_and_parts_of_k_do_not_meet_in_scratch() -> None:
 
 def test_rows_of_the_table(everything: bool) -> None:
     """Tiles, each once, in its bound, on ragged extents; doubly quantised where M is even."""
-    seen: set[tuple[int, ...]] = set()
-    for m in (1, 2, 3, 8, 16) if everything else (8,):
+    seen: set[tuple[int | bool, ...]] = set()
+    for m in (1, 2, 3, 8, 16, 19) if everything else (8,):
         x = rng.standard_normal((m, 192)).astype(F16)
         w = nf4_weight(rng, (34, 192), double=m % 2 == 0)
         for plan in plans_of(x, w) if everything else plans_of(x, w)[-1:]:
             config = plan.selection.config
-            row = (config.tokens, config.strips, config.warps, config.stages)
+            row = (
+                config.tokens,
+                config.strips,
+                config.across,
+                config.along,
+                config.stages,
+                config.depth,
+                config.direct,
+            )
             if row in seen:
                 continue
             seen.add(row)
@@ -179,17 +188,46 @@ def test_rows_of_the_table(everything: bool) -> None:
     assert len(seen) > (20 if everything else 0)
 
 
-def test_a_bound_notices_a_lost_block() -> None:
-    k = 4096
-    x = rng.standard_normal((1, k)).astype(F16)
-    w = nf4_weight(rng, (16, k))
-    plan, given = plans_of(x, w, out_dtype="f32")[0], {"x": x, **w}
-    wide = np.asarray(plan.reference(plan.desc, **given))
-    lost = x.copy()
-    lost[:, 512:1024] = 0
-    without = np.asarray(plan.reference(plan.desc, **{**given, "x": lost})).astype(F32)
-    with pytest.raises(AssertionError):
-        plan.precision_guarantee.check(without, wide, given, measures=plan.measured())
+DEEP = 8192  # of K: more than samples have
+
+
+def lost_block(w: dict[str, Array]) -> None:
+    """64 of K, of one row."""
+    w["absmax"][5 * DEEP // 64 + 70] = 0
+
+
+def lost_slab(w: dict[str, Array]) -> None:
+    """256 of K, of all rows."""
+    w["codes"][:, 512:640] = 0x77
+
+
+def larger_magnitude(w: dict[str, Array]) -> None:
+    """By 5 %, of one block."""
+    w["absmax"][3 * DEEP // 64 + 17] *= np.float32(1.05)
+
+
+def swapped_codes(w: dict[str, Array]) -> None:
+    """Every -0.09 a 0, and every 0 a -0.09."""
+    codes = np.arange(16, dtype=np.uint8)
+    codes[[6, 7]] = 7, 6
+    w["codes"][...] = codes[w["codes"] >> 4] << 4 | codes[w["codes"] & 15]
+
+
+@pytest.mark.parametrize("fault", [lost_block, lost_slab, larger_magnitude, swapped_codes])
+@pytest.mark.parametrize("variant", ["gemv", "dequantize_matmul"])
+@pytest.mark.parametrize("kind", [F16, BF16], ids=str)
+def test_a_bound_notices(kind: Any, variant: str, fault: Callable[[dict[str, Array]], None], everything: bool) -> None:
+    """What rounded weights or values make of the sums is known to the bit, so that nothing hides behind it."""
+    own = np.random.default_rng(5)
+    x, w = own.standard_normal((3, DEEP)).astype(kind), nf4_weight(own, (16, DEEP))
+    desc = bp.Nf4MatmulDescriptor.of(x, **w, out_dtype="f32")
+    plans = admissible(bp.Nf4MatmulPlan, desc, PlanPreference(variant=variant), PTX)
+    broken = {name: array.copy() for name, array in w.items()}
+    fault(broken)
+    wide, without = (np.asarray(plans[0].reference(desc, x=x, **each)) for each in (w, broken))
+    for plan in plans if everything else plans[:1] + plans[-1:]:
+        with pytest.raises(AssertionError):
+            plan.precision_guarantee.check(without.astype(F32), wide, {"x": x, **w}, measures=plan.measured())
 
 
 def test_crossovers_are_known() -> None:

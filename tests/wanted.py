@@ -584,7 +584,7 @@ def nf4(m: int, n: int, k: int, **of: Any) -> Sample:
     return Sample(f"f16 {m}x{n}x{k}", made)
 
 
-want("nf4-gemv-ring-wraps", "matmul_nf4", nf4(9, 18, 2112, double=True), "gemv", ("16x1 warps=4",))
+want("nf4-gemv-ring-wraps", "matmul_nf4", nf4(9, 18, 2112, double=True), "gemv", ("16x1 across=1 stages=2",))
 heights = {"x": rng.standard_normal((4200, 64)).astype(f16)}
 want(
     "nf4-sums-of-magnitudes", "quantize_nf4", Sample("f16[4200, 64] double", heights, {"double_quant": True}), "blocks"

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..tensor import intake
-from ..tensor.axes import as_ints, index_of
-from ..types import ElementKind, InvalidProblemError, OperandTypeError
-from ..types.errors import shown
+from ..types import ElementKind, InvalidProblemError
 from ..types.vocabulary import Named
+from .weight import PackedWeight
 
 __all__ = [
     "BYTES",
@@ -158,7 +155,7 @@ def check_order(op: str, layout: Int4Layout, order: Any, group_size: int) -> Non
 
 
 @dataclass(frozen=True)
-class PackedInt4:
+class PackedInt4(PackedWeight):
     """A weight [K, N] of which w[k, n] = (code - zero) scale, with a scale for `group_size` of K (32, 64, 128 or K).
 
     `codes`: u32 (or int32) words of eight, as `layout` has them. `scales`: f16 or bf16 [K/group_size, N]. `zeros`: int32 or u32
@@ -169,6 +166,9 @@ class PackedInt4:
     Arrays of CuPy, NumPy or PyTorch, on one device, in C order. Raises InvalidProblemError or OperandTypeError where they are not
     what the layout has: an array that is packed for another one does not pass.
     """
+
+    arrays = ("codes", "scales", "zeros", "order")
+    needed = ("codes", "scales")
 
     layout: Int4Layout | str
     shape: tuple[int, int]
@@ -181,53 +181,16 @@ class PackedInt4:
     def __post_init__(self) -> None:
         layout = Int4Layout.of(self.layout, "PackedInt4: layout")
         object.__setattr__(self, "layout", layout)
-        try:
-            object.__setattr__(self, "shape", as_ints(self.shape))
-            object.__setattr__(self, "group_size", index_of(self.group_size))
-        except Exception:  # a foreign object's __index__ or __len__ may raise anything
-            raise InvalidProblemError(
-                f"PackedInt4: shape={shown(self.shape)} and group_size={shown(self.group_size)}",
-                "give (K, N) and an int",
-            ) from None
-        for name in ("codes", "scales"):
-            if getattr(self, name) is None:
-                raise InvalidProblemError(f"PackedInt4: {name} is missing", f"pass {name}=...")
+        self._settle("give (K, N) and an int", "group_size")
         check_problem("PackedInt4", layout, self.shape, self.group_size)
         check_zeros("PackedInt4", layout, self.shape, zeros=self.zeros is not None, order=self.order is not None)
         kinds = {"codes": kinds_of(layout), "scales": HALVES, "order": (ElementKind.I32,)}
         kinds["zeros"] = (ElementKind.U8,) if layout in BYTES else _WORDS
-        for name, wanted in shapes_of(layout, self.shape, self.group_size).items():
-            if getattr(self, name) is not None:
-                self._check(name, wanted, kinds[name])
+        whole = f"a weight {self.shape} of layout {str(layout)!r} and group_size={self.group_size} has"
+        shapes = shapes_of(layout, self.shape, self.group_size)
+        said = "name the layout that it is packed in, or pack it with pack_int4 or repack_int4"
+        for name in self.operands:
+            self._check_shape(name, shapes[name], whole, said)
+            self._check_element(name, kinds[name])
         if self.order is not None:
             check_order("PackedInt4", layout, self.order, self.group_size)
-
-    def _check(self, name: str, shape: tuple[int, ...], kinds: tuple[ElementKind, ...]) -> None:
-        tensor = intake(getattr(self, name), what=f"PackedInt4: {name}")
-        whole = f"a weight {self.shape} of layout {str(self.layout)!r} and group_size={self.group_size}"
-        if tensor.shape != shape:
-            raise InvalidProblemError(
-                f"PackedInt4: {name} has shape {tensor.shape}, and {whole} has {shape}",
-                "name the layout that it is packed in, or pack it with pack_int4 or repack_int4",
-            )
-        if tensor.element not in kinds:
-            named = " or ".join(map(str, kinds))
-            raise OperandTypeError(f"PackedInt4: {name} must hold {named}, got {tensor.element}", f"pass {named}")
-
-    @property
-    def operands(self) -> Mapping[str, Any]:
-        """The arrays that there are, by name."""
-        named = {"codes": self.codes, "scales": self.scales, "zeros": self.zeros, "order": self.order}
-        return {name: x for name, x in named.items() if x is not None}
-
-    @property
-    def bits_per_weight(self) -> float:
-        """Bits of memory that a weight takes, its share of scales and zero points included."""
-        held = (intake(x, what=f"PackedInt4: {name}") for name, x in self.operands.items())
-        total = 0
-        for tensor in held:
-            count = 1
-            for extent in tensor.shape:
-                count *= extent
-            total += count * tensor.element.bits
-        return total / (self.shape[0] * self.shape[1])

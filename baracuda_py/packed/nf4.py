@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..tensor import intake
-from ..tensor.axes import as_ints, index_of
-from ..types import ElementKind, InvalidProblemError, OperandTypeError
-from ..types.errors import shown
+from ..types import ElementKind, InvalidProblemError
+from .weight import PackedWeight
 
 __all__ = ["BLOCK_SIZES", "CHUNK", "PackedNf4", "check_blocks", "check_double", "nf4_shapes"]
 
 BLOCK_SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
 CHUNK = 64  # what rows are multiples of
 OF_SCALE = 256  # magnitudes that share a scale
-ARRAYS = ("codes", "absmax", "scales", "offset")
 U8, F32 = ElementKind.U8, ElementKind.F32
+KINDS = {"codes": (U8,), "absmax": (F32, U8), "scales": (F32,), "offset": (F32,)}
 
 
 def nf4_shapes(shape: tuple[int, ...], block_size: int) -> dict[str, tuple[int, ...]]:
@@ -55,7 +52,7 @@ def check_double(op: str, absmax: ElementKind, *, scales: bool, offset: bool) ->
 
 
 @dataclass(frozen=True)
-class PackedNf4:
+class PackedNf4(PackedWeight):
     """A weight [N, K] of NF4 codes, K a multiple of 64: w[n, k] = NF4[code] absmax, of blocks of `block_size` neighbours.
 
     `codes`: u8 [N, K/2], two a byte, the first in the high four bits; bitsandbytes' own shape [N K / 2, 1] is taken as well.
@@ -67,6 +64,9 @@ class PackedNf4:
     not this.
     """
 
+    arrays = tuple(KINDS)
+    needed = ("codes", "absmax")
+
     shape: tuple[int, int]
     codes: Any
     absmax: Any
@@ -75,53 +75,23 @@ class PackedNf4:
     block_size: int = 64
 
     def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "shape", as_ints(self.shape))
-            object.__setattr__(self, "block_size", index_of(self.block_size))
-        except Exception:  # a foreign object's __index__ or __len__ may raise anything
-            raise InvalidProblemError(
-                f"PackedNf4: shape={shown(self.shape)} and block_size={shown(self.block_size)}",
-                "give (N, K) and an int",
-            ) from None
+        self._settle("give (N, K) and an int", "block_size")
         if len(self.shape) != 2 or min(self.shape) < 1:
             raise InvalidProblemError(f"PackedNf4: shape={self.shape}", "give (N, K), both at least 1")
         check_blocks("PackedNf4", "the weight", self.shape[1], self.block_size)
-        for name in ("codes", "absmax"):
-            if getattr(self, name) is None:
-                raise InvalidProblemError(f"PackedNf4: {name} is missing", f"pass {name}=...")
         n, k = self.shape
-        if intake(self.codes, what="PackedNf4: codes").shape in ((n * k // 2, 1), (n * k // 2,)):
+        if self._taken("codes").shape in ((n * k // 2, 1), (n * k // 2,)):
             object.__setattr__(self, "codes", self.codes.reshape(n, k // 2))
-        kinds = {"codes": (U8,), "absmax": (F32, U8), "scales": (F32,), "offset": (F32,)}
-        for name, wanted in nf4_shapes(self.shape, self.block_size).items():
-            if getattr(self, name) is not None:
-                self._check(name, wanted, kinds[name])
-        held = intake(self.absmax, what="PackedNf4: absmax").element
+        whole = f"a weight {self.shape} in blocks of {self.block_size} has"
+        shapes = nf4_shapes(self.shape, self.block_size)
+        said = "pass the shape and block_size that it was quantised with"
+        for name in self.operands:
+            self._check_shape(name, shapes[name], whole, said)
+            self._check_element(name, KINDS[name])
+        held = self._taken("absmax").element
         check_double("PackedNf4", held, scales=self.scales is not None, offset=self.offset is not None)
-
-    def _check(self, name: str, shape: tuple[int, ...], kinds: tuple[ElementKind, ...]) -> None:
-        tensor = intake(getattr(self, name), what=f"PackedNf4: {name}")
-        if tensor.shape != shape:
-            raise InvalidProblemError(
-                f"PackedNf4: {name} has shape {tensor.shape}; of {self.shape} in blocks of {self.block_size} it is {shape}",
-                "pass the shape and block_size that it was quantised with",
-            )
-        if tensor.element not in kinds:
-            named = " or ".join(map(str, kinds))
-            raise OperandTypeError(f"PackedNf4: {name} must hold {named}, got {tensor.element}", f"pass {named}")
-
-    @property
-    def operands(self) -> Mapping[str, Any]:
-        """The arrays that there are, by name."""
-        return {name: x for name in ARRAYS if (x := getattr(self, name)) is not None}
 
     @property
     def double_quant(self) -> bool:
         """Whether the blocks' magnitudes are codes themselves."""
         return self.offset is not None
-
-    @property
-    def bits_per_weight(self) -> float:
-        """Bits of memory that a weight takes, its share of magnitudes and scales included."""
-        held = (intake(x, what=f"PackedNf4: {name}") for name, x in self.operands.items())
-        return sum(math.prod(x.shape) * x.element.bits for x in held) / math.prod(self.shape)

@@ -8,6 +8,8 @@ import numpy as np
 
 from ..types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
 from . import gemm
+from .dequantised import beyond_weights, measures_of, of_product
+from .gemm import guarantee
 
 __all__ = [
     "MEASURES",
@@ -184,20 +186,10 @@ def quantize(desc: Any, w: Array) -> tuple[Array, ...]:
 # ---- bounds -----------------------------------------------------------------------------------------------------------
 
 
-def _of_product(measure: Any) -> Any:
-    """A measure of matmul, of the dequantised weights."""
-
-    def measured(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:
-        given = {} if bias is None else {"bias": bias}
-        return measure(desc.product, a=x, b=weights(desc, **packed), **given)
-
-    return measured
-
-
 def _underflow(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:
     """That of matmul, times a column's largest scale, which multiplies sums."""
     scales = np.abs(packed["scales"].astype(np.float64)[:, : desc.weight_shape[1]])
-    return _of_product(gemm.MEASURES["underflow"])(desc, x, bias, **packed) * np.maximum(1, scales.max(0))
+    return of_product(gemm.MEASURES["underflow"], weights)(desc, x, bias, **packed) * np.maximum(1, scales.max(0))
 
 
 def _beyond(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:
@@ -210,45 +202,12 @@ def _beyond(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> 
     return of(desc.product, a=x, b=numbers, **given) | of(desc.product, a=x, b=wide, **given) | np.isinf(factors).any(0)
 
 
-def _beyond_weights(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:
-    """The same, or whether a weight of the column is beyond the activations' type, or x infinite, and weights rounded to 0."""
-    import ml_dtypes
-
-    most = float(ml_dtypes.finfo(desc.layout("x").element.dtype).max)
-    large = (np.abs(weights(desc, **packed)) > most).any(0)
-    return _beyond(desc, x, bias, **packed) | large | np.isinf(x.astype(np.float32)).any(-1, keepdims=True)
-
-
-def _rounded_weights(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:  # noqa: ARG001
-    """L |sum x (weight - weight as x's type has it)|: what rounding weights costs, neither more nor less."""
-    wide = weights(desc, **packed)
-    with np.errstate(all="ignore"):
-        off = np.abs(x.astype(np.float64) @ (wide - wide.astype(desc.layout("x").element.dtype).astype(np.float64)))
-        return np.where(np.isfinite(off), off, 0) * gemm.ACTIVATIONS[desc.activation.value][1]
-
-
-def _small_weights(desc: Any, x: Array, **_: Array) -> Any:
-    """L times the sum of |x| times the smallest normal number of their type: rounded weights below it err by no less."""
-    import ml_dtypes
-
-    tiny = float(ml_dtypes.finfo(desc.layout("x").element.dtype).smallest_normal)
-    return gemm.MEASURES["abs_matmul"](desc.product, a=x, b=np.full(desc.weight_shape, tiny))
-
-
 MEASURES = {
-    **{name: _of_product(measure) for name, measure in gemm.MEASURES.items()},
+    **measures_of(weights),
     "underflow": _underflow,
     "beyond_f32": _beyond,
-    "beyond_weights": _beyond_weights,
-    "rounded_weights": _rounded_weights,
-    "small_weights": _small_weights,
-    "smallest_normal": gemm.MEASURES["smallest_normal"],
+    "beyond_weights": beyond_weights(_beyond, weights),
 }
-
-
-def guarantee(desc: Any) -> PrecisionGuarantee:
-    """What the oracle promises of products."""
-    return gemm.guarantee(desc)
 
 
 def rounded_once(desc: Any) -> PrecisionGuarantee:

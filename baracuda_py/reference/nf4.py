@@ -12,6 +12,8 @@ import numpy as np
 
 from ..types import Componentwise, ElementKind, MathPrecision, PrecisionGuarantee, Term
 from . import gemm
+from .dequantised import beyond_weights, cost_of, measures_of, of_product
+from .gemm import guarantee
 
 __all__ = [
     "MAP",
@@ -116,15 +118,21 @@ def magnitudes(absmax: Array, scales: Array | None = None, offset: Array | None 
         return np.asarray(MAP[absmax] * np.repeat(scales, OF_SCALE)[: len(absmax)] + offset.astype(F32))
 
 
-def _values(codes: Array) -> Array:
-    """NF4's values in float64, two a byte."""
-    pairs = VALUES[np.stack([codes >> 4, codes & 15], axis=-1)].astype(np.float64)
+def _values(codes: Array, of: Array = VALUES) -> Array:
+    """The values of codes, or others that codes stand for, in float64, two a byte."""
+    pairs = of[np.stack([codes >> 4, codes & 15], axis=-1)].astype(np.float64)
     return pairs.reshape(*codes.shape[:-1], 2 * codes.shape[-1])
 
 
 def weights(desc: Any, codes: Array, absmax: Array, scales: Array | None = None, offset: Array | None = None) -> Array:
     """value absmax, as the codes lie: exact in float64."""
-    numbers = _values(codes)
+    return _weights_of(VALUES, desc, codes, absmax, scales, offset)
+
+
+def _weights_of(
+    values: Array, desc: Any, codes: Array, absmax: Array, scales: Array | None = None, offset: Array | None = None
+) -> Array:
+    numbers = _values(codes, values)
     sizes = np.repeat(magnitudes(absmax, scales, offset).astype(np.float64), desc.block_size)[: numbers.size]
     with np.errstate(invalid="ignore"):
         return np.asarray(numbers * sizes.reshape(numbers.shape))
@@ -142,21 +150,16 @@ def matmul(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> A
 # ---- bounds -----------------------------------------------------------------------------------------------------------
 
 
-def _of_product(measure: Any) -> Any:
-    """A measure of matmul, of the dequantised weights."""
-
-    def measured(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:
-        given = {} if bias is None else {"bias": bias}
-        return measure(desc.product, a=x, b=weights(desc, **packed).T, **given)
-
-    return measured
+def _columns(desc: Any, **packed: Array) -> Array:
+    """[K, N], as bounds of products know weights."""
+    return weights(desc, **packed).T
 
 
 def _underflow(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:
     """That of matmul, times the largest magnitude, which multiplies sums."""
     with np.errstate(invalid="ignore"):
         largest = np.abs(magnitudes(packed["absmax"], packed.get("scales"), packed.get("offset"))).max(initial=1)
-    return _of_product(gemm.MEASURES["underflow"])(desc, x, bias, **packed) * float(
+    return of_product(gemm.MEASURES["underflow"], _columns)(desc, x, bias, **packed) * float(
         np.where(largest == largest, largest, 1)
     )
 
@@ -166,39 +169,22 @@ def _beyond(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> 
     given = {} if bias is None else {"bias": bias}
     of = gemm.MEASURES["beyond_f32"]
     before = of(desc.product, a=x, b=_values(packed["codes"]).T, **given)
-    return before | of(desc.product, a=x, b=weights(desc, **packed).T, **given)
+    return before | of(desc.product, a=x, b=_columns(desc, **packed), **given)
 
 
-def _beyond_weights(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:
-    """The same, or whether a weight of the column is beyond the activations' type."""
-    import ml_dtypes
-
-    most = float(ml_dtypes.finfo(desc.layout("x").element.dtype).max)
-    large = (np.abs(weights(desc, **packed)) > most).any(axis=-1)
-    return _beyond(desc, x, bias, **packed) | large
-
-
-def _small_weights(desc: Any, x: Array, **_: Array) -> Any:
-    """L times the sum of |x| times the smallest normal number of their type: rounded weights below it err by no less."""
-    import ml_dtypes
-
-    tiny = float(ml_dtypes.finfo(desc.layout("x").element.dtype).smallest_normal)
-    return gemm.MEASURES["abs_matmul"](desc.product, a=x, b=np.full(desc.weight_shape[::-1], tiny))
+def _rounded_values(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:  # noqa: ARG001
+    """L |sum x (value - value as x's type has it) absmax|: what rounding the sixteen values costs, neither more nor less."""
+    off = VALUES - VALUES.astype(desc.layout("x").element.dtype).astype(F32)
+    return cost_of(desc, x, _weights_of(off, desc, **packed).T)
 
 
 MEASURES = {
-    **{name: _of_product(measure) for name, measure in gemm.MEASURES.items()},
+    **measures_of(_columns),
     "underflow": _underflow,
     "beyond_f32": _beyond,
-    "beyond_weights": _beyond_weights,
-    "small_weights": _small_weights,
-    "smallest_normal": gemm.MEASURES["smallest_normal"],
+    "beyond_weights": beyond_weights(_beyond, _columns),
+    "rounded_values": _rounded_values,
 }
-
-
-def guarantee(desc: Any) -> PrecisionGuarantee:
-    """What the oracle promises of products."""
-    return gemm.guarantee(desc)
 
 
 def rounded_twice(desc: Any) -> PrecisionGuarantee:

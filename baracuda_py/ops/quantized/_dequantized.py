@@ -1,7 +1,7 @@
 """Quantised weights as floats of the activations' type, in scratch, and then a product of matmul's: the base of every format's.
 
-A format says how its weights are dequantised (`plan` and `weights`), what is multiplied then (`product`), what the operands of
-both are called in its own problem (`called`), and what the weights' roundings add to the product's bound (`rounded`).
+A format says how its weights are dequantised (`plan` and `weights`), and what the operands of both steps are called in its own
+problem (`called`). Its problem has the product as `product`, and measures of reference/dequantised.py, unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -18,14 +18,22 @@ from ...plan.lowering import Place, Sub
 from ...plan.plan import Plan
 from ...plan.selection import Selection, selected
 from ...runtime.steps import Ptr, Scratch
-from ...types import BackendKind, Componentwise, DeviceSpec, PlanPreference, PrecisionGuarantee
+from ...types import BackendKind, Componentwise, DeviceSpec, ElementKind, PlanPreference, PrecisionGuarantee, Term
 from ..gemm.matmul import MatmulDescriptor, MatmulPlan
 from ._composite import Composite, Parts, Steps
 
-__all__ = ["DequantizedFirst"]
+__all__ = ["DequantizedFirst", "of_rounded"]
 
 OURS = PlanPreference(backend=BackendKind.BESPOKE)
 PRODUCTS = tuple(candidate for candidate in MatmulPlan.candidates if candidate.backend is BackendKind.BESPOKE)
+KEPT = ("abs_result", "smallest_normal")  # measures of the result
+LARGER = 1.01  # than a weight, at most: the weight as f16 or bf16
+
+
+def of_rounded(bound: Componentwise, measure: str) -> tuple[Term, ...]:
+    """The terms of a product whose weights are a rounding larger at most, and what rounding them makes of the sums."""
+    terms = [replace(t, coefficient=t.coefficient * (1 if t.measure in KEPT else LARGER)) for t in bound.terms]
+    return *terms, Term(1 / ElementKind.F32.unit_roundoff, ElementKind.F32, measure)
 
 
 class DequantizedFirst(Composite):
@@ -46,11 +54,13 @@ class DequantizedFirst(Composite):
 
     def product(self, desc: Any) -> MatmulDescriptor:
         """The product with the dequantised weights."""
-        raise NotImplementedError
+        product: MatmulDescriptor = desc.product
+        return product
 
     def rounded(self, desc: Any, bound: Componentwise) -> Componentwise:
         """A bound of the product, for the weights before they were rounded."""
-        raise NotImplementedError
+        terms = (*of_rounded(bound, "rounded_weights"), Term(1.0, desc.x_element, "small_weights"))
+        return Componentwise(terms, bound.source, "beyond_weights")
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         inner = self.product(desc).canonical()

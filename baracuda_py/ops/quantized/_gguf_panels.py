@@ -19,7 +19,7 @@ from ...runtime.steps import Kernel, Launch, Ptr, Step
 from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee
 from .._launch import overlapped_overhead
 from ..gemm._problem.gemm import Gemm
-from ..gemm._variants.epilogue import epilogue_args, epilogue_type
+from ..gemm._variants.epilogue import epilogue_args, epilogue_type, settled
 from ..gemm._variants.guarantee import TRUNCATED, guarantee_of
 from ..gemm._variants.mma import side_of
 from ..gemm._variants.split import partial_epilogue, partial_size, reduce_step, second_pass
@@ -27,7 +27,6 @@ from ..gemm.matmul import MatmulDescriptor
 from ._gguf import block_align
 from ._gguf_dequantized import of_weights
 from ._gguf_product import RESERVED, WORD, chunks_are_shifted, pieces_of, rows_are_read, rows_of
-from ._int4_kernels import settled
 
 __all__ = ["Panels"]
 

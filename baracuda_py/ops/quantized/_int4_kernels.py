@@ -15,17 +15,17 @@ import numpy as np
 
 from ...plan.candidate import OK, Candidate, Constraint, Cost, Feasibility, no
 from ...plan.constraints import Aligned
-from ...runtime.steps import Arg, Kernel, Launch, Ptr, Run, Scratch, Step, Struct
+from ...runtime.steps import Arg, Kernel, Launch, Ptr, Scratch, Step, Struct
 from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term
 from ..gemm._problem.gemm import Gemm
-from ..gemm._variants.epilogue import epilogue_args, epilogue_type
+from ..gemm._variants.epilogue import epilogue_args, epilogue_type, settled
 from ..gemm._variants.guarantee import TRUNCATED, guarantee_of
 from ..gemm._variants.split import partial_epilogue, partial_size, reduce_step, scratch_of
 from ._int4_table import GEMV, MMA, SLAB, Int4Config, flush_of, seconds_of
 from ._int4_weight import pointer
 from ._staged_tokens import MOST_STAGED, staged_tokens
 
-__all__ = ["Int4Gemv", "Int4Kernel", "Int4Mma", "common_epilogue", "settled"]
+__all__ = ["Int4Gemv", "Int4Kernel", "Int4Mma", "common_epilogue"]
 
 MOST, MOST_CODES = 1 << 25, 1 << 36  # of M, N and K, and of all codes: kernels count in 32 bits
 PAIRED, SINGLE = ", true, float>", ", false, float>"  # the end of an epilogue's type
@@ -33,19 +33,10 @@ MOST_SPLITS, LEAST_SLABS = 16, 4  # parts of K, and slabs of a part
 UNIT_OF_BF16 = 64.0  # Unpack<bf16>::UNIT: sums are kept at its inverse, and lose as much more below 2^-126
 
 
-def settled(arg: Arg) -> Arg:
-    """An epilogue's struct with alpha 1 and beta 0, which these products do not have at run time."""
-    return _settled(arg) if isinstance(arg, Struct) else arg
-
-
-def _settled(struct: Struct) -> Struct:
-    return Struct(tuple(np.float32(f.name == "alpha") if isinstance(f, Run) else f for f in struct.fields))
-
-
 def weight_struct(desc: Any, epilogue: Struct, first: int) -> Struct:
     """nibbles::Weight of kernels/include/quantized/int4_weight.cuh, whose columns begin with group `first`."""
     operands = (Ptr("codes"), Ptr("scales"), pointer(desc, "zeros"))
-    return Struct((*operands, *_settled(epilogue).fields, np.uint32(desc.n), np.uint32(first)))  # type: ignore[arg-type]
+    return Struct((*operands, *settled(epilogue).fields, np.uint32(desc.n), np.uint32(first)))  # type: ignore[arg-type]
 
 
 def renamed(struct: Struct, names: Mapping[str, str]) -> Struct:

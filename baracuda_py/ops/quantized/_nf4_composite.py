@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...types import Componentwise, Term
-from ..gemm.matmul import MatmulDescriptor
 from ._dequantized import DequantizedFirst
 from .dequantize_nf4 import DequantizeNf4Descriptor, DequantizeNf4Plan
 
@@ -25,12 +23,3 @@ class DequantizeNf4ThenMatmul(DequantizedFirst):
         }
         held |= {"codes_align": desc.layout("codes").align}
         return DequantizeNf4Descriptor(desc.weight_shape, desc.x_element, block_size=desc.block_size, **held)
-
-    def product(self, desc: Any) -> MatmulDescriptor:
-        product: MatmulDescriptor = desc.product
-        return product
-
-    def rounded(self, desc: Any, bound: Componentwise) -> Componentwise:
-        """Of weights that are rounded to f32, and then to the activations' type."""
-        terms = Term(1.001, desc.x_element, "abs_matmul"), Term(1.0, desc.x_element, "small_weights")
-        return Componentwise((*bound.terms, *terms), bound.source, "beyond_weights")

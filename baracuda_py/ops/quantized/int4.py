@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Self
 
 from ...packed.int4 import Int4Layout
@@ -16,18 +15,16 @@ from ...types import (
     Activation,
     ElementKind,
     InvalidProblemError,
-    MathPrecision,
     OpCategory,
     OperandTypeError,
     PrecisionGuarantee,
 )
 from .._function import Asked, function_of
-from ..gemm._problem.gemm import Gemm, as_matrices, gemm_of
 from ..gemm._problem.shapes import check_addend
-from ..gemm.matmul import MatmulDescriptor
 from ._int4_composite import DequantizeThenMatmul
 from ._int4_kernels import Int4Gemv, Int4Mma
 from ._int4_weight import HALVES, ORDER, SLOTS, Int4Weight, arrays_of, taken_weight
+from ._product import WeightProduct
 
 __all__ = ["Int4MatmulDescriptor", "Int4MatmulPlan", "matmul_int4"]
 
@@ -41,7 +38,7 @@ F32 = ElementKind.F32
     ORDER,
     Slot("bias", optional=True, takes=(*HALVES, F32)),
 )
-class Int4MatmulDescriptor(Int4Weight):
+class Int4MatmulDescriptor(WeightProduct, Int4Weight):
     """out = f(x W + bias): x [..., K] and a weight [K, `n`] of int4 codes in layout `packing`, a scale for `group_size` of K."""
 
     x_shape: tuple[int, ...]
@@ -78,48 +75,13 @@ class Int4MatmulDescriptor(Int4Weight):
 
     @property
     def weight_shape(self) -> tuple[int, int]:
-        return (self.x_shape[-1] if self.x_shape else 0), self.n
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The result's."""
-        return (*self.x_shape[:-1], self.n)
-
-    a_shape = property(lambda self: self.x_shape)  # as bounds of products know it
-
-    def default_element(self, name: str) -> ElementKind:
-        return self.x_element
+        return self.k, self.n
 
     def check(self) -> None:
         if not self.x_shape:
             raise InvalidProblemError(f"{self.op}: x has rank 0", "pass x of shape (..., K)")
         self.check_weight()
         check_addend(self.op, "bias", self.shape_of("bias"), self.shape)
-
-    # ---- what kernels see -----------------------------------------------------------------------------------------
-
-    @property
-    def precision(self) -> MathPrecision:
-        return MathPrecision.BF16 if self.x_element is ElementKind.BF16 else MathPrecision.F16
-
-    @cached_property
-    def product(self) -> MatmulDescriptor:
-        """The product with the dequantised weights, which lie in columns."""
-        given: dict[str, Any] = {"b_strides": (1, self.weight_shape[0])}
-        for name, of in (("x", "a"), ("out", "out"), *((("bias", "bias"),) if self.has("bias") else ())):
-            layout = self.layout(name)
-            given |= {f"{of}_strides": layout.strides, f"{of}_align": layout.align, f"{of}_element": layout.element}
-            given |= {} if of == "out" else {f"{of}_shape": layout.shape}
-        element = self.x_element
-        return MatmulDescriptor(b_shape=self.weight_shape, b_element=element, activation=self.activation, **given)
-
-    @cached_property
-    def gemm(self) -> Gemm:
-        """The product as kernels walk it: rows of x and of out, in whatever order out lies."""
-        inner = self.product
-        layouts = as_matrices({operand.name: inner.layout(operand.name) for operand in inner.operands})
-        gemm = gemm_of(layouts)
-        return gemm.swapped if gemm.transposed else gemm
 
     @property
     def tiled(self) -> Feasibility:

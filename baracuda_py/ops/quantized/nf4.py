@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Self
 
 from ...plan.descriptor import Slot, described
@@ -10,15 +9,14 @@ from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import nf4 as oracle
 from ...samples import nf4 as samples
-from ...types import Activation, ElementKind, InvalidProblemError, MathPrecision, OpCategory, PrecisionGuarantee
+from ...types import Activation, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import Asked, function_of
-from ..gemm._problem.gemm import Gemm, as_matrices, gemm_of
 from ..gemm._problem.shapes import check_addend
-from ..gemm.matmul import MatmulDescriptor
 from ._gguf import asked_element
 from ._nf4_composite import DequantizeNf4ThenMatmul
 from ._nf4_gemv import Nf4Gemv
 from ._nf4_weight import FLOATS, HALVES, SLOTS, Nf4Weight, arrays_of_nf4
+from ._product import WeightProduct
 
 __all__ = ["Nf4MatmulDescriptor", "Nf4MatmulPlan", "matmul_nf4"]
 
@@ -26,7 +24,7 @@ F32 = ElementKind.F32
 
 
 @described(Slot("out", "out", takes=FLOATS), Slot("x", takes=HALVES), *SLOTS, Slot("bias", optional=True, takes=FLOATS))
-class Nf4MatmulDescriptor(Nf4Weight):
+class Nf4MatmulDescriptor(WeightProduct, Nf4Weight):
     """out = f(x W^T + bias): x [..., K] and a weight [`n`, K] of NF4 codes in blocks of `block_size`."""
 
     x_shape: tuple[int, ...]
@@ -57,21 +55,11 @@ class Nf4MatmulDescriptor(Nf4Weight):
     @property
     def weight_shape(self) -> tuple[int, int]:
         """[N, K], as the codes lie."""
-        return self.n, (self.x_shape[-1] if self.x_shape else 0)
+        return self.n, self.k
 
     @property
     def values_shape(self) -> tuple[int, ...]:
         return self.weight_shape
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The result's."""
-        return (*self.x_shape[:-1], self.n)
-
-    a_shape = property(lambda self: self.x_shape)  # as bounds of products know it
-
-    def default_element(self, name: str) -> ElementKind:
-        return self.x_element
 
     def check(self) -> None:
         if not self.x_shape:
@@ -82,30 +70,6 @@ class Nf4MatmulDescriptor(Nf4Weight):
             )
         self.check_weight("x")
         check_addend(self.op, "bias", self.shape_of("bias"), self.shape)
-
-    # ---- what kernels see -----------------------------------------------------------------------------------------
-
-    @property
-    def precision(self) -> MathPrecision:
-        return MathPrecision.BF16 if self.x_element is ElementKind.BF16 else MathPrecision.F16
-
-    @cached_property
-    def product(self) -> MatmulDescriptor:
-        """The product with the dequantised weights, transposed."""
-        n, k = self.weight_shape
-        given: dict[str, Any] = {"b_strides": (1, k)}
-        for name, of in (("x", "a"), ("out", "out"), *((("bias", "bias"),) if self.has("bias") else ())):
-            layout = self.layout(name)
-            given |= {f"{of}_strides": layout.strides, f"{of}_align": layout.align, f"{of}_element": layout.element}
-            given |= {} if of == "out" else {f"{of}_shape": layout.shape}
-        return MatmulDescriptor(b_shape=(k, n), b_element=self.x_element, activation=self.activation, **given)
-
-    @cached_property
-    def gemm(self) -> Gemm:
-        """The product as kernels walk it: rows of x and of out, in whatever order out lies."""
-        inner = self.product
-        gemm = gemm_of(as_matrices({operand.name: inner.layout(operand.name) for operand in inner.operands}))
-        return gemm.swapped if gemm.transposed else gemm
 
 
 class Nf4MatmulPlan(Plan[Nf4MatmulDescriptor]):

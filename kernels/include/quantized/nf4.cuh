@@ -39,13 +39,14 @@ struct Inverse {
   __device__ __forceinline__ float operator()(float x) const { return __fmul_rn(x * lift, inverse); }
 };
 
-// Blocks' magnitudes: floats; or codes, with a scale for 256 and an offset. Read first and made into a float later.
+// Blocks' magnitudes: floats; or codes, with a scale for 256 and an offset. Read first and made into a float later, by a map whose
+// values lie STEP apart.
 template <bool DOUBLE> struct Magnitudes {
   const float* absmax;
   const float *scales, *offset;
   using Raw = float;
   __device__ __forceinline__ Raw read(u32 block) const { return absmax[block]; }
-  static __device__ __forceinline__ float value(Raw raw, const float*, float) { return raw; }
+  template <u32 STEP = 1> static __device__ __forceinline__ float value(Raw raw, const float*, float) { return raw; }
   __device__ __forceinline__ float added() const { return 0.0f; }
 };
 template <> struct Magnitudes<true> {
@@ -53,8 +54,8 @@ template <> struct Magnitudes<true> {
   const float *scales, *offset;
   struct Raw { float scale; u32 code; };
   __device__ __forceinline__ Raw read(u32 block) const { return {scales[block / OF_SCALE], absmax[block]}; }
-  static __device__ __forceinline__ float value(Raw raw, const float* map, float offset) {
-    return __fadd_rn(__fmul_rn(map[raw.code], raw.scale), offset);
+  template <u32 STEP = 1> static __device__ __forceinline__ float value(Raw raw, const float* map, float offset) {
+    return __fadd_rn(__fmul_rn(map[raw.code * STEP], raw.scale), offset);
   }
   __device__ __forceinline__ float added() const { return *offset; }
 };

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import struct
+from typing import overload
 
-from ....runtime.steps import Packed, Ptr, Run, Struct
+import numpy as np
+
+from ....runtime.steps import Arg, Packed, Ptr, Run, Struct
 from ....types import Activation, ElementKind
 from .._problem.gemm import ADDENDS, BATCH_RANK, Gemm, Matrix
 from .._problem.scales import SCALES
 
-__all__ = ["batch_struct", "epilogue_args", "epilogue_type", "walk"]
+__all__ = ["batch_struct", "epilogue_args", "epilogue_type", "settled", "walk"]
 
 _NOWHERE = Matrix("", ElementKind.U8, 0, 0, (), 16)
 
@@ -67,6 +70,17 @@ def epilogue_args(gemm: Gemm) -> Struct:
     walks = [walk(x or _NOWHERE) for x in (gemm.out, *present)]
     scales = _scale_args(gemm) if _by_lines(gemm) else ()
     return Struct((*pointers, Run("alpha", scalar), Run("beta", scalar), *walks, *scales))
+
+
+@overload
+def settled(arg: Struct) -> Struct: ...
+@overload
+def settled(arg: Arg) -> Arg: ...
+def settled(arg: Arg) -> Arg:
+    """An epilogue's struct with alpha 1 and beta 0, of products that have neither at run time; other arguments as they are."""
+    if not isinstance(arg, Struct):
+        return arg
+    return Struct(tuple(np.float32(f.name == "alpha") if isinstance(f, Run) else f for f in arg.fields))
 
 
 def _scale_args(gemm: Gemm) -> tuple[Ptr | Packed, ...]:

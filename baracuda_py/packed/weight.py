@@ -1,0 +1,61 @@
+"""What weights in few bits have in common: which arrays there are, how they are checked, and what they take of memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ..tensor import Tensor, intake
+from ..tensor.axes import as_ints, index_of
+from ..types import ElementKind, InvalidProblemError, OperandTypeError
+from ..types.errors import shown
+
+__all__ = ["PackedWeight"]
+
+
+class PackedWeight:
+    """The base of frozen dataclasses with a field for each of `arrays`, None where the weight lacks it."""
+
+    arrays: ClassVar[tuple[str, ...]]
+    needed: ClassVar[tuple[str, ...]]  # of them, those that every weight has
+
+    shape: tuple[int, ...]
+
+    @property
+    def operands(self) -> Mapping[str, Any]:
+        """The arrays that there are, by name."""
+        return {name: x for name in self.arrays if (x := getattr(self, name)) is not None}
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Bits of memory that a weight takes, its share of scales, magnitudes and zero points included."""
+        held = [self._taken(name) for name in self.operands]
+        return sum(math.prod(x.shape) * x.element.bits for x in held) / math.prod(self.shape)
+
+    def _settle(self, said: str, size: str = "") -> None:
+        """Makes `shape` a tuple of ints and the field `size` an int, or says how they are mended; and finds what is needed."""
+        try:
+            object.__setattr__(self, "shape", as_ints(self.shape))
+            if size:
+                object.__setattr__(self, size, index_of(getattr(self, size)))
+        except Exception:  # a foreign object's __index__ or __len__ may raise anything
+            given = " and ".join(f"{name}={shown(getattr(self, name))}" for name in ("shape", size) if name)
+            raise InvalidProblemError(f"{type(self).__name__}: {given}", said) from None
+        for name in self.needed:
+            if getattr(self, name) is None:
+                raise InvalidProblemError(f"{type(self).__name__}: {name} is missing", f"pass {name}=...")
+
+    def _taken(self, name: str) -> Tensor:
+        return intake(getattr(self, name), what=f"{type(self).__name__}: {name}")
+
+    def _check_shape(self, name: str, shape: tuple[int, ...], whole: str, said: str) -> None:
+        """Raises InvalidProblemError where an array has not the shape that `whole`, "a weight of that kind has", has."""
+        if (held := self._taken(name).shape) != shape:
+            raise InvalidProblemError(f"{type(self).__name__}: {name} has shape {held}, and {whole} {shape}", said)
+
+    def _check_element(self, name: str, kinds: tuple[ElementKind, ...]) -> None:
+        """Raises OperandTypeError where an array holds none of `kinds`."""
+        if (held := self._taken(name).element) not in kinds:
+            named = " or ".join(map(str, kinds))
+            raise OperandTypeError(f"{type(self).__name__}: {name} must hold {named}, got {held}", f"pass {named}")
