@@ -400,6 +400,15 @@ def test_keys_before_the_window_count_for_nothing() -> None:
     assert np.array_equal(bits(out), bits(whole))
 
 
+def test_nobody_sees_keys_beside_the_window_of_a_dense_cache() -> None:
+    """The window begins within a block of 16 keys, and the length ends within another."""
+    given = {**caches(1, 1, 90), "lengths": ints(85)}
+    whole = bp.attention_decode(**given, window=(45, 0), device="ptx")
+    for name in "kv":
+        given[name][:, :, : 85 - 1 - 45], given[name][:, :, 85:] = np.nan, np.nan
+    assert np.array_equal(bits(bp.attention_decode(**given, window=(45, 0), device="ptx")), bits(whole))
+
+
 def test_the_bound_notices_a_lost_page() -> None:
     """One of 16 keys, of a thousand, reads as 0."""
     paged = {**paged_like(caches(1, 1, 400), 16, "NHD"), "lengths": ints(400)}

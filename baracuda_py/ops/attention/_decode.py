@@ -38,6 +38,7 @@ __all__ = ["SplitKeys", "SplitKeysConfig", "SplitPages"]
 BLOCK = 16  # keys that a warp takes at a time
 WARPS = 4
 LONGEST = 4096  # the most where lengths are read, so that a long sequence beside short ones is shared out, too,
+AHEAD = 1  # blocks a warp that are asked for before lengths are known
 MANY = 4  # unless there are that many waves of CTAs anyhow
 UNDER_WAY = 96 << 10  # bytes an SM, where shared memory has room
 RESIDENT = ((2, 4), (1, 8), (3, 4))  # CTAs an SM, and warps a CTA
@@ -270,7 +271,7 @@ class SplitKeys(Candidate[Any]):
         flags = (str(flag).lower() for flag in (changed, desc.paged, config.scaled))
         types = desc.element.number, stored_as(desc.cached), out.number
         entry = f"attention_decode{'_cluster' * config.clustered}<{', '.join(map(str, (*types, *shape, *flags)))}>"
-        splits = Splits.of(desc, config)
+        splits = Splits.of(desc, config, self._ahead(desc, device, config))
         args: tuple[Arg, ...] = (
             problem_struct(desc, k=self.keys, v=self.values), cache_struct(desc), scales_struct(desc), splits.struct,
             np.uint32(self._tiles(desc, config)), np.uint32(self._chunks(desc, config)),
@@ -282,6 +283,12 @@ class SplitKeys(Candidate[Any]):
             overlapped=splits.overlapped,
         )  # fmt: skip
         return splits.merged(first, device)
+
+    def _ahead(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> int:
+        """Blocks that a warp asks for before it may read anything: of dense caches without a window, where CTAs run all at once.
+        Else most would be asked for in vain when sequences are short."""
+        dense = not desc.paged and desc.visible.left is None
+        return AHEAD if dense and self._ctas(desc, config) <= device.sms * config.ctas else 0
 
     def _tiles(self, desc: Any, config: SplitKeysConfig) -> int:
         return int(max(1, -(-desc.most_q * desc.group // config.rows)))

@@ -5,6 +5,12 @@
 
 namespace attention {
 
+// Where row `row` of those that share a key head begins, if the sequence's tokens are not behind others'.
+template <class T, class Out> __device__ __forceinline__ const T* query_of(const Problem<T, Out, float>& p, u32 sequence, u32 kv_head, int row) {
+  const int token = row / int(p.group);
+  return p.q + sequence * p.q_walk.batch + (kv_head * p.group + row - token * int(p.group)) * p.q_walk.head + token * p.q_walk.row;
+}
+
 // The rows that share one key head of one sequence, token by token, a row for each query head of the group; `first` to `last` are a
 // CTA's.
 template <class T, class Out> struct SharedRows {
@@ -31,8 +37,8 @@ template <class T, class Out> struct SharedRows {
     const int chunk = threadIdx.x % LANES;
 #pragma unroll 1
     for (int line = threadIdx.x / LANES; line < ROWS; line += THREADS / LANES) {
-      const int row = first + line, at = token(row);
-      const T* from = p.q + sequence * p.q_walk.batch + (kv_head * p.group + row - at * int(p.group)) * p.q_walk.head + (tokens.first + at) * p.q_walk.row;
+      const int row = first + line;
+      const T* from = query_of(p, sequence, kv_head, row) + tokens.first * p.q_walk.row;
       uint4 words[PANELS];
 #pragma unroll
       for (int panel = 0; panel < PANELS; ++panel) {
