@@ -1,9 +1,9 @@
 // New keys and values written into the pages of a paged cache; page table, lengths and offsets are read here, so that a captured
 // CUDA graph follows a batch that grows.
 //
-// append_pages: LANES threads take a row, the V-wide vectors of one token and head, and UNROLL rows at a time; blockIdx.y is 0 for
-// keys and 1 for values. Rows are loaded ahead of everything that says where they go. append_turned: keys are turned by their
-// positions, rounded, and then stored. A row that is quantised stays in registers between its largest magnitude and its codes. A
+// append_pages: LANES threads take a row, the V-wide vectors of HEADS heads of one token, and UNROLL rows at a time; blockIdx.y is 0
+// for keys and 1 for values. Rows are loaded ahead of everything that says where they go. append_turned: keys are turned by their
+// positions, by angles that a row's heads share, rounded, and then stored. A row that is quantised stays in registers between its largest magnitude and its codes. A
 // request is written as a whole or not at all: every row asks whether all pages of its request are there (and its positions in
 // the tables), or, CHECKED, reads what check_requests or check_turned (a warp a request) has found. No shared memory.
 // Bound: memory latency when small, bandwidth when large.
@@ -25,7 +25,7 @@ struct Part {
   const u8* source;
 };
 
-template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int UNROLL, int THREADS, bool CHECKED, class Turn, bool RAGGED,
+template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int HEADS, int UNROLL, int THREADS, bool CHECKED, class Turn, bool RAGGED,
           class I>
 __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<RAGGED, I>& requests, const Part& part, const Lines& lines, i32* status,
                                        const typename DivisorOf<I>::type& heads, I count) {
@@ -38,7 +38,7 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
   const u32 columns = lines.columns;
 
   // Rows into registers
-  rows::Held<T, V> pack[UNROLL][ITEMS];
+  rows::Held<T, V> pack[UNROLL][HEADS][ITEMS];
   I token[UNROLL];
   u32 request[UNROLL], head[UNROLL];
   bool live[UNROLL];
@@ -54,10 +54,12 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
     const i64 within = RAGGED ? i64(token[u]) : i64(token[u]) - span.begin;
     const u8* from = part.source + (RAGGED ? 0 : request[u] * lines.token[0]) + within * lines.token[1] + head[u] * lines.token[2];
 #pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-      const u32 column = Turn::template column<V, LANES>(i, lane, lines.half);
-      if (live[u] && column < columns) pack[u][i].load(reinterpret_cast<const T*>(from + column * lines.token[3]));
-    }
+    for (int h = 0; h < HEADS; ++h, from += heads.divisor * lines.token[2])
+#pragma unroll
+      for (int i = 0; i < ITEMS; ++i) {
+        const u32 column = Turn::template column<V, LANES>(i, lane, lines.half);
+        if (live[u] && column < columns) pack[u][h][i].load(reinterpret_cast<const T*>(from + column * lines.token[3]));
+      }
   }
 
 #pragma unroll
@@ -77,38 +79,44 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
       if (first && live[u] && i64(token[u]) == span.begin && head[u] == 0 && lane == 0) status[request[u]] = fault;
     }
 
-    // Turned as it is to be, and the scale of the row
+    // Turned as it is to be
     if constexpr (Turn::TURNS) {
       if (first && live[u]) turn.template turn<V, LANES>(pack[u], turn.at(requests, request[u], within, length), lines.half, lane);
     }
-    float inverse = 1.0f;
-    if constexpr (SCALING == cache::GIVEN) {
-      inverse = 1.0f / *reinterpret_cast<const float*>(part.scales + head[u] * lines.scale[2]);
-    } else if constexpr (SCALING == cache::MADE) {
-      float largest = 0.0f;
-#pragma unroll
-      for (int i = 0; i < ITEMS; ++i) {
-        if (!live[u] || Turn::template column<V, LANES>(i, lane, lines.half) >= columns) continue;
-        float x[V];
-        pack[u][i].widen(x);
-#pragma unroll
-        for (int k = 0; k < V; ++k) largest = cache::larger(largest, x[k]);
-      }
-      const float scale = cache::scale_of<P>(cache::largest_of<LANES>(largest));
-      inverse = 1.0f / scale;
-      if (writes && lane == 0)
-        *reinterpret_cast<float*>(part.scales + id * lines.scale[0] + slot * lines.scale[1] + head[u] * lines.scale[2]) = scale;
-    }
 
-    // Out, as it is or as codes
     u8* to = part.pages + id * lines.page[0] + slot * lines.page[1] + head[u] * lines.page[2];
 #pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-      const u32 column = Turn::template column<V, LANES>(i, lane, lines.half);
-      if (!writes || column >= columns) continue;
-      P* at = reinterpret_cast<P*>(to + column * lines.page[3]);
-      if constexpr (SCALING == cache::STORED) pack[u][i].store(at);
-      else cache::put_codes<P, V>(at, pack[u][i], inverse);
+    for (int h = 0; h < HEADS; ++h, to += heads.divisor * lines.page[2]) {
+      // The head's scale
+      const u32 own = head[u] + h * u32(heads.divisor);
+      float inverse = 1.0f;
+      if constexpr (SCALING == cache::GIVEN) {
+        inverse = 1.0f / *reinterpret_cast<const float*>(part.scales + own * lines.scale[2]);
+      } else if constexpr (SCALING == cache::MADE) {
+        float largest = 0.0f;
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+          if (!live[u] || Turn::template column<V, LANES>(i, lane, lines.half) >= columns) continue;
+          float x[V];
+          pack[u][h][i].widen(x);
+#pragma unroll
+          for (int k = 0; k < V; ++k) largest = cache::larger(largest, x[k]);
+        }
+        const float scale = cache::scale_of<P>(cache::largest_of<LANES>(largest));
+        inverse = 1.0f / scale;
+        if (writes && lane == 0)
+          *reinterpret_cast<float*>(part.scales + id * lines.scale[0] + slot * lines.scale[1] + own * lines.scale[2]) = scale;
+      }
+
+      // Out, as it is or as codes
+#pragma unroll
+      for (int i = 0; i < ITEMS; ++i) {
+        const u32 column = Turn::template column<V, LANES>(i, lane, lines.half);
+        if (!writes || column >= columns) continue;
+        P* at = reinterpret_cast<P*>(to + column * lines.page[3]);
+        if constexpr (SCALING == cache::STORED) pack[u][h][i].store(at);
+        else cache::put_codes<P, V>(at, pack[u][h][i], inverse);
+      }
     }
   }
 
@@ -120,17 +128,17 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
   }
 }
 
-template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int UNROLL, int THREADS, bool RAGGED, bool CHECKED, class I>
+template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int HEADS, int UNROLL, int THREADS, bool RAGGED, bool CHECKED, class I>
 __global__ void __launch_bounds__(THREADS)
 append_pages(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, const u8* v, const i32* table, const i32* lengths,
              const i32* offsets, i32* status, cache::Batch<I> batch, typename DivisorOf<I>::type heads, I count,
              const __grid_constant__ Lines keys, const __grid_constant__ Lines values) {
   const cache::Requests<RAGGED, I> requests{batch, table, lengths, offsets};
   const Part part = blockIdx.y == 0 ? Part{k_pages, k_scales, k} : Part{v_pages, v_scales, v};
-  append<T, P, SCALING, V, ITEMS, LANES, UNROLL, THREADS, CHECKED>(cache::Still{}, requests, part, blockIdx.y == 0 ? keys : values, status, heads, count);
+  append<T, P, SCALING, V, ITEMS, LANES, HEADS, UNROLL, THREADS, CHECKED>(cache::Still{}, requests, part, blockIdx.y == 0 ? keys : values, status, heads, count);
 }
 
-template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int UNROLL, int THREADS, bool RAGGED, bool CHECKED, class I,
+template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int HEADS, int UNROLL, int THREADS, bool RAGGED, bool CHECKED, class I,
           class Turn>
 __global__ void __launch_bounds__(THREADS)
 append_turned(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, const u8* v, const i32* table, const i32* lengths,
@@ -140,7 +148,7 @@ append_turned(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k,
   const cache::Requests<RAGGED, I> requests{batch, table, lengths, offsets};
   const Turn turn{{places, positions, cosines, sines}, factor};
   const Part part = blockIdx.y == 0 ? Part{k_pages, k_scales, k} : Part{v_pages, v_scales, v};
-  append<T, P, SCALING, V, ITEMS, LANES, UNROLL, THREADS, CHECKED>(turn, requests, part, blockIdx.y == 0 ? keys : values, status, heads, count);
+  append<T, P, SCALING, V, ITEMS, LANES, HEADS, UNROLL, THREADS, CHECKED>(turn, requests, part, blockIdx.y == 0 ? keys : values, status, heads, count);
 }
 
 template <int THREADS, class Turn, bool RAGGED, class I>

@@ -21,6 +21,7 @@ __all__ = ["AppendConfig", "FewPages", "ManyPages"]
 WIDEST, WARP = 16, 32  # bytes of an access; lanes
 MOST_ITEMS = 32  # vectors of a row that a thread holds
 MOST_WHOLE = 8  # of a row of all heads
+SHARED = (4, 2)  # heads that may share angles
 OF_ROW = 110  # machine instructions (sm_90a) of a thread and row, whatever its length
 MOST_TOKENS = (1 << 31) - 1  # of a request: its length is an int32
 ROUNDS = 4  # of page ids that a group may look at for every row
@@ -32,9 +33,9 @@ FILE = "cache/append.cu"
 
 @dataclass(frozen=True)
 class AppendConfig(Config):
-    """How rows, each a head of a token or all of them, are shared out."""
+    """How rows, each a head of a token or several of them, are shared out."""
 
-    heads: int = term("heads a row")
+    heads: int = term("heads a row: as one where they lie side by side, else one by one, by angles that they share")
     vector: int = term("columns an access")
     lanes: int = term("threads that share a row")
     rows: int = term("rows that a thread takes part in at once")
@@ -58,19 +59,23 @@ class _Append(Candidate[Any]):
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[AppendConfig]:
-        """The widest vectors; small CTAs of a row a thread, or as many rows as keep 64 bytes a thread under way; a head a row, or
-        a token, where its heads lie side by side."""
+        """The widest vectors; small CTAs of a row a thread, or as many rows as keep 64 bytes a thread under way; a head a row, a
+        token, where its heads lie side by side, or some heads that turn by the same angles."""
         vector = _vector(desc)
 
         def made(heads: int, threads: int) -> AppendConfig:
-            one = AppendConfig(heads, vector, _lanes(desc, heads), 1, threads)
-            held = one.items(heads * _columns(desc), _at_once(desc))
+            joined, apart = _heads(desc, heads)
+            one = AppendConfig(heads, vector, _lanes(desc, joined), 1, threads)
+            held = apart * one.items(joined * _columns(desc), _at_once(desc))
             return one if threads == SMALL else replace(one, rows=max(1, 4 // held))
 
         yield made(1, SMALL)
         if _side_by_side(desc, vector):
             yield made(desc.heads, LARGE)
             yield made(desc.heads, SMALL)
+        for heads in SHARED:
+            if desc.turned and not desc.heads % heads:
+                yield made(heads, LARGE)
         yield made(1, LARGE)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> PrecisionGuarantee:
@@ -83,7 +88,8 @@ class _Append(Candidate[Any]):
         instructions = (20.0 if desc.quantised else 1.0) * elements
         instructions += OF_ROW * 2 * desc.tokens * desc.heads // config.heads * config.lanes
         if desc.turned:
-            instructions += (OF_ENTRY if desc.tables else OF_ANGLE) * desc.tokens * desc.heads * desc.half
+            angles = desc.tokens * desc.heads // config.heads * desc.half
+            instructions += (OF_ENTRY if desc.tables else OF_ANGLE) * angles
         fills = elements // config.vector > device.sms * THREADS_OF_SM
         efficiency = 0.8 if config.threads == SMALL else 0.95 if fills else 0.7
         return Cost.streaming(device, moved, instructions=instructions, efficiency=efficiency)
@@ -94,8 +100,9 @@ class _Append(Candidate[Any]):
         index = index_type(max(rows, desc.requests))
         ragged, checked = (str(flag).lower() for flag in (desc.ragged, self.checked))
         scaling, taken, stored = _types(desc)
-        items = config.items(config.heads * _columns(desc), _at_once(desc))
-        shape = f"{config.vector}, {items}, {config.lanes}, {config.rows}, {config.threads}"
+        joined, apart = _heads(desc, config.heads)
+        items = config.items(joined * _columns(desc), _at_once(desc))
+        shape = f"{config.vector}, {items}, {config.lanes}, {apart}, {config.rows}, {config.threads}"
         turn, angles, places, factor = _turn(desc)
         kernel = "append_turned" if turn else "append_pages"
         entry = f"{kernel}<{taken}, {stored}, cache::{scaling}, {shape}, {ragged}, {checked}, {index}{turn}>"
@@ -163,6 +170,11 @@ def _columns(desc: Any) -> int:
 def _at_once(desc: Any) -> int:
     """Vectors that are taken together: those of a pair of columns where keys are turned."""
     return 2 if desc.turned else 1
+
+
+def _heads(desc: Any, heads: int) -> tuple[int, int]:
+    """Of a row's heads those that are moved as one, and how many times so many there are."""
+    return (1, heads) if desc.turned else (heads, 1)
 
 
 def _lanes(desc: Any, heads: int = 1) -> int:
@@ -257,6 +269,7 @@ def _lines(desc: Any, part: str, config: AppendConfig) -> Packed:
     elif desc.has(f"{part}_scale"):
         scale = (0, 0, *desc.layout(f"{part}_scale").strides)
     size, stored = new.element.bits // 8, pages.element.bits // 8
+    joined, _ = _heads(desc, config.heads)
     steps = [s * size for s in token] + [s * stored for s in desc.split(pages.strides)] + [s * 4 for s in scale]
     half = desc.half if part == "k" else pages.shape[3] // 2 // config.vector * config.vector
-    return Packed(struct.pack("<11qII", *steps, config.heads * pages.shape[3], half), 8)
+    return Packed(struct.pack("<11qII", *steps, joined * pages.shape[3], half), 8)
