@@ -17,7 +17,7 @@ from .._launch import overlapped_overhead
 from ._merge import Lines, merge_launch
 
 __all__ = [
-    "FIXED", "LEAST", "MOST_SPLITS", "Splits", "cache_struct", "most_keys", "rows_of", "scales_struct", "stored_as", "tiled",
+    "ABSENT", "FIXED", "LEAST", "MOST_SPLITS", "Splits", "cache_struct", "most_keys", "rows_of", "scales_struct", "stored_as", "tiled",
     "with_status",
 ]  # fmt: skip
 
