@@ -307,8 +307,6 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       block = following, shared = following_shared, stage = STAGES == 2 ? stage ^ 1 : 0;
     }
     await_copies<0>();
-    __syncthreads();
-    if (threadIdx.x == 0) kept.round += 1;
 
     // Rows of grad_k and grad_v
     const KeyGradients<T, float> to(p, g, kept.batch, kept.kv_head);
@@ -334,6 +332,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
         if (!APART) put(line_v, p.d_v, part * (DV / SHARING), sum_v[b], DV / SHARING / 8, 1.0f);
         else if (warp < WARPS / 2) put(line_v, p.d_v, part * (DV / SHARING), sum_k[b], DV / SHARING / 8, 1.0f);
       }
+    __syncthreads();
+    if (threadIdx.x == 0) kept.round += 1;
   }
   if (sums.in_turn() && threadIdx.x == 0) sums.take_turn(~0u, 0);
 }
