@@ -1,9 +1,9 @@
 // New keys and values written into the pages of a paged cache; page table, lengths and offsets are read here, so that a captured
 // CUDA graph follows a batch that grows.
 //
-// append_pages: LANES threads take a row, the V-wide vectors of HEADS heads of one token, and UNROLL rows at a time; blockIdx.y is 0
-// for keys and 1 for values. Rows are loaded ahead of everything that says where they go. append_turned: keys are turned by their
-// positions, by angles that a row's heads share, rounded, and then stored. A row that is quantised stays in registers between its largest magnitude and its codes. A
+// append_pages: LANES threads take a row, the V-wide vectors of HEADS heads of one token, and UNROLL rows at a time, of keys or of
+// values. Rows are loaded ahead of everything that says where they go. append_turned: keys are turned by their positions, by angles
+// that a row's heads share, rounded, and then stored. A row that is quantised stays in registers between its largest magnitude and its codes. A
 // request is written as a whole or not at all: every row asks whether all pages of its request are there (and its positions in
 // the tables), or, CHECKED, reads what check_requests or check_turned (a warp a request) has found. No shared memory.
 // Bound: memory latency when small, bandwidth when large.
@@ -25,12 +25,21 @@ struct Part {
   const u8* source;
 };
 
+// Whether a CTA has keys, and which of `ctas` it is that have. Where keys are turned, CTAs of values lie between theirs: an SM then has
+// work for its units beside loads and stores all the time. Else all keys come first.
+struct Side {
+  bool keys;
+  u32 cta, ctas;
+  static __device__ __forceinline__ Side by_turns() { return {blockIdx.x % 2 == 0, blockIdx.x / 2, gridDim.x / 2}; }
+  static __device__ __forceinline__ Side apart() { return {blockIdx.y == 0, blockIdx.x, gridDim.x}; }
+};
+
 template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int HEADS, int UNROLL, int THREADS, bool CHECKED, class Turn, bool RAGGED,
           class I>
-__device__ __forceinline__ void append(const Turn& turn, const cache::Requests<RAGGED, I>& requests, const Part& part, const Lines& lines, i32* status,
+__device__ __forceinline__ void append(const Turn& turn, const cache::Requests<RAGGED, I>& requests, const Part& part, const Lines& lines, const Side& side, i32* status,
                                        const typename DivisorOf<I>::type& heads, I count) {
   constexpr int GROUPS = THREADS / LANES;
-  const bool first = blockIdx.y == 0;
+  const bool first = side.keys;
   const cache::Batch<I>& batch = requests.batch;
   const i32* lengths = requests.lengths;
   const bool broken = !CHECKED && requests.broken();
@@ -44,7 +53,7 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
   bool live[UNROLL];
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u) {
-    const I row = I(blockIdx.x) * (GROUPS * UNROLL) + u * GROUPS + threadIdx.x / LANES;
+    const I row = I(side.cta) * (GROUPS * UNROLL) + u * GROUPS + threadIdx.x / LANES;
     live[u] = row < count && !broken;
     token[u] = heads.divide(live[u] ? row : 0);
     head[u] = u32((live[u] ? row : 0) - token[u] * heads.divisor);
@@ -122,8 +131,8 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
 
   // Requests without rows: those of no tokens, and all where the offsets make no sense
   if constexpr (!CHECKED) {
-    const u32 step = gridDim.x * THREADS;
-    for (u32 b = blockIdx.x * THREADS + threadIdx.x; first && b < batch.requests; b += step)
+    const u32 step = side.ctas * THREADS;
+    for (u32 b = side.cta * THREADS + threadIdx.x; first && b < batch.requests; b += step)
       if (broken || requests.span(b).count == 0) status[b] = broken ? cache::OFFSETS : 0;
   }
 }
@@ -134,8 +143,9 @@ append_pages(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k, 
              const i32* offsets, i32* status, cache::Batch<I> batch, typename DivisorOf<I>::type heads, I count,
              const __grid_constant__ Lines keys, const __grid_constant__ Lines values) {
   const cache::Requests<RAGGED, I> requests{batch, table, lengths, offsets};
-  const Part part = blockIdx.y == 0 ? Part{k_pages, k_scales, k} : Part{v_pages, v_scales, v};
-  append<T, P, SCALING, V, ITEMS, LANES, HEADS, UNROLL, THREADS, CHECKED>(cache::Still{}, requests, part, blockIdx.y == 0 ? keys : values, status, heads, count);
+  const Side side = Side::apart();
+  const Part part = side.keys ? Part{k_pages, k_scales, k} : Part{v_pages, v_scales, v};
+  append<T, P, SCALING, V, ITEMS, LANES, HEADS, UNROLL, THREADS, CHECKED>(cache::Still{}, requests, part, side.keys ? keys : values, side, status, heads, count);
 }
 
 template <class T, class P, cache::Scaling SCALING, int V, int ITEMS, int LANES, int HEADS, int UNROLL, int THREADS, bool RAGGED, bool CHECKED, class I,
@@ -147,8 +157,9 @@ append_turned(u8* k_pages, u8* v_pages, u8* k_scales, u8* v_scales, const u8* k,
               const typename Turn::Table* cosines, const typename Turn::Table* sines, const __grid_constant__ position::Places places, float factor) {
   const cache::Requests<RAGGED, I> requests{batch, table, lengths, offsets};
   const Turn turn{{places, positions, cosines, sines}, factor};
-  const Part part = blockIdx.y == 0 ? Part{k_pages, k_scales, k} : Part{v_pages, v_scales, v};
-  append<T, P, SCALING, V, ITEMS, LANES, HEADS, UNROLL, THREADS, CHECKED>(turn, requests, part, blockIdx.y == 0 ? keys : values, status, heads, count);
+  const Side side = Side::by_turns();
+  const Part part = side.keys ? Part{k_pages, k_scales, k} : Part{v_pages, v_scales, v};
+  append<T, P, SCALING, V, ITEMS, LANES, HEADS, UNROLL, THREADS, CHECKED>(turn, requests, part, side.keys ? keys : values, side, status, heads, count);
 }
 
 template <int THREADS, class Turn, bool RAGGED, class I>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -21,12 +22,12 @@ __all__ = ["AppendConfig", "FewPages", "ManyPages"]
 WIDEST, WARP = 16, 32  # bytes of an access; lanes
 MOST_ITEMS = 32  # vectors of a row that a thread holds
 MOST_WHOLE = 8  # of a row of all heads
-SHARED = (4, 2)  # heads that may share angles
+UNDER_WAY = 4  # vectors that a thread is to hold
 OF_ROW = 110  # machine instructions (sm_90a) of a thread and row, whatever its length
 MOST_TOKENS = (1 << 31) - 1  # of a request: its length is an int32
 ROUNDS = 4  # of page ids that a group may look at for every row
 CHECKERS = 128  # threads of check_requests
-SMALL, LARGE = 128, 256  # threads of append_pages: on many SMs, or with many bytes under way
+SMALL, LARGE = 128, 256  # threads of a CTA: on many SMs, or with many rows under way
 THREADS_OF_SM = 2048
 FILE = "cache/append.cu"
 
@@ -59,24 +60,18 @@ class _Append(Candidate[Any]):
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[AppendConfig]:
-        """The widest vectors; small CTAs of a row a thread, or as many rows as keep 64 bytes a thread under way; a head a row, a
-        token, where its heads lie side by side, or some heads that turn by the same angles."""
+        """The widest vectors; a head a row, in small CTAs, or as many rows at once as keep 64 bytes a thread under way; a token,
+        where its heads lie side by side; or so many heads that these are as many bytes, which share what says where they go and by
+        which angles they turn."""
         vector = _vector(desc)
-
-        def made(heads: int, threads: int) -> AppendConfig:
-            joined, apart = _heads(desc, heads)
-            one = AppendConfig(heads, vector, _lanes(desc, joined), 1, threads)
-            held = apart * one.items(joined * _columns(desc), _at_once(desc))
-            return one if threads == SMALL else replace(one, rows=max(1, 4 // held))
-
-        yield made(1, SMALL)
+        one = AppendConfig(1, vector, _lanes(desc), 1, SMALL)
+        at_once = max(1, UNDER_WAY // one.items(_columns(desc), _at_once(desc)))
+        yield one
         if _side_by_side(desc, vector):
-            yield made(desc.heads, LARGE)
-            yield made(desc.heads, SMALL)
-        for heads in SHARED:
-            if desc.turned and not desc.heads % heads:
-                yield made(heads, LARGE)
-        yield made(1, LARGE)
+            yield AppendConfig(desc.heads, vector, _lanes(desc, desc.heads), 1, SMALL)
+        elif (shared := math.gcd(desc.heads, at_once)) > 1:
+            yield replace(one, heads=shared)
+        yield replace(one, rows=at_once, threads=LARGE)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> PrecisionGuarantee:
         return guarantee_of(desc)
@@ -91,7 +86,8 @@ class _Append(Candidate[Any]):
             angles = desc.tokens * desc.heads // config.heads * desc.half
             instructions += (OF_ENTRY if desc.tables else OF_ANGLE) * angles
         fills = elements // config.vector > device.sms * THREADS_OF_SM
-        efficiency = 0.8 if config.threads == SMALL else 0.95 if fills else 0.7
+        alone = config.heads == 1 and config.threads == SMALL
+        efficiency = 0.8 if alone else 0.7 if not fills else 0.95 if config.heads > 1 else 0.9
         return Cost.streaming(device, moved, instructions=instructions, efficiency=efficiency)
 
     def lower(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> tuple[Step, ...]:
@@ -100,7 +96,7 @@ class _Append(Candidate[Any]):
         index = index_type(max(rows, desc.requests))
         ragged, checked = (str(flag).lower() for flag in (desc.ragged, self.checked))
         scaling, taken, stored = _types(desc)
-        joined, apart = _heads(desc, config.heads)
+        joined, apart = _heads(desc, config)
         items = config.items(joined * _columns(desc), _at_once(desc))
         shape = f"{config.vector}, {items}, {config.lanes}, {apart}, {config.rows}, {config.threads}"
         turn, angles, places, factor = _turn(desc)
@@ -120,7 +116,8 @@ class _Append(Candidate[Any]):
             *angles, *places, *factor,
         )  # fmt: skip
         x, _, _ = grid_of(rows, config.threads // config.lanes * config.rows)
-        launch = Launch(Kernel(FILE, entry), (x, 2, 1), (config.threads, 1, 1), args)
+        grid = (2 * x, 1, 1) if turn else (x, 2, 1)
+        launch = Launch(Kernel(FILE, entry), grid, (config.threads, 1, 1), args)
         if not self.checked:
             return (launch,)
         check = f"{'check_turned' if turn else 'check_requests'}<{ragged}, {CHECKERS}, {index}{turn}>"
@@ -172,9 +169,9 @@ def _at_once(desc: Any) -> int:
     return 2 if desc.turned else 1
 
 
-def _heads(desc: Any, heads: int) -> tuple[int, int]:
+def _heads(desc: Any, config: AppendConfig) -> tuple[int, int]:
     """Of a row's heads those that are moved as one, and how many times so many there are."""
-    return (1, heads) if desc.turned else (heads, 1)
+    return (config.heads, 1) if _side_by_side(desc, config.vector) else (1, config.heads)
 
 
 def _lanes(desc: Any, heads: int = 1) -> int:
@@ -269,7 +266,7 @@ def _lines(desc: Any, part: str, config: AppendConfig) -> Packed:
     elif desc.has(f"{part}_scale"):
         scale = (0, 0, *desc.layout(f"{part}_scale").strides)
     size, stored = new.element.bits // 8, pages.element.bits // 8
-    joined, _ = _heads(desc, config.heads)
+    joined, _ = _heads(desc, config)
     steps = [s * size for s in token] + [s * stored for s in desc.split(pages.strides)] + [s * 4 for s in scale]
     half = desc.half if part == "k" else pages.shape[3] // 2 // config.vector * config.vector
     return Packed(struct.pack("<11qII", *steps, joined * pages.shape[3], half), 8)
