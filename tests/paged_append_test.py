@@ -173,18 +173,18 @@ def test_a_prompt_is_checked_ahead_and_a_token_is_not() -> None:
 
 
 def test_of_many_tokens_several_heads_are_taken_together() -> None:
-    """All of them where they lie side by side, and few where they turn by the same angles or have scales of their own."""
+    """All of them where they lie side by side, and few where they turn by the same angles or lie apart."""
 
-    def chosen(requests: int, tokens: int, stored: str = "bf16", **more: Any) -> str:
-        shape, pages = (requests, tokens, 8, 128), (512, 64, 8, 128)
-        desc = bp.PagedKvAppendDescriptor(pages, pages, shape, (requests, 8), "bf16", stored, **more)
+    def chosen(requests: int, tokens: int, pages: tuple[int, ...] = (512, 64, 8, 128), **more: Any) -> str:
+        shape = (requests, tokens, 8, 128)
+        desc = bp.PagedKvAppendDescriptor(pages, pages, shape, (requests, 8), "bf16", "bf16", **more)
         return str(bp.PagedKvAppendPlan.select(desc, device="h200").sku.config)
 
     assert chosen(64, 1) == "heads=1 vector=8 lanes=16 rows=1 threads=128"
     assert chosen(16, 1024) == "heads=8 vector=8 lanes=32 rows=1 threads=128"
     assert chosen(16, 1024, inv_freq_shape=(64,)) == "heads=2 vector=8 lanes=8 rows=1 threads=128"
-    scales: dict[str, Any] = dict.fromkeys(("k_scales_shape", "v_scales_shape"), (512, 64, 8))
-    assert chosen(16, 1024, "i8", **scales) == "heads=4 vector=8 lanes=16 rows=1 threads=128"
+    apart = chosen(16, 1024, (512, 8, 64, 128), pages_layout="HND")
+    assert apart == "heads=4 vector=8 lanes=16 rows=1 threads=128"
 
 
 # ---- turned keys --------------------------------------------------------------------------------------------------------
