@@ -29,8 +29,9 @@ WRITTEN = ("grad_q", "grad_k", "grad_v")  # by 4
 SHARE = 0.75  # of the busiest unit's rate
 MOST_SLICES = 16  # of sums of grad_q
 STATIC = 128  # bytes of shared memory beside the tiles
-WAITING = 0.02  # of the time, at most, that CTAs wait at first for those that add before them
-OF_MEMORY = 0.7  # of the time that sums keep memory busy: from there on they have to stay in L2
+WAITING = 0.03  # of the time, at most, that CTAs wait at first for those that add before them
+BEHIND = 2  # tiles that each is behind the one before
+WIDE = 256  # columns from which on slices that leave L2 keep memory busy nearly all the time; at 128, half of it
 IN_TURN = 1.04  # what adding in turn takes beside additions in any order
 OF_SLICE, SLICE_BYTES = 0.04, 8 << 20  # what slices of so many bytes take, and in part smaller ones. Fitted to 14 problems
 TIGHT, BLACKWELL = (64, 192), (ArchSku.SM100A, ArchSku.SM120)  # head dims that take more registers there
@@ -165,9 +166,16 @@ class FlashBackward(Candidate[Any]):
     def cost(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> Cost:
         """The busier of tensor cores and shared memory, in as many waves as there are, beside sums that leave L2, and what
         is read and written once."""
-        limits = self._limits(device, config)
+        clock_sms = device.rate("issue") / 128
+        rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / clock_sms  # a clock and SM
+        d, d_v = config.dims
+        tile = config.queries * config.keys
+        limits = {
+            "tensor cores": 2.0 * tile * (3 * d + 2 * d_v) / rate,
+            "shared memory": _shared_traffic(config) / SHARED_BYTES,
+        }
         limit = max(limits, key=lambda name: limits[name])
-        step, tile = self._step(device, config), config.queries * config.keys
+        step = limits[limit] / SHARE / clock_sms * device.sms  # of a CTA, in seconds
         blocks, room = desc.pairs() / tile, device.sms * config.ctas
         a_head, slices = self._ctas(desc, device, config)
         ctas, in_turn = max(a_head * desc.batch * desc.kv_heads, 1), self._in_turn(desc, device, config)
@@ -184,19 +192,6 @@ class FlashBackward(Candidate[Any]):
         seconds += bias_seconds(desc, device)
         traffic = desc.nbytes + sums * (slices or 2)
         return Cost(desc.nbytes, int(desc.flops), 4 * device.overhead + seconds + traffic / device.bandwidth, limit)
-
-    def _limits(self, device: DeviceSpec, config: FlashBackwardConfig) -> dict[str, float]:
-        """Clocks of a tile, by what they are spent on."""
-        rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / (device.rate("issue") / 128)  # a clock and SM
-        d, d_v = config.dims
-        return {
-            "tensor cores": 2.0 * config.queries * config.keys * (3 * d + 2 * d_v) / rate,
-            "shared memory": _shared_traffic(config) / SHARED_BYTES,
-        }
-
-    def _step(self, device: DeviceSpec, config: FlashBackwardConfig) -> float:
-        """Seconds of a tile."""
-        return max(self._limits(device, config).values()) / SHARE / (device.rate("issue") / 128) * device.sms
 
     def _tail(self, desc: Any, config: FlashBackwardConfig, room: int, ctas: int) -> float:
         """How much longer CTAs of one block of keys take than if all were done at once: those of the first keys, of which causal
@@ -264,7 +259,7 @@ class FlashBackward(Candidate[Any]):
         heads, room = max(desc.batch * desc.kv_heads, 1), device.sms * config.ctas
         if self._in_turn(desc, device, config):
             tiles = desc.pairs() / (config.queries * config.keys) / room  # of an SM
-            slices = -(-min(blocks, room) // (1 + int(WAITING * tiles)))
+            slices = -(-min(blocks, room) // (1 + int(WAITING * tiles / BEHIND)))
             return blocks, min(slices, blocks, MOST_SLICES)
 
         def rounds(stripes: int) -> int:
@@ -274,8 +269,6 @@ class FlashBackward(Candidate[Any]):
         return stripes, stripes
 
     def _in_turn(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> bool:
-        """Whether slices of CTAs that run together, read and written once a block of keys, would leave L2 and keep memory busy for
-        a large part of the time."""
+        """Whether slices of CTAs that run together, read and written once a block of keys, would leave L2 and take memory's time."""
         sums = 4 * self._sums(desc, config) / max(desc.batch * desc.kv_heads, 1)
-        busy = 8 * config.queries * config.dims[0] * device.sms / device.bandwidth / self._step(device, config)
-        return bool(self.ordered and device.sms * config.ctas * sums > device.l2_bytes and busy > OF_MEMORY)
+        return bool(self.ordered and config.dims[0] >= WIDE and device.sms * config.ctas * sums > device.l2_bytes)

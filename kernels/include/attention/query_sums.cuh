@@ -36,17 +36,20 @@ struct Sums {
     return round * ctas + (round % 2 ? ctas - 1 - cta : cta);
   }
 
+  static __device__ __forceinline__ void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+  // What the CTA before this one, which was launched earlier, will add next.
+  __device__ __forceinline__ u32 before() const {
+    return blockIdx.x % ctas < slices ? ~0u : atomicAdd(turns + blockIdx.x - slices, 0u);
+  }
   // Before this CTA adds at `place`: all before is added, by all threads that have met since, and whoever comes after may know. Then
-  // it waits until the CTA before it, which was launched earlier, has added at `behind`. One thread takes part.
-  __device__ __forceinline__ void take_turn(u32 place, u32 behind) const {
-    u32* const own = turns + blockIdx.x;
-    const auto may_add = [&] { return blockIdx.x % ctas < slices || atomicAdd(own - slices, 0u) > behind; };
-    const bool at_once = may_add();
-    __threadfence();
-    atomicExch(own, place);
-    if (at_once) return;
-    while (!may_add()) __nanosleep(64);
-    __threadfence();
+  // it waits until the CTA before it has added at `behind`, if it had not when it was asked; a tile more, so that it need not wait
+  // for the next one. One thread takes part.
+  __device__ __forceinline__ void take_turn(u32 place, u32 behind, u32 known) const {
+    fence();
+    atomicMax(turns + blockIdx.x, place);
+    if (known > behind) return;
+    while (before() <= behind + 1) __nanosleep(64);
+    fence();
   }
 
   // The tile of a head's queries from BM block on.
@@ -57,11 +60,14 @@ struct Sums {
   // Whether a slice has anything of a tile: whether some block of its CTAs visits it.
   __device__ __forceinline__ bool holds(u32 slice, const Visitors& visitors, u32 rounds) const {
     if (!slices) return true;
-    for (u32 cta = slice; cta < ctas; cta += slices)
-      for (u32 round = 0; round < rounds; ++round) {
-        const int at = block(cta, round, rounds);
-        if (at >= visitors.first && at < visitors.end) return true;
-      }
+    if (in_turn()) {
+      const u32 first = visitors.first / rounds, next = first + (slice + slices - first % slices) % slices;
+      return visitors.first < visitors.end && int(next * rounds) < visitors.end;
+    }
+    for (u32 round = visitors.first / int(ctas); int(round * ctas) < visitors.end; ++round) {
+      const int at = block(slice, round, rounds);
+      if (at >= visitors.first && at < visitors.end) return true;
+    }
     return false;
   }
 };
