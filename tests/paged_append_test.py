@@ -180,11 +180,11 @@ def test_of_many_tokens_several_heads_are_taken_together() -> None:
         desc = bp.PagedKvAppendDescriptor(pages, pages, shape, (requests, 8), "bf16", "bf16", **more)
         return str(bp.PagedKvAppendPlan.select(desc, device="h200").sku.config)
 
-    assert chosen(64, 1) == "heads=1 vector=8 lanes=16 rows=1 threads=128"
-    assert chosen(16, 1024) == "heads=8 vector=8 lanes=32 rows=1 threads=128"
-    assert chosen(16, 1024, inv_freq_shape=(64,)) == "heads=2 vector=8 lanes=8 rows=1 threads=128"
+    assert chosen(64, 1) == "heads=1 vector=8 lanes=16"
+    assert chosen(16, 1024) == "heads=8 vector=8 lanes=32"
+    assert chosen(16, 1024, inv_freq_shape=(64,)) == "heads=2 vector=8 lanes=8"
     apart = chosen(16, 1024, (512, 8, 64, 128), pages_layout="HND")
-    assert apart == "heads=4 vector=8 lanes=16 rows=1 threads=128"
+    assert apart == "heads=4 vector=8 lanes=16"
 
 
 # ---- turned keys --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@
 // one alone writes the result.
 // Bound: bandwidth; STAGES - 1 blocks a warp are under way. In a short problem latency: its first blocks are on their way into L2
 // before the kernel ahead has ended and before lengths are known.
-#include "attention/ahead.cuh"
 #include "attention/bytes.cuh"
 #include "attention/decoding.cuh"
 #include "attention/key_blocks.cuh"

@@ -23,12 +23,11 @@ WIDEST, WARP = 16, 32  # bytes of an access; lanes
 MOST_ITEMS = 32  # vectors of a row that a thread holds
 MOST_WHOLE = 8  # of a row of all heads
 UNDER_WAY = 4  # vectors that a thread is to hold
+OF_HEAD, OF_VECTOR = 0.2e-6, 0.02e-6  # seconds of one more head that shares a row, and of one more vector: measured on an H200
 OF_ROW = 110  # machine instructions (sm_90a) of a thread and row, whatever its length
 MOST_TOKENS = (1 << 31) - 1  # of a request: its length is an int32
 ROUNDS = 4  # of page ids that a group may look at for every row
-CHECKERS = 128  # threads of check_requests
-SMALL, LARGE = 128, 256  # threads of a CTA: on many SMs, or with many rows under way
-THREADS_OF_SM = 2048
+THREADS = 128  # a CTA: more are no faster
 FILE = "cache/append.cu"
 
 
@@ -39,8 +38,6 @@ class AppendConfig(Config):
     heads: int = term("heads a row: as one where they lie side by side, else one by one, by angles that they share")
     vector: int = term("columns an access")
     lanes: int = term("threads that share a row")
-    rows: int = term("rows that a thread takes part in at once")
-    threads: int = term("threads a CTA")
 
     def items(self, columns: int, at_once: int) -> int:
         """Vectors of a row that a thread holds, where it takes so many at once."""
@@ -60,18 +57,15 @@ class _Append(Candidate[Any]):
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[AppendConfig]:
-        """The widest vectors; a head a row, in small CTAs, or as many rows at once as keep 64 bytes a thread under way; a token,
-        where its heads lie side by side; or so many heads that these are as many bytes, which share what says where they go and by
-        which angles they turn."""
+        """The widest vectors; a head a row; a token, where its heads lie side by side; else so many heads as are 64 bytes a thread,
+        which share what says where they go and by which angles they turn."""
         vector = _vector(desc)
-        one = AppendConfig(1, vector, _lanes(desc), 1, SMALL)
-        at_once = max(1, UNDER_WAY // one.items(_columns(desc), _at_once(desc)))
+        one = AppendConfig(1, vector, _lanes(desc))
         yield one
         if _side_by_side(desc, vector):
-            yield AppendConfig(desc.heads, vector, _lanes(desc, desc.heads), 1, SMALL)
-        elif (shared := math.gcd(desc.heads, at_once)) > 1:
+            yield AppendConfig(desc.heads, vector, _lanes(desc, desc.heads))
+        elif (shared := math.gcd(desc.heads, UNDER_WAY // one.items(_columns(desc), _at_once(desc)))) > 1:
             yield replace(one, heads=shared)
-        yield replace(one, rows=at_once, threads=LARGE)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> PrecisionGuarantee:
         return guarantee_of(desc)
@@ -85,10 +79,11 @@ class _Append(Candidate[Any]):
         if desc.turned:
             angles = desc.tokens * desc.heads // config.heads * desc.half
             instructions += (OF_ENTRY if desc.tables else OF_ANGLE) * angles
-        fills = elements // config.vector > device.sms * THREADS_OF_SM
-        alone = config.heads == 1 and config.threads == SMALL
-        efficiency = 0.8 if alone else 0.7 if not fills else 0.95 if config.heads > 1 else 0.9
-        return Cost.streaming(device, moved, instructions=instructions, efficiency=efficiency)
+        efficiency = 0.95 if config.heads > 1 else 0.8
+        cost = Cost.streaming(device, moved, instructions=instructions, efficiency=efficiency)
+        joined, apart = _heads(desc, config)
+        held = config.items(joined * _columns(desc), _at_once(desc))
+        return replace(cost, seconds=cost.seconds + OF_HEAD * (apart - 1) + OF_VECTOR * (held - 1))
 
     def lower(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> tuple[Step, ...]:
         heads = desc.heads // config.heads
@@ -98,7 +93,7 @@ class _Append(Candidate[Any]):
         scaling, taken, stored = _types(desc)
         joined, apart = _heads(desc, config)
         items = config.items(joined * _columns(desc), _at_once(desc))
-        shape = f"{config.vector}, {items}, {config.lanes}, {apart}, {config.rows}, {config.threads}"
+        shape = f"{config.vector}, {items}, {config.lanes}, {apart}, {THREADS}"
         turn, angles, places, factor = _turn(desc)
         kernel = "append_turned" if turn else "append_pages"
         entry = f"{kernel}<{taken}, {stored}, cache::{scaling}, {shape}, {ragged}, {checked}, {index}{turn}>"
@@ -115,14 +110,14 @@ class _Append(Candidate[Any]):
             divisor(heads, index), index_scalar(rows, index), _lines(desc, "k", config), _lines(desc, "v", config),
             *angles, *places, *factor,
         )  # fmt: skip
-        x, _, _ = grid_of(rows, config.threads // config.lanes * config.rows)
+        x, _, _ = grid_of(rows, THREADS // config.lanes)
         grid = (2 * x, 1, 1) if turn else (x, 2, 1)
-        launch = Launch(Kernel(FILE, entry), grid, (config.threads, 1, 1), args)
+        launch = Launch(Kernel(FILE, entry), grid, (THREADS, 1, 1), args)
         if not self.checked:
             return (launch,)
-        check = f"{'check_turned' if turn else 'check_requests'}<{ragged}, {CHECKERS}, {index}{turn}>"
-        grid = grid_of(desc.requests, CHECKERS // WARP)
-        ahead = Launch(Kernel(FILE, check), grid, (CHECKERS, 1, 1), (*of_batch, *angles[:1], *places))
+        check = f"{'check_turned' if turn else 'check_requests'}<{ragged}, {THREADS}, {index}{turn}>"
+        grid = grid_of(desc.requests, THREADS // WARP)
+        ahead = Launch(Kernel(FILE, check), grid, (THREADS, 1, 1), (*of_batch, *angles[:1], *places))
         return (ahead, launch) if rows else (ahead,)
 
 

@@ -43,24 +43,21 @@ struct Turns { int first, end, step; };
 // results, (out, lse) in f32, lie in [batch, head, token, split] order; null: there is only one.
 struct Splits {
   float *out, *lse;
-  u32 count, fixed, least, ahead;  // keys that an even split has at least; blocks that are asked for before lengths are known
+  u32 count, fixed, least, ahead;  // keys that an even run has at least; blocks a warp that are asked for before lengths are known
 
-  // Split `at` of keys [begin, end), of which `width` blocks are taken at a time. Even ones take turns: where one begins does not
-  // depend on how many keys there are.
-  __device__ __forceinline__ Turns turns(u32 at, int begin, int end, int width) const {
-    const int last = (end + 15) / 16;
-    if (!fixed) return {begin / 16 + int(at) * width, last, int(count) * width};
-    const int each = (int(fixed) / 16 + width - 1) / width * width;
-    const i64 from = i64(at) * each;
-    return {int(min(from, i64(last))), int(min(from + each, i64(last))), width};
-  }
-  // The same as one run of blocks. Split `at` of keys [begin, end): where it begins and ends, in blocks of 16 keys, `step` of which are taken at a time.
+  // Split `at` of keys [begin, end) as one run: where it begins and ends, in blocks of 16 keys, `step` of which are taken at a time.
   __device__ __forceinline__ int2 range(u32 at, int begin, int end, int step) const {
     const int first = fixed ? 0 : begin / 16, last = (end + 15) / 16;
     int each = fixed ? int(fixed) / 16 : max(int(least) / 16, (last - first + int(count) - 1) / int(count));
     each = (each + step - 1) / step * step;
     const i64 from = first + i64(at) * each;
     return {int(min(from, i64(last))), int(min(from + each, i64(last)))};
+  }
+  // The same where even splits take turns: where one begins does not depend on how many keys there are.
+  __device__ __forceinline__ Turns turns(u32 at, int begin, int end, int step) const {
+    if (!fixed) return {begin / 16 + int(at) * step, (end + 15) / 16, int(count) * step};
+    const int2 run = range(at, begin, end, step);
+    return {run.x, run.y, step};
   }
 };
 

@@ -5,6 +5,18 @@
 
 namespace attention {
 
+// A line asked for before it is read, so that it comes into L2 while the kernel ahead ends. Nothing is read by that: what others
+// write meanwhile is seen.
+template <class T> __device__ __forceinline__ void ask(const T* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
+// ROWS rows of up to COLUMNS columns, by LANES threads: `rows` and `columns` are there, and line(i) says where row i begins.
+template <int COLUMNS, int ROWS, int LANES, class Line> __device__ __forceinline__ void ask(int lane, int rows, int columns, const Line& line) {
+  constexpr int EACH = 128 / sizeof(*line(0)), LINES = (COLUMNS + EACH - 1) / EACH;
+#pragma unroll
+  for (int i = lane; i < ROWS * LINES; i += LANES)
+    if (i / LINES < rows && i % LINES * EACH < columns) ask(line(i / LINES) + i % LINES * EACH);
+}
+
 // Where row `row` of those that share a key head begins, if the sequence's tokens are not behind others'.
 template <class T, class Out> __device__ __forceinline__ const T* query_of(const Problem<T, Out, float>& p, u32 sequence, u32 kv_head, int row) {
   const int token = row / int(p.group);
