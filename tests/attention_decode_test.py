@@ -9,6 +9,7 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.ops.attention import _merge
+from baracuda_py.ops.attention._decode import SplitKeys, SplitKeysConfig
 from baracuda_py.plan.about.tune import admissible
 from baracuda_py.samples.attention import qkv
 from baracuda_py.types import DeviceSpec, ElementKind, PlanPreference
@@ -73,11 +74,11 @@ def test_a_score_far_above_the_others_gives_its_value() -> None:
 
 def test_few_long_sequences_are_one_launch_without_scratch() -> None:
     """A cluster has a head's splits; without clusters, or where one does not hold them, a second launch merges."""
-    shapes = {"q_shape": (12, 32, 1, 128), "k_shape": (12, 1, 6007, 128), "v_shape": (12, 1, 6007, 128)}
-    desc = bp.DecodeAttentionDescriptor(**shapes, element=BF16, lengths_shape=(12,))
+    shapes = {"q_shape": (1, 32, 1, 128), "k_shape": (1, 8, 8192, 128), "v_shape": (1, 8, 8192, 128)}
+    desc = bp.DecodeAttentionDescriptor(**shapes, element=BF16, lengths_shape=(1,))
     plan = bp.DecodeAttentionPlan.select(desc, device="h200")
     (launch,) = plan.selection.launches
-    assert plan.workspace_size == 0 and launch.grid == (96, 1, 1)
+    assert plan.workspace_size == 0 and launch.grid == (64, 1, 1)
     for other in (
         bp.DecodeAttentionPlan.select(desc, device="sm_80"),
         bp.DecodeAttentionPlan.select(desc, INVARIANT, device="h200"),
@@ -85,12 +86,15 @@ def test_few_long_sequences_are_one_launch_without_scratch() -> None:
         assert len(other.selection.launches) == 2 and other.workspace_size > 0
 
 
-def test_clusters_are_made_where_they_begin_together() -> None:
-    """33 sequences of 4 CTAs each fill an H200, but only 29 such clusters fit at one CTA an SM."""
-    shapes = {"q_shape": (33, 8, 1, 128), "k_shape": (33, 1, 3001, 128), "v_shape": (33, 1, 3001, 128)}
-    desc = bp.DecodeAttentionDescriptor(**shapes, element=BF16)
-    config = bp.DecodeAttentionPlan.select(desc, device="h200").selection.config
-    assert (config.splits, config.ctas, config.clustered) == (4, 1, False)
+@pytest.mark.parametrize(("ctas", "clusters"), [(1, 15), (2, 30), (3, 45)])
+def test_clusters_find_less_room_than_ctas(ctas: int, clusters: int) -> None:
+    """So many of 8 CTAs run at once on an H200, as its driver says. Where those of two launches do not, the next one begins late."""
+    keys, device = SplitKeys(), DeviceSpec.named("h200")
+    config = SplitKeysConfig(16, 128, 8, ctas=ctas, clustered=True, dims=128)
+    assert keys._slots(device, config) == 8 * clusters
+    desc = bp.DecodeAttentionDescriptor((1, 32, 1, 128), (1, 8, 8192, 128), (1, 8, 8192, 128), BF16)
+    late = keys._late(config, keys._ctas(desc, config), keys._slots(device, config))
+    assert (late > 0) == (ctas == 1)
 
 
 def test_a_sequence_does_not_depend_on_the_others() -> None:
@@ -398,6 +402,15 @@ def test_keys_before_the_window_count_for_nothing() -> None:
     paged["k_pages"][first, : 90 - 1 - 45 - 32], paged["v_pages"][first, : 90 - 1 - 45 - 32] = np.nan, np.nan
     out = bp.paged_attention(**paged, window=(45, 0), device="ptx")
     assert np.array_equal(bits(out), bits(whole))
+
+
+def test_nobody_sees_keys_beside_the_window_of_a_dense_cache() -> None:
+    """The window begins within a block of 16 keys, and the length ends within another."""
+    given = {**caches(1, 1, 90), "lengths": ints(85)}
+    whole = bp.attention_decode(**given, window=(45, 0), device="ptx")
+    for name in "kv":
+        given[name][:, :, : 85 - 1 - 45], given[name][:, :, 85:] = np.nan, np.nan
+    assert np.array_equal(bits(bp.attention_decode(**given, window=(45, 0), device="ptx")), bits(whole))
 
 
 def test_the_bound_notices_a_lost_page() -> None:

@@ -172,14 +172,19 @@ def test_a_prompt_is_checked_ahead_and_a_token_is_not() -> None:
     assert chosen(4096, 16) == "checked_ahead"
 
 
-def test_many_tokens_are_taken_whole() -> None:
-    def chosen(requests: int, tokens: int) -> str:
+def test_of_many_tokens_several_heads_are_taken_together() -> None:
+    """All of them where they lie side by side, and few where they turn by the same angles or lie apart."""
+
+    def chosen(requests: int, tokens: int, pages: tuple[int, ...] = (512, 64, 8, 128), **more: Any) -> str:
         shape = (requests, tokens, 8, 128)
-        desc = bp.PagedKvAppendDescriptor((512, 64, 8, 128), (512, 64, 8, 128), shape, (requests, 8), "bf16", "bf16")
+        desc = bp.PagedKvAppendDescriptor(pages, pages, shape, (requests, 8), "bf16", "bf16", **more)
         return str(bp.PagedKvAppendPlan.select(desc, device="h200").sku.config)
 
-    assert chosen(64, 1) == "heads=1 vector=8 lanes=16 rows=1 threads=128"
-    assert chosen(16, 256) == "heads=8 vector=8 lanes=32 rows=1 threads=256"
+    assert chosen(64, 1) == "heads=1 vector=8 lanes=16"
+    assert chosen(16, 1024) == "heads=8 vector=8 lanes=32"
+    assert chosen(16, 1024, inv_freq_shape=(64,)) == "heads=2 vector=8 lanes=8"
+    apart = chosen(16, 1024, (512, 8, 64, 128), pages_layout="HND")
+    assert apart == "heads=4 vector=8 lanes=16"
 
 
 # ---- turned keys --------------------------------------------------------------------------------------------------------

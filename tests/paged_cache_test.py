@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -353,7 +354,10 @@ def test_a_cache_with_rope_turns_keys_by_their_places(device: str) -> None:
 
 
 def test_a_rope_that_does_not_fit() -> None:
-    for wrong, says in (({"rope": bp.RopeScaling.plain(16)}, "8 pairs"), ({"style": "neox"}, "half, interleaved")):
+    given = {"spec": replace(SPEC, element="i8", scaling="none"), "rope": bp.RopeScaling.plain(4)}
+    for wrong, says in (
+        ({"rope": bp.RopeScaling.plain(16)}, "8 pairs"), ({"style": "neox"}, "half, interleaved"), (given, "i8 already"),
+    ):  # fmt: skip
         with pytest.raises(bp.InvalidProblemError) as caught:
             made(**wrong)
         readable(caught.value, "PagedKVCache", says)

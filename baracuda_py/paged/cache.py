@@ -16,7 +16,7 @@ from .memory import memory_of
 from .pool import PagePool
 from .prefixes import PrefixIndex
 from .sequence import PagedSequence, Tokens, tokens_of
-from .spec import KVCacheSpec
+from .spec import QUANTISED, KVCacheSpec
 from .statistics import CacheStatistics
 
 __all__ = ["PagedKVCache"]
@@ -55,6 +55,11 @@ class PagedKVCache:
             raise InvalidProblemError(
                 f"{what}: rope has {len(rope.inv_freq)} pairs, and keys have {spec.head_dim} columns",
                 f"give a scaling of {spec.head_dim} columns or fewer",
+            )
+        if rope is not None and spec.kind in QUANTISED and spec.scaling == "none":
+            raise InvalidProblemError(
+                f"{what}: rope, and tokens that are {spec.kind} already, which cannot be turned",
+                'give the spec scaling="token" or "head", or leave rope out',
             )
         self.max_batch = integer(max_batch, f"{what}: max_batch")
         count = integer(pages, f"{what}: pages")

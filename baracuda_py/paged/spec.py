@@ -8,7 +8,7 @@ from typing import Any
 from ..plan.fields import choice, integer
 from ..types import ElementKind, ElementLike, InvalidProblemError, OperandTypeError
 
-__all__ = ["KVCacheSpec"]
+__all__ = ["QUANTISED", "KVCacheSpec"]
 
 STORED = (ElementKind.F16, ElementKind.BF16, ElementKind.F32)
 QUANTISED = (ElementKind.I8, ElementKind.FP8_E4M3)

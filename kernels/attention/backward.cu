@@ -10,9 +10,10 @@
 // - SPLIT = 2, APART = 1: half of the warps have sums of grad_v, the others of grad_k, of up to 64 keys each, for less traffic.
 // - APART = 2: of two warps one computes s, the other grad v^T, of the keys of both; each gives the other what that goes on with.
 // grad_q: ds^T goes through shared memory; a warp has 32 queries by D / (WARPS / (BM / 32)) columns, which are added to f32 sums
-// with reductions in L2: sums lie as threads hold them, so that a warp's 32 are neighbours. Either whoever comes first adds; or
-// each CTA of a head has a slice of its own and takes every `stripes`th block of keys, so that each element has one thread that
-// adds, and attention_backward_queries adds up slices in order.
+// with reductions in L2: sums lie as threads hold them, so that a warp's 32 are neighbours. Either whoever comes first adds; or CTAs
+// of a head add to slices, which attention_backward_queries adds up in order: each CTA to its own, and takes further blocks of keys;
+// or every `slices`th to the same one, each tile behind the CTA before. These go through queries from the last, so that all begin at
+// once and a tile apart, and what they add to stays in L2.
 // Shared memory: keys, values, STAGES of BM queries and gradients by cp.async with their stats, ds^T (SPLIT = 2: p^T too;
 // APART = 2: scores in f32).
 // Grid: blocks of keys from the first, which under causal has most queries, of one head after the other.
@@ -48,8 +49,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
   extern __shared__ __align__(128) u8 memory[];
   // What a block needs once: in registers it would displace what its products need
   __shared__ struct {
-    volatile u32 batch, kv_head, stripe, round;
-    volatile int tile, before, rows, begin, past, first, end, keys;
+    volatile u32 batch, kv_head, slice, round, others;
+    volatile int tile, before, rows, start, last, step, first, end, keys;
   } kept;
   const u32 keys = shared_address(memory), values = keys + Keys_::BYTES, ring = values + Values::BYTES;
   const u32 pulled = ring + STAGES * STAGE, weighted = pulled + Scores::BYTES, stats = pulled + SPLIT * Scores::BYTES;
@@ -66,63 +67,85 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
     Pulls::template Feed<THREADS>::bring(thread, at + Queries::BYTES, grad, int(g.grad_walk.row), rows, int(p.d_v));
     if (thread < BM) copy_async<8>(stats + stage * STATS + thread * 8, pulls.stats + row + thread, thread < rows ? 8 : 0);
   };
+  // The next block of queries, of the same or the next head
+  const auto go_on = [&](u32& shared, int& block) {
+    const bool last = block == kept.last;
+    block = last ? kept.start : block + kept.step;
+    shared += last;
+  };
+  const auto bring_next = [&](u32 shared, int block, u32 stage) {
+    go_on(shared, block);
+    if (shared < p.group) bring(block, kept.kv_head * p.group + shared, stage);
+    commit_copies();
+  };
   const auto visitors_of = [&](int block) {
     return Visitors::of<BM, BN>(Band{kept.first, kept.end, kept.keys}, kept.rows, block);
   };
 
+  // Before a tile's sums are added to: those of the CTA before are there, and the tiles ahead of this one are given on. One thread
+  // sees to that where CTAs add in turn.
+  const auto asks = [&] { return kept.step < 0 && threadIdx.x == 0; };
+  const auto take_turn = [&](u32 shared, int block) {
+    if (!asks()) return;
+    const u32 tiles = (kept.rows + BM - 1) / BM, place = shared * tiles + tiles - 1 - block, round = p.group * tiles;
+    sums.take_turn(kept.round * round + place, (sums.rounds<BN>(kept.keys) - 1) * round + place, kept.others);
+  };
+
   // Which keys of which head
   if (threadIdx.x == 0) {
-    const u32 kv_heads = p.heads / p.group, flat = blockIdx.x / sums.stripes;
-    kept.stripe = blockIdx.x % sums.stripes, kept.batch = flat / kv_heads, kept.kv_head = flat % kv_heads;
-    kept.round = 0;
+    const u32 kv_heads = p.heads / p.group, flat = blockIdx.x / sums.ctas;
+    kept.slice = sums.slices ? blockIdx.x % sums.ctas % sums.slices : 0;
+    kept.batch = flat / kv_heads, kept.kv_head = flat % kv_heads, kept.round = 0;
+    kept.step = sums.in_turn() ? -1 : 1;
   }
   while (true) {
     __syncthreads();
     const Head<T, T, float> any(p, kept.batch, kept.kv_head * p.group);
-    if (int(block_of(kept.round, kept.stripe, sums.stripes)) * BN >= any.keys) break;
+    const u32 rounds = sums.rounds<BN>(any.keys), of_head = blockIdx.x % sums.ctas, block_of_keys = sums.block(of_head, kept.round, rounds);
+    if (kept.round == rounds || int(block_of_keys) * BN >= any.keys) break;
     if (threadIdx.x == 0) {
       const Band band = Band::make(p, any);
-      const u32 round = kept.round;
-      const int block = block_of(round, kept.stripe, sums.stripes), tile = block * BN, last = min(tile + BN, any.keys) - 1;
+      const int tile = int(block_of_keys) * BN, last = min(tile + BN, any.keys) - 1;
       const int begin = rows_of(p, any, tile).first / BM, end = (rows_of(p, any, last).end + BM - 1) / BM;
-      kept.tile = tile, kept.rows = any.rows, kept.begin = begin, kept.past = end;
+      kept.tile = tile, kept.rows = any.rows;
+      kept.start = kept.step < 0 ? end - 1 : begin, kept.last = kept.step < 0 ? begin : end - 1;
       kept.first = band.first, kept.end = band.end, kept.keys = band.keys;
       // The last that added where this one will: none to what is all zeros
-      kept.before = !sums.slice ? block : round ? int(block_of(round - 1, kept.stripe, sums.stripes)) : -1;
+      const bool others = !kept.round && sums.in_turn() && of_head >= sums.slices;
+      kept.before = !sums.slices ? int(block_of_keys)
+                    : others     ? int(sums.block(of_head - sums.slices, rounds - 1, rounds))
+                    : kept.round ? int(sums.block(of_head, kept.round - 1, rounds)) : -1;
     }
     __syncthreads();
-    const bool seen = kept.begin < kept.past;
+    const bool seen = (kept.last - kept.start) * kept.step >= 0;
     if (seen) {
       const int tile = kept.tile, rows = any.keys - tile;
       const T *const k = any.k + i64(tile) * p.k_walk.row, *const v = any.v + i64(tile) * p.v_walk.row;
       Keys_::template Feed<THREADS>::bring(threadIdx.x, keys, k, int(p.k_walk.row), rows, int(p.d));
       Values::template Feed<THREADS>::bring(threadIdx.x, values, v, int(p.v_walk.row), rows, int(p.d_v));
-      bring(kept.begin, kept.kv_head * p.group, 0);
+      bring(kept.start, kept.kv_head * p.group, 0);
     }
     commit_copies();
     // APART: grad_v's are in the place of grad_k's
     float sum_k[OWNED][D / SHARING / 8][4] = {}, sum_v[OWNED][DV / SHARING / 8][4] = {};
 
-    int block = kept.begin;
+    int block = kept.start;
     u32 shared = seen ? 0 : p.group, stage = 0;  // which of the heads that share keys
     while (shared < p.group) {
-      const bool last_block = block + 1 == kept.past;
-      const int following = last_block ? kept.begin : block + 1;
-      const u32 number = kept.kv_head * p.group + shared, following_shared = shared + last_block;
+      const u32 number = kept.kv_head * p.group + shared;
       const u32 queries = ring + stage * STAGE, pulls = queries + Queries::BYTES;
       await_copies<0>();
       __syncthreads();
-      if (STAGES == 2) {
-        if (following_shared < p.group) bring(following, number + last_block, stage ^ 1);
-        commit_copies();
-      }
+      if (STAGES == 2) bring_next(shared, block, stage ^ 1);
+      if (asks()) kept.others = sums.before();
       const int first = block * BM, tile = kept.tile, past = min(first + BM, kept.rows);
       const Head<T, T, float> head(p, kept.batch, number);  // where scores are changed
       if (CHANGED && kept.before >= visitors_of(block).first &&
           !any_counts(p, head, first, past, tile, min(tile + BN, head.keys))) {
-        if (STAGES == 1 && following_shared < p.group) bring(following, number + last_block, 0);
-        if (STAGES == 1) commit_copies();
-        block = following, shared = following_shared, stage = STAGES == 2 ? stage ^ 1 : 0;
+        if (STAGES == 1) bring_next(shared, block, 0);
+        take_turn(shared, block);
+        go_on(shared, block);
+        stage = STAGES == 2 ? stage ^ 1 : 0;
         continue;
       }
       const float slope = CHANGED ? slope_of(p, head) : 0.0f;
@@ -251,6 +274,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
               [&](int c, int k) { return Queries::at(query_rows, k, half * (D / SPLIT / 16) + c); });
         }
       }
+      take_turn(shared, block);
       __syncthreads();
       if constexpr (APART) {
         const u32 again = anew(threadIdx.x), lane = again % 32, place = again / 32 % (WARPS / 2);
@@ -264,8 +288,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
             [&](int c, int k) { return Queries::at(rows, k, column + c); });
         if (STAGES == 1) __syncthreads();
       }
-      if (STAGES == 1 && following_shared < p.group) bring(following, number + last_block, 0);
-      if (STAGES == 1) commit_copies();
+      if (STAGES == 1) bring_next(shared, block, 0);
 
       // grad_q's part: 32 queries a warp
       constexpr int ACROSS = WARPS / (BM / 32), COLUMNS = D / ACROSS;
@@ -277,7 +300,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
           sum_q, [&](u32* a, int b, int k) { load_matrices<true>(a, Scores::at(at_scores, k, down + b)); },
           [&](int c, int k) { return Keys_::at(key_rows, k, across + c); });
       const u64 tile_of_sums = sums.tile<BM>(p, kept.batch, number, block);
-      float* const at = sums.at + kept.stripe * sums.slice + tile_of_sums * (BM * D) + thread;
+      float* const at = sums.at + kept.slice * sums.apart + tile_of_sums * (BM * D) + thread;
       const bool none_before = kept.before < visitors_of(block).first;
 #pragma unroll
       for (int b = 0; b < 2; ++b)
@@ -289,7 +312,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
             if (none_before) put_at(to, sum_q[b][c][e]);
             else add_to(to, sum_q[b][c][e]);
           }
-      block = following, shared = following_shared, stage = STAGES == 2 ? stage ^ 1 : 0;
+      go_on(shared, block);
+      stage = STAGES == 2 ? stage ^ 1 : 0;
     }
     await_copies<0>();
 
@@ -320,12 +344,13 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
     __syncthreads();
     if (threadIdx.x == 0) kept.round += 1;
   }
+  if (asks()) sums.take_turn(~0u, 0, ~0u);
 }
 
 // grad_q = scale * (slices of sums, added in order). A CTA has a tile, its threads what those that added hold of it.
 template <class T, int D, int BM, int BN, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32)
-attention_backward_queries(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32 tiles, u32 slices) {
+attention_backward_queries(Problem<T, T, float> p, Gradients<T, float> g, Sums sums, u32 tiles) {
   constexpr int THREADS = WARPS * 32, ACROSS = WARPS / (BM / 32), COLUMNS = D / ACROSS;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const Place<Problem<T, T, float>> place(p, blockIdx.x / tiles);
@@ -341,10 +366,10 @@ attention_backward_queries(Problem<T, T, float> p, Gradients<T, float> g, Sums s
 #pragma unroll
       for (int c = 0; c < COLUMNS / 8; ++c) {
         float sum[4] = {};
-        for (u32 slice = 0; slice < slices; ++slice) {
-          if (!sums.holds(slice, visitors, slices)) continue;
+        for (u32 slice = 0; slice < max(sums.slices, 1u); ++slice) {
+          if (!sums.holds(slice, visitors, sums.rounds<BN>(band.keys))) continue;
 #pragma unroll
-          for (int e = 0; e < 4; ++e) sum[e] += from[slice * sums.slice + ((b * (COLUMNS / 8) + c) * 4 + e) * THREADS];
+          for (int e = 0; e < 4; ++e) sum[e] += from[slice * sums.apart + ((b * (COLUMNS / 8) + c) * 4 + e) * THREADS];
         }
 #pragma unroll
         for (int r = 0; r < 2; ++r) {

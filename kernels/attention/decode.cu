@@ -11,7 +11,8 @@
 // look whether its pages are there.
 // CLUSTER: so many splits are a cluster, whose results meet in its shared memory. Else splits leave (out, lse) for merge.cu, and
 // one alone writes the result.
-// Bound: bandwidth; STAGES - 1 blocks a warp are under way.
+// Bound: bandwidth; STAGES - 1 blocks a warp are under way. In a short problem latency: its first blocks are on their way into L2
+// before the kernel ahead has ended and before lengths are known.
 #include "attention/bytes.cuh"
 #include "attention/decoding.cuh"
 #include "attention/key_blocks.cuh"
@@ -50,43 +51,55 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   const u32 joint = shared_address(states);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const u32 queries = shared_address(memory), ring = queries + Queries::BYTES + warp * (STAGES * STAGE);
-  overlap::wait();
-  overlap::release();
 
   // Which split of which rows and columns of which head
-  u32 flat = blockIdx.x;
-  if constexpr (PAGED) {
-    const u32 checks = (cache.sequences + CLUSTER - 1) / CLUSTER * CLUSTER;
-    if (flat < cache.sequences) check<THREADS>(cache, p, flat);
-    if (flat < checks) return;
-    flat -= checks;
-  }
-  u32 split = flat % CLUSTER;
+  const u32 checks = PAGED ? (cache.sequences + CLUSTER - 1) / CLUSTER * CLUSTER : 0;
+  u32 flat = blockIdx.x - checks, split = flat % CLUSTER;
   flat /= CLUSTER;
   const u32 chunk = flat % chunks, tile = flat / chunks % tiles, kv_heads = p.heads / p.group;
   flat /= chunks * tiles;
   if constexpr (CLUSTER == 1) split = flat % splits.count, flat /= splits.count;
-  const SharedRows<T, Out> shared(p, cache, flat / kv_heads, flat % kv_heads, tile * ROWS, ROWS);
-  const u32 sequence = shared.sequence, kv_head = shared.kv_head;
-  const int rows = shared.count, first_row = shared.first, first_column = chunk * DV, columns = int(p.d_v) - first_column;
+  const u32 sequence = flat / kv_heads, kv_head = flat % kv_heads;
+  const int first_column = chunk * DV, columns = int(p.d_v) - first_column;
+
+  // What it will read first
+  if constexpr (!PAGED) {
+    if (splits.ahead) {
+      const int capacity = int(cache.capacity), left = int(p.rows * p.group) - int(tile) * ROWS;
+      const E* keys = reinterpret_cast<const E*>(p.k) + sequence * p.k_walk.batch + kv_head * p.k_walk.head;
+      const E* values = reinterpret_cast<const E*>(p.v) + sequence * p.v_walk.batch + kv_head * p.v_walk.head + first_column;
+      if (threadIdx.x == 0 && cache.lengths) ask(cache.lengths + sequence);
+      ask<D, ROWS, THREADS>(threadIdx.x, left, int(p.d), [&](int i) { return query_of(p, sequence, kv_head, tile * ROWS + i); });
+      const Turns first = splits.turns(split, 0, capacity, WARPS);
+      for (int block = first.first + warp, more = int(splits.ahead); more && block < first.end; --more, block += first.step) {
+        ask<D, 16, 32>(lane, capacity - block * 16, int(p.d), [&](int i) { return keys + (block * 16 + i) * p.k_walk.row; });
+        ask<DV, 16, 32>(lane, capacity - block * 16, columns, [&](int i) { return values + (block * 16 + i) * p.v_walk.row; });
+      }
+    }
+  }
+  overlap::wait();
+  overlap::release();
+
+  if constexpr (PAGED) {
+    if (blockIdx.x < cache.sequences) check<THREADS>(cache, p, blockIdx.x);
+    if (blockIdx.x < checks) return;
+  }
+  const SharedRows<T, Out> shared(p, cache, sequence, kv_head, tile * ROWS, ROWS);
+  const int rows = shared.count, first_row = shared.first;
   if (first_row >= rows) return;
 
   // Its blocks of keys: those that some of its rows see
   const Keys highest = shared.seen_by(shared.last), lowest = shared.seen_by(first_row);
   const int begin = lowest.first, end = highest.end, whole_begin = highest.first, whole_end = lowest.end;
-  const int2 range = begin < end ? splits.range(split, begin, end, WARPS) : int2{0, 0};
-  if (CLUSTER == 1 && split && range.x >= range.y) {
+  const Turns turns = begin < end ? splits.turns(split, begin, end, WARPS) : Turns{0, 0, WARPS};
+  if (CLUSTER == 1 && split && turns.first >= turns.end) {
     if (chunk == 0) shared.template leave_nothing<THREADS>(splits, split);
     return;
   }
-  int block = range.x + warp;
-  while (block * 16 + 16 <= begin) block += WARPS;
+  int block = turns.first + warp;
+  while (block * 16 + 16 <= begin) block += turns.step;
 
-  // Queries; a negative scale is theirs, so that the highest product has the highest score
-  const float whole_scale = float(p.scale) * scales.of_keys(kv_head);
-  shared.template bring_queries<Queries, ROWS, THREADS, NARROW>(queries, whole_scale < 0 ? 0x80008000u : 0);
-
-  // Copies of a block's rows. PAGED: `page` and `slot` are where the lane's key of the next block lies.
+  // Copies of a block's rows; those that nobody sees are zero. PAGED: `page` and `slot` are where the lane's key of the next block lies.
   const KeyBlock<Keys_, E> key_block(lane, int(p.d));
   const KeyBlock<Values, E> value_block(lane, columns);
   const E* k = reinterpret_cast<const E*>(p.k) + kv_head * p.k_walk.head + key_block.column(lane);
@@ -100,11 +113,11 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
     if constexpr (PAGED) {
       const int key = next * 16 + lane % 16, at = key / int(cache.page_keys);
       slot = key - at * int(cache.page_keys);
-      page = next < range.y && key >= begin && key < end ? cache.table[sequence * cache.table_step + at] : -1;
+      page = next < turns.end && key >= begin && key < end ? cache.table[sequence * cache.table_step + at] : -1;
     }
   };
   const auto bring = [&](int stage, int next) {
-    if (next < range.y) {
+    if (next < turns.end) {
       const u32 to = ring + stage * STAGE;
       if constexpr (PAGED) {
         const u32 found = __ballot_sync(~0u, u32(page) < cache.pages);
@@ -113,11 +126,11 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
         value_block.copy(to + Keys_::BYTES, [&](int i) { return v + __shfl_sync(~0u, v_at, value_block.row + i); },
                          [&](int i) { return found >> (value_block.row + i) & 1; });
       } else {
-        const int rest = end - next * 16;
-        key_block.copy(to, [&](int i) { return k + i * p.k_walk.row; }, [&](int i) { return key_block.row + i < rest; });
-        value_block.copy(to + Keys_::BYTES, [&](int i) { return v + i * p.v_walk.row; }, [&](int i) { return value_block.row + i < rest; });
-        k += 16 * WARPS * p.k_walk.row;
-        v += 16 * WARPS * p.v_walk.row;
+        const auto seen = [&](int row) { return u32(next * 16 + row - begin) < u32(end - begin); };
+        key_block.copy(to, [&](int i) { return k + i * p.k_walk.row; }, [&](int i) { return seen(key_block.row + i); });
+        value_block.copy(to + Keys_::BYTES, [&](int i) { return v + i * p.v_walk.row; }, [&](int i) { return seen(value_block.row + i); });
+        k += 16 * turns.step * p.k_walk.row;
+        v += 16 * turns.step * p.v_walk.row;
       }
       if constexpr (SCALED) {  // a lane's: half the warp has keys', half values'
         const bool first = lane < 16;
@@ -129,13 +142,17 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
         const i64 place = PAGED ? page * walk.batch + slot * walk.row : sequence * walk.batch + key * walk.row;
         copy_async<4>(to + ROWS_BYTES + lane * 4, there ? from + kv_head * walk.head + place : reinterpret_cast<const float*>(p.q), there ? 4 : 0);
       }
-      look_up(next + WARPS);
+      look_up(next + turns.step);
     }
     commit_copies();
   };
   look_up(block);
 #pragma unroll
-  for (int s = 0; s < STAGES - 1; ++s) bring(s, block + s * WARPS);
+  for (int s = 0; s < STAGES - 1; ++s) bring(s, block + s * turns.step);
+
+  // Queries, behind the copies, which take longer; a negative scale is theirs, so that the highest product has the highest score
+  const float whole_scale = float(p.scale) * scales.of_keys(kv_head);
+  shared.template bring_queries<Queries, ROWS, THREADS, NARROW>(queries, whole_scale < 0 ? 0x80008000u : 0);
   __syncthreads();
 
   const u32 at_queries = queries + Queries::template enter<true>(lane);
@@ -161,10 +178,10 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   float acc[BLOCKS][DV / 8][4] = {};
 
   int stage = 0;
-  for (; block < range.y; block += WARPS) {
+  for (; block < turns.end; block += turns.step) {
     await_copies<STAGES - 2>();
     __syncwarp();
-    bring(stage == 0 ? STAGES - 1 : stage - 1, block + (STAGES - 1) * WARPS);
+    bring(stage == 0 ? STAGES - 1 : stage - 1, block + (STAGES - 1) * turns.step);
 
     // Scores
     const u32 at_keys = ring + stage * STAGE + Keys_::template enter<false>(lane);

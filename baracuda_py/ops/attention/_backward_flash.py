@@ -16,6 +16,7 @@ from ...types import ArchSku, DeviceSpec, PrecisionGuarantee
 from . import _backward_guarantee
 from ._flash import HALVES, MMA_SHARE, MOST_ROWS, SHARED_BYTES, changed
 from ._gradients import COMMON_LAUNCHES, bias_seconds, gradients_struct, of_biases, of_rows, of_sinks
+from ._splits import ABSENT
 from ._struct import problem_struct
 
 __all__ = ["FlashBackward", "FlashBackwardConfig"]
@@ -28,10 +29,11 @@ WRITTEN = ("grad_q", "grad_k", "grad_v")  # by 4
 SHARE = 0.75  # of the busiest unit's rate
 MOST_SLICES = 16  # of sums of grad_q
 STATIC = 128  # bytes of shared memory beside the tiles
-# What adding in order takes beside additions in any order, for a thread waits for what it adds to: by head dim and what warps do
-# apart; and for slices of so many bytes, in part for smaller ones. Fitted to 14 problems on an H200
-IN_ORDER = {(256, 2): 1.3, (256, 1): 1.08}
-OF_SLICE, SLICE_BYTES = 0.04, 8 << 20
+WAITING = 0.03  # of the time, at most, that CTAs wait at first for those that add before them
+BEHIND = 2  # tiles that each is behind the one before
+WIDE = 256  # columns from which on slices that leave L2 keep memory busy nearly all the time; at 128, half of it
+IN_TURN = 1.04  # what adding in turn takes beside additions in any order
+OF_SLICE, SLICE_BYTES = 0.04, 8 << 20  # what slices of so many bytes take, and in part smaller ones. Fitted to 14 problems
 TIGHT, BLACKWELL = (64, 192), (ArchSku.SM100A, ArchSku.SM120)  # head dims that take more registers there
 # Queries, keys, queries a warp has scores of, warps, warps that share keys, what these do apart, stages and CTAs an SM, by head
 # dim and whether scores are changed, which takes registers: what spills is not here.
@@ -119,7 +121,7 @@ def _shared_traffic(config: FlashBackwardConfig) -> int:
 
 class FlashBackward(Candidate[Any]):
     """Blocks of keys a CTA, grad_k and grad_v in registers, grad_q added up in f32 scratch: in any order (fast); or in order
-    (deterministic), in slices that one CTA a head each adds to."""
+    (deterministic), in slices that CTAs add to each alone, or in turn."""
 
     launches = (*COMMON_LAUNCHES, f"{KERNEL}:attention_backward", f"{KERNEL}:attention_backward_queries")
     constraints = (
@@ -175,20 +177,20 @@ class FlashBackward(Candidate[Any]):
         limit = max(limits, key=lambda name: limits[name])
         step = limits[limit] / SHARE / clock_sms * device.sms  # of a CTA, in seconds
         blocks, room = desc.pairs() / tile, device.sms * config.ctas
-        ctas = max(self._stripes(desc, device, config) * desc.batch * desc.kv_heads, 1)
-        waves = max(-(-ctas // room) * room / ctas, 1.0 if self.ordered else self._tail(desc, config, room, ctas))
+        a_head, slices = self._ctas(desc, device, config)
+        ctas, in_turn = max(a_head * desc.batch * desc.kv_heads, 1), self._in_turn(desc, device, config)
+        waves = max(
+            -(-ctas // room) * room / ctas,
+            self._tail(desc, config, room, ctas) if in_turn or not self.ordered else 1.0,
+        )
         seconds = blocks * step / device.sms * max(1.0, min(waves, 2.0 * config.ctas))
-        slices, sums = self._slices(desc, device, config), 4 * self._sums(desc, config)
-        added = (
-            min(ctas, room) * sums / max(desc.batch * desc.kv_heads, 1)
-        )  # by CTAs that run together, each to its slice
-        if self.ordered:
-            seconds *= IN_ORDER.get((max(config.dims), config.apart), 1.0)
+        sums = 4 * self._sums(desc, config)
+        if in_turn:
+            seconds *= IN_TURN
+        elif self.ordered:
             seconds *= 1 + OF_SLICE * min(1.0, sums / max(desc.batch * desc.kv_heads, 1) / SLICE_BYTES)
-        if self.ordered and added > device.l2_bytes:
-            seconds = max(seconds, blocks * 8 * config.queries * d / device.bandwidth)
         seconds += bias_seconds(desc, device)
-        traffic = desc.nbytes + sums * slices * (1 if self.ordered else 2)
+        traffic = desc.nbytes + sums * (slices or 2)
         return Cost(desc.nbytes, int(desc.flops), 4 * device.overhead + seconds + traffic / device.bandwidth, limit)
 
     def _tail(self, desc: Any, config: FlashBackwardConfig, room: int, ctas: int) -> float:
@@ -207,14 +209,14 @@ class FlashBackward(Candidate[Any]):
 
     def lower(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> tuple[Step, ...]:
         problem, gradients = problem_struct(desc), gradients_struct(desc)
-        slices, sums = self._slices(desc, device, config), self._sums(desc, config)
-        stripes, blocks = self._stripes(desc, device, config), max(1, -(-desc.most_q // config.queries))
-        tiles = self._tiles(desc, config)
-        held = Scratch.named("sums", max(16, 4 * slices * sums))
-        of_sums = Struct((
-            held, np.uint64(sums if self.ordered else 0),
-            Packed(np.array([tiles, stripes], np.uint32).tobytes(), 8),
-        ))  # fmt: skip
+        (ctas, slices), sums = self._ctas(desc, device, config), self._sums(desc, config)
+        blocks = max(1, -(-desc.most_q // config.queries))
+        all_ctas = ctas * desc.batch * desc.kv_heads
+        held = Scratch.named("sums", max(16, 4 * max(slices, 1) * sums))
+        turns = Scratch.named("turns", max(16, 4 * all_ctas))
+        counts = Packed(np.array([self._tiles(desc, config), ctas, slices, 0], np.uint32).tobytes(), 8)
+        in_turn = self._in_turn(desc, device, config)
+        of_sums = Struct((held, turns if in_turn else ABSENT, np.uint64(sums), counts))
         number = desc.element.number
         main = f"attention_backward<{number}, {config.template}, {str(changed(desc)).lower()}>"
         sizes = (config.dims[0], config.queries, config.keys, config.warps)
@@ -225,15 +227,15 @@ class FlashBackward(Candidate[Any]):
             *of_sinks(desc, gradients),
             *of_biases(desc, gradients),
             Launch(
-                Kernel(KERNEL, main), (stripes * desc.batch * desc.kv_heads, 1, 1), block,
+                Kernel(KERNEL, main), (all_ctas, 1, 1), block,
                 (problem, gradients, of_sums), config.shared_bytes, float_atomics=not self.ordered,
             ),
             Launch(
                 Kernel(KERNEL, last), (blocks * desc.batch * desc.heads, 1, 1), block,
-                (problem, gradients, of_sums, np.uint32(blocks), np.uint32(slices)),
+                (problem, gradients, of_sums, np.uint32(blocks)),
             ),
         )  # fmt: skip
-        cleared = () if self.ordered else (held,)
+        cleared = (turns,) if in_turn else () if self.ordered else (held,)
         return (*(Fill(x, 0, x.nbytes) for x in cleared), *(launch for launch in launches if launch.grid[0]))
 
     def _tiles(self, desc: Any, config: FlashBackwardConfig) -> int:
@@ -247,17 +249,26 @@ class FlashBackward(Candidate[Any]):
         heads = desc.heads * (1 if desc.ragged else desc.batch)
         return int(heads * self._tiles(desc, config) * config.queries * config.dims[0])
 
-    def _stripes(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> int:
-        """CTAs a head: one a block of keys, or, where each has a slice, as many as keep the device busy."""
-        blocks = max(1, -(-desc.most_k // config.keys))
+    def _ctas(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> tuple[int, int]:
+        """CTAs a head, and slices that they add to. One CTA a block of keys, and no slices; or few slices, so that CTAs which begin
+        together, a tile behind each other, wait for a small part of the time; or, where sums are nothing to memory, as many of
+        either as keep the device busy."""
+        blocks = max(1, -(-int(desc.most_k) // config.keys))
         if not self.ordered:
-            return int(blocks)
+            return blocks, 0
         heads, room = max(desc.batch * desc.kv_heads, 1), device.sms * config.ctas
+        if self._in_turn(desc, device, config):
+            tiles = desc.pairs() / (config.queries * config.keys) / room  # of an SM
+            slices = -(-min(blocks, room) // (1 + int(WAITING * tiles / BEHIND)))
+            return blocks, min(slices, blocks, MOST_SLICES)
 
         def rounds(stripes: int) -> int:
             return int(-(-stripes * heads // room) * -(-blocks // stripes))
 
-        return min(range(1, min(blocks, MOST_SLICES) + 1), key=rounds)
+        stripes = min(range(1, min(blocks, MOST_SLICES) + 1), key=rounds)
+        return stripes, stripes
 
-    def _slices(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> int:
-        return self._stripes(desc, device, config) if self.ordered else 1
+    def _in_turn(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> bool:
+        """Whether slices of CTAs that run together, read and written once a block of keys, would leave L2 and take memory's time."""
+        sums = 4 * self._sums(desc, config) / max(desc.batch * desc.kv_heads, 1)
+        return bool(self.ordered and config.dims[0] >= WIDE and device.sms * config.ctas * sums > device.l2_bytes)

@@ -38,30 +38,34 @@ __all__ = ["SplitKeys", "SplitKeysConfig", "SplitPages"]
 BLOCK = 16  # keys that a warp takes at a time
 WARPS = 4
 LONGEST = 4096  # the most where lengths are read, so that a long sequence beside short ones is shared out, too,
+AHEAD = 1  # blocks a warp that are asked for before lengths are known
 MANY = 4  # unless there are that many waves of CTAs anyhow
 UNDER_WAY = 96 << 10  # bytes an SM, where shared memory has room
 RESIDENT = ((2, 4), (1, 8), (3, 4))  # CTAs an SM, and warps a CTA
 SMALL = ((1, 4), (1, 2), (1, 1))  # where none of these has room
 CLUSTERS = (2, 4, 8)  # splits that merge their results in shared memory
 LOOSE = 3  # CTAs an SM, of which no clusters are made: some SMs were full then, while others stood idle
-GROUP = 18  # SMs of a GPC, within which a cluster lies. Some lack a few, which differ between devices: counted as one's
+ROOM = 0.92  # of a device's room for CTAs that clusters of more than two find: within groups of SMs, of which some lack a few
 RESERVED = 1 << 10  # bytes of shared memory that a CTA takes besides its own
 ALIGN = 1 << 10  # bytes, of what it asks for beside what it declares
 MOST_D = 576
-# Seconds, fitted to measured configurations of 11 problems on an H200, dense and paged
-WAVE = 0.8e-6  # until the first keys and after the last
-JOIN = 0.2e-6  # a warp of an SM, whose results meet those of the others
-MEET = 0.3e-6  # a cluster's merge
-STEP = 0.25e-6  # what a warp waits for in a block of 16 keys
-WORK = 0.4e-6  # what it copies and multiplies there, for 256 columns of keys and values
+# Seconds, fitted to 820 measured configurations of 30 problems on an H200, dense and paged
+WAVE = 1.7e-6  # until the first keys and after the last
+LATE = 1.3e-6  # more where the CTAs of two launches do not fit at once, so that the next one's begin when these have ended;
+CLUSTER_LATE = 3.8e-6  # clusters of more than two, which begin together
+JOIN = 0.09e-6  # a warp of an SM, whose results meet those of the others
+MEET = 0.1e-6  # a cluster's merge
+SECOND = 1.3e-6  # a launch that merges: until it begins, beside what a launch costs
+STEP = 0.06e-6  # what a warp waits for in a block of 16 keys
+WORK = 0.2e-6  # what it copies and multiplies there, for 256 columns of keys and values
 # Times that work, or what is said
-OF_BYTES = 1.6  # where elements are widened
-OF_ROWS = 1.1  # for 16 rows more
-OF_PAGES = 1.2  # where pages are looked up
-OF_READS = 1.1  # the bandwidth of a copy, where all is read
-OF_ONE = 1.35  # its share of the bandwidth, an SM where there are few
-TURNS = 0.22  # in which a scheduler issues nothing for other warps
-SHARP = 3.0  # the norm by which bounds of like size add up: neither hides the other wholly
+OF_BYTES = 2.0  # where elements are widened
+OF_ROWS = 3.0  # for 16 rows more
+OF_PAGES = 2.1  # where pages are looked up
+OF_READS = 1.15  # the bandwidth of a copy, where all is read
+OF_ONE = 3.0  # its share of the bandwidth, an SM where there are few
+TURNS = 0.13  # in which a scheduler issues nothing for other warps
+SHARP = 1.4  # the norm by which bounds of like size add up: neither hides the other wholly
 
 
 @dataclass(frozen=True)
@@ -222,23 +226,31 @@ class SplitKeys(Candidate[Any]):
             seconds += self._wave(device, config, rest, each, blocks)
         if config.clustered:
             seconds += MEET
-        seconds += Splits.of(desc, config).seconds(device)
+        apart = Splits.of(desc, config)
+        seconds += apart.seconds(device) + (SECOND if apart.apart else self._late(config, ctas, slots))
         flops = 2.0 * rows_of(desc) * keys * (desc.d + desc.d_v)
         return Cost(desc.nbytes, int(flops), overlapped_overhead(device) + seconds, "bandwidth")
 
     def _slots(self, device: DeviceSpec, config: SplitKeysConfig) -> int:
         """CTAs that run at once. A cluster's begin together, within a group of SMs, and what is left of a group stays idle."""
+        slots = device.sms * config.ctas
         if not config.clustered:
-            return device.sms * config.ctas
-        groups, rest = divmod(device.sms, GROUP)
-        clusters = groups * (GROUP * config.ctas // config.splits) + rest * config.ctas // config.splits
-        return max(clusters, 1) * config.splits
+            return slots
+        return max(int((ROOM if config.splits > 2 else 1.0) * slots / config.splits), 1) * config.splits
+
+    def _late(self, config: SplitKeysConfig, ctas: int, slots: int) -> float:
+        """Seconds that a single launch begins later when another one is ahead of it: in part in its room, it cannot set itself up
+        meanwhile. Of several waves the last leaves room anyhow."""
+        if 2 * ctas <= slots:
+            return 0.0
+        if config.clustered and config.splits > 2:
+            return CLUSTER_LATE
+        return LATE if ctas <= slots else 0.0
 
     def _wave(self, device: DeviceSpec, config: SplitKeysConfig, ctas: int, each: float, blocks: int) -> float:
         """Seconds of CTAs that run at once, with so many bytes each and blocks a warp: at the bandwidth that the device has, or
-        the SM that has the most of them; and as its warps go on. More than two CTAs of a cluster fill one SM after the other."""
-        packed = config.clustered and config.splits > 2
-        crowd = config.ctas if packed else -(-ctas // device.sms)
+        the SM that has the most of them; and as its warps go on."""
+        crowd = -(-ctas // device.sms)
         bandwidth = OF_READS * device.bandwidth
         work = WORK * self.looked_up * (config.dims + config.columns) / 256 * (1 + OF_ROWS * (config.rows // 16 - 1))
         work *= OF_BYTES if config.item == 1 else 1.0
@@ -270,7 +282,7 @@ class SplitKeys(Candidate[Any]):
         flags = (str(flag).lower() for flag in (changed, desc.paged, config.scaled))
         types = desc.element.number, stored_as(desc.cached), out.number
         entry = f"attention_decode{'_cluster' * config.clustered}<{', '.join(map(str, (*types, *shape, *flags)))}>"
-        splits = Splits.of(desc, config)
+        splits = Splits.of(desc, config, self._ahead(desc, device, config))
         args: tuple[Arg, ...] = (
             problem_struct(desc, k=self.keys, v=self.values), cache_struct(desc), scales_struct(desc), splits.struct,
             np.uint32(self._tiles(desc, config)), np.uint32(self._chunks(desc, config)),
@@ -282,6 +294,12 @@ class SplitKeys(Candidate[Any]):
             overlapped=splits.overlapped,
         )  # fmt: skip
         return splits.merged(first, device)
+
+    def _ahead(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> int:
+        """Blocks that a warp asks for before it may read anything: of dense caches without a window, where CTAs run all at once.
+        Else most would be asked for in vain when sequences are short."""
+        dense = not desc.paged and desc.visible.left is None
+        return AHEAD if dense and self._ctas(desc, config) <= device.sms * config.ctas else 0
 
     def _tiles(self, desc: Any, config: SplitKeysConfig) -> int:
         return int(max(1, -(-desc.most_q * desc.group // config.rows)))

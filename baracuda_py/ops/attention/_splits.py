@@ -17,7 +17,7 @@ from .._launch import overlapped_overhead
 from ._merge import Lines, merge_launch
 
 __all__ = [
-    "FIXED", "LEAST", "MOST_SPLITS", "Splits", "cache_struct", "most_keys", "rows_of", "scales_struct", "stored_as", "tiled",
+    "ABSENT", "FIXED", "LEAST", "MOST_SPLITS", "Splits", "cache_struct", "most_keys", "rows_of", "scales_struct", "stored_as", "tiled",
     "with_status",
 ]  # fmt: skip
 
@@ -32,21 +32,23 @@ ABSENT = Packed(bytes(8))
 @dataclass(frozen=True)
 class Splits:
     """attention::Splits: `count` CTAs share a sequence's keys, `fixed` each or (0) evenly. If they are `apart`, each leaves its
-    (out, lse) in scratch."""
+    (out, lse) in scratch. `ahead`: blocks that a warp asks for before the kernel ahead has ended."""
 
     desc: Any
     count: int
     fixed: int
     apart: bool
+    ahead: int
 
     @staticmethod
-    def of(desc: Any, config: Any) -> Splits:
+    def of(desc: Any, config: Any, ahead: int = 0) -> Splits:
         """Those of a configuration, apart unless a cluster merges them."""
-        return Splits(desc, config.splits, config.fixed, config.splits > 1 and not getattr(config, "clustered", False))
+        apart = config.splits > 1 and not getattr(config, "clustered", False)
+        return Splits(desc, config.splits, config.fixed, apart, ahead)
 
     @property
     def struct(self) -> Struct:
-        counts = np.array([self.count, self.fixed, LEAST], np.uint32)
+        counts = np.array([self.count, self.fixed, LEAST, self.ahead], np.uint32)
         outs, lses = (self._outs, self._lses) if self.apart else (ABSENT, ABSENT)
         return Struct((outs, lses, Packed(counts.tobytes(), 4)))
 

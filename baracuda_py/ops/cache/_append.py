@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -21,24 +22,22 @@ __all__ = ["AppendConfig", "FewPages", "ManyPages"]
 WIDEST, WARP = 16, 32  # bytes of an access; lanes
 MOST_ITEMS = 32  # vectors of a row that a thread holds
 MOST_WHOLE = 8  # of a row of all heads
+UNDER_WAY = 4  # vectors that a thread is to hold
+OF_HEAD, OF_VECTOR = 0.2e-6, 0.02e-6  # seconds of one more head that shares a row, and of one more vector: measured on an H200
 OF_ROW = 110  # machine instructions (sm_90a) of a thread and row, whatever its length
 MOST_TOKENS = (1 << 31) - 1  # of a request: its length is an int32
 ROUNDS = 4  # of page ids that a group may look at for every row
-CHECKERS = 128  # threads of check_requests
-SMALL, LARGE = 128, 256  # threads of append_pages: on many SMs, or with many bytes under way
-THREADS_OF_SM = 2048
+THREADS = 128  # a CTA: more are no faster
 FILE = "cache/append.cu"
 
 
 @dataclass(frozen=True)
 class AppendConfig(Config):
-    """How rows, each a head of a token or all of them, are shared out."""
+    """How rows, each a head of a token or several of them, are shared out."""
 
-    heads: int = term("heads a row")
+    heads: int = term("heads a row: as one where they lie side by side, else one by one, by angles that they share")
     vector: int = term("columns an access")
     lanes: int = term("threads that share a row")
-    rows: int = term("rows that a thread takes part in at once")
-    threads: int = term("threads a CTA")
 
     def items(self, columns: int, at_once: int) -> int:
         """Vectors of a row that a thread holds, where it takes so many at once."""
@@ -58,20 +57,15 @@ class _Append(Candidate[Any]):
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[AppendConfig]:
-        """The widest vectors; small CTAs of a row a thread, or as many rows as keep 64 bytes a thread under way; a head a row, or
-        a token, where its heads lie side by side."""
+        """The widest vectors; a head a row; a token, where its heads lie side by side; else so many heads as are 64 bytes a thread,
+        which share what says where they go and by which angles they turn."""
         vector = _vector(desc)
-
-        def made(heads: int, threads: int) -> AppendConfig:
-            one = AppendConfig(heads, vector, _lanes(desc, heads), 1, threads)
-            held = one.items(heads * _columns(desc), _at_once(desc))
-            return one if threads == SMALL else replace(one, rows=max(1, 4 // held))
-
-        yield made(1, SMALL)
+        one = AppendConfig(1, vector, _lanes(desc))
+        yield one
         if _side_by_side(desc, vector):
-            yield made(desc.heads, LARGE)
-            yield made(desc.heads, SMALL)
-        yield made(1, LARGE)
+            yield AppendConfig(desc.heads, vector, _lanes(desc, desc.heads))
+        elif (shared := math.gcd(desc.heads, UNDER_WAY // one.items(_columns(desc), _at_once(desc)))) > 1:
+            yield replace(one, heads=shared)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> PrecisionGuarantee:
         return guarantee_of(desc)
@@ -83,10 +77,13 @@ class _Append(Candidate[Any]):
         instructions = (20.0 if desc.quantised else 1.0) * elements
         instructions += OF_ROW * 2 * desc.tokens * desc.heads // config.heads * config.lanes
         if desc.turned:
-            instructions += (OF_ENTRY if desc.tables else OF_ANGLE) * desc.tokens * desc.heads * desc.half
-        fills = elements // config.vector > device.sms * THREADS_OF_SM
-        efficiency = 0.8 if config.threads == SMALL else 0.95 if fills else 0.7
-        return Cost.streaming(device, moved, instructions=instructions, efficiency=efficiency)
+            angles = desc.tokens * desc.heads // config.heads * desc.half
+            instructions += (OF_ENTRY if desc.tables else OF_ANGLE) * angles
+        efficiency = 0.95 if config.heads > 1 else 0.8
+        cost = Cost.streaming(device, moved, instructions=instructions, efficiency=efficiency)
+        joined, apart = _heads(desc, config)
+        held = config.items(joined * _columns(desc), _at_once(desc))
+        return replace(cost, seconds=cost.seconds + OF_HEAD * (apart - 1) + OF_VECTOR * (held - 1))
 
     def lower(self, desc: Any, device: DeviceSpec, config: AppendConfig) -> tuple[Step, ...]:
         heads = desc.heads // config.heads
@@ -94,8 +91,9 @@ class _Append(Candidate[Any]):
         index = index_type(max(rows, desc.requests))
         ragged, checked = (str(flag).lower() for flag in (desc.ragged, self.checked))
         scaling, taken, stored = _types(desc)
-        items = config.items(config.heads * _columns(desc), _at_once(desc))
-        shape = f"{config.vector}, {items}, {config.lanes}, {config.rows}, {config.threads}"
+        joined, apart = _heads(desc, config)
+        items = config.items(joined * _columns(desc), _at_once(desc))
+        shape = f"{config.vector}, {items}, {config.lanes}, {apart}, {THREADS}"
         turn, angles, places, factor = _turn(desc)
         kernel = "append_turned" if turn else "append_pages"
         entry = f"{kernel}<{taken}, {stored}, cache::{scaling}, {shape}, {ragged}, {checked}, {index}{turn}>"
@@ -112,13 +110,14 @@ class _Append(Candidate[Any]):
             divisor(heads, index), index_scalar(rows, index), _lines(desc, "k", config), _lines(desc, "v", config),
             *angles, *places, *factor,
         )  # fmt: skip
-        x, _, _ = grid_of(rows, config.threads // config.lanes * config.rows)
-        launch = Launch(Kernel(FILE, entry), (x, 2, 1), (config.threads, 1, 1), args)
+        x, _, _ = grid_of(rows, THREADS // config.lanes)
+        grid = (2 * x, 1, 1) if turn else (x, 2, 1)
+        launch = Launch(Kernel(FILE, entry), grid, (THREADS, 1, 1), args)
         if not self.checked:
             return (launch,)
-        check = f"{'check_turned' if turn else 'check_requests'}<{ragged}, {CHECKERS}, {index}{turn}>"
-        grid = grid_of(desc.requests, CHECKERS // WARP)
-        ahead = Launch(Kernel(FILE, check), grid, (CHECKERS, 1, 1), (*of_batch, *angles[:1], *places))
+        check = f"{'check_turned' if turn else 'check_requests'}<{ragged}, {THREADS}, {index}{turn}>"
+        grid = grid_of(desc.requests, THREADS // WARP)
+        ahead = Launch(Kernel(FILE, check), grid, (THREADS, 1, 1), (*of_batch, *angles[:1], *places))
         return (ahead, launch) if rows else (ahead,)
 
 
@@ -163,6 +162,11 @@ def _columns(desc: Any) -> int:
 def _at_once(desc: Any) -> int:
     """Vectors that are taken together: those of a pair of columns where keys are turned."""
     return 2 if desc.turned else 1
+
+
+def _heads(desc: Any, config: AppendConfig) -> tuple[int, int]:
+    """Of a row's heads those that are moved as one, and how many times so many there are."""
+    return (config.heads, 1) if _side_by_side(desc, config.vector) else (1, config.heads)
 
 
 def _lanes(desc: Any, heads: int = 1) -> int:
@@ -257,6 +261,7 @@ def _lines(desc: Any, part: str, config: AppendConfig) -> Packed:
     elif desc.has(f"{part}_scale"):
         scale = (0, 0, *desc.layout(f"{part}_scale").strides)
     size, stored = new.element.bits // 8, pages.element.bits // 8
+    joined, _ = _heads(desc, config)
     steps = [s * size for s in token] + [s * stored for s in desc.split(pages.strides)] + [s * 4 for s in scale]
     half = desc.half if part == "k" else pages.shape[3] // 2 // config.vector * config.vector
-    return Packed(struct.pack("<11qII", *steps, config.heads * pages.shape[3], half), 8)
+    return Packed(struct.pack("<11qII", *steps, joined * pages.shape[3], half), 8)

@@ -35,19 +35,29 @@ struct Scales {
   __device__ __forceinline__ float of_values(u32 kv_head) const { return float(v_number) * (v && !v_each ? v[kv_head * v_walk.head] : 1.0f); }
 };
 
-// Every sequence's keys are shared out among `count` CTAs: `fixed` keys each from key 0 on, or, where that is 0, evenly but
-// `least` at least. Their results, (out, lse) in f32, lie in [batch, head, token, split] order; null: there is only one.
+// A split's part of a sequence's blocks of 16 keys, some of which are taken at a time: those from `first` on, then `step` further,
+// and so on before `end`.
+struct Turns { int first, end, step; };
+
+// Every sequence's keys are shared out among `count` CTAs: `fixed` keys each from key 0 on, or, where that is 0, evenly. Their
+// results, (out, lse) in f32, lie in [batch, head, token, split] order; null: there is only one.
 struct Splits {
   float *out, *lse;
-  u32 count, fixed, least;
+  u32 count, fixed, least, ahead;  // keys that an even run has at least; blocks a warp that are asked for before lengths are known
 
-  // Split `at` of keys [begin, end): where it begins and ends, in blocks of 16 keys, `step` of which are taken at a time.
+  // Split `at` of keys [begin, end) as one run: where it begins and ends, in blocks of 16 keys, `step` of which are taken at a time.
   __device__ __forceinline__ int2 range(u32 at, int begin, int end, int step) const {
     const int first = fixed ? 0 : begin / 16, last = (end + 15) / 16;
     int each = fixed ? int(fixed) / 16 : max(int(least) / 16, (last - first + int(count) - 1) / int(count));
     each = (each + step - 1) / step * step;
     const i64 from = first + i64(at) * each;
     return {int(min(from, i64(last))), int(min(from + each, i64(last)))};
+  }
+  // The same where even splits take turns: where one begins does not depend on how many keys there are.
+  __device__ __forceinline__ Turns turns(u32 at, int begin, int end, int step) const {
+    if (!fixed) return {begin / 16 + int(at) * step, (end + 15) / 16, int(count) * step};
+    const int2 run = range(at, begin, end, step);
+    return {run.x, run.y, step};
   }
 };
 

@@ -5,6 +5,24 @@
 
 namespace attention {
 
+// A line asked for before it is read, so that it comes into L2 while the kernel ahead ends. Nothing is read by that: what others
+// write meanwhile is seen.
+template <class T> __device__ __forceinline__ void ask(const T* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
+// ROWS rows of up to COLUMNS columns, by LANES threads: `rows` and `columns` are there, and line(i) says where row i begins.
+template <int COLUMNS, int ROWS, int LANES, class Line> __device__ __forceinline__ void ask(int lane, int rows, int columns, const Line& line) {
+  constexpr int EACH = 128 / sizeof(*line(0)), LINES = (COLUMNS + EACH - 1) / EACH;
+#pragma unroll
+  for (int i = lane; i < ROWS * LINES; i += LANES)
+    if (i / LINES < rows && i % LINES * EACH < columns) ask(line(i / LINES) + i % LINES * EACH);
+}
+
+// Where row `row` of those that share a key head begins, if the sequence's tokens are not behind others'.
+template <class T, class Out> __device__ __forceinline__ const T* query_of(const Problem<T, Out, float>& p, u32 sequence, u32 kv_head, int row) {
+  const int token = row / int(p.group);
+  return p.q + sequence * p.q_walk.batch + (kv_head * p.group + row - token * int(p.group)) * p.q_walk.head + token * p.q_walk.row;
+}
+
 // The rows that share one key head of one sequence, token by token, a row for each query head of the group; `first` to `last` are a
 // CTA's.
 template <class T, class Out> struct SharedRows {
@@ -31,8 +49,8 @@ template <class T, class Out> struct SharedRows {
     const int chunk = threadIdx.x % LANES;
 #pragma unroll 1
     for (int line = threadIdx.x / LANES; line < ROWS; line += THREADS / LANES) {
-      const int row = first + line, at = token(row);
-      const T* from = p.q + sequence * p.q_walk.batch + (kv_head * p.group + row - at * int(p.group)) * p.q_walk.head + (tokens.first + at) * p.q_walk.row;
+      const int row = first + line;
+      const T* from = query_of(p, sequence, kv_head, row) + tokens.first * p.q_walk.row;
       uint4 words[PANELS];
 #pragma unroll
       for (int panel = 0; panel < PANELS; ++panel) {

@@ -4,12 +4,6 @@
 
 namespace attention {
 
-// The block of keys that comes in a round to one of `stripes` CTAs that share a head's: there and back, so that all have as much to
-// do where later blocks have fewer queries.
-__device__ __forceinline__ u32 block_of(u32 round, u32 stripe, u32 stripes) {
-  return round * stripes + (round % 2 ? stripes - 1 - stripe : stripe);
-}
-
 // Blocks of BN keys that visit the tile of BM queries: those of which some key is seen from there, by place alone, and with one
 // that has rows beyond the last, all further ones. The same ones as of which rows_of, rounded to tiles, holds it.
 struct Visitors {
@@ -21,25 +15,58 @@ struct Visitors {
   }
 };
 
-// Sums in tiles of BM queries, `tiles` a head, those of a sequence behind the other's, as the threads hold them that add. A tile's
-// first visitor in a slice writes it, so that nothing need be cleared; slices lie `slice` floats apart. With none (0) whoever
-// comes first adds to zeros.
+// Sums in tiles of BM queries, `tiles` a head, those of a sequence behind the other's, as the threads hold them that add. Slices lie
+// `apart` floats apart; CTA i of a head adds to slice i % slices, behind CTA i - slices where there is one, and a tile's first visitor
+// writes it, so that nothing need be cleared. With no slices whoever comes first adds to zeros. `turns`: how far each CTA is that
+// another one waits for, 0 at first.
 struct Sums {
   float* at;
-  u64 slice;
-  u32 tiles, stripes;
+  u32* turns;
+  u64 apart;
+  u32 tiles, ctas, slices;  // of a head
+
+  // Blocks of BN keys that a CTA takes, one after the other; where CTAs add in turn 1, but of sequences longer than was said.
+  template <int BN> __device__ __forceinline__ u32 rounds(int keys) const { return ((keys + BN - 1) / BN + ctas - 1) / ctas; }
+
+  __device__ __forceinline__ bool in_turn() const { return slices && slices < ctas; }
+  // They come to it in ascending order: neighbours, so that no CTA waits for a later one; else there and back, so that all have as
+  // much to do where later blocks have fewer queries.
+  __device__ __forceinline__ u32 block(u32 cta, u32 round, u32 rounds) const {
+    if (in_turn()) return cta * rounds + round;
+    return round * ctas + (round % 2 ? ctas - 1 - cta : cta);
+  }
+
+  static __device__ __forceinline__ void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+  // What the CTA before this one, which was launched earlier, will add next.
+  __device__ __forceinline__ u32 before() const {
+    return blockIdx.x % ctas < slices ? ~0u : atomicAdd(turns + blockIdx.x - slices, 0u);
+  }
+  // Before this CTA adds at `place`: all before is added, by all threads that have met since, and whoever comes after may know. Then
+  // it waits until the CTA before it has added at `behind`, if it had not when it was asked; a tile more, so that it need not wait
+  // for the next one. One thread takes part.
+  __device__ __forceinline__ void take_turn(u32 place, u32 behind, u32 known) const {
+    fence();
+    atomicMax(turns + blockIdx.x, place);
+    if (known > behind) return;
+    while (before() <= behind + 1) __nanosleep(64);
+    fence();
+  }
 
   // The tile of a head's queries from BM block on.
   template <int BM, class P> __device__ __forceinline__ u64 tile(const P& p, u32 batch, u32 head, int block) const {
     if (!p.starts_q) return u64(batch * p.heads + head) * tiles + block;
     return u64(head) * tiles + Extent(p.starts_q, batch, p.rows).first / BM + batch + block;
   }
-  // Whether a slice has anything of a tile.
-  __device__ __forceinline__ bool holds(u32 of, const Visitors& visitors, u32 slices) const {
-    if (!slice) return true;
-    for (int round = visitors.first / int(slices); round * int(slices) < visitors.end; ++round) {
-      const int block = block_of(round, of, slices);
-      if (block >= visitors.first && block < visitors.end) return true;
+  // Whether a slice has anything of a tile: whether some block of its CTAs visits it.
+  __device__ __forceinline__ bool holds(u32 slice, const Visitors& visitors, u32 rounds) const {
+    if (!slices) return true;
+    if (in_turn()) {
+      const u32 first = visitors.first / rounds, next = first + (slice + slices - first % slices) % slices;
+      return visitors.first < visitors.end && int(next * rounds) < visitors.end;
+    }
+    for (u32 round = visitors.first / int(ctas); int(round * ctas) < visitors.end; ++round) {
+      const int at = block(slice, round, rounds);
+      if (at >= visitors.first && at < visitors.end) return true;
     }
     return false;
   }

@@ -39,16 +39,17 @@ template <class Position_, class Table_, bool TABLES, bool INTERLEAVED> struct T
     return bad;
   }
 
-  // The row of a request's i-th token.
-  template <int V, int LANES, int ITEMS, class Vector>
-  __device__ __forceinline__ void turn(Vector (&row)[ITEMS], i64 at, u32 half, u32 lane) const {
+  // Heads of a token at this position.
+  template <int V, int LANES, int HEADS, int ITEMS, class Vector>
+  __device__ __forceinline__ void turn(Vector (&row)[HEADS][ITEMS], i64 at, u32 half, u32 lane) const {
 #pragma unroll
     for (int j = 0; j < ITEMS / 2; ++j) {
       const u32 pair = (j * LANES + lane) * V;
       if (pair >= half) continue;
       auto rotation = angles.template of<float, V>(at, pair);
       rotation.template scale<false>(factor);
-      position::turn<INTERLEAVED>(row[2 * j], row[2 * j + 1], rotation);
+#pragma unroll
+      for (int h = 0; h < HEADS; ++h) position::turn<INTERLEAVED>(row[h][2 * j], row[h][2 * j + 1], rotation);
     }
   }
 };
