@@ -175,10 +175,13 @@ def test_the_default_rounds_no_activation() -> None:
     exact = bp.GgufMatmulPlan.select(desc, device="h200")
     assert exact.sku.variant == "exact_activation"
     assert exact.precision_guarantee.math_precision is bp.MathPrecision.BF16
-    rounded = bp.GgufMatmulPlan.select(
-        bp.GgufMatmulDescriptor((1, 8192), "bf16", (8192, 32 * 144), "q4_k", math="int8"), device="h200"
-    )
-    assert rounded.sku.variant == "q8_activation" and "rounded_activations" in str(rounded.precision_guarantee)
+    may_round = bp.GgufMatmulDescriptor((1, 8192), "bf16", (8192, 32 * 144), "q4_k", math="int8")
+    rounded = bp.GgufMatmulPlan.select(may_round, bp.PlanPreference(variant="q8_activation"), device="h200")
+    assert rounded.precision_guarantee.math_precision is bp.MathPrecision.INT8
+    assert "rounded_activations" in str(rounded.precision_guarantee)
+    spared = bp.GgufMatmulPlan.select(may_round, bp.PlanPreference(variant="exact_activation"), device="h200")
+    assert spared.precision_guarantee.math_precision is bp.MathPrecision.BF16
+    assert "rounded" not in str(spared.precision_guarantee).replace("unrounded", "")
     x, w = np.ones((1, 256), np.float32), np.zeros((16, 144), np.uint8)
     assert not bp.matmul_q4k(x, w, pref=bp.PlanPreference(math="int8"), device="ptx").any()
 

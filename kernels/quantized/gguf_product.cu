@@ -42,6 +42,12 @@ template <class F> struct Table { static constexpr u32 PITCH = PART / F::SUB * 2
 // What stays in a register: of what a shuffle gave, nothing is worked out anew, and it is no constant.
 __device__ __forceinline__ u32 kept(u32 x) { return __shfl_sync(~0u, x, threadIdx.x % 32); }
 
+__device__ __forceinline__ u32 shared_word(u32 at) {
+  u32 x;
+  asm("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(at));
+  return x;
+}
+
 // 16 bytes to shared memory, if `is_one`: no branch.
 __device__ __forceinline__ void copy_if(bool is_one, u32 to, const u8* from) {
   asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global.L2::128B [%0], [%1], 16; }"
@@ -127,10 +133,20 @@ template <class X, int UNITS, int TILES, bool WHOLE, bool APART> struct Group {
         if (WHOLE || left > 0) scale[tile] = X::scale(from[tile] + at);
     }
   }
+  // Numbers 16 apart become neighbours, as codes in the halves of a byte.
+  __device__ __forceinline__ void pair_units() {
+    static_assert(UNITS == 2 && X::B == 2);
+#pragma unroll
+    for (int tile = 0; tile < TILES; ++tile) {
+      const u32 low[2] = {b[tile][0][0], b[tile][0][1]}, high[2] = {b[tile][1][0], b[tile][1][1]};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) b[tile][i / 2][i % 2] = __byte_perm(low[i / 2], high[i / 2], i % 2 ? 0x7632 : 0x5410);
+    }
+  }
 };
 
 template <class F, class X, class Out, int ALIGN, bool SHIFTED, bool WHOLE, int SPREAD, int TILES, int CHUNK, int WARPS_N, int WARPS_K,
-          int STAGES, int CTAS>
+          int STAGES, int CTAS, bool BOOK>
 __global__ void __launch_bounds__(WARPS_N * WARPS_K * 32, CTAS)
 gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step, i64 pitch, u32 tokens, u32 rows, u32 k) {
   using S = Slot<F, ALIGN, SHIFTED, CHUNK>;
@@ -143,8 +159,9 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   constexpr int BITS = F::Codes::Only::BITS;
   constexpr bool IN_PLACE = SPREAD > 1 && X::template IN_PLACE<BITS>;
   constexpr bool LOOKED = F::Codes::LOOKED && !X::ROUNDED;  // codes that become floats as they are looked up
+  static_assert(!BOOK || (LOOKED && UNITS == 2 && F::Codes::IN_HALVES), "a byte holds codes of both units");
   using Place = typename X::template Place<BITS ? BITS : 4>;
-  using Activations = Group<X, UNITS, TILES, WHOLE, IN_PLACE>;
+  using Activations = Group<X, UNITS, TILES, WHOLE, IN_PLACE || (LOOKED && !BOOK && F::Codes::APART)>;
   using Acc = typename X::Acc;
   const u32 warp = threadIdx.x / 32, lane = kept(threadIdx.x % 32), g = lane / 4, t = lane % 4;
   const u32 own_k = warp % WARPS_K, own_rows = warp / WARPS_K * ROWS, first_token = blockIdx.x * TOKENS;
@@ -155,6 +172,14 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   const u32 own_row = kept(warp * (STAGES * S::SIZE) + g * S::PITCH);
   float* const sums_of_rows = reinterpret_cast<float*>(pool) + WARPS_N * WARPS_K * STAGES * S::SIZE / 4;
   float* const table = sums_of_rows + WARPS_N * WARPS_K * (2 * TOKENS * ROWS) + warp * (ROWS * Table<F>::PITCH);
+
+  // What bytes of codes mean, for each lane apart: every lane has a bank of its own
+  const u32 book = shared_address(sums_of_rows + WARPS_N * WARPS_K * (2 * TOKENS * ROWS + (SPREAD == 8 ? 0 : ROWS * Table<F>::PITCH)));
+  const u32 own_page = book + lane * 4, page = BOOK ? kept(128 + (k >> 30)) : 0;
+  if constexpr (BOOK) {
+    F::Codes::template write<typename X::Number>(pool + (book - shared_address(pool)) / 16, threadIdx.x, WARPS_N * WARPS_K * 32);
+    __syncthreads();
+  }
 
   // The column g of every tile: its sub-block of a group, where its token begins, and its place among the token's columns. Tokens past
   // the last one stand for it, and are not stored
@@ -253,6 +278,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
           Activations own;
           if constexpr (ROLLED) ask(own, first, group);
           else own = ahead;
+          if constexpr (BOOK) own.pair_units();
           if constexpr (!ROLLED) ask(ahead, group + 1 < GROUPS ? first : of_chunk + 1 < PARTS ? first + PART : after, (group + 1) % GROUPS);
 
           // Sums of activations, the same in every row; then a sub-block's products, of which its own columns count
@@ -267,6 +293,17 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
 #pragma unroll
               for (int i = 0; i < X::A; ++i) ones[i] = X::ONES;
               X::multiply(sums[tile], ones, own.b[tile][unit]);
+            }
+          }
+          // Bytes of codes, ahead of what is looked up
+          [[maybe_unused]] u32 bytes[SPREAD][2];
+          if constexpr (BOOK) {
+#pragma unroll
+            for (int s = 0; s < SPREAD; ++s) {
+              const u32 weight = (group * SPREAD + s) * F::SUB;
+#pragma unroll
+              for (int h = 0; h < 2; ++h)
+                bytes[s][h] = F::Codes::Plane::template bytes_of<ALIGN>(chunk_of[h] + weight / F::WEIGHTS * F::BYTES, weight & (F::WEIGHTS - 1), 4 * t);
             }
           }
 #pragma unroll
@@ -287,11 +324,12 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
                 for (int h = 0; h < 2; ++h) codes[h] = Plane::template bytes_of<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
 #pragma unroll
                 for (int i = 0; i < X::A; ++i) a[i] = Place::pair(codes[i % 2], i / 2, Plane::above(weight & IN_BLOCK), exponents);
-              } else if constexpr (LOOKED) {
-                using Plane = typename F::Codes::Plane;
+              } else if constexpr (BOOK) {
 #pragma unroll
-                for (int h = 0; h < 2; ++h) codes[h] = Plane::template bytes_of<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
-                X::template look_up<typename F::Codes>(a, codes[0], codes[1], Plane::above(weight & IN_BLOCK) != 0);
+                for (int i = 0; i < X::A; ++i)
+                  a[i] = shared_word(__byte_perm(bytes[s][i % 2], 0, 0x4440 + 2 * unit + i / 2) * page + own_page);
+              } else if constexpr (LOOKED) {
+                X::template look_up<typename F::Codes, ALIGN>(a, chunk_of[0] + block, chunk_of[1] + block, weight & IN_BLOCK, 4 * t);
               } else {
 #pragma unroll
                 for (int h = 0; h < 2; ++h) codes[h] = F::Codes::template four<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -49,7 +49,15 @@ SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
     (2, 4, 5, 1, 256), (1, 8, 5, 1, 256), (4, 2, 5, 1, 256), (6, 2, 4, 1, 256), (3, 4, 4, 1, 256), (2, 5, 4, 1, 256),
     (2, 5, 3, 1, 256), (1, 12, 4, 1, 256), (1, 4, 3, 1, 256), (1, 4, 2, 4, 512), (1, 4, 2, 4, 1024), (2, 4, 2, 2, 512),
     (1, 8, 2, 2, 512), (1, 4, 3, 3, 512), (1, 4, 2, 3, 512), (2, 4, 3, 1, 512), (4, 3, 2, 1, 512), (4, 4, 2, 1, 512),
+    (1, 4, 2, 5, 256), (1, 4, 3, 5, 256), (1, 4, 4, 5, 256), (1, 4, 2, 5, 512), (1, 4, 2, 5, 1024), (1, 4, 2, 6, 256),
+    (1, 4, 3, 6, 256), (1, 4, 2, 6, 512),
 )  # fmt: skip
+# With codes looked up in shared memory: warps that share the table
+BY_BOOK: tuple[tuple[int, int, int, int, int], ...] = (
+    (4, 4, 4, 1, 256), (1, 16, 3, 1, 256), (2, 8, 3, 1, 256), (2, 8, 2, 1, 512), (4, 4, 2, 1, 512), (1, 16, 2, 1, 512),
+    (2, 4, 2, 2, 512), (1, 8, 2, 2, 512), (2, 4, 3, 2, 256), (2, 10, 3, 1, 256), (2, 12, 3, 1, 256), (4, 6, 3, 1, 256),
+)  # fmt: skip
+BOOK_BYTES = 256 * 128  # of that table
 REGISTERS = {1: 168, 2: 216, 4: 128, 8: 232}  # of a thread, by tiles; `_registers` knows more
 REGISTER_FILE, RESERVED = 65536, 1024  # an SM's registers; bytes of shared memory that a CTA takes besides its own
 
@@ -76,6 +84,7 @@ class ProductConfig(Config):
     stages: int = term("chunks of 16 rows that a warp has in shared memory")
     ctas: int = term("CTAs an SM is to hold", default=2)
     chunk: int = term("weights of a row in a chunk", default=256)
+    book: bool = term("codes are looked up in shared memory", default=False)
     tiles: int = term("tiles of 8 columns", default=1, hidden=True)
     spread: int = term("sub-blocks that are summed side by side", default=1, hidden=True)
     slot: int = term("bytes of a chunk of 16 rows in shared memory", default=0, hidden=True)
@@ -87,7 +96,7 @@ class ProductConfig(Config):
 
     @property
     def shared_bytes(self) -> int:
-        return self.warps * (self.stages * self.slot + self.beside)
+        return self.warps * (self.stages * self.slot + self.beside) + self.book * BOOK_BYTES
 
     @property
     def in_flight(self) -> int:
@@ -119,21 +128,23 @@ def rows_are_read(desc: Any) -> Feasibility:
     return OK
 
 
-def product_guarantee(desc: Any, additions: float) -> PrecisionGuarantee:
-    """That of sums in f32, in an order of their own, to which a product comes through so many `additions`."""
-    out = desc.layout("out").element
+def product_guarantee(desc: Any, additions: float, *, rounded: bool) -> PrecisionGuarantee:
+    """That of sums in f32, in an order of their own, to which a product comes through so many `additions`; of activations as
+    they are, or `rounded`."""
+    out, spared = desc.layout("out").element, desc.rounds and not rounded
+    precision = replace(desc, math=None).precision if spared else desc.precision
     terms = [
-        Term(float(additions), ElementKind.F32, "abs_products"),
+        Term(float(additions), ElementKind.F32, "unrounded_abs_products" if spared else "abs_products"),
         # What an f32 has below bf16's smallest number is cut off
         Term(
             2.0**18 if desc.x_element is ElementKind.F32 else 4.0 * desc.format.block.sub, ElementKind.F32, "underflow"
         ),
     ]
-    if desc.rounds:
+    if rounded:
         terms.append(Term(2.0**24, ElementKind.F32, "rounded_activations"))
     terms += [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
-    bound = Componentwise(tuple(terms), SOURCE, "beyond")
-    return PrecisionGuarantee.fixed_order(desc.precision, ElementKind.F32, bound, batch_invariant=False)
+    bound = Componentwise(tuple(terms), SOURCE, "unrounded_beyond" if spared else "beyond")
+    return PrecisionGuarantee.fixed_order(precision, ElementKind.F32, bound, batch_invariant=False)
 
 
 class Product(Candidate[Any]):
@@ -144,12 +155,8 @@ class Product(Candidate[Any]):
     launches: ClassVar[tuple[str, ...]] = (f"{FILE}:gguf_product",)
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
-        if desc.rounds is not self.rounded:
-            wanted = MathPrecision.INT8 if self.rounded else None
-            return no(
-                f"multiplies {'rounded activations' if self.rounded else 'activations as they are'}",
-                change=Change({"math": wanted}),
-            )
+        if self.rounded and not desc.rounds:
+            return no("multiplies rounded activations", change=Change({"math": MathPrecision.INT8}))
         if not (said := super().supports(desc, device)):
             return said
         if not (said := rows_are_read(desc)):
@@ -167,11 +174,14 @@ class Product(Candidate[Any]):
         spread = max(1, 8 // wanted)
         sums = 2 * 4 * ROWS * (8 * tiles // (columns * spread))
         scales = 0 if spread == 8 else 4 * ROWS * (2 * PART // desc.format.block.sub + 4)
-        for warps_n, warps_k, stages, ctas, chunk in SHAPES:
+        shapes = [(*shape, False) for shape in SHAPES]
+        if desc.format.block.book == "iq4" and not self.rounded:
+            shapes += [(*shape, True) for shape in BY_BOOK]
+        for warps_n, warps_k, stages, ctas, chunk, book in shapes:
             if chunk > PART and (tiles > 1 or desc.k % chunk or not _pays(desc.format.block, chunk)):
                 continue
             slot = ROWS * (pieces_of(desc, chunk) | 1) * WORD
-            config = ProductConfig(warps_n, warps_k, stages, ctas, chunk, tiles, spread, slot, sums + scales)
+            config = ProductConfig(warps_n, warps_k, stages, ctas, chunk, book, tiles, spread, slot, sums + scales)
             room = config.ctas * (config.shared_bytes + RESERVED) <= device.shared_bytes + RESERVED
             if (
                 room
@@ -256,7 +266,7 @@ class Product(Candidate[Any]):
         columns = self.columns_of[desc.x_element]
         inner = 0 if self.rounded else 2 * block.sub * columns
         additions = inner + 2 * turns + columns * config.spread * config.warps_k + 8
-        return product_guarantee(desc, additions)
+        return product_guarantee(desc, additions, rounded=self.rounded)
 
     def _launch(self, desc: Any, device: DeviceSpec, config: ProductConfig, x: Arg, kind: str, x_step: int) -> Launch:
         block, out, w = desc.format.block, desc.layout("out"), desc.layout("w")
@@ -270,6 +280,7 @@ class Product(Candidate[Any]):
             config.warps_k,
             config.stages,
             config.ctas,
+            str(config.book).lower(),
         )
         shape = ", ".join(map(str, numbers))
         align = block_align(desc.format, w.align)
@@ -298,6 +309,8 @@ def chunks_are_shifted(desc: Any, chunk: int) -> bool:
 def _registers(block: Block, tiles: int, spread: int, chunk: int) -> int:
     """Of a thread, so that none is kept in memory: fewer where columns of one tile are of 8 sub-blocks, or of 4 of 32 in larger
     chunks; more where small sub-blocks share them."""
+    if tiles == 1 and spread == 8 and (block.book or block.planes[0].bits == 2):
+        return 80 if block.book else 96
     if tiles == 1 and (spread == 8 or (spread == 4 and block.sub == 32 and chunk > PART)):
         return 128
     return 200 if tiles == 1 and spread == 2 and block.sub == 16 else REGISTERS[tiles]
@@ -316,7 +329,8 @@ def pieces_of(desc: Any, chunk: int) -> int:
 
 
 class ExactActivation(Product):
-    """Activations as they are: 16-bit floats by tensor cores in f32; f32 as three bf16 each, whose sum it is."""
+    """Activations as they are, also where they may be rounded: 16-bit floats by tensor cores in f32; f32 as three bf16 each, whose
+    sum it is."""
 
     variant = "exact_activation"
     rounded = False

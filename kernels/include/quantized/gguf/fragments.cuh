@@ -73,6 +73,7 @@ template <class Half, int BITS> struct InPlace {
 // COLUMNS: columns of the product that a row of the activations ("token") takes.
 template <class X, class Half> struct Floats {
   using Acc = float;
+  using Number = Half;
   static constexpr int A = 4, B = 2;
   static constexpr u32 ONES = Same<Half, f16>::value ? 0x3c003c00u : 0x3f803f80u;
   static constexpr u32 EXPONENTS = Same<Half, f16>::value ? 0x64646464u : 0x43434343u;  // upper bytes of 1024 or 128 and more
@@ -91,11 +92,12 @@ template <class X, class Half> struct Floats {
       a[2 * i + 1] = Wide<SIGNED>::pair(lower, i, exponents);
     }
   }
-  // The numbers that half bytes of two words mean
-  template <class Codes> static __device__ __forceinline__ void look_up(u32 (&a)[A], u32 upper, u32 lower, bool high) {
+  // The numbers that codes of an upper and a lower row mean
+  template <class Codes, int ALIGN>
+  static __device__ __forceinline__ void look_up(u32 (&a)[A], const u8* upper, const u8* lower, u32 first, u32 within) {
     u32 pairs[2][2];
-    Codes::template halves<Half>(pairs[0], upper, high);
-    Codes::template halves<Half>(pairs[1], lower, high);
+    Codes::template pairs_of<Half, ALIGN>(pairs[0], upper, first, within);
+    Codes::template pairs_of<Half, ALIGN>(pairs[1], lower, first, within);
 #pragma unroll
     for (int i = 0; i < A; ++i) a[i] = pairs[i % 2][i / 2];
   }
