@@ -161,13 +161,14 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
   constexpr bool LOOKED = F::Codes::LOOKED && !X::ROUNDED;  // codes that become floats as they are looked up
   static_assert(!BOOK || (LOOKED && UNITS == 2 && F::Codes::IN_HALVES), "a byte holds codes of both units");
   using Place = typename X::template Place<BITS ? BITS : 4>;
-  using Activations = Group<X, UNITS, TILES, WHOLE, IN_PLACE || (LOOKED && !BOOK && F::Codes::APART)>;
+  constexpr bool APART = IN_PLACE || (LOOKED ? !BOOK && F::Codes::APART : X::template APART<F::SIGNED>);
+  using Activations = Group<X, UNITS, TILES, WHOLE, APART>;
   using Acc = typename X::Acc;
   const u32 warp = threadIdx.x / 32, lane = kept(threadIdx.x % 32), g = lane / 4, t = lane % 4;
   const u32 own_k = warp % WARPS_K, own_rows = warp / WARPS_K * ROWS, first_token = blockIdx.x * TOKENS;
   const u32 chunks = (k + CHUNK - 1) / CHUNK, slots = shared_address(pool) + warp * (STAGES * S::SIZE);
   // As no constant: an instruction has room for one
-  constexpr u32 EXPONENTS = IN_PLACE ? Place::EXPONENTS : X::EXPONENTS;
+  constexpr u32 EXPONENTS = IN_PLACE ? Place::EXPONENTS : X::template EXPONENTS<F::SIGNED>;
   const u32 exponents = EXPONENTS && ((F::SIGNED && !LOOKED) || IN_PLACE) ? kept(EXPONENTS + (k >> 30)) : EXPONENTS;
   const u32 own_row = kept(warp * (STAGES * S::SIZE) + g * S::PITCH);
   float* const sums_of_rows = reinterpret_cast<float*>(pool) + WARPS_N * WARPS_K * STAGES * S::SIZE / 4;
