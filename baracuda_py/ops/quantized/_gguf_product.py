@@ -19,8 +19,9 @@ from ...runtime.steps import Arg, Kernel, Launch, Ptr, Scratch, Step
 from ...tensor.axes import merge_axes
 from ...types import Componentwise, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee, Term
 from ...types.gguf import Block, GgufFormat
-from .._launch import overlapped_overhead
+from .._launch import grid_of, overlapped_overhead
 from ._gguf import block_align
+from ._staged_tokens import MOST_STAGED
 from .quantize_gguf import GgufQuantizeDescriptor, GgufQuantizePlan
 
 __all__ = [
@@ -58,6 +59,8 @@ BY_BOOK: tuple[tuple[int, int, int, int, int], ...] = (
     (2, 4, 2, 2, 512), (1, 8, 2, 2, 512), (2, 4, 3, 2, 256), (2, 10, 3, 1, 256), (2, 12, 3, 1, 256), (4, 6, 3, 1, 256),
 )  # fmt: skip
 BOOK_BYTES = 256 * 128  # of that table
+# Staged rows begin so many elements behind a multiple of 128 bytes after the row before; threads that copy, and elements of each
+BANKS, APART, COPIERS, EIGHT = 64, 16, 128, 8
 REGISTERS = {1: 168, 2: 216, 4: 128, 8: 232}  # of a thread, by tiles; `_registers` knows more
 REGISTER_FILE, RESERVED = 65536, 1024  # an SM's registers; bytes of shared memory that a CTA takes besides its own
 
@@ -85,6 +88,7 @@ class ProductConfig(Config):
     ctas: int = term("CTAs an SM is to hold", default=2)
     chunk: int = term("weights of a row in a chunk", default=256)
     book: bool = term("codes are looked up in shared memory", default=False)
+    staged: bool = term("activations are copied first, to rows that meet no bank twice", default=False)
     tiles: int = term("tiles of 8 columns", default=1, hidden=True)
     spread: int = term("sub-blocks that are summed side by side", default=1, hidden=True)
     slot: int = term("bytes of a chunk of 16 rows in shared memory", default=0, hidden=True)
@@ -181,7 +185,7 @@ class Product(Candidate[Any]):
             if chunk > PART and (tiles > 1 or desc.k % chunk or not _pays(desc.format.block, chunk)):
                 continue
             slot = ROWS * (pieces_of(desc, chunk) | 1) * WORD
-            config = ProductConfig(warps_n, warps_k, stages, ctas, chunk, book, tiles, spread, slot, sums + scales)
+            config = ProductConfig(warps_n, warps_k, stages, ctas, chunk, book, False, tiles, spread, slot, sums + scales)
             room = config.ctas * (config.shared_bytes + RESERVED) <= device.shared_bytes + RESERVED
             if (
                 room
@@ -189,6 +193,12 @@ class Product(Candidate[Any]):
                 <= REGISTER_FILE
             ):
                 yield config
+                if self.stages(desc) and spread < 4:
+                    yield replace(config, staged=True)
+
+    def stages(self, desc: Any) -> bool:
+        """Whether activations can be copied first."""
+        return False
 
     def _blocks(self, desc: Any, config: ProductConfig) -> tuple[int, int]:
         """Parts of the rows of x, and of those of the weights."""
@@ -234,11 +244,12 @@ class Product(Candidate[Any]):
         return Cost(
             desc.nbytes,
             2 * math.prod(desc.x_shape) * desc.n,
-            overlapped_overhead(device) + LATENCY + times[limit] + self._ahead(desc, device),
+            overlapped_overhead(device) + LATENCY + times[limit] + self._ahead(desc, device, config),
             limit,
         )
 
-    def _ahead(self, desc: Any, device: DeviceSpec) -> float:
+    def _ahead(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> float:
+        """Seconds of what goes ahead of the product."""
         return 0.0
 
     def _instructions(self, desc: Any, config: ProductConfig) -> float:
@@ -336,14 +347,29 @@ class ExactActivation(Product):
     rounded = False
     columns_of: ClassVar = {ElementKind.F16: 1, ElementKind.BF16: 1, ElementKind.F32: 4}
     constraints = (UnitStride("x"), UnitStride("out"))
+    launches = (f"{FILE}:gguf_product", "quantized/tokens.cu:stage_tokens")
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         return super().supports(desc, device) and Aligned("x", 4 * desc.x_element.bits // 8).of(desc)
 
     def lower(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> tuple[Step | Sub, ...]:
-        _, step = rows_of(desc.layout("x")) or (0, 0)
-        kind = f"gguf::Exact<{desc.x_element.number}>"
-        return (self._launch(desc, device, config, Ptr("x"), kind, step * desc.x_element.bits // 8),)
+        tokens, step = rows_of(desc.layout("x")) or (0, 0)
+        kind, size = f"gguf::Exact<{desc.x_element.number}>", desc.x_element.bits // 8
+        if not config.staged:
+            return (self._launch(desc, device, config, Ptr("x"), kind, step * size),)
+        pitch = -(-desc.k // BANKS) * BANKS + APART
+        to = Scratch.named("activations", tokens * pitch * size)
+        args = (Ptr("x"), to, np.uint64(0), np.int64(step), np.int64(1), np.uint32(desc.k), np.uint32(pitch))
+        grid = (grid_of(pitch, EIGHT * COPIERS)[0], tokens, 1)
+        kernel = Kernel("quantized/tokens.cu", f"stage_tokens<{desc.x_element.number}>")
+        copy = Launch(kernel, grid, (COPIERS, 1, 1), args, overlapped=True)
+        return copy, self._launch(desc, device, config, to, kind, pitch * size)
+
+    def _ahead(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> float:
+        return overlapped_overhead(device) + 1.0e-6 if config.staged else 0.0
+
+    def stages(self, desc: Any) -> bool:
+        return desc.x_element is not ElementKind.F32 and math.prod(desc.x_shape[:-1]) <= MOST_STAGED
 
 
 class Q8Activation(Product):
@@ -355,7 +381,7 @@ class Q8Activation(Product):
     constraints = (InOrder("x"), UnitStride("out"))
     launches = (f"{FILE}:gguf_product", "quantized/gguf_quantize.cu:gguf_quantize")
 
-    def _ahead(self, desc: Any, device: DeviceSpec) -> float:
+    def _ahead(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> float:
         seconds: float = math.prod(desc.x_shape) * 5.0 / device.bandwidth
         return overlapped_overhead(device) + 1.0e-6 + seconds
 
