@@ -57,6 +57,7 @@ SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
 BY_BOOK: tuple[tuple[int, int, int, int, int], ...] = (
     (4, 4, 4, 1, 256), (1, 16, 3, 1, 256), (2, 8, 3, 1, 256), (2, 8, 2, 1, 512), (4, 4, 2, 1, 512), (1, 16, 2, 1, 512),
     (2, 4, 2, 2, 512), (1, 8, 2, 2, 512), (2, 4, 3, 2, 256), (2, 10, 3, 1, 256), (2, 12, 3, 1, 256), (4, 6, 3, 1, 256),
+    (4, 3, 4, 1, 256), (2, 4, 3, 1, 256),
 )  # fmt: skip
 BOOK_BYTES = 256 * 128  # of that table
 # Staged rows begin so many elements behind a multiple of 128 bytes after the row before; threads that copy, and elements of each
