@@ -21,94 +21,21 @@
 // apart and widened 0.88, products 0.14, codes from shared memory 0.13, scales 0.3, columns and sums 0.2, copies and the loop 0.4), 1.9
 // of f16, 3.7 of Q8_0, 3.5 of Q6_K, 2.2 of Q2_K, 3.7 of IQ4_NL; at 2, 4 and 8 tokens 2.3, 2.5 and 3.4 of Q4_K.
 // In flight: 16 warps an SM x (STAGES - 1) x 16 rows x 288 bytes = 74 KB of Q4_K, for two stages of 512 weights.
-#include "async_copy.cuh"
 #include "overlap.cuh"
 #include "quantized/gguf/fragments.cuh"
+#include "quantized/gguf/staging.cuh"
 
-constexpr u32 ROWS = 16, PART = 256;
+using gguf::kept, gguf::PART, gguf::ROWS;
 extern __shared__ uint4 pool[];  // the warps' slots, later their sums
-
-// How a chunk of a row lies in a slot. ALIGN: what every block is aligned to in memory.
-template <class F, int ALIGN, bool SHIFTED_, int CHUNK> struct Slot {
-  static constexpr bool SHIFTED = SHIFTED_;
-  static constexpr u32 BYTES = CHUNK / F::WEIGHTS * F::BYTES, PARTS = CHUNK / PART;
-  static constexpr u32 PIECES = (BYTES + (SHIFTED ? 16 - ALIGN : 0) + 15) / 16;
-  static constexpr u32 PITCH = (PIECES | 1) * 16, SIZE = ROWS * PITCH;
-};
 
 // Scales and what is folded of 256 weights' sub-blocks, by rows, for lanes that scale what others have worked out: floats a row.
 template <class F> struct Table { static constexpr u32 PITCH = PART / F::SUB * 2 + 4; };
-
-// What stays in a register: of what a shuffle gave, nothing is worked out anew, and it is no constant.
-__device__ __forceinline__ u32 kept(u32 x) { return __shfl_sync(~0u, x, threadIdx.x % 32); }
 
 __device__ __forceinline__ u32 shared_word(u32 at) {
   u32 x;
   asm("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(at));
   return x;
 }
-
-// 16 bytes to shared memory, if `is_one`: no branch.
-__device__ __forceinline__ void copy_if(bool is_one, u32 to, const u8* from) {
-  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global.L2::128B [%0], [%1], 16; }"
-               ::"r"(to), "l"(from), "r"(u32(is_one)) : "memory");
-}
-
-// Copies of chunks of 16 rows, by one warp. Rows past the last one stand for it, and are not stored. WHOLE: rows are whole chunks.
-// Neighbouring lanes copy neighbouring pieces, row after row; of chunks of several parts four lanes copy a row, whose
-// pieces are then at distances that are known.
-template <class S, bool WHOLE, u32 STEP> struct Copies {
-  static_assert(S::PARTS == 1 || (WHOLE && !S::SHIFTED));
-  static constexpr bool FOURS = S::PARTS > 1;
-  static constexpr int COUNT = FOURS ? ROWS / 8 : (ROWS * S::PIECES + 31) / 32, EACH = FOURS ? (S::PIECES + 3) / 4 : 1;
-  const u8* at[COUNT];  // where the next chunk is copied from, before what it is SHIFTED by is cut off
-  u32 to[COUNT];
-
-  __device__ __forceinline__ Copies(u32 slots, u32 lane) {
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) to[i] = kept(slots + row_of(i, lane) * S::PITCH + within(i, lane));
-  }
-  static __device__ __forceinline__ bool is_one(int i, int j, u32 lane) {
-    if (FOURS) return (j + 1) * 4 <= S::PIECES || j * 4 + lane % 4 < S::PIECES;
-    return (i + 1) * 32 <= ROWS * S::PIECES || i * 32 + lane < ROWS * S::PIECES;
-  }
-
-  // Rows from `first` on, from their chunk `chunk` on.
-  __device__ __forceinline__ void enter(const u8* weights, i64 pitch, u32 first, u32 rows, u32 chunk, u32 lane) {
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i)
-      at[i] = weights + i64(min(first + row_of(i, lane), rows - 1)) * pitch + chunk * S::BYTES + (S::SHIFTED ? 0 : within(i, lane));
-  }
-  // Chunk `chunk` to the slot that begins `slot` bytes on, and on to the chunk STEP further; zeros where the row has ended. The words before a row's chunk, and
-  // behind it, are not read.
-  __device__ __forceinline__ void start(u32 slot, u32 chunk, i64 pitch, u32 lane) {
-    const i64 left = pitch - i64(chunk) * S::BYTES;
-    if ((WHOLE && !S::SHIFTED) || left >= i64(S::PIECES * 16)) {
-#pragma unroll
-      for (int i = 0; i < COUNT; ++i)
-#pragma unroll
-        for (int j = 0; j < EACH; ++j) copy_if(is_one(i, j, lane), slot + to[i] + j * 64, word_of(i, lane) + j * 64);
-    } else {
-#pragma unroll
-      for (int i = 0; i < COUNT; ++i)
-        if (is_one(i, 0, lane)) {
-          const u8* from = word_of(i, lane);
-          const i64 here = left - (from - (at[i] - (S::SHIFTED ? 0 : within(i, lane))));
-          copy_async<16>(slot + to[i], from, here > 0 ? u32(min(here, i64(16))) : 0);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) at[i] += STEP * S::BYTES;
-  }
-
- private:
-  static __device__ __forceinline__ u32 row_of(int i, u32 lane) { return FOURS ? (i * 32 + lane) / 4 : (i * 32 + lane) / S::PIECES; }
-  static __device__ __forceinline__ u32 within(int i, u32 lane) { return (FOURS ? lane % 4 : (i * 32 + lane) % S::PIECES) * 16; }
-  __device__ __forceinline__ const u8* word_of(int i, u32 lane) const {
-    if constexpr (!S::SHIFTED) return at[i];
-    return reinterpret_cast<const u8*>(reinterpret_cast<u64>(at[i]) & ~u64(15)) + within(i, lane);
-  }
-};
 
 // Lane (g, t)'s part of the activations of a group of SPREAD sub-blocks: those of the column g of every tile.
 template <class X, int UNITS, int TILES, bool WHOLE, bool APART> struct Group {
@@ -149,7 +76,7 @@ template <class F, class X, class Out, int ALIGN, bool SHIFTED, bool WHOLE, int 
           int STAGES, int CTAS, bool BOOK>
 __global__ void __launch_bounds__(WARPS_N * WARPS_K * 32, CTAS)
 gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step, i64 pitch, u32 tokens, u32 rows, u32 k) {
-  using S = Slot<F, ALIGN, SHIFTED, CHUNK>;
+  using S = gguf::Slot<F, ALIGN, SHIFTED, CHUNK>;
   constexpr int UNITS = F::SUB / 16, SUBS = PART / F::SUB, GROUPS = SUBS / SPREAD, PARTS = CHUNK / PART;
   constexpr int OF_TOKEN = X::COLUMNS * SPREAD, TOKENS = 8 * TILES / OF_TOKEN;
   constexpr bool ROLLED = TILES > 2;  // groups in a loop: registers hold the sums of all tiles, and one group's activations
@@ -193,7 +120,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
 
   // What is copied next: chunks of the CTA's rows, and then of the rows that are its next
   constexpr u32 WIDE = WARPS_N * ROWS;
-  Copies<S, WHOLE, WARPS_K> copies(slots, lane);
+  gguf::WarpCopies<S, WHOLE, WARPS_K> copies(slots, lane);
   u32 next_rows = own_k < chunks ? blockIdx.y * WIDE : rows, next = own_k;
   copies.enter(weights, pitch, next_rows + own_rows, rows, own_k, lane);
   const auto fetch = [&](u32 slot) {
