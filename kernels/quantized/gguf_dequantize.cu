@@ -1,8 +1,8 @@
 // Blocks of GGUF formats as f32, f16 or bf16, with the roundings of the `gguf` package: products and differences are rounded each.
 //
-// A thread takes 32 weights, as eights, EACH of a block: 4 of a block of 256, 32 apart, which share words of codes and the block's
-// scales; the 2 of a block of 32 with half bytes that are 16 apart; or one, of four blocks. They are written in accesses of 16 bytes,
-// side by side in 64, 32 or 512 bytes; neighbouring threads share a block's bytes through L1. A code becomes a float as the last byte of
+// A thread takes 32 weights, as eights: of a block of 256 those 32 apart, which share words of codes and the block's scales; of a block
+// of 32 with half bytes the two 16 apart, of two blocks; else one of each of four blocks. They are written in accesses of 16 bytes, side
+// by side in 64, 32 or 512 bytes; neighbouring threads share a block's bytes through L1. A code becomes a float as the last byte of
 // 2^23, which is taken off: no conversion. Where something is taken off at last, the product before is exact, so that an FMA rounds
 // as the two do. ALIGN: what every block is aligned to. No shared memory.
 // Bound: bandwidth, bytes of blocks read and results written once over 4.6 TB/s: 2.6 bytes a weight of Q4_K as bf16, 8192 x 8192 in
@@ -28,10 +28,9 @@ template <int STORE, class Out> __device__ __forceinline__ void put(Out* to, con
   }
 }
 
-template <class F, class Out, int ALIGN, int STORE, int THREADS, class I, int EACH>
+template <class F, class Out, int ALIGN, int STORE, int THREADS, class I>
 __global__ void __launch_bounds__(THREADS) gguf_dequantize(Out* __restrict__ out, const u8* __restrict__ blocks, I thirty_twos) {
-  constexpr int APART = EACH == 4 ? 32 : 16, TIMES = 4 / EACH;
-  static_assert(EACH == 1 || EACH == (F::WEIGHTS == 256 ? 4 : 2));
+  constexpr int EACH = F::WEIGHTS == 256 ? 4 : F::Codes::IN_HALVES ? 2 : 1, APART = EACH == 4 ? 32 : 16, TIMES = 4 / EACH;
   constexpr u32 UNITS = F::WEIGHTS / (8 * EACH);  // of a block, a thread's at a time
   overlap::wait();
   const I units = thirty_twos * TIMES, begin = I(blockIdx.x) * (THREADS * TIMES) + threadIdx.x;

@@ -50,14 +50,15 @@ SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
     (2, 4, 5, 1, 256), (1, 8, 5, 1, 256), (4, 2, 5, 1, 256), (6, 2, 4, 1, 256), (3, 4, 4, 1, 256), (2, 5, 4, 1, 256),
     (2, 5, 3, 1, 256), (1, 12, 4, 1, 256), (1, 4, 3, 1, 256), (1, 4, 2, 4, 512), (1, 4, 2, 4, 1024), (2, 4, 2, 2, 512),
     (1, 8, 2, 2, 512), (1, 4, 3, 3, 512), (1, 4, 2, 3, 512), (2, 4, 3, 1, 512), (4, 3, 2, 1, 512), (4, 4, 2, 1, 512),
-    (1, 4, 2, 5, 256), (1, 4, 3, 5, 256), (1, 4, 4, 5, 256), (1, 4, 2, 5, 512), (1, 4, 2, 5, 1024), (1, 4, 2, 6, 256),
-    (1, 4, 3, 6, 256), (1, 4, 2, 6, 512),
+    (4, 4, 3, 1, 256), (8, 2, 3, 1, 256), (8, 2, 4, 1, 256), (4, 4, 2, 1, 1024), (2, 8, 2, 1, 1024), (4, 4, 3, 1, 512),
+    (2, 8, 3, 1, 512), (2, 4, 2, 2, 1024), (4, 2, 3, 2, 512), (4, 2, 2, 2, 1024), (4, 2, 2, 2, 512), (2, 6, 3, 1, 512),
+    (4, 3, 3, 1, 512), (8, 2, 2, 1, 512), (8, 2, 3, 1, 512),
 )  # fmt: skip
 # With codes looked up in shared memory: warps that share the table
 BY_BOOK: tuple[tuple[int, int, int, int, int], ...] = (
-    (4, 4, 4, 1, 256), (1, 16, 3, 1, 256), (2, 8, 3, 1, 256), (2, 8, 2, 1, 512), (4, 4, 2, 1, 512), (1, 16, 2, 1, 512),
-    (2, 4, 2, 2, 512), (1, 8, 2, 2, 512), (2, 4, 3, 2, 256), (2, 10, 3, 1, 256), (2, 12, 3, 1, 256), (4, 6, 3, 1, 256),
-    (4, 3, 4, 1, 256), (2, 4, 3, 1, 256),
+    (4, 4, 4, 1, 256), (4, 4, 3, 1, 256), (8, 2, 4, 1, 256), (2, 8, 3, 1, 256), (1, 16, 3, 1, 256), (2, 4, 3, 2, 256),
+    (4, 2, 4, 2, 256), (4, 3, 4, 1, 256), (4, 4, 2, 1, 512), (8, 2, 2, 1, 512), (2, 8, 2, 1, 512), (2, 4, 2, 2, 512),
+    (4, 2, 2, 2, 512), (2, 4, 3, 1, 256),
 )  # fmt: skip
 BOOK_BYTES = 256 * 128  # of that table
 # Staged rows begin so many elements behind a multiple of 128 bytes after the row before; threads that copy, and elements of each
@@ -128,6 +129,8 @@ def rows_are_read(desc: Any) -> Feasibility:
     for name in ("x", "out"):
         if rows_of(desc.layout(name)) is None:
             return no(f"rows of {name} are not evenly apart", f"{name} in C order", Change({f"{name}_strides": None}))
+    if desc.format.block.bytes_of(desc.k) >= 1 << 28:
+        return no("a row of w has 2**28 bytes or more", "fewer weights a row")
     if max(desc.k, desc.n) >= 1 << 30 or math.prod(desc.x_shape[:-1]) >= 1 << 30:
         return no("an extent is 2**30 or more", "fewer rows a call")
     return OK
@@ -184,6 +187,8 @@ class Product(Candidate[Any]):
             shapes += [(*shape, True) for shape in BY_BOOK]
         for warps_n, warps_k, stages, ctas, chunk, book in shapes:
             if chunk > PART and (tiles > 1 or desc.k % chunk or not _pays(desc.format.block, chunk)):
+                continue
+            if chunk > PART and spread < 8 and chunks_are_shifted(desc, chunk):
                 continue
             slot = ROWS * (pieces_of(desc, chunk) | 1) * WORD
             config = ProductConfig(warps_n, warps_k, stages, ctas, chunk, book, False, tiles, spread, slot, sums + scales)
@@ -319,18 +324,16 @@ def chunks_are_shifted(desc: Any, chunk: int) -> bool:
 
 
 def _registers(block: Block, tiles: int, spread: int, chunk: int) -> int:
-    """Of a thread, so that none is kept in memory: fewer where columns of one tile are of 8 sub-blocks, or of 4 of 32 in larger
-    chunks; more where small sub-blocks share them."""
-    if tiles == 1 and spread == 8 and (block.book or block.planes[0].bits == 2):
-        return 80 if block.book else 96
-    if tiles == 1 and (spread == 8 or (spread == 4 and block.sub == 32 and chunk > PART)):
+    """Of a thread, so that none is kept in memory, for one tile: fewest where all columns are of one token, or of 8; more where
+    small sub-blocks share them."""
+    if tiles == 1 and (spread == 8 or (spread == 1 and chunk == PART)):
         return 128
     return 200 if tiles == 1 and spread == 2 and block.sub == 16 else REGISTERS[tiles]
 
 
 def _pays(block: Block, chunk: int) -> bool:
-    """Whether so large a chunk is the smallest of several parts that begins on a multiple of 16 bytes."""
-    return not block.bytes_of(chunk) % WORD and (chunk == 2 * PART or bool(block.bytes_of(chunk // 2) % WORD))
+    """Whether so large a chunk is one of two parts, or the smallest of more that begins on a multiple of 16 bytes."""
+    return chunk == 2 * PART or (not block.bytes_of(chunk) % WORD and bool(block.bytes_of(chunk // 2) % WORD))
 
 
 def pieces_of(desc: Any, chunk: int) -> int:

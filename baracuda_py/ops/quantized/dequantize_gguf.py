@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from ...plan.candidate import Candidate, Cost
 from ...plan.descriptor import Descriptor, Slot, described
-from ...plan.grammar import Config, term
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import gguf as oracle
@@ -27,7 +24,6 @@ __all__ = ["GgufDequantizeDescriptor", "GgufDequantizePlan", "dequantize_gguf"]
 FILE = "quantized/gguf_dequantize.cu"
 EIGHT, SHARE = 8, 32  # weights written side by side, and weights a thread
 WORD = 16  # bytes of the widest access
-SIDE_BY_SIDE, APART = 0.95, 0.85  # of the bandwidth of a copy, by how a warp's results lie
 
 
 @described(
@@ -91,13 +87,6 @@ class GgufDequantizeDescriptor(Descriptor):
             )
 
 
-@dataclass(frozen=True)
-class EightsConfig(Config):
-    """Which eights of weights a thread takes."""
-
-    each: int = term("eights of a block that a thread takes")
-
-
 class Dequantize(Candidate[GgufDequantizeDescriptor]):
     """A thread for 32 weights."""
 
@@ -107,24 +96,16 @@ class Dequantize(Candidate[GgufDequantizeDescriptor]):
     def guarantee(self, desc: GgufDequantizeDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         return oracle.guarantee(desc)
 
-    def configs(self, desc: GgufDequantizeDescriptor, device: DeviceSpec) -> Iterable[EightsConfig]:
-        """One of each of four blocks, or those that share words of codes."""
-        block = desc.format.block
-        yield EightsConfig(1)
-        if block.weights == 256 or any(plane.bits == 4 and plane.group == 16 for plane in block.planes):
-            yield EightsConfig(4 if block.weights == 256 else 2)
+    def cost(self, desc: GgufDequantizeDescriptor, device: DeviceSpec, config: Any) -> Cost:
+        return Cost.streaming(device, desc.nbytes, instructions=8.0 * math.prod(desc.out_shape), efficiency=0.95)
 
-    def cost(self, desc: GgufDequantizeDescriptor, device: DeviceSpec, config: EightsConfig) -> Cost:
-        efficiency = SIDE_BY_SIDE if config.each == 1 else APART
-        return Cost.streaming(device, desc.nbytes, instructions=8.0 * math.prod(desc.out_shape), efficiency=efficiency)
-
-    def lower(self, desc: GgufDequantizeDescriptor, device: DeviceSpec, config: EightsConfig) -> tuple[Step, ...]:
+    def lower(self, desc: GgufDequantizeDescriptor, device: DeviceSpec, config: Any) -> tuple[Step, ...]:
         weights, out = math.prod(desc.out_shape), desc.layout("out")
         threads, index = weights // SHARE, index_type(weights // EIGHT)
         store = min(WORD, out.align) // (out.element.bits // 8)
         align = block_align(desc.format, desc.layout("blocks").align)
         types = f"{desc.format.block.cuda}, {out.element.number}"
-        entry = f"gguf_dequantize<{types}, {align}, {min(store, EIGHT)}, {THREADS}, {index}, {config.each}>"
+        entry = f"gguf_dequantize<{types}, {align}, {min(store, EIGHT)}, {THREADS}, {index}>"
         args = (Ptr("out"), Ptr("blocks"), index_scalar(threads, index))
         return (Launch(Kernel(FILE, entry), grid_of(threads, THREADS), (THREADS, 1, 1), args, overlapped=True),)
 

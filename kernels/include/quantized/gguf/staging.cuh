@@ -26,31 +26,25 @@ __device__ __forceinline__ void copy_if(bool is_one, u32 to, const u8* from) {
                ::"r"(to), "l"(from), "r"(u32(is_one)) : "memory");
 }
 
-// Copies of chunks of 16 rows, by one warp, every STEP-th. Rows past the last one stand for it, and are not stored. WHOLE: rows are
-// whole chunks.
-// Neighbouring lanes copy neighbouring pieces, row after row; of chunks of several parts four lanes copy a row, whose
-// pieces are then at distances that are known.
+// Copies of chunks of 16 rows, by one warp, every STEP-th: neighbouring lanes copy neighbouring pieces, row after row. Rows past the
+// last one stand for it, and are not stored. WHOLE: rows are whole chunks.
 template <class S, bool WHOLE, u32 STEP> struct WarpCopies {
-  static_assert(S::PARTS == 1 || (WHOLE && !S::SHIFTED));
-  static constexpr bool FOURS = S::PARTS > 1;
-  static constexpr int COUNT = FOURS ? ROWS / 8 : (ROWS * S::PIECES + 31) / 32, EACH = FOURS ? (S::PIECES + 3) / 4 : 1;
-  const u8* at[COUNT];  // where the next chunk is copied from, before what it is SHIFTED by is cut off
-  u32 to[COUNT];
+  static constexpr int COUNT = (ROWS * S::PIECES + 31) / 32;
+  static constexpr bool DENSE = S::PITCH == S::PIECES * 16;  // pieces lie in a slot as lanes count them
+  const u8* base;      // where the next chunk of the first row begins
+  u32 offset[COUNT];   // bytes from there to a piece, before what its row is SHIFTED by is taken off
+  u32 to[DENSE ? 1 : COUNT];
 
   __device__ __forceinline__ WarpCopies(u32 slots, u32 lane) {
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) to[i] = kept(slots + row_of(i, lane) * S::PITCH + within(i, lane));
+    for (int i = 0; i < (DENSE ? 1 : COUNT); ++i) to[i] = kept(slots + row_of(i, lane) * S::PITCH + within(i, lane));
   }
-  static __device__ __forceinline__ bool is_one(int i, int j, u32 lane) {
-    if (FOURS) return (j + 1) * 4 <= S::PIECES || j * 4 + lane % 4 < S::PIECES;
-    return (i + 1) * 32 <= ROWS * S::PIECES || i * 32 + lane < ROWS * S::PIECES;
-  }
-
   // Rows from `first` on, from their chunk `chunk` on.
   __device__ __forceinline__ void enter(const u8* weights, i64 pitch, u32 first, u32 rows, u32 chunk, u32 lane) {
+    const u32 row = min(first, rows - 1);
+    base = weights + i64(row) * pitch + i64(chunk) * S::BYTES;
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i)
-      at[i] = weights + i64(min(first + row_of(i, lane), rows - 1)) * pitch + chunk * S::BYTES + (S::SHIFTED ? 0 : within(i, lane));
+    for (int i = 0; i < COUNT; ++i) offset[i] = (min(first + row_of(i, lane), rows - 1) - row) * u32(pitch) + within(i, lane);
   }
   // Chunk `chunk` to the slot that begins `slot` bytes on, and on to the chunk STEP further; zeros where the row has ended. The words
   // before a row's chunk, and behind it, are not read.
@@ -58,28 +52,28 @@ template <class S, bool WHOLE, u32 STEP> struct WarpCopies {
     const i64 left = pitch - i64(chunk) * S::BYTES;
     if ((WHOLE && !S::SHIFTED) || left >= i64(S::PIECES * 16)) {
 #pragma unroll
-      for (int i = 0; i < COUNT; ++i)
-#pragma unroll
-        for (int j = 0; j < EACH; ++j) copy_if(is_one(i, j, lane), slot + to[i] + j * 64, word_of(i, lane) + j * 64);
+      for (int i = 0; i < COUNT; ++i) copy_if(is_one(i, lane), slot + place(i), word_of(i));
     } else {
 #pragma unroll
       for (int i = 0; i < COUNT; ++i)
-        if (is_one(i, 0, lane)) {
-          const u8* from = word_of(i, lane);
-          const i64 here = left - (from - (at[i] - (S::SHIFTED ? 0 : within(i, lane))));
-          copy_async<16>(slot + to[i], from, here > 0 ? u32(min(here, i64(16))) : 0);
+        if (is_one(i, lane)) {
+          const u8* from = word_of(i);
+          const i64 here = left - (from - (base + offset[i]) + within(i, lane));
+          copy_async<16>(slot + place(i), from, here > 0 ? u32(min(here, i64(16))) : 0);
         }
     }
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) at[i] += STEP * S::BYTES;
+    base += STEP * S::BYTES;
   }
 
  private:
-  static __device__ __forceinline__ u32 row_of(int i, u32 lane) { return FOURS ? (i * 32 + lane) / 4 : (i * 32 + lane) / S::PIECES; }
-  static __device__ __forceinline__ u32 within(int i, u32 lane) { return (FOURS ? lane % 4 : (i * 32 + lane) % S::PIECES) * 16; }
-  __device__ __forceinline__ const u8* word_of(int i, u32 lane) const {
-    if constexpr (!S::SHIFTED) return at[i];
-    return reinterpret_cast<const u8*>(reinterpret_cast<u64>(at[i]) & ~u64(15)) + within(i, lane);
+  static __device__ __forceinline__ u32 row_of(int i, u32 lane) { return (i * 32 + lane) / S::PIECES; }
+  static __device__ __forceinline__ u32 within(int i, u32 lane) { return (i * 32 + lane) % S::PIECES * 16; }
+  static __device__ __forceinline__ bool is_one(int i, u32 lane) { return (i + 1) * 32 <= ROWS * S::PIECES || i * 32 + lane < ROWS * S::PIECES; }
+  __device__ __forceinline__ u32 place(int i) const { return DENSE ? to[0] + i * 512 : to[i]; }
+  __device__ __forceinline__ const u8* word_of(int i) const {
+    if constexpr (!S::SHIFTED) return base + offset[i];
+    const u32 beyond = u32(reinterpret_cast<u64>(base)) & 15;
+    return base - beyond + (beyond + offset[i] & ~15u);
   }
 };
 
