@@ -73,13 +73,14 @@ template <class X, int UNITS, int TILES, bool WHOLE, bool APART> struct Group {
 };
 
 template <class F, class X, class Out, int ALIGN, bool SHIFTED, bool WHOLE, int SPREAD, int TILES, int CHUNK, int WARPS_N, int WARPS_K,
-          int STAGES, int CTAS, bool BOOK>
+          int STAGES, int CTAS, bool BOOK, int AHEAD>
 __global__ void __launch_bounds__(WARPS_N * WARPS_K * 32, CTAS)
 gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step, i64 pitch, u32 tokens, u32 rows, u32 k) {
   using S = gguf::Slot<F, ALIGN, SHIFTED, CHUNK>;
   constexpr int UNITS = F::SUB / 16, SUBS = PART / F::SUB, GROUPS = SUBS / SPREAD, PARTS = CHUNK / PART;
   constexpr int OF_TOKEN = X::COLUMNS * SPREAD, TOKENS = 8 * TILES / OF_TOKEN;
   constexpr bool ROLLED = TILES > 2;  // groups in a loop: registers hold the sums of all tiles, and one group's activations
+  static_assert(GROUPS % AHEAD == 0);
   constexpr int LESS = F::LESS + X::template MORE<F::SIGNED>;
   constexpr bool FOLDS = LESS != 0 || F::LEAST;
   // Codes that stay where they are in bytes
@@ -152,8 +153,11 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
     some.load(token, within + (SPREAD * F::SUB % 32 ? group % 2 * (4 * X::LANE) : 0), X::at(begin / 32 * 32) - X::at(0), part,
               i32(k) - i32(begin + of_group * F::SUB));
   };
-  Activations ahead;
-  if constexpr (!ROLLED) ask(ahead, own_k * CHUNK, 0);
+  Activations ahead[AHEAD];
+  if constexpr (!ROLLED) {
+#pragma unroll
+    for (int group = 0; group < AHEAD; ++group) ask(ahead[group], own_k * CHUNK, group);
+  }
 
   u32 stage = 0, parity = 0;
 #pragma unroll 1
@@ -205,9 +209,10 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
           if (SPREAD < 8 && !ROLLED && group * SPREAD % 2 == 0) asm volatile("" ::: "memory");
           Activations own;
           if constexpr (ROLLED) ask(own, first, group);
-          else own = ahead;
+          else own = ahead[group % AHEAD];
           if constexpr (BOOK) own.pair_units();
-          if constexpr (!ROLLED) ask(ahead, group + 1 < GROUPS ? first : of_chunk + 1 < PARTS ? first + PART : after, (group + 1) % GROUPS);
+          if constexpr (!ROLLED)
+            ask(ahead[group % AHEAD], group + AHEAD < GROUPS ? first : of_chunk + 1 < PARTS ? first + PART : after, (group + AHEAD) % GROUPS);
 
           // Sums of activations, the same in every row; then a sub-block's products, of which its own columns count
           Acc dots[TILES][4], sums[TILES][4];

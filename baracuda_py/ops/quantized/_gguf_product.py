@@ -90,6 +90,7 @@ class ProductConfig(Config):
     ctas: int = term("CTAs an SM is to hold", default=2)
     chunk: int = term("weights of a row in a chunk", default=256)
     book: bool = term("codes are looked up in shared memory", default=False)
+    ahead: int = term("groups of sub-blocks that activations are loaded ahead", default=1)
     staged: bool = term("activations are copied first, to rows that meet no bank twice", default=False)
     tiles: int = term("tiles of 8 columns", default=1, hidden=True)
     spread: int = term("sub-blocks that are summed side by side", default=1, hidden=True)
@@ -191,16 +192,17 @@ class Product(Candidate[Any]):
             if chunk > PART and spread < 8 and chunks_are_shifted(desc, chunk):
                 continue
             slot = ROWS * (pieces_of(desc, chunk) | 1) * WORD
-            config = ProductConfig(warps_n, warps_k, stages, ctas, chunk, book, False, tiles, spread, slot, sums + scales)
+            config = ProductConfig(warps_n, warps_k, stages, ctas, chunk, book, 1, False, tiles, spread, slot, sums + scales)
             room = config.ctas * (config.shared_bytes + RESERVED) <= device.shared_bytes + RESERVED
             if (
                 room
                 and config.ctas * config.warps * 32 * _registers(desc.format.block, tiles, spread, chunk)
                 <= REGISTER_FILE
             ):
-                yield config
-                if self.stages(desc) and spread < 4:
-                    yield replace(config, staged=True)
+                for ahead in _groups_ahead(desc.format.block, tiles, spread, chunk):
+                    yield replace(config, ahead=ahead)
+                    if self.stages(desc) and spread < 4:
+                        yield replace(config, ahead=ahead, staged=True)
 
     def stages(self, desc: Any) -> bool:
         """Whether activations can be copied first."""
@@ -298,6 +300,7 @@ class Product(Candidate[Any]):
             config.stages,
             config.ctas,
             str(config.book).lower(),
+            config.ahead,
         )
         shape = ", ".join(map(str, numbers))
         align = block_align(desc.format, w.align)
@@ -329,6 +332,13 @@ def _registers(block: Block, tiles: int, spread: int, chunk: int) -> int:
     if tiles == 1 and (spread == 8 or (spread == 1 and chunk == PART)):
         return 128
     return 200 if tiles == 1 and spread == 2 and block.sub == 16 else REGISTERS[tiles]
+
+
+def _groups_ahead(block: Block, tiles: int, spread: int, chunk: int) -> tuple[int, ...]:
+    """How many groups of sub-blocks activations can be loaded ahead: those that a part has, and registers hold."""
+    if spread == 8 or tiles > 2 or chunk > PART:
+        return (1,)
+    return tuple(n for n in (1, 2, 4) if PART // block.sub // spread % n == 0 and (n < 4 or spread == 1 or block.sub == 32))
 
 
 def _pays(block: Block, chunk: int) -> bool:
