@@ -633,9 +633,9 @@ def in_blocks(kind: str, m: int, columns: int, k: int) -> Sample:
 want(
     "gguf-rings-that-wrap",
     "matmul_gguf",
-    in_blocks("Q4_K", 1, 34, 2560),
+    in_blocks("Q6_K", 1, 34, 2560),
     "exact_activation",
-    ("warps_n=1 warps_k=4 stages=2",),
+    ("warps_n=1 warps_k=4 stages=2*",),
     small(1),
 )
 want("gguf-codes-from-shared-memory", "matmul_gguf", in_blocks("IQ4_NL", 1, 13, 256), "exact_activation", ("* book",))

@@ -9,18 +9,19 @@
 // else for all four lanes of the row, by way of shared memory.
 //
 // A warp takes 16 rows and, of K, every WARPS_K-th chunk; a CTA is WARPS_N x WARPS_K warps. A chunk is 256 weights, or several such
-// PARTS where rows are whole chunks of them: fewer copies, of sectors that are whole. A chunk of 16 rows comes by 16-byte cp.async
-// through STAGES slots of the warp's own; one barrier for 16 WARPS_N rows. Rows whose chunks do not begin on 16 bytes (SHIFTED) are
-// staged from the 16 bytes before them on, and read where they then begin. Pitches in shared memory are odd multiples of 16 bytes:
-// eight rows and four lanes of words meet no bank twice. Activations come from L1, a group of sub-blocks ahead of use.
-// A CTA goes on to further rows, whose first chunks are under way while the sums of warps of the same rows meet in shared memory, in
-// order: the result depends on nothing but the configuration.
+// PARTS where rows are whole chunks of them. A chunk of 16 rows comes by 16-byte cp.async through STAGES slots of the warp's own
+// (staging.cuh); one barrier for 16 WARPS_N rows. Activations come from L1, AHEAD groups of sub-blocks before they are used: of eight
+// rows of x most come from L2 first. A CTA goes on to further rows, whose first chunks are under way while the sums of warps of the
+// same rows meet in shared memory, in order: the result depends on nothing but the configuration.
+// BOOK: a byte of two codes that are looked up finds both numbers in shared memory, as a pair: 256 pairs for each of 32 banks, 32 KB.
 //
-// Bound: bandwidth. Bytes over 4.6 TB/s: Q4_K 0.56 bytes a weight, 512 MiB in 117 us; Q8_0 1.06; where 3.6 issue slots go by for a
-// weight of Q4_K, 6.8 of Q8_0, 2.1 of Q2_K. At one token of bf16 machine code of sm_90 has 2.1 instructions a weight of Q4_K (codes taken
-// apart and widened 0.88, products 0.14, codes from shared memory 0.13, scales 0.3, columns and sums 0.2, copies and the loop 0.4), 1.9
-// of f16, 3.7 of Q8_0, 3.5 of Q6_K, 2.2 of Q2_K, 3.7 of IQ4_NL; at 2, 4 and 8 tokens 2.3, 2.5 and 3.4 of Q4_K.
-// In flight: 16 warps an SM x (STAGES - 1) x 16 rows x 288 bytes = 74 KB of Q4_K, for two stages of 512 weights.
+// Bound: bandwidth, where instructions leave it. Bytes over 4.6 TB/s: Q4_K 0.56 bytes a weight, 512 MiB in 117 us; Q8_0 1.06. In that
+// time 465 cycles of a scheduler go by for 256 weights of 16 rows of Q4_K, 908 of Q8_0, 693 of Q6_K, 277 of Q2_K, 363 of Q3_K. Shifts,
+// logic and permutations take two cycles each, a line of shared memory four (one for the SM's four schedulers); multiplications have a
+// pipe that is idle otherwise, so that half words are put together by it. Machine code of sm_90 has, at one token of bf16 and without
+// copies, so many instructions (of which so many take two cycles): Q4_K 248 (148), Q4_0 242 (135), Q5_0 385 (211), Q8_0 397 (192), Q6_K
+// 387 (202), Q2_K 267 (144), Q3_K 373 (227), MXFP4 430 (172), IQ4_NL with a BOOK 310 (105) and 100 lines; without one 468 (357). At 2, 4
+// and 8 tokens of Q4_K 267, 296 and 395.
 #include "overlap.cuh"
 #include "quantized/gguf/fragments.cuh"
 #include "quantized/gguf/staging.cuh"
@@ -212,7 +213,8 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
           else own = ahead[group % AHEAD];
           if constexpr (BOOK) own.pair_units();
           if constexpr (!ROLLED)
-            ask(ahead[group % AHEAD], group + AHEAD < GROUPS ? first : of_chunk + 1 < PARTS ? first + PART : after, (group + AHEAD) % GROUPS);
+            ask(ahead[group % AHEAD], group + AHEAD < GROUPS ? first : of_chunk + 1 < PARTS ? first + PART : after,
+                (group + AHEAD) % GROUPS);
 
           // Sums of activations, the same in every row; then a sub-block's products, of which its own columns count
           Acc dots[TILES][4], sums[TILES][4];
@@ -236,7 +238,8 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
               const u32 weight = (group * SPREAD + s) * F::SUB;
 #pragma unroll
               for (int h = 0; h < 2; ++h)
-                bytes[s][h] = F::Codes::Plane::template bytes_of<ALIGN>(chunk_of[h] + weight / F::WEIGHTS * F::BYTES, weight & (F::WEIGHTS - 1), 4 * t);
+                bytes[s][h] = F::Codes::Plane::template bytes_of<ALIGN>(chunk_of[h] + weight / F::WEIGHTS * F::BYTES,
+                                                                        weight & (F::WEIGHTS - 1), 4 * t);
             }
           }
 #pragma unroll

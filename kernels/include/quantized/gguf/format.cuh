@@ -70,5 +70,21 @@ struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / SUBS, C, Each<D, Nothing, Inte
     }
   }
 };
+// The same in planes of neighbours: those of t and t + 4 are 16 bits apart, and 8.
+template <int WEIGHTS, int BYTES, class C, class D, int AT, int HIGH, int SUBS, int ALIGN>
+struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / SUBS, C, Each<D, Nothing, Integers<32, false, Plane<4, AT, 1>, Plane<2, HIGH, 1>>, SUBS>>, ALIGN> {
+  static_assert(SUBS == 8);
+  static __device__ __forceinline__ void of(float (&scale)[2], float (&least)[2], const u8* chunk, u32 first, u32 t) {
+    const u8* block = chunk + first / 8 * BYTES;
+    const u32 low = word<ALIGN_AT<ALIGN, AT>>(block + AT) >> (4 * t), high = half_word<ALIGN_AT<ALIGN, HIGH>>(block + HIGH) >> (2 * t);
+    const u32 codes = (low & 0x000f000fu) | (__byte_perm(high, 0, 0x4140) << 4 & 0x00300030u);
+    const float d = D::template read<ALIGN>(block) * 0x1p24f;
+#pragma unroll
+    for (u32 e = 0; e < 2; ++e) {
+      scale[e] = __fmul_rn(d, convert<float>(f16{u16(codes >> (16 * e))}) - 0x1p-19f);
+      least[e] = 0;
+    }
+  }
+};
 
 }  // namespace gguf
