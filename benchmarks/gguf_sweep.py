@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
 
 from baracuda_py.types import GgufFormat
 
@@ -17,6 +20,7 @@ from .int4_sweep import COLD_BYTES, MOST_SETS, timed_plans
 from .operands import Kit
 from .results import Record, write_line
 from .stats import rotation
+from .sweep import compile_plans
 
 
 def _arguments() -> argparse.Namespace:
@@ -29,37 +33,45 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def swept(bench: Bench, weights: Weights, m: int, math: str | None) -> Record:
-    """Microseconds of every admissible configuration but dequantised weights."""
+def plans_of(weights: Weights, m: int, math: str | None) -> list[Any]:
+    """Every admissible configuration of the arithmetic, the best predicted first."""
     import baracuda_py as bp
     from baracuda_py.plan.about.tune import admissible
     from baracuda_py.runtime.device import spec_of
 
-    count = rotation(weights.nbytes, COLD_BYTES, MOST_SETS)
-    sets = [gguf_operands(weights.made(bench.kit), bench.kit, weights, m) for _ in range(count)]
-    desc = bp.GgufMatmulDescriptor.of(**sets[0], format=weights.kind, math=math)
+    w_shape = (weights.n, weights.kind.block.bytes_of(weights.k))
+    desc = bp.GgufMatmulDescriptor((m, weights.k), "bf16", w_shape, weights.kind, math=math)
     variant = "q8_activation" if math else "exact_activation"
-    device = spec_of(None)
-    plans = admissible(bp.GgufMatmulPlan, desc, bp.PlanPreference(variant=variant), device)
+    return list(admissible(bp.GgufMatmulPlan, desc, bp.PlanPreference(variant=variant), spec_of(None)))
+
+
+def swept(bench: Bench, weights: Weights, m: int, math: str | None) -> Record:
+    """Microseconds of every admissible configuration but dequantised weights."""
+    count, plans = rotation(weights.nbytes, COLD_BYTES, MOST_SETS), plans_of(weights, m, math)
+    sets = [gguf_operands(weights.made(bench.kit), bench.kit, weights, m) for _ in range(count)]
     problem = {"format": str(weights.kind), "n": weights.n, "k": weights.k, "m": m, "math": math}
-    return {**problem, "floor_us": desc.nbytes / device.bandwidth * 1e6, "timed": timed_plans(bench, plans, sets)}
+    floor = plans[0].desc.nbytes / plans[0].device.bandwidth * 1e6
+    return {**problem, "floor_us": floor, "timed": timed_plans(bench, plans, sets)}
 
 
 def main() -> None:
     """Runs what the command line asks for."""
     given = _arguments()
     bench = Bench(Kit(use_torch=False))
+    asked = [Weights(k, *map(int, given.weights.split("x"))) if given.weights else large(k) for k in given.formats]
+    maths = [None if math == "exact" else math for math in given.math]
+    with Progress(transient=True) as progress:
+        compile_plans([p for w in asked for m in given.tokens for math in maths for p in plans_of(w, m, math)], progress)
     bench.warm_up(0.6)
-    for kind in given.formats:
-        weights = Weights(kind, *map(int, given.weights.split("x"))) if given.weights else large(kind)
+    for weights in asked:
         for m in given.tokens:
-            for math in given.math:
-                record = swept(bench, weights, m, None if math == "exact" else math)
+            for math in maths:
+                record = swept(bench, weights, m, math)
                 write_line(given.file, record)
                 best = record["timed"][0] if record["timed"] else {}
                 times = best.get("us", 0) / record["floor_us"]
                 print(
-                    f"{kind} M={m} {math}: {best.get('us', 0):.1f} us, {times:.2f} F [{best.get('config')}]", flush=True
+                    f"{weights.kind} M={m} {math or 'exact'}: {best.get('us', 0):.1f} us, {times:.2f} F [{best.get('config')}]", flush=True
                 )
                 bench.kit.release()
 

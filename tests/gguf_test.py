@@ -156,6 +156,17 @@ def test_sums_of_integers_are_exact(kind: str, element: str, m: int, n: int, mat
     assert np.array_equal(got.astype(np.int64), wanted)
 
 
+@pytest.mark.parametrize(("kind", "element", "m"), [("IQ4_NL", "bf16", 1), ("IQ4_XS", "f16", 3)])
+def test_codes_from_shared_memory(kind: str, element: str, m: int) -> None:
+    """Whole and ragged chunks, and scales that others have worked out."""
+    rng, form = np.random.default_rng(15), GgufFormat.of(kind)
+    w = blocks(rng, form, 18 * 512 // form.block.weights).reshape(18, -1)
+    x = rng.standard_normal((m, 512)).astype(bp.ElementKind.of(element).dtype)
+    desc = bp.GgufMatmulDescriptor.of(x, w, format=kind)
+    plans = admissible(bp.GgufMatmulPlan, desc, bp.PlanPreference(variant="exact_activation"), DeviceSpec.named("ptx"))
+    next(plan for plan in plans if "book" in plan.sku.config).verify(x=x, w=w)
+
+
 def test_f32_activations_count_with_all_their_bits() -> None:
     """One weight of 1: the result is the activation, whichever bits it has."""
     w = np.zeros((16, 34), np.uint8)
@@ -175,10 +186,13 @@ def test_the_default_rounds_no_activation() -> None:
     exact = bp.GgufMatmulPlan.select(desc, device="h200")
     assert exact.sku.variant == "exact_activation"
     assert exact.precision_guarantee.math_precision is bp.MathPrecision.BF16
-    rounded = bp.GgufMatmulPlan.select(
-        bp.GgufMatmulDescriptor((1, 8192), "bf16", (8192, 32 * 144), "q4_k", math="int8"), device="h200"
-    )
-    assert rounded.sku.variant == "q8_activation" and "rounded_activations" in str(rounded.precision_guarantee)
+    may_round = bp.GgufMatmulDescriptor((1, 8192), "bf16", (8192, 32 * 144), "q4_k", math="int8")
+    rounded = bp.GgufMatmulPlan.select(may_round, bp.PlanPreference(variant="q8_activation"), device="h200")
+    assert rounded.precision_guarantee.math_precision is bp.MathPrecision.INT8
+    assert "rounded_activations" in str(rounded.precision_guarantee)
+    spared = bp.GgufMatmulPlan.select(may_round, bp.PlanPreference(variant="exact_activation"), device="h200")
+    assert spared.precision_guarantee.math_precision is bp.MathPrecision.BF16
+    assert "rounded" not in str(spared.precision_guarantee).replace("unrounded", "")
     x, w = np.ones((1, 256), np.float32), np.zeros((16, 144), np.uint8)
     assert not bp.matmul_q4k(x, w, pref=bp.PlanPreference(math="int8"), device="ptx").any()
 

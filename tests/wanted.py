@@ -14,10 +14,12 @@ import ml_dtypes
 import numpy as np
 
 from baracuda_py.samples.attention import qkv
+from baracuda_py.samples.gguf import blocks
 from baracuda_py.samples.int4 import weight
 from baracuda_py.samples.nf4 import nf4_weight
 from baracuda_py.samples.sample import Sample, adversarial
 from baracuda_py.types import DeviceSpec, ElementKind
+from baracuda_py.types.gguf import GgufFormat
 
 __all__ = ["WANTED", "Wanted"]
 
@@ -619,3 +621,22 @@ want(
     ("16x32 splits=8 *",),
     small(16),
 )
+
+
+# ---- weights in GGUF blocks: more chunks than a warp holds and further rows of weights, codes from shared memory, staged activations
+def in_blocks(kind: str, m: int, columns: int, k: int) -> Sample:
+    form = GgufFormat.of(kind)
+    w = blocks(rng, form, columns * k // form.block.weights).reshape(columns, -1)
+    return Sample(f"{kind} {m}x{columns}x{k}", {"x": n((m, k), bf16), "w": w}, {"format": form.value})
+
+
+want(
+    "gguf-rings-that-wrap",
+    "matmul_gguf",
+    in_blocks("Q6_K", 1, 34, 2560),
+    "exact_activation",
+    ("warps_n=1 warps_k=4 stages=2*",),
+    small(1),
+)
+want("gguf-codes-from-shared-memory", "matmul_gguf", in_blocks("IQ4_NL", 1, 13, 256), "exact_activation", ("* book",))
+want("gguf-staged-activations", "matmul_gguf", in_blocks("Q6_K", 3, 13, 256), "exact_activation", ("* staged",))

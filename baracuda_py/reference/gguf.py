@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -246,8 +246,15 @@ def _beyond_product(desc: Any, x: Array, w: Array) -> Array:
     return np.asarray(_shaped(desc, lost) | _of_product("beyond_f32")(desc, x, w), bool)
 
 
+def _unrounded(measure: Callable[..., Array]) -> Callable[..., Array]:
+    """The measure where activations are multiplied as they are, although they may be rounded."""
+    return lambda desc, **arrays: measure(replace(desc, math=None), **arrays)
+
+
 MEASURES: dict[str, Callable[..., Any]] = {
     "abs_products": _abs_products,
+    "unrounded_abs_products": _unrounded(_abs_products),
+    "unrounded_beyond": _unrounded(_beyond),
     "rounded_activations": _rounded,
     "underflow": _underflow,
     "smallest_normal": lambda desc, **_: np.asarray(_smallest(desc.layout("out").element)),

@@ -10,40 +10,13 @@
 // Every element sums its products in the order of K, one mma after the other.
 // Bound: issue. About 5 instructions a weight of Q4_K take it apart and widen it (a permutation, a subtraction, an FMA, half a
 // conversion; loads and shifts of words), once for each tile of BM rows: N = 8192, K = 28672 in 45 us, where the blocks alone take 29. Then mma.sync's rate.
-#include "async_copy.cuh"
 #include "epilogue.cuh"
 #include "feed.cuh"
 #include "overlap.cuh"
-#include "quantized/gguf/format.cuh"
+#include "quantized/gguf/staging.cuh"
 #include "tile.cuh"
 
-constexpr u32 CHUNK = 256, SLAB = 64, SLABS = CHUNK / SLAB, PIECE = 16;
-
-// Chunks of the row of blocks that two neighbouring threads bring and widen. ALIGN: what every block is aligned to in memory.
-template <class F, int ALIGN, bool SHIFTED> struct Raw {
-  static constexpr u32 BYTES = CHUNK / F::WEIGHTS * F::BYTES;
-  static constexpr u32 PIECES = (BYTES + (SHIFTED ? PIECE - ALIGN : 0) + PIECE - 1) / PIECE;
-  static constexpr u32 PITCH = (PIECES | 1) * PIECE;  // odd numbers of 16 bytes: eight rows meet no bank twice
-
-  const u8* row;
-  i64 pitch;
-
-  // How far behind 16 bytes a chunk begins.
-  __device__ __forceinline__ u32 shift(u32 chunk) const { return SHIFTED ? u32(reinterpret_cast<u64>(row) + u64(chunk) * BYTES) % PIECE : 0; }
-  // This thread's half of a chunk to `slot`, zeros where the row has ended.
-  __device__ __forceinline__ void fetch(u32 slot, u32 chunk) const {
-    const u32 half = threadIdx.x % 2;
-    const i64 begin = i64(chunk) * BYTES - shift(chunk);
-    const bool whole = begin + PIECES * PIECE <= pitch;
-#pragma unroll
-    for (u32 i = 0; i < (PIECES + 1) / 2; ++i) {
-      const u32 within = (2 * i + half) * PIECE;
-      if (within >= PIECES * PIECE) break;
-      const i64 left = pitch - begin - within;
-      copy_async<PIECE>(slot + within, whole || left > 0 ? row + begin + within : row, whole ? PIECE : left > 0 ? u32(min(left, i64(PIECE))) : 0);
-    }
-  }
-};
+constexpr u32 CHUNK = 256, SLAB = 64, SLABS = CHUNK / SLAB;
 
 // Four codes, each a byte, as weights: those of dequantize_gguf bit for bit, since where a minimum comes off, the product is exact.
 template <class F, class T> struct Widening {
@@ -75,8 +48,8 @@ gguf_panels(const T* x, const u8* weights, Epi epilogue, i64 x_step, i64 pitch, 
   static_assert(BM / WM * (BN / WN) * 32 == THREADS, "two threads widen a row of a slab");
   using TileX = Tile<T, BM, SLAB, true>;
   using Panel = Tile<T, BN, SLAB, true>;
-  using Blocks = Raw<F, ALIGN, SHIFTED>;
-  constexpr u32 SLOT = BN * Blocks::PITCH, PANELS_AT = RAWS * SLOT, X_AT = PANELS_AT + 2 * Panel::BYTES;
+  using S = gguf::Slot<F, ALIGN, SHIFTED, CHUNK>;
+  constexpr u32 SLOT = BN * S::PITCH, PANELS_AT = RAWS * SLOT, X_AT = PANELS_AT + 2 * Panel::BYTES;
   static_assert(SLOT % 128 == 0, "panels and slabs begin on 128 bytes");
   extern __shared__ __align__(1024) u8 pool[];
   const u32 begin = shared_address(pool), row = threadIdx.x / 2, half = threadIdx.x % 2;
@@ -85,7 +58,7 @@ gguf_panels(const T* x, const u8* weights, Epi epilogue, i64 x_step, i64 pitch, 
   // Rows of weights past the last one stand for it, and are not stored
   const Place<BM, BN> place(m, n, band);
   const u32 chunks = (k + CHUNK - 1) / CHUNK, first = place.matrix * chunks_per_split, end = min(chunks, first + chunks_per_split);
-  const Blocks blocks{weights + i64(min(place.n + row, n - 1)) * pitch, pitch};
+  const gguf::RowCopies<S> blocks{weights + i64(min(place.n + row, n - 1)) * pitch, pitch};
   Feed<TileX, X_BYTES, THREADS> feed(x, x_step, 1, place.m, m, min(k, first * CHUNK), min(k, end * CHUNK));
   const Reader<TileX, WM, true> read_x(warp % (BM / WM) * WM, lane);
   const Reader<Panel, WN, false> read_w(warp / (BM / WM) * WN, lane);
@@ -100,7 +73,7 @@ gguf_panels(const T* x, const u8* weights, Epi epilogue, i64 x_step, i64 pitch, 
   Widening<F, T> widening;
   const auto widen = [&](u32 slot, u32 chunk, u32 sub, u32 i) {
     const u32 first_weight = sub * SLAB + half * EACH, block = first_weight / F::WEIGHTS, weight = first_weight % F::WEIGHTS + i * 8;
-    const u8* from = pool + slot * SLOT + row * Blocks::PITCH + blocks.shift(chunk) + block * F::BYTES;
+    const u8* from = pool + slot * SLOT + row * S::PITCH + blocks.shift(chunk) + block * F::BYTES;
     if (i * 8 % F::SUB == 0) widening.enter(typename F::template Scales<ALIGN>(from), weight / F::SUB);
     u32 packed[2][2];
 #pragma unroll
@@ -112,7 +85,7 @@ gguf_panels(const T* x, const u8* weights, Epi epilogue, i64 x_step, i64 pitch, 
   overlap::wait();
 #pragma unroll
   for (u32 chunk = 0; chunk < RAWS - 1; ++chunk)
-    if (first + chunk < end) blocks.fetch(begin + chunk * SLOT + row * Blocks::PITCH, first + chunk);
+    if (first + chunk < end) blocks.start(begin + chunk * SLOT + row * S::PITCH, first + chunk);
 #pragma unroll
   for (u32 stage = 0; stage < SLABS - 1; ++stage) {
     fetch_x(stage);
@@ -136,7 +109,7 @@ gguf_panels(const T* x, const u8* weights, Epi epilogue, i64 x_step, i64 pitch, 
     for (u32 sub = 0; sub < SLABS; ++sub) {
       await_copies<SLABS - 2>();
       __syncthreads();
-      if (sub == 0 && chunk + RAWS - 1 < end) blocks.fetch(begin + last_slot * SLOT + row * Blocks::PITCH, chunk + RAWS - 1);
+      if (sub == 0 && chunk + RAWS - 1 < end) blocks.start(begin + last_slot * SLOT + row * S::PITCH, chunk + RAWS - 1);
       fetch_x((sub + SLABS - 1) % SLABS);
       commit_copies();
       const u32 from_x = begin + X_AT + sub * TileX::BYTES, from_w = begin + PANELS_AT + sub % 2 * Panel::BYTES;

@@ -9,100 +9,34 @@
 // else for all four lanes of the row, by way of shared memory.
 //
 // A warp takes 16 rows and, of K, every WARPS_K-th chunk; a CTA is WARPS_N x WARPS_K warps. A chunk is 256 weights, or several such
-// PARTS where rows are whole chunks of them: fewer copies, of sectors that are whole. A chunk of 16 rows comes by 16-byte cp.async
-// through STAGES slots of the warp's own; one barrier for 16 WARPS_N rows. Rows whose chunks do not begin on 16 bytes (SHIFTED) are
-// staged from the 16 bytes before them on, and read where they then begin. Pitches in shared memory are odd multiples of 16 bytes:
-// eight rows and four lanes of words meet no bank twice. Activations come from L1, a group of sub-blocks ahead of use.
-// A CTA goes on to further rows, whose first chunks are under way while the sums of warps of the same rows meet in shared memory, in
-// order: the result depends on nothing but the configuration.
+// PARTS where rows are whole chunks of them. A chunk of 16 rows comes by 16-byte cp.async through STAGES slots of the warp's own
+// (staging.cuh); one barrier for 16 WARPS_N rows. Activations come from L1, AHEAD groups of sub-blocks before they are used: of eight
+// rows of x most come from L2 first. A CTA goes on to further rows, whose first chunks are under way while the sums of warps of the
+// same rows meet in shared memory, in order: the result depends on nothing but the configuration.
+// BOOK: a byte of two codes that are looked up finds both numbers in shared memory, as a pair: 256 pairs for each of 32 banks, 32 KB.
 //
-// Bound: bandwidth. Bytes over 4.6 TB/s: Q4_K 0.56 bytes a weight, 512 MiB in 117 us; Q8_0 1.06; where 3.6 issue slots go by for a
-// weight of Q4_K, 6.8 of Q8_0, 2.1 of Q2_K. At one token of bf16 machine code of sm_90 has 2.1 instructions a weight of Q4_K (codes taken
-// apart and widened 0.88, products 0.14, codes from shared memory 0.13, scales 0.3, columns and sums 0.2, copies and the loop 0.4), 1.9
-// of f16, 3.7 of Q8_0, 3.5 of Q6_K, 2.2 of Q2_K, 3.7 of IQ4_NL; at 2, 4 and 8 tokens 2.3, 2.5 and 3.4 of Q4_K.
-// In flight: 16 warps an SM x (STAGES - 1) x 16 rows x 288 bytes = 74 KB of Q4_K, for two stages of 512 weights.
-#include "async_copy.cuh"
+// Bound: bandwidth, where instructions leave it. Bytes over 4.6 TB/s: Q4_K 0.56 bytes a weight, 512 MiB in 117 us; Q8_0 1.06. In that
+// time 465 cycles of a scheduler go by for 256 weights of 16 rows of Q4_K, 908 of Q8_0, 693 of Q6_K, 277 of Q2_K, 363 of Q3_K. Shifts,
+// logic and permutations take two cycles each, a line of shared memory four (one for the SM's four schedulers); multiplications have a
+// pipe that is idle otherwise, so that half words are put together by it. Machine code of sm_90 has, at one token of bf16 and without
+// copies, so many instructions (of which so many take two cycles): Q4_K 248 (148), Q4_0 242 (135), Q5_0 385 (211), Q8_0 397 (192), Q6_K
+// 387 (202), Q2_K 267 (144), Q3_K 373 (227), MXFP4 430 (172), IQ4_NL with a BOOK 310 (105) and 100 lines; without one 468 (357). At 2, 4
+// and 8 tokens of Q4_K 267, 296 and 395.
 #include "overlap.cuh"
 #include "quantized/gguf/fragments.cuh"
+#include "quantized/gguf/staging.cuh"
 
-constexpr u32 ROWS = 16, PART = 256;
+using gguf::kept, gguf::PART, gguf::ROWS;
 extern __shared__ uint4 pool[];  // the warps' slots, later their sums
-
-// How a chunk of a row lies in a slot. ALIGN: what every block is aligned to in memory.
-template <class F, int ALIGN, bool SHIFTED_, int CHUNK> struct Slot {
-  static constexpr bool SHIFTED = SHIFTED_;
-  static constexpr u32 BYTES = CHUNK / F::WEIGHTS * F::BYTES, PARTS = CHUNK / PART;
-  static constexpr u32 PIECES = (BYTES + (SHIFTED ? 16 - ALIGN : 0) + 15) / 16;
-  static constexpr u32 PITCH = (PIECES | 1) * 16, SIZE = ROWS * PITCH;
-};
 
 // Scales and what is folded of 256 weights' sub-blocks, by rows, for lanes that scale what others have worked out: floats a row.
 template <class F> struct Table { static constexpr u32 PITCH = PART / F::SUB * 2 + 4; };
 
-// What stays in a register: of what a shuffle gave, nothing is worked out anew, and it is no constant.
-__device__ __forceinline__ u32 kept(u32 x) { return __shfl_sync(~0u, x, threadIdx.x % 32); }
-
-// 16 bytes to shared memory, if `is_one`: no branch.
-__device__ __forceinline__ void copy_if(bool is_one, u32 to, const u8* from) {
-  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global.L2::128B [%0], [%1], 16; }"
-               ::"r"(to), "l"(from), "r"(u32(is_one)) : "memory");
+__device__ __forceinline__ u32 shared_word(u32 at) {
+  u32 x;
+  asm("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(at));
+  return x;
 }
-
-// Copies of chunks of 16 rows, by one warp. Rows past the last one stand for it, and are not stored. WHOLE: rows are whole chunks.
-// Neighbouring lanes copy neighbouring pieces, row after row; of chunks of several parts four lanes copy a row, whose
-// pieces are then at distances that are known.
-template <class S, bool WHOLE, u32 STEP> struct Copies {
-  static_assert(S::PARTS == 1 || (WHOLE && !S::SHIFTED));
-  static constexpr bool FOURS = S::PARTS > 1;
-  static constexpr int COUNT = FOURS ? ROWS / 8 : (ROWS * S::PIECES + 31) / 32, EACH = FOURS ? (S::PIECES + 3) / 4 : 1;
-  const u8* at[COUNT];  // where the next chunk is copied from, before what it is SHIFTED by is cut off
-  u32 to[COUNT];
-
-  __device__ __forceinline__ Copies(u32 slots, u32 lane) {
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) to[i] = kept(slots + row_of(i, lane) * S::PITCH + within(i, lane));
-  }
-  static __device__ __forceinline__ bool is_one(int i, int j, u32 lane) {
-    if (FOURS) return (j + 1) * 4 <= S::PIECES || j * 4 + lane % 4 < S::PIECES;
-    return (i + 1) * 32 <= ROWS * S::PIECES || i * 32 + lane < ROWS * S::PIECES;
-  }
-
-  // Rows from `first` on, from their chunk `chunk` on.
-  __device__ __forceinline__ void enter(const u8* weights, i64 pitch, u32 first, u32 rows, u32 chunk, u32 lane) {
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i)
-      at[i] = weights + i64(min(first + row_of(i, lane), rows - 1)) * pitch + chunk * S::BYTES + (S::SHIFTED ? 0 : within(i, lane));
-  }
-  // Chunk `chunk` to the slot that begins `slot` bytes on, and on to the chunk STEP further; zeros where the row has ended. The words before a row's chunk, and
-  // behind it, are not read.
-  __device__ __forceinline__ void start(u32 slot, u32 chunk, i64 pitch, u32 lane) {
-    const i64 left = pitch - i64(chunk) * S::BYTES;
-    if ((WHOLE && !S::SHIFTED) || left >= i64(S::PIECES * 16)) {
-#pragma unroll
-      for (int i = 0; i < COUNT; ++i)
-#pragma unroll
-        for (int j = 0; j < EACH; ++j) copy_if(is_one(i, j, lane), slot + to[i] + j * 64, word_of(i, lane) + j * 64);
-    } else {
-#pragma unroll
-      for (int i = 0; i < COUNT; ++i)
-        if (is_one(i, 0, lane)) {
-          const u8* from = word_of(i, lane);
-          const i64 here = left - (from - (at[i] - (S::SHIFTED ? 0 : within(i, lane))));
-          copy_async<16>(slot + to[i], from, here > 0 ? u32(min(here, i64(16))) : 0);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) at[i] += STEP * S::BYTES;
-  }
-
- private:
-  static __device__ __forceinline__ u32 row_of(int i, u32 lane) { return FOURS ? (i * 32 + lane) / 4 : (i * 32 + lane) / S::PIECES; }
-  static __device__ __forceinline__ u32 within(int i, u32 lane) { return (FOURS ? lane % 4 : (i * 32 + lane) % S::PIECES) * 16; }
-  __device__ __forceinline__ const u8* word_of(int i, u32 lane) const {
-    if constexpr (!S::SHIFTED) return at[i];
-    return reinterpret_cast<const u8*>(reinterpret_cast<u64>(at[i]) & ~u64(15)) + within(i, lane);
-  }
-};
 
 // Lane (g, t)'s part of the activations of a group of SPREAD sub-blocks: those of the column g of every tile.
 template <class X, int UNITS, int TILES, bool WHOLE, bool APART> struct Group {
@@ -127,34 +61,55 @@ template <class X, int UNITS, int TILES, bool WHOLE, bool APART> struct Group {
         if (WHOLE || left > 0) scale[tile] = X::scale(from[tile] + at);
     }
   }
+  // Numbers 16 apart become neighbours, as codes in the halves of a byte.
+  __device__ __forceinline__ void pair_units() {
+    static_assert(UNITS == 2 && X::B == 2);
+#pragma unroll
+    for (int tile = 0; tile < TILES; ++tile) {
+      const u32 low[2] = {b[tile][0][0], b[tile][0][1]}, high[2] = {b[tile][1][0], b[tile][1][1]};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) b[tile][i / 2][i % 2] = __byte_perm(low[i / 2], high[i / 2], i % 2 ? 0x7632 : 0x5410);
+    }
+  }
 };
 
 template <class F, class X, class Out, int ALIGN, bool SHIFTED, bool WHOLE, int SPREAD, int TILES, int CHUNK, int WARPS_N, int WARPS_K,
-          int STAGES, int CTAS>
+          int STAGES, int CTAS, bool BOOK, int AHEAD>
 __global__ void __launch_bounds__(WARPS_N * WARPS_K * 32, CTAS)
 gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step, i64 pitch, u32 tokens, u32 rows, u32 k) {
-  using S = Slot<F, ALIGN, SHIFTED, CHUNK>;
+  using S = gguf::Slot<F, ALIGN, SHIFTED, CHUNK>;
   constexpr int UNITS = F::SUB / 16, SUBS = PART / F::SUB, GROUPS = SUBS / SPREAD, PARTS = CHUNK / PART;
   constexpr int OF_TOKEN = X::COLUMNS * SPREAD, TOKENS = 8 * TILES / OF_TOKEN;
   constexpr bool ROLLED = TILES > 2;  // groups in a loop: registers hold the sums of all tiles, and one group's activations
+  static_assert(GROUPS % AHEAD == 0);
   constexpr int LESS = F::LESS + X::template MORE<F::SIGNED>;
   constexpr bool FOLDS = LESS != 0 || F::LEAST;
   // Codes that stay where they are in bytes
   constexpr int BITS = F::Codes::Only::BITS;
   constexpr bool IN_PLACE = SPREAD > 1 && X::template IN_PLACE<BITS>;
   constexpr bool LOOKED = F::Codes::LOOKED && !X::ROUNDED;  // codes that become floats as they are looked up
+  static_assert(!BOOK || (LOOKED && UNITS == 2 && F::Codes::IN_HALVES), "a byte holds codes of both units");
   using Place = typename X::template Place<BITS ? BITS : 4>;
-  using Activations = Group<X, UNITS, TILES, WHOLE, IN_PLACE>;
+  constexpr bool APART = IN_PLACE || (LOOKED ? !BOOK && F::Codes::APART : X::template APART<F::SIGNED>);
+  using Activations = Group<X, UNITS, TILES, WHOLE, APART>;
   using Acc = typename X::Acc;
   const u32 warp = threadIdx.x / 32, lane = kept(threadIdx.x % 32), g = lane / 4, t = lane % 4;
   const u32 own_k = warp % WARPS_K, own_rows = warp / WARPS_K * ROWS, first_token = blockIdx.x * TOKENS;
   const u32 chunks = (k + CHUNK - 1) / CHUNK, slots = shared_address(pool) + warp * (STAGES * S::SIZE);
   // As no constant: an instruction has room for one
-  constexpr u32 EXPONENTS = IN_PLACE ? Place::EXPONENTS : X::EXPONENTS;
+  constexpr u32 EXPONENTS = IN_PLACE ? Place::EXPONENTS : X::template EXPONENTS<F::SIGNED>;
   const u32 exponents = EXPONENTS && ((F::SIGNED && !LOOKED) || IN_PLACE) ? kept(EXPONENTS + (k >> 30)) : EXPONENTS;
   const u32 own_row = kept(warp * (STAGES * S::SIZE) + g * S::PITCH);
   float* const sums_of_rows = reinterpret_cast<float*>(pool) + WARPS_N * WARPS_K * STAGES * S::SIZE / 4;
   float* const table = sums_of_rows + WARPS_N * WARPS_K * (2 * TOKENS * ROWS) + warp * (ROWS * Table<F>::PITCH);
+
+  // What bytes of codes mean, for each lane apart: every lane has a bank of its own
+  const u32 book = shared_address(sums_of_rows + WARPS_N * WARPS_K * (2 * TOKENS * ROWS + (SPREAD == 8 ? 0 : ROWS * Table<F>::PITCH)));
+  const u32 own_page = book + lane * 4, page = BOOK ? kept(128 + (k >> 30)) : 0;
+  if constexpr (BOOK) {
+    F::Codes::template write<typename X::Number>(pool + (book - shared_address(pool)) / 16, threadIdx.x, WARPS_N * WARPS_K * 32);
+    __syncthreads();
+  }
 
   // The column g of every tile: its sub-block of a group, where its token begins, and its place among the token's columns. Tokens past
   // the last one stand for it, and are not stored
@@ -167,7 +122,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
 
   // What is copied next: chunks of the CTA's rows, and then of the rows that are its next
   constexpr u32 WIDE = WARPS_N * ROWS;
-  Copies<S, WHOLE, WARPS_K> copies(slots, lane);
+  gguf::WarpCopies<S, WHOLE, WARPS_K> copies(slots, lane);
   u32 next_rows = own_k < chunks ? blockIdx.y * WIDE : rows, next = own_k;
   copies.enter(weights, pitch, next_rows + own_rows, rows, own_k, lane);
   const auto fetch = [&](u32 slot) {
@@ -199,8 +154,11 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
     some.load(token, within + (SPREAD * F::SUB % 32 ? group % 2 * (4 * X::LANE) : 0), X::at(begin / 32 * 32) - X::at(0), part,
               i32(k) - i32(begin + of_group * F::SUB));
   };
-  Activations ahead;
-  if constexpr (!ROLLED) ask(ahead, own_k * CHUNK, 0);
+  Activations ahead[AHEAD];
+  if constexpr (!ROLLED) {
+#pragma unroll
+    for (int group = 0; group < AHEAD; ++group) ask(ahead[group], own_k * CHUNK, group);
+  }
 
   u32 stage = 0, parity = 0;
 #pragma unroll 1
@@ -252,8 +210,11 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
           if (SPREAD < 8 && !ROLLED && group * SPREAD % 2 == 0) asm volatile("" ::: "memory");
           Activations own;
           if constexpr (ROLLED) ask(own, first, group);
-          else own = ahead;
-          if constexpr (!ROLLED) ask(ahead, group + 1 < GROUPS ? first : of_chunk + 1 < PARTS ? first + PART : after, (group + 1) % GROUPS);
+          else own = ahead[group % AHEAD];
+          if constexpr (BOOK) own.pair_units();
+          if constexpr (!ROLLED)
+            ask(ahead[group % AHEAD], group + AHEAD < GROUPS ? first : of_chunk + 1 < PARTS ? first + PART : after,
+                (group + AHEAD) % GROUPS);
 
           // Sums of activations, the same in every row; then a sub-block's products, of which its own columns count
           Acc dots[TILES][4], sums[TILES][4];
@@ -267,6 +228,18 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
 #pragma unroll
               for (int i = 0; i < X::A; ++i) ones[i] = X::ONES;
               X::multiply(sums[tile], ones, own.b[tile][unit]);
+            }
+          }
+          // Bytes of codes, ahead of what is looked up
+          [[maybe_unused]] u32 bytes[SPREAD][2];
+          if constexpr (BOOK) {
+#pragma unroll
+            for (int s = 0; s < SPREAD; ++s) {
+              const u32 weight = (group * SPREAD + s) * F::SUB;
+#pragma unroll
+              for (int h = 0; h < 2; ++h)
+                bytes[s][h] = F::Codes::Plane::template bytes_of<ALIGN>(chunk_of[h] + weight / F::WEIGHTS * F::BYTES,
+                                                                        weight & (F::WEIGHTS - 1), 4 * t);
             }
           }
 #pragma unroll
@@ -287,11 +260,12 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
                 for (int h = 0; h < 2; ++h) codes[h] = Plane::template bytes_of<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
 #pragma unroll
                 for (int i = 0; i < X::A; ++i) a[i] = Place::pair(codes[i % 2], i / 2, Plane::above(weight & IN_BLOCK), exponents);
-              } else if constexpr (LOOKED) {
-                using Plane = typename F::Codes::Plane;
+              } else if constexpr (BOOK) {
 #pragma unroll
-                for (int h = 0; h < 2; ++h) codes[h] = Plane::template bytes_of<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);
-                X::template look_up<typename F::Codes>(a, codes[0], codes[1], Plane::above(weight & IN_BLOCK) != 0);
+                for (int i = 0; i < X::A; ++i)
+                  a[i] = shared_word(__byte_perm(bytes[s][i % 2], 0, 0x4440 + 2 * unit + i / 2) * page + own_page);
+              } else if constexpr (LOOKED) {
+                X::template look_up<typename F::Codes, ALIGN>(a, chunk_of[0] + block, chunk_of[1] + block, weight & IN_BLOCK, 4 * t);
               } else {
 #pragma unroll
                 for (int h = 0; h < 2; ++h) codes[h] = F::Codes::template four<ALIGN>(chunk_of[h] + block, weight & IN_BLOCK, 4 * t);

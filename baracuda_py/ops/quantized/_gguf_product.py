@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,8 +19,9 @@ from ...runtime.steps import Arg, Kernel, Launch, Ptr, Scratch, Step
 from ...tensor.axes import merge_axes
 from ...types import Componentwise, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee, Term
 from ...types.gguf import Block, GgufFormat
-from .._launch import overlapped_overhead
+from .._launch import grid_of, overlapped_overhead
 from ._gguf import block_align
+from ._staged_tokens import MOST_STAGED
 from .quantize_gguf import GgufQuantizeDescriptor, GgufQuantizePlan
 
 __all__ = [
@@ -49,7 +50,19 @@ SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
     (2, 4, 5, 1, 256), (1, 8, 5, 1, 256), (4, 2, 5, 1, 256), (6, 2, 4, 1, 256), (3, 4, 4, 1, 256), (2, 5, 4, 1, 256),
     (2, 5, 3, 1, 256), (1, 12, 4, 1, 256), (1, 4, 3, 1, 256), (1, 4, 2, 4, 512), (1, 4, 2, 4, 1024), (2, 4, 2, 2, 512),
     (1, 8, 2, 2, 512), (1, 4, 3, 3, 512), (1, 4, 2, 3, 512), (2, 4, 3, 1, 512), (4, 3, 2, 1, 512), (4, 4, 2, 1, 512),
+    (4, 4, 3, 1, 256), (8, 2, 3, 1, 256), (8, 2, 4, 1, 256), (4, 4, 2, 1, 1024), (2, 8, 2, 1, 1024), (4, 4, 3, 1, 512),
+    (2, 8, 3, 1, 512), (2, 4, 2, 2, 1024), (4, 2, 3, 2, 512), (4, 2, 2, 2, 1024), (4, 2, 2, 2, 512), (2, 6, 3, 1, 512),
+    (4, 3, 3, 1, 512), (8, 2, 2, 1, 512), (8, 2, 3, 1, 512),
 )  # fmt: skip
+# With codes looked up in shared memory: warps that share the table
+BY_BOOK: tuple[tuple[int, int, int, int, int], ...] = (
+    (4, 4, 4, 1, 256), (4, 4, 3, 1, 256), (8, 2, 4, 1, 256), (2, 8, 3, 1, 256), (1, 16, 3, 1, 256), (2, 4, 3, 2, 256),
+    (4, 2, 4, 2, 256), (4, 3, 4, 1, 256), (4, 4, 2, 1, 512), (8, 2, 2, 1, 512), (2, 8, 2, 1, 512), (2, 4, 2, 2, 512),
+    (4, 2, 2, 2, 512), (2, 4, 3, 1, 256),
+)  # fmt: skip
+BOOK_BYTES = 256 * 128  # of that table
+# Staged rows begin so many elements behind a multiple of 128 bytes after the row before; threads that copy, and elements of each
+BANKS, APART, COPIERS, EIGHT = 64, 16, 128, 8
 REGISTERS = {1: 168, 2: 216, 4: 128, 8: 232}  # of a thread, by tiles; `_registers` knows more
 REGISTER_FILE, RESERVED = 65536, 1024  # an SM's registers; bytes of shared memory that a CTA takes besides its own
 
@@ -76,6 +89,9 @@ class ProductConfig(Config):
     stages: int = term("chunks of 16 rows that a warp has in shared memory")
     ctas: int = term("CTAs an SM is to hold", default=2)
     chunk: int = term("weights of a row in a chunk", default=256)
+    book: bool = term("codes are looked up in shared memory", default=False)
+    ahead: int = term("groups of sub-blocks that activations are loaded ahead", default=1)
+    staged: bool = term("activations are copied first, to rows that meet no bank twice", default=False)
     tiles: int = term("tiles of 8 columns", default=1, hidden=True)
     spread: int = term("sub-blocks that are summed side by side", default=1, hidden=True)
     slot: int = term("bytes of a chunk of 16 rows in shared memory", default=0, hidden=True)
@@ -87,7 +103,7 @@ class ProductConfig(Config):
 
     @property
     def shared_bytes(self) -> int:
-        return self.warps * (self.stages * self.slot + self.beside)
+        return self.warps * (self.stages * self.slot + self.beside) + self.book * BOOK_BYTES
 
     @property
     def in_flight(self) -> int:
@@ -114,26 +130,30 @@ def rows_are_read(desc: Any) -> Feasibility:
     for name in ("x", "out"):
         if rows_of(desc.layout(name)) is None:
             return no(f"rows of {name} are not evenly apart", f"{name} in C order", Change({f"{name}_strides": None}))
+    if desc.format.block.bytes_of(desc.k) >= 1 << 28:
+        return no("a row of w has 2**28 bytes or more", "fewer weights a row")
     if max(desc.k, desc.n) >= 1 << 30 or math.prod(desc.x_shape[:-1]) >= 1 << 30:
         return no("an extent is 2**30 or more", "fewer rows a call")
     return OK
 
 
-def product_guarantee(desc: Any, additions: float) -> PrecisionGuarantee:
-    """That of sums in f32, in an order of their own, to which a product comes through so many `additions`."""
-    out = desc.layout("out").element
+def product_guarantee(desc: Any, additions: float, *, rounded: bool) -> PrecisionGuarantee:
+    """That of sums in f32, in an order of their own, to which a product comes through so many `additions`; of activations as
+    they are, or `rounded`."""
+    out, spared = desc.layout("out").element, desc.rounds and not rounded
+    precision = replace(desc, math=None).precision if spared else desc.precision
     terms = [
-        Term(float(additions), ElementKind.F32, "abs_products"),
+        Term(float(additions), ElementKind.F32, "unrounded_abs_products" if spared else "abs_products"),
         # What an f32 has below bf16's smallest number is cut off
         Term(
             2.0**18 if desc.x_element is ElementKind.F32 else 4.0 * desc.format.block.sub, ElementKind.F32, "underflow"
         ),
     ]
-    if desc.rounds:
+    if rounded:
         terms.append(Term(2.0**24, ElementKind.F32, "rounded_activations"))
     terms += [Term(1.0, out, "abs_result"), Term(1.0, out, "smallest_normal")]
-    bound = Componentwise(tuple(terms), SOURCE, "beyond")
-    return PrecisionGuarantee.fixed_order(desc.precision, ElementKind.F32, bound, batch_invariant=False)
+    bound = Componentwise(tuple(terms), SOURCE, "unrounded_beyond" if spared else "beyond")
+    return PrecisionGuarantee.fixed_order(precision, ElementKind.F32, bound, batch_invariant=False)
 
 
 class Product(Candidate[Any]):
@@ -144,12 +164,8 @@ class Product(Candidate[Any]):
     launches: ClassVar[tuple[str, ...]] = (f"{FILE}:gguf_product",)
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
-        if desc.rounds is not self.rounded:
-            wanted = MathPrecision.INT8 if self.rounded else None
-            return no(
-                f"multiplies {'rounded activations' if self.rounded else 'activations as they are'}",
-                change=Change({"math": wanted}),
-            )
+        if self.rounded and not desc.rounds:
+            return no("multiplies rounded activations", change=Change({"math": MathPrecision.INT8}))
         if not (said := super().supports(desc, device)):
             return said
         if not (said := rows_are_read(desc)):
@@ -167,18 +183,30 @@ class Product(Candidate[Any]):
         spread = max(1, 8 // wanted)
         sums = 2 * 4 * ROWS * (8 * tiles // (columns * spread))
         scales = 0 if spread == 8 else 4 * ROWS * (2 * PART // desc.format.block.sub + 4)
-        for warps_n, warps_k, stages, ctas, chunk in SHAPES:
+        shapes = [(*shape, False) for shape in SHAPES]
+        if desc.format.block.book == "iq4" and not self.rounded:
+            shapes += [(*shape, True) for shape in BY_BOOK]
+        for warps_n, warps_k, stages, ctas, chunk, book in shapes:
             if chunk > PART and (tiles > 1 or desc.k % chunk or not _pays(desc.format.block, chunk)):
                 continue
+            if chunk > PART and spread < 8 and chunks_are_shifted(desc, chunk):
+                continue
             slot = ROWS * (pieces_of(desc, chunk) | 1) * WORD
-            config = ProductConfig(warps_n, warps_k, stages, ctas, chunk, tiles, spread, slot, sums + scales)
+            config = ProductConfig(warps_n, warps_k, stages, ctas, chunk, book, 1, False, tiles, spread, slot, sums + scales)
             room = config.ctas * (config.shared_bytes + RESERVED) <= device.shared_bytes + RESERVED
             if (
                 room
                 and config.ctas * config.warps * 32 * _registers(desc.format.block, tiles, spread, chunk)
                 <= REGISTER_FILE
             ):
-                yield config
+                for ahead in _groups_ahead(desc.format.block, tiles, spread, chunk):
+                    yield replace(config, ahead=ahead)
+                    if self.stages(desc) and spread < 4:
+                        yield replace(config, ahead=ahead, staged=True)
+
+    def stages(self, desc: Any) -> bool:
+        """Whether activations can be copied first."""
+        return False
 
     def _blocks(self, desc: Any, config: ProductConfig) -> tuple[int, int]:
         """Parts of the rows of x, and of those of the weights."""
@@ -224,11 +252,12 @@ class Product(Candidate[Any]):
         return Cost(
             desc.nbytes,
             2 * math.prod(desc.x_shape) * desc.n,
-            overlapped_overhead(device) + LATENCY + times[limit] + self._ahead(desc, device),
+            overlapped_overhead(device) + LATENCY + times[limit] + self._ahead(desc, device, config),
             limit,
         )
 
-    def _ahead(self, desc: Any, device: DeviceSpec) -> float:
+    def _ahead(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> float:
+        """Seconds of what goes ahead of the product."""
         return 0.0
 
     def _instructions(self, desc: Any, config: ProductConfig) -> float:
@@ -256,7 +285,7 @@ class Product(Candidate[Any]):
         columns = self.columns_of[desc.x_element]
         inner = 0 if self.rounded else 2 * block.sub * columns
         additions = inner + 2 * turns + columns * config.spread * config.warps_k + 8
-        return product_guarantee(desc, additions)
+        return product_guarantee(desc, additions, rounded=self.rounded)
 
     def _launch(self, desc: Any, device: DeviceSpec, config: ProductConfig, x: Arg, kind: str, x_step: int) -> Launch:
         block, out, w = desc.format.block, desc.layout("out"), desc.layout("w")
@@ -270,6 +299,8 @@ class Product(Candidate[Any]):
             config.warps_k,
             config.stages,
             config.ctas,
+            str(config.book).lower(),
+            config.ahead,
         )
         shape = ", ".join(map(str, numbers))
         align = block_align(desc.format, w.align)
@@ -296,16 +327,23 @@ def chunks_are_shifted(desc: Any, chunk: int) -> bool:
 
 
 def _registers(block: Block, tiles: int, spread: int, chunk: int) -> int:
-    """Of a thread, so that none is kept in memory: fewer where columns of one tile are of 8 sub-blocks, or of 4 of 32 in larger
-    chunks; more where small sub-blocks share them."""
-    if tiles == 1 and (spread == 8 or (spread == 4 and block.sub == 32 and chunk > PART)):
+    """Of a thread, so that none is kept in memory, for one tile: fewest where all columns are of one token, or of 8; more where
+    small sub-blocks share them."""
+    if tiles == 1 and (spread == 8 or (spread == 1 and chunk == PART)):
         return 128
     return 200 if tiles == 1 and spread == 2 and block.sub == 16 else REGISTERS[tiles]
 
 
+def _groups_ahead(block: Block, tiles: int, spread: int, chunk: int) -> tuple[int, ...]:
+    """How many groups of sub-blocks activations can be loaded ahead: those that a part has, and registers hold."""
+    if spread == 8 or tiles > 2 or chunk > PART:
+        return (1,)
+    return tuple(n for n in (1, 2, 4) if PART // block.sub // spread % n == 0 and (n < 4 or spread == 1 or block.sub == 32))
+
+
 def _pays(block: Block, chunk: int) -> bool:
-    """Whether so large a chunk is the smallest of several parts that begins on a multiple of 16 bytes."""
-    return not block.bytes_of(chunk) % WORD and (chunk == 2 * PART or bool(block.bytes_of(chunk // 2) % WORD))
+    """Whether so large a chunk is one of two parts, or the smallest of more that begins on a multiple of 16 bytes."""
+    return chunk == 2 * PART or (not block.bytes_of(chunk) % WORD and bool(block.bytes_of(chunk // 2) % WORD))
 
 
 def pieces_of(desc: Any, chunk: int) -> int:
@@ -316,20 +354,36 @@ def pieces_of(desc: Any, chunk: int) -> int:
 
 
 class ExactActivation(Product):
-    """Activations as they are: 16-bit floats by tensor cores in f32; f32 as three bf16 each, whose sum it is."""
+    """Activations as they are, also where they may be rounded: 16-bit floats by tensor cores in f32; f32 as three bf16 each, whose
+    sum it is."""
 
     variant = "exact_activation"
     rounded = False
     columns_of: ClassVar = {ElementKind.F16: 1, ElementKind.BF16: 1, ElementKind.F32: 4}
     constraints = (UnitStride("x"), UnitStride("out"))
+    launches = (f"{FILE}:gguf_product", "quantized/tokens.cu:stage_tokens")
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         return super().supports(desc, device) and Aligned("x", 4 * desc.x_element.bits // 8).of(desc)
 
     def lower(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> tuple[Step | Sub, ...]:
-        _, step = rows_of(desc.layout("x")) or (0, 0)
-        kind = f"gguf::Exact<{desc.x_element.number}>"
-        return (self._launch(desc, device, config, Ptr("x"), kind, step * desc.x_element.bits // 8),)
+        tokens, step = rows_of(desc.layout("x")) or (0, 0)
+        kind, size = f"gguf::Exact<{desc.x_element.number}>", desc.x_element.bits // 8
+        if not config.staged:
+            return (self._launch(desc, device, config, Ptr("x"), kind, step * size),)
+        pitch = -(-desc.k // BANKS) * BANKS + APART
+        to = Scratch.named("activations", tokens * pitch * size)
+        args = (Ptr("x"), to, np.uint64(0), np.int64(step), np.int64(1), np.uint32(desc.k), np.uint32(pitch))
+        grid = (grid_of(pitch, EIGHT * COPIERS)[0], tokens, 1)
+        kernel = Kernel("quantized/tokens.cu", f"stage_tokens<{desc.x_element.number}>")
+        copy = Launch(kernel, grid, (COPIERS, 1, 1), args, overlapped=True)
+        return copy, self._launch(desc, device, config, to, kind, pitch * size)
+
+    def _ahead(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> float:
+        return overlapped_overhead(device) + 1.0e-6 if config.staged else 0.0
+
+    def stages(self, desc: Any) -> bool:
+        return desc.x_element is not ElementKind.F32 and math.prod(desc.x_shape[:-1]) <= MOST_STAGED
 
 
 class Q8Activation(Product):
@@ -341,7 +395,7 @@ class Q8Activation(Product):
     constraints = (InOrder("x"), UnitStride("out"))
     launches = (f"{FILE}:gguf_product", "quantized/gguf_quantize.cu:gguf_quantize")
 
-    def _ahead(self, desc: Any, device: DeviceSpec) -> float:
+    def _ahead(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> float:
         seconds: float = math.prod(desc.x_shape) * 5.0 / device.bandwidth
         return overlapped_overhead(device) + 1.0e-6 + seconds
 

@@ -13,7 +13,7 @@ template <int BITS_, int AT, int GROUP> struct Alone<Plane<BITS_, AT, GROUP>> {
 
 template <int LESS_, bool SIGNED_, class... Planes> struct Codes {
   using Only = Alone<Planes...>;
-  static constexpr bool LOOKED = false;
+  static constexpr bool LOOKED = false, APART = false;
   static constexpr int LESS = LESS_;
   static constexpr bool SIGNED = SIGNED_, IN_HALVES = Stack<Planes...>::IN_HALVES;
   template <int ALIGN> static __device__ __forceinline__ u32 four(const u8* block, u32 first, u32 within) {
@@ -53,9 +53,20 @@ template <Book BOOK, class P> struct Looked {
     const u32 upper = spread(codes << 4);
     return (low & ~upper) | (high & upper);
   }
-  // Numbers of the four low half bytes of `word`, or of the high ones, as pairs of 16-bit floats. Those of both come of the same
-  // permutations: half bytes select as they lie, of both halves of the word.
-  template <class Half> static __device__ __forceinline__ void halves(u32 (&pairs)[2], u32 word, bool high) {
+  static constexpr bool APART = BOOK == E2M1;  // of four codes, 0 and 2 are a pair, 1 and 3 the other
+  // Numbers of four codes as Plane::four counts them, as pairs of 16-bit floats. Those of both halves of bytes come of the same
+  // permutations: half bytes select as they lie, of both halves of the word. Of e2m1 they are a float's sign and lowest exponent and
+  // highest mantissa bits, moved to where these belong: 2^-15 or 2^-127 of the number, subnormal where e2m1 is.
+  template <class Half, int ALIGN> static __device__ __forceinline__ void pairs_of(u32 (&pairs)[2], const u8* block, u32 first, u32 within) {
+    const bool high = P::above(first) != 0;
+    if constexpr (BOOK == E2M1) {
+      u32 bytes[2];
+      P::template apart<ALIGN>(bytes, block, first, within);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) pairs[i] = times(moved(bytes[i], high, Half{}), Half{});
+      return;
+    }
+    const u32 word = P::template bytes_of<ALIGN>(block, first, within);
     const u32 upper[2] = {mixed<0>(word), mixed<2>(word)};
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -73,7 +84,38 @@ template <Book BOOK, class P> struct Looked {
     }
   }
 
+  // The numbers of a byte's halves as a pair, for every byte, and that for every lane: 32 KB by `threads` threads.
+  template <class Half> static __device__ __forceinline__ void write(uint4* table, u32 thread, u32 threads) {
+    for (u32 i = thread; i < 256 * 8; i += threads) {
+      const u32 pair = half_of<Half>(i / 8 % 16) | half_of<Half>(i / 128) << 16;
+      table[i] = make_uint4(pair, pair, pair, pair);
+    }
+  }
+
  private:
+  template <class Half> static __device__ __forceinline__ u32 half_of(u32 code) {
+    const u32 number = code & 8 ? __byte_perm(Pages<BOOK>::AT[2], Pages<BOOK>::AT[3], code & 7) : __byte_perm(Pages<BOOK>::AT[0], Pages<BOOK>::AT[1], code & 7);
+    return convert<Half>(float(i8(number))).bits;
+  }
+  // Of bytes 0 and 2. A product puts exponent and mantissa, and the sign, where they belong, and what is masked elsewhere.
+  static __device__ __forceinline__ u32 moved(u32 bytes, bool high, bf16) {
+    return (bytes & (high ? 0x00f000f0u : 0x000f000fu)) * (high ? 0x0104u : 0x1040u) & 0x81c081c0u;
+  }
+  static __device__ __forceinline__ u32 moved(u32 bytes, bool high, f16) {
+    const u32 down = high ? 4 : 0;
+    return (bytes << (9 - down) & 0x0e000e00u) | (bytes << (12 - down) & 0x80008000u);
+  }
+  // Times 2^15 or 2^127; of a multiplication and an addition sm_80 has the FMA alone for bf16
+  static __device__ __forceinline__ u32 times(u32 pair, f16) {
+    u32 d;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(pair), "r"(0x78007800u), "r"(0x80008000u));
+    return d;
+  }
+  static __device__ __forceinline__ u32 times(u32 pair, bf16) {
+    u32 d;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(pair), "r"(0x7f007f00u), "r"(0x80008000u));
+    return d;
+  }
   // Four numbers of the book as 16-bit floats, of each its lower or its upper byte
   template <class Half> static __device__ constexpr u32 page(int number, int byte) {
     u32 bytes = 0;

@@ -53,5 +53,38 @@ struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / SUBS, C, Each<D, M, Integers<0
     }
   }
 };
+// Six bits in two planes, less 32: a lane's bytes hold those of four sub-blocks, which both calls share.
+template <int WEIGHTS, int BYTES, class C, class D, int AT, int HIGH, int SUBS, int ALIGN>
+struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / SUBS, C, Each<D, Nothing, Integers<32, false, Plane<4, AT, 8>, Plane<2, HIGH, 4>>, SUBS>>, ALIGN> {
+  static_assert(SUBS == 16);
+  static __device__ __forceinline__ void of(float (&scale)[2], float (&least)[2], const u8* chunk, u32 first, u32 t) {
+    const u8* block = chunk + first / 16 * BYTES;
+    const u32 i = first % 16 / 8, high = block[HIGH + t];
+    const float d = D::template read<ALIGN>(block) * 0x1p24f;
+#pragma unroll
+    for (u32 e = 0; e < 2; ++e) {  // an f16 by its bits alone
+      const u32 from = 4 * i + 2 * e, top = (from < 4 ? high << (4 - from) : high >> (from - 4)) & 0x30;
+      const u32 code = (block[AT + t + 4 * e] >> (4 * i) & 15) | top;
+      scale[e] = __fmul_rn(d, convert<float>(f16{u16(code)}) - 0x1p-19f);
+      least[e] = 0;
+    }
+  }
+};
+// The same in planes of neighbours: those of t and t + 4 are 16 bits apart, and 8.
+template <int WEIGHTS, int BYTES, class C, class D, int AT, int HIGH, int SUBS, int ALIGN>
+struct TwoScales<Format<WEIGHTS, BYTES, WEIGHTS / SUBS, C, Each<D, Nothing, Integers<32, false, Plane<4, AT, 1>, Plane<2, HIGH, 1>>, SUBS>>, ALIGN> {
+  static_assert(SUBS == 8);
+  static __device__ __forceinline__ void of(float (&scale)[2], float (&least)[2], const u8* chunk, u32 first, u32 t) {
+    const u8* block = chunk + first / 8 * BYTES;
+    const u32 low = word<ALIGN_AT<ALIGN, AT>>(block + AT) >> (4 * t), high = half_word<ALIGN_AT<ALIGN, HIGH>>(block + HIGH) >> (2 * t);
+    const u32 codes = (low & 0x000f000fu) | (__byte_perm(high, 0, 0x4140) << 4 & 0x00300030u);
+    const float d = D::template read<ALIGN>(block) * 0x1p24f;
+#pragma unroll
+    for (u32 e = 0; e < 2; ++e) {
+      scale[e] = __fmul_rn(d, convert<float>(f16{u16(codes >> (16 * e))}) - 0x1p-19f);
+      least[e] = 0;
+    }
+  }
+};
 
 }  // namespace gguf

@@ -24,16 +24,20 @@ __device__ __forceinline__ u32 less_pair(u32 a, u32 b, bf16) {
   return d;
 }
 
-// Four codes as two pairs of a 16-bit float; `exponents` is the type's EXPONENTS, from a register. INVERSE: one over what a code was multiplied with; MORE: what was added to it.
+// Four codes as two pairs of a 16-bit float, APART 0 and 2 and then 1 and 3; `exponents` are EXPONENTS, from a register. INVERSE: one over what a code was multiplied with; MORE: what was added to it.
 template <class Half, bool SIGNED, bool EXACTLY> struct Widened;
 template <bool EXACTLY> struct Widened<f16, false, EXACTLY> {
   static constexpr float INVERSE = 16777216.0f;
   static constexpr int MORE = 0;
+  static constexpr bool APART = false;
+  static constexpr u32 EXPONENTS = 0;
   static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) { return __byte_perm(codes, 0, i ? 0x4342 : 0x4140); }
 };
 template <bool EXACTLY> struct Widened<f16, true, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
   static constexpr int MORE = 0;
+  static constexpr bool APART = false;
+  static constexpr u32 EXPONENTS = 0x64646464u;  // upper bytes of 1024 and more
   static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) {  // 1024 + 128 + code
     return less_pair(__byte_perm(codes ^ 0x80808080u, exponents, i ? 0x4342 : 0x4140), 0x64806480u, f16{});
   }
@@ -41,6 +45,8 @@ template <bool EXACTLY> struct Widened<f16, true, EXACTLY> {
 template <bool EXACTLY> struct Widened<bf16, false, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
   static constexpr int MORE = EXACTLY ? 0 : 128;
+  static constexpr bool APART = false;
+  static constexpr u32 EXPONENTS = 0x43434343u;  // of 128 and more
   static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) {
     const u32 x = __byte_perm(codes, exponents, i ? 0x4342 : 0x4140);
     return EXACTLY ? less_pair(x, 0x43004300u, bf16{}) : x;
@@ -49,9 +55,11 @@ template <bool EXACTLY> struct Widened<bf16, false, EXACTLY> {
 template <bool EXACTLY> struct Widened<bf16, true, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
   static constexpr int MORE = 0;
-  static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) {  // 128 + its low seven bits, less 128 or 256
-    const u32 select = i ? 0x4342 : 0x4140;
-    return less_pair(__byte_perm(codes & 0x7f7f7f7fu, exponents, select), __byte_perm(codes & 0x80808080u, exponents, select), bf16{});
+  static constexpr bool APART = true;
+  static constexpr u32 EXPONENTS = 0x43004300u;  // of 128 and more
+  static __device__ __forceinline__ u32 pair(u32 codes, int i, u32 exponents) {  // 128 + its low seven bits, less 128 or 256
+    const u32 bytes = codes >> (8 * i);
+    return less_pair((bytes & 0x007f007fu) | exponents, (bytes & 0x00800080u) | exponents, bf16{});
   }
 };
 
@@ -73,10 +81,12 @@ template <class Half, int BITS> struct InPlace {
 // COLUMNS: columns of the product that a row of the activations ("token") takes.
 template <class X, class Half> struct Floats {
   using Acc = float;
+  using Number = Half;
   static constexpr int A = 4, B = 2;
   static constexpr u32 ONES = Same<Half, f16>::value ? 0x3c003c00u : 0x3f803f80u;
-  static constexpr u32 EXPONENTS = Same<Half, f16>::value ? 0x64646464u : 0x43434343u;  // upper bytes of 1024 or 128 and more
   template <bool SIGNED> using Wide = Widened<Half, SIGNED, !Same<X, Half>::value>;
+  template <bool SIGNED> static constexpr u32 EXPONENTS = Wide<SIGNED>::EXPONENTS;
+  template <bool SIGNED> static constexpr bool APART = Wide<SIGNED>::APART;
   template <bool SIGNED> static constexpr float INVERSE = Wide<SIGNED>::INVERSE;
   template <int BITS> using Place = InPlace<Half, BITS>;
   template <int BITS> static constexpr bool IN_PLACE = BITS != 0 && Same<X, Half>::value && Place<BITS>::PAYS;
@@ -91,11 +101,12 @@ template <class X, class Half> struct Floats {
       a[2 * i + 1] = Wide<SIGNED>::pair(lower, i, exponents);
     }
   }
-  // The numbers that half bytes of two words mean
-  template <class Codes> static __device__ __forceinline__ void look_up(u32 (&a)[A], u32 upper, u32 lower, bool high) {
+  // The numbers that codes of an upper and a lower row mean
+  template <class Codes, int ALIGN>
+  static __device__ __forceinline__ void look_up(u32 (&a)[A], const u8* upper, const u8* lower, u32 first, u32 within) {
     u32 pairs[2][2];
-    Codes::template halves<Half>(pairs[0], upper, high);
-    Codes::template halves<Half>(pairs[1], lower, high);
+    Codes::template pairs_of<Half, ALIGN>(pairs[0], upper, first, within);
+    Codes::template pairs_of<Half, ALIGN>(pairs[1], lower, first, within);
 #pragma unroll
     for (int i = 0; i < A; ++i) a[i] = pairs[i % 2][i / 2];
   }
@@ -143,7 +154,9 @@ struct Rounded {
   template <int> static constexpr bool IN_PLACE = false;
   static constexpr int A = 2, B = 1, COLUMNS = 1, LANE = 4, BLOCK = 36;
   static constexpr bool ROUNDED = true;
-  static constexpr u32 ONES = 0x01010101u, EXPONENTS = 0;
+  static constexpr u32 ONES = 0x01010101u;
+  template <bool> static constexpr u32 EXPONENTS = 0;
+  template <bool> static constexpr bool APART = false;
   template <bool SIGNED> static constexpr float INVERSE = 1.0f;
   template <bool SIGNED> static constexpr int MORE = 0;
   // Sums begin at the bits of 1.5 * 2^23, to which those of a small integer are added as they are to the f32: no conversion. An f16

@@ -4,13 +4,19 @@
 
 namespace gguf {
 
+// A half word below another, by the multiplier's pipe, which has room where that of shifts and permutations has none.
+__device__ __forceinline__ u32 above(u32 low, u32 high) {
+  u32 both;
+  asm("mad.lo.u32 %0, %1, 65536, %2;" : "=r"(both) : "r"(high), "r"(low));
+  return both;
+}
 template <int ALIGN> __device__ __forceinline__ u32 half_word(const u8* p) {
   if constexpr (ALIGN >= 2) return *reinterpret_cast<const u16*>(p);
   else return p[0] | u32(p[1]) << 8;
 }
 template <int ALIGN> __device__ __forceinline__ u32 word(const u8* p) {
   if constexpr (ALIGN >= 4) return *reinterpret_cast<const u32*>(p);
-  else return half_word<ALIGN>(p) | half_word<ALIGN>(p + 2) << 16;
+  else return above(half_word<ALIGN>(p), half_word<ALIGN>(p + 2));
 }
 // The alignment of what lies AT bytes from an address aligned to ALIGN.
 template <int ALIGN, int AT> constexpr int ALIGN_AT = AT == 0 || ALIGN < (AT & -AT) ? ALIGN : (AT & -AT);
@@ -25,6 +31,17 @@ template <int BITS_, int AT, int GROUP> struct Plane {
   // The bytes with the fields of codes `first` + `within` on, and how many bits above their lowest those are: GROUP is 16 or more.
   template <int ALIGN> static __device__ __forceinline__ u32 bytes_of(const u8* block, u32 first, u32 within) {
     return word<ALIGN_AT<ALIGN, AT>>(block + AT + first / GROUP / FIELDS * GROUP + first % GROUP + within);
+  }
+  // Those bytes as pairs: 0 and 2, 1 and 3, with what lies above each where they come as words.
+  template <int ALIGN> static __device__ __forceinline__ void apart(u32 (&pairs)[2], const u8* block, u32 first, u32 within) {
+    if constexpr (ALIGN_AT<ALIGN, AT> == 1) {
+      const u8* from = block + AT + first / GROUP / FIELDS * GROUP + first % GROUP + within;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) pairs[i] = gguf::above(from[i], from[i + 2]);
+    } else {
+      pairs[0] = bytes_of<ALIGN>(block, first, within);
+      pairs[1] = pairs[0] >> 8;
+    }
   }
   static __device__ __forceinline__ u32 above(u32 first) { return first / GROUP % FIELDS * BITS; }
   // One field. `code` need not be known when compiling.
@@ -43,8 +60,9 @@ template <int BITS_, int AT, int GROUP> struct Plane {
       return __byte_perm(pair & 0x0f0f, pair >> 4 & 0x0f0f, 0x5140);
     } else {
       static_assert(GROUP == 1 && BITS == 1);
-      const u32 bits = block[AT + (first + within) / 8] >> (within & 4) & 15;
-      return bits * 0x00204081u & 0x01010101u;
+      // A byte's lower or upper half, bits seven apart: each to a byte of its own, the fourth bit of every byte
+      const u32 bits = block[AT + (first + within) / 8] & 15u << (within & 4);
+      return (bits * (0x02040810u >> (within & 4)) & 0x10101010u) >> 4;
     }
   }
 };

@@ -1,0 +1,104 @@
+// Chunks of rows of GGUF blocks on their way to shared memory, by cp.async of 16 bytes. Rows whose chunks do not begin on 16 bytes
+// (SHIFTED) are copied from the 16 bytes before them on, and read where they then begin.
+#pragma once
+#include "async_copy.cuh"
+#include "quantized/gguf/format.cuh"
+
+namespace gguf {
+
+constexpr u32 ROWS = 16, PART = 256;  // rows of a warp; weights of a chunk that are taken together
+
+// How a chunk of a row lies in a slot. ALIGN: what every block is aligned to in memory. Pitches are odd numbers of 16 bytes: eight
+// rows meet no bank twice.
+template <class F, int ALIGN, bool SHIFTED_, int CHUNK> struct Slot {
+  static constexpr bool SHIFTED = SHIFTED_;
+  static constexpr u32 BYTES = CHUNK / F::WEIGHTS * F::BYTES, PARTS = CHUNK / PART;
+  static constexpr u32 PIECES = (BYTES + (SHIFTED ? 16 - ALIGN : 0) + 15) / 16;
+  static constexpr u32 PITCH = (PIECES | 1) * 16, SIZE = ROWS * PITCH;
+};
+
+// What stays in a register: of what a shuffle gave, nothing is worked out anew, and it is no constant.
+__device__ __forceinline__ u32 kept(u32 x) { return __shfl_sync(~0u, x, threadIdx.x % 32); }
+
+// 16 bytes to shared memory, if `is_one`: no branch.
+__device__ __forceinline__ void copy_if(bool is_one, u32 to, const u8* from) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global.L2::128B [%0], [%1], 16; }"
+               ::"r"(to), "l"(from), "r"(u32(is_one)) : "memory");
+}
+
+// Copies of chunks of 16 rows, by one warp, every STEP-th: neighbouring lanes copy neighbouring pieces, row after row. Rows past the
+// last one stand for it, and are not stored. WHOLE: rows are whole chunks.
+template <class S, bool WHOLE, u32 STEP> struct WarpCopies {
+  static constexpr int COUNT = (ROWS * S::PIECES + 31) / 32;
+  static constexpr bool DENSE = S::PITCH == S::PIECES * 16;  // pieces lie in a slot as lanes count them
+  const u8* base;      // where the next chunk of the first row begins
+  u32 offset[COUNT];   // bytes from there to a piece, before what its row is SHIFTED by is taken off
+  u32 to[DENSE ? 1 : COUNT];
+
+  __device__ __forceinline__ WarpCopies(u32 slots, u32 lane) {
+#pragma unroll
+    for (int i = 0; i < (DENSE ? 1 : COUNT); ++i) to[i] = kept(slots + row_of(i, lane) * S::PITCH + within(i, lane));
+  }
+  // Rows from `first` on, from their chunk `chunk` on.
+  __device__ __forceinline__ void enter(const u8* weights, i64 pitch, u32 first, u32 rows, u32 chunk, u32 lane) {
+    const u32 row = min(first, rows - 1);
+    base = weights + i64(row) * pitch + i64(chunk) * S::BYTES;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) offset[i] = (min(first + row_of(i, lane), rows - 1) - row) * u32(pitch) + within(i, lane);
+  }
+  // Chunk `chunk` to the slot that begins `slot` bytes on, and on to the chunk STEP further; zeros where the row has ended. The words
+  // before a row's chunk, and behind it, are not read.
+  __device__ __forceinline__ void start(u32 slot, u32 chunk, i64 pitch, u32 lane) {
+    const i64 left = pitch - i64(chunk) * S::BYTES;
+    if ((WHOLE && !S::SHIFTED) || left >= i64(S::PIECES * 16)) {
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i) copy_if(is_one(i, lane), slot + place(i), word_of(i));
+    } else {
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i)
+        if (is_one(i, lane)) {
+          const u8* from = word_of(i);
+          const i64 here = left - (from - (base + offset[i]) + within(i, lane));
+          copy_async<16>(slot + place(i), from, here > 0 ? u32(min(here, i64(16))) : 0);
+        }
+    }
+    base += STEP * S::BYTES;
+  }
+
+ private:
+  static __device__ __forceinline__ u32 row_of(int i, u32 lane) { return (i * 32 + lane) / S::PIECES; }
+  static __device__ __forceinline__ u32 within(int i, u32 lane) { return (i * 32 + lane) % S::PIECES * 16; }
+  static __device__ __forceinline__ bool is_one(int i, u32 lane) { return (i + 1) * 32 <= ROWS * S::PIECES || i * 32 + lane < ROWS * S::PIECES; }
+  __device__ __forceinline__ u32 place(int i) const { return DENSE ? to[0] + i * 512 : to[i]; }
+  __device__ __forceinline__ const u8* word_of(int i) const {
+    if constexpr (!S::SHIFTED) return base + offset[i];
+    const u32 beyond = u32(reinterpret_cast<u64>(base)) & 15;
+    return base - beyond + (beyond + offset[i] & ~15u);
+  }
+};
+
+// Copies of chunks of one row, by two neighbouring threads.
+template <class S> struct RowCopies {
+  const u8* row;
+  i64 pitch;
+
+  // How far behind 16 bytes a chunk begins.
+  __device__ __forceinline__ u32 shift(u32 chunk) const {
+    return S::SHIFTED ? u32(reinterpret_cast<u64>(row) + u64(chunk) * S::BYTES) % 16 : 0;
+  }
+  // This thread's half of a chunk to `slot`, zeros where the row has ended.
+  __device__ __forceinline__ void start(u32 slot, u32 chunk) const {
+    const u32 half = threadIdx.x % 2;
+    const i64 begin = i64(chunk) * S::BYTES - shift(chunk);
+    const bool whole = begin + S::PIECES * 16 <= pitch;
+#pragma unroll
+    for (u32 i = 0; i < (S::PIECES + 1) / 2; ++i) {
+      const u32 within = (2 * i + half) * 16;
+      if (within >= S::PIECES * 16) break;
+      const i64 left = pitch - begin - within;
+      copy_async<16>(slot + within, whole || left > 0 ? row + begin + within : row, whole ? 16 : left > 0 ? u32(min(left, i64(16))) : 0);
+    }
+  }
+};
+
+}  // namespace gguf
