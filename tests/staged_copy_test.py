@@ -218,7 +218,8 @@ def test_scales_by_blocks_are_copied_unless_rows_lie_side_by_side(name: str) -> 
     assert plan.sku.variant == ("wgmma_padded" if wanted else "wgmma")
     *copying, product = plan.selection.steps
     assert len(copying) == -(-len(wanted) // 2)
-    (scales,) = (x for x in product.args if isinstance(x, Struct) and isinstance(x.fields[0], TensorMap))
+    scales = product.args[-1]
+    assert isinstance(scales, Struct) and isinstance(scales.fields[0], TensorMap)
     assert isinstance(scales.fields[0].of, Scratch if "scale_a" in "".join(wanted) else Ptr)
     if "scale_a.T" in wanted and len(wanted) == 1:
         (row,) = (row for row in plan.explain() if row.variant == "wgmma")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -50,19 +50,21 @@ def test_ragged_products_are_multiplied_from_copies(shape: tuple[int, int, int],
     assert plan.cost.seconds < min(r.microseconds for r in plan.explain() if r.admitted and not r.chosen) * 1e-6
 
 
+def maps(args: Sequence[Any]) -> list[TensorMap]:
+    """The tensor maps among arguments, of boxes too."""
+    each = (field for arg in args for field in (arg.fields if isinstance(arg, Struct) else (arg,)))
+    return [x for x in each if isinstance(x, TensorMap)]
+
+
 def test_every_launch_of_a_product_reads_the_copies() -> None:
     """The last wave's as well, where it is one of its own."""
     counts = set()
     for plan in admissible(bp.MatmulPlan, described(8192, 8191, 8200), PADDED, H200):
         copy, *products = (step for step in plan.selection.steps if isinstance(step, Launch))
-        regions = {
-            (x.of.offset, x.of.nbytes)
-            for x in products[0].args
-            if isinstance(x, TensorMap) and isinstance(x.of, Scratch)
-        }
+        regions = {(x.of.offset, x.of.nbytes) for x in maps(products[0].args) if isinstance(x.of, Scratch)}
         assert regions and "pad" in copy.kernel.file
         for product in products:
-            read = [x.of for x in product.args[:2] if isinstance(x, TensorMap)]
+            read = [x.of for x in maps(product.args[:2])]
             assert {(x.offset, x.nbytes) for x in read if isinstance(x, Scratch)} == regions
             assert {x.operand for x in read if isinstance(x, Ptr)} == {"a"}  # whose lines lie on 16 bytes
         counts.add(len(products))
@@ -98,12 +100,12 @@ def test_the_product_waits_for_its_copies_and_the_next_copy_for_the_product() ->
     copy, product = plan.selection.steps
     assert isinstance(copy, Launch) and isinstance(product, Launch)
     assert copy.overlapped and product.overlapped
-    regions = [x.of for x in product.args if isinstance(x, TensorMap) and isinstance(x.of, Scratch)]
+    regions = [x.of for x in maps(product.args) if isinstance(x.of, Scratch)]
     to = [f for x in copy.args if isinstance(x, Struct) for f in x.fields if isinstance(f, Scratch)]
     assert set(regions) == set(to) and len(set(to)) == 2
     low, high = sorted(set(regions), key=lambda x: x.offset)
     assert low.offset + low.nbytes <= high.offset and high.offset % 128 == 0
-    assert not [x for x in product.args if isinstance(x, TensorMap) and isinstance(x.of, Ptr) and x.of.operand != "out"]
+    assert not [x for x in maps(product.args) if isinstance(x.of, Ptr) and x.of.operand != "out"]
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,9 @@ def launched(tile: Tile, m: int, n: int, k: int, kind: str = "bf16", **fields: A
     (step,) = launches(desc, H200, tile)
     leave = re.search(r"STRAIGHT|(ROWS|COLUMNS)_BY_(TMA|WARPS)", step.kernel.entry)
     assert leave is not None
-    a, _, out = (x for x in step.args if isinstance(x, TensorMap))
-    return leave[0], None if out == a else out
+    a, _, out = step.args[:3]
+    assert isinstance(a, Struct) and isinstance(out, TensorMap)
+    return leave[0], None if out == a.fields[0] else out
 
 
 @pytest.mark.parametrize("out", [bp.BF16, bp.F32], ids=str)
@@ -157,7 +158,8 @@ def test_scales_that_a_batch_shares_are_not_stepped_along_it(batch: Any, shape: 
     steps = tuple(96 * 4 if extent > 1 else 0 for extent in shape[:-2])
     desc = in_blocks(96, 80, 512, batch, scale_a_shape=shape, scale_a_strides=(*steps, 1, 96))
     (step, *_) = launches(desc, H200, next(iter(Wgmma().configs(desc, H200))))
-    (scales,) = (x for x in step.args if isinstance(x, Struct) and isinstance(x.fields[0], TensorMap))
+    scales = step.args[-1]
+    assert isinstance(scales, Struct) and isinstance(scales.fields[0], TensorMap)
     of_a, *_, batched = scales.fields
     assert isinstance(of_a, TensorMap) and isinstance(batched, Packed)
     assert struct.unpack("<3I", batched.data) == flags
