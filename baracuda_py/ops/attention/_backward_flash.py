@@ -270,20 +270,20 @@ class FlashBackward(Candidate[Any]):
         return stripes, stripes
 
     def _leaves(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> bool:
-        """Whether slices of CTAs that run together, read and written once a block of keys, leave L2 and take memory's time."""
+        """Whether slices of CTAs that run together, read and written once a block of keys, leave L2 and take too long."""
         sums = 4 * self._sums(desc, config) / max(desc.batch * desc.kv_heads, 1)
         return bool(self.ordered and config.dims[0] >= WIDE and device.sms * config.ctas * sums > device.l2_bytes)
 
     def _in_few(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> int:
-        """Slices of CTAs that add in turn: so few that those which begin together, each some tiles behind the one before, wait for a
+        """Slices of CTAs that add in turn: so few that those which begin together, each behind the one before, wait for a
         small part of the time."""
         blocks, room = max(1, -(-int(desc.most_k) // config.keys)), device.sms * config.ctas
         tiles = desc.pairs() / (config.queries * config.keys) / room  # of an SM
         return min(-(-min(blocks, room) // (1 + int(WAITING * tiles / BEHIND))), blocks, MOST_SLICES)
 
     def _in_turn(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> bool:
-        """Whether CTAs do: where slices would leave L2, and those few are written and read half as often as the others at most;
-        and where as many slices as there may be would leave half of the device idle."""
+        """Whether CTAs do: where slices leave L2, and few are written and read half as often as the others at most; and where
+        as many slices as there may be leave half of the device idle."""
         blocks, heads = -(-int(desc.most_k) // config.keys), desc.batch * desc.kv_heads
         if self.ordered and blocks > MOST_SLICES and 2 * MOST_SLICES * heads <= device.sms * config.ctas:
             return True
