@@ -152,7 +152,9 @@ def test_the_order_of_slices_is_fixed(slices: int, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("slices", [1, 2])
 @pytest.mark.parametrize(
-    ("heads", "options"), [((1, 1), {}), ((2, 1), {"causal": True, "window": (70, 0)}), ((1, 1), {"window": (90, 30)})], ids=str
+    ("heads", "options"),
+    [((1, 1), {}), ((2, 1), {"causal": True, "window": (70, 0)}), ((1, 1), {"window": (90, 30)})],
+    ids=str,
 )
 def test_blocks_of_keys_add_in_turn(
     slices: int, heads: tuple[int, int], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch

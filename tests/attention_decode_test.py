@@ -88,7 +88,7 @@ def test_few_long_sequences_are_one_launch_without_scratch() -> None:
 
 @pytest.mark.parametrize(("ctas", "clusters"), [(1, 15), (2, 30), (3, 45)])
 def test_clusters_find_less_room_than_ctas(ctas: int, clusters: int) -> None:
-    """So many of 8 CTAs run at once on an H200, as its driver says. Where those of two launches do not, the next one begins late."""
+    """So many of 8 CTAs run at once on an H200, as its driver says. Where two launches do not fit, the next one begins late."""
     keys, device = SplitKeys(), DeviceSpec.named("h200")
     config = SplitKeysConfig(16, 128, 8, ctas=ctas, clustered=True, dims=128)
     assert keys._slots(device, config) == 8 * clusters

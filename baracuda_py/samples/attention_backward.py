@@ -38,6 +38,7 @@ def _few(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample("bf16 50 x 70", forward.qkv(rng, BF16, 1, (2, 2), 50, 70, 64))
     yield Sample("bf16 one by one", forward.qkv(rng, BF16, 1, (1, 1), 1, 1, 16))
     yield Sample("f16 d80 d_v96 GQA", forward.qkv(rng, F16, 1, (2, 1), 35, 45, 80, 96), {"causal": True})
+    yield Sample("bf16 many keys", forward.qkv(rng, BF16, 1, (1, 1), 3, 2100, 64))
     yield Sample("f16 d256", forward.qkv(rng, F16, 1, (1, 1), 40, 70, 256), {"causal": True})
     wide = forward.qkv(rng, BF16, 1, (2, 1), 9, 13, 24, layout="BSHD")
     odd = {n: x[..., 1:17] for n, x in wide.items()}

@@ -29,11 +29,13 @@ WRITTEN = ("grad_q", "grad_k", "grad_v")  # by 4
 SHARE = 0.75  # of the busiest unit's rate
 MOST_SLICES = 16  # of sums of grad_q
 STATIC = 128  # bytes of shared memory beside the tiles
-WAITING = 0.03  # of the time, at most, that CTAs wait at first for those that add before them
-BEHIND = 2  # tiles that each is behind the one before
+WAITING = 0.03  # of the time, at most, that CTAs wait at first for those that add before them,
+BEHIND = 2  # each so many tiles behind the one before
 WIDE = 256  # columns from which on slices that leave L2 keep memory busy nearly all the time; at 128, half of it
-IN_TURN = 1.04  # what adding in turn takes beside additions in any order
-OF_SLICE, SLICE_BYTES = 0.04, 8 << 20  # what slices of so many bytes take, and in part smaller ones. Fitted to 14 problems
+# What it takes beside additions in any order to add in turn, by stages, and to slices that leave L2 (measured on an H200)
+IN_TURN, LEAVING = {1: 1.11, 2: 1.14}, 1.15
+# What slices of so many bytes take, and in part smaller ones: fitted to 14 problems
+OF_SLICE, SLICE_BYTES = 0.04, 8 << 20
 TIGHT, BLACKWELL = (64, 192), (ArchSku.SM100A, ArchSku.SM120)  # head dims that take more registers there
 # Queries, keys, queries a warp has scores of, warps, warps that share keys, what these do apart, stages and CTAs an SM, by head
 # dim and whether scores are changed, which takes registers: what spills is not here.
@@ -186,7 +188,9 @@ class FlashBackward(Candidate[Any]):
         seconds = blocks * step / device.sms * max(1.0, min(waves, 2.0 * config.ctas))
         sums = 4 * self._sums(desc, config)
         if in_turn:
-            seconds *= IN_TURN
+            seconds *= IN_TURN[config.stages]
+        elif self._leaves(desc, device, config):
+            seconds *= LEAVING
         elif self.ordered:
             seconds *= 1 + OF_SLICE * min(1.0, sums / max(desc.batch * desc.kv_heads, 1) / SLICE_BYTES)
         seconds += bias_seconds(desc, device)
@@ -250,17 +254,14 @@ class FlashBackward(Candidate[Any]):
         return int(heads * self._tiles(desc, config) * config.queries * config.dims[0])
 
     def _ctas(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> tuple[int, int]:
-        """CTAs a head, and slices that they add to. One CTA a block of keys, and no slices; or few slices, so that CTAs which begin
-        together, a tile behind each other, wait for a small part of the time; or, where sums are nothing to memory, as many of
-        either as keep the device busy."""
+        """CTAs a head, and slices that they add to: a CTA a block of keys, and no slices, or few; or, where sums are nothing to
+        memory, as many of either as keep the device busy."""
         blocks = max(1, -(-int(desc.most_k) // config.keys))
         if not self.ordered:
             return blocks, 0
         heads, room = max(desc.batch * desc.kv_heads, 1), device.sms * config.ctas
         if self._in_turn(desc, device, config):
-            tiles = desc.pairs() / (config.queries * config.keys) / room  # of an SM
-            slices = -(-min(blocks, room) // (1 + int(WAITING * tiles / BEHIND)))
-            return blocks, min(slices, blocks, MOST_SLICES)
+            return blocks, self._in_few(desc, device, config)
 
         def rounds(stripes: int) -> int:
             return int(-(-stripes * heads // room) * -(-blocks // stripes))
@@ -268,7 +269,23 @@ class FlashBackward(Candidate[Any]):
         stripes = min(range(1, min(blocks, MOST_SLICES) + 1), key=rounds)
         return stripes, stripes
 
-    def _in_turn(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> bool:
-        """Whether slices of CTAs that run together, read and written once a block of keys, would leave L2 and take memory's time."""
+    def _leaves(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> bool:
+        """Whether slices of CTAs that run together, read and written once a block of keys, leave L2 and take too long."""
         sums = 4 * self._sums(desc, config) / max(desc.batch * desc.kv_heads, 1)
         return bool(self.ordered and config.dims[0] >= WIDE and device.sms * config.ctas * sums > device.l2_bytes)
+
+    def _in_few(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> int:
+        """Slices of CTAs that add in turn: so few that those which begin together, each behind the one before, wait for a
+        small part of the time."""
+        blocks, room = max(1, -(-int(desc.most_k) // config.keys)), device.sms * config.ctas
+        tiles = desc.pairs() / (config.queries * config.keys) / room  # of an SM
+        return min(-(-min(blocks, room) // (1 + int(WAITING * tiles / BEHIND))), blocks, MOST_SLICES)
+
+    def _in_turn(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> bool:
+        """Whether CTAs do: where slices leave L2, and few are written and read half as often as the others at most; and where
+        as many slices as there may be leave half of the device idle."""
+        blocks, heads = -(-int(desc.most_k) // config.keys), desc.batch * desc.kv_heads
+        if self.ordered and blocks > MOST_SLICES and 2 * MOST_SLICES * heads <= device.sms * config.ctas:
+            return True
+        seen = desc.pairs() / max(desc.batch * desc.heads * desc.most_q * desc.most_k, 1)
+        return self._leaves(desc, device, config) and 2 * self._in_few(desc, device, config) <= seen * blocks

@@ -17,8 +17,8 @@ from .._launch import overlapped_overhead
 from ._merge import Lines, merge_launch
 
 __all__ = [
-    "ABSENT", "FIXED", "LEAST", "MOST_SPLITS", "Splits", "cache_struct", "most_keys", "rows_of", "scales_struct", "stored_as", "tiled",
-    "with_status",
+    "ABSENT", "FIXED", "LEAST", "MOST_SPLITS", "Splits", "cache_struct", "most_keys", "rows_of", "scales_struct", "stored_as",
+    "tiled", "with_status",
 ]  # fmt: skip
 
 FIXED = 512  # keys a split, where sequences must not depend on each other

@@ -23,7 +23,8 @@ WIDEST, WARP = 16, 32  # bytes of an access; lanes
 MOST_ITEMS = 32  # vectors of a row that a thread holds
 MOST_WHOLE = 8  # of a row of all heads
 UNDER_WAY = 4  # vectors that a thread is to hold
-OF_HEAD, OF_VECTOR = 0.2e-6, 0.02e-6  # seconds of one more head that shares a row, and of one more vector: measured on an H200
+# Seconds of one more head that shares a row, and of one more vector: measured on an H200
+OF_HEAD, OF_VECTOR = 0.2e-6, 0.02e-6
 OF_ROW = 110  # machine instructions (sm_90a) of a thread and row, whatever its length
 MOST_TOKENS = (1 << 31) - 1  # of a request: its length is an int32
 ROUNDS = 4  # of page ids that a group may look at for every row
@@ -57,8 +58,8 @@ class _Append(Candidate[Any]):
         return OK
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[AppendConfig]:
-        """The widest vectors; a head a row; a token, where its heads lie side by side; else so many heads as are 64 bytes a thread,
-        which share what says where they go and by which angles they turn."""
+        """The widest vectors; a head a row; a token, where its heads lie side by side; else so many heads as are 64 bytes a
+        thread, which share what says where they go and by which angles they turn."""
         vector = _vector(desc)
         one = AppendConfig(1, vector, _lanes(desc))
         yield one
