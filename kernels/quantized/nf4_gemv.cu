@@ -2,122 +2,22 @@
 //
 // Weights are mma.sync's a operand and tokens its b. A warp has STRIPS strips of 16 rows of w; ACROSS warps side by side share tokens,
 // and ALONG such groups take slabs of DEPTH of K in turn, each through a ring of STAGES in shared memory that it fills by cp.async.
-// A byte of codes is a pair of values as it stands in a fragment: one read of a table of 256 pairs, of which each lane has one in a
-// bank of its own. Values are rounded to T; the sum of 64 of K is multiplied with its block's magnitude in f32, which a lane reads a
-// slab ahead. Fewer than 8 tokens leave columns of b free, in which other 64s of the same slab are multiplied at the same time.
-// Shared memory: 64 KB, a line of 256 bytes for each byte of codes: its pair for 32 lanes, and with DOUBLE the map's value. So a
-// line's address is that byte, moved. Then ALONG STAGES (ACROSS STRIPS DEPTH 8 + TOKENS DEPTH 2) bytes, later the sums of all groups,
-// which are added in their order.
+// A byte of codes is a pair of values, rounded to T, that is looked up in shared memory (nf4_table.cuh); the sum of 64 of K is
+// multiplied with its block's magnitude in f32, which a lane reads a slab ahead. Fewer than 8 tokens leave columns of b free, in which
+// other 64s of the same slab are multiplied at the same time.
+// Shared memory: 64 KB of tables, then ALONG STAGES (ACROSS STRIPS DEPTH 8 + TOKENS DEPTH 2) bytes, later the sums of all groups, which
+// are added in their order.
 // Grid: `tiles` of tokens and groups of rows along x, CTAs of the same weights next to each other; splits of K along y, whose results
-// lie `slab` elements apart and are added up by reduce.cu.
-// Bound: bandwidth, 0.56 bytes a weight over 4.6 TB/s, of N = K = 8192 in 8.2 us; about 1.3 instructions a weight and lane. Of shared
+// lie `slab` elements apart and are added up by reduce.cu. CTAs begin with slabs of their own, or all would wait for the same lines of
+// tokens in L2, for up to a quarter of the time of 16.
+// Bound: bandwidth, 0.56 bytes a weight over 4.6 TB/s, of N = K = 8192 in 8.2 us; about 2 instructions a weight and lane. Of shared
 // memory 1024 weights take 16 cycles for pairs, 8 for codes and, by 8 tokens, 8 / STRIPS, where 32 would take as long as memory.
-#include "async_copy.cuh"
 #include "barrier.cuh"
 #include "epilogue.cuh"
 #include "mma.cuh"
 #include "overlap.cuh"
-#include "quantized/nf4.cuh"
-
-namespace nf4 {
-
-constexpr u32 LINE = 256, LINES = 256 * LINE, OF_LINE = LINE / 2;  // bytes; where the map's values begin
-
-__device__ __forceinline__ uint4 load_four(u32 from) {
-  uint4 x;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(from) : "memory");
-  return x;
-}
-__device__ __forceinline__ uint2 load_two(u32 from) {
-  uint2 x;
-  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(from) : "memory");
-  return x;
-}
-
-// The same where `mine`; elsewhere `x` stays what it was.
-__device__ __forceinline__ void load_four(uint4& x, u32 from, bool mine) {
-  asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.shared.v4.u32 {%0, %1, %2, %3}, [%4]; }"
-               : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w) : "r"(from), "r"(u32(mine)) : "memory");
-}
-
-// A number of 32 bits for each lane of a line: threads next to each other begin with other banks.
-__device__ __forceinline__ void fill(u8* line, u32 number, u32 thread) {
-#pragma unroll
-  for (u32 i = 0; i < 8; ++i) *reinterpret_cast<uint4*>(line + (i + thread) % 8 * 16) = {number, number, number, number};
-}
-
-// DEPTH of K of ACROSS STRIPS strips: codes in pieces of 16 bytes, which are put where rows that are read together have them in other
-// banks; and of TOKENS rows of activations, [octet][token][lane t][8]. In SPREAD columns of b, 64s of K lie side by side.
-// A lane takes WORDS words of a row at once: of a stretch of 32 WORDS of K, 8 WORDS in a row.
-template <class T, int STRIPS_, int TOKENS_, int ACROSS, int DEPTH_> struct Rows {
-  using Element = T;
-  static constexpr u32 STRIPS = STRIPS_, TOKENS = TOKENS_, DEPTH = DEPTH_, CHUNKS = DEPTH / CHUNK;
-  static constexpr u32 TILES = (TOKENS + 7) / 8, FREE = TOKENS < 8 ? 8 / TOKENS : 1, SPREAD = FREE < CHUNKS ? FREE : CHUNKS;
-  static constexpr u32 COLUMNS = TOKENS * SPREAD;  // of b
-  static constexpr u32 WORDS = SPREAD == 1 ? 2 : 4, PER_ROUND = SPREAD == 1 ? 1 : SPREAD / 2;  // stretches
-  static constexpr u32 PIECES = DEPTH / 32, ROW = PIECES * 16;
-  static constexpr u32 CODES = STRIPS * 16 * ROW, ACTIVATIONS = TOKENS * DEPTH * 2, BYTES = ACROSS * CODES + ACTIVATIONS;
-  static __device__ __forceinline__ u32 piece(u32 row, u32 i) {
-    const u32 swapped = DEPTH == 256 ? (WORDS == 4 ? row % 2 * 4 : row % 4 * 2) : WORDS == 4 ? 0 : row / 2 % 2 * 2;
-    return row * ROW + (i ^ swapped) * 16;
-  }
-
-  // Where eight of a token go, number `i` of a slab.
-  static __device__ __forceinline__ u32 place(u32 i, u32 token) {
-    const u32 octet = i / (4 * WORDS) * WORDS + i % WORDS, t = i / WORDS % 4;
-    return ((octet * TOKENS + token) * 4 + t) * 16;
-  }
-  // A lane's words of a row's stretch.
-  static __device__ __forceinline__ void load(u32 (&words)[WORDS], u32 from, u32 row, u32 stretch, u32 t) {
-    if constexpr (WORDS == 4) {
-      const uint4 all = load_four(from + piece(row, stretch * 4 + t));
-      words[0] = all.x, words[1] = all.y, words[2] = all.z, words[3] = all.w;
-    } else {
-      const uint2 all = load_two(from + piece(row, stretch * 2 + t / 2) + t % 2 * 8);
-      words[0] = all.x, words[1] = all.y;
-    }
-  }
-};
-
-// A thread's copies of slabs: rows of w past the last are that one again, tokens past the last zeros. Places are made once, and
-// counted in 32 bits, those of codes from the warp's first row on.
-template <class Slab, int ACROSS> struct Copies {
-  using T = typename Slab::Element;
-  static constexpr u32 COPIES = Slab::STRIPS * Slab::PIECES / 2, AT_ONCE = 32 / Slab::PIECES;  // of 16 bytes; rows
-  static constexpr u32 ALL = Slab::ACTIVATIONS / 16, THREADS = ACROSS * 32, ROUNDS = (ALL + THREADS - 1) / THREADS;
-  static constexpr u32 PER_TOKEN = Slab::DEPTH / 8;
-  const u8* codes;
-  const T* x;
-  u32 half, thread, into;  // bytes of a row of codes; where the first of a thread's pieces of tokens goes
-  u32 row[COPIES], token[ROUNDS], limit[ROUNDS];
-
-  __device__ __forceinline__ Copies(const u8* codes, const T* x, u32 pitch, u32 m, u32 n, u32 k, u32 first, u32 thread)
-      : codes(codes + u64(min(first, n - 1)) * (k / 2)), x(x), half(k / 2), thread(thread), into(Slab::place(thread % PER_TOKEN, thread / PER_TOKEN)) {
-    const u32 lane = thread % 32;
-#pragma unroll
-    for (u32 i = 0; i < COPIES; ++i) row[i] = (min(first + i * AT_ONCE + lane / Slab::PIECES, n - 1) - min(first, n - 1)) * half + lane % Slab::PIECES * 16;
-#pragma unroll
-    for (u32 i = 0; i < ROUNDS; ++i) {
-      const u32 own = (i * THREADS + thread) / PER_TOKEN, at = thread % PER_TOKEN * 8;
-      const bool there = own < min(m, Slab::TOKENS);
-      token[i] = there ? own * pitch + at : 0;
-      limit[i] = there ? max(k, at) - at : 0;
-    }
-  }
-
-  __device__ __forceinline__ void bring(u32 weights, u32 tokens, u32 slab) const {
-    const u32 lane = thread % 32, at = slab * (Slab::DEPTH / 2), there = at + lane % Slab::PIECES * 16 < half ? 16 : 0;
-    const u8* const from = codes + at;
-#pragma unroll
-    for (u32 i = 0; i < COPIES; ++i) copy_async<16>(weights + Slab::piece(i * AT_ONCE + lane / Slab::PIECES, lane % Slab::PIECES), from + row[i], there);
-#pragma unroll
-    for (u32 i = 0; i < ROUNDS; ++i)
-      if (ALL % THREADS == 0 || i * THREADS + thread < ALL)
-        copy_async<16>(tokens + into + i * (THREADS / PER_TOKEN) * 64, x + u64(token[i] + slab * Slab::DEPTH), slab * Slab::DEPTH < limit[i] ? 16 : 0);
-  }
-};
-
-}  // namespace nf4
+#include "quantized/nf4_slab.cuh"
+#include "quantized/nf4_table.cuh"
 
 template <class T, bool DOUBLE, int TOKENS, int STRIPS, int ACROSS, int ALONG, int STAGES, int DEPTH, class Epi>
 __global__ void __launch_bounds__(ACROSS * ALONG * 32, 1)
@@ -135,11 +35,7 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
   const u32 begin = blockIdx.y * slabs_per_split, end = min((k + DEPTH - 1) / DEPTH, begin + slabs_per_split);
   x += u64(before) * pitch;
   m = min(m - before, TOKENS);
-  // The table, which takes nothing of what others write
-  for (u32 i = threadIdx.x; i < 256; i += THREADS) {
-    nf4::fill(pool + i * nf4::LINE, round_pair(nf4::VALUES[i / 16], nf4::VALUES[i % 16], T{}), lane);
-    if constexpr (DOUBLE) nf4::fill(pool + i * nf4::LINE + nf4::OF_LINE, __float_as_uint(nf4::mapped(i)), lane);
-  }
+  nf4::make_table<T, DOUBLE, THREADS>(pool);  // takes nothing of what others write
   overlap::wait();
 
   const nf4::Copies<Slab, ACROSS> copies(codes, x, pitch, m, n, k, first, threadIdx.x % (32 * ACROSS));
@@ -213,7 +109,7 @@ nf4_gemv(const T* x, const u8* codes, nf4::Magnitudes<DOUBLE> magnitudes, Epi ep
               u32 a[4];
 #pragma unroll
               for (u32 i = 0; i < 4; ++i)
-                a[i] = *reinterpret_cast<const u32*>(pool + __byte_perm(words[s][i % 2][word], lane * 4, 0x5504 | (step * 2 + i / 2) << 4));
+                a[i] = *reinterpret_cast<const u32*>(pool + nf4::place_of(words[s][i % 2][word], step * 2 + i / 2, lane));
 #pragma unroll
               for (u32 tile = 0; tile < TILES; ++tile) {
                 const u32 pair[2] = {step ? b[tile].z : b[tile].x, step ? b[tile].w : b[tile].y};

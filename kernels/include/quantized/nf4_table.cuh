@@ -4,7 +4,6 @@
 // DOUBLE, behind that, what the map makes of the byte. So a line's address is the byte, moved: one permutation of bytes.
 #pragma once
 #include "quantized/nf4.cuh"
-#include "shared.cuh"
 
 namespace nf4 {
 
@@ -23,9 +22,7 @@ template <class T, bool DOUBLE, u32 THREADS> __device__ __forceinline__ void mak
   }
 }
 
-// The pair of byte `i` of a word.
-__device__ __forceinline__ u32 look_up(const u8* pool, u32 word, u32 i, u32 lane) {
-  return *reinterpret_cast<const u32*>(pool + __byte_perm(word, lane * 4, 0x5504 | i << 4));
-}
+// Where in the table a lane finds the pair of byte `i` of a word.
+__device__ __forceinline__ u32 place_of(u32 word, u32 i, u32 lane) { return __byte_perm(word, lane * 4, 0x5504 | i << 4); }
 
 }  // namespace nf4
