@@ -34,7 +34,8 @@ BY_BOOK: tuple[tuple[int, int, int, int, int], ...] = (
 )  # fmt: skip
 BOOK_BYTES = 256 * 128  # of that table
 REGISTERS = {1: 168, 2: 216, 4: 128, 8: 232}  # of a thread, by tiles; `_registers` knows more
-REGISTER_FILE, RESERVED = 65536, 1024  # an SM's registers; bytes of shared memory that a CTA takes besides its own
+RESERVED = 1024  # bytes of shared memory that a CTA takes besides its own
+SCHEDULERS, REGISTERS_OF_LANES = 4, 512  # of an SM; of a scheduler, shared by its warps
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,11 @@ def configs_of(
         config = ProductConfig(warps_n, warps_k, slots, ctas, chunk, book, 1, False, tiles, spread, slot, sums + scales)
         if config.ctas * (config.shared_bytes + RESERVED) > device.shared_bytes + RESERVED:
             continue
-        if config.ctas * config.warps * 32 * _registers(block, tiles, spread, chunk) > REGISTER_FILE:
-            continue
         for ahead in _groups_ahead(block, tiles, spread, chunk):
+            if _registers(block, tiles, spread, chunk, ahead) > REGISTERS_OF_LANES // -(
+                -ctas * config.warps // SCHEDULERS
+            ):
+                continue
             yield replace(config, ahead=ahead)
             if stages and spread < 4:
                 yield replace(config, ahead=ahead, staged=True)
@@ -106,15 +109,19 @@ def _chunk_serves(desc: Any, tiles: int, spread: int, chunk: int) -> bool:
     block = desc.format.block
     if tiles > 1 or desc.k % chunk or (spread < 8 and chunks_are_shifted(desc, chunk)):
         return False
-    return chunk == 2 * PART or (not block.bytes_of(chunk) % WORD and bool(block.bytes_of(chunk // 2) % WORD))
+    if chunk == 2 * PART:
+        return not block.bytes_of(chunk) % WORD or bool(block.bytes_of(2 * chunk) % WORD)
+    return not block.bytes_of(chunk) % WORD and bool(block.bytes_of(chunk // 2) % WORD)
 
 
-def _registers(block: Block, tiles: int, spread: int, chunk: int) -> int:
-    """Of a thread, so that none is kept in memory, for one tile: fewest where all columns are of one token, or of 8; more where
-    small sub-blocks share them."""
-    if tiles == 1 and (spread == 8 or (spread == 1 and chunk == PART)):
+def _registers(block: Block, tiles: int, spread: int, chunk: int, ahead: int) -> int:
+    """Of a thread, so that none is kept in memory, for one tile: fewest where all columns are of one token, or of 8 of which few
+    activations are at hand; more where small sub-blocks share them."""
+    if tiles > 1:
+        return REGISTERS[tiles]
+    if spread == 8 or (spread == 1 and chunk == PART and ahead < 4):
         return 128
-    return 200 if tiles == 1 and spread == 2 and block.sub == 16 else REGISTERS[tiles]
+    return 200 if spread == 2 and block.sub == 16 else REGISTERS[1]
 
 
 def _groups_ahead(block: Block, tiles: int, spread: int, chunk: int) -> tuple[int, ...]:
