@@ -94,7 +94,7 @@ def configs_of(
             ):
                 continue
             yield replace(config, ahead=ahead)
-            if stages and spread < 4:
+            if stages and tiles == 1 and spread < 4:
                 yield replace(config, ahead=ahead, staged=True)
 
 
@@ -126,7 +126,7 @@ def _registers(block: Block, tiles: int, spread: int, chunk: int, ahead: int) ->
 
 def _groups_ahead(block: Block, tiles: int, spread: int, chunk: int) -> tuple[int, ...]:
     """How many groups of sub-blocks activations can be loaded ahead: those that a part has, and registers hold."""
-    if spread == 8 or tiles > 2 or chunk > PART:
+    if spread == 8 or tiles > 1 or chunk > PART:
         return (1,)
     return tuple(
         n for n in (1, 2, 4) if PART // block.sub // spread % n == 0 and (n < 4 or spread == 1 or block.sub == 32)
