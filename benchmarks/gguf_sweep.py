@@ -61,18 +61,19 @@ def main() -> None:
     asked = [Weights(k, *map(int, given.weights.split("x"))) if given.weights else large(k) for k in given.formats]
     maths = [None if math == "exact" else math for math in given.math]
     with Progress(transient=True) as progress:
-        compile_plans([p for w in asked for m in given.tokens for math in maths for p in plans_of(w, m, math)], progress)
+        compile_plans(
+            [p for w in asked for m in given.tokens for math in maths for p in plans_of(w, m, math)], progress
+        )
     bench.warm_up(0.6)
     for weights in asked:
         for m in given.tokens:
             for math in maths:
                 record = swept(bench, weights, m, math)
                 write_line(given.file, record)
-                best = record["timed"][0] if record["timed"] else {}
+                best, math_of = record["timed"][0] if record["timed"] else {}, math or "exact"
                 times = best.get("us", 0) / record["floor_us"]
-                print(
-                    f"{weights.kind} M={m} {math or 'exact'}: {best.get('us', 0):.1f} us, {times:.2f} F [{best.get('config')}]", flush=True
-                )
+                said = f"{best.get('us', 0):.1f} us, {times:.2f} F [{best.get('config')}]"
+                print(f"{weights.kind} M={m} {math_of}: {said}", flush=True)
                 bench.kit.release()
 
 

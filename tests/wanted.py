@@ -623,7 +623,7 @@ want(
 )
 
 
-# ---- weights in GGUF blocks: more chunks than a warp holds and further rows of weights, codes from shared memory, staged activations
+# ---- weights in GGUF blocks: more chunks than a warp holds, further rows of weights, codes from shared memory, staged rows of x
 def in_blocks(kind: str, m: int, columns: int, k: int) -> Sample:
     form = GgufFormat.of(kind)
     w = blocks(rng, form, columns * k // form.block.weights).reshape(columns, -1)

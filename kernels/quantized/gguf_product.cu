@@ -122,7 +122,7 @@ gguf_product(Out* out, const u8* x, const u8* weights, i64 out_step, i64 x_step,
 
   // What is copied next: chunks of the CTA's rows, and then of the rows that are its next
   constexpr u32 WIDE = WARPS_N * ROWS;
-  gguf::WarpCopies<S, WHOLE, WARPS_K> copies(slots, lane);
+  gguf::WarpCopies<S, WHOLE, WARPS_K, SPREAD == 8 && PARTS == 1> copies(slots, lane);
   u32 next_rows = own_k < chunks ? blockIdx.y * WIDE : rows, next = own_k;
   copies.enter(weights, pitch, next_rows + own_rows, rows, own_k, lane);
   const auto fetch = [&](u32 slot) {

@@ -26,7 +26,8 @@ from ..gemm._variants.split import partial_epilogue, partial_size, reduce_step, 
 from ..gemm.matmul import MatmulDescriptor
 from ._gguf import block_align
 from ._gguf_dequantized import of_weights
-from ._gguf_product import RESERVED, WORD, chunks_are_shifted, pieces_of, rows_are_read, rows_of
+from ._gguf_product import rows_are_read, rows_of
+from ._gguf_product_config import RESERVED, WORD, chunks_are_shifted, pieces_of
 
 __all__ = ["Panels"]
 

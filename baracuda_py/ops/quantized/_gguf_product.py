@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,103 +12,45 @@ import numpy as np
 from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, no
 from ...plan.constraints import Aligned, InOrder, UnitStride
 from ...plan.descriptor import Layout
-from ...plan.grammar import Config, term
 from ...plan.lowering import Sub
 from ...plan.selection import selected
 from ...runtime.steps import Arg, Kernel, Launch, Ptr, Scratch, Step
 from ...tensor.axes import merge_axes
 from ...types import Componentwise, DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee, Term
-from ...types.gguf import Block, GgufFormat
+from ...types.gguf import GgufFormat
 from .._launch import grid_of, overlapped_overhead
 from ._gguf import block_align
+from ._gguf_product_config import PART, ROWS, WORD, ProductConfig, chunks_are_shifted, configs_of
 from ._staged_tokens import MOST_STAGED
 from .quantize_gguf import GgufQuantizeDescriptor, GgufQuantizePlan
 
 __all__ = [
-    "RESERVED",
-    "WORD",
     "ExactActivation",
     "Product",
-    "ProductConfig",
     "Q8Activation",
-    "chunks_are_shifted",
-    "pieces_of",
     "product_guarantee",
     "rows_are_read",
     "rows_of",
 ]
 
 FILE = "quantized/gguf_product.cu"
-ROWS, PART, WORD = 16, 256, 16  # rows of weights a warp, weights at a time, bytes of a copy: gguf_product.cu
-MOST_TILES = 8
 STAGED = GgufFormat.Q8_1
 SOURCE = "Higham 2002, section 3.1; Fasi et al. 2021 for tensor cores"
-# Warps side by side along N, along K, slots of each, CTAs an SM, and weights of a chunk; the first of those that cost the same.
-SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
-    (2, 4, 3, 2, 256), (4, 4, 4, 1, 256), (4, 3, 4, 1, 256), (1, 8, 4, 2, 256), (2, 4, 4, 2, 256), (1, 8, 3, 2, 256),
-    (1, 4, 4, 4, 256), (1, 16, 3, 1, 256), (4, 2, 4, 2, 256), (2, 6, 4, 1, 256), (1, 4, 4, 3, 256), (1, 4, 2, 2, 256),
-    (2, 4, 5, 1, 256), (1, 8, 5, 1, 256), (4, 2, 5, 1, 256), (6, 2, 4, 1, 256), (3, 4, 4, 1, 256), (2, 5, 4, 1, 256),
-    (2, 5, 3, 1, 256), (1, 12, 4, 1, 256), (1, 4, 3, 1, 256), (1, 4, 2, 4, 512), (1, 4, 2, 4, 1024), (2, 4, 2, 2, 512),
-    (1, 8, 2, 2, 512), (1, 4, 3, 3, 512), (1, 4, 2, 3, 512), (2, 4, 3, 1, 512), (4, 3, 2, 1, 512), (4, 4, 2, 1, 512),
-    (4, 4, 3, 1, 256), (8, 2, 3, 1, 256), (8, 2, 4, 1, 256), (4, 4, 2, 1, 1024), (2, 8, 2, 1, 1024), (4, 4, 3, 1, 512),
-    (2, 8, 3, 1, 512), (2, 4, 2, 2, 1024), (4, 2, 3, 2, 512), (4, 2, 2, 2, 1024), (4, 2, 2, 2, 512), (2, 6, 3, 1, 512),
-    (4, 3, 3, 1, 512), (8, 2, 2, 1, 512), (8, 2, 3, 1, 512),
-)  # fmt: skip
-# With codes looked up in shared memory: warps that share the table
-BY_BOOK: tuple[tuple[int, int, int, int, int], ...] = (
-    (4, 4, 4, 1, 256), (4, 4, 3, 1, 256), (8, 2, 4, 1, 256), (2, 8, 3, 1, 256), (1, 16, 3, 1, 256), (2, 4, 3, 2, 256),
-    (4, 2, 4, 2, 256), (4, 3, 4, 1, 256), (4, 4, 2, 1, 512), (8, 2, 2, 1, 512), (2, 8, 2, 1, 512), (2, 4, 2, 2, 512),
-    (4, 2, 2, 2, 512), (2, 4, 3, 1, 256),
-)  # fmt: skip
-BOOK_BYTES = 256 * 128  # of that table
 # Staged rows begin so many elements behind a multiple of 128 bytes after the row before; threads that copy, and elements of each
 BANKS, APART, COPIERS, EIGHT = 64, 16, 128, 8
-REGISTERS = {1: 168, 2: 216, 4: 128, 8: 232}  # of a thread, by tiles; `_registers` knows more
-REGISTER_FILE, RESERVED = 65536, 1024  # an SM's registers; bytes of shared memory that a CTA takes besides its own
-
-# Reading alone, as a multiple of the bandwidth of a copy; less where two warps share rows or one does, where an SM has few warps,
-# and by larger chunks
-READS, SHARED_BY_FEW, LONELY, LARGER = 0.98, 0.93, 0.95, 0.9
-MANY = 16  # warps an SM
-# Where no column is left idle, columns' scales and sums follow one another: issue is that much slower than counted; more where
-# activations are loaded as they are used, which takes more than two tiles, and where tiles share an SM with no other CTA
-FULL, FULL_OF_ROUNDED, ROLLED, ALONE = 1.45, 2.1, 3.0, 1.1
+# What an SM fetches comes in sectors, a little slower where few warps share rows; what activations from L2 count beside weights
+SECTOR, SHARED_BY_FEW, FROM_L2 = 32, 0.98, 0.5
+# A scheduler's cycles for 256 weights of 16 rows, as a multiple of what the busiest pipe is counted to take, by so many warps an
+# SM and more by fewer. More where no column is left idle, for rounded activations, where activations are loaded as they are used,
+# which takes more than two tiles, and where they are loaded a single group ahead by larger chunks
+BUSY, WARPS, FEWER, FULL, FULL_OF_ROUNDED, ROLLED, LATE = 1.3, 16, 0.35, 1.3, 1.7, 2.4, 1.6
+# Less for each group more that activations are loaded ahead, and where they are staged for warps that share them
+AT_HAND, APART_PAYS = 0.015, 0.94
+NORM = 3  # of the times of reading and of computing, which overlap but for what they wait for each other
 ROUND_TRIP = 1.1e-6  # seconds of memory latency: that much has to be under way
 LATENCY = 1.5e-6  # until the first weights are there, and after the last
+L1 = 256 << 10  # bytes that L1 and shared memory have together
 L2 = 1.5  # what comes from L2, as a multiple of the bandwidth of a copy
-# The share of issue slots that is reached by ever more warps an SM, and how many reach half of it: fitted to an H200
-ISSUE, HALFWAY = 1.4, 12
-
-
-@dataclass(frozen=True)
-class ProductConfig(Config):
-    """Warps of a CTA and their slots; what follows from the problem: tiles of 8 columns, and sub-blocks that share them."""
-
-    warps_n: int = term("warps a CTA side by side along N, of 16 rows of weights each")
-    warps_k: int = term("warps a CTA that share rows of weights along K")
-    stages: int = term("chunks of 16 rows that a warp has in shared memory")
-    ctas: int = term("CTAs an SM is to hold", default=2)
-    chunk: int = term("weights of a row in a chunk", default=256)
-    book: bool = term("codes are looked up in shared memory", default=False)
-    ahead: int = term("groups of sub-blocks that activations are loaded ahead", default=1)
-    staged: bool = term("activations are copied first, to rows that meet no bank twice", default=False)
-    tiles: int = term("tiles of 8 columns", default=1, hidden=True)
-    spread: int = term("sub-blocks that are summed side by side", default=1, hidden=True)
-    slot: int = term("bytes of a chunk of 16 rows in shared memory", default=0, hidden=True)
-    beside: int = term("bytes of a warp's sums and scales in shared memory", default=0, hidden=True)
-
-    @property
-    def warps(self) -> int:
-        return self.warps_n * self.warps_k
-
-    @property
-    def shared_bytes(self) -> int:
-        return self.warps * (self.stages * self.slot + self.beside) + self.book * BOOK_BYTES
-
-    @property
-    def in_flight(self) -> int:
-        """Bytes under way to a CTA."""
-        return self.warps * (self.stages - 1) * self.slot
 
 
 def rows_of(x: Layout) -> tuple[int, int] | None:
@@ -178,31 +120,7 @@ class Product(Candidate[Any]):
 
     def configs(self, desc: Any, device: DeviceSpec) -> Iterable[ProductConfig]:
         tokens, columns = math.prod(desc.x_shape[:-1]), self.columns_of[desc.x_element]
-        wanted = columns << max(tokens - 1, 0).bit_length()
-        tiles = min(MOST_TILES, max(1, wanted // 8))
-        spread = max(1, 8 // wanted)
-        sums = 2 * 4 * ROWS * (8 * tiles // (columns * spread))
-        scales = 0 if spread == 8 else 4 * ROWS * (2 * PART // desc.format.block.sub + 4)
-        shapes = [(*shape, False) for shape in SHAPES]
-        if desc.format.block.book == "iq4" and not self.rounded:
-            shapes += [(*shape, True) for shape in BY_BOOK]
-        for warps_n, warps_k, stages, ctas, chunk, book in shapes:
-            if chunk > PART and (tiles > 1 or desc.k % chunk or not _pays(desc.format.block, chunk)):
-                continue
-            if chunk > PART and spread < 8 and chunks_are_shifted(desc, chunk):
-                continue
-            slot = ROWS * (pieces_of(desc, chunk) | 1) * WORD
-            config = ProductConfig(warps_n, warps_k, stages, ctas, chunk, book, 1, False, tiles, spread, slot, sums + scales)
-            room = config.ctas * (config.shared_bytes + RESERVED) <= device.shared_bytes + RESERVED
-            if (
-                room
-                and config.ctas * config.warps * 32 * _registers(desc.format.block, tiles, spread, chunk)
-                <= REGISTER_FILE
-            ):
-                for ahead in _groups_ahead(desc.format.block, tiles, spread, chunk):
-                    yield replace(config, ahead=ahead)
-                    if self.stages(desc) and spread < 4:
-                        yield replace(config, ahead=ahead, staged=True)
+        return configs_of(desc, tokens, columns, rounded=self.rounded, stages=self.stages(desc), device=device)
 
     def stages(self, desc: Any) -> bool:
         """Whether activations can be copied first."""
@@ -223,7 +141,7 @@ class Product(Candidate[Any]):
         return 8 * config.tiles // (self.columns_of[desc.x_element] * config.spread)
 
     def cost(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> Cost:
-        """Weights at the bandwidth of reading, and once more from L2 for each further block of rows of x; or the instructions."""
+        """Sectors of weights at the bandwidth of a copy and the busiest pipe's cycles, which overlap in part; or what L2 gives."""
         blocks, row_blocks = self._blocks(desc, config)
         across, down, _ = self._grid(desc, device, config)
         ctas = max(1, across * down)
@@ -234,25 +152,26 @@ class Product(Candidate[Any]):
             busy *= row_blocks / (down * -(-row_blocks // down))
         resident = min(config.ctas, -(-ctas // device.sms))
         under_way = resident * config.in_flight * device.sms
-        issue = device.rate("issue") * ISSUE * busy / (1 + HALFWAY / (resident * config.warps))
-        share = busy * min(1.0, under_way / (device.bandwidth * ROUND_TRIP))
-        weight_count = float(desc.n) * desc.k * blocks
-        reads = device.bandwidth * READS * (1 if config.warps_k > 2 else SHARED_BY_FEW)
-        reads *= (1 if resident * config.warps >= MANY else LONELY) * (LARGER if config.chunk > PART else 1)
-        if config.spread == 1:
-            full = FULL_OF_ROUNDED if self.rounded else ROLLED if config.tiles > 2 else FULL
-            issue /= full * (ALONE if config.tiles > 1 and resident == 1 else 1)
-            issue *= LARGER if config.chunk > PART else 1
-        times = {
-            "bandwidth": desc.nbytes / (reads * share),
-            "L2 bandwidth": (weights * blocks + of_x * blocks * row_blocks) / (device.bandwidth * L2 * busy),
-            "instruction issue": weight_count * self._instructions(desc, config) / issue,
-        }
+        share = (
+            busy * min(1.0, under_way / (device.bandwidth * ROUND_TRIP)) * (1 if config.warps_k > 2 else SHARED_BY_FEW)
+        )
+        in_l1 = max(0, L1 - resident * config.shared_bytes) / max(of_x, 1)
+        x_from_l2 = of_x * blocks * row_blocks * max(0.0, 1 - in_l1)
+        fetched = desc.nbytes + weights * (_sectors(desc, config) - 1) + FROM_L2 * x_from_l2
+        reading = fetched / (device.bandwidth * share)
+        parts = float(desc.n) * desc.k * blocks / (ROWS * PART)
+        cycles = self._cycles(desc, config) * BUSY * (1 + FEWER * (WARPS / (resident * config.warps) - 1))
+        computing = parts * cycles / (device.rate("issue") / 32 * busy)
+        times = {"bandwidth": reading, "instruction issue": computing}
         limit = max(times, key=lambda name: times[name])
+        seconds = float((reading**NORM + computing**NORM) ** (1 / NORM))
+        from_l2 = (weights * blocks + x_from_l2) / (device.bandwidth * L2 * busy)
+        if from_l2 > seconds:
+            limit, seconds = "L2 bandwidth", from_l2
         return Cost(
             desc.nbytes,
             2 * math.prod(desc.x_shape) * desc.n,
-            overlapped_overhead(device) + LATENCY + times[limit] + self._ahead(desc, device, config),
+            overlapped_overhead(device) + LATENCY + seconds + self._ahead(desc, device, config),
             limit,
         )
 
@@ -260,22 +179,40 @@ class Product(Candidate[Any]):
         """Seconds of what goes ahead of the product."""
         return 0.0
 
-    def _instructions(self, desc: Any, config: ProductConfig) -> float:
-        """Of a thread, for a weight: 128 of them are a lane's share of 256 weights of 16 rows. As counted in machine code."""
+    def _cycles(self, desc: Any, config: ProductConfig) -> float:
+        """What the busiest of a scheduler's pipes takes for 256 weights of 16 rows, as counted in machine code: shifts, logic and
+        permutations two cycles each, lines of shared memory four; or all instructions."""
         block, tiles, spread = desc.format.block, config.tiles, config.spread
-        planes = sum(2.0 if plane.bits < 8 else 1.0 for plane in block.planes) * (2 if block.align < 4 else 1)
-        decode = 32 * (planes + (10 if block.book and self.rounded else 0))
-        half = desc.x_element is ElementKind.F16
-        widen = 0 if self.rounded else 32 * ((5 if half and block.signed else 8) if block.signed or block.book else 2)
+        half, groups = desc.x_element is ElementKind.F16, PART / block.sub / spread
+        bits = [plane.bits for plane in block.planes]
+        halves = 1 if block.align < 4 else 0
+        alu = 32 * (0 if bits == [8] else 1.5 * len(bits)) + PART / block.sub * (2 if spread > 2 else 1)
+        other = 30.0 * len(bits) * halves
+        if self.rounded:
+            alu += 32 * (8 if block.book else 0)
+        elif config.book:
+            alu, other = 75.0, other + 64
+        elif block.book:
+            alu, other = (alu + 100, other + 160) if block.book == "e2m1" else (alu + 270, other + 30)
+        else:
+            alu += 64 if not block.signed else 150 - 60 * half
+            other += 64 if block.signed else 0
+        lines = 8 * sum(bits) / 4 * (1 + halves) + (64 if config.book else 0) + 10
+        alu += (20 if block.scales else 8) + (
+            30 if chunks_are_shifted(desc, config.chunk) else 12
+        ) * PART / config.chunk
         folds = bool(block.less or block.least) or not (self.rounded or half or block.signed or block.book)
-        products = 16 * tiles * (1 + folds / spread) + (12 if spread > 2 else 0)
-        eights, groups = PART / block.sub / 8, PART / block.sub / spread
-        scales = eights * 2 * ((24 if block.has_minima else 16) if block.scales else 6)
-        scales += 0 if spread == 8 else 4 * eights + 4 * groups
-        scaling = groups * tiles * 4 * (1 + folds + 1.5 * self.rounded)
-        reading = groups * tiles * (6 + (100 if desc.x_element is ElementKind.F32 and not self.rounded else 0))
-        copies = (90 if chunks_are_shifted(desc, config.chunk) else 55) * PART / config.chunk
-        return float(decode + widen + products + scales + scaling + reading + copies + 20) / 128
+        other += (
+            16 * tiles * (1 + folds / spread) + groups * tiles * (4 + 4 * (1 + folds + 1.5 * self.rounded)) + lines + 40
+        )
+        if desc.x_element is ElementKind.F32 and not self.rounded:
+            alu += groups * tiles * 60
+        of_x = groups * tiles * block.sub / 32 * max(1, 8 / spread)
+        factor = LATE if config.chunk > PART and spread < 4 else 1.0
+        if spread == 1:
+            factor *= FULL_OF_ROUNDED if self.rounded else ROLLED if tiles > 2 else FULL
+            factor *= (1 - AT_HAND * (config.ahead - 1)) * (APART_PAYS if config.staged and config.warps_n > 1 else 1)
+        return float(factor * max(2 * alu, alu + other, 4 * (lines + of_x)))
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> PrecisionGuarantee:
         """A sub-block's products are added by tensor cores, exactly where they are integers; then one FMA for them and one for
@@ -320,42 +257,15 @@ class Product(Candidate[Any]):
         )
 
 
-def chunks_are_shifted(desc: Any, chunk: int) -> bool:
-    """Whether a chunk may begin between two multiples of 16 bytes."""
-    block = desc.format.block
-    return bool(block.bytes_of(chunk) % WORD or block.bytes_of(desc.k) % WORD)
-
-
-def _registers(block: Block, tiles: int, spread: int, chunk: int) -> int:
-    """Of a thread, so that none is kept in memory, for one tile: fewest where all columns are of one token, or of 8; more where
-    small sub-blocks share them."""
-    if tiles == 1 and (spread == 8 or (spread == 1 and chunk == PART)):
-        return 128
-    return 200 if tiles == 1 and spread == 2 and block.sub == 16 else REGISTERS[tiles]
-
-
-def _groups_ahead(block: Block, tiles: int, spread: int, chunk: int) -> tuple[int, ...]:
-    """How many groups of sub-blocks activations can be loaded ahead: those that a part has, and registers hold."""
-    if spread == 8 or tiles > 2 or chunk > PART:
-        return (1,)
-    return tuple(n for n in (1, 2, 4) if PART // block.sub // spread % n == 0 and (n < 4 or spread == 1 or block.sub == 32))
-
-
-def _pays(block: Block, chunk: int) -> bool:
-    """Whether so large a chunk is one of two parts, or the smallest of more that begins on a multiple of 16 bytes."""
-    return chunk == 2 * PART or (not block.bytes_of(chunk) % WORD and bool(block.bytes_of(chunk // 2) % WORD))
-
-
-def pieces_of(desc: Any, chunk: int) -> int:
-    """Copies of 16 bytes that hold a row's chunk: Slot of gguf_product.cu."""
-    align = block_align(desc.format, WORD)
-    nbytes: int = desc.format.block.bytes_of(chunk) + (WORD - align if chunks_are_shifted(desc, chunk) else 0)
-    return -(-nbytes // WORD)
+def _sectors(desc: Any, config: ProductConfig) -> float:
+    """Bytes of sectors that hold a chunk of a row, as a multiple of its own."""
+    nbytes = desc.format.block.bytes_of(config.chunk)
+    return float(1 + (SECTOR - math.gcd(nbytes, SECTOR)) / nbytes)
 
 
 class ExactActivation(Product):
-    """Activations as they are, also where they may be rounded: 16-bit floats by tensor cores in f32; f32 as three bf16 each, whose
-    sum it is."""
+    """Activations as they are, also where they may be rounded: 16-bit floats by tensor cores in f32; f32 as three bf16 each,
+    whose sum it is."""
 
     variant = "exact_activation"
     rounded = False

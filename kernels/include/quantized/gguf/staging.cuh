@@ -27,12 +27,13 @@ __device__ __forceinline__ void copy_if(bool is_one, u32 to, const u8* from) {
 }
 
 // Copies of chunks of 16 rows, by one warp, every STEP-th: neighbouring lanes copy neighbouring pieces, row after row. Rows past the
-// last one stand for it, and are not stored. WHOLE: rows are whole chunks.
-template <class S, bool WHOLE, u32 STEP> struct WarpCopies {
-  static constexpr int COUNT = (ROWS * S::PIECES + 31) / 32;
-  static constexpr bool DENSE = S::PITCH == S::PIECES * 16;  // pieces lie in a slot as lanes count them
-  const u8* base;      // where the next chunk of the first row begins
-  u32 offset[COUNT];   // bytes from there to a piece, before what its row is SHIFTED by is taken off
+// last one stand for it, and are not stored. WHOLE: rows are whole chunks. A lane keeps every piece's address, which is then at hand
+// when its turn comes (EACH), or where registers have no room for them the first's, and how far it is to the others.
+template <class S, bool WHOLE, u32 STEP, bool EACH> struct WarpCopies {
+  static constexpr int COUNT = (ROWS * S::PIECES + 31) / 32, ADDRESSES = EACH ? COUNT : 1;
+  static constexpr bool DENSE = !EACH && S::PITCH == S::PIECES * 16;  // pieces lie in a slot as lanes count them
+  const u8* at[ADDRESSES];  // where a piece of the next chunk is, before what its row is SHIFTED by is taken off
+  u32 offset[COUNT];        // bytes from there to a piece that has no address of its own
   u32 to[DENSE ? 1 : COUNT];
 
   __device__ __forceinline__ WarpCopies(u32 slots, u32 lane) {
@@ -41,10 +42,11 @@ template <class S, bool WHOLE, u32 STEP> struct WarpCopies {
   }
   // Rows from `first` on, from their chunk `chunk` on.
   __device__ __forceinline__ void enter(const u8* weights, i64 pitch, u32 first, u32 rows, u32 chunk, u32 lane) {
-    const u32 row = min(first, rows - 1);
-    base = weights + i64(row) * pitch + i64(chunk) * S::BYTES;
+    const auto row = [&](int i) { return min(first + row_of(i, lane), rows - 1); };
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) offset[i] = (min(first + row_of(i, lane), rows - 1) - row) * u32(pitch) + within(i, lane);
+    for (int i = 0; i < ADDRESSES; ++i) at[i] = weights + i64(row(i)) * pitch + i64(chunk) * S::BYTES + within(i, lane);
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) offset[i] = ADDRESSES == 1 ? (row(i) - row(0)) * u32(pitch) + within(i, lane) - within(0, lane) : 0;
   }
   // Chunk `chunk` to the slot that begins `slot` bytes on, and on to the chunk STEP further; zeros where the row has ended. The words
   // before a row's chunk, and behind it, are not read.
@@ -58,11 +60,12 @@ template <class S, bool WHOLE, u32 STEP> struct WarpCopies {
       for (int i = 0; i < COUNT; ++i)
         if (is_one(i, lane)) {
           const u8* from = word_of(i);
-          const i64 here = left - (from - (base + offset[i]) + within(i, lane));
+          const i64 here = left - (from - byte_of(i) + within(i, lane));
           copy_async<16>(slot + place(i), from, here > 0 ? u32(min(here, i64(16))) : 0);
         }
     }
-    base += STEP * S::BYTES;
+#pragma unroll
+    for (int i = 0; i < ADDRESSES; ++i) at[i] += STEP * S::BYTES;
   }
 
  private:
@@ -70,10 +73,9 @@ template <class S, bool WHOLE, u32 STEP> struct WarpCopies {
   static __device__ __forceinline__ u32 within(int i, u32 lane) { return (i * 32 + lane) % S::PIECES * 16; }
   static __device__ __forceinline__ bool is_one(int i, u32 lane) { return (i + 1) * 32 <= ROWS * S::PIECES || i * 32 + lane < ROWS * S::PIECES; }
   __device__ __forceinline__ u32 place(int i) const { return DENSE ? to[0] + i * 512 : to[i]; }
+  __device__ __forceinline__ const u8* byte_of(int i) const { return ADDRESSES == 1 ? at[0] + i32(offset[i]) : at[i]; }
   __device__ __forceinline__ const u8* word_of(int i) const {
-    if constexpr (!S::SHIFTED) return base + offset[i];
-    const u32 beyond = u32(reinterpret_cast<u64>(base)) & 15;
-    return base - beyond + (beyond + offset[i] & ~15u);
+    return S::SHIFTED ? reinterpret_cast<const u8*>(reinterpret_cast<u64>(byte_of(i)) & ~u64(15)) : byte_of(i);
   }
 };
 
