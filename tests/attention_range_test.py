@@ -79,3 +79,15 @@ def test_bounds_of_merging_hold_at_the_ends_of_f32(kind: str) -> None:
     lses[1:, 0] = {"flushed": -87.6, "overflowing": 0.0, "subnormal": np.array([-1, -0.4, 0.3])}[kind]
     arrays = {"outs": outs, "lses": lses}
     holds(bp.MergeAttentionPlan.select(bp.MergeAttentionDescriptor.of(**arrays), device="ptx"), arrays)
+
+
+@pytest.mark.parametrize("kind", ["flushed", "overflowing"])
+@pytest.mark.parametrize(("variant", "element", "d"), [("deterministic", BF16, 64), ("simt", F32, 16)])
+def test_bounds_of_gradients_hold_at_the_ends_of_f32(variant: str, element: Any, d: int, kind: str) -> None:
+    """Sums of products of grad and v may overflow where their differences from delta are 0."""
+    arrays = operands(kind, element, d, d, 40)
+    arrays["out"], lse = bp.attention(**arrays, scale=1.0, return_lse=True, device="cpu")
+    arrays["grad"] = np.random.default_rng(7).standard_normal((1, 1, 1, d)).astype(element)
+    arrays["lse"] = lse
+    desc = bp.AttentionBackwardDescriptor.of(**arrays, scale=1.0)
+    holds(bp.AttentionBackwardPlan.select(desc, PlanPreference(variant=variant), device="ptx"), arrays)

@@ -265,6 +265,7 @@ REFUSED: list[tuple[str, dict[str, Any], type[bp.BaracudaError], str]] = [
     ("half a position", {"offset": 0.5}, bp.InvalidProblemError, "offset=0.5"),
     ("far", {"offset": 1 << 54}, bp.InvalidProblemError, "below 2**53"),
     ("factor", {"attention_factor": float("nan")}, bp.InvalidProblemError, "attention_factor=nan"),
+    ("factor beyond f32", {"attention_factor": -1e39}, bp.InvalidProblemError, "a number that f32 holds"),
     ("text", {"x": "text"}, bp.OperandTypeError, "x: expected an array"),
 ]  # fmt: skip
 

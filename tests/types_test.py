@@ -217,6 +217,18 @@ def test_a_componentwise_bound_measures_the_operands() -> None:
     assert "abs_sum" in str(promise) and pickle.loads(pickle.dumps(promise)) == promise and hash(promise)
 
 
+def test_what_is_rounded_is_the_computed_result() -> None:
+    """An error that is larger than the exact result is rounded to the result's type with it."""
+    bound = Componentwise((Term(2.0**24, bp.F32, "cost"), Term(1.0, bp.BF16, "abs_result")), "Higham 2.2")
+    cost, wide = 1.005, np.zeros(1)
+    check = partial(guarantee(bound).check, operands={}, measures={"cost": lambda: np.array([cost])})
+    computed = np.array([wide[0] + cost]).astype(bp.BF16.dtype)
+    assert float(computed[0]) > cost
+    check(computed, wide)
+    with pytest.raises(AssertionError, match="break"):
+        check(np.array([1.016]).astype(bp.BF16.dtype), wide)
+
+
 def test_a_wrong_shape_is_not_compared() -> None:
     with pytest.raises(AssertionError, match="shape"):
         guarantee(Ulp(1.0)).check(np.ones(3, np.float32), np.ones((3, 1)))

@@ -12,7 +12,7 @@ import numpy as np
 from ..types import ElementKind, PrecisionGuarantee, Ulp
 from .gemm import TF32_INFINITE
 
-__all__ = ["MEASURES", "OF_RANGE", "Head", "attention", "guarantee", "heads", "part_of", "wide", "written"]
+__all__ = ["MEASURES", "OF_RANGE", "Head", "attention", "guarantee", "heads", "largest", "part_of", "wide", "written"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 # Of a type's largest number: what rounded sums may come to, and sums of values whose weights are up to 2**8, until rescaled
@@ -210,21 +210,21 @@ def _faint(head: Head) -> Array:
     return np.asarray((counts @ np.abs(head.v)) * faint[:, None])
 
 
-def _most(head: Head) -> float:
+def largest(head: Head) -> float:
     """The largest number of what is computed in."""
     return float(np.finfo(np.float64 if head.v.dtype == np.longdouble else np.float32).max)
 
 
 def _overflows(head: Head) -> Array:
     """Whether a sum of weighted values may leave the range that it is kept in, on its way."""
-    return np.asarray(~np.isneginf(head.scores) @ np.abs(head.v) > OF_WEIGHTED_RANGE * _most(head))
+    return np.asarray(~np.isneginf(head.scores) @ np.abs(head.v) > OF_WEIGHTED_RANGE * largest(head))
 
 
 def _beyond(head: Head) -> Array:
     """Whether some operand of the head is not finite, products of q and k may be beyond what they are computed in, or scores are
     so large that f32 holds no differences of weights."""
     bad = not all(np.isfinite(x).all() for x in (head.q, head.k, head.v))
-    bad = bad or bool((np.abs(head.q) @ np.abs(head.k).T > OF_RANGE * _most(head)).any())
+    bad = bad or bool((np.abs(head.q) @ np.abs(head.k).T > OF_RANGE * largest(head)).any())
     return np.full(head.scores.shape[0], bad or bool((head.magnitude > 2.0**30).any()))
 
 

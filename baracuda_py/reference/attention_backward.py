@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from ..types import ElementKind
-from .attention import Head, heads, part_of, wide
+from .attention import OF_RANGE, Head, heads, largest, part_of, wide
 
 __all__ = ["MEASURES", "backward"]
 
@@ -179,13 +179,18 @@ def _faint(desc: Any, output: str, **arrays: Array) -> Array:
 
 
 def _beyond(desc: Any, output: str, **arrays: Array) -> Array:
-    """Whether an operand of the head is not finite, or magnitudes are beyond what they are computed or rounded in."""
+    """Whether an operand of the head is not finite, or magnitudes, of sums on their way too, are beyond what they are computed or
+    rounded in."""
     most = float(ml_dtypes.finfo(ElementKind.F16.dtype).max) if desc.element is ElementKind.F16 else 2.0**100
 
     def of(x: Pulled) -> Any:
         given = (x.head.q, x.head.k, x.head.v, x.grad, x.out)
-        bad = not all(np.isfinite(one).all() for one in given) or (x.head.magnitude > 2.0**100).any()
+        bad: Any = not all(np.isfinite(one).all() for one in given) or (x.head.magnitude > 2.0**100).any()
         bad = bad or (np.abs(x.weights) > most).any() or (np.abs(x.of_scores) > most).any()
+        sums = [np.abs(x.head.q) @ np.abs(x.head.k).T, x.size]
+        if output in ("grad_q", "grad_k", "grad_v"):
+            sums.append(_terms(desc, x, output, x.weights * (1 if output == "grad_v" else x.size)))
+        bad = bad or any((one > OF_RANGE * largest(x.head)).any() for one in sums)
         return np.full(x.head.scores.shape, float(bad)) if output == "grad_mask" else float(bad)
 
     return np.asarray(_gathered(desc, output, arrays, of) > 0)

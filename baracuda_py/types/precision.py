@@ -49,7 +49,7 @@ class Ulp:
 
 @dataclass(frozen=True)
 class Term:
-    """coefficient * unit roundoff of `unit` * `measure`, "abs_result" being |exact result|."""
+    """coefficient * unit roundoff of `unit` * `measure`, "abs_result" being the result's magnitude, what it errs by included."""
 
     coefficient: float
     unit: ElementKind
@@ -69,10 +69,10 @@ class Componentwise:
     outside: str = ""
 
     def allowed(self, wide: Array, output: ElementKind, operands: Mapping[str, Array], measures: Measures) -> Any:
-        def measured(name: str) -> Array:
-            return np.abs(wide) if name == "abs_result" else measures[name](**operands)
-
-        return sum(t.coefficient * t.unit.unit_roundoff * measured(t.measure) for t in self.terms)
+        """What is rounded at the end is the computed result, which may be larger than the exact one by all other terms."""
+        units = [(t.coefficient * t.unit.unit_roundoff, t.measure) for t in self.terms]
+        errors = sum(n * measures[measure](**operands) for n, measure in units if measure != "abs_result")
+        return errors + sum(n for n, measure in units if measure == "abs_result") * (np.abs(wide) + errors)
 
     def coefficients(self) -> dict[tuple[ElementKind, str], float]:
         """The coefficient of each measure, in units of each roundoff."""

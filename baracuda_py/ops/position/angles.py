@@ -15,6 +15,7 @@ from .._rows import FLOATS, computed_in
 __all__ = ["ANGLES", "OF_ANGLE", "OF_ENTRY", "STYLES", "Angled", "check_factor", "dense", "terms_of"]
 
 STYLES = ("half", "interleaved")
+LARGEST = (2 - 2.0**-23) * 2.0**127  # number of f32
 OF_ANGLE, OF_ENTRY = 30, 6  # machine instructions (sm_90a) of an angle, and of an entry of a table
 ANGLES = (
     Slot("inv_freq", optional=True, takes=(ElementKind.F32,), strided=False),
@@ -123,3 +124,5 @@ def check_factor(op: str, values: Mapping[str, float]) -> None:
     factor = values.get("attention_factor", 1.0)
     if not math.isfinite(factor):
         raise InvalidProblemError(f"{op}: attention_factor={factor}", "give a finite number")
+    if abs(factor) > LARGEST:
+        raise InvalidProblemError(f"{op}: attention_factor={factor}", "give a number that f32 holds")
