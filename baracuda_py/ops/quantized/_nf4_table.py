@@ -15,7 +15,7 @@ __all__ = ["CHUNK", "TABLE", "Nf4Config", "seconds_of"]
 
 CHUNK = 64  # of K: what a sum is multiplied with a magnitude after
 TABLE_BYTES = 65536
-# Fitted to 121 times of 6 problems on an H200, to 11 %: cycles of an SM for 1024 weights, and for 8 tokens more, with warps enough;
+# Fitted to 121 times of 6 problems on an H200, to 11 %: cycles of an SM for 1024 weights and for 8 tokens more, with warps enough;
 # those; bytes a second of L2 and SM, tokens being what all read; share of the bandwidth that an SM alone may have; seconds until
 # the first slab, of further rounds, of a second launch, of a copy of tokens.
 WEIGHTS, TOKENS, BUSY = 27.0, 17.0, 9.7
