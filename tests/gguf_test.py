@@ -156,6 +156,13 @@ def test_sums_of_integers_are_exact(kind: str, element: str, m: int, n: int, mat
     assert np.array_equal(got.astype(np.int64), wanted)
 
 
+def test_rows_that_no_32_bits_count_are_refused() -> None:
+    k = 1 << 29
+    desc = bp.GgufMatmulDescriptor((1, k), "bf16", (16, k // 256 * 144), "q4_k")
+    with pytest.raises(bp.UnsupportedError, match=r"2\*\*28 bytes"):
+        bp.GgufMatmulPlan.select(desc, bp.PlanPreference(variant="exact_activation"), device="h200")
+
+
 @pytest.mark.parametrize(("kind", "element", "m"), [("IQ4_NL", "bf16", 1), ("IQ4_XS", "f16", 3)])
 def test_codes_from_shared_memory(kind: str, element: str, m: int) -> None:
     """Whole and ragged chunks, and scales that others have worked out."""

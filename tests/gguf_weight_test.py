@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,10 @@ def test_a_packed_weight_is_its_blocks() -> None:
     assert weight.format is GgufFormat.Q4_K and weight.bits_per_weight == 4.5
     for given in ((x, weight), (x, weight, "q4_k")):
         assert np.array_equal(bp.matmul_gguf(*given, device="ptx"), bp.matmul_gguf(x, made, "Q4_K", device="ptx"))
-    asked = bp.PlanPreference(math="int8")
+    rounds = bp.PlanPreference(variant="q8_activation")
     rounded = [
-        bp.matmul_gguf(x, weight, pref=asked, device="ptx"),
-        bp.matmul_gguf(x, made, "Q4_K", math="int8", device="ptx"),
+        bp.matmul_gguf(x, weight, pref=replace(rounds, math="int8"), device="ptx"),
+        bp.matmul_gguf(x, made, "Q4_K", math="int8", pref=rounds, device="ptx"),
     ]
     assert np.array_equal(*rounded) and not np.array_equal(rounded[0], bp.matmul_q4k(x, weight, device="ptx"))
     assert np.array_equal(bp.matmul_q4k(x, weight, device="cpu"), bp.matmul_q4k(x, made, device="cpu"))

@@ -633,7 +633,7 @@ def in_blocks(kind: str, m: int, columns: int, k: int) -> Sample:
 want(
     "gguf-rings-that-wrap",
     "matmul_gguf",
-    in_blocks("Q6_K", 1, 34, 2560),
+    in_blocks("Q6_K", 1, 34, 1280),
     "exact_activation",
     ("warps_n=1 warps_k=4 stages=2*",),
     small(1),

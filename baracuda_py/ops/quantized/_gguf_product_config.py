@@ -89,7 +89,7 @@ def configs_of(
         if config.ctas * (config.shared_bytes + RESERVED) > device.shared_bytes + RESERVED:
             continue
         for ahead in _groups_ahead(block, tiles, spread, chunk):
-            if _registers(block, tiles, spread, chunk, ahead) > REGISTERS_OF_LANES // -(
+            if _registers(desc, tiles, spread, chunk, ahead) > REGISTERS_OF_LANES // -(
                 -ctas * config.warps // SCHEDULERS
             ):
                 continue
@@ -114,14 +114,14 @@ def _chunk_serves(desc: Any, tiles: int, spread: int, chunk: int) -> bool:
     return not block.bytes_of(chunk) % WORD and bool(block.bytes_of(chunk // 2) % WORD)
 
 
-def _registers(block: Block, tiles: int, spread: int, chunk: int, ahead: int) -> int:
+def _registers(desc: Any, tiles: int, spread: int, chunk: int, ahead: int) -> int:
     """Of a thread, so that none is kept in memory, for one tile: fewest where all columns are of one token, or of 8 of which few
-    activations are at hand; more where small sub-blocks share them."""
+    activations are at hand, and rows whole chunks; more where small sub-blocks share them."""
     if tiles > 1:
         return REGISTERS[tiles]
-    if spread == 8 or (spread == 1 and chunk == PART and ahead < 4):
+    if spread == 8 or (spread == 1 and chunk == PART and not desc.k % PART and ahead < 4):
         return 128
-    return 200 if spread == 2 and block.sub == 16 else REGISTERS[1]
+    return 200 if spread == 2 and desc.format.block.sub == 16 else REGISTERS[1]
 
 
 def _groups_ahead(block: Block, tiles: int, spread: int, chunk: int) -> tuple[int, ...]:
