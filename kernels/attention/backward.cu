@@ -32,10 +32,10 @@ __device__ __forceinline__ void store_pair(u32 to, u32 pair) {
 }
 
 template <class T, int D, int DV, int BM, int SUB, int WARPS, int BLOCKS, int SPLIT, int APART, int STAGES, int RESIDENT,
-          bool CHANGED>
+          bool CHANGED, bool IN_TURN>
 __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
 attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
-  constexpr int THREADS = WARPS * 32, BN = WARPS / SPLIT * 16 * BLOCKS, PARTS = BM / SUB;
+  constexpr int THREADS = WARPS * 32, BN = WARPS / SPLIT * 16 * BLOCKS, PARTS = BM / SUB, STEP = IN_TURN ? -1 : 1;
   static_assert(SPLIT == 1 || SPLIT == PARTS);
   static_assert(!APART || SPLIT == 2 && D == DV);
   // Blocks of 16 keys a warp has sums of, and warps that share these
@@ -50,7 +50,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
   // What a block needs once: in registers it would displace what its products need
   __shared__ struct {
     volatile u32 batch, kv_head, slice, round, others;
-    volatile int tile, before, rows, start, last, step, first, end, keys;
+    volatile int tile, before, rows, start, last, first, end, keys;
   } kept;
   const u32 keys = shared_address(memory), values = keys + Keys_::BYTES, ring = values + Values::BYTES;
   const u32 pulled = ring + STAGES * STAGE, weighted = pulled + Scores::BYTES, stats = pulled + SPLIT * Scores::BYTES;
@@ -67,24 +67,13 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
     Pulls::template Feed<THREADS>::bring(thread, at + Queries::BYTES, grad, int(g.grad_walk.row), rows, int(p.d_v));
     if (thread < BM) copy_async<8>(stats + stage * STATS + thread * 8, pulls.stats + row + thread, thread < rows ? 8 : 0);
   };
-  // The next block of queries, of the same or the next head
-  const auto go_on = [&](u32& shared, int& block) {
-    const bool last = block == kept.last;
-    block = last ? kept.start : block + kept.step;
-    shared += last;
-  };
-  const auto bring_next = [&](u32 shared, int block, u32 stage) {
-    go_on(shared, block);
-    if (shared < p.group) bring(block, kept.kv_head * p.group + shared, stage);
-    commit_copies();
-  };
   const auto visitors_of = [&](int block) {
     return Visitors::of<BM, BN>(Band{kept.first, kept.end, kept.keys}, kept.rows, block);
   };
 
   // Before a tile's sums are added to: those of the CTA before are there, and the tiles ahead of this one are given on. One thread
   // sees to that where CTAs add in turn.
-  const auto asks = [&] { return kept.step < 0 && threadIdx.x == 0; };
+  const auto asks = [] { return IN_TURN && threadIdx.x == 0; };
   const auto take_turn = [&](u32 shared, int block) {
     if (!asks()) return;
     const u32 tiles = (kept.rows + BM - 1) / BM, place = shared * tiles + tiles - 1 - block, round = p.group * tiles;
@@ -96,7 +85,6 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
     const u32 kv_heads = p.heads / p.group, flat = blockIdx.x / sums.ctas;
     kept.slice = sums.slices ? blockIdx.x % sums.ctas % sums.slices : 0;
     kept.batch = flat / kv_heads, kept.kv_head = flat % kv_heads, kept.round = 0;
-    kept.step = sums.in_turn() ? -1 : 1;
   }
   while (true) {
     __syncthreads();
@@ -108,16 +96,16 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       const int tile = int(block_of_keys) * BN, last = min(tile + BN, any.keys) - 1;
       const int begin = rows_of(p, any, tile).first / BM, end = (rows_of(p, any, last).end + BM - 1) / BM;
       kept.tile = tile, kept.rows = any.rows;
-      kept.start = kept.step < 0 ? end - 1 : begin, kept.last = kept.step < 0 ? begin : end - 1;
+      kept.start = IN_TURN ? end - 1 : begin, kept.last = IN_TURN ? begin : end - 1;
       kept.first = band.first, kept.end = band.end, kept.keys = band.keys;
       // The last that added where this one will: none to what is all zeros
-      const bool others = !kept.round && sums.in_turn() && of_head >= sums.slices;
+      const bool others = IN_TURN && !kept.round && of_head >= sums.slices;
       kept.before = !sums.slices ? int(block_of_keys)
                     : others     ? int(sums.block(of_head - sums.slices, rounds - 1, rounds))
                     : kept.round ? int(sums.block(of_head, kept.round - 1, rounds)) : -1;
     }
     __syncthreads();
-    const bool seen = (kept.last - kept.start) * kept.step >= 0;
+    const bool seen = (kept.last - kept.start) * STEP >= 0;
     if (seen) {
       const int tile = kept.tile, rows = any.keys - tile;
       const T *const k = any.k + i64(tile) * p.k_walk.row, *const v = any.v + i64(tile) * p.v_walk.row;
@@ -132,20 +120,25 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
     int block = kept.start;
     u32 shared = seen ? 0 : p.group, stage = 0;  // which of the heads that share keys
     while (shared < p.group) {
-      const u32 number = kept.kv_head * p.group + shared;
+      const bool last_block = block == kept.last;
+      const int following = last_block ? kept.start : block + STEP;
+      const u32 number = kept.kv_head * p.group + shared, following_shared = shared + last_block;
       const u32 queries = ring + stage * STAGE, pulls = queries + Queries::BYTES;
       await_copies<0>();
       __syncthreads();
-      if (STAGES == 2) bring_next(shared, block, stage ^ 1);
       if (asks()) kept.others = sums.before();
+      if (STAGES == 2) {
+        if (following_shared < p.group) bring(following, number + last_block, stage ^ 1);
+        commit_copies();
+      }
       const int first = block * BM, tile = kept.tile, past = min(first + BM, kept.rows);
       const Head<T, T, float> head(p, kept.batch, number);  // where scores are changed
       if (CHANGED && kept.before >= visitors_of(block).first &&
           !any_counts(p, head, first, past, tile, min(tile + BN, head.keys))) {
-        if (STAGES == 1) bring_next(shared, block, 0);
+        if (STAGES == 1 && following_shared < p.group) bring(following, number + last_block, 0);
+        if (STAGES == 1) commit_copies();
         take_turn(shared, block);
-        go_on(shared, block);
-        stage = STAGES == 2 ? stage ^ 1 : 0;
+        block = following, shared = following_shared, stage = STAGES == 2 ? stage ^ 1 : 0;
         continue;
       }
       const float slope = CHANGED ? slope_of(p, head) : 0.0f;
@@ -288,7 +281,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
             [&](int c, int k) { return Queries::at(rows, k, column + c); });
         if (STAGES == 1) __syncthreads();
       }
-      if (STAGES == 1) bring_next(shared, block, 0);
+      if (STAGES == 1 && following_shared < p.group) bring(following, number + last_block, 0);
+      if (STAGES == 1) commit_copies();
 
       // grad_q's part: 32 queries a warp
       constexpr int ACROSS = WARPS / (BM / 32), COLUMNS = D / ACROSS;
@@ -312,8 +306,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
             if (none_before) put_at(to, sum_q[b][c][e]);
             else add_to(to, sum_q[b][c][e]);
           }
-      go_on(shared, block);
-      stage = STAGES == 2 ? stage ^ 1 : 0;
+      block = following, shared = following_shared, stage = STAGES == 2 ? stage ^ 1 : 0;
     }
     await_copies<0>();
 

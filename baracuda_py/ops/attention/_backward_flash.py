@@ -57,6 +57,7 @@ MENU = {
     ),
     (256, True): ((64, 64, 32, 8, 2, 0, 1, 1), (32, 32, 16, 4, 2, 0, 1, 1)),
 }  # fmt: skip
+SPILLS_IN_TURN = (64, 64, 32, 8, 2, 2, 2, 1)
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,8 @@ class FlashBackward(Candidate[Any]):
         dims = (wide, wide) if wide == 128 else dims
         for size in MENU[wide, changed(desc) or (wide in TIGHT and device.tier in BLACKWELL)]:
             config = FlashBackwardConfig(*size, dims)
-            if config.shared_bytes + STATIC <= device.shared_bytes and (not config.apart or dims[0] == dims[1]):
+            fits = config.shared_bytes + STATIC <= device.shared_bytes and (not config.apart or dims[0] == dims[1])
+            if fits and not (size == SPILLS_IN_TURN and self._in_turn(desc, device, config)):
                 yield config
 
     def cost(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> Cost:
@@ -222,7 +224,7 @@ class FlashBackward(Candidate[Any]):
         in_turn = self._in_turn(desc, device, config)
         of_sums = Struct((held, turns if in_turn else ABSENT, np.uint64(sums), counts))
         number = desc.element.number
-        main = f"attention_backward<{number}, {config.template}, {str(changed(desc)).lower()}>"
+        main = f"attention_backward<{number}, {config.template}, {str(changed(desc)).lower()}, {str(in_turn).lower()}>"
         sizes = (config.dims[0], config.queries, config.keys, config.warps)
         last = f"attention_backward_queries<{number}, {', '.join(map(str, sizes))}>"
         block = (config.threads, 1, 1)
