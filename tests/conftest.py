@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any, cast
@@ -45,6 +46,7 @@ GARBAGE = 20_000, 20, 10
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(*GARBAGE)
+    _share_cores(config)
     extents.choose(config.getoption("--small"))
     # CuPy is imported here, outside the tests' filters, so that a warning it gives is not taken for its absence.
     if cupy_or_none() is None:
@@ -53,6 +55,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(WithoutCupy(), "without-cupy")
     config.pluginmanager.register(_Recorder(config), "device-ledger")
     config.pluginmanager.register(Watch(judges=is_bounded(config) and not hasattr(config, "workerinput")), "costs")
+
+
+def _share_cores(config: pytest.Config) -> None:
+    """Workers that each multiply matrices by threads for every core wait for one another: half as much time again for some
+    of the tests, and all of it CPU time. A worker loads NumPy and torch, which read this, after it has started."""
+    workers = getattr(config.option, "numprocesses", None)
+    if isinstance(workers, int) and workers and not hasattr(config, "workerinput"):
+        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+            os.environ.setdefault(name, str(max((os.cpu_count() or 1) // workers, 1)))
 
 
 @pytest.hookimpl(optionalhook=True)
