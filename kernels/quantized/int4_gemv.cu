@@ -27,7 +27,7 @@ int4_gemv(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m,
   u32 coming = share.begin + warp;
   const auto fetch = [&](u32 stage) {
     const u32 to = ring + stage * STAGE;
-    if (coming < end) feed.bring(to, to + Slab::WEIGHTS, coming);
+    feed.bring(to, to + Slab::WEIGHTS, coming, coming < end);
     commit_copies();
     coming += WARPS;
   };

@@ -15,8 +15,9 @@
 #include "overlap.cuh"
 #include "quantized/int4_feed.cuh"
 #include "quantized/int4_pipeline.cuh"
+#include "quantized/int4_turns.cuh"
 
-template <class T, class S, int TOKENS, int STRIPS, int WARPS, int PARTS, int SHARE, int STAGES, int GROUP, bool ZEROS, class Epi, int COUNT>
+template <class T, class S, int TOKENS, int STRIPS, int WARPS, int PARTS, int SHARE, bool TURNS, int STAGES, int GROUP, bool ZEROS, class Epi, int COUNT>
 __global__ void __launch_bounds__(WARPS * PARTS * SHARE * 32, WARPS * PARTS * SHARE > 4 ? 1 : 2)
 int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, u32 k, u32 blocks, u32 groups, u32 slabs_per_split,
          u64 slab) {
@@ -42,19 +43,21 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
 
   u32 coming = begin, free = shared_address(pool) + turn * TURN;
   const u32 ring = free, past = free + STAGES * STAGE;
-  const auto fetch = [&] {
-    if (coming < end) feed.bring(free + warp * Slab::WEIGHTS, free + TOKENS_AT, coming);
+  const auto fetch = [&](int part, int parts) {
+    constexpr int ALL = decltype(feed)::ALL;
+    feed.bring(free + warp * Slab::WEIGHTS, free + TOKENS_AT, coming, coming < end, part * ALL / parts, (part + 1) * ALL / parts);
+    if (part + 1 < parts) return;
     commit_copies();
     coming += SHARE;
     free = free + STAGE == past ? ring : free + STAGE;
   };
 #pragma unroll
-  for (int stage = 0; stage < STAGES - 1; ++stage) fetch();
+  for (int stage = 0; stage < STAGES - 1; ++stage) fetch(0, 1);
   await_copies<STAGES - 2>();
   __syncthreads();
 
   // Slabs, each while the next are under way
-  nibbles::Pipeline<Slab, TILES> products;
+  typename nibbles::Either<TURNS, nibbles::Turns<Slab, TILES>, nibbles::Pipeline<Slab, TILES>>::type products;
   u32 codes = ring + warp * Slab::WEIGHTS, tokens = ring + TOKENS_AT + part * OWN * 64, place = ring;
   if (begin < end) products.enter(codes, tokens, lane);
 #pragma unroll 1

@@ -48,6 +48,7 @@ class Int4Config(Config):
     stages: int = term("slabs of 128 of K in shared memory", default=3)
     parts: int = term("warps that share weights, each with its part of the tokens", default=1)
     share: int = term("groups of so many warps, which take slabs in turn", default=1)
+    in_turn: bool = term("a warp's strips go one after the other, past tokens that stay in registers", default=False)
     split_k: int = term("parts of K that are summed apart and then added", default=1)
     along_k: bool = term("warps share K, not columns", default=False, hidden=True)
     flush: int = term("of K that share a scale", default=128, hidden=True)
@@ -136,11 +137,18 @@ MMA = tuple(
         (40, 2, 4, 4, 1), (40, 2, 8, 4, 1),
         (48, 2, 4, 4, 1), (48, 2, 8, 4, 1), (48, 3, 4, 4, 2), (48, 4, 4, 4, 2),
         (56, 2, 4, 4, 1), (56, 2, 8, 4, 1),
-        (64, 2, 4, 4, 2), (64, 2, 6, 4, 2), (64, 2, 7, 4, 2), (64, 3, 2, 4, 2), (64, 3, 4, 4, 2), (64, 3, 4, 6, 2),
+        (64, 2, 4, 4, 2), (64, 2, 6, 4, 2), (64, 3, 2, 4, 2), (64, 3, 4, 4, 2), (64, 3, 4, 6, 2),
         (80, 2, 4, 4, 2), (96, 2, 4, 4, 2), (96, 2, 4, 6, 2),
     )
 )  # fmt: skip
-MMA += tuple(replace(row, stages=3, share=2) for row in MMA if (row.strips, row.warps, row.parts) == (2, 4, 1))
+MMA += tuple(
+    Int4Config(*row, in_turn=True)
+    for row in (
+        (32, 3, 8, 4, 1), (32, 4, 8, 4, 1), (40, 2, 8, 4, 1), (48, 2, 8, 4, 1), (48, 4, 4, 4, 2), (64, 3, 4, 4, 2), (64, 4, 4, 4, 2),
+        (80, 2, 4, 4, 2), (96, 2, 4, 4, 2),
+    )
+)  # fmt: skip
+MMA += tuple(replace(row, stages=3, share=2) for row in MMA if (row.strips, row.warps, row.parts, row.in_turn) == (2, 4, 1, False))
 
 
 def flush_of(desc: Any) -> int:

@@ -19,29 +19,41 @@ template <class S, class Epi> struct Share {
         end(min((blocks + 1) / 2, begin + slabs_per_split)) {}
 };
 
+// A copy of 16 bytes, of which `valid` are read and the others zero; none where not `there`, without a branch.
+__device__ __forceinline__ void copy_where(bool there, u32 to, const void* from, u32 valid) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n@p cp.async.cg.shared.global.L2::128B [%1], [%2], 16, %3;\n}"
+               ::"r"(u32(there)), "r"(to), "l"(from), "r"(valid) : "memory");
+}
+
 // A thread's copies of slabs: THREADS of them bring tokens together, PARTS warps weights.
 template <class Slab, int THREADS, int PARTS> struct Feed {
   using T = typename Slab::Element;
   using S = typename Slab::Scale;
-  static constexpr int COPIES = 2 * Slab::STRIPS / PARTS;                                     // of codes, 16 bytes each
+  static constexpr int STRIPS = Slab::STRIPS, GROUPS = Slab::GROUPS;
+  static constexpr int CODES = 2 * STRIPS / PARTS;                                            // copies of 16 bytes each
   static constexpr int PIECES = 4 * Slab::TOKENS, ROUNDS = (PIECES + THREADS - 1) / THREADS;  // of 32 of K of all tokens
   static constexpr int TOGETHER = PIECES * 4 <= THREADS ? 4 : PIECES * 2 <= THREADS ? 2 : 1;  // of those, at once
-  static_assert(2 * Slab::STRIPS % PARTS == 0);
+  static constexpr int OF_ROUND = 4 / TOGETHER, ALL = CODES + ROUNDS * OF_ROUND + 1;          // copies; with scales and zero points
+  static_assert(PARTS <= 2);
 
   const uint4* codes;
-  u32 strips, first, last, at, blocks, groups, lane, part, thread;  // the warp's first strip, and how many past it there are
+  const T* x;
   const S* scales;
   const u8* zeros;
-  const T* x;
-  u32 row[ROUNDS], limit[ROUNDS];
+  u32 blocks, groups, strips, part, thread, lane, at[STRIPS], row[ROUNDS], limit[ROUNDS];
 
   // `first`: the warp's first strip; `part` of the warps that share it, `thread` of those that share tokens, of which there are m.
   template <class Epi>
   __device__ __forceinline__ Feed(const Share<S, Epi>& share, const T* x, u32 pitch, u32 m, u32 k, u32 blocks, u32 groups, u32 first, u32 part,
                                   u32 thread)
-      : codes(reinterpret_cast<const uint4*>(share.own.codes)), strips(share.strips), first(min(first, strips - 1)), last(strips - 1 - this->first),
-        at(this->first * blocks * 32 + thread % 32), blocks(blocks), groups(groups), lane(thread % 32), part(part), thread(thread),
-        scales(share.own.scales), zeros(share.own.zeros), x(x) {
+      : x(x), blocks(blocks), groups(groups), strips(share.strips), part(part), thread(thread), lane(thread % 32) {
+    first = min(first, strips - 1);
+    const u32 last = strips - 1 - first;  // stands for those past it, too
+    codes = reinterpret_cast<const uint4*>(share.own.codes) + u64(first) * blocks * 32 + (PARTS > 1 ? part * 32 : 0) + lane;
+    scales = share.own.scales + (first + min(lane / 2 % STRIPS, last)) * 16 + lane % 2 * 8;
+    zeros = share.own.zeros + (first + min(lane % STRIPS, last)) * 16;
+#pragma unroll
+    for (int s = 0; s < STRIPS; ++s) at[s] = min(u32(s), last) * blocks * 32;
 #pragma unroll
     for (int j = 0; j < ROUNDS; ++j) {
       const u32 p = thread + j * THREADS, token = p / 4 % Slab::TOKENS, from = p / PIECES * 32 + p % 4 * 8;
@@ -51,32 +63,29 @@ template <class Slab, int THREADS, int PARTS> struct Feed {
     }
   }
 
-  // Slab `slab`, to its places in shared memory. The last strip and group stand for those past it, too; K is filled up with zeros.
-  __device__ __forceinline__ void bring(u32 weights, u32 tokens, u32 slab) const {
+  // Copies from `from` to `to`, of ALL, of slab `slab`, if it is there, to its places in shared memory. The last group stands for
+  // those past it, too; K is filled up with zeros.
+  __device__ __forceinline__ void bring(u32 weights, u32 tokens, u32 slab, bool there, int from = 0, int to = ALL) const {
 #pragma unroll
-    for (int i = 0; i < COPIES; ++i) {
-      const u32 copy = i * PARTS + part, b = copy % 2, block = slab * 2 + b;
-      const uint4* const from = codes + u64(at + (min(copy / 2, last) * blocks + slab * 2) * 32) + b * 32;
-      copy_async<16>(weights + copy * 512 + lane * 16, from, block < blocks ? 16 : 0);
-    }
-#pragma unroll
-    for (int j = 0; j < ROUNDS; ++j)
-      if (PIECES * TOGETHER % THREADS == 0 || thread + j * THREADS < PIECES * TOGETHER) {
-        const T* const from = x + u64(row[j] + slab * Slab::DEPTH);
-#pragma unroll
-        for (int c = 0; c < 4; c += TOGETHER)
-          copy_async<16>(tokens + (thread + c * PIECES + j * THREADS) * 16, from + c * 32, slab * Slab::DEPTH + c * 32 < limit[j] ? 16 : 0);
-      }
-    if (PARTS > 1 && part > 0) return;
-    constexpr int STRIPS = Slab::STRIPS, GROUPS = Slab::GROUPS;
-    if (lane < GROUPS * STRIPS * 2) {
-      const u32 group = min(slab * GROUPS + lane / (STRIPS * 2), groups - 1), strip = first + min(lane / 2 % STRIPS, last);
-      copy_async<16>(weights + Slab::CODES + lane * 16, scales + (group * strips + strip) * 16 + lane % 2 * 8, 16);
-    }
-    if constexpr (Slab::ZERO_BYTES > 0)
-      if (lane < GROUPS * STRIPS) {
-        const u32 group = min(slab * GROUPS + lane / STRIPS, groups - 1), strip = first + min(lane % STRIPS, last);
-        copy_async<16>(weights + Slab::CODES + Slab::SCALES + lane * 16, zeros + (group * strips + strip) * 16, 16);
+    for (int i = from; i < to; ++i)
+      if (i < CODES) {
+        const int s = i * PARTS / 2;
+        const u32 b = PARTS == 1 ? i % 2 : part;
+        copy_where(there, weights + s * 1024 + b * 512 + lane * 16, codes + u64(at[s] + slab * 64) + (PARTS == 1 ? i % 2 * 32 : 0),
+                   slab * 2 + b < blocks ? 16 : 0);
+      } else if (i + 1 < ALL) {
+        const int j = (i - CODES) / OF_ROUND, c = (i - CODES) % OF_ROUND * TOGETHER;
+        const bool any = PIECES * TOGETHER % THREADS == 0 || thread + j * THREADS < PIECES * TOGETHER;
+        copy_where(there && any, tokens + (thread + c * PIECES + j * THREADS) * 16, x + u64(row[j] + slab * Slab::DEPTH) + c * 32,
+                   slab * Slab::DEPTH + c * 32 < limit[j] ? 16 : 0);
+      } else {
+        const bool any = there && (PARTS == 1 || part == 0);
+        const u32 group = min(slab * GROUPS + lane / (STRIPS * 2), groups - 1);
+        copy_where(any && lane < GROUPS * STRIPS * 2, weights + Slab::CODES + lane * 16, scales + u64(group * strips * 16), 16);
+        if constexpr (Slab::ZERO_BYTES > 0) {
+          const u32 own = min(slab * GROUPS + lane / STRIPS, groups - 1);
+          copy_where(any && lane < GROUPS * STRIPS, weights + Slab::CODES + Slab::SCALES + lane * 16, zeros + u64(own * strips * 16), 16);
+        }
       }
   }
 };

@@ -14,6 +14,7 @@ template <class Slab, int TILES> struct Pipeline {
   using T = typename Slab::Element;
   using S = typename Slab::Scale;
   static constexpr int STRIPS = Slab::STRIPS, STEPS = Slab::DEPTH / 16, OF_GROUP = STEPS / Slab::GROUPS;
+  static constexpr int AHEAD = OF_GROUP > 2 ? 2 : 1, READ = STEPS - AHEAD;  // steps that tokens come ahead; that which reads the next slab
 
   float acc[STRIPS][TILES][4] = {}, sum[STRIPS][TILES][4] = {};
   u32 words[STRIPS][4], a[2][4], b[2][TILES][4], scale[STRIPS] = {}, zero[STRIPS];
@@ -57,18 +58,17 @@ template <class Slab, int TILES> struct Pipeline {
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
       const int then = (step + 1) % STEPS;
-      if (then % OF_GROUP == 0)
+      if ((step + STEPS - READ) % OF_GROUP == 0)
 #pragma unroll
         for (int s = 0; s < STRIPS; ++s) Slab::load_scale(scale[s], weights, step / OF_GROUP, s, lane);
-      if (step == 1) refill();
-      if (then == 0) next();
-#pragma unroll
-      for (int tile = 0; tile < TILES; ++tile) load_tokens(then, tile, tokens, lane);
+      if (step > 0 && step < 5) refill(step - 1, 4);
+      if (step == READ) next();
 #pragma unroll
       for (int s = 0; s < STRIPS; ++s) {
         load_words(then, s, weights, lane);
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile) {
+          if (s == 0) load_tokens((step + AHEAD) % STEPS, tile, tokens, lane);
           if (step % OF_GROUP == 0) flush(s, tile);
           Mma<T>::run(sum[s][tile], a[(step * STRIPS + s) % 2], b[step / 2 % 2][tile] + step % 2 * 2);
         }
