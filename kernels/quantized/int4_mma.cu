@@ -64,11 +64,10 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
   for (u32 at = share.begin; at < end; at += SHARE)
     if (SHARE == 1 || at + turn < end)
       products.multiply(codes, tokens, lane, fetch, [&] {
-        if (at + SHARE >= end) return;
+        if (SHARE > 1 && at + SHARE >= end) return;
         await_copies<STAGES - 2>();
         __syncthreads();
-        if (SHARE > 1 && at + turn + SHARE >= end) return;
-        place = place + STAGE == past ? ring : place + STAGE;
+        if (at + turn + SHARE < end) place = place + STAGE == past ? ring : place + STAGE;
         codes = place + warp * Slab::WEIGHTS;
         tokens = place + TOKENS_AT + part * OWN * 64;
       });

@@ -71,8 +71,9 @@ template <class Slab, int THREADS, int PARTS> struct Feed {
   __device__ __forceinline__ void bring(u32 weights, u32 tokens, u32 slab, bool there, int from = 0, int to = ALL) const {
     const u32 inside = slab == tail ? whole_tail : whole;
 #pragma unroll
-    for (int i = from; i < to; ++i)
-      if (i < CODES) {
+    for (int i = 0; i < ALL; ++i)
+      if (i < from || i >= to) {
+      } else if (i < CODES) {
         const int s = i * PARTS / 2;
         const u32 b = PARTS == 1 ? i % 2 : part;
         copy_where(there, weights + s * 1024 + b * 512 + lane * 16, codes + u64(at[s] + slab * 64) + (PARTS == 1 ? b * 32 : 0),
