@@ -15,9 +15,8 @@
 #include "overlap.cuh"
 #include "quantized/int4_feed.cuh"
 #include "quantized/int4_pipeline.cuh"
-#include "quantized/int4_turns.cuh"
 
-template <class T, class S, int TOKENS, int STRIPS, int WARPS, int PARTS, int SHARE, bool TURNS, int STAGES, int GROUP, bool ZEROS, class Epi, int COUNT>
+template <class T, class S, int TOKENS, int STRIPS, int WARPS, int PARTS, int SHARE, int STAGES, int GROUP, bool ZEROS, class Epi, int COUNT>
 __global__ void __launch_bounds__(WARPS * PARTS * SHARE * 32, WARPS * PARTS * SHARE > 4 ? 1 : 2)
 int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, u32 k, u32 blocks, u32 groups, u32 slabs_per_split,
          u64 slab) {
@@ -57,7 +56,7 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
   __syncthreads();
 
   // Slabs, each while the next are under way
-  typename nibbles::Either<TURNS, nibbles::Turns<Slab, TILES>, nibbles::Pipeline<Slab, TILES>>::type products;
+  nibbles::Pipeline<Slab, TILES> products;
   u32 codes = ring + warp * Slab::WEIGHTS, tokens = ring + TOKENS_AT + part * OWN * 64, place = ring;
   if (begin < end) products.enter(codes, tokens, lane);
 #pragma unroll 1

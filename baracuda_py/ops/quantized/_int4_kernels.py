@@ -198,7 +198,7 @@ class Int4Kernel(Candidate[Any]):
         self, desc: Any, config: Int4Config, x: Tokens, kind: str, weights: tuple[Struct, ...], columns: int
     ) -> Launch:
         gemm: Gemm = desc.gemm
-        warps = (config.warps,) if config.along_k else (config.warps, config.parts, config.share, str(config.in_turn).lower())
+        warps = (config.warps,) if config.along_k else (config.warps, config.parts, config.share)
         numbers = (config.tokens, config.strips, *warps, config.stages, config.flush, str(config.zeros).lower())
         types = f"{desc.x_element.number}, {desc.layout('scales').element.number}"
         extents = (x.pitch, gemm.m, x.k, desc.codes_shape[1], desc.groups, config.slabs(gemm.k))

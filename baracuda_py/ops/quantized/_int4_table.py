@@ -48,7 +48,6 @@ class Int4Config(Config):
     stages: int = term("slabs of 128 of K in shared memory", default=3)
     parts: int = term("warps that share weights, each with its part of the tokens", default=1)
     share: int = term("groups of so many warps, which take slabs in turn", default=1)
-    in_turn: bool = term("a warp's strips go one after the other, past tokens that stay in registers", default=False)
     split_k: int = term("parts of K that are summed apart and then added", default=1)
     along_k: bool = term("warps share K, not columns", default=False, hidden=True)
     flush: int = term("of K that share a scale", default=128, hidden=True)
@@ -126,7 +125,7 @@ GEMV = _gemv(
     (4, 1, 8, 4), (4, 2, 8, 3), (4, 2, 16, 3), (4, 2, 16, 2), (4, 4, 8, 3), (4, 4, 16, 2),
     (8, 1, 8, 4), (8, 2, 8, 3), (8, 2, 16, 3), (8, 4, 8, 3), (8, 4, 4, 4),
     (16, 1, 8, 3), (16, 2, 8, 3), (16, 4, 8, 3), (16, 4, 4, 4), (16, 2, 16, 2),
-    (24, 1, 8, 3), (24, 1, 12, 2), (32, 1, 8, 3), (32, 1, 12, 2),
+    (24, 1, 8, 3), (32, 1, 8, 3),
 )  # fmt: skip
 # Tokens, strips, warps, stages, parts.
 MMA = tuple(
@@ -142,14 +141,7 @@ MMA = tuple(
         (80, 2, 4, 4, 2), (96, 2, 4, 4, 2), (96, 2, 4, 6, 2),
     )
 )  # fmt: skip
-MMA += tuple(
-    Int4Config(*row, in_turn=True)
-    for row in (
-        (24, 4, 4, 4, 1), (24, 6, 4, 3, 1), (32, 4, 4, 3, 1), (32, 4, 8, 3, 1), (48, 4, 4, 4, 2), (64, 4, 2, 3, 2),
-        (64, 3, 4, 4, 2), (64, 4, 4, 4, 2),
-    )
-)  # fmt: skip
-MMA += tuple(replace(row, stages=3, share=2) for row in MMA if (row.strips, row.warps, row.parts, row.in_turn) == (2, 4, 1, False))
+MMA += tuple(replace(row, stages=3, share=2) for row in MMA if (row.strips, row.warps, row.parts) == (2, 4, 1))
 
 
 def flush_of(desc: Any) -> int:

@@ -59,10 +59,6 @@ __device__ __forceinline__ void load_quad(u32 (&to)[4], u32 from) {
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
 }
 
-__device__ __forceinline__ void load_couple(u32 (&to)[2], u32 from) {
-  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "r"(from) : "memory");
-}
-
 // 128 of K of STRIPS strips of 16 rows, in shared memory: codes [strip][2][lane] in 16 bytes, scales [group][strip][16], zero points
 // likewise, in bytes; and of TOKENS rows of activations [4][token][64 bytes]. GROUP of K share a scale, at most all 128.
 template <class T, class S, int STRIPS_, int TOKENS_, int GROUP, bool ZEROS> struct Slab {
