@@ -2,8 +2,8 @@
 
 What a row of a table costs: the weights at the device's bandwidth while enough of them are under way, the products at mma.sync's
 rate, the unpacking at the rate of issue, and activations, which every CTA reads, at that of L2; these overlap, but not wholly.
-The figures were fitted to 1498 times of 67 problems, taken on an H200, which they predict to 7 %; what they choose took 2 %
-longer than the fastest.
+The figures were fitted to 1498 times of 77 problems, taken on an H200: those near the fastest are predicted to 7 %, and what is
+chosen took 2 % longer than the fastest.
 """
 
 from __future__ import annotations
