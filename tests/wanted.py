@@ -577,7 +577,7 @@ def int4(m: int, k: int, n: int) -> Sample:
 
 want("int4-gemv-ring-wraps", "matmul_int4", int4(9, 2176, 16), "gemv", ("16x1 warps=8",))
 want("int4-mma-ring-wraps", "matmul_int4", int4(17, 1152, 16), "mma", ("24x2 share=2",))
-want("int4-mma-parts", "matmul_int4", int4(45, 256, 16), "mma", ("48x3 stages=4 parts=2",))
+want("int4-mma-parts", "matmul_int4", int4(60, 256, 16), "mma", ("64x2 stages=4 parts=2",))
 
 
 # ---- NF4 weights: rings of slabs that wrap, sums of parts of K, and a mean of several sums

@@ -1,7 +1,7 @@
-// out = epilogue(x w) of at most 16 tokens x and int4 weights in the tiled layout, every byte of which is read once; of one weight, or
+// out = epilogue(x w) of at most 32 tokens x and int4 weights in the tiled layout, every byte of which is read once; of one weight, or
 // of several that share the tokens.
 //
-// Weights are mma.sync's a operand and tokens its b, so that sixteen tokens cost the instructions of eight or sixteen. A CTA has
+// Weights are mma.sync's a operand and tokens its b, so that tokens cost the instructions of eight, sixteen, 24 or 32. A CTA has
 // STRIPS strips of 16 columns of the result; its warps take slabs of 128 of K in turn, each through a ring of STAGES in shared memory
 // that it fills by cp.async: no barrier but the warp's own, and bytes in flight hang on shared memory, not registers.
 // Shared memory: WARPS STAGES (STRIPS 1.1 KB + TOKENS 256 bytes), later the warps' sums, which are added in their order.
@@ -27,7 +27,7 @@ int4_gemv(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m,
   u32 coming = share.begin + warp;
   const auto fetch = [&](u32 stage) {
     const u32 to = ring + stage * STAGE;
-    if (coming < end) feed.bring(to, to + Slab::WEIGHTS, coming);
+    feed.bring(to, to + Slab::WEIGHTS, coming, coming < end);
     commit_copies();
     coming += WARPS;
   };

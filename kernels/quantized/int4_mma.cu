@@ -42,14 +42,16 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
 
   u32 coming = begin, free = shared_address(pool) + turn * TURN;
   const u32 ring = free, past = free + STAGES * STAGE;
-  const auto fetch = [&] {
-    if (coming < end) feed.bring(free + warp * Slab::WEIGHTS, free + TOKENS_AT, coming);
+  const auto fetch = [&](int part, int parts) {
+    constexpr int ALL = decltype(feed)::ALL;
+    feed.bring(free + warp * Slab::WEIGHTS, free + TOKENS_AT, coming, coming < end, part * ALL / parts, (part + 1) * ALL / parts);
+    if (part + 1 < parts) return;
     commit_copies();
     coming += SHARE;
     free = free + STAGE == past ? ring : free + STAGE;
   };
 #pragma unroll
-  for (int stage = 0; stage < STAGES - 1; ++stage) fetch();
+  for (int stage = 0; stage < STAGES - 1; ++stage) fetch(0, 1);
   await_copies<STAGES - 2>();
   __syncthreads();
 
@@ -61,11 +63,10 @@ int4_mma(const T* x, nibbles::Weights<S, Epi, COUNT> weights, u32 pitch, u32 m, 
   for (u32 at = share.begin; at < end; at += SHARE)
     if (SHARE == 1 || at + turn < end)
       products.multiply(codes, tokens, lane, fetch, [&] {
-        if (at + SHARE >= end) return;
+        if (SHARE > 1 && at + SHARE >= end) return;
         await_copies<STAGES - 2>();
         __syncthreads();
-        if (SHARE > 1 && at + turn + SHARE >= end) return;
-        place = place + STAGE == past ? ring : place + STAGE;
+        if (at + turn + SHARE < end) place = place + STAGE == past ? ring : place + STAGE;
         codes = place + warp * Slab::WEIGHTS;
         tokens = place + TOKENS_AT + part * OWN * 64;
       });

@@ -1,4 +1,4 @@
-"""Variants of matmul_int4 that multiply codes in registers: `gemv` for 16 tokens or fewer, `mma` for any number.
+"""Variants of matmul_int4 that multiply codes in registers: `gemv` for 32 tokens or fewer, `mma` for any number.
 
 The kernels are in kernels/quantized/int4_gemv.cu and int4_mma.cu. Activations that do not lie as they read them, or are to be
 reordered, are staged by kernels/quantized/tokens.cu; where K is split, kernels/gemm/reduce.cu adds the parts.
@@ -207,14 +207,14 @@ class Int4Kernel(Candidate[Any]):
 
 
 class Int4Gemv(Int4Kernel):
-    """Sixteen tokens or fewer: every byte of the weights read once, warps sharing K."""
+    """Thirty-two tokens or fewer: every byte of the weights read once, warps sharing K."""
 
     variant = "gemv"
     launches = ("quantized/int4_gemv.cu:int4_gemv", "quantized/tokens.cu:stage_tokens", "gemm/reduce.cu:reduce")
-    table, most_tokens, file = GEMV, 16, "quantized/int4_gemv.cu"
+    table, most_tokens, file = GEMV, 32, "quantized/int4_gemv.cu"
 
     def of_tokens(self, m: int) -> Iterable[Int4Config]:
-        tokens = next(t for t in (1, 2, 4, 8, 16) if t >= m)
+        tokens = next(t for t in (1, 2, 4, 8, 16, 24, 32) if t >= m)
         return (row for row in self.table if row.tokens == tokens)
 
 

@@ -19,64 +19,76 @@ template <class S, class Epi> struct Share {
         end(min((blocks + 1) / 2, begin + slabs_per_split)) {}
 };
 
+// A copy of 16 bytes, or of as many zeros where it is not `whole`; none where it is not `there`. Neither is a branch.
+__device__ __forceinline__ void copy_where(bool there, u32 to, const void* from, bool whole = true) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n@p cp.async.cg.shared.global.L2::128B [%1], [%2], 16, %3;\n}"
+               ::"r"(u32(there)), "r"(to), "l"(from), "r"(whole ? 16 : 0) : "memory");
+}
+
 // A thread's copies of slabs: THREADS of them bring tokens together, PARTS warps weights.
 template <class Slab, int THREADS, int PARTS> struct Feed {
   using T = typename Slab::Element;
   using S = typename Slab::Scale;
-  static constexpr int COPIES = 2 * Slab::STRIPS / PARTS;                                     // of codes, 16 bytes each
-  static constexpr int PIECES = 4 * Slab::TOKENS, ROUNDS = (PIECES + THREADS - 1) / THREADS;  // of 32 of K of all tokens
-  static constexpr int TOGETHER = PIECES * 4 <= THREADS ? 4 : PIECES * 2 <= THREADS ? 2 : 1;  // of those, at once
-  static_assert(2 * Slab::STRIPS % PARTS == 0);
+  static constexpr int STRIPS = Slab::STRIPS, GROUPS = Slab::GROUPS;
+  static constexpr int CODES = 2 * STRIPS / PARTS;                                          // copies, of 16 bytes each
+  static constexpr int PIECES = 16 * Slab::TOKENS, OF_X = (PIECES + THREADS - 1) / THREADS;  // of all threads, of one
+  static constexpr int ROWS = PIECES / 4 % THREADS ? OF_X : OF_X / 4;  // of those; the others are 32, 64 and 96 of K further on
+  static constexpr int ALL = CODES + OF_X + 1;                         // copies; one of scales, and of zero points
+  static_assert(PARTS <= 2 && OF_X < 32);
 
   const uint4* codes;
-  u32 strips, first, last, at, blocks, groups, lane, part, thread;  // the warp's first strip, and how many past it there are
+  const T* x;
   const S* scales;
   const u8* zeros;
-  const T* x;
-  u32 row[ROUNDS], limit[ROUNDS];
+  u32 groups, strips, part, thread, lane, at[STRIPS], row[ROWS];
+  u32 tail, whole, whole_tail;  // the slab that K ends within; which of the copies of x, and of a second block, are within the operands
 
   // `first`: the warp's first strip; `part` of the warps that share it, `thread` of those that share tokens, of which there are m.
   template <class Epi>
   __device__ __forceinline__ Feed(const Share<S, Epi>& share, const T* x, u32 pitch, u32 m, u32 k, u32 blocks, u32 groups, u32 first, u32 part,
                                   u32 thread)
-      : codes(reinterpret_cast<const uint4*>(share.own.codes)), strips(share.strips), first(min(first, strips - 1)), last(strips - 1 - this->first),
-        at(this->first * blocks * 32 + thread % 32), blocks(blocks), groups(groups), lane(thread % 32), part(part), thread(thread),
-        scales(share.own.scales), zeros(share.own.zeros), x(x) {
+      : x(x), groups(groups), strips(share.strips), part(part), thread(thread), lane(thread % 32), tail(k / Slab::DEPTH), whole(1),
+        whole_tail(tail * 2 + 1 < blocks) {
+    first = min(first, strips - 1);
+    const u32 last = strips - 1 - first;  // stands for those past it, too
+    codes = reinterpret_cast<const uint4*>(share.own.codes) + u64(first) * blocks * 32 + (PARTS > 1 ? part * 32 : 0) + lane;
+    scales = share.own.scales + (first + min(lane / 2 % STRIPS, last)) * 16 + lane % 2 * 8;
+    zeros = share.own.zeros + (first + min(lane % STRIPS, last)) * 16;
 #pragma unroll
-    for (int j = 0; j < ROUNDS; ++j) {
-      const u32 p = thread + j * THREADS, token = p / 4 % Slab::TOKENS, from = p / PIECES * 32 + p % 4 * 8;
-      const bool there = token < m && from < k && p < PIECES * TOGETHER;
-      row[j] = there ? token * pitch + from : 0;
-      limit[j] = there ? k - from : 0;
+    for (int s = 0; s < STRIPS; ++s) at[s] = min(u32(s), last) * blocks * 32;
+#pragma unroll
+    for (int j = 0; j < OF_X; ++j) {
+      const u32 p = thread + j * THREADS, token = p / 4 % Slab::TOKENS, from = p / 4 / Slab::TOKENS * 32 + p % 4 * 8;
+      const bool there = token < m && p < PIECES;
+      if (j < ROWS) row[j] = there ? token * pitch + from : 0;
+      whole |= u32(there) << (j + 1);
+      whole_tail |= u32(there && tail * Slab::DEPTH + from < k) << (j + 1);
     }
   }
 
-  // Slab `slab`, to its places in shared memory. The last strip and group stand for those past it, too; K is filled up with zeros.
-  __device__ __forceinline__ void bring(u32 weights, u32 tokens, u32 slab) const {
+  // Copies `from` to `to`, of ALL, of slab `slab`, if it is there, to its places in shared memory. The last group stands for those
+  // past it, too; K is filled up with zeros, and tokens to all of the tile.
+  __device__ __forceinline__ void bring(u32 weights, u32 tokens, u32 slab, bool there, int from = 0, int to = ALL) const {
+    const u32 inside = slab == tail ? whole_tail : whole;
 #pragma unroll
-    for (int i = 0; i < COPIES; ++i) {
-      const u32 copy = i * PARTS + part, b = copy % 2, block = slab * 2 + b;
-      const uint4* const from = codes + u64(at + (min(copy / 2, last) * blocks + slab * 2) * 32) + b * 32;
-      copy_async<16>(weights + copy * 512 + lane * 16, from, block < blocks ? 16 : 0);
-    }
-#pragma unroll
-    for (int j = 0; j < ROUNDS; ++j)
-      if (PIECES * TOGETHER % THREADS == 0 || thread + j * THREADS < PIECES * TOGETHER) {
-        const T* const from = x + u64(row[j] + slab * Slab::DEPTH);
-#pragma unroll
-        for (int c = 0; c < 4; c += TOGETHER)
-          copy_async<16>(tokens + (thread + c * PIECES + j * THREADS) * 16, from + c * 32, slab * Slab::DEPTH + c * 32 < limit[j] ? 16 : 0);
-      }
-    if (PARTS > 1 && part > 0) return;
-    constexpr int STRIPS = Slab::STRIPS, GROUPS = Slab::GROUPS;
-    if (lane < GROUPS * STRIPS * 2) {
-      const u32 group = min(slab * GROUPS + lane / (STRIPS * 2), groups - 1), strip = first + min(lane / 2 % STRIPS, last);
-      copy_async<16>(weights + Slab::CODES + lane * 16, scales + (group * strips + strip) * 16 + lane % 2 * 8, 16);
-    }
-    if constexpr (Slab::ZERO_BYTES > 0)
-      if (lane < GROUPS * STRIPS) {
-        const u32 group = min(slab * GROUPS + lane / STRIPS, groups - 1), strip = first + min(lane % STRIPS, last);
-        copy_async<16>(weights + Slab::CODES + Slab::SCALES + lane * 16, zeros + (group * strips + strip) * 16, 16);
+    for (int i = 0; i < ALL; ++i)
+      if (i < from || i >= to) {
+      } else if (i < CODES) {
+        const int s = i * PARTS / 2;
+        const u32 b = PARTS == 1 ? i % 2 : part;
+        copy_where(there, weights + s * 1024 + b * 512 + lane * 16, codes + u64(at[s] + slab * 64) + (PARTS == 1 ? b * 32 : 0),
+                   b == 0 || (inside & 1));
+      } else if (i + 1 < ALL) {
+        const int j = i - CODES;
+        const u32 p = thread + j * THREADS;
+        const bool mine = (j + 1) * THREADS <= PIECES || p < PIECES;
+        copy_where(there & mine, tokens + p * 16, x + u64(row[j % ROWS] + slab * Slab::DEPTH) + j / ROWS * 32, inside >> (j + 1) & 1);
+      } else {
+        const u32 group = min(slab * GROUPS + lane / (STRIPS * 2), groups - 1), own = min(slab * GROUPS + lane / STRIPS, groups - 1);
+        const bool mine = there & (part == 0);
+        copy_where(mine & (lane < GROUPS * STRIPS * 2), weights + Slab::CODES + lane * 16, scales + u64(group * strips * 16));
+        if constexpr (Slab::ZERO_BYTES > 0)
+          copy_where(mine & (lane < GROUPS * STRIPS), weights + Slab::CODES + Slab::SCALES + lane * 16, zeros + u64(own * strips * 16));
       }
   }
 };

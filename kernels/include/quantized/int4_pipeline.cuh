@@ -2,8 +2,10 @@
 // K are under way, the weights of the next are unpacked and its tokens on their way, those of the next slab among them.
 //
 // A group's sums are multiplied by its scales between the first products of the next group. Registers: two sets of sums of
-// 4 STRIPS TILES each, 8 TILES of tokens, 4 STRIPS of words and 8 of weights: 14 tiles are what 255 hold. A slab of STRIPS TILES has
-// 8 STRIPS TILES products, 72 STRIPS instructions of unpacking, 4 STRIPS TILES of scales a group, and about 110 others.
+// 4 STRIPS TILES each, 8 TILES of tokens, 4 STRIPS of words and 8 of weights: 15 tiles are what 255 hold. A slab of STRIPS TILES has
+// 8 STRIPS TILES products, 72 STRIPS instructions of unpacking, 4 STRIPS TILES of scales a group, and about 100 others, most of them
+// of copies. Two warps of a scheduler hide little of what stops one of them: there is no branch within a slab, and what is read or
+// copied is spread over the products.
 #pragma once
 #include "quantized/int4_fragment.cuh"
 
@@ -14,6 +16,7 @@ template <class Slab, int TILES> struct Pipeline {
   using T = typename Slab::Element;
   using S = typename Slab::Scale;
   static constexpr int STRIPS = Slab::STRIPS, STEPS = Slab::DEPTH / 16, OF_GROUP = STEPS / Slab::GROUPS;
+  static constexpr int AHEAD = OF_GROUP > 2 ? 2 : 1, READ = STEPS - AHEAD;  // steps that tokens come ahead; that which reads the next slab
 
   float acc[STRIPS][TILES][4] = {}, sum[STRIPS][TILES][4] = {};
   u32 words[STRIPS][4], a[2][4], b[2][TILES][4], scale[STRIPS] = {}, zero[STRIPS];
@@ -49,26 +52,25 @@ template <class Slab, int TILES> struct Pipeline {
     unpack(0, 0);
   }
 
-  // acc += scale (codes - zero) x / UNIT of a slab, but for its last group, whose sums wait for the next. `refill` is called when
-  // all warps are past the slab before; `next` when the slab is read to its end: it puts the place of the one that follows into
-  // `weights` and `tokens`, once it is there.
+  // acc += scale (codes - zero) x / UNIT of a slab, but for its last group, whose sums wait for the next. `refill` brings a
+  // quarter of a slab that is to come, when all warps are past the slab before; `next` is called when the slab is read to its end: it
+  // puts the place of the one that follows into `weights` and `tokens`, once it is there, or leaves them where none follows.
   template <class Refill, class Next>
   __device__ __forceinline__ void multiply(u32& weights, u32& tokens, u32 lane, const Refill& refill, const Next& next) {
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
       const int then = (step + 1) % STEPS;
-      if (then % OF_GROUP == 0)
+      if ((step + STEPS - READ) % OF_GROUP == 0)
 #pragma unroll
         for (int s = 0; s < STRIPS; ++s) Slab::load_scale(scale[s], weights, step / OF_GROUP, s, lane);
-      if (step == 1) refill();
-      if (then == 0) next();
-#pragma unroll
-      for (int tile = 0; tile < TILES; ++tile) load_tokens(then, tile, tokens, lane);
+      if (step > 0 && step < 5) refill(step - 1, 4);
+      if (step == READ) next();
 #pragma unroll
       for (int s = 0; s < STRIPS; ++s) {
         load_words(then, s, weights, lane);
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile) {
+          if (s == 0) load_tokens((step + AHEAD) % STEPS, tile, tokens, lane);
           if (step % OF_GROUP == 0) flush(s, tile);
           Mma<T>::run(sum[s][tile], a[(step * STRIPS + s) % 2], b[step / 2 % 2][tile] + step % 2 * 2);
         }
