@@ -222,6 +222,13 @@ def test_a_bound_notices(kind: Any, variant: str, fault: Callable[[dict[str, Arr
             plan.precision_guarantee.check(without.astype(F32), wide, {"x": x, **w}, measures=plan.measured())
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120"])
+def test_every_arch_has_room(arch: str) -> None:
+    for m in (1, 2, 4, 8, 16, 17):
+        desc = bp.Nf4MatmulDescriptor((m, 256), 34, "f16")
+        assert bp.Nf4MatmulPlan.select(desc, PlanPreference(variant="gemv"), device=f"ptx:{arch}").kernels
+
+
 def test_crossovers_are_known() -> None:
     """A few tokens by the kernel that reads codes; many by dequantising; a buffer off its 16 bytes says what it lacks."""
     w = {"n": 8192, "x_element": "bf16"}

@@ -22,7 +22,7 @@ from ..gemm._variants.epilogue import epilogue_args, epilogue_type, settled
 from ..gemm._variants.guarantee import TRUNCATED, guarantee_of
 from ..gemm._variants.split import partial_epilogue, partial_size, reduce_step, scratch_of
 from ._dequantized import of_rounded
-from ._nf4_table import CHUNK, TABLE, Nf4Config, seconds_of
+from ._nf4_table import CHUNK, SMALL, TABLE, Nf4Config, seconds_of
 from ._nf4_weight import magnitudes_struct
 from ._staged_tokens import staged_tokens
 
@@ -47,8 +47,9 @@ def _fitting(desc: Any, device: DeviceSpec) -> Iterable[Nf4Config]:
     """The table's rows that an SM has room for, with K whole and in as many parts as fill all SMs."""
     (n, k), m = desc.weight_shape, desc.gemm.m
     tokens = [next((t for t in (1, 2, 4, 8, 16) if t >= m), 16)] + [32] * (m > 16)
-    for row in TABLE:
-        if row.tokens not in tokens or row.shared_bytes > device.shared_bytes:
+    held = [[row for row in table if row.shared_bytes <= device.shared_bytes] for table in (TABLE, SMALL)]
+    for row in held[0] or held[1]:
+        if row.tokens not in tokens:
             continue
         slabs = -(-k // row.depth)
         parts = min(MOST_SPLITS, slabs // LEAST_SLABS, device.sms * row.resident // row.ctas(m, n))

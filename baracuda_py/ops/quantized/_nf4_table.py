@@ -11,13 +11,13 @@ from .._launch import overlapped_overhead
 from ..gemm._problem.gemm import Gemm
 from ..gemm._variants.split import second_pass
 
-__all__ = ["CHUNK", "TABLE", "Nf4Config", "seconds_of"]
+__all__ = ["CHUNK", "SMALL", "TABLE", "Nf4Config", "seconds_of"]
 
 CHUNK = 64  # of K: what a sum is multiplied with a magnitude after
 TABLE_BYTES = 65536
-# Fitted to 121 times of 6 problems on an H200, to 11 %: cycles of an SM for 1024 weights and for 8 tokens more, with warps enough;
-# those; bytes a second of L2 and SM, tokens being what all read; share of the bandwidth that an SM alone may have; seconds until
-# the first slab, of further rounds, of a second launch, of a copy of tokens.
+# Fitted to 121 times of 6 problems on an H200, to 11 %: cycles of an SM for 1024 weights and for 8 tokens more, and warps enough
+# for that; bytes a second of L2 and SM, tokens being what all read; share of the bandwidth that an SM alone may have; seconds
+# until the first slab, of further rounds, of a second launch, of a copy of tokens.
 WEIGHTS, TOKENS, BUSY = 27.0, 17.0, 9.7
 L2, PULL = 2.5e10, 4.0
 FILL, ROUND, SECOND_PASS, STAGED = 0.73e-6, 2.6e-6, 1.1e-6, 1.2e-6
@@ -75,19 +75,25 @@ class Nf4Config(Config):
         return max(1, -(-n // self.rows) * self.tiles(m))
 
 
+def _table(*rows: tuple[int, int, int, int, int, int]) -> tuple[Nf4Config, ...]:
+    return tuple(Nf4Config(*row) for row in rows)
+
+
 # Tokens, strips, warps across and along, stages, depth.
-TABLE = tuple(
-    Nf4Config(*row)
-    for row in (
-        (1, 1, 2, 4, 2, 256), (1, 1, 1, 8, 3, 256), (1, 1, 4, 4, 3, 256), (1, 2, 2, 8, 2, 256), (1, 4, 1, 8, 2, 256),
-        (2, 1, 2, 4, 2, 256), (2, 1, 1, 8, 3, 256), (2, 1, 4, 4, 3, 256), (2, 2, 2, 8, 2, 256),
-        (4, 1, 2, 4, 2, 256), (4, 1, 1, 8, 3, 256), (4, 1, 4, 4, 3, 256), (4, 2, 2, 8, 2, 256), (4, 2, 2, 6, 2, 256),
-        (8, 1, 1, 8, 2, 256), (8, 2, 2, 4, 3, 256), (8, 2, 2, 6, 2, 256), (8, 2, 4, 4, 3, 128), (8, 4, 2, 4, 3, 128),
-        (8, 4, 4, 2, 2, 256), (8, 2, 4, 3, 2, 256),
-        (16, 1, 1, 4, 2, 256), (16, 1, 2, 4, 2, 256), (16, 2, 4, 3, 2, 256), (16, 2, 4, 3, 3, 128), (16, 4, 4, 2, 2, 256),
-        (16, 4, 4, 2, 3, 128), (16, 2, 8, 1, 4, 256), (16, 4, 2, 4, 2, 128),
-        (32, 2, 4, 2, 2, 256), (32, 2, 4, 2, 3, 128),
-    )
+TABLE = _table(
+    (1, 1, 2, 4, 2, 256), (1, 1, 1, 8, 3, 256), (1, 2, 2, 8, 2, 256), (1, 4, 1, 8, 2, 256),
+    (2, 1, 2, 4, 2, 256), (2, 1, 1, 8, 3, 256), (2, 2, 2, 8, 2, 256),
+    (4, 1, 2, 4, 2, 256), (4, 1, 1, 8, 3, 256), (4, 2, 2, 6, 2, 256),
+    (8, 1, 1, 8, 2, 256), (8, 2, 2, 4, 3, 256), (8, 2, 2, 6, 2, 256), (8, 2, 4, 4, 3, 128), (8, 4, 2, 4, 3, 128),
+    (8, 2, 4, 3, 2, 256),
+    (16, 1, 1, 4, 2, 256), (16, 1, 2, 4, 2, 256), (16, 2, 4, 3, 2, 256), (16, 2, 4, 3, 3, 128), (16, 4, 4, 2, 2, 256),
+    (16, 4, 4, 2, 3, 128), (16, 2, 8, 1, 4, 256), (16, 4, 2, 4, 2, 128),
+    (32, 2, 4, 2, 2, 256), (32, 2, 4, 2, 3, 128),
+)  # fmt: skip
+# Where an SM has 99 KB.
+SMALL = _table(
+    (1, 1, 4, 2, 2, 256), (2, 1, 4, 2, 3, 128), (4, 1, 4, 2, 3, 128), (8, 1, 4, 2, 2, 128), (16, 1, 4, 2, 2, 128),
+    (16, 2, 4, 1, 2, 128),
 )  # fmt: skip
 
 
