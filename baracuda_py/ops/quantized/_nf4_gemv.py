@@ -1,4 +1,4 @@
-"""gemv of matmul_nf4: codes multiplied as they lie, for 16 tokens a CTA or fewer (kernels/quantized/nf4_gemv.cu).
+"""gemv of matmul_nf4: codes multiplied as they lie, for 32 tokens a CTA or fewer (kernels/quantized/nf4_gemv.cu).
 
 Activations that do not lie as it reads them are staged by kernels/quantized/tokens.cu; where K is split, kernels/gemm/reduce.cu
 adds the parts.
