@@ -284,10 +284,10 @@ class FlashBackward(Candidate[Any]):
         return min(-(-min(blocks, room) // (1 + int(WAITING * tiles / BEHIND))), blocks, MOST_SLICES)
 
     def _in_turn(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> bool:
-        """Whether CTAs do: where slices leave L2, and few are written and read half as often as the others at most; and where
+        """Whether CTAs do: where slices leave L2, and few are written and read a third as often at most; and where
         as many slices as there may be leave half of the device idle."""
         blocks, heads = -(-int(desc.most_k) // config.keys), desc.batch * desc.kv_heads
         if self.ordered and blocks > MOST_SLICES and 2 * MOST_SLICES * heads <= device.sms * config.ctas:
             return True
         seen = desc.pairs() / max(desc.batch * desc.heads * desc.most_q * desc.most_k, 1)
-        return self._leaves(desc, device, config) and 2 * self._in_few(desc, device, config) <= seen * blocks
+        return self._leaves(desc, device, config) and 3 * self._in_few(desc, device, config) <= seen * blocks
