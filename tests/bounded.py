@@ -179,10 +179,10 @@ ALSO: dict[str, tuple[str, ...]] = {
 VARIANTS: dict[str, tuple[str, ...]] = {
     "attention": ("bf16 bool mask, block mask",),
     "attention_backward": ("bf16 sinks of its type, window",),
-    "attention_decode": ("bf16 latent, values are the keys' first columns",),
+    "attention_decode": ("bf16 latent, values are the keys' first columns", "bf16 several splits"),
     "contiguize": ("complex128 C", "u8 64x64 transposed"),
     "matmul_backward": ("bf16 (17, 65) @ (65, 9)", "f32 (7,) @ (7, 5)"),
-    "matmul_gguf": ("q5_k f16[1, 4608] N=18", "q4_k f16[34, 256] N=66"),
+    "matmul_gguf": ("q5_k f16[1, 512] N=18", "q4_k f16[34, 256] N=66"),
     "matmul_int4": ("bf16 2x2x13 tiled group=13", "bf16 6x18x192 tiled group=64 zeros batch"),
     "paged_attention": ("bf16 latent", "f16 ragged, several splits"),
     "qkv_project_int8": ("dynamic",),

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from baracuda_py.call.cache import plan_cache
-from baracuda_py.runtime import cache, cublas, files, launch, overlap
+from baracuda_py.runtime import cache, cublas, files, launch
 from baracuda_py.runtime.compiler import compile_kernels
 from baracuda_py.runtime.files import read_trusted, write_atomic
 from baracuda_py.runtime.steps import Kernel
@@ -319,4 +319,4 @@ def test_every_lock_of_the_package_survives_a_fork() -> None:
     root = Path(cache.__file__).parent.parent
     made = {p.name for p in root.rglob("*.py") if "threading.Lock()" in p.read_text() or "RLock(" in p.read_text()}
     assert made == {"locks.py"}
-    assert "new_lock()" in Path(overlap.__file__).read_text()
+    assert "new_lock()" in Path(launch.__file__).read_text()

@@ -150,8 +150,8 @@ def test_an_edited_kernel_is_unverified(written: Path, monkeypatch: pytest.Monke
 # ---- what the host hands to kernels ------------------------------------------------------------------------------------
 
 
-def _half_a_box(self: Any, box_mn: int) -> int:
-    return max(1, min(box_mn, self.mn) // 2)
+def _half_a_box(self: Any, of: Any, batch: Any, box_mn: int, boxes: Any = tma.View.boxes) -> Any:
+    return boxes(self, of, batch, max(1, box_mn // 2))
 
 
 def _one_cta_less(items: int, per_cta: int) -> tuple[int, int, int]:
@@ -172,7 +172,7 @@ def _no_slack(copy: Any) -> int:
 
 
 BROKEN = {
-    "half of a TMA box": ("matmul", tma.View, "rows", _half_a_box),
+    "half of a TMA box": ("matmul", tma.View, "boxes", _half_a_box),
     "a last CTA that is missing": ("add", _map, "grid_of", _one_cta_less),
     "a stage less": ("matmul", launch, "pipeline_of", _one_stage_less),
     "a packed divisor": ("write_slice", _launch, "_divisor", _wrong_divisor),

@@ -246,7 +246,7 @@ def test_what_is_staged_is_explained(op: str) -> None:
         plan: Any = bp.Int4MatmulPlan.select(desc, bp.PlanPreference(variant="gemv"), device="h200")
     else:
         desc = bp.GgufMatmulDescriptor((3, 512), "f16", (40, 288), "q4_k", math="int8")
-        plan = bp.GgufMatmulPlan.select(desc, device="h200")
+        plan = bp.GgufMatmulPlan.select(desc, bp.PlanPreference(variant="q8_activation"), device="h200")
     staging, product = ("stage_tokens", "int4_gemv") if op == "int4" else ("gguf_quantize", "gguf_product")
     explanation = plan.explain()
     assert explanation.steps == (staging, product)
