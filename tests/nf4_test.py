@@ -314,3 +314,21 @@ def test_wide_places_are_the_same_values(monkeypatch: pytest.MonkeyPatch, double
     assert all(map(np.array_equal, made, wanted))
     plan = bp.DequantizeNf4Plan.select(bp.DequantizeNf4Descriptor.of(**arrays), device="ptx")
     assert np.array_equal(plan.run(**arrays), bp.dequantize_nf4(**arrays, device="cpu"))
+
+
+@pytest.mark.parametrize("variant", ["gemv", "dequantize_matmul"])
+def test_a_magnitude_that_is_infinite_spoils_its_columns_bound_alone(variant: str) -> None:
+    rng = np.random.default_rng(5)
+    codes, absmax = bp.quantize_nf4(rng.standard_normal((32, 256)).astype(np.float32), device="cpu")
+    operands = {"x": rng.standard_normal((3, 256)).astype(np.float16), "codes": codes, "absmax": absmax.copy()}
+    operands["absmax"][5] = np.inf  # of column 1, whose sums are no numbers
+    plan = bp.Nf4MatmulPlan.select(
+        bp.Nf4MatmulDescriptor.of(**operands), bp.PlanPreference(variant=variant), device="ptx"
+    )
+    plan.verify(**operands)
+
+
+def test_packed_weights_are_themselves_alone() -> None:
+    codes, absmax = bp.quantize_nf4(np.ones((2, 64), np.float32), device="cpu")
+    one, other = (bp.PackedNf4((2, 64), codes, absmax) for _ in range(2))
+    assert one == one and one != other and len({one, other}) == 2

@@ -156,12 +156,11 @@ def _columns(desc: Any, **packed: Array) -> Array:
 
 
 def _underflow(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:
-    """That of matmul, times the largest magnitude, which multiplies sums."""
+    """That of matmul, times the largest magnitude, which multiplies sums. Of those that are no finite number nothing is said."""
     with np.errstate(invalid="ignore"):
-        largest = np.abs(magnitudes(packed["absmax"], packed.get("scales"), packed.get("offset"))).max(initial=1)
-    return of_product(gemm.MEASURES["underflow"], _columns)(desc, x, bias, **packed) * float(
-        np.where(largest == largest, largest, 1)
-    )
+        each = np.abs(magnitudes(packed["absmax"], packed.get("scales"), packed.get("offset")))
+    largest = each[np.isfinite(each)].max(initial=1)
+    return of_product(gemm.MEASURES["underflow"], _columns)(desc, x, bias, **packed) * float(largest)
 
 
 def _beyond(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:
@@ -169,7 +168,8 @@ def _beyond(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> 
     given = {} if bias is None else {"bias": bias}
     of = gemm.MEASURES["beyond_f32"]
     before = of(desc.product, a=x, b=_values(packed["codes"]).T, **given)
-    return before | of(desc.product, a=x, b=_columns(desc, **packed), **given)
+    columns = _columns(desc, **packed)
+    return before | of(desc.product, a=x, b=columns, **given) | ~np.isfinite(columns).all(axis=0)
 
 
 def _rounded_values(desc: Any, x: Array, bias: Array | None = None, **packed: Array) -> Any:  # noqa: ARG001

@@ -46,7 +46,9 @@ SECTOR, SHARED_BY_FEW, FROM_L2 = 32, 0.98, 0.5
 BUSY, WARPS, FEWER, FULL, FULL_OF_ROUNDED, ROLLED, LATE = 1.3, 16, 0.35, 1.3, 1.7, 2.4, 1.6
 # Less for each group more that activations are loaded ahead, and where they are staged for warps that share them
 AT_HAND, APART_PAYS = 0.015, 0.94
-ONE_AHEAD = 1.1  # times as long where a few columns' activations are loaded as they are wanted, and not two groups ahead
+ONE_AHEAD = (
+    1.1  # times as long where a few columns' activations are loaded as they are wanted, and not two groups ahead
+)
 NORM = 3  # of the times of reading and of computing, which overlap but for what they wait for each other
 ROUND_TRIP = 1.1e-6  # seconds of memory latency: that much has to be under way
 LATENCY = 1.5e-6  # until the first weights are there, and after the last
