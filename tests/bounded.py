@@ -23,6 +23,7 @@ WANTED = (
     "rows-that-do-not-follow-on", "simt-split-ragged", "gemv-ragged", "gemv-batch", "tc-async-split-batch", "tc-128",
     "wgmma-turns-few-slabs", "wgmma-columns-ragged", "wgmma-bands", "wgmma-fp8-lines", "wgmma-fp8-shared-b", "pad-blocks",
     "topk-aligned-parts", "topk-nan-among-many", "scan-chunks-of-columns", "int4-mma-ring-wraps", "decode-halves-of-values",
+    "gguf-staged-activations",
 )  # fmt: skip
 
 # Cases of a test that the bounded suite takes, by name or so many, spread over all of them; 0: the full suite alone. Here are
@@ -182,7 +183,13 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "attention_decode": ("bf16 latent, values are the keys' first columns", "bf16 several splits"),
     "contiguize": ("complex128 C", "u8 64x64 transposed"),
     "matmul_backward": ("bf16 (17, 65) @ (65, 9)", "f32 (7,) @ (7, 5)"),
-    "matmul_gguf": ("q5_k f16[1, 512] N=18", "q4_k f16[34, 256] N=66"),
+    "matmul_gguf": (
+        "q5_k f16[1, 512] N=18",
+        "q4_k f16[34, 256] N=66",
+        "q5_1 bf16[2, 4, 256] N=30 math=int8",
+        "q3_k f32[2, 256] N=14 math=int8 out_dtype=bf16",
+    ),
+    "matmul_q4k": ("q4_k bf16[1, 256] N=18", "q4_k f32[8, 256] N=13 math=int8"),
     "matmul_int4": ("bf16 2x2x13 tiled group=13", "bf16 6x18x192 tiled group=64 zeros batch"),
     "paged_attention": ("bf16 latent", "f16 ragged, several splits"),
     "qkv_project_int8": ("dynamic",),
