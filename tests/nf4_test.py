@@ -332,3 +332,12 @@ def test_packed_weights_are_themselves_alone() -> None:
     codes, absmax = bp.quantize_nf4(np.ones((2, 64), np.float32), device="cpu")
     one, other = (bp.PackedNf4((2, 64), codes, absmax) for _ in range(2))
     assert one == one and one != other and len({one, other}) == 2
+
+
+def test_packed_codes_are_in_c_order() -> None:
+    codes, absmax = bp.quantize_nf4(np.ones((4, 128), np.float32), device="cpu")
+    with pytest.raises(bp.InvalidProblemError) as raised:
+        bp.PackedNf4((4, 128), np.asfortranarray(codes), absmax)
+    assert "codes is not in C order: strides (1, 4) (elements), not (64, 1)" in str(raised.value)
+    assert "contiguize codes" in str(raised.value)
+    bp.PackedNf4((4, 128), np.ascontiguousarray(np.asfortranarray(codes)), absmax)

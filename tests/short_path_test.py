@@ -21,7 +21,7 @@ from baracuda_py.plan.registry import get_op
 from baracuda_py.runtime import launch, tensormap
 from baracuda_py.runtime.compiler import Compiled, Resources
 from baracuda_py.runtime.launch import Arguments
-from baracuda_py.runtime.steps import Packed, Ptr, Struct, TensorMap
+from baracuda_py.runtime.steps import Packed, Ptr, Run, Struct, TensorMap
 from baracuda_py.runtime.tensormap import MapEncoder
 from baracuda_py.tensor import arrays, dlpack, intake, pytorch
 from baracuda_py.types import PlanPreference
@@ -764,6 +764,21 @@ def test_structs_are_padded_as_c_pads_them() -> None:
     assert (second.p, second.e) == (0x1000, 5)
     assert [at - table[0] for at in table] == [0, 8, 8 + ctypes.sizeof(First), 8 + ctypes.sizeof(First) + 16]
     assert ctypes.c_uint8.from_address(table[3]).value == 6
+
+
+def test_values_that_were_refused_halfway_are_not_taken_for_those_before() -> None:
+    packed = Arguments((Run("n", "int32"), Run("m", "int32")), {})
+
+    def held() -> list[int]:
+        return [ctypes.c_int32.from_address(at).value for at in packed.table.tolist()]
+
+    usual = {"n": 1, "m": 2}
+    packed.patch([], usual, 0)
+    assert held() == [1, 2]
+    with pytest.raises((TypeError, ValueError)):
+        packed.patch([], {"n": 7, "m": "many"}, 0)
+    packed.patch([], usual, 0)
+    assert held() == [1, 2]
 
 
 def test_a_tensor_map_is_of_the_address_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

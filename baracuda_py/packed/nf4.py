@@ -88,6 +88,7 @@ class PackedNf4(PackedWeight):
         for name in self.operands:
             self._check_shape(name, shapes[name], whole, said)
             self._check_element(name, KINDS[name])
+            self._check_order(name)
         held = self._taken("absmax").element
         check_double("PackedNf4", held, scales=self.scales is not None, offset=self.offset is not None)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ..tensor import Tensor, intake
-from ..tensor.axes import as_ints, index_of
+from ..tensor.axes import as_ints, c_strides, index_of
 from ..types import ElementKind, InvalidProblemError, OperandTypeError
 from ..types.errors import shown
 
@@ -53,6 +53,14 @@ class PackedWeight:
         """Raises InvalidProblemError where an array has not the shape that `whole`, "a weight of that kind has", has."""
         if (held := self._taken(name).shape) != shape:
             raise InvalidProblemError(f"{type(self).__name__}: {name} has shape {held}, and {whole} {shape}", said)
+
+    def _check_order(self, name: str) -> None:
+        """Raises InvalidProblemError where an array is not in C order."""
+        held = self._taken(name)
+        wanted = c_strides(held.shape)
+        if any(n > 1 and s != w for n, s, w in zip(held.shape, held.strides, wanted)):
+            said = f"{type(self).__name__}: {name} is not in C order: strides {held.strides} (elements), not {wanted}"
+            raise InvalidProblemError(said, f"contiguize {name}")
 
     def _check_element(self, name: str, kinds: tuple[ElementKind, ...]) -> None:
         """Raises OperandTypeError where an array holds none of `kinds`."""

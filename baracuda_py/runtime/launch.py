@@ -141,10 +141,9 @@ class Arguments:
         self._pointers: list[tuple[int, int, int]] = []
         self._scratch: list[tuple[int, int]] = []
         self._values: list[tuple[int, memoryview, str, Any]] = []
-        self._packed: list[
-            Any
-        ] = []  # the run-time values that the buffer holds: most calls give the very same objects again
-        self._given: Values = {}  # the mapping that they are of: calls that leave them out give one and the same
+        # The run-time values that the buffer holds, and the mapping that they are of: most calls give the very same objects.
+        self._packed: list[Any] = []
+        self._given: Values | None = None
         self._maps: list[tuple[memoryview, Any, int, int]] = []
         for arg, offset in places:
             if isinstance(arg, Ptr) and not arg.offset:
@@ -179,6 +178,7 @@ class Arguments:
             view[:] = encoder.at((scratch if operand < 0 else pointers[operand]) + offset)
         if values is self._given:
             return
+        self._given = None  # what follows may raise between two values
         packed = self._packed
         for i, view, name, scalar in self._values:
             value = values[name]
