@@ -15,13 +15,13 @@ import pytest
 
 from .gauntlet import spread
 
-__all__ = ["ALSO", "CASES", "DEAR", "VARIANTS", "choose", "is_bounded"]
+__all__ = ["ALSO", "CASES", "VARIANTS", "choose", "is_bounded"]
 
 # Of the problems for what no sample reaches (wanted.py) some of each sort, those that take little time.
 WANTED = (
     "map-two-a-thread", "runs-to-an-aligned-end", "transpose-ragged-float32", "beta-0-paired-float16", "epilogue-whole-gelu",
     "rows-that-do-not-follow-on", "simt-split-ragged", "gemv-ragged", "gemv-batch", "tc-async-split-batch", "tc-128",
-    "wgmma-turns-few-slabs", "wgmma-columns-ragged", "wgmma-bands", "wgmma-fp8-lines", "wgmma-fp8-shared-b", "pad-blocks",
+    "wgmma-columns-ragged", "wgmma-fp8-lines", "wgmma-fp8-shared-b", "pad-blocks",
     "topk-aligned-parts", "topk-nan-among-many", "scan-chunks-of-columns", "int4-mma-ring-wraps", "decode-halves-of-values",
     "gguf-staged-activations",
 )  # fmt: skip
@@ -31,11 +31,16 @@ WANTED = (
 CASES: dict[str, int | tuple[str, ...]] = {
     "bounded_test.py::test_every_kernel_and_every_variant_is_emulated": 0,
     # Kernels without a GPU, beyond the gauntlet.
-    "emulated_gauntlet_test.py::test_other_arches": 12,
+    "emulated_gauntlet_test.py::test_other_arches": 6,
     "emulated_gauntlet_test.py::test_wanted": WANTED,
+    "emulated_run_test.py::test_products_take_their_scalars_at_every_call": 2,
     "attention_backward_test.py::test_a_block_mask_skips_blocks_and_sequences_may_be_longer_than_was_said": 0,
+    "attention_backward_test.py::test_blocks_of_keys_add_in_turn": ("(1, 1)-{'window': (90, 30)}-2",),
     "attention_backward_test.py::test_equal_weights_spread_the_gradient_evenly": 3,
     "attention_backward_test.py::test_the_bound_notices_a_lost_block": 1,
+    "attention_backward_test.py::test_the_gradients_of_a_whole_attention": (
+        "{'causal': True, 'softcap': 2.0, 'window': (9, 4), 'scale': 0.7}-ptx",
+    ),
     "attention_backward_test.py::test_the_order_of_slices_is_fixed": 0,
     "attention_backward_test.py::test_warps_that_share_keys_do_different_things": 1,
     "attention_decode_test.py::test_a_token_does_not_depend_on_how_many_come_at_once": 0,
@@ -43,6 +48,7 @@ CASES: dict[str, int | tuple[str, ...]] = {
     "attention_decode_test.py::test_every_kind_of_configuration": 0,
     "attention_decode_test.py::test_pages_give_the_bits_of_dense_caches": 1,
     "attention_decode_test.py::test_starts_of_sequences_are_never_followed_outside": 1,
+    "attention_range_test.py::test_bounds_hold_at_the_ends_of_f32": 8,
     "attention_latent_test.py::test_a_sequence_depends_neither_on_others_nor_on_pages_nor_on_tokens": 0,
     "attention_latent_test.py::test_other_columns_are_filled_up": 0,
     "attention_latent_test.py::test_splits_tiles_and_rows_in_part": 1,
@@ -59,16 +65,18 @@ CASES: dict[str, int | tuple[str, ...]] = {
     "gguf_test.py::test_a_cta_goes_on_to_further_rows": 1,
     "gguf_test.py::test_dequantised_products": 1,
     "gguf_test.py::test_emulated_weights_are_the_oracles_bit_for_bit": 6,
-    "gguf_test.py::test_larger_chunks": 2,
+    "gguf_test.py::test_larger_chunks": 1,
     "gguf_test.py::test_many_tiles": 1,
-    "gguf_test.py::test_sums_of_integers_are_exact": 3,
+    "gguf_test.py::test_sums_of_integers_are_exact": 2,
+    "gguf_test.py::test_what_a_block_holds_is_made_again": 3,
     "int4_test.py::test_rows_of_the_tables": 1,
     "int4_test.py::test_there_and_back_is_the_identity": 3,
-    "int4_test.py::test_unit_tokens_read_single_weights": 2,
+    "int4_test.py::test_three_projections_are_three_products": 1,
+    "int4_test.py::test_unit_tokens_read_single_weights": 1,
     "int8_test.py::test_dynamic_is_quantising_first": 1,
     "int8_test.py::test_ragged_products_are_exact": 1,
     "int8_test.py::test_stripes_of_several_rounds": 1,
-    "matmul_backward_test.py::test_its_kernels_give_both_gradients": 3,
+    "matmul_backward_test.py::test_its_kernels_give_both_gradients": 1,
     "norm_test.py::test_a_gradient_in_place_of_the_one_it_comes_from": 0,
     "norm_test.py::test_bounds_hold_at_the_ends_of_the_range": 3,
     "norm_test.py::test_every_configuration": 0,
@@ -76,6 +84,7 @@ CASES: dict[str, int | tuple[str, ...]] = {
     "paged_append_test.py::test_every_sample": 4,
     "paged_append_test.py::test_random_batches": 0,
     "paged_append_test.py::test_turned_keys_are_those_of_rope_bit_for_bit": 1,
+    "qkv_test.py::test_turned_is_projected_and_then_turned": 3,
     "reduce_test.py::test_a_column_does_not_depend_on_how_many_there_are": 1,
     "reduce_test.py::test_a_row_does_not_depend_on_the_others": 1,
     "reduce_test.py::test_exponentials_that_all_vanish": 1,
@@ -93,7 +102,11 @@ CASES: dict[str, int | tuple[str, ...]] = {
     "topk_test.py::test_the_order_of_equal_elements_in_parts": 0,
     "weak_test.py::test_casts_of_every_short_float_are_ml_dtypes_s": 4,
     "weak_test.py::test_comparisons_are_exact": 1,
-    "weak_test.py::test_numbers_are_weak": 3,
+    "weak_test.py::test_numbers_are_weak": 2,
+    "wgmma_test.py::test_a_last_wave_of_its_own_leaves_no_tile_out_and_does_none_twice": (
+        "2200-4488-batch0",
+        "700-3000-batch2",
+    ),
     # The emulator itself.
     "emulator_conversions_test.py::test_a_float_becomes_the_clamped_integer": 16,
     "emulator_conversions_test.py::test_a_float_is_rounded_once": 4,
@@ -105,14 +118,15 @@ CASES: dict[str, int | tuple[str, ...]] = {
     "emulator_planted_test.py::test_as_they_are_they_are_right": ("(392, 264, 712, 'wgmma', '128x64 cluster=2', 4)",),
     "emulator_tensor_core_test.py::test_a_warpgroup_accumulates": 8,
     # What is asked of every op: of some ops of each family.
-    "align_test.py::test_odd_addresses": 16,
+    "align_test.py::test_odd_addresses": 8,
     "cli_run_test.py::test_operands_suit_the_problem_that_they_are_made_for": 15,
     "compile_test.py::test_every_kernel_compiles_for_every_arch_without_a_spill": 10,
     "compile_test.py::test_resources_are_not_stale": 10,
     "plan_test.py::test_a_plan_explains_itself_and_its_repr_never_raises": 15,
-    "plan_test.py::test_every_admitted_variant_can_be_preferred": 15,
+    "plan_test.py::test_every_admitted_variant_can_be_preferred": 8,
     "plan_test.py::test_plans_hash_compare_pickle_and_go_through_json": 15,
     "plan_test.py::test_select_needs_no_gpu": 92,
+    "plan_test.py::test_the_chosen_candidate_is_the_cheapest_admitted": 30,
     "registry_test.py::test_every_sample_selects_or_is_refused": 15,
     # The host side.
     "elementwise_test.py::test_result_types_of_two_arrays_are_numpy_s": 8,
@@ -145,35 +159,35 @@ CASES: dict[str, int | tuple[str, ...]] = {
     "tuned_test.py::test_processes_that_tune_at_once_lose_no_winner": 0,
 }
 
-# Ops of which two samples are emulated, in place of three.
-DEAR = (
-    "attention", "attention_backward", "attention_decode", "attention_flash", "attention_flash_causal", "layer_norm_backward",
-    "matmul_backward", "matmul_int4", "matmul_nf4", "matmul_tc", "matmul_tc_async", "matmul_tc_bf16", "matmul_tc_bf16_async",
-    "paged_attention", "rms_norm_backward",
-)  # fmt: skip
-
 # Samples that are emulated beside those spread over an op's, since they alone reach some kernel or variant.
 ALSO: dict[str, tuple[str, ...]] = {
     "attention_decode": ("bf16 several splits",),
-    "contiguize": ("complex128 C",),
+    "contiguize": ("complex128 C", "u8 64x64 transposed"),
     "dequantize_int4": ("tiled in columns",),
     "log_softmax": ("f32 axis 0",),
     "logsumexp": ("f32[2, 130] columns",),
     "matmul_backward": ("bf16 (7,) @ (7, 5)",),
     "matmul_int4": ("bf16 2x2x13 tiled group=13",),
-    "matmul_int8": ("u8 65x13x31 CS+3", "f16 70x24x64 RC"),
+    "matmul_int8": ("66 everything", "u8 65x13x31 CS+3", "f16 70x24x64 RC"),
     "matmul_nf4": ("bf16 6x18x192 block=128 double batch",),
     "matmul_tc_async": ("f16 129x65x255",),
     "matmul_tc_bf16_async": ("bf16 129x65x255",),
     "mean": ("f32[2, 130] columns",),
     "paged_attention": ("f16 HND 64, d128",),
     "paged_kv_append": ("f16 turned, given positions",),
-    "qkv_project_int4": ("bf16 2x24+8+8x64 gptq zeros", "bf16 3x16+8+6x64 tiled turned"),
+    "qkv_project_int4": (
+        "f16 3x16+16+16x64 tiled order",
+        "bf16 2x24+8+8x64 gptq zeros",
+        "bf16 3x16+8+6x64 tiled turned",
+    ),
+    "qkv_project_int8": ("bf16 65x32+8+8x64",),
+    "quantize_fp8": ("f32 [6, 64] tensor fp8_e4m3",),
+    "quantize_int8": ("f32 [6, 64] tensor u8",),
     "quantize_nf4": ("bf16 double 3",),
     "softmax": ("f32 axis 0",),
     "sum": ("bf16 C",),
     "var": ("bf16 axes 1", "f32 long rows"),
-    "write_slice": ("s4 columns 5 to 6 of 16", "bf16[12, 8][(0, 12), (0, 8)]"),
+    "write_slice": ("f32[16, 20][(4, 9), (8, 15)]", "s4 columns 5 to 6 of 16", "bf16[12, 8][(0, 12), (0, 8)]"),
 }
 
 # Samples of which every variant is emulated, where it is not the op's first alone: another reaches more, or as much in less time.

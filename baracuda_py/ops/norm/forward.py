@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
+
+import numpy as np
 
 from ...plan.candidate import Candidate, Cost
 from ...plan.descriptor import Slot, described, integers
@@ -20,6 +21,8 @@ from . import _guarantee
 from ._problem import TABLE, Normed, Part, described_by, probes
 
 __all__ = ["NormDescriptor", "NormPlan", "layer_norm", "rms_norm"]
+
+_LARGEST = float(np.finfo(np.float32).max)  # of what eps is added to, but in f64
 
 
 @described(
@@ -66,7 +69,7 @@ class NormDescriptor(Normed):
 
     @classmethod
     def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> None:
-        if not 0 <= values["eps"] < math.inf:
+        if not 0 <= values["eps"] <= _LARGEST:
             raise InvalidProblemError(f"{op}: eps={values['eps']}", "give a small number, 0 or more")
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
