@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from .results import DIRECTORY, Record
+from .results import DIRECTORY, Record, read
 from .run import FULL, QUICK, Session, chosen
 from .stats import slug
 from .tables import cells, headings
@@ -23,6 +23,11 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--rows", nargs="*", default=[], metavar="TEXT", help="only rows whose key holds one of these")
+    parser.add_argument(
+        "--stale",
+        action="store_true",
+        help="only rows that RESULTS.md marks with †: committed figures of another kernel",
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rounds: to try things, not to quote")
     parser.add_argument("--compile", action="store_true", help="torch.compile as one more peer (seconds a row)")
     parser.add_argument("--no-torch", action="store_true", help="leave torch out")
@@ -41,6 +46,11 @@ def main() -> None:
     """Runs what the command line asks for."""
     given, console = arguments(), Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
     rows = chosen(given.rows)
+    if given.stale:
+        marked = {
+            record["row"] for file in DIRECTORY.glob("*.jsonl") for record in read(file).rows if record.get("stale")
+        }
+        rows = [row for row in rows if row.key in marked]
     if given.list:
         for row in rows:
             console.print(f"{row.key:48} {', '.join(map(str, row.targets))}", highlight=False)
@@ -48,7 +58,7 @@ def main() -> None:
     effort = QUICK if given.quick else replace(FULL, alone_seconds=0.0) if given.no_alone else FULL
     session = Session(effort, use_torch=not given.no_torch, use_compile=given.compile, commit=given.commit)
     path: Path | None = given.out
-    if path is None and not (given.rows or given.quick):
+    if path is None and not (given.rows or given.stale or given.quick):
         path = DIRECTORY / f"{slug(session.meta()['gpu'])}.jsonl"
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)

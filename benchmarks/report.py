@@ -15,7 +15,9 @@ from .pictures import draw
 from .results import DIRECTORY, Record, Results, added, best_peer, read, write
 from .run import chosen
 from .selection import read_sweep
+from .stale import marked
 from .stats import geometric_mean, median, slug
+from .steps import drawn, of_rows
 from .tables import between_markers, cells, headings, markdown
 
 __all__ = ["committed", "filled", "headline", "pages", "sections", "summary"]
@@ -23,6 +25,7 @@ __all__ = ["committed", "filled", "headline", "pages", "sections", "summary"]
 SQUARES_TARGET = 1.03
 GPU = "NVIDIA H200"
 ROOT = DIRECTORY.parents[1]
+TOKENS = "{gpu}, the rows of served weights; weights rotate over 600 MB, in graphs; dates and commits beside the rows"
 WIDTH = 125  # of the README's lines
 SPLIT_HEADINGS = ("products", "how many", "mean", "slower", "worst")
 
@@ -82,8 +85,7 @@ def summary(results: Results) -> str:
     ratios = [r["floor"]["ratio"] for r in good if "floor" in r]
     speedups = [best[1] for r in good if _on_device(r) and (best := best_peer(r))]
     squares = [best[1] for r in good if _square(r) and (best := best_peer(r))]
-    missed = [r["row"] for r in good if r["met"] is False]
-    unclear = [r["row"] for r in good if r.get("open")]
+    missed, unclear = [r for r in good if r["met"] is False], [r for r in good if r.get("open")]
     failed = [r["row"] for r in results.rows if "error" in r]
     machine = ", ".join(
         f"{label} {meta[key]}"
@@ -115,12 +117,24 @@ def summary(results: Results) -> str:
                 f"{label}, each for seconds by itself beside {legs[0][1]}: geometric mean {geometric_mean(faster):.2f}×, least "
                 f"{min(faster):.2f}× of {len(legs)} rows."
             )
-    lines.append(f"Targets missed: {', '.join(missed) or 'none'}.")
+    if stale := sum(bool(r.get("stale")) for r in good):
+        lines.append(f"Measured with another kernel or configuration than is taken today (†): {stale} rows.")
+    lines.append(f"Targets missed: {_by_group(missed, good)}")
     if unclear:
-        lines.append(f"No verdict, the target lies within what the measurement can tell: {', '.join(unclear)}.")
+        lines.append(f"No verdict, the target lies within what the measurement can tell: {_by_group(unclear, good)}")
     if failed:
         lines.append(f"Rows that failed: {', '.join(failed)}.")
     return "\n".join(f"- {line}" for line in lines)
+
+
+def _by_group(some: Sequence[Record], rows: Sequence[Record]) -> str:
+    """How many of the rows that have targets, and their names, an indented line a group."""
+    asked = [r["group"] for r in rows if r["target"]]
+    lines = [f"{len(some)} of {len(asked)} rows."]
+    for group in dict.fromkeys(r["group"] for r in some):
+        names = [r["name"] for r in some if r["group"] == group]
+        lines.append(f"  - {group}, {len(names)} of {asked.count(group)}: {'; '.join(names)}")
+    return "\n".join(lines)
 
 
 def _runs(results: Results) -> list[str]:
@@ -178,6 +192,7 @@ def main() -> None:
     for file in given.add:
         fresh = read(file)
         write(path, added(read(path) if path.exists() else fresh, fresh, [row.key for row in chosen([])]))
+    write(path, marked(read(path), given.gpu.split()[-1].lower()))
     results, found, swept = committed(given.gpu)
     parts = sections(results, found, swept)
     for page in pages():
@@ -186,7 +201,9 @@ def main() -> None:
         f"{swept['gpu']}, driver {swept['driver']}, {swept['date']}; operands rotate over "
         f"{swept['cold_bytes'] / 1e6:.0f} MB; cuBLAS by its own first choice"
     )
-    for written in (*pages(), *draw(found, where, DIRECTORY, slug(given.gpu))):
+    tokens = DIRECTORY / f"{slug(given.gpu)}-tokens.png"
+    drawn(of_rows(results.rows), tokens, TOKENS.format(gpu=given.gpu), logarithmic=True)
+    for written in (*pages(), *draw(found, where, DIRECTORY, slug(given.gpu)), tokens):
         print(written)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,11 +32,12 @@ from .results import Record, write_line
 from .stats import repeats_for, rotation
 from .sweep import compile_plans
 
-__all__ = ["SERIES", "TOKENS", "Series", "drawn", "inversions", "jumps"]
+__all__ = ["SERIES", "TOKENS", "Series", "by_series", "drawn", "inversions", "jumps", "of_rows"]
 
 LAUNCHES, PASS_US, COLD_BYTES, MOST_SETS, ROUNDS = 8, 2500.0, 120_000_000, 16, 3
 TOKENS = (*range(1, 81), *range(81, 521, 8))
 CLEAR = 1.05  # times; what is less is noise
+PEERS = (("cublas_us", "-", "cuBLAS, bf16"), ("first_us", ":", "dequantised first"))
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,29 @@ def _swept(bench: Bench, series: Series, tokens: Sequence[int], progress: Progre
         yield record | ({"cublas_us": _timed(bench, "cublas", peer(m))} if peer else {})
 
 
+# ---- committed rows ------------------------------------------------------------------------------------------------
+
+
+SERVED = {
+    "int4 serving": ("W4A16", "cublas", "dequantise first"),
+    "gguf served": ("q4_k", "cublas bf16", "dequantised first"),
+}
+
+
+def of_rows(rows: Sequence[Record]) -> list[Record]:
+    """The rows of served models' weights, as what is drawn here."""
+    found = []
+    for row in rows:
+        if row["group"] not in SERVED or "error" in row:
+            continue
+        kind, dense, first = SERVED[row["group"]]
+        m, name = row["shape"][0], re.sub(r" ?(g\d+|q4_k|M=\d+)", "", row["name"]).strip()
+        weight = re.sub(r"N=(\d+) K=(\d+)", r"\1×\2", name)
+        peers = {"cublas_us": row["peers"][dense]["us"], "first_us": row["peers"][first]["us"]}
+        found.append({"series": f"{kind} {weight}", "m": m, "us": row["us"], "variant": row["variant"]} | peers)
+    return found
+
+
 # ---- what is shown -------------------------------------------------------------------------------------------------
 
 
@@ -161,7 +186,7 @@ def summary(records: Sequence[Record]) -> Table:
     return table
 
 
-def drawn(records: Sequence[Record], path: Path, where: str) -> None:
+def drawn(records: Sequence[Record], path: Path, where: str, *, logarithmic: bool = False) -> None:
     """Microseconds against M, a panel a series; a dot is coloured by the variant that served."""
     import matplotlib
 
@@ -172,24 +197,34 @@ def drawn(records: Sequence[Record], path: Path, where: str) -> None:
     figure = Figure(figsize=(8, 2.9 * -(-len(lines) // 2)), layout="constrained")
     panels = figure.subplots(-(-len(lines) // 2), 2, squeeze=False).ravel()
     variants = list(dict.fromkeys(r["variant"] for line in lines.values() for r in line))
-    for panel, (name, line) in zip(panels, lines.items()):
-        if "cublas_us" in line[0]:
-            panel.plot([r["m"] for r in line], [r["cublas_us"] for r in line], color="#999999", label="cuBLAS, bf16")
+    for panel, (title, line) in zip(panels, lines.items()):
+        for name, style, label in PEERS:
+            if name in line[0]:
+                panel.plot([r["m"] for r in line], [r[name] for r in line], style, color="#888888", label=label)
         panel.plot([r["m"] for r in line], [r["us"] for r in line], color="#cccccc", linewidth=0.8, zorder=1)
         for i, variant in enumerate(variants):
             if of := [r for r in line if r["variant"] == variant]:
                 panel.scatter([r["m"] for r in of], [r["us"] for r in of], s=7, color=f"C{i}", label=variant, zorder=2)
-        panel.set_title(name, fontsize=11, loc="left")
-        panel.set_ylim(bottom=0)
+        panel.set_title(title, fontsize=11, loc="left")
+        if logarithmic:
+            panel.set_xscale("log", base=2)
+            panel.set_yscale("log", base=2)
+            panel.xaxis.set_major_formatter("{x:g}")
+            panel.yaxis.set_major_formatter("{x:g}")
+        else:
+            panel.set_ylim(bottom=0)
         panel.spines[["top", "right"]].set_visible(False)
         panel.grid(alpha=0.2)
-        panel.legend(frameon=False, fontsize=8, handletextpad=0.3)
         panel.set_xlabel("tokens M")
         panel.set_ylabel("µs")
     for panel in panels[len(lines) :]:
         panel.set_visible(False)
+    shown = {label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels())}
+    figure.legend(
+        shown.values(), shown, loc="outside lower center", ncols=4, frameon=False, fontsize=9, handletextpad=0.3
+    )
     figure.suptitle(where, fontsize=9, color="#555555", x=0.01, ha="left")
-    figure.savefig(path, dpi=150, metadata={"Software": None})
+    figure.savefig(path, dpi=120, metadata={"Software": None})
 
 
 def main() -> None:

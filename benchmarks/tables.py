@@ -28,13 +28,14 @@ def cells(record: Record) -> tuple[str, ...]:
         gaps = ("–",) * (len(headings(record["group"])) - 2)
         return (record["name"], *gaps, f"failed: {record['error'].splitlines()[0][:120]}")
     target = record["target"]["text"] if record["target"] else ""
+    name = f"{record['name']} †" if record.get("stale") else record["name"]
     last = (peer_text(record), target, verdict(record))
     if record["group"] == HOST:
-        return (record["name"], number(record["us"]), *last)
+        return (name, number(record["us"]), *last)
     if record["group"] in PRODUCTS:
-        return _product_cells(record, last)
+        return (name, *_product_cells(record, last))
     return (
-        record["name"],
+        name,
         number(record["us"]),
         f"{record['tbps']:.2f}",
         f"{record['floor']['ratio']:.3f}",
@@ -44,11 +45,10 @@ def cells(record: Record) -> tuple[str, ...]:
 
 
 def _product_cells(record: Record, last: tuple[str, str, str]) -> tuple[str, ...]:
-    """A row of matrix products: the compute-bound have a rate, the others stand beside the floor."""
+    """What follows the name of a row of products: the compute-bound have a rate, the others stand beside the floor."""
     peers, *rest = last
     config = f"[{record['config']}]" if record["config"] else ""
     return (
-        record["name"],
         number(record["us"]),
         f"{record['tflops']:.1f}" if "tflops" in record else "",
         f"{record['floor']['ratio']:.3f}" if "floor" in record else "",

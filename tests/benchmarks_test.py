@@ -13,13 +13,13 @@ import pytest
 
 import baracuda_py as bp
 from baracuda_py.types import DeviceSpec
-from benchmarks import cublaslt, gemm_rows, harness, pictures, sweep
+from benchmarks import cublaslt, gemm_rows, harness, pictures, steps, sweep
 from benchmarks.classes import CLASSES, split
 from benchmarks.floor import SHAPES, STREAMS, floor_source, kernel_name, matched
 from benchmarks.gemm_peers import padded_call
 from benchmarks.gpu import Sensor
 from benchmarks.harness import Bench, Contender
-from benchmarks.operands import Kit, TorchCall, dtype_of
+from benchmarks.operands import TorchCall
 from benchmarks.peers import torch_function
 from benchmarks.products import Product, plan_of
 from benchmarks.report import committed, filled, pages, sections
@@ -29,6 +29,7 @@ from benchmarks.rows import BINARY, UNARY
 from benchmarks.run import FULL, QUICK, Session, chosen, compared, described, settled
 from benchmarks.selection import report
 from benchmarks.shapes import SHAPES as PRODUCTS
+from benchmarks.stale import HostKit, bound, marked
 from benchmarks.stats import alternated, geometric_mean, interval, paired, paired_ratio, repeats_for, rotation, slug
 from benchmarks.tables import between_markers, cells, headings, markdown, verdict
 from benchmarks.target import BEST, OPEN, Target
@@ -174,20 +175,11 @@ def test_the_best_peer_is_what_a_product_is_judged_by() -> None:
     assert best_peer(got | withdrawn) is None and judged(got | withdrawn, [Target(1.0, "paired", BEST)])["met"] is None
 
 
-class HostKit(Kit):
-    """Operands in host memory."""
-
-    def normal(self, shape: tuple[int, ...], dtype: str, *, positive: bool = False) -> Any:
-        return np.zeros(shape, dtype_of(dtype))
-
-    empty = normal
-
-
 class FakeBench(Bench):
     """Bursts without a device: each contender takes what it is told, and the order is written down."""
 
     def __init__(self, replay_us: dict[str, float]) -> None:
-        self.took, self.order, self.kit = replay_us, [], HostKit(use_torch=False)
+        self.took, self.order, self.kit = replay_us, [], HostKit()
 
     def contender(self, name: str, calls: Any, *, graph: bool = True, launches: int = 16) -> Contender:
         return Contender(name, tuple(calls), lambda: None, max(launches, len(calls)) if graph else len(calls))
@@ -275,7 +267,7 @@ def h200(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_a_row_of_products_names_our_kernel_and_what_select_takes(h200: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
     session = Session.__new__(Session)
-    session.kit, session.effort = HostKit(use_torch=False), QUICK
+    session.kit, session.effort = HostKit(), QUICK
     session.bench = FakeBench({"ours": 160.0, "cublas": 320.0, "select": 160.0})
     session.sensor = Sensor.__new__(Sensor)
     session.sensor._samples, session.sensor._nvml = {}, None
@@ -577,6 +569,38 @@ def test_no_figure_stands_that_is_known_to_be_wrong() -> None:
             assert all(p.get("spread", 0) <= 0.1 or "interval" in p for p in row["peers"].values()), row["row"]
 
 
+def test_rows_of_other_kernels_are_marked() -> None:
+    """Where a choice changes: python -m benchmarks.report."""
+    results, _, _ = committed()
+    again = marked(results, "h200")
+    differ = [row["row"] for row, fresh in zip(results.rows, again.rows) if row.get("stale") != fresh.get("stale")]
+    assert not differ, "run python -m benchmarks.report"
+    assert sum("stale" in row for row in again.rows) > len(results.rows) // 2
+
+
+def test_what_a_row_binds_is_known_without_a_gpu() -> None:
+    (row,) = chosen(["int4/8192×8192 g128 M=1"])[:1]
+    skus = bound(row, "h200")
+    assert skus is not None and any(".gemv[" in sku for sku in skus) and any(".dequantize_matmul[" in s for s in skus)
+    (lazy,) = chosen(["elementwise/neg bf16"])
+    assert bound(lazy, "h200") is None
+    record = {"kind": "row", "row": row.key, "group": row.group, "name": row.name, "sku": max(skus), "stale": True}
+    rows = marked(
+        Results({}, (record, record | {"sku": "another"}, {"row": "gone", "sku": "", "stale": True})), "h200"
+    ).rows
+    assert [r.get("stale") for r in rows] == [False, True, None]
+
+
+def test_served_rows_are_series_of_tokens(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    results, _, _ = committed()
+    lines = steps.by_series(steps.of_rows(results.rows))
+    assert len(lines) == 11 and lines["W4A16 6144×4096"][0]["m"] == 1 and lines["q4_k 8192×28672"][-1]["m"] == 511
+    assert all(r["us"] > 0 and r["cublas_us"] > 0 and r["first_us"] > 0 for line in lines.values() for r in line)
+    steps.drawn(steps.of_rows(results.rows), tmp_path / "x.png", "here", logarithmic=True)
+    assert 10_000 < (tmp_path / "x.png").stat().st_size < 300_000
+
+
 def test_the_pictures_are_drawn_and_small(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     _, found, swept = committed()
@@ -587,7 +611,7 @@ def test_the_pictures_are_drawn_and_small(tmp_path: Path) -> None:
 
 def test_a_session_says_what_it_measures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     session = Session.__new__(Session)
-    session.kit, session.effort, session.commit = HostKit(use_torch=False), FULL, "abc"
+    session.kit, session.effort, session.commit = HostKit(), FULL, "abc"
     session.bench = FakeBench({})
     meta = {"kind": "meta", "date": "2026-01-01", "commit": "abc", "baracuda_py": bp.__version__, "sms": 132}
     monkeypatch.setattr(Session, "meta", lambda _: meta)

@@ -135,6 +135,7 @@ CASES: dict[str, int | tuple[str, ...]] = {
     "staged_test.py::test_one_family_promises_batch_invariance": 1,
     "matmul_fp8_test.py::test_scales_of_vectors_and_batches_by_other_means": 2,
     "quantized_corners_test.py::test_scales_of_nothing_are_one": 12,
+    "benchmarks_test.py::test_rows_of_other_kernels_are_marked": 0,
     "cublas_test.py::test_what_it_takes_is_computed": 60,
     "definitions_test.py::test_what_a_kernel_reaches_counts": 12,
     "matmul_guarantee_test.py::test_a_result_that_cancels_keeps_the_bound": 34,
