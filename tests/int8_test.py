@@ -194,12 +194,19 @@ def test_the_largest_exact_k(dtype: str, zeros: tuple[str, ...], most: int) -> N
     [
         ({"per": "group"}, "give group_size"), ({"per": "group", "group_size": 24}, "pad rows to 72"),
         ({"group_size": 8}, 'per="group"'), ({"per": "channel"}, "one of tensor, row, column, group"),
-        ({"dtype": "i16"}, "codes must hold i8, u8"), ({"per": "group", "group_size": 0}, "1 or more"),
+        ({"dtype": "i16"}, "codes must hold i8 or u8, got i16"), ({"per": "group", "group_size": 0}, "1 or more"),
     ],
 )  # fmt: skip
 def test_schemes_that_make_no_sense(options: dict[str, Any], words: str) -> None:
     with pytest.raises((bp.InvalidProblemError, bp.OperandTypeError), match=words):
         bp.quantize_int8(np.zeros((3, 64), np.float32), **options, device="cpu")
+
+
+@pytest.mark.parametrize("kind", ["float8_e5m2", "int8", "float16"])
+def test_codes_of_another_kind_name_those_that_the_op_takes(kind: str) -> None:
+    codes = np.zeros((3, 8), np.dtype(getattr(ml_dtypes, kind, kind)))
+    with pytest.raises(bp.OperandTypeError, match=r"codes must hold fp8_e4m3, got \w+: cast it to fp8_e4m3$"):
+        bp.dequantize_fp8(codes, np.ones(3, np.float32), device="cpu")
 
 
 def test_a_projection_names_the_part_that_is_wrong() -> None:

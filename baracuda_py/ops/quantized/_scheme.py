@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...plan.descriptor import Descriptor
-from ...types import ElementKind, InvalidProblemError
+from ...types import ElementKind, InvalidProblemError, OperandTypeError
 from .._rows import Rows, rows_of
 
 __all__ = ["BYTES", "FLOATS", "INTEGERS", "Scheme"]
@@ -45,6 +45,12 @@ class Scheme(Descriptor):
         )
 
     def check(self) -> None:
+        known = BYTES[self.name.rpartition("_")[2]]
+        if self.codes_element not in known:
+            named = " or ".join(map(str, known))
+            raise OperandTypeError(
+                f"{self.op}: codes must hold {named}, got {self.codes_element}", f"cast it to {named}"
+            )
         if not self.shape:
             raise InvalidProblemError(f"{self.op}: a number has no rows", "pass an array of rank 1 or more")
         if (self.group_size is not None) != (self.per == "group"):
@@ -55,11 +61,6 @@ class Scheme(Descriptor):
             raise InvalidProblemError(
                 f"{self.op}: group_size={self.group_size} does not divide rows of {self.shape[-1]}",
                 f"pad rows to {whole}" if self.group_size > 0 else "give 1 or more",
-            )
-        known = BYTES[self.name.rpartition("_")[2]]
-        if self.codes_element not in known:
-            raise InvalidProblemError(
-                f"{self.op}: codes of {self.codes_element}", f"give one of {', '.join(map(str, known))}"
             )
 
     def rows(self) -> Rows:

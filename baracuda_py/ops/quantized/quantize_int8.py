@@ -27,11 +27,10 @@ __all__ = [
 ]
 
 F32 = ElementKind.F32
-CODES = tuple(kind for kinds in BYTES.values() for kind in kinds)
 
 
 @described(
-    Slot("codes", "out", takes=CODES, shape="shape", element="codes_element"),
+    Slot("codes", "out", shape="shape", element="codes_element"),
     Slot("scales", "out", shape="scales_shape", element=F32, strided=False),
     Slot("zeros", "out", optional=True, takes=INTEGERS, shape="scales_shape", strided=False),
     Slot("x", takes=FLOATS, element="element"),
@@ -76,7 +75,7 @@ class QuantizeDescriptor(Scheme):
 
 @described(
     Slot("out", "out", takes=FLOATS, shape="shape", element="element"),
-    Slot("codes", takes=CODES, shape="shape", element="codes_element"),
+    Slot("codes", shape="shape", element="codes_element"),
     Slot("scales", shape="scales_shape", element=F32),
     Slot("zeros", optional=True, takes=INTEGERS, shape="scales_shape"),
 )

@@ -37,7 +37,8 @@ struct Sums {
   }
 
   static __device__ __forceinline__ void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
-  // What the CTA before this one, which was launched earlier, will add next.
+  // What the CTA before this one will add next. It was launched earlier, or is beside this one: GPUs launch CTAs in the order of
+  // blockIdx.x, which CUDA does not promise, and without which a CTA could wait for one that finds no room.
   __device__ __forceinline__ u32 before() const {
     return blockIdx.x % ctas < slices ? ~0u : atomicAdd(turns + blockIdx.x - slices, 0u);
   }
