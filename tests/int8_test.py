@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
