@@ -192,7 +192,7 @@ def main() -> None:
     for file in given.add:
         fresh = read(file)
         write(path, added(read(path) if path.exists() else fresh, fresh, [row.key for row in chosen([])]))
-    write(path, marked(read(path), given.gpu.split()[-1].lower()))
+    write(path, marked(read(path), given.gpu))
     results, found, swept = committed(given.gpu)
     parts = sections(results, found, swept)
     for page in pages():

@@ -11,7 +11,7 @@ import numpy as np
 
 import baracuda_py as bp
 from baracuda_py.plan import plan
-from baracuda_py.types import UnsupportedError
+from baracuda_py.types import DeviceSpec, UnsupportedError, known_devices
 
 from .host import HostRow
 from .operands import Call, Kit, dtype_of
@@ -70,15 +70,16 @@ def bound(row: Row | HostRow, device: str) -> set[str] | None:
     return skus or None
 
 
-def marked(results: Results, device: str) -> Results:
+def marked(results: Results, gpu: str) -> Results:
     """Each row with `stale`, whether none of the plans that it binds is the one that was measured; without it where that is
-    unknown."""
+    unknown: a row that needs a GPU to be made, and a `gpu` (``"NVIDIA H200"``) without shipped figures."""
     rows = {row.key: row for row in chosen([])}
+    device = next((name for name in known_devices() if DeviceSpec.named(name).name == gpu), None)
 
     def mark(record: Record) -> Record:
         plain = {name: value for name, value in record.items() if name != "stale"}
         row = rows.get(record["row"])
-        skus = bound(row, device) if row is not None and "sku" in record else None
+        skus = bound(row, device) if row is not None and device is not None and "sku" in record else None
         return plain if skus is None else plain | {"stale": record["sku"] not in skus}
 
     return Results(results.meta, tuple(map(mark, results.rows)))

@@ -572,7 +572,7 @@ def test_no_figure_stands_that_is_known_to_be_wrong() -> None:
 def test_rows_of_other_kernels_are_marked() -> None:
     """Where a choice changes: python -m benchmarks.report."""
     results, _, _ = committed()
-    again = marked(results, "h200")
+    again = marked(results, "NVIDIA H200")
     differ = [row["row"] for row, fresh in zip(results.rows, again.rows) if row.get("stale") != fresh.get("stale")]
     assert not differ, "run python -m benchmarks.report"
     assert sum("stale" in row for row in again.rows) > len(results.rows) // 2
@@ -586,9 +586,10 @@ def test_what_a_row_binds_is_known_without_a_gpu() -> None:
     assert bound(lazy, "h200") is None
     record = {"kind": "row", "row": row.key, "group": row.group, "name": row.name, "sku": max(skus), "stale": True}
     rows = marked(
-        Results({}, (record, record | {"sku": "another"}, {"row": "gone", "sku": "", "stale": True})), "h200"
+        Results({}, (record, record | {"sku": "another"}, {"row": "gone", "sku": "", "stale": True})), "NVIDIA H200"
     ).rows
     assert [r.get("stale") for r in rows] == [False, True, None]
+    assert "stale" not in marked(Results({}, (record,)), "a GPU without figures").rows[0]
 
 
 def test_served_rows_are_series_of_tokens(tmp_path: Path) -> None:
