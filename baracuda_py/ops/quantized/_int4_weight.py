@@ -182,11 +182,12 @@ def order_of(groups: np.ndarray[Any, Any], group_size: int) -> np.ndarray[Any, A
 
 
 def arrays_of(
-    op: str, codes: Any, scales: Any, zeros: Any, order: Any, shape: Any, group_size: int | None, layout: Any
-) -> tuple[dict[str, Any], dict[str, Any]]:
+    op: str, codes: Any, scales: Any, zeros: Any, order: Any, shape: Any, group_size: int | None, layout: Any, *,
+    reads: bool = False,
+) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
     """The operands that a weight has, and the options that describe it: of a PackedInt4, or of its arrays as they are given.
 
-    Raises InvalidProblemError for an `order` of NumPy's that cannot be; one in device memory is not read.
+    Raises InvalidProblemError, where it `reads`, for an `order` of NumPy's that cannot be; one in device memory is not read.
     """
     if isinstance(codes, PackedInt4):
         given = {"scales": scales, "zeros": zeros, "order": order, "shape": shape}
@@ -209,7 +210,7 @@ def arrays_of(
     whole = None if shape is None else extents_of(op, "shape", shape, ("K", "N"))
     layout = Int4Layout.TILED if layout is None else layout
     group_size = 128 if group_size is None else group_size
-    if isinstance(order, np.ndarray):
+    if reads and isinstance(order, np.ndarray):
         check_order(op, Int4Layout.of(layout, f"{op}: layout"), order, group_size)
     return given, {"shape": whole, "group_size": group_size, "layout": layout}
 

@@ -11,22 +11,20 @@ from ...packed.int4 import Int4Layout
 from ...plan.descriptor import Descriptor, Slot, described, scalar
 from ...plan.lowering import Place
 from ...runtime.steps import Ptr
-from ...tensor import Tensor
 from ...tensor.axes import c_strides
 from ...types import ElementKind, InvalidProblemError
 from ..position.angles import ANGLES
 from ..position.rope import POSITIONS, STATUS, RopeDescriptor
 from ._flag import flag
-from ._int4_weight import HALVES, WORDS, extents_of, taken_weight
+from ._int4_weight import HALVES, WORDS
 from ._int8_gemv import Matrix
+from ._qkv_packed import arrays_of_each, packing_of
 from ._qkv_rotation import OF_ANGLES, check_heads, rotation_of
 from ._qkv_weights import PARTS, WEIGHTS, Weights
 
-__all__ = ["OF_EACH", "QkvProjectDescriptor"]
+__all__ = ["QkvProjectDescriptor"]
 
-OF_EACH = ("N of q", "N of k", "N of v")
 U8, I32 = ElementKind.U8, ElementKind.I32
-PACKED = ("codes", "scales", "zeros", "order")  # of a product with int4 weights
 
 
 def _of_each(name: str, **given: Any) -> Iterator[Slot]:
@@ -145,25 +143,31 @@ class QkvProjectDescriptor(Descriptor):
         zeros_k: Any = None, zeros_v: Any = None, order_q: Any = None, order_k: Any = None, order_v: Any = None,
         bias_q: Any = None, bias_k: Any = None, bias_v: Any = None, positions: Any = None, inv_freq: Any = None, cos: Any = None,
         sin: Any = None, q: Any = None, k: Any = None, v: Any = None, status: Any = None, widths: Any = None,
-        group_size: int = 128, layout: Any = "tiled", out_dtype: Any = None, dynamic: bool = False, head_dim: int | None = None,
-        style: str = "half", attention_factor: float = 1.0, weights: str = "int8",
+        group_size: int | None = None, layout: Any = None, out_dtype: Any = None, dynamic: bool = False,
+        head_dim: int | None = None, style: str = "half", attention_factor: float = 1.0, weights: str = "int8",
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays as they lie; `wq`, `wk` and `wv` may be PackedInt4, in place of all that describes them."""
         op = f"qkv_project_{weights}"
+        own: dict[str, Any] = {"widths": widths, "group_size": 128 if group_size is None else group_size}
+        arrays: dict[str, Any] = {
+            "wq": wq, "wk": wk, "wv": wv, "scales_q": scales_q, "scales_k": scales_k, "scales_v": scales_v, "zeros_q": zeros_q,
+            "zeros_k": zeros_k, "zeros_v": zeros_v, "order_q": order_q, "order_k": order_k, "order_v": order_v,
+        }  # fmt: skip
+        if weights == "int4":
+            arrays, own = arrays_of_each(op, arrays, widths, group_size, layout)
+            layout = own.pop("layout")
         tensors = cls.taken(op, {
-            "q": q, "k": k, "v": v, "status": status, "x": x, "wq": wq, "wk": wk, "wv": wv, "scale_x": scale_x,
-            "scale_q": scale_q, "scale_k": scale_k, "scale_v": scale_v, "scales_q": scales_q, "scales_k": scales_k,
-            "scales_v": scales_v, "zeros_q": zeros_q, "zeros_k": zeros_k, "zeros_v": zeros_v, "order_q": order_q,
-            "order_k": order_k, "order_v": order_v, "bias_q": bias_q, "bias_k": bias_k, "bias_v": bias_v,
-            "positions": positions, "inv_freq": inv_freq, "cos": cos, "sin": sin,
+            "q": q, "k": k, "v": v, "status": status, "x": x, "scale_x": scale_x, "scale_q": scale_q, "scale_k": scale_k,
+            "scale_v": scale_v, **arrays, "bias_q": bias_q, "bias_k": bias_k, "bias_v": bias_v, "positions": positions,
+            "inv_freq": inv_freq, "cos": cos, "sin": sin,
         })  # fmt: skip
         options: dict[str, Any] = {"weights": weights, "dynamic": dynamic, "head_dim": head_dim, "style": style}
-        options |= {"attention_factor": attention_factor, "widths": widths, "group_size": group_size}
+        options |= {"attention_factor": attention_factor, **own}
         if weights == "int4":
-            options |= _packed(op, tensors, widths, group_size, layout)
+            options |= packing_of(op, tensors, own["widths"], own["group_size"], layout)
         else:
             options |= {f"w{part}_shape": tensors[f"w{part}"].shape for part in PARTS}
-            options |= {} if layout == "tiled" else {"packing": layout}
+            options |= {} if layout in (None, "tiled") else {"packing": layout}
         options |= {} if out_dtype is None else {"out_element": ElementKind.of(out_dtype)}
         return cls.of_tensors(tensors, **options)
 
@@ -284,20 +288,3 @@ class QkvProjectDescriptor(Descriptor):
         given = getattr(self, f"{name}_strides")
         if given is not None and self.layout(name).strides != c_strides(self.layout(name).shape):
             raise InvalidProblemError(f"{self.op}: {name} has strides {given}", f"pass {name} in C order")
-
-
-def _packed(op: str, tensors: Mapping[str, Tensor], widths: Any, group_size: int, layout: Any) -> dict[str, Any]:
-    """The fields of int4 weights, whose arrays must be what the layout has."""
-    if not tensors["x"].shape:
-        raise InvalidProblemError(f"{op}: x has rank 0", "pass x of shape (..., K)")
-    of_k, found = tensors["x"].shape[-1], []
-    widths = None if widths is None else extents_of(op, "widths", widths, OF_EACH)
-    for i, part in enumerate(PARTS):
-        named = {name: ours for name, ours in WEIGHTS["int4"].operands(part).items() if name in PACKED}
-        own = {name: tensors[ours] for name, ours in named.items() if ours in tensors}
-        if "scales" not in own:
-            raise InvalidProblemError(f"{op}: operand 'scales_{part}' is missing", f"pass scales_{part}=...")
-        given = None if widths is None else (of_k, widths[i])
-        packing, shape = taken_weight(f"{op}: w{part}", own, layout, given, group_size, of_k)
-        found.append(shape[1])
-    return {"widths": tuple(found), "packing": packing}

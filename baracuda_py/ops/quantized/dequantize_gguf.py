@@ -42,8 +42,9 @@ class GgufDequantizeDescriptor(Descriptor):
     name: ClassVar[str] = "dequantize_gguf"
 
     @classmethod
-    def of(cls, blocks: Any, *, format: Any, shape: Any = None, out_dtype: Any = None, out: Any = None) -> Self:
-        """The descriptor of arrays as they lie."""
+    def of(cls, blocks: Any, *, format: Any = None, shape: Any = None, out_dtype: Any = None, out: Any = None) -> Self:
+        """The descriptor of arrays as they lie; `blocks` may be a PackedGguf, in place of its bytes, format and shape."""
+        blocks, format, shape = blocks_of(cls.name, "blocks", blocks, format, shape)
         tensors = cls.taken(cls.name, {"blocks": blocks, "out": out})
         element = asked_element(cls.name, out_dtype, tensors.get("out"))
         return cls.of_tensors(tensors, format=format, shape=shape, out_element=element)

@@ -44,15 +44,15 @@ class DequantizeInt4Descriptor(Int4Weight):
 
     @classmethod
     def of(
-        cls, codes: Any, scales: Any, zeros: Any = None, order: Any = None, *, out: Any = None, shape: Any = None,
-        group_size: int = 128, layout: Any = Int4Layout.TILED, out_dtype: Any = None,
+        cls, codes: Any, scales: Any = None, zeros: Any = None, order: Any = None, *, out: Any = None, shape: Any = None,
+        group_size: int | None = None, layout: Any = None, out_dtype: Any = None,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
-        named = {"codes": codes, "scales": scales, "zeros": zeros, "order": order, "out": out}
-        tensors = cls.taken(cls.name, named)
-        packing, shape = taken_weight(cls.name, tensors, layout, shape, group_size)
+        """The descriptor of arrays as they lie; `codes` may be a PackedInt4, in place of all that describes the weight."""
+        arrays, weight = arrays_of(cls.name, codes, scales, zeros, order, shape, group_size, layout)
+        tensors = cls.taken(cls.name, {**arrays, "out": out})
+        packing, shape = taken_weight(cls.name, tensors, **weight)
         element = out_dtype or (tensors["out"] if out is not None else tensors["scales"]).element
-        return cls.of_tensors(tensors, shape=shape, group_size=group_size, packing=packing, element=element)
+        return cls.of_tensors(tensors, shape=shape, group_size=weight["group_size"], packing=packing, element=element)
 
     @property
     def weight_shape(self) -> tuple[int, int]:
@@ -158,7 +158,7 @@ def dequantize_int4(
     out_dtype: f16, bf16 or f32; that of the scales by default. out may have any strides.
     Raises InvalidProblemError or OperandTypeError for arrays that the layout does not have.
     """
-    arrays, options = arrays_of("dequantize_int4", codes, scales, zeros, order, shape, group_size, layout)
+    arrays, options = arrays_of("dequantize_int4", codes, scales, zeros, order, shape, group_size, layout, reads=True)
     operands = {"out": out, **arrays}
     key = (tuple(arrays), *options.values(), out_dtype)
     return operands, lambda: DequantizeInt4Descriptor.of(**operands, **options, out_dtype=out_dtype), key, None, None

@@ -41,12 +41,12 @@ class DequantizeNf4Descriptor(Nf4Weight):
 
     @classmethod
     def of(
-        cls, codes: Any, absmax: Any, scales: Any = None, offset: Any = None, *, out: Any = None, block_size: int = 64,
-        out_dtype: Any = None,
+        cls, codes: Any, absmax: Any = None, scales: Any = None, offset: Any = None, *, out: Any = None,
+        block_size: int | None = None, out_dtype: Any = None,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
-        named = {"codes": codes, "absmax": absmax, "scales": scales, "offset": offset, "out": out}
-        tensors = cls.taken(cls.name, named)
+        """The descriptor of arrays as they lie; `codes` may be a PackedNf4, in place of all that describes the weight."""
+        arrays, block_size = arrays_of_nf4(cls.name, codes, absmax, scales, offset, block_size)
+        tensors = cls.taken(cls.name, {**arrays, "out": out})
         element = asked_element(cls.name, out_dtype, tensors.get("out")) or F32
         held = tensors["codes"].shape
         shape = (*held[:-1], 2 * held[-1]) if held else ()

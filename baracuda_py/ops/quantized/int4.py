@@ -56,13 +56,13 @@ class Int4MatmulDescriptor(WeightProduct, Int4Weight):
     @classmethod
     def of(
         cls, x: Any, codes: Any, scales: Any = None, zeros: Any = None, order: Any = None, *, bias: Any = None, out: Any = None,
-        shape: Any = None, group_size: int = 128, layout: Any = Int4Layout.TILED, activation: Any = None, out_dtype: Any = None,
+        shape: Any = None, group_size: int | None = None, layout: Any = None, activation: Any = None, out_dtype: Any = None,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
-        named = {"x": x, "codes": codes, "scales": scales, "zeros": zeros, "order": order, "bias": bias, "out": out}
-        tensors = cls.taken(cls.name, named)
+        """The descriptor of arrays as they lie; `codes` may be a PackedInt4, in place of all that describes the weight."""
+        arrays, weight = arrays_of(cls.name, codes, scales, zeros, order, shape, group_size, layout)
+        tensors = cls.taken(cls.name, {"x": x, **arrays, "bias": bias, "out": out})
         k = tensors["x"].shape[-1] if tensors["x"].shape else None
-        packing, shape = taken_weight(cls.name, tensors, layout, shape, group_size, k)
+        packing, shape = taken_weight(cls.name, tensors, **weight, k=k)
         wanted = {} if out_dtype is None else {"out_element": ElementKind.of(out_dtype)}
         if out is not None and wanted.get("out_element", tensors["out"].element) is not tensors["out"].element:
             raise OperandTypeError(
@@ -70,7 +70,7 @@ class Int4MatmulDescriptor(WeightProduct, Int4Weight):
                 "leave one out",
             )
         activation = Activation.IDENTITY if activation is None else activation
-        options = {"n": shape[1], "group_size": group_size, "packing": packing, "activation": activation}
+        options = {"n": shape[1], "group_size": weight["group_size"], "packing": packing, "activation": activation}
         return cls.of_tensors(tensors, **options, **wanted)
 
     @property
@@ -144,7 +144,7 @@ def matmul_int4(
     out_dtype: f16, bf16 or f32; that of x by default.
     Returns out, [..., N]. Raises InvalidProblemError or OperandTypeError for arrays that the layout does not have.
     """
-    arrays, options = arrays_of("matmul_int4", codes, scales, zeros, order, shape, group_size, layout)
+    arrays, options = arrays_of("matmul_int4", codes, scales, zeros, order, shape, group_size, layout, reads=True)
     operands = {"out": out, "x": x, **arrays} | ({} if bias is None else {"bias": bias})
     options |= {"activation": activation, "out_dtype": out_dtype}
     return (

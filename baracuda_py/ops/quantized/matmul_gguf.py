@@ -61,11 +61,13 @@ class GgufMatmulDescriptor(Descriptor):
         cls, x: Any, w: Any, *, format: Any = None, out_dtype: Any = None, math: MathPrecision | str | None = None,
         out: Any = None, name: str = "matmul_gguf",
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
+        """The descriptor of arrays as they lie; `w` may be a PackedGguf, in place of its bytes and format."""
+        if format is None and name == "matmul_q4k" and not isinstance(w, PackedGguf):
+            format = GgufFormat.Q4_K
+        w, format, _ = blocks_of(name, "w", w, format)
         tensors = cls.taken(name, {"x": x, "w": w, "out": out})
         element = asked_element(name, out_dtype, tensors.get("out"))
-        kind = GgufFormat.Q4_K if format is None and name == "matmul_q4k" else format
-        return cls.of_tensors(tensors, format=kind, out_element=element, math=math, name=name)
+        return cls.of_tensors(tensors, format=format, out_element=element, math=math, name=name)
 
     def default_element(self, name: str) -> ElementKind:
         return self.x_element

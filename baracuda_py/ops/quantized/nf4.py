@@ -39,12 +39,12 @@ class Nf4MatmulDescriptor(WeightProduct, Nf4Weight):
 
     @classmethod
     def of(
-        cls, x: Any, codes: Any, absmax: Any, scales: Any = None, offset: Any = None, *, bias: Any = None, out: Any = None,
-        block_size: int = 64, activation: Any = None, out_dtype: Any = None,
+        cls, x: Any, codes: Any, absmax: Any = None, scales: Any = None, offset: Any = None, *, bias: Any = None,
+        out: Any = None, block_size: int | None = None, activation: Any = None, out_dtype: Any = None,
     ) -> Self:  # fmt: skip
-        """The descriptor of arrays as they lie."""
-        named = {"x": x, "codes": codes, "absmax": absmax, "scales": scales, "offset": offset, "bias": bias, "out": out}
-        tensors = cls.taken(cls.name, named)
+        """The descriptor of arrays as they lie; `codes` may be a PackedNf4, in place of all that describes the weight."""
+        arrays, block_size = arrays_of_nf4(cls.name, codes, absmax, scales, offset, block_size)
+        tensors = cls.taken(cls.name, {"x": x, **arrays, "bias": bias, "out": out})
         element, held = asked_element(cls.name, out_dtype, tensors.get("out")), tensors["codes"].shape
         if len(held) != 2:
             raise InvalidProblemError(f"{cls.name}: codes have shape {held}", "pass u8 [N, K/2]")

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...packed.int4 import PackedInt4
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import projection as oracle
 from ...samples import int4_projection, int8_projection
-from ...types import InvalidProblemError, OpCategory, PrecisionGuarantee
+from ...types import OpCategory, PrecisionGuarantee
 from .._function import Asked, Ways, function_of
 from ._int4_kernels import Int4Gemv, Int4Mma
 from ._int4_projections import FusedInt4
-from ._int4_weight import arrays_of, extents_of
 from ._int8_projections import FusedGemv
 from ._projections import ThenRope, ThreeProducts, by_output
-from ._qkv_problem import OF_EACH, QkvProjectDescriptor
+from ._qkv_packed import arrays_of_each
+from ._qkv_problem import QkvProjectDescriptor
 from ._qkv_rotation import turned
-from ._qkv_weights import PARTS, WEIGHTS
+from ._qkv_weights import PARTS
 
 __all__ = ["QkvProjectDescriptor", "QkvProjectPlan", "qkv_project_int4", "qkv_project_int8"]
 
@@ -110,34 +109,15 @@ def qkv_project_int4(
     group_size: int | None = None, layout: Any = None, out_dtype: Any = None, q: Any = None, k: Any = None, v: Any = None,
     status: Any = None,
 ) -> Asked:  # fmt: skip
-    given = {
-        "q": (wq, scales_q, zeros_q, order_q), "k": (wk, scales_k, zeros_k, order_k), "v": (wv, scales_v, zeros_v, order_v),
+    weights = {
+        "wq": wq, "wk": wk, "wv": wv, "scales_q": scales_q, "scales_k": scales_k, "scales_v": scales_v, "zeros_q": zeros_q,
+        "zeros_k": zeros_k, "zeros_v": zeros_v, "order_q": order_q, "order_k": order_k, "order_v": order_v,
     }  # fmt: skip
+    arrays, options = arrays_of_each("qkv_project_int4", weights, widths, group_size, layout, reads=True)
     operands = {
-        "x": x, "bias_q": bias_q, "bias_k": bias_k, "bias_v": bias_v, "positions": positions, "inv_freq": inv_freq, "cos": cos,
-        "sin": sin, "q": q, "k": k, "v": v, "status": status,
+        "x": x, **arrays, "bias_q": bias_q, "bias_k": bias_k, "bias_v": bias_v, "positions": positions, "inv_freq": inv_freq,
+        "cos": cos, "sin": sin, "q": q, "k": k, "v": v, "status": status,
     }  # fmt: skip
-    options: dict[str, Any] = {
-        "widths": None if widths is None else extents_of("qkv_project_int4", "widths", widths, OF_EACH)
-    }
-    kinds = set()
-    for part, arrays in given.items():
-        own, described_by = arrays_of(f"qkv_project_int4: w{part}", *arrays, None, group_size, layout)
-        operands |= {WEIGHTS["int4"].operands(part)[name]: x for name, x in own.items()}
-        kinds.add((described_by["layout"], described_by["group_size"]))
-        options |= {name: described_by[name] for name in ("group_size", "layout")}
-    if isinstance(wq, PackedInt4) and isinstance(wk, PackedInt4) and isinstance(wv, PackedInt4):
-        own_widths = (wq.shape[1], wk.shape[1], wv.shape[1])
-        if options["widths"] not in (None, own_widths):
-            raise InvalidProblemError(
-                f"qkv_project_int4: widths={options['widths']}, and the weights have {own_widths}", "leave widths out"
-            )
-        options["widths"] = own_widths
-    if len(kinds) > 1:
-        raise InvalidProblemError(
-            f"qkv_project_int4: weights of layouts and groups {', '.join(sorted(f'{a} {b}' for a, b in kinds))}",
-            "pack all three alike, or call matmul_int4 three times",
-        )
     options |= {"out_dtype": out_dtype, "head_dim": head_dim, "style": style, "attention_factor": attention_factor}
     made = {"q", "k", "v", "x", "wq", "wk", "wv"} | ({"status"} if cos is not None else set())
     held = {
