@@ -76,3 +76,11 @@ def test_a_projection_is_described_by_its_packed_weights() -> None:
     apart = bp.pack_int4(RNG.standard_normal((256, 16)).astype(np.float32), group_size=128, device="cpu")
     with pytest.raises(bp.InvalidProblemError, match="pack all three alike"):
         bp.QkvProjectDescriptor.of(X, weights[0], weights[1], apart, weights="int4")
+
+
+def test_what_a_packed_weight_says_of_itself_reads_no_numbers() -> None:
+    assert repr(INT4) == (
+        "PackedInt4(layout='tiled', shape=(256, 48), group_size=64, codes=u32[3, 4, 32, 4], scales=f16[4, 48], zeros=u8[4, 48])"
+    )
+    assert repr(NF4) == "PackedNf4(shape=(48, 256), codes=u8[48, 128], absmax=f32[96], block_size=128)"
+    assert repr(GGUF) == "PackedGguf(blocks=u8[48, 210], format='q6_k', shape=(48, 256))"

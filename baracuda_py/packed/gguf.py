@@ -13,7 +13,7 @@ from .weight import PackedWeight
 __all__ = ["PackedGguf"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PackedGguf(PackedWeight):
     """Weights of `shape`, [..., K], in blocks of `format` ("Q4_K", a `GgufFormat`, or the `gguf` package's own member).
 

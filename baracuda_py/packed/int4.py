@@ -154,7 +154,7 @@ def check_order(op: str, layout: Int4Layout, order: Any, group_size: int) -> Non
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PackedInt4(PackedWeight):
     """A weight [K, N] of which w[k, n] = (code - zero) scale, with a scale for `group_size` of K (32, 64, 128 or K).
 

@@ -51,7 +51,7 @@ def check_double(op: str, absmax: ElementKind, *, scales: bool, offset: bool) ->
             raise InvalidProblemError(f"{op}: {said}", f"pass {name}=..." if double else f"leave {name} out")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PackedNf4(PackedWeight):
     """A weight [N, K] of NF4 codes, K a multiple of 64: w[n, k] = NF4[code] absmax, of blocks of `block_size` neighbours.
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import fields
+from enum import Enum
+from typing import Any, ClassVar, cast
 
 from ..tensor import Tensor, intake
 from ..tensor.axes import as_ints, c_strides, index_of
@@ -15,7 +17,10 @@ __all__ = ["PackedWeight"]
 
 
 class PackedWeight:
-    """The base of frozen dataclasses with a field for each of `arrays`, None where the weight lacks it."""
+    """The base of frozen dataclasses with a field for each of `arrays`, None where the weight lacks it.
+
+    Its repr names kinds and shapes: numbers would be copied from the device, which waits for it.
+    """
 
     arrays: ClassVar[tuple[str, ...]]
     needed: ClassVar[tuple[str, ...]]  # of them, those that every weight has
@@ -32,6 +37,17 @@ class PackedWeight:
         """Bits of memory that a weight takes, its share of scales, magnitudes and zero points included."""
         held = [self._taken(name) for name in self.operands]
         return sum(math.prod(x.shape) * x.element.bits for x in held) / math.prod(self.shape)
+
+    def __repr__(self) -> str:
+        told = (f"{f.name}={self._told(f.name)}" for f in fields(cast(Any, self)) if getattr(self, f.name) is not None)
+        return f"{type(self).__name__}({', '.join(told)})"
+
+    def _told(self, name: str) -> str:
+        if name in self.arrays:
+            held = self._taken(name)
+            return f"{held.element}{list(held.shape)}"
+        value = getattr(self, name)
+        return shown(str(value) if isinstance(value, Enum) else value)
 
     def _settle(self, said: str, size: str = "") -> None:
         """Makes `shape` a tuple of ints and the field `size` an int, or says how they are mended; and finds what is needed."""
