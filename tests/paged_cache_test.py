@@ -43,6 +43,14 @@ def filled(cache: bp.PagedKVCache, tokens: list[int], value: float = 1.0) -> bp.
     return sequence
 
 
+def test_a_cache_says_what_it_holds() -> None:
+    cache = bp.PagedKVCache(bp.KVCacheSpec(2, 1, 4, page_size=4, element="f16", layout="HND"), 8, device="cpu")
+    cache.allocate([1, 2, 3, 4, 5])
+    assert repr(cache) == (
+        "<bp.PagedKVCache of 2 layers, 8 pages of 4 tokens (f16, HND): 2 used, 0 cached, 6 free; 1 sequences, 5 tokens>"
+    )
+
+
 # ---- sizes -------------------------------------------------------------------------------------------------------------
 
 

@@ -76,6 +76,14 @@ class PagedKVCache:
         columns = spec.pages_needed(self.max_tokens)
         self.arrays = PagedArrays(spec, count, self.max_batch, columns, memory_of(device, framework))
 
+    def __repr__(self) -> str:
+        spec, now = self.spec, self.statistics
+        return (
+            f"<bp.PagedKVCache of {spec.layers} layers, {now.pages} pages of {spec.page_size} tokens "
+            f"({spec.kind}, {spec.layout}): {now.used} used, {now.cached} cached, {now.free} free; "
+            f"{now.sequences} sequences, {now.tokens} tokens>"
+        )
+
     # ---- sequences --------------------------------------------------------------------------------------------------
 
     def allocate(self, tokens: Tokens = 0, *, share: bool = True) -> PagedSequence:
