@@ -88,7 +88,7 @@ def _dense(kit: Kit, decode: Decode, *, invariant: bool = False) -> tuple[Calls,
     import baracuda_py as bp
 
     q, k, v = (kit.normal(s, "bfloat16") for s in (decode.shape, decode.caches, decode.caches))
-    lengths, out = _full(decode), kit.empty(decode.shape, "bfloat16")
+    lengths, out = _full(kit, decode), kit.empty(decode.shape, "bfloat16")
     desc, pref = (
         bp.DecodeAttentionDescriptor.of(q, k, v, lengths, out=out),
         bp.PlanPreference(batch_invariant=invariant),
@@ -97,10 +97,8 @@ def _dense(kit: Kit, decode: Decode, *, invariant: bool = False) -> tuple[Calls,
     return {OURS: plan.bind(q=q, k=k, v=v, lengths=lengths, out=out)}, (q, k, v)
 
 
-def _full(decode: Decode) -> Any:
-    import cupy
-
-    return cupy.full(decode.batch, decode.keys, np.int32)
+def _full(kit: Kit, decode: Decode) -> Any:
+    return kit.xp.full(decode.batch, decode.keys, np.int32)
 
 
 def _row(group: str, decode: Decode, target: Target, also: Target | None = None) -> Row:
@@ -129,8 +127,6 @@ def _paged(decode: Decode, layout: str, page_keys: int, element: str, target: Ta
     """Pages in no order. Beside our own dense caches, where both hold the same."""
 
     def make(kit: Kit) -> Calls:
-        import cupy
-
         import baracuda_py as bp
 
         each = -(-decode.keys // page_keys)
@@ -141,7 +137,7 @@ def _paged(decode: Decode, layout: str, page_keys: int, element: str, target: Ta
         order = np.random.default_rng(0).permutation(decode.batch * each).reshape(decode.batch, each)
         given = {
             "q": kit.normal((decode.batch, 1, decode.heads, D), "bfloat16"), "k_pages": pages[0], "v_pages": pages[1],
-            "page_table": cupy.asarray(order, np.int32), "lengths": _full(decode),
+            "page_table": kit.xp.asarray(order, np.int32), "lengths": _full(kit, decode),
             "out": kit.empty((decode.batch, 1, decode.heads, D), "bfloat16"),
         }  # fmt: skip
         plan = bp.PagedAttentionPlan.select(bp.PagedAttentionDescriptor.of(**given, layout=layout))

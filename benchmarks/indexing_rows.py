@@ -41,13 +41,11 @@ def _take(shape: tuple[int, int], dtype: str) -> Row:
     """As many elements of every row as it has, at random places."""
 
     def make(kit: Kit) -> Calls:
-        import cupy
-
         import baracuda_py as bp
 
         x, out = kit.normal(shape, dtype), kit.empty(shape, dtype)
-        indices = cupy.random.randint(0, shape[1], shape, dtype="int64")
-        status = cupy.zeros((), "int32")
+        indices = kit.xp.random.randint(0, shape[1], shape, dtype="int64")
+        status = kit.xp.zeros((), "int32")
         plan = bp.TakeAlongAxisPlan.select(bp.TakeAlongAxisDescriptor.of(x, indices, axis=1))
         calls: Calls = {OURS: plan.bind(x=x, indices=indices, out=out, status=status)}
         if kit.torch is not None:

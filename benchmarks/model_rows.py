@@ -25,10 +25,8 @@ PROMPT = 8192  # tokens, beyond every window
 BATCH, KEYS, PAGE = 16, 8192, 64  # of a decode step
 
 
-def _sinks(model: Model) -> dict[str, Any]:
-    import cupy
-
-    return {"sinks": cupy.linspace(-1, 3, model.heads, dtype="float32")} if model.sinks else {}
+def _sinks(kit: Kit, model: Model) -> dict[str, Any]:
+    return {"sinks": kit.xp.linspace(-1, 3, model.heads, dtype="float32")} if model.sinks else {}
 
 
 def _prompt(name: str, model: Model) -> Row:
@@ -45,7 +43,7 @@ def _prompt(name: str, model: Model) -> Row:
         import baracuda_py as bp
 
         q, k, v = (kit.normal(shape, BF16) for shape in shapes[:3])
-        given = {"q": q, "k": k, "v": v, "out": kit.empty(shapes[3], BF16), **_sinks(model)}
+        given = {"q": q, "k": k, "v": v, "out": kit.empty(shapes[3], BF16), **_sinks(kit, model)}
         plan = bp.AttentionPlan.select(bp.AttentionDescriptor.of(**given, causal=True, **model.options))
         calls: Calls = {OURS: plan.bind(**given)}
         if kit.torch is not None and model.plain:
@@ -75,15 +73,13 @@ def _prompt(name: str, model: Model) -> Row:
 
 def _pages(kit: Kit, model: Model) -> dict[str, Any]:
     """Pages in no order; latent values are columns of the keys."""
-    import cupy
-
     each = KEYS // PAGE
     k_pages = kit.normal((BATCH * each, PAGE, model.kv_heads, model.head_dim), BF16)
     v_pages = (
         k_pages[..., : model.v_head_dim] if model.latent else kit.normal((*k_pages.shape[:3], model.v_head_dim), BF16)
     )
     order = np.random.default_rng(0).permutation(BATCH * each).reshape(BATCH, each)
-    return {"k_pages": k_pages, "v_pages": v_pages, "page_table": cupy.asarray(order, np.int32)}
+    return {"k_pages": k_pages, "v_pages": v_pages, "page_table": kit.xp.asarray(order, np.int32)}
 
 
 def _token(name: str, model: Model) -> Row:
@@ -91,13 +87,11 @@ def _token(name: str, model: Model) -> Row:
     shape = (BATCH, 1, model.heads, model.head_dim)
 
     def make(kit: Kit) -> Calls:
-        import cupy
-
         import baracuda_py as bp
 
         given = {
-            "q": kit.normal(shape, BF16), **_pages(kit, model), "lengths": cupy.full(BATCH, KEYS, np.int32),
-            "out": kit.empty((*shape[:3], model.v_head_dim), BF16), **_sinks(model),
+            "q": kit.normal(shape, BF16), **_pages(kit, model), "lengths": kit.xp.full(BATCH, KEYS, np.int32),
+            "out": kit.empty((*shape[:3], model.v_head_dim), BF16), **_sinks(kit, model),
         }  # fmt: skip
         plan = bp.PagedAttentionPlan.select(bp.PagedAttentionDescriptor.of(**given, **model.options))
         calls: Calls = {OURS: plan.bind(**given)}
@@ -121,8 +115,6 @@ def _append(name: str, model: Model, requests: int, tokens: int, *, turned: bool
     v_shape = (*shape[:3], model.v_head_dim)
 
     def make(kit: Kit) -> Calls:
-        import cupy
-
         import baracuda_py as bp
 
         each = -(-(tokens + PAGE) // PAGE)
@@ -131,10 +123,10 @@ def _append(name: str, model: Model, requests: int, tokens: int, *, turned: bool
             f"{part}_pages": kit.empty((requests * each, PAGE, model.kv_heads, s[3]), BF16)
             for part, s in (("k", shape), ("v", v_shape))
         }
-        inv_freq = (model.base ** (-cupy.arange(model.rotated // 2) * 2 / model.rotated)).astype("float32")
+        inv_freq = (model.base ** (-kit.xp.arange(model.rotated // 2) * 2 / model.rotated)).astype("float32")
         given = {
-            **pages, "k": k, "v": v, "lengths": cupy.full(requests, 17, np.int32), "status": cupy.zeros(requests, np.int32),
-            "page_table": cupy.random.permutation(requests * each).reshape(requests, each).astype(np.int32),
+            **pages, "k": k, "v": v, "lengths": kit.xp.full(requests, 17, np.int32), "status": kit.xp.zeros(requests, np.int32),
+            "page_table": kit.xp.random.permutation(requests * each).reshape(requests, each).astype(np.int32),
         }  # fmt: skip
         more = {"inv_freq": inv_freq} if turned else {}
         described = {n: x for n, x in (given | more).items() if n != "status"}

@@ -73,6 +73,13 @@ class Kit:
             return None
         return torch if torch.cuda.is_available() else None
 
+    @property
+    def xp(self) -> Any:
+        """The module of the arrays, for those that are not random."""
+        import cupy
+
+        return cupy
+
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         """An uninitialised CuPy array, of bytes for fp8."""
         import cupy

@@ -40,17 +40,15 @@ def _rope(
         return turned(torch, q, cos, sin), turned(torch, k, cos, sin)
 
     def make(kit: Kit) -> Calls:
-        import cupy
-
         import baracuda_py as bp
 
         q, k = (kit.normal(shape, dtype) for shape in shapes)
         out, k_out = (kit.empty(shape, dtype) for shape in shapes)
-        positions = cupy.random.randint(0, TABLE, (tokens,), dtype="int64")
-        inv_freq = (10000.0 ** (-cupy.arange(pairs) / pairs)).astype("float32")
-        angle = cupy.arange(TABLE, dtype="float64")[:, None] * inv_freq.astype("float64")
-        cos, sin = (part(angle).astype("float32") for part in (cupy.cos, cupy.sin))
-        made = {"cos": cos, "sin": sin, "status": cupy.zeros(tokens, "int32")} if tables else {"inv_freq": inv_freq}
+        positions = kit.xp.random.randint(0, TABLE, (tokens,), dtype="int64")
+        inv_freq = (10000.0 ** (-kit.xp.arange(pairs) / pairs)).astype("float32")
+        angle = kit.xp.arange(TABLE, dtype="float64")[:, None] * inv_freq.astype("float64")
+        cos, sin = (part(angle).astype("float32") for part in (kit.xp.cos, kit.xp.sin))
+        made = {"cos": cos, "sin": sin, "status": kit.xp.zeros(tokens, "int32")} if tables else {"inv_freq": inv_freq}
         operands = {"x": q, "k": k, "positions": positions, "out": out, "k_out": k_out, **made}
         desc = bp.RopeDescriptor.of(**operands, style=style, layout="THD")
         calls: Calls = {OURS: bp.RopePlan.select(desc).bind(**operands)}

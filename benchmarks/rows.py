@@ -103,11 +103,9 @@ def _token_append(name: str, dest_shape: tuple[int, ...], dtype: str, *, fresh: 
     shared: list[Any] = []
 
     def make(kit: Kit) -> Calls:
-        import cupy
-
         dest = kit.empty(dest_shape, dtype)
         if not (fresh and shared):
-            shared[:] = [kit.normal((1, *dest_shape[1:]), dtype), cupy.asarray(dest_shape[0] // 2, dtype="int64")]
+            shared[:] = [kit.normal((1, *dest_shape[1:]), dtype), kit.xp.asarray(dest_shape[0] // 2, dtype="int64")]
         source, start = shared
         bound = write_slice_plan(dest, source, ranges, dynamic_axis=0).bind(dest=dest, source=source, start=start)
         return {OURS: bound, "empty kernel": Floor().empty()}

@@ -28,6 +28,8 @@ class HostKit(Kit):
     def __init__(self) -> None:
         super().__init__(use_torch=False)
 
+    xp = np
+
     def normal(self, shape: tuple[int, ...], dtype: str, *, positive: bool = False) -> Any:
         """As many zeros."""
         return np.zeros(shape, dtype_of(dtype))
