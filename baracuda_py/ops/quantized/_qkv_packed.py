@@ -16,10 +16,10 @@ __all__ = ["arrays_of_each", "packing_of"]
 OF_EACH = ("N of q", "N of k", "N of v")
 PACKED = ("codes", "scales", "zeros", "order")  # of a product with int4 weights
 
-
-def _called(part: str) -> dict[str, str]:
-    """The arrays of one weight, as the projection calls them."""
-    return {name: ours for name, ours in WEIGHTS["int4"].operands(part).items() if name in PACKED}
+# Of each weight: its arrays as the projection calls them.
+CALLED = {
+    part: {name: ours for name, ours in WEIGHTS["int4"].operands(part).items() if name in PACKED} for part in PARTS
+}
 
 
 def arrays_of_each(
@@ -30,28 +30,27 @@ def arrays_of_each(
     What `reads` says, `arrays_of` does.
     """
     operands: dict[str, Any] = {}
-    kinds = []
-    for part in PARTS:
-        called = _called(part)
+    kinds, held = [], []
+    for part, called in CALLED.items():
         codes, scales, zeros, order = (given.get(called[name]) for name in PACKED)
         own, described_by = arrays_of(
             f"{op}: w{part}", codes, scales, zeros, order, None, group_size, layout, reads=reads
         )
         operands |= {called[name]: x for name, x in own.items()}
-        kinds.append({name: described_by[name] for name in ("group_size", "layout")})
+        kinds.append((described_by["layout"], described_by["group_size"]))
+        held += [codes.shape[1]] if isinstance(codes, PackedInt4) else []
     widths = None if widths is None else extents_of(op, "widths", widths, OF_EACH)
-    packed = [given.get(f"w{part}") for part in PARTS]
-    if all(isinstance(weight, PackedInt4) for weight in packed):
-        held = tuple(weight.shape[1] for weight in packed if weight is not None)
-        if widths not in (None, held):
-            raise InvalidProblemError(f"{op}: widths={widths}, and the weights have {held}", "leave widths out")
-        widths = held
-    if any(kind != kinds[0] for kind in kinds):
-        shown = ", ".join(sorted({f"{kind['layout']} {kind['group_size']}" for kind in kinds}))
+    if len(held) == len(PARTS):
+        if widths not in (None, tuple(held)):
+            raise InvalidProblemError(f"{op}: widths={widths}, and the weights have {tuple(held)}", "leave widths out")
+        widths = tuple(held)
+    if not kinds[0] == kinds[1] == kinds[2]:
+        shown = ", ".join(sorted({f"{packing} {size}" for packing, size in kinds}))
         raise InvalidProblemError(
             f"{op}: weights of layouts and groups {shown}", "pack all three alike, or call matmul_int4 three times"
         )
-    return operands, {"widths": widths, **kinds[0]}
+    (layout, group_size), *_ = kinds
+    return operands, {"widths": widths, "group_size": group_size, "layout": layout}
 
 
 def packing_of(
@@ -61,8 +60,8 @@ def packing_of(
     if not tensors["x"].shape:
         raise InvalidProblemError(f"{op}: x has rank 0", "pass x of shape (..., K)")
     of_k, found = tensors["x"].shape[-1], []
-    for i, part in enumerate(PARTS):
-        own = {name: tensors[ours] for name, ours in _called(part).items() if ours in tensors}
+    for i, (part, called) in enumerate(CALLED.items()):
+        own = {name: tensors[ours] for name, ours in called.items() if ours in tensors}
         if "scales" not in own:
             raise InvalidProblemError(f"{op}: operand 'scales_{part}' is missing", f"pass scales_{part}=...")
         given = None if widths is None else (of_k, widths[i])
