@@ -118,7 +118,9 @@ def summary(results: Results) -> str:
                 f"{min(faster):.2f}× of {len(legs)} rows."
             )
     if stale := sum(bool(r.get("stale")) for r in good):
-        lines.append(f"Measured with another kernel or configuration than is taken today (†): {stale} rows.")
+        lines.append(
+            f"Measured with another kernel or configuration than is taken today, or one renamed since (†): {stale} rows."
+        )
     lines.append(f"Targets missed: {_by_group(missed, good)}")
     if unclear:
         lines.append(f"No verdict, the target lies within what the measurement can tell: {_by_group(unclear, good)}")
@@ -189,6 +191,8 @@ def main() -> None:
     )
     given = parser.parse_args()
     path = DIRECTORY / f"{slug(given.gpu)}.jsonl"
+    if not (path.exists() or given.add):
+        parser.error(f"there are no results of {given.gpu!r}: {path}")
     for file in given.add:
         fresh = read(file)
         write(path, added(read(path) if path.exists() else fresh, fresh, [row.key for row in chosen([])]))

@@ -206,7 +206,9 @@ def test_schemes_that_make_no_sense(options: dict[str, Any], words: str) -> None
 @pytest.mark.parametrize("kind", ["float8_e5m2", "int8", "float16"])
 def test_codes_of_another_kind_name_those_that_the_op_takes(kind: str) -> None:
     codes = np.zeros((3, 8), np.dtype(getattr(ml_dtypes, kind, kind)))
-    with pytest.raises(bp.OperandTypeError, match=r"codes must hold fp8_e4m3, got \w+: cast it to fp8_e4m3$"):
+    with pytest.raises(
+        bp.OperandTypeError, match=r"codes must hold fp8_e4m3, got \w+: (call dequantize_int8|pass fp8)"
+    ):
         bp.dequantize_fp8(codes, np.ones(3, np.float32), device="cpu")
 
 

@@ -128,6 +128,7 @@ def test_the_sum_with_a_residual_is_rounded_once() -> None:
         ({"eps": -1.0}, "eps"),
         ({"eps": float("nan")}, "eps"),
         ({"eps": 1e300}, "eps"),
+        ({"eps": 1e-46}, "eps"),
         ({"normalized_shape": (7,)}, "normalized_shape"),
         ({"normalized_shape": ()}, "normalized_shape"),
         ({"weight": np.zeros(7, np.float32)}, "normalized_shape"),

@@ -56,6 +56,7 @@ class PackedGguf(PackedWeight):
             )  # fmt: skip
         said = "pass the format and shape that the tensor has; the package's reader has its axes the other way round"
         self._check_shape("blocks", wanted, f"{whole} have", said)
+        self._check_order("blocks")
 
     @property
     def bits_per_weight(self) -> float:

@@ -122,9 +122,12 @@ def host_values(x: Any) -> np.ndarray[Any, Any] | None:
     """What an array of NumPy, CuPy or PyTorch holds, once the device is done; None of other kinds."""
     if isinstance(x, np.ndarray):
         return x
-    if callable(getattr(x, "get", None)):
+    if hasattr(type(x), "__cuda_array_interface__") and callable(getattr(x, "get", None)):
         return np.asarray(x.get())
-    return np.asarray(x.detach().cpu().numpy()) if hasattr(x, "detach") else None
+    try:
+        return np.asarray(x.detach().cpu().numpy()) if hasattr(x, "detach") else None
+    except (TypeError, NotImplementedError, RuntimeError):  # no kind of NumPy's, or no numbers: meta tensors
+        return None
 
 
 def check_places(what: str, places: np.ndarray[Any, Any], extent: int, of: str) -> None:
@@ -164,7 +167,8 @@ class PackedInt4(PackedWeight):
     once, here, to check that, which waits for the device. "tiled" has N filled up to a multiple of 16, K to one of 64.
 
     Arrays of CuPy, NumPy or PyTorch, on one device, in C order. Raises InvalidProblemError or OperandTypeError where they are not
-    what the layout has: an array that is packed for another one does not pass.
+    what the layout has: an array that is packed for another one does not pass, but where the two cannot be told apart: those of
+    a square weight in "kaio" and "awq".
     """
 
     arrays = ("codes", "scales", "zeros", "order")
@@ -188,9 +192,10 @@ class PackedInt4(PackedWeight):
         kinds["zeros"] = (ElementKind.U8,) if layout in BYTES else _WORDS
         whole = f"a weight {self.shape} of layout {str(layout)!r} and group_size={self.group_size} has"
         shapes = shapes_of(layout, self.shape, self.group_size)
-        said = "name the layout that it is packed in, or pack it with pack_int4 or repack_int4"
+        said = "name the layout and group_size that it is packed in, or pack it with pack_int4 or repack_int4"
         for name in self.operands:
             self._check_shape(name, shapes[name], whole, said)
             self._check_element(name, kinds[name])
+            self._check_order(name)
         if self.order is not None:
             check_order("PackedInt4", layout, self.order, self.group_size)

@@ -80,7 +80,7 @@ class PackedNf4(PackedWeight):
             raise InvalidProblemError(f"PackedNf4: shape={self.shape}", "give (N, K), both at least 1")
         check_blocks("PackedNf4", "the weight", self.shape[1], self.block_size)
         n, k = self.shape
-        if self._taken("codes").shape in ((n * k // 2, 1), (n * k // 2,)):
+        if self._taken("codes").shape in ((n * k // 2, 1), (n * k // 2,)) and hasattr(self.codes, "reshape"):
             object.__setattr__(self, "codes", self.codes.reshape(n, k // 2))
         whole = f"a weight {self.shape} in blocks of {self.block_size} has"
         shapes = nf4_shapes(self.shape, self.block_size)

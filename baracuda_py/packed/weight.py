@@ -8,12 +8,14 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any, ClassVar, cast
 
+import numpy as np
+
 from ..tensor import Tensor, intake
 from ..tensor.axes import as_ints, c_strides, index_of
 from ..types import ElementKind, InvalidProblemError, OperandTypeError
 from ..types.errors import shown
 
-__all__ = ["PackedWeight"]
+__all__ = ["PackedWeight", "on_host", "refuse_packed"]
 
 
 class PackedWeight:
@@ -83,3 +85,17 @@ class PackedWeight:
         if (held := self._taken(name).element) not in kinds:
             named = " or ".join(map(str, kinds))
             raise OperandTypeError(f"{type(self).__name__}: {name} must hold {named}, got {held}", f"pass {named}")
+
+
+PRODUCTS = {"PackedInt4": "matmul_int4", "PackedNf4": "matmul_nf4", "PackedGguf": "matmul_gguf"}
+
+
+def refuse_packed(op: str, given: Any, own: str) -> None:
+    """Raises OperandTypeError for a weight that is packed for products other than `own`."""
+    if isinstance(given, PackedWeight) and (product := PRODUCTS.get(type(given).__name__, own)) != own:
+        raise OperandTypeError(f"{op}: the weight is a {type(given).__name__}", f"{product} multiplies it")
+
+
+def on_host(x: Any) -> bool:
+    """Whether an array of NumPy or PyTorch lies in host memory, where reading it waits for nothing."""
+    return isinstance(x, np.ndarray) or getattr(getattr(x, "device", None), "type", None) == "cpu"

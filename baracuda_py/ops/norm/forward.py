@@ -22,7 +22,8 @@ from ._problem import TABLE, Normed, Part, described_by, probes
 
 __all__ = ["NormDescriptor", "NormPlan", "layer_norm", "rms_norm"]
 
-_LARGEST = float(np.finfo(np.float32).max)  # of what eps is added to, but in f64
+# Of f32, in which eps is added, but for f64.
+_LEAST, _LARGEST = float(np.finfo(np.float32).smallest_subnormal), float(np.finfo(np.float32).max)
 
 
 @described(
@@ -69,8 +70,8 @@ class NormDescriptor(Normed):
 
     @classmethod
     def check_values(cls, op: str, values: Mapping[str, float], operands: Mapping[str, Any]) -> None:
-        if not 0 <= values["eps"] <= _LARGEST:
-            raise InvalidProblemError(f"{op}: eps={values['eps']}", "give a small number, 0 or more")
+        if not (values["eps"] == 0 or _LEAST <= values["eps"] <= _LARGEST):
+            raise InvalidProblemError(f"{op}: eps={values['eps']}", "give 0, or a positive number that f32 holds")
 
     def scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
         values = super().scalars(given)

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ...packed.gguf import PackedGguf
+from ...packed.weight import refuse_packed
 from ...types import BufferTooSmallError, ElementKind, InvalidProblemError, OperandTypeError
 from ...types.errors import shown
 from ...types.gguf import GgufFormat
@@ -66,6 +67,7 @@ def asked_element(op: str, out_dtype: Any, out: Any) -> ElementKind | None:
 def blocks_of(op: str, name: str, blocks: Any, format: Any, shape: Any = None) -> tuple[Any, Any, Any]:
     """The array of blocks, its format, and its shape where it is another: of a PackedGguf, or as they are given."""
     if not isinstance(blocks, PackedGguf):
+        refuse_packed(op, blocks, "matmul_gguf")
         if format is None:
             raise InvalidProblemError(
                 f"{op}: format is missing", f"name it: format='Q4_K', ...; or pass {name} as a PackedGguf, which has it"

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from ...packed.int4 import BYTES, Int4Layout, PackedInt4, check_order, check_problem, check_zeros, shapes_of
+from ...packed.weight import on_host, refuse_packed
+from ...plan.candidate import OK, Feasibility, no
 from ...plan.descriptor import Descriptor, Slot
+from ...plan.fields import integer
 from ...runtime.steps import Arg, Packed, Ptr
 from ...tensor import Tensor
 from ...tensor.axes import as_ints
@@ -24,6 +27,7 @@ __all__ = [
     "arrays_of",
     "cuda_layout",
     "extents_of",
+    "groups_fit",
     "order_of",
     "pointer",
     "taken_weight",
@@ -146,7 +150,10 @@ def taken_weight(
     if k is not None and whole[0] != k:
         raise InvalidProblemError(f"{op}: x has K={k} and the weight is {whole}", "pass a weight of that K")
     arrays = {name: tensors.get(name) for name in ("codes", "scales", "zeros", "order")}
-    PackedInt4(layout, (whole[0], whole[1]), group_size, **{n: _Held(x) if x else None for n, x in arrays.items()})
+    try:
+        PackedInt4(layout, (whole[0], whole[1]), group_size, **{n: _Held(x) if x else None for n, x in arrays.items()})
+    except (InvalidProblemError, OperandTypeError) as error:
+        raise type(error)(f"{op}: {error.reason.removeprefix('PackedInt4: ')}", error.fix) from None
     return layout, (whole[0], whole[1])
 
 
@@ -187,7 +194,7 @@ def arrays_of(
 ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
     """The operands that a weight has, and the options that describe it: of a PackedInt4, or of its arrays as they are given.
 
-    Raises InvalidProblemError, where it `reads`, for an `order` of NumPy's that cannot be; one in device memory is not read.
+    Raises InvalidProblemError, where it `reads`, for an `order` on the host that cannot be; one in device memory is not read.
     """
     if isinstance(codes, PackedInt4):
         given = {"scales": scales, "zeros": zeros, "order": order, "shape": shape}
@@ -197,7 +204,7 @@ def arrays_of(
                 f"{op}: layout={str(layout)!r}, and the weight is packed in layout {str(codes.layout)!r}",
                 f"leave layout out, or repack_int4(weight, {str(layout)!r})",
             )
-        if group_size not in (None, codes.group_size):
+        if group_size is not None and integer(group_size, f"{op}: group_size") != codes.group_size:
             raise InvalidProblemError(
                 f"{op}: group_size={group_size}, and the weight has {codes.group_size}", "leave group_size out"
             )
@@ -205,12 +212,15 @@ def arrays_of(
             raise InvalidProblemError(f"{op}: {twice[0]} was passed beside a PackedInt4", f"leave {twice[0]} out")
         options = {"shape": codes.shape, "group_size": codes.group_size, "layout": codes.layout}
         return dict(codes.operands), options
+    refuse_packed(op, codes, "matmul_int4")
     named = {"codes": codes, "scales": scales, "zeros": zeros, "order": order}
     given = {name: x for name, x in named.items() if x is not None or name in ("codes", "scales")}
     whole = None if shape is None else extents_of(op, "shape", shape, ("K", "N"))
     layout = Int4Layout.TILED if layout is None else layout
-    group_size = 128 if group_size is None else group_size
-    if reads and isinstance(order, np.ndarray):
+    group_size = 128 if group_size is None else integer(group_size, f"{op}: group_size")
+    if group_size < 1:
+        raise InvalidProblemError(f"{op}: group_size={group_size}", "give 32, 64, 128 or K")
+    if reads and order is not None and on_host(order):
         check_order(op, Int4Layout.of(layout, f"{op}: layout"), order, group_size)
     return given, {"shape": whole, "group_size": group_size, "layout": layout}
 
@@ -218,3 +228,15 @@ def arrays_of(
 def pointer(desc: Int4Weight, name: str) -> Arg:
     """An operand's address, null where the problem lacks it."""
     return Ptr(name) if name in desc.slot_of and desc.has(name) else Packed(bytes(8))
+
+
+MOST_GROUPS = 65535  # CTAs along y
+
+
+def groups_fit(desc: Int4Weight) -> Feasibility:
+    """Whether kernels that have a CTA for each group along y may be launched."""
+    return (
+        OK
+        if desc.groups <= MOST_GROUPS
+        else no(f"K has {desc.groups} groups, and a launch at most {MOST_GROUPS} along y")
+    )

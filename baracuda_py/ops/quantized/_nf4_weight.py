@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...packed.nf4 import PackedNf4, check_blocks, check_double, nf4_shapes
+from ...packed.weight import refuse_packed
 from ...plan.descriptor import Descriptor, Slot
+from ...plan.fields import integer
 from ...runtime.steps import Packed, Ptr, Struct
 from ...types import ElementKind, InvalidProblemError
 
@@ -70,11 +72,13 @@ def arrays_of_nf4(
 ) -> tuple[dict[str, Any], int]:
     """The operands that a weight has, and its block size: of a PackedNf4, or of its arrays as they are given."""
     given = {"absmax": absmax, "scales": scales, "offset": offset}
+    size = None if block_size is None else integer(block_size, f"{op}: block_size")
     if not isinstance(codes, PackedNf4):
+        refuse_packed(op, codes, "matmul_nf4")
         held = {"codes": codes, "absmax": absmax}
         held |= {name: x for name, x in given.items() if x is not None}
-        return held, 64 if block_size is None else block_size
-    if block_size not in (None, codes.block_size):
+        return held, 64 if size is None else size
+    if size not in (None, codes.block_size):
         raise InvalidProblemError(
             f"{op}: block_size={block_size}, and the weight has {codes.block_size}", "leave block_size out"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...packed.int4 import PackedInt4
+from ...packed.int4 import Int4Layout, PackedInt4
 from ...tensor import Tensor
 from ...types import InvalidProblemError
 from ._int4_weight import arrays_of, extents_of, taken_weight
@@ -30,7 +30,8 @@ def arrays_of_each(
     What `reads` says, `arrays_of` does.
     """
     operands: dict[str, Any] = {}
-    kinds, held = [], []
+    kinds: list[tuple[Any, int]] = []
+    held: dict[str, int] = {}  # columns of those that are packed
     for part, called in CALLED.items():
         codes, scales, zeros, order = (given.get(called[name]) for name in PACKED)
         own, described_by = arrays_of(
@@ -38,12 +39,15 @@ def arrays_of_each(
         )
         operands |= {called[name]: x for name, x in own.items()}
         kinds.append((described_by["layout"], described_by["group_size"]))
-        held += [codes.shape[1]] if isinstance(codes, PackedInt4) else []
+        if isinstance(codes, PackedInt4):
+            held[part] = codes.shape[1]
     widths = None if widths is None else extents_of(op, "widths", widths, OF_EACH)
-    if len(held) == len(PARTS):
-        if widths not in (None, tuple(held)):
-            raise InvalidProblemError(f"{op}: widths={widths}, and the weights have {tuple(held)}", "leave widths out")
-        widths = tuple(held)
+    if widths is None and len(held) == len(PARTS):
+        widths = tuple(held.values())
+    for i, part in enumerate(PARTS):
+        if widths is not None and held.get(part, widths[i]) != widths[i]:
+            fix = "leave widths out" if len(held) == len(PARTS) else f"give q, k and v's N, {held[part]} for {part}"
+            raise InvalidProblemError(f"{op}: widths={widths}, and w{part} has N={held[part]}", fix)
     if not kinds[0] == kinds[1] == kinds[2]:
         shown = ", ".join(sorted({f"{packing} {size}" for packing, size in kinds}))
         raise InvalidProblemError(
@@ -64,6 +68,10 @@ def packing_of(
         own = {name: tensors[ours] for name, ours in called.items() if ours in tensors}
         if "scales" not in own:
             raise InvalidProblemError(f"{op}: operand 'scales_{part}' is missing", f"pass scales_{part}=...")
+        if widths is None and Int4Layout.of(layout, f"{op}: layout") is Int4Layout.TILED:
+            raise InvalidProblemError(
+                f"{op}: widths are missing", "pass the N of q, k and v: layout 'tiled' has N filled up"
+            )
         given = None if widths is None else (of_k, widths[i])
         packing, shape = taken_weight(f"{op}: w{part}", own, layout, given, group_size, of_k)
         found.append(shape[1])

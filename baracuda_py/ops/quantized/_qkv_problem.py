@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...packed.int4 import Int4Layout
 from ...plan.descriptor import Descriptor, Slot, described, scalar
+from ...plan.fields import choice
 from ...plan.lowering import Place
 from ...runtime.steps import Ptr
 from ...tensor.axes import c_strides
@@ -147,7 +148,7 @@ class QkvProjectDescriptor(Descriptor):
         head_dim: int | None = None, style: str = "half", attention_factor: float = 1.0, weights: str = "int8",
     ) -> Self:  # fmt: skip
         """The descriptor of arrays as they lie; `wq`, `wk` and `wv` may be PackedInt4, in place of all that describes them."""
-        op = f"qkv_project_{weights}"
+        op = f"qkv_project_{choice(tuple(WEIGHTS))(weights, 'QkvProjectDescriptor: weights')}"
         own: dict[str, Any] = {"widths": widths, "group_size": 128 if group_size is None else group_size}
         arrays: dict[str, Any] = {
             "wq": wq, "wk": wk, "wv": wv, "scales_q": scales_q, "scales_k": scales_k, "scales_v": scales_v, "zeros_q": zeros_q,

@@ -47,10 +47,14 @@ class Scheme(Descriptor):
     def check(self) -> None:
         known = BYTES[self.name.rpartition("_")[2]]
         if self.codes_element not in known:
-            named = " or ".join(map(str, known))
-            raise OperandTypeError(
-                f"{self.op}: codes must hold {named}, got {self.codes_element}", f"cast it to {named}"
+            named, other = (
+                " or ".join(map(str, known)),
+                [name for name, kinds in BYTES.items() if self.codes_element in kinds],
             )
+            fix = f"call {self.name.rpartition('_')[0]}_{other[0]}" if other else f"pass {named}"
+            if other and self.floats == "out":
+                fix += f", or view the bytes as {named} where that is what they are"
+            raise OperandTypeError(f"{self.op}: codes must hold {named}, got {self.codes_element}", fix)
         if not self.shape:
             raise InvalidProblemError(f"{self.op}: a number has no rows", "pass an array of rank 1 or more")
         if (self.group_size is not None) != (self.per == "group"):

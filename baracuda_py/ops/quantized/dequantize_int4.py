@@ -51,7 +51,8 @@ class DequantizeInt4Descriptor(Int4Weight):
         arrays, weight = arrays_of(cls.name, codes, scales, zeros, order, shape, group_size, layout)
         tensors = cls.taken(cls.name, {**arrays, "out": out})
         packing, shape = taken_weight(cls.name, tensors, **weight)
-        element = out_dtype or (tensors["out"] if out is not None else tensors["scales"]).element
+        made = (tensors["out"] if out is not None else tensors["scales"]).element
+        element = made if out_dtype is None else ElementKind.of(out_dtype)
         return cls.of_tensors(tensors, shape=shape, group_size=weight["group_size"], packing=packing, element=element)
 
     @property

@@ -137,8 +137,9 @@ def matmul_int4(
 
     x: [..., K], f16 or bf16, any strides. codes: a PackedInt4, which has all that describes the weight; or its arrays, with
     `shape` (K, N), `group_size` (128) and `layout` ("tiled"; of the others the shape follows).
-    order: int32 [K], as PackedInt4 has and checks it; one that is passed by itself is checked where it is NumPy's. One in device
-    memory is not read by the host: what is no k or group makes NaN, and a k that is named twice is undefined.
+    order: int32 [K], as PackedInt4 has and checks it; one that is passed by itself is checked where it lies on the host. One in
+    device memory is not read: what is no k or group makes NaN (with variant `dequantize_matmul` it is undefined), and a k that is
+    named twice is undefined.
     Weights in layout "tiled" are multiplied as they are; those of others are dequantised at every call: `repack_int4` them once.
     bias: f16, bf16 or f32, broadcasts onto the result. activation: "relu", "gelu", "gelu_tanh" or "silu".
     out_dtype: f16, bf16 or f32; that of x by default.

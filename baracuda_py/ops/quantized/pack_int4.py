@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...packed.int4 import BYTES, Int4Layout, PackedInt4, check_problem, check_zeros, host_values
+from ...plan.fields import integer
 from ...tensor import intake
 from ...types import InvalidProblemError, OperandTypeError
 from ._flag import flag
@@ -29,7 +30,7 @@ def pack_int4(
     Codes that are there already are a PackedInt4 of layout "plain": see `repack_int4`.
     """
     layout = Int4Layout.of(layout, "pack_int4: layout")
-    shape = intake(w, what="pack_int4: w").shape
+    shape, group_size = intake(w, what="pack_int4: w").shape, integer(group_size, "pack_int4: group_size")
     check_problem("pack_int4", layout, shape, group_size)
     check_zeros("pack_int4", layout, shape, zeros=not flag(symmetric, "pack_int4: symmetric"), order=False)
     least = 0 if symmetric else LEAST_ZERO.get(layout, 0)
@@ -79,12 +80,21 @@ def _like(x: Any, made: np.ndarray[Any, Any]) -> Any:
     return cupy.asarray(made)
 
 
+def _read(weight: PackedInt4, name: str) -> np.ndarray[Any, Any]:
+    known = host_values(getattr(weight, name))
+    if known is None:
+        kind = type(getattr(weight, name)).__name__
+        raise OperandTypeError(
+            f"repack_int4: {name} is a {kind}, which is not read on the host", "pass an array of NumPy, CuPy or PyTorch"
+        )
+    return known
+
+
 def _orders(weight: PackedInt4, layout: Int4Layout) -> tuple[Any, Any]:
     """Which k of the old layout each k of the new one is, and the order that the new one has."""
     if weight.order is None:
         return None, None
-    known = host_values(weight.order)
-    assert known is not None, "PackedInt4 takes arrays that have values"
+    known = _read(weight, "order")
     if weight.layout is Int4Layout.GPTQ:
         order = _like(weight.order, order_of(known, weight.group_size))
         return order, order
@@ -102,8 +112,7 @@ def _check_points(weight: PackedInt4, layout: Int4Layout) -> None:
     check_zeros("repack_int4", layout, weight.shape, zeros=weight.zeros is not None, order=False)
     if weight.zeros is None or layout in BYTES:
         return
-    known = host_values(weight.zeros)
-    assert known is not None, "PackedInt4 takes arrays that have values"
+    known = _read(weight, "zeros")
     points = known[:, : weight.shape[1]]
     least = LEAST_ZERO.get(layout, 0)
     low, high = int(points.min()), int(points.max())

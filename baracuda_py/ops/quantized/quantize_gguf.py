@@ -135,8 +135,9 @@ def quantize_gguf(x: Any, format: Any, *, pad: bool = False) -> Any:
     """Rows of floats as blocks of a GGUF format; `dequantize_gguf` is the inverse.
 
     x: f32, f16 or bf16 [..., K] in C order. What is not finite counts as 0: no block can hold it.
-    format: Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0, byte for byte those of the `gguf` package; Q4_K and Q6_K, which round every sub-block
-    by its own extremes (no search for better scales); Q8_1, which activations are staged in.
+    format: Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0, byte for byte those of the `gguf` package but for blocks so small that 1 / d is
+    beyond f32 (the package makes zeros of them); Q4_K and Q6_K, which round every sub-block by its own extremes (no search for
+    better scales); Q8_1, which activations are staged in.
     pad: put zeros behind rows that end within a block; else K is a multiple of the block.
     Returns out, u8 [..., bytes].
     """

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from ...packed.int4 import Int4Layout
-from ...plan.candidate import Candidate, Cost
+from ...plan.candidate import Candidate, Cost, Feasibility
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
@@ -20,7 +20,7 @@ from ...types.precision import Exact
 from .._function import Asked, function_of
 from .._launch import grid_of
 from ._flag import flag
-from ._int4_weight import HALVES, Int4Weight, pointer
+from ._int4_weight import HALVES, Int4Weight, groups_fit, pointer
 
 __all__ = ["QuantizeInt4Descriptor", "QuantizeInt4Plan", "quantize_int4"]
 
@@ -81,6 +81,9 @@ class ByGroups(Candidate[QuantizeInt4Descriptor]):
 
     variant = "groups"
     launches = ("quantized/int4_pack.cu:scales_of", "quantized/int4_pack.cu:quantise")
+
+    def supports(self, desc: QuantizeInt4Descriptor, device: DeviceSpec) -> Feasibility:
+        return groups_fit(desc)
 
     def cost(self, desc: QuantizeInt4Descriptor, device: DeviceSpec, config: Any) -> Cost:
         return Cost.streaming(device, 2 * desc.nbytes, efficiency=0.4)

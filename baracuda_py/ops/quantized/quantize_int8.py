@@ -6,12 +6,14 @@ from typing import Any, Self
 
 from ...plan.candidate import exact_movement
 from ...plan.descriptor import Slot, described
+from ...plan.fields import choice
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import int8 as oracle
 from ...samples import int8 as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import Asked, function_of
+from ._flag import flag
 from ._quantise import Dequantise, QuantiseRows, RangesFirst
 from ._scheme import BYTES, FLOATS, INTEGERS, Scheme
 
@@ -64,7 +66,7 @@ class QuantizeDescriptor(Scheme):
         tensors = cls.taken(name, {"x": x, "codes": codes, "scales": scales, "zeros": zeros})
         made = _first(name) if codes is None else tensors["codes"].element
         options: dict[str, Any] = {"codes_element": made if dtype is None else ElementKind.of(dtype)}
-        if zero_points and zeros is None:
+        if flag(zero_points, f"{name}: zero_points") and zeros is None:
             options["zeros_element"] = options["codes_element"]
         return cls.of_tensors(tensors, per=per, group_size=group_size, name=name, **options)
 
@@ -111,10 +113,15 @@ class DequantizeDescriptor(Scheme):
 
 
 def _first(name: str) -> ElementKind:
-    return BYTES[name.rpartition("_")[2]][0]
+    known = tuple(f"quantize_{kind}" for kind in BYTES)
+    return BYTES[choice(known)(name, "QuantizeDescriptor: name").rpartition("_")[2]][0]
 
 
 def _check_zeros(desc: Any) -> None:
+    if desc.zeros_element is not None and desc.codes_element.is_float:
+        raise InvalidProblemError(
+            f"{desc.op}: zeros, and codes of {desc.codes_element}", "leave zeros out: there are none"
+        )
     if desc.zeros_element not in (None, desc.codes_element):
         raise InvalidProblemError(
             f"{desc.op}: zeros hold {desc.zeros_element} and codes {desc.codes_element}", "a zero point is a code"
@@ -168,7 +175,7 @@ class DequantizePlan(Plan[DequantizeDescriptor]):
 
 
 def _asked(name: str, operands: dict[str, Any], options: dict[str, Any]) -> Asked:
-    zero_points = bool(options.get("zero_points"))
+    zero_points = flag(options.get("zero_points", False), f"{name}: zero_points")
     made = {"codes", "scales", "x"} | ({"zeros"} if zero_points else set())
     given = {n: x for n, x in operands.items() if x is not None or n in made}
     return given, lambda: QuantizeDescriptor.of(**operands, **options, name=name), (name, *options.values()), None, None

@@ -61,7 +61,7 @@ class QuantizeNf4Descriptor(Nf4Weight):
             "element": tensors["x"].element,
             "block_size": block_size,
         }
-        if double_quant:
+        if flag(double_quant, f"{cls.name}: double_quant"):
             options |= {"absmax_element": U8, "scales_element": F32, "offset_element": F32}
         return cls.of_tensors(tensors, **options)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ...packed.int4 import BYTES, Int4Layout, check_places, check_problem, check_zeros, host_values, shapes_of
-from ...plan.candidate import Candidate, Cost, exact_movement
+from ...plan.candidate import Candidate, Cost, Feasibility, exact_movement
 from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
@@ -18,7 +18,7 @@ from ...samples import int4 as samples
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
 from .._function import Asked, function_of
 from .._launch import grid_of
-from ._int4_weight import HALVES, SLOTS, WORDS, Int4Weight, cuda_layout, extents_of, pointer, taken_weight
+from ._int4_weight import HALVES, SLOTS, WORDS, Int4Weight, cuda_layout, extents_of, groups_fit, pointer, taken_weight
 
 __all__ = ["RelayoutInt4Descriptor", "RelayoutInt4Plan", "relayout_int4"]
 
@@ -103,6 +103,9 @@ class ByWords(Candidate[RelayoutInt4Descriptor]):
 
     variant = "words"
     launches = ("quantized/int4_pack.cu:repack", "quantized/int4_pack.cu:repack_groups")
+
+    def supports(self, desc: RelayoutInt4Descriptor, device: DeviceSpec) -> Feasibility:
+        return groups_fit(desc)
 
     def cost(self, desc: RelayoutInt4Descriptor, device: DeviceSpec, config: Any) -> Cost:
         return Cost.streaming(device, desc.nbytes, efficiency=0.3)
