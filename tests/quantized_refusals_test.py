@@ -85,6 +85,8 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "NF4 for int4": (lambda: bp.matmul_int4(X, NF4, **ON), "matmul_int4: the weight is a PackedNf4: matmul_nf4 multiplies it"),
     "int4 for NF4": (lambda: bp.matmul_nf4(X, P, **ON), "matmul_nf4: the weight is a PackedInt4: matmul_int4"),
     "int4 for GGUF": (lambda: bp.matmul_gguf(X, P, "Q4_K", **ON), "matmul_gguf: the weight is a PackedInt4: matmul_int4"),
+    "int4 for none": (lambda: bp.matmul(X, P, **ON), "got PackedInt4: matmul_int4 multiplies it"),
+    "a style of two": (lambda: bp.qkv_project_int4(X, P, P, P, style=ODD, **ON), "qkv_project_int4: style="),
     "another K": (lambda: bp.qkv_project_int4(X[:, :128], P, P, P, **ON), "^qkv_project_int4: wq: "),
     "another group": (lambda: bp.matmul_int4(X, P.codes, P.scales, zeros=P.zeros, shape=P.shape, **ON), "layout and group_size"),
     "fp8 as int8": (lambda: bp.dequantize_int8(CODES, SCALES, **ON), "got fp8_e4m3: call dequantize_fp8"),

@@ -25,6 +25,7 @@ class PackedGguf(PackedWeight):
     """
 
     arrays = needed = ("blocks",)
+    multiplied_by = "matmul_gguf"
 
     blocks: Any
     format: GgufFormat | str

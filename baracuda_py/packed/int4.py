@@ -173,6 +173,7 @@ class PackedInt4(PackedWeight):
 
     arrays = ("codes", "scales", "zeros", "order")
     needed = ("codes", "scales")
+    multiplied_by = "matmul_int4"
 
     layout: Int4Layout | str
     shape: tuple[int, int]

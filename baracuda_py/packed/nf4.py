@@ -66,6 +66,7 @@ class PackedNf4(PackedWeight):
 
     arrays = tuple(KINDS)
     needed = ("codes", "absmax")
+    multiplied_by = "matmul_nf4"
 
     shape: tuple[int, int]
     codes: Any

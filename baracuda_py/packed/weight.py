@@ -26,6 +26,7 @@ class PackedWeight:
 
     arrays: ClassVar[tuple[str, ...]]
     needed: ClassVar[tuple[str, ...]]  # of them, those that every weight has
+    multiplied_by: ClassVar[str]  # the function for it, which errors of others name
 
     shape: tuple[int, ...]
 
@@ -87,13 +88,10 @@ class PackedWeight:
             raise OperandTypeError(f"{type(self).__name__}: {name} must hold {named}, got {held}", f"pass {named}")
 
 
-PRODUCTS = {"PackedInt4": "matmul_int4", "PackedNf4": "matmul_nf4", "PackedGguf": "matmul_gguf"}
-
-
 def refuse_packed(op: str, given: Any, own: str) -> None:
     """Raises OperandTypeError for a weight that is packed for products other than `own`."""
-    if isinstance(given, PackedWeight) and (product := PRODUCTS.get(type(given).__name__, own)) != own:
-        raise OperandTypeError(f"{op}: the weight is a {type(given).__name__}", f"{product} multiplies it")
+    if isinstance(given, PackedWeight) and given.multiplied_by != own:
+        raise OperandTypeError(f"{op}: the weight is a {type(given).__name__}", f"{given.multiplied_by} multiplies it")
 
 
 def on_host(x: Any) -> bool:

@@ -132,6 +132,8 @@ def _device_of(x: Any) -> int | None:
 
 
 def _how_to_wrap(x: Any, host: bool) -> str:
+    if product := getattr(type(x), "multiplied_by", ""):  # a packed weight
+        return f"{product} multiplies it"
     package = "numpy" if host else "cupy"
     if isinstance(x, (bool, int, float, complex, np.generic)):
         return f"wrap it with {package}.asarray({shown(x)}, x.dtype), x being the other operand: a bare one would be 64 bits wide"

@@ -14,7 +14,7 @@ from ...plan.lowering import Place
 from ...runtime.steps import Ptr
 from ...tensor.axes import c_strides
 from ...types import ElementKind, InvalidProblemError
-from ..position.angles import ANGLES
+from ..position.angles import ANGLES, STYLES
 from ..position.rope import POSITIONS, STATUS, RopeDescriptor
 from ._flag import flag
 from ._int4_weight import HALVES, WORDS
@@ -162,7 +162,8 @@ class QkvProjectDescriptor(Descriptor):
             "scale_v": scale_v, **arrays, "bias_q": bias_q, "bias_k": bias_k, "bias_v": bias_v, "positions": positions,
             "inv_freq": inv_freq, "cos": cos, "sin": sin,
         })  # fmt: skip
-        options: dict[str, Any] = {"weights": weights, "dynamic": dynamic, "head_dim": head_dim, "style": style}
+        options: dict[str, Any] = {"weights": weights, "dynamic": dynamic, "head_dim": head_dim}
+        options |= {"style": choice(STYLES)(style, f"{op}: style")}
         options |= {"attention_factor": attention_factor, **own}
         if weights == "int4":
             options |= packing_of(op, tensors, own["widths"], own["group_size"], layout)
