@@ -15,15 +15,14 @@ import pytest
 
 from .gauntlet import spread
 
-__all__ = ["ALSO", "CASES", "VARIANTS", "choose", "is_bounded"]
+__all__ = ["ALSO", "CASES", "TWO", "VARIANTS", "choose", "is_bounded"]
 
 # Of the problems for what no sample reaches (wanted.py) some of each sort, those that take little time.
 WANTED = (
-    "map-two-a-thread", "runs-to-an-aligned-end", "transpose-ragged-float32", "beta-0-paired-float16", "epilogue-whole-gelu",
+    "map-two-a-thread", "runs-to-an-aligned-end", "transpose-ragged-float32", "beta-0-paired-float16",
     "rows-that-do-not-follow-on", "simt-split-ragged", "gemv-ragged", "gemv-batch", "tc-async-split-batch", "tc-128",
-    "wgmma-fp8-lines", "wgmma-fp8-shared-b", "pad-blocks",
-    "topk-aligned-parts", "topk-nan-among-many", "scan-chunks-of-columns", "int4-mma-ring-wraps", "decode-halves-of-values",
-    "gguf-staged-activations",
+    "wgmma-fp8-shared-b", "pad-blocks", "topk-aligned-parts", "topk-nan-among-many", "scan-chunks-of-columns",
+    "int4-mma-ring-wraps", "decode-halves-of-values", "gguf-staged-activations",
 )  # fmt: skip
 
 # Cases of a test that the bounded suite takes, by name or so many, spread over all of them; 0: the full suite alone. Here are
@@ -32,12 +31,12 @@ CASES: dict[str, int | tuple[str, ...]] = {
     "bounded_test.py::test_every_kernel_and_every_variant_is_emulated": 0,
     # Kernels without a GPU, beyond the gauntlet.
     "emulated_gauntlet_test.py::test_other_arches": 6,
-    "emulated_gauntlet_test.py::test_random_orders": 6,
+    "emulated_gauntlet_test.py::test_random_orders": 4,
     "emulated_gauntlet_test.py::test_wanted": WANTED,
     "emulated_run_test.py::test_products_take_their_scalars_at_every_call": 2,
     "attention_backward_test.py::test_a_block_mask_skips_blocks_and_sequences_may_be_longer_than_was_said": 0,
     "attention_backward_test.py::test_blocks_of_keys_add_in_turn": 0,
-    "attention_backward_test.py::test_equal_weights_spread_the_gradient_evenly": 3,
+    "attention_backward_test.py::test_equal_weights_spread_the_gradient_evenly": 1,
     "attention_backward_test.py::test_the_bound_notices_a_lost_block": 1,
     "attention_backward_test.py::test_the_gradients_of_a_whole_attention": (
         "{'causal': True, 'softcap': 2.0, 'window': (9, 4), 'scale': 0.7}-ptx",
@@ -45,7 +44,7 @@ CASES: dict[str, int | tuple[str, ...]] = {
     "attention_backward_test.py::test_the_order_of_slices_is_fixed": 0,
     "attention_backward_test.py::test_warps_that_share_keys_do_different_things": 1,
     "attention_decode_test.py::test_a_token_does_not_depend_on_how_many_come_at_once": 0,
-    "attention_decode_test.py::test_every_code_is_widened_exactly": 2,
+    "attention_decode_test.py::test_every_code_is_widened_exactly": 1,
     "attention_decode_test.py::test_every_kind_of_configuration": 0,
     "attention_decode_test.py::test_pages_give_the_bits_of_dense_caches": 1,
     "attention_decode_test.py::test_starts_of_sequences_are_never_followed_outside": 1,
@@ -55,14 +54,14 @@ CASES: dict[str, int | tuple[str, ...]] = {
     "attention_latent_test.py::test_splits_tiles_and_rows_in_part": 0,
     "attention_tc_test.py::test_every_tile_gives_the_same_bits": 1,
     "attention_test.py::test_columns_that_two_warps_share": 1,
-    "attention_test.py::test_equal_scores_give_the_mean_of_whole_numbers": 4,
+    "attention_test.py::test_equal_scores_give_the_mean_of_whole_numbers": 2,
     "attention_test.py::test_growing_scores_are_rescaled": 1,
     "attention_test.py::test_masks_may_add_any_negative_number": 1,
     "attention_test.py::test_sinks_may_be_any_number": 1,
     "attention_test.py::test_the_bound_notices_a_lost_block_of_keys": 2,
     "attention_test.py::test_windows_and_blocks_may_be_larger_than_any_problem": 1,
     "gguf_panels_test.py::test_sums_of_integers_are_exact": ("Q8_0-20-13-9",),
-    "gguf_panels_test.py::test_weights_are_those_of_dequantize_gguf": 3,
+    "gguf_panels_test.py::test_weights_are_those_of_dequantize_gguf": 1,
     "gguf_test.py::test_a_cta_goes_on_to_further_rows": 1,
     "gguf_test.py::test_dequantised_products": 1,
     "gguf_test.py::test_emulated_weights_are_the_oracles_bit_for_bit": 6,
@@ -93,7 +92,7 @@ CASES: dict[str, int | tuple[str, ...]] = {
     "reduce_test.py::test_long_rows_that_start_anywhere": 1,
     "reduce_test.py::test_results_of_a_view_that_starts_anywhere": 3,
     "reduce_test.py::test_where_a_row_starts_changes_no_bit": 1,
-    "rope_test.py::test_every_configuration": 2,
+    "rope_test.py::test_every_configuration": 1,
     "rope_test.py::test_layouts_agree": 3,
     "scan_test.py::test_columns_of_any_extent": 4,
     "scan_test.py::test_integers_are_numpy_s": 6,
@@ -149,9 +148,13 @@ CASES: dict[str, int | tuple[str, ...]] = {
     "staged_copy_test.py::test_a_copy_of_what_is_multiplied_along_k_alone_has_k_along_its_lines": 18,
     "staged_test.py::test_one_family_promises_batch_invariance": 1,
     "matmul_fp8_test.py::test_scales_of_vectors_and_batches_by_other_means": 2,
-    "quantized_corners_test.py::test_scales_of_nothing_are_one": 12,
+    "quantized_corners_test.py::test_scales_of_nothing_are_one": 4,
     "benchmarks_test.py::test_rows_of_other_kernels_are_marked": 0,
+    "benchmarks_test.py::test_served_rows_are_series_of_tokens": 0,
+    "copies_sweep_test.py::test_losses_are_told_and_drawn": 0,
     "cublas_test.py::test_what_it_takes_is_computed": 60,
+    "reach_test.py::test_every_definition_is_in_some_op_s_digest": 0,
+    "emulated_size_test.py::test_a_large_problem_is_refused_at_once": 0,
     "ledger_test.py::test_a_broken_host_side_is_unverified": 2,
     "ptx_cache_test.py::test_a_damaged_entry_is_built_anew": 5,
     "definitions_test.py::test_what_a_kernel_does_not_reach_does_not_count": 5,
@@ -181,6 +184,13 @@ CASES: dict[str, int | tuple[str, ...]] = {
     "structure_test.py::test_no_modules_import_one_another": 0,
     "tuned_test.py::test_processes_that_tune_at_once_lose_no_winner": 0,
 }
+
+# Ops of which two samples are emulated, in place of the first alone: it does not reach what others do.
+TWO = (
+    "argmax", "attention_backward", "contiguize", "copysign", "divide", "equal", "greater", "greater_equal",
+    "layer_norm_backward", "less", "less_equal", "matmul_int8", "max", "maximum", "min", "minimum", "multiply", "not_equal",
+    "pow", "qkv_project_int8", "rms_norm_backward", "silu_mul", "subtract", "write_slice",
+)  # fmt: skip
 
 # Samples that are emulated beside those spread over an op's, since they alone reach some kernel or variant.
 ALSO: dict[str, tuple[str, ...]] = {

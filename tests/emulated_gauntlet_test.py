@@ -22,7 +22,7 @@ from baracuda_py.runtime.sources import source_of
 from baracuda_py.runtime.steps import Kernel, Launch
 from baracuda_py.types import PlanPreference, UnsupportedError
 
-from .bounded import ALSO, VARIANTS
+from .bounded import ALSO, TWO, VARIANTS
 from .gauntlet import PER_VARIANT, Case, Problem, admissible, every_sample, named
 from .kernel_lines import Executed
 from .wanted import WANTED, Wanted
@@ -63,7 +63,7 @@ def right(problem: Problem, plans: Iterable[Any] = (), executed: Executed | None
                 executed.add(plan, report)
 
 
-@every_sample("ptx", bounded=2, also=ALSO)
+@every_sample("ptx", bounded=dict.fromkeys(OPS, 1) | dict.fromkeys(TWO, 2), also=ALSO)
 def test_gauntlet(case: Case, executed: Executed) -> None:
     right(served(case), executed=executed)
 

@@ -51,7 +51,7 @@ def test_gauntlet_graph_and_streams(case: Case) -> None:
     gauntlet.other_stream(problem)
 
 
-@every_sample("cpu", "cuda", count=FEW, bounded=3)
+@every_sample("cpu", "cuda", count=FEW, bounded=2)
 def test_gauntlet_refusals(case: Case) -> None:
     """A wrong operand of each sort: the right error, in words one can act on, and nothing is written."""
     problem = case.problem
