@@ -141,7 +141,7 @@ def rms_norm(
     """Root mean square norm: h / sqrt(mean(h**2) + eps) * weight along the last axes, h = x + residual.
 
     x: [..., *normalized_shape], f16, bf16, f32 or f64, any strides. weight: [*normalized_shape], of x's dtype or f32; without
-    one, `normalized_shape` says how many axes a row has, by default the last. eps: 0 or a positive number of f32, a run-time value.
+    one, `normalized_shape` says how many axes a row has, by default the last. eps: 0, or positive as f32; a run-time value.
     residual: like x. Then h = x + residual, rounded to x's dtype, is the output `residual_out`, which may be residual itself.
     stats: whether rstd = 1 / sqrt(mean(h**2) + eps) is an output: [...], f32 (f64 for f64), as `rms_norm_backward` takes it.
     Returns out, or the named tuple (out, residual_out, rstd) of those that there are. out, residual_out and rstd are allocated if
