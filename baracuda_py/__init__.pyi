@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from .ops.position.angles import ANGLES as ANGLES
 from .types import Activation as Activation
-from .ops.position.angles import Angled as _Angled
 from .types import ArchSku as ArchSku
 from .ops.attention.backward import AttentionBackwardDescriptor as _AttentionBackwardDescriptor
 from .ops.attention.backward import AttentionBackwardPlan as _AttentionBackwardPlan
@@ -29,12 +27,11 @@ from .ops.shape_layout.contiguize import ContiguizePlan as _ContiguizePlan
 from .ops.cache.copy_pages import CopyPagesDescriptor as _CopyPagesDescriptor
 from .ops.cache.copy_pages import CopyPagesPlan as _CopyPagesPlan
 from .plan import Cost as Cost
-from .ops.scan.cumsum import CumsumDescriptor as _CumsumDescriptor
+from .ops.scan._problem import CumsumDescriptor as _CumsumDescriptor
 from .ops.scan.cumsum import CumsumPlan as _CumsumPlan
 from .types import DeadlockFault as DeadlockFault
 from .ops.attention.decode import DecodeAttentionDescriptor as _DecodeAttentionDescriptor
 from .ops.attention.decode import DecodeAttentionPlan as _DecodeAttentionPlan
-from .ops.attention.decode import Decoding as _Decoding
 from .ops.quantized.quantize_int8 import DequantizeDescriptor as _DequantizeDescriptor
 from .ops.quantized.dequantize_int4 import DequantizeInt4Descriptor as _DequantizeInt4Descriptor
 from .ops.quantized.dequantize_int4 import DequantizeInt4Plan as _DequantizeInt4Plan
@@ -65,6 +62,7 @@ from .ops.quantized.int4 import Int4MatmulDescriptor as _Int4MatmulDescriptor
 from .ops.quantized.int4 import Int4MatmulPlan as _Int4MatmulPlan
 from .ops.quantized.int8 import Int8MatmulDescriptor as _Int8MatmulDescriptor
 from .ops.quantized.int8 import Int8MatmulPlan as _Int8MatmulPlan
+from .types import InternalError as InternalError
 from .types import InvalidProblemError as InvalidProblemError
 from .paged import KVCacheSpec as KVCacheSpec
 from .types import KernelFault as KernelFault
@@ -91,8 +89,6 @@ from .ops.norm.backward import NormBackwardDescriptor as _NormBackwardDescriptor
 from .ops.norm.backward import NormBackwardPlan as _NormBackwardPlan
 from .ops.norm.forward import NormDescriptor as _NormDescriptor
 from .ops.norm.forward import NormPlan as _NormPlan
-from .ops.position.angles import OF_ANGLE as OF_ANGLE
-from .ops.position.angles import OF_ENTRY as OF_ENTRY
 from .plan import Op as Op
 from .types import OpCategory as OpCategory
 from .plan import Operand as Operand
@@ -114,7 +110,7 @@ from .plan import Plan as Plan
 from .types import PlanPreference as _PlanPreference
 from .types import PrecisionGuarantee as PrecisionGuarantee
 from .types import ProxyFault as ProxyFault
-from .ops.quantized.qkv import QkvProjectDescriptor as _QkvProjectDescriptor
+from .ops.quantized._qkv_problem import QkvProjectDescriptor as _QkvProjectDescriptor
 from .ops.quantized.qkv import QkvProjectPlan as _QkvProjectPlan
 from .ops.quantized.quantize_int8 import QuantizeDescriptor as _QuantizeDescriptor
 from .ops.quantized.quantize_int4 import QuantizeInt4Descriptor as _QuantizeInt4Descriptor
@@ -124,7 +120,7 @@ from .ops.quantized.quantize_nf4 import QuantizeNf4Plan as _QuantizeNf4Plan
 from .ops.quantized.quantize_int8 import QuantizePlan as _QuantizePlan
 from .types import RaceFault as RaceFault
 from .types import ReadOnlyFault as ReadOnlyFault
-from .ops.reduce.reduce import ReduceDescriptor as _ReduceDescriptor
+from .ops.reduce._problem import ReduceDescriptor as _ReduceDescriptor
 from .ops.reduce.reduce import ReducePlan as _ReducePlan
 from .ops.quantized.relayout_int4 import RelayoutInt4Descriptor as _RelayoutInt4Descriptor
 from .ops.quantized.relayout_int4 import RelayoutInt4Plan as _RelayoutInt4Plan
@@ -133,7 +129,6 @@ from .ops.position.rope import RopeBackwardPlan as _RopeBackwardPlan
 from .ops.position.rope import RopeDescriptor as _RopeDescriptor
 from .ops.position.rope import RopePlan as _RopePlan
 from .ops.position.scaling import RopeScaling as RopeScaling
-from .ops.position.angles import STYLES as STYLES
 from .ops.softmax.backward import SoftmaxBackwardDescriptor as _SoftmaxBackwardDescriptor
 from .ops.softmax.backward import SoftmaxBackwardPlan as _SoftmaxBackwardPlan
 from .ops.softmax.forward import SoftmaxDescriptor as _SoftmaxDescriptor
@@ -156,8 +151,6 @@ from .types import UnsupportedError as UnsupportedError
 from .types import WorkspaceTooSmallError as WorkspaceTooSmallError
 from .ops.shape_layout.write_slice import WriteSliceDescriptor as _WriteSliceDescriptor
 from .ops.shape_layout.write_slice import WriteSlicePlan as _WriteSlicePlan
-from .ops.position.angles import check_factor as check_factor
-from .ops.position.angles import dense as dense
 from .runtime.device import device as device
 from .emulator.options import emulation as emulation
 from .runtime.streams import fence as fence
@@ -169,8 +162,6 @@ from .ops.quantized.pack_int4 import pack_int4 as pack_int4
 from .ops.quantized.quantize_nf4 import pack_nf4 as pack_nf4
 from .call.cache import plan_cache as plan_cache
 from .ops.quantized.pack_int4 import repack_int4 as repack_int4
-from .ops.position.angles import terms_of as terms_of
-from .types import ulp_of as ulp_of
 
 __version__: str
 F16: ElementKind
@@ -193,11 +184,6 @@ FP8_E5M2: ElementKind
 COMPLEX64: ElementKind
 COMPLEX128: ElementKind
 BIN: ElementKind
-
-class Angled(_Angled):
-    def __init__(
-        self,
-    ) -> None: ...
 
 class AttentionBackwardDescriptor(_AttentionBackwardDescriptor):
     mask_shape: tuple[int, ...] | None
@@ -537,11 +523,6 @@ class DecodeAttentionDescriptor(_DecodeAttentionDescriptor):
         sinks_align: int | None = ...,
         out_align: int | None = ...,
         lse_align: int | None = ...,
-    ) -> None: ...
-
-class Decoding(_Decoding):
-    def __init__(
-        self,
     ) -> None: ...
 
 class DequantizeDescriptor(_DequantizeDescriptor):
@@ -1240,6 +1221,7 @@ class PlanPreference(_PlanPreference):
         deterministic: bool = ...,
         bit_stable: bool = ...,
         batch_invariant: bool = ...,
+        exact_weights: bool = ...,
         max_workspace_bytes: int | None = ...,
     ) -> None: ...
 
@@ -2010,8 +1992,8 @@ def qkv_project_int4(x: Any, wq: Any, wk: Any, wv: Any, scales_q: Any = None, sc
 def nonzero(x: Any, /, *, trim: bool = True, count: Any = None, out: Any = None, stream: Any = None, pref: Any = None, device: Any = None) -> Any:
     """The indices of x's elements other than zero, in C order: int64 [count, rank], as torch.nonzero gives them."""
 
-def take_along_axis(x: Any, indices: Any, axis: int = -1, *, mode: str = 'raise', status: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
-    """Elements of `x` by `indices` along `axis`: with ``mode="raise"`` (out, status), else out alone."""
+def take_along_axis(x: Any, indices: Any, axis: int = -1, *, mode: str = 'status', status: Any = None, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
+    """Elements of `x` by `indices` along `axis`: with ``mode="status"`` (out, status), else out alone."""
 
 def rms_norm_backward(grad: Any, x: Any, weight: Any = None, rstd: Any = None, *, normalized_shape: Sequence[int] | None = None, grad_x: Any = None, grad_weight: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None) -> Any:
     """The gradients of `rms_norm` with respect to x (or the residual, which has the same) and weight."""

@@ -15,6 +15,7 @@ from .call.host import run_on_host
 from .call.key import learn, read
 from .call.ready import MISSED, Ready
 from .call.resolve import resolve
+from .call.validate import check_gathered
 from .plan.descriptor import Descriptor
 from .plan.family import Family
 from .runtime.device import default_device, spec_of
@@ -22,7 +23,7 @@ from .runtime.driver import device_count
 from .runtime.untraced import untraced
 from .tensor import Tensor, ordinal_of
 from .tensor.arrays import described_for
-from .types import DeviceSpec, PlanPreference
+from .types import DeviceSpec, InternalError, PlanPreference
 
 __all__ = ["call"]
 
@@ -113,15 +114,24 @@ def _call_checked(
     with described_for(spec.host_memory):
         desc = describe(*told)
     desc.validate()
+    check_gathered(desc, operands)
     selection = plan_cache.selection(kind, desc.canonical(), PlanPreference.of(pref), spec)
     given = {name: x for name, x in operands.items() if x is not None} | dict(values or {})
     if spec.host_memory:
         return run_on_host(selection, given)
-    ready = resolve(selection, given, None, stream)
-    result = selection.result(ready.fire())
+    ready = resolve(selection, given, None, stream, may_allocate=True)
     seen, key = operands_as_read(operands, ready.tensors), list(head)
-    if read(seen.values(), shifts, key, []) is not None and _hashes(key):
-        strange = any(type(x) is Tensor for x in seen.values())
+    strange = any(type(x) is Tensor for x in seen.values())
+    keeps = read(seen.values(), shifts, key, []) is not None and _hashes(key)
+    if keeps and not _begins_alike(desc, shifts):
+        if not strange:
+            raise InternalError(
+                f"{desc.op}: its function begins at bytes {shifts} of the operands, and its descriptor at {desc.displacements()}",
+                "this is a defect of baracuda_py, please report it",
+            )
+        keeps = False  # a function knows no strides of what only a handshake reads
+    result = selection.result(ready.fire())
+    if keeps:
         defaults = {name: x for name, x in ready.values.items() if name not in given}
         kept = Ready(selection, ready.recipe, operands, ready.made, defaults)
         plan_cache.keep(tuple(key), kept, tuple(head) if strange else None)
@@ -134,6 +144,14 @@ def _device_for(device: Any, operands: Mapping[str, Any]) -> DeviceSpec:
     if device is None and default_device() is None and device_count():
         device = ordinal_of(operands.values())
     return spec_of(device)
+
+
+def _begins_alike(desc: Descriptor, shifts: Sequence[int] | None) -> bool:
+    """Whether further calls, displaced by `shifts`, begin where the descriptor does in each operand that has elements."""
+    displaced = desc.displacements()
+    given = (0,) * len(displaced) if shifts is None else tuple(shifts)
+    touched = [0 not in desc.layout(operand.name).shape for operand in desc.operands]
+    return len(given) == len(displaced) and all(a == b or not t for a, b, t in zip(given, displaced, touched))
 
 
 def _hashes(key: Sequence[Any]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from .attention_rows import CUDNN, FA2, LENGTHS, TOKENS, WIDTH
+from .attention_rows import CHANGES, CUDNN, FA2, LENGTHS, TOKENS, WIDTH
 from .harness import OURS
 from .operands import Kit, TorchCall, itemsize
 from .row import Calls, Row
@@ -74,6 +74,34 @@ def _backward(length: int, d: int, causal: bool, variant: str, group: int = 1) -
     )  # fmt: skip
 
 
+def _changed(length: int, d: int, change: str) -> Row:
+    """Causal, with scores that are changed, beside the same where they are not."""
+    batch, heads, (options, operands) = TOKENS // length, WIDTH // d, CHANGES[change]
+    shape = (batch, heads, length, d)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        q, k, v, grad = (kit.normal(shape, "bfloat16") for _ in range(4))
+        made = {f"grad_{n}": kit.empty(shape, "bfloat16") for n in "qkv"}
+        calls: Calls = {}
+        for name, more, chosen in ((OURS, operands(kit, heads, length), options), ("unchanged", {}, {})):
+            out, lse = bp.attention(q, k, v, causal=True, return_lse=True, **more, **chosen)
+            arrays = {"q": q, "k": k, "v": v, "grad": grad, "out": out, "lse": lse, **made, **more}
+            desc = bp.AttentionBackwardDescriptor.of(**arrays, causal=True, **chosen)
+            plan = bp.AttentionBackwardPlan.select(desc, bp.PlanPreference(variant="fast", deterministic=False))
+            calls[name] = plan.bind(**arrays, **chosen)
+        return calls
+
+    size = itemsize("bfloat16") * batch * length * d * heads
+    flops = 10 * d * batch * heads * length * ((length + 1) // 2)
+    target = Target(1 / 1.35, "paired", "unchanged") if change == "softcap" else None
+    return Row(
+        "attention_backward", f"fast d{d} S={length} causal {change}", "attention_backward", shape, "bfloat16", 5 * size,
+        3 * size, make, target, flops=flops,
+    )  # fmt: skip
+
+
 def _rows() -> Iterator[Row]:
     for variant in ("fast", "deterministic"):
         for d in (64, 128, 256):
@@ -82,6 +110,9 @@ def _rows() -> Iterator[Row]:
                     yield _backward(length, d, causal, variant)
         for causal in (False, True):
             yield _backward(4096, 128, causal, variant, group=4)
+    for d in (128, 256):
+        for change in CHANGES:
+            yield _changed(4096, d, change)
 
 
 ATTENTION_BACKWARD_ROWS: tuple[Row, ...] = tuple(_rows())

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .attention_rows import CUDNN, FA2, banded, peer
 from .harness import OURS
 from .operands import Kit, TorchCall, itemsize
 from .row import Calls, Row
@@ -17,11 +18,13 @@ __all__ = ["DECODE_ROWS", "peers"]
 DENSE = "dense"  # our own, the same keys one behind the other
 FREE = "own"  # ours, whose bits depend on the batch
 BACKENDS = {
-    "torch FA2": "FLASH_ATTENTION",
-    "torch cuDNN": "CUDNN_ATTENTION",
+    FA2: "FLASH_ATTENTION",
+    CUDNN: "CUDNN_ATTENTION",
     "torch efficient": "EFFICIENT_ATTENTION",
 }
+SPLIT = "split_pages"  # ours, by the kernel of few tokens
 D = 128
+PAGE = 64
 
 
 class Decode(NamedTuple):
@@ -159,6 +162,43 @@ def _paged(decode: Decode, layout: str, page_keys: int, element: str, target: Ta
     )
 
 
+def _prompt(batch: int, tokens: int, keys: int, target: Target | None) -> Row:
+    """New tokens of prompts, the last ones of `keys`, in pages of 64 in no order. Beside dense attention, our own and PyTorch's;
+    cuDNN's sees keys from the top left, which is the same where there are as many tokens as keys."""
+    heads, kv_heads, each = 32, 8, keys // PAGE
+    shape, caches = (batch, heads, tokens, D), (batch, kv_heads, keys, D)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        order = np.random.default_rng(0).permutation(batch * each).reshape(batch, each)
+        pages = [kit.normal((batch * each, PAGE, kv_heads, D), "bfloat16") for _ in "kv"]
+        q, out = kit.normal((batch, tokens, heads, D), "bfloat16"), kit.empty((batch, tokens, heads, D), "bfloat16")
+        given = {
+            "q": q, "k_pages": pages[0], "v_pages": pages[1], "page_table": kit.xp.asarray(order, np.int32),
+            "lengths": kit.xp.full(batch, keys, np.int32), "out": out,
+        }  # fmt: skip
+        asked = {OURS: bp.PlanPreference(), SPLIT: bp.PlanPreference(variant="split_pages")}
+        desc = bp.PagedAttentionDescriptor.of(**given)
+        calls: Calls = {name: bp.PagedAttentionPlan.select(desc, pref).bind(**given) for name, pref in asked.items()}
+        q, k, v = (kit.normal(s, "bfloat16") for s in (shape, caches, caches))
+        dense = {"q": q, "k": k, "v": v, "out": kit.empty(shape, "bfloat16")}
+        calls[DENSE] = bp.AttentionPlan.select(bp.AttentionDescriptor.of(**dense, causal=True)).bind(**dense)
+        if kit.torch is not None:
+            tensors = [kit.as_torch(x) for x in (q, k, v)]
+            calls[FA2] = TorchCall(banded(kit.torch, *tensors, None))
+            if tokens == keys:
+                calls[CUDNN] = TorchCall(peer(kit.torch, BACKENDS[CUDNN], *tensors, True))
+        return calls
+
+    pairs = batch * heads * (tokens * (keys - tokens) + tokens * (tokens + 1) // 2)
+    of_q, read = itemsize("bfloat16") * int(np.prod(shape)), 2 * itemsize("bfloat16") * int(np.prod(caches))
+    return Row(
+        "paged", f"prefill B{batch} T={tokens} S={keys} {heads}/{kv_heads} d{D}", "paged_attention", caches, "bfloat16",
+        read + of_q, of_q, make, target, flops=4 * D * pairs,
+    )  # fmt: skip
+
+
 def _rows() -> Iterator[Row]:
     cudnn = Target(1.00, "paired", "torch cuDNN")
     for decode in (Decode(16, 8192), Decode(64, 4096), Decode(1, 131_072)):
@@ -173,6 +213,8 @@ def _rows() -> Iterator[Row]:
         yield _paged(decode, "NHD", 16, "bfloat16", Target(0.90, "paired", DENSE))
         yield _paged(decode, "NHD", 64, "bfloat16", Target(0.90, "paired", DENSE))
         yield _paged(decode, "HND", 64, "float8_e4m3fn", None)
+    for batch, tokens, keys in ((4, 2048, 8192), (1, 2048, 2048), (16, 512, 4096)):
+        yield _prompt(batch, tokens, keys, Target(0.91, "paired", DENSE))
 
 
 DECODE_ROWS: tuple[Row, ...] = tuple(_rows())

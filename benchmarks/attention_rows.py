@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from .harness import OURS
 from .operands import Kit, TorchCall, itemsize
 from .row import Calls, Row
 from .target import Target
 
-__all__ = ["ATTENTION_ROWS", "BACKENDS", "CUDNN", "FA2", "peer"]
+__all__ = ["ATTENTION_ROWS", "BACKENDS", "CHANGES", "CUDNN", "FA2", "Changes", "banded", "peer"]
 
 FA2, CUDNN = "torch FA2", "torch cuDNN"
 FREE = "own"  # ours, whose bits depend on the batch
+TOLD = "max_seqlen"  # ours, told how long the longest sequence is
 BACKENDS = {FA2: "FLASH_ATTENTION", CUDNN: "CUDNN_ATTENTION"}
 TOKENS = 16384  # of all sequences together
 WIDTH = 2048  # columns of all heads together
@@ -61,11 +62,12 @@ def _attention(length: int, d: int, causal: bool, group: int = 1) -> Row:
     )  # fmt: skip
 
 
-def _banded(torch: Any, q: Any, k: Any, v: Any, window: int) -> Callable[[], Any]:
-    """FlashAttention-2 where a query sees itself and the `window` - 1 keys before it, which its caller has no word for."""
+def banded(torch: Any, q: Any, k: Any, v: Any, window: int | None) -> Callable[[], Any]:
+    """FlashAttention-2 where a query sees itself and the `window` - 1 keys before it (None: all of them), and the last query the
+    last key, which its caller has no word for."""
     attend = torch.ops.aten._flash_attention_forward
     lengths, given = (q.shape[2], k.shape[2]), [x.transpose(1, 2) for x in (q, k, v)]
-    sides = {"window_size_left": window - 1, "window_size_right": 0}
+    sides = {"window_size_left": (window or 0) - 1, "window_size_right": 0}
     return lambda: attend(*given, None, None, *lengths, 0.0, True, False, **sides)
 
 
@@ -82,7 +84,7 @@ def _windowed(length: int, d: int, window: int) -> Row:
         desc = bp.AttentionDescriptor.of(**given, causal=True, window=(window - 1, 0))
         calls: Calls = {OURS: bp.AttentionPlan.select(desc).bind(**given)}
         if kit.torch is not None:
-            calls[FA2] = TorchCall(_banded(kit.torch, *map(kit.as_torch, (q, k, v)), window))
+            calls[FA2] = TorchCall(banded(kit.torch, *map(kit.as_torch, (q, k, v)), window))
         return calls
 
     reach = min(length, window)
@@ -113,6 +115,93 @@ def _invariant(length: int, d: int) -> Row:
     return Row("attention", name, "attention", shape, "bfloat16", 3 * size, size, make, flops=flops)
 
 
+def _ragged(sequences: int, length: int) -> Row:
+    """Sequences one behind the other, without being told how long the longest is, and told."""
+    heads, kv_heads, d = 32, 8, 128
+    shape, of_keys = (sequences * length, heads, d), (sequences * length, kv_heads, d)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        starts = kit.xp.arange(0, (sequences + 1) * length, length, dtype="int32")
+        q, k, v = (kit.normal(s, "bfloat16") for s in (shape, of_keys, of_keys))
+        given = {
+            "q": q,
+            "k": k,
+            "v": v,
+            "cu_seqlens_q": starts,
+            "cu_seqlens_k": starts,
+            "out": kit.empty(shape, "bfloat16"),
+        }
+        calls: Calls = {}
+        for name, longest in ((OURS, None), (TOLD, length)):
+            desc = bp.AttentionDescriptor.of(
+                **given, layout="THD", causal=True, max_seqlen_q=longest, max_seqlen_k=longest
+            )
+            calls[name] = bp.AttentionPlan.select(desc).bind(**given)
+        if kit.torch is not None:
+            tensors = [kit.as_torch(x) for x in (q, k, v, starts)]
+            calls[FA2] = TorchCall(_varlen(kit.torch, *tensors, length))
+        return calls
+
+    pairs = sequences * heads * length * (length + 1) // 2
+    size = itemsize("bfloat16") * sequences * length * d
+    return Row(
+        "attention", f"ragged {sequences}x{length} {heads}/{kv_heads} d{d} causal", "attention", shape, "bfloat16",
+        size * (heads + 2 * kv_heads), size * heads, make, Target(0.95, "paired", TOLD), flops=4 * d * pairs,
+    )  # fmt: skip
+
+
+def _varlen(torch: Any, q: Any, k: Any, v: Any, starts: Any, length: int) -> Callable[[], Any]:
+    """FlashAttention-2 of ragged sequences."""
+    attend = torch.ops.aten._flash_attention_forward
+    return lambda: attend(q, k, v, starts, starts, length, length, 0.0, True, False)
+
+
+class Changes(NamedTuple):
+    """What changes scores of a row: arguments of the function, and how operands are made, [heads, length]."""
+
+    options: dict[str, Any]
+    operands: Callable[[Kit, int, int], dict[str, Any]] = lambda kit, heads, length: {}
+
+
+def _slopes(kit: Kit, heads: int, _: int) -> dict[str, Any]:
+    return {"alibi_slopes": 2.0 ** -kit.xp.linspace(0.5, 8, heads, dtype="float32")}
+
+
+def _half(kit: Kit, _: int, length: int) -> dict[str, Any]:
+    return {"mask": kit.normal((length, length), "float32") > 0}
+
+
+CHANGES = {
+    "softcap": Changes({"softcap": 50.0}), "ALiBi": Changes({}, _slopes), "bool mask": Changes({}, _half),
+}  # fmt: skip
+PLAIN = "unchanged"
+
+
+def _changed(length: int, d: int, change: str) -> Row:
+    """Causal, with scores that are changed, beside the same where they are not."""
+    batch, heads, (options, operands) = TOKENS // length, WIDTH // d, CHANGES[change]
+    shape = (batch, heads, length, d)
+
+    def make(kit: Kit) -> Calls:
+        import baracuda_py as bp
+
+        given = {name: kit.normal(shape, "bfloat16") for name in "qkv"} | {"out": kit.empty(shape, "bfloat16")}
+        more = operands(kit, heads, length)
+        calls: Calls = {}
+        for name, arrays, chosen in ((OURS, given | more, options), (PLAIN, given, {})):
+            plan = bp.AttentionPlan.select(bp.AttentionDescriptor.of(**arrays, causal=True, **chosen))
+            calls[name] = plan.bind(**arrays, **chosen)
+        return calls
+
+    size = itemsize("bfloat16") * batch * length * d * heads
+    flops = 4 * d * batch * heads * length * ((length + 1) // 2)
+    target = Target(1 / 1.35, "paired", PLAIN) if change == "softcap" else None
+    label = f"d{d} S={length} causal {change}"
+    return Row("attention", label, "attention", shape, "bfloat16", 3 * size, size, make, target, flops=flops)
+
+
 def _rows() -> Iterator[Row]:
     for d in (64, 128, 256):
         for causal in (False, True):
@@ -124,6 +213,10 @@ def _rows() -> Iterator[Row]:
         for length in (4096, 16384):
             yield _windowed(length, d, 1024)
         yield _invariant(4096, d)
+    yield _ragged(256, 512)
+    for d in (128, 256):
+        for change in CHANGES:
+            yield _changed(4096, d, change)
 
 
 ATTENTION_ROWS: tuple[Row, ...] = tuple(_rows())

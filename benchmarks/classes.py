@@ -11,13 +11,14 @@ from .selection import admitted, best_of
 from .shapes import SHAPES
 from .stats import geometric_mean
 
-__all__ = ["CLASSES", "Duel", "duels", "split", "split_rows"]
+__all__ = ["ALIGNED", "CLASSES", "Duel", "duels", "split", "split_rows"]
 
 
 def _plain(product: Product) -> bool:
     return product.dtype != "float32" and not product.ragged
 
 
+ALIGNED = "16 bits, aligned"
 CLASSES: dict[str, Callable[[Product], bool]] = {
     "decode, M ≤ 8": lambda p: _plain(p) and p.m <= 8,
     "8 < M ≤ 512": lambda p: _plain(p) and 8 < p.m <= 512,
@@ -59,20 +60,16 @@ def duels(records: Iterable[Record]) -> list[Duel]:
 
 
 def split(found: Sequence[Duel]) -> list[tuple[str, list[float]]]:
-    """The speed-ups of all products and of its parts. A ragged pitch is no multiple of 16 bytes, which cuBLAS's fast kernels
-    do not take; its user would pad, so that the aligned ones say more."""
+    """The speed-ups of all products, of every class, and of the layers of models. A ragged pitch is no multiple of 16 bytes,
+    which cuBLAS's fast kernels do not take; its user would pad, so that the aligned ones say more."""
 
     def of(holds: Callable[[Duel], bool]) -> list[float]:
         return [d.speedup for d in found if holds(d)]
 
-    aligned = [d for d in found if not d.product.ragged]
     parts = {
         "all": of(lambda _: True),
-        "ragged pitch": of(lambda d: d.product.ragged),
-        "aligned": [d.speedup for d in aligned],
-        "aligned, M ≤ 8": [d.speedup for d in aligned if d.product.m <= 8],
-        "aligned, 8 < M ≤ 512": [d.speedup for d in aligned if 8 < d.product.m <= 512],
-        "aligned, M > 512": [d.speedup for d in aligned if d.product.m > 512],
+        ALIGNED: of(lambda d: _plain(d.product)),
+        **{" ".join(name.split()): of(lambda d, name=name: d.group == name) for name in CLASSES},
         "layers of named models": of(lambda d: d.source != "random"),
     }
     return [(name, speedups) for name, speedups in parts.items() if speedups]

@@ -30,6 +30,8 @@ def _topk(shape: tuple[int, int], dtype: str, k: int, target: Target | None = No
         if kit.torch is not None:
             topk, torch_x, made = kit.torch.topk, kit.as_torch(x), (kit.as_torch(values), kit.as_torch(indices))
             calls["torch"] = lambda: topk(torch_x, k, out=made)
+            if (fused := kit.compiled("topk", lambda given: topk(given, k))) is not None:
+                calls["torch.compile"] = lambda: fused(torch_x)
         return calls
 
     read, written = prod(shape) * itemsize(dtype), shape[0] * k * (itemsize(dtype) + INDEX)
@@ -93,6 +95,15 @@ def _rows() -> Iterator[Row]:
     yield _topk((256, 128256), "bfloat16", 50, Target(1.4, against=FLOOR))
     yield _topk((256, 128256), "float32", 1024, Target(1.9, against=FLOOR))
     yield _topk((4096, 32000), "bfloat16", 8, Target(1.4, against=FLOOR))
+    # Short rows; the last two shapes served no choice
+    for shape, dtype, k in (
+        ((50000, 640), "bfloat16", 40),
+        ((3000, 5120), "bfloat16", 40),
+        ((50000, 640), "bfloat16", 1),
+        ((7001, 1777), "bfloat16", 12),
+        ((9000, 3072), "float32", 100),
+    ):
+        yield _topk(shape, dtype, k, Target(2.0, against=FLOOR))
     yield _take((8192, 8192), "float32")
     for share in NORMAL_QUANTILES:
         yield _nonzero(64 << 20, share)

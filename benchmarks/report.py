@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from . import copies
-from .classes import Duel, duels, split, split_rows
+from .classes import ALIGNED, Duel, duels, split, split_rows
 from .pictures import draw
 from .results import DIRECTORY, Record, Results, added, best_peer, read, write
 from .run import chosen
@@ -47,24 +47,29 @@ def sections(results: Results, found: Sequence[Duel], swept: Record) -> dict[str
 def headline(results: Results, found: Sequence[Duel], swept: Record) -> str:
     """What the README says, every figure with its circumstances."""
     means = {name: geometric_mean(s) for name, s in split(found)}
-    by_rows = ", ".join(f"{m:.2f}× for {n.removeprefix('aligned, ')}" for n, m in means.items() if "aligned, " in n)
-    aligned = sum(not d.product.ragged for d in found)
+    aligned = dict(split(found))[ALIGNED]
+    by_rows = ", ".join(f"{means[n]:.2f}× for {n.removeprefix('decode, ')}" for n in means if "M " in n)
+    ragged = next(mean for name, mean in means.items() if name.startswith("ragged"))
     slower = [d.speedup for d in found if d.speedup < 1]
-    floors = [r["floor"]["ratio"] for r in results.rows if r["group"] != "gemm" and "floor" in r]
+    floors = _floors(results)
     lines = [
         f"Measured on one {swept['gpu']} (driver {swept['driver']}, {swept['date']}). Matrix products beside cuBLAS's own first "
-        f"choice, geometric means of our best kernel's speed over its: **{means['aligned']:.2f}×** on {aligned} of {len(found)} "
-        f"shapes whose rows are 16-byte aligned ({by_rows}), {means['ragged pitch']:.2f}× on the others, where cuBLAS gets the "
-        f"operands unpadded. {len(slower)} of the {len(found)} are slower, the worst {min(slower, default=1):.2f}×.",
-        f"Memory-bound ops take {median(floors):.2f} times as long as a plain streaming kernel over the same bytes (median of "
+        f"choice, geometric means of our best kernel's speed over its: **{means[ALIGNED]:.2f}×** on the {len(aligned)} of "
+        f"{len(found)} shapes of 16 bits whose rows are 16-byte aligned ({by_rows}), {ragged:.2f}× on those that are not "
+        f"(cuBLAS gets them unpadded), {means['f32']:.2f}× in f32. {len(slower)} of the {len(found)} are slower, the worst "
+        f"{min(slower, default=1):.2f}×.",
+        f"What memory bounds takes {median(floors):.2f} times as long as a plain streaming kernel over the same bytes (median of "
         f"{len(floors)} rows, worst {max(floors):.2f}).",
     ]
     if legs := _legs(results, "gemm"):
         texts = ", ".join(f"{name} {speedup:.2f}×" for name, _, speedup in legs)
-        lines.append(
-            f"Large products run into the card's power limit; each for seconds by itself against its best peer: {texts}."
-        )
+        lines.append(f"Large products, at the card's power limit, each for seconds beside its best peer: {texts}.")
     return textwrap.fill(" ".join(lines), WIDTH)
+
+
+def _floors(results: Results) -> list[float]:
+    """The time over that of a plain streaming kernel, of each row that was measured beside one."""
+    return [r["floor"]["ratio"] for r in results.rows if "error" not in r and "floor" in r]
 
 
 def _legs(results: Results, group: str) -> list[tuple[str, str, float]]:
@@ -82,7 +87,7 @@ def summary(results: Results) -> str:
     """Where the run was made, how the rows stand to the floor and the best peer, and what is missed."""
     meta = results.meta
     good = [r for r in results.rows if "error" not in r]
-    ratios = [r["floor"]["ratio"] for r in good if "floor" in r]
+    ratios = _floors(results)
     speedups = [best[1] for r in good if _on_device(r) and (best := best_peer(r))]
     squares = [best[1] for r in good if _square(r) and (best := best_peer(r))]
     missed, unclear = [r for r in good if r["met"] is False], [r for r in good if r.get("open")]

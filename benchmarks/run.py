@@ -26,6 +26,7 @@ from .model_rows import MODEL_ROWS
 from .nf4_rows import NF4_ROWS
 from .operands import Call, Kit
 from .position_rows import POSITION_ROWS
+from .preference_rows import PREFERENCE_ROWS
 from .results import Record, best_peer
 from .row import Row
 from .row_families import ROW_FAMILIES
@@ -70,6 +71,7 @@ def chosen(patterns: Sequence[str]) -> list[Row | HostRow]:
         *INT4_ROWS,
         *GGUF_ROWS,
         *NF4_ROWS,
+        *PREFERENCE_ROWS,
         *HOST_ROWS,
     ]
     return [r for r in rows if not patterns or any(p in r.key for p in patterns)]

@@ -37,9 +37,9 @@ def cells(record: Record) -> tuple[str, ...]:
     return (
         name,
         number(record["us"]),
-        f"{record['tbps']:.2f}",
-        f"{record['floor']['ratio']:.3f}",
-        number(record["event_us"]),
+        f"{record['tbps']:.2f}" if "tbps" in record else "",  # prompts among rows of caches are bound by products
+        f"{record['floor']['ratio']:.3f}" if "floor" in record else "",
+        number(record["event_us"]) if "event_us" in record else "",
         *last,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,6 +27,9 @@ def host(x: Any) -> Array:
     """What an op returned, on the host."""
     if isinstance(x, np.ndarray):
         return x
+    if type(x).__module__.partition(".")[0] == "torch":
+        flat = x.detach().cpu().contiguous().reshape(-1)
+        return flat.view(sys.modules["torch"].uint8).numpy().view(ElementKind.of(str(x.dtype)).dtype).reshape(x.shape)
     return x.to_host() if isinstance(x, bp.GpuBuffer) else x.get()  # type: ignore[no-any-return]
 
 
@@ -64,14 +68,16 @@ class Slot:
             held = np.dtype(np.uint8) if "float8" in self.dtype.name else self.dtype  # CuPy has no dtype for fp8
             self._array = cupy.ndarray(self.shape, held, self._memory.data + self.offset, self.strides)
         self.reset()
-        self.operand = self._array if self.packed is None else self._as_packed(self.packed)
-        if self.packed is None and self._array.dtype != self.dtype:
-            self.operand = bp.GpuBuffer.view(self._array, self.element)
+        self.operand = self.over(self._array)
 
-    def _as_packed(self, packed: Packed) -> Any:
+    def over(self, array: Any) -> Any:
+        """What a plan takes, of an array of this layout: a GpuBuffer where that holds bytes of another kind."""
+        packed = self.packed
+        if packed is None:
+            return array if array.dtype == self.dtype else bp.GpuBuffer.view(array, self.element)
         if packed.strides is None:
-            return bp.GpuBuffer.view(self._array, packed.element, packed.shape)
-        return bp.GpuBuffer.view(self._array, packed.element).strided(packed.shape, packed.strides, packed.offset)
+            return bp.GpuBuffer.view(array, packed.element, packed.shape)
+        return bp.GpuBuffer.view(array, packed.element).strided(packed.shape, packed.strides, packed.offset)
 
     def reset(self) -> None:
         """Puts the initial bytes back."""

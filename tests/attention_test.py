@@ -194,6 +194,22 @@ def test_tokens_of_no_sequence_are_no_work() -> None:
     assert (out == 7).all()
 
 
+@pytest.mark.parametrize("window", [(127, 0), (63, 5), (1000, None), (0, 0)])
+@pytest.mark.parametrize("tile", [(64, 64), (128, 32)])
+def test_tiles_of_a_window_are_counted(window: tuple[int, int | None], tile: tuple[int, int]) -> None:
+    """Tiles that hold some score that counts, one by one."""
+    rows, keys = 700, 900
+    shapes = {"q_shape": (1, 3, rows, 64), "k_shape": (1, 1, keys, 64), "v_shape": (1, 1, keys, 64)}
+    sides = tuple(-1 if n is None else n for n in window)
+    desc = bp.AttentionDescriptor(**shapes, element=BF16, window=sides)
+    distance = np.arange(keys)[None] - np.arange(rows)[:, None] - (keys - rows)
+    seen = (distance >= -window[0]) & (distance <= (keys if window[1] is None else window[1]))
+    padded = np.zeros((-(-rows // tile[0]) * tile[0], -(-keys // tile[1]) * tile[1]), bool)
+    padded[:rows, :keys] = seen
+    blocks = padded.reshape(-1, tile[0], padded.shape[1] // tile[1], tile[1]).any(axis=(1, 3))
+    assert desc.tiles(*tile) == pytest.approx(3 * blocks.sum())
+
+
 def test_new_numbers_are_no_new_plan() -> None:
     given = small()
     for numbers in (

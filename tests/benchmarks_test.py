@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 import baracuda_py as bp
 from baracuda_py.types import DeviceSpec
 from benchmarks import cublaslt, gemm_rows, harness, pictures, steps, sweep
-from benchmarks.classes import CLASSES, split
+from benchmarks.classes import ALIGNED, CLASSES, split
 from benchmarks.floor import SHAPES, STREAMS, floor_source, kernel_name, matched
 from benchmarks.gemm_peers import padded_call
 from benchmarks.gpu import Sensor
@@ -542,8 +543,22 @@ def test_every_product_is_in_one_class_and_the_split_is_of_all() -> None:
     _, found, _ = committed()
     assert len(found) == 200 and all(sum(holds(d.product) for holds in CLASSES.values()) == 1 for d in found)
     parts = dict(split(found))
-    assert len(parts["all"]) == len(parts["ragged pitch"]) + len(parts["aligned"]) == 200
-    assert len(parts["aligned"]) == sum(len(s) for name, s in parts.items() if name.startswith("aligned, "))
+    each = {" ".join(name.split()): parts[" ".join(name.split())] for name in CLASSES}
+    assert len(parts["all"]) == sum(map(len, each.values())) == 200
+    assert sorted(parts[ALIGNED]) == sorted(s for name, speedups in each.items() if "M " in name for s in speedups)
+
+
+def test_headline_figures_are_those_of_picture_and_page() -> None:
+    """The picture writes each class's mean; the README and the page write the same, and count the same rows."""
+    results, found, swept = committed()
+    parts = sections(results, found, swept)
+    headline = " ".join(parts["headline"].split())
+    for name, holds in CLASSES.items():
+        mean = f"{geometric_mean([d.speedup for d in found if holds(d.product)]):.2f}×"
+        assert mean in headline and f"| {' '.join(name.split())} |" in parts["split"]
+        assert any(mean in row for row in parts["split"].splitlines() if " ".join(name.split()) in row)
+    (rows,) = re.findall(r"median of (\d+) rows", headline)
+    assert f"of {rows} rows." in parts["summary"]
 
 
 def test_pages_say_what_the_committed_results_say() -> None:

@@ -15,25 +15,37 @@ import pytest
 
 from .gauntlet import spread
 
-__all__ = ["ALSO", "CASES", "TWO", "VARIANTS", "choose", "is_bounded"]
+__all__ = ["ALSO", "CASES", "SMALL", "TWO", "VARIANTS", "choose", "is_bounded"]
 
-# Of the problems for what no sample reaches (wanted.py) some of each sort, those that take little time.
+# Of the problems for what no sample reaches (samples/wanted) some of each sort, those that take little time.
 WANTED = (
     "map-two-a-thread", "runs-to-an-aligned-end", "transpose-ragged-float32", "beta-0-paired-float16",
     "rows-that-do-not-follow-on", "simt-split-ragged", "gemv-ragged", "gemv-batch", "tc-async-split-batch", "tc-128",
     "wgmma-fp8-shared-b", "pad-blocks", "topk-aligned-parts", "topk-nan-among-many", "scan-chunks-of-columns",
-    "int4-mma-ring-wraps", "decode-halves-of-values", "gguf-staged-activations",
+    "int4-mma-ring-wraps", "decode-halves-of-values", "gguf-staged-activations", "int4-uneven-rows", "int4-f32-weights",
+    "w8a16-f32-weights", "w8a16-tiles", "nf4-f32-weights", "gguf-f32-weights", "gguf-q8-in-order",
+    "cluster-softmax-70001", "cluster-softmax-70008", "cluster-log_softmax-35011", "cluster-softmax_backward-70001",
+    "cluster-softmax_backward-70008", "cluster-log_softmax_backward-140008", "cluster-rms_norm-70001",
+    "cluster-rms_norm-70008", "cluster-layer_norm-34999", "cluster-layer_norm-35000", "anywhere-softmax-2051",
+    "anywhere-log_softmax-2051", "anywhere-softmax_backward-2051", "anywhere-log_softmax_backward-2051",
+    "anywhere-rms_norm-2051", "anywhere-layer_norm-2051", "cluster-rms_norm-residual",
 )  # fmt: skip
 
 # Cases of a test that the bounded suite takes, by name or so many, spread over all of them; 0: the full suite alone. Here are
 # tests whose cases cost more than a second or two together. Those of the gauntlet say themselves how many samples they take.
 CASES: dict[str, int | tuple[str, ...]] = {
     "bounded_test.py::test_every_kernel_and_every_variant_is_emulated": 0,
+    "weights_preference_test.py::test_a_row_has_the_same_bits_among_any_others": ("invariant-int4", "invariant-nf4"),
+    "weights_preference_test.py::test_every_configuration_that_promises_it_adds_alike": 0,
+    "weights_preference_test.py::test_exact_weights_are_not_rounded": 6,
+    "weights_preference_test.py::test_no_number_of_tokens_is_refused": 8,
     # Kernels without a GPU, beyond the gauntlet.
     "emulated_gauntlet_test.py::test_other_arches": 6,
     "emulated_gauntlet_test.py::test_random_orders": 4,
+    "emulated_gauntlet_test.py::test_each_sort_of_configuration": 0,
     "emulated_gauntlet_test.py::test_wanted": WANTED,
     "emulated_run_test.py::test_products_take_their_scalars_at_every_call": 2,
+    "row_menu_test.py::test_row_menu": 9,
     "attention_backward_test.py::test_a_block_mask_skips_blocks_and_sequences_may_be_longer_than_was_said": 0,
     "attention_backward_test.py::test_blocks_of_keys_add_in_turn": 0,
     "attention_backward_test.py::test_equal_weights_spread_the_gradient_evenly": 1,
@@ -43,6 +55,12 @@ CASES: dict[str, int | tuple[str, ...]] = {
     ),
     "attention_backward_test.py::test_the_order_of_slices_is_fixed": 0,
     "attention_backward_test.py::test_warps_that_share_keys_do_different_things": 1,
+    "paged_prompt_test.py::test_flash_pages_any_page_size": 1,
+    "paged_prompt_test.py::test_flash_pages_every_configuration": 0,
+    "paged_prompt_test.py::test_missing_pages_are_masked": 3,
+    "paged_prompt_test.py::test_ragged_tiles_find_their_sequence": 2,
+    "paged_prompt_test.py::test_ragged_tiles_of_a_thousand_sequences": 0,
+    "paged_prompt_test.py::test_scales_of_values_below_256_stay_in_f16": 1,
     "attention_decode_test.py::test_a_token_does_not_depend_on_how_many_come_at_once": 0,
     "attention_decode_test.py::test_every_code_is_widened_exactly": 1,
     "attention_decode_test.py::test_every_kind_of_configuration": 0,
@@ -89,7 +107,6 @@ CASES: dict[str, int | tuple[str, ...]] = {
     "reduce_test.py::test_a_row_does_not_depend_on_the_others": 1,
     "reduce_test.py::test_exponentials_that_all_vanish": 1,
     "reduce_test.py::test_long_rows_come_in_chunks": 3,
-    "reduce_test.py::test_long_rows_that_start_anywhere": 1,
     "reduce_test.py::test_results_of_a_view_that_starts_anywhere": 3,
     "reduce_test.py::test_where_a_row_starts_changes_no_bit": 1,
     "rope_test.py::test_every_configuration": 1,
@@ -98,6 +115,9 @@ CASES: dict[str, int | tuple[str, ...]] = {
     "scan_test.py::test_integers_are_numpy_s": 6,
     "scan_test.py::test_more_chunks_than_a_tile_has_elements": 0,
     "scan_test.py::test_rows_of_any_length": 4,
+    "soak_test.py::test_soak_command_writes_a_record": 0,
+    "soak_test.py::test_soak_notices_memory_that_grows": 0,
+    "soak_test.py::test_soak_shrinks_in_another_process": 0,
     "topk_test.py::test_a_row_does_not_depend_on_others": 0,
     "topk_test.py::test_the_order_of_equal_elements_in_parts": 0,
     "weak_test.py::test_casts_of_every_short_float_are_ml_dtypes_s": 4,
@@ -241,6 +261,41 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "paged_attention": ("bf16 latent", "f16 ragged, several splits"),
     "qkv_project_int8": ("dynamic",),
     "write_slice": ("f32[16, 20][(4, 9), (8, 15)]",),
+}
+
+# Samples for which a device of few SMs, little L2 and little shared memory launches other than the usual one: of each op that has
+# any, what takes least time.
+SMALL: dict[str, tuple[str, ...]] = {
+    "attention": ("bf16 rows apart",),
+    "attention_backward": ("f16 d80 d_v96 GQA",),
+    "attention_decode": ("f16 d32 d_v96",),
+    "attention_flash": ("f16 rank 2",),
+    "attention_flash_causal": ("f16 rank 2",),
+    "dequantize_fp8": ("fp8_e4m3 [37, 24] column to f32",),
+    "dequantize_int8": ("u8 [37, 24] column to f32",),
+    "layer_norm_backward": ("bf16[7, 136] C plain",),
+    "log_softmax": ("f32 axis 0",),
+    "matmul": ("bf16 cancelling gelu",),
+    "matmul_backward": ("f16 (7,) @ (7, 5)",),
+    "matmul_gguf": ("q4_0 f16[5, 160] N=18",),
+    "matmul_int4": ("bf16 2x2x13 tiled group=13",),
+    "matmul_int8": ("f16 3x18x100 RC",),
+    "matmul_nf4": ("bf16 6x18x192 block=128 double batch",),
+    "matmul_q4k": ("q4_k bf16[1, 256] N=18",),
+    "matmul_tc": ("f16 129x64x63",),
+    "matmul_tc_async": ("f16 cancelling relu",),
+    "matmul_tc_bf16": ("bf16 129x64x63",),
+    "matmul_tc_bf16_async": ("bf16 129x64x63",),
+    "paged_attention": ("bf16 7 keys a page, four tokens",),
+    "qkv_project_int4": ("bf16 3x16+8+6x64 tiled turned",),
+    "qkv_project_int8": ("turned",),
+    "quantize_fp8": ("f32 [37, 24] column fp8_e4m3",),
+    "quantize_int8": ("f32 [37, 24] column u8",),
+    "rms_norm_backward": ("bf16[7, 136] C plain",),
+    "rope": ("gpt-j bf16",),
+    "rope_backward": ("gpt-j bf16",),
+    "softmax": ("f32 axis 0",),
+    "write_slice": ("u8[9, 130][(1, 8), (1, 128)]",),
 }
 
 

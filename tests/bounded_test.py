@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,15 +12,15 @@ from typing import Any
 import pytest
 
 from baracuda_py.plan import all_ops, get_op
-from baracuda_py.plan.about import tune
+from baracuda_py.plan.about.verify import wanted_plans
 from baracuda_py.runtime.device import spec_of
 from baracuda_py.runtime.steps import Launch
-from baracuda_py.types import PlanPreference, UnsupportedError
+from baracuda_py.samples.wanted import WANTED, Wanted
+from baracuda_py.types import UnsupportedError
 
 from . import bounded, emulated_gauntlet_test
 from .bounded import ALSO, CASES, VARIANTS, choose, is_bounded
 from .gauntlet import PER_VARIANT, SAMPLES, Case, Problem, admissible, cases
-from .wanted import WANTED, Wanted
 
 HERE = Path(__file__).parent
 
@@ -49,10 +48,8 @@ def of_case(case: Case, *, every: bool) -> frozenset[str]:
 
 
 def of_wanted(wanted: Wanted) -> set[str]:
-    kind, pref = get_op(wanted.op).plan, PlanPreference(variant=wanted.variant, deterministic=False)
-    found = tune.admissible(kind, Problem(get_op(wanted.op), wanted.sample, "ptx").desc, pref, spec_of(wanted.device))
-    chosen = [next(p for p in found if fnmatch(str(p.sku.config), pattern)) for pattern in wanted.configs]
-    return reached(chosen)
+    desc = Problem(get_op(wanted.op), wanted.sample, "ptx").desc
+    return reached(wanted_plans(wanted, desc, spec_of("ptx")))
 
 
 def emulated(op: str, samples: Sequence[Case], of_variants: Sequence[Case], wanted: Iterable[Wanted]) -> set[str]:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from baracuda_py.runtime.driver import cupy_or_none, device_count
-from tests import extents, ledger
+from tests import extents, ledger, skipped
 from tests.bounded import choose, is_bounded
 from tests.costs import Watch, op_of
 from tests.gauntlet import Case, Part, cases
@@ -46,6 +46,7 @@ GARBAGE = 20_000, 20, 10
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(*GARBAGE)
+    os.environ.pop("COLUMNS", None)  # texts are folded to it
     _share_cores(config)
     extents.choose(config.getoption("--small"))
     # CuPy is imported here, outside the tests' filters, so that a warning it gives is not taken for its absence.
@@ -53,8 +54,15 @@ def pytest_configure(config: pytest.Config) -> None:
         from tests.without_cupy import WithoutCupy
 
         config.pluginmanager.register(WithoutCupy(), "without-cupy")
+    if demands_every_package(config):
+        config.pluginmanager.register(skipped, "skipped")
     config.pluginmanager.register(_Recorder(config), "device-ledger")
     config.pluginmanager.register(Watch(judges=is_bounded(config) and not hasattr(config, "workerinput")), "costs")
+
+
+def demands_every_package(config: pytest.Config) -> bool:
+    """Whether what a missing package skips is a failure: in the full suite of continuous integration."""
+    return os.environ.get("CI") == "true" and bool(config.getoption("--full"))
 
 
 def _share_cores(config: pytest.Config) -> None:

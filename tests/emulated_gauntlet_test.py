@@ -6,7 +6,6 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from fnmatch import fnmatch
 from typing import Any
 
 import pytest
@@ -15,17 +14,17 @@ import baracuda_py as bp
 from baracuda_py.call.host import prepare
 from baracuda_py.emulator.launch import translated
 from baracuda_py.plan import all_ops, get_op
-from baracuda_py.plan.about import tune
 from baracuda_py.plan.about.digest import lowered_digest
+from baracuda_py.plan.about.verify import wanted_plans
 from baracuda_py.runtime.device import spec_of
 from baracuda_py.runtime.sources import source_of
 from baracuda_py.runtime.steps import Kernel, Launch
-from baracuda_py.types import PlanPreference, UnsupportedError
+from baracuda_py.samples.wanted import WANTED, Wanted
+from baracuda_py.types import UnsupportedError
 
-from .bounded import ALSO, TWO, VARIANTS
-from .gauntlet import PER_VARIANT, Case, Problem, admissible, every_sample, named
+from .bounded import ALSO, SMALL, TWO, VARIANTS
+from .gauntlet import PER_VARIANT, Case, Problem, admissible, cases, every_sample, named
 from .kernel_lines import Executed
-from .wanted import WANTED, Wanted
 
 OPS = list(all_ops())
 ARCHES = ("sm_80", "sm_89", "sm_100a", "sm_120")
@@ -81,12 +80,47 @@ def test_one_of_each_variant(case: Case, executed: Executed) -> None:
 def test_wanted(wanted: Wanted, executed: Executed) -> None:
     """Problems that reach what no sample does, by the kernels that they are for."""
     problem = Problem(get_op(wanted.op), wanted.sample, "ptx")
-    kind, pref = get_op(wanted.op).plan, PlanPreference(variant=wanted.variant, deterministic=False)
-    found = tune.admissible(kind, problem.desc, pref, spec_of(wanted.device))
-    for pattern in wanted.configs:
-        plans = [plan for plan in found if fnmatch(str(plan.sku.config), pattern)]
-        assert plans, f"no configuration is {pattern!r}: {', '.join(str(plan.sku.config) for plan in found)}"
-        right(problem, plans[:1], executed)
+    plans = list(wanted_plans(wanted, problem.desc, spec_of("ptx")))
+    assert len(plans) == len(wanted.configs), f"of {wanted.configs} there are only {[str(plan.sku) for plan in plans]}"
+    right(problem, plans, executed)
+
+
+@every_sample("ptx", bounded=dict.fromkeys(OPS, 0), also=SMALL)
+def test_a_small_device(case: Case, bounded: bool, executed: Executed) -> None:
+    """Of few SMs, little L2 and little shared memory: small problems take the paths of large ones, where it launches other than
+    the usual device."""
+    problem = served(case)
+    device = problem.plan.device
+    small = replace(device, name=f"{device.name}:small", sms=2, l2_bytes=1 << 20, shared_bytes=99 << 10)
+    try:
+        plan = problem.op.plan.select(problem.desc, device=small)
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+    if lowered_digest(plan.selection.steps) != lowered_digest(problem.plan.selection.steps):
+        right(problem, [plan], executed)
+    else:
+        assert not bounded, "of the bounded suite's choice, and a small device launches the same"
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_each_sort_of_configuration(op: str, executed: Executed) -> None:
+    """Of every variant one configuration of each sort that no sample selects, by the smallest sample that admits one."""
+    problems = []
+    for case in cases(op, "ptx"):
+        with contextlib.suppress(UnsupportedError):
+            _ = (problem := case.problem).plan
+            problems.append(problem)
+    ran = {sort_of(problem.plan) for problem in problems}
+    for problem in sorted(problems, key=lambda p: sum(slot.host().nbytes for slot in p.slots.values())):
+        new = {sort_of(plan): plan for plan in reversed(admissible(problem)) if sort_of(plan) not in ran}
+        if new:
+            right(problem, new.values(), executed)
+            ran |= new.keys()
+
+
+def sort_of(plan: Any) -> tuple[str, str]:
+    """A plan's variant, and its configuration's terms without their numbers."""
+    return plan.sku.variant, re.sub(r"\d+", "", str(plan.sku.config))
 
 
 @every_sample("ptx", count=PER_SEED, bounded=1, ops=SYNCHRONISED)

@@ -89,8 +89,8 @@ extern "C" __global__ void f(const int* x, int* out, int to) {
 VECTOR = """
 extern "C" __global__ void f(const int* x, int* out, int from, int to) {
   int4 v;
-  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(x + 4 * threadIdx.x + from));  // here
+  x += 4 * threadIdx.x + from;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(x));  // here
   *reinterpret_cast<int4*>(out + 4 * threadIdx.x + to) = v;  // there
 }
 """

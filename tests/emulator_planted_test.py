@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,10 +22,9 @@ from baracuda_py.runtime.sources import source_of
 from baracuda_py.runtime.steps import Kernel
 from baracuda_py.samples import Sample
 from baracuda_py.tensor import intake
-from baracuda_py.types import PlanPreference
+from baracuda_py.types import DeviceSpec, PlanPreference
 
 from .gauntlet import Problem, samples_of
-from .wanted import small
 
 BF16 = ml_dtypes.bfloat16
 
@@ -81,7 +81,9 @@ def product(m: int, n: int, k: int, variant: str, config: str, sms: int = 132) -
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(shape).astype(BF16) for shape in ((m, k), (n, k)))
     problem = Problem(get_op("matmul"), Sample("planted", {"a": a, "b": b.T}), "ptx")
-    found = tune.admissible(bp.MatmulPlan, problem.desc, PlanPreference(variant=variant), small(sms))
+    found = tune.admissible(
+        bp.MatmulPlan, problem.desc, PlanPreference(variant=variant), replace(DeviceSpec.named("ptx"), sms=sms)
+    )
     return problem, next(plan for plan in found if str(plan.sku.config) == config)
 
 

@@ -64,6 +64,7 @@ def _paged(problem: Problem) -> None:
     options, table = problem.sample.options, given["page_table"]
     heads_last = options.get("layout", "NHD") == "NHD"
     given |= {f"{n}_pages": _times_scales(given, n, f"{n}_pages", options, not heads_last) for n in "kv"}
+    pages = len(given["k_pages"])
     keys = given["k_pages"].shape[1 if heads_last else 2]
     lengths = np.clip(given["lengths"], 0, table.shape[1] * keys)
 
@@ -83,8 +84,10 @@ def _paged(problem: Problem) -> None:
             columns = given["v_pages"].shape[-1]
             at = (b, h) if starts is None else (h, int(starts[b]))
             k, v = np.reshape(k, (length, q.shape[-1])), np.reshape(v, (length, columns))
+            there = [0 <= table[b, j // keys] < pages for j in range(length)]
+            masked = given if all(there) else {**given, "mask": np.array(there)}
             check_head(
-                problem, q[tokens][:, h], k, v, out[tokens][:, h], (b, h), given, options, at,
+                problem, q[tokens][:, h], k, v, out[tokens][:, h], (b, h), masked, options, at,
             )  # fmt: skip
     if "status" in problem.wide:
         sizes = np.diff(starts) if starts is not None else np.full(len(table), q.shape[1])

@@ -30,7 +30,7 @@ def taken(x: np.ndarray, indices: np.ndarray, backend: str = "cpu", **options: A
     return made
 
 
-@given(st.integers(1, 3), st.sampled_from(["raise", "clip", "wrap"]), st.data())
+@given(st.integers(1, 3), st.sampled_from(["status", "clip", "wrap"]), st.data())
 @settings(max_examples=60, deadline=None)
 def test_as_numpy_along_any_axis(rank: int, mode: str, data: st.DataObject) -> None:
     shape = [data.draw(st.integers(1, 5)) for _ in range(rank)]
@@ -42,7 +42,7 @@ def test_as_numpy_along_any_axis(rank: int, mode: str, data: st.DataObject) -> N
     indices = rng.integers(-n, n, wanted)
     right = np.take_along_axis(x, np.clip(indices, 0, n - 1) if mode == "clip" else indices, axis)
     got = taken(x, indices, axis=axis, mode=mode)
-    if mode == "raise":
+    if mode == "status":
         assert int(host(got.status)) == 0
         got = got.out
     assert np.array_equal(got, right)
@@ -87,7 +87,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[bp.BaracudaError]
     ("scalar", (np.zeros(()), np.zeros((), int)), {}, bp.InvalidProblemError, "x has 0 axes"),
     ("shapes", (np.zeros((2, 3)), np.zeros((4, 1), int)), {}, bp.InvalidProblemError, "do not broadcast"),
     ("floats", (np.zeros(3), np.zeros(2)), {}, bp.OperandTypeError, "indices must hold i32 or i64"),
-    ("mode", (np.zeros(3), np.zeros(2, int)), {"mode": "nearest"}, bp.InvalidProblemError, "raise, clip, wrap"),
+    ("mode", (np.zeros(3), np.zeros(2, int)), {"mode": "nearest"}, bp.InvalidProblemError, "status, clip, wrap, raise"),
     (
         "empty",
         (np.zeros((2, 0)), np.zeros((2, 1), int)),
@@ -210,3 +210,23 @@ def test_a_capture_is_asked_not_to_trim() -> None:
         with pytest.raises(bp.UnsupportedError, match="trim=False"):
             bp.nonzero(x)
         stream.end_capture()
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_take_along_axis_raises_on_the_host_where_asked(device: str) -> None:
+    x, indices = np.arange(12, dtype="f4").reshape(3, 4), np.array([[0], [-4], [3]])
+    np.testing.assert_array_equal(bp.take_along_axis(x, indices, 1, mode="raise", device=device).ravel(), [0, 4, 11])
+    for wrong in (4, -5, 9):
+        indices[1] = wrong
+        out = np.full((3, 1), 7, "f4")
+        with pytest.raises(bp.InvalidProblemError, match=rf"indices\[1, 0\] = {wrong} is out of range: x has 4"):
+            bp.take_along_axis(x, indices, 1, mode="raise", out=out, device=device)
+        assert (out == 7).all()
+        got = bp.take_along_axis(x, indices, 1, device=device)
+        assert got.status == 1 and got.out.ravel().tolist() == [0, 0, 11]
+
+
+def test_take_along_axis_says_that_a_gpu_does_not_raise() -> None:
+    desc = bp.TakeAlongAxisDescriptor((3, 4), (3, 1), "f4", axis=1, mode="raise")
+    with pytest.raises(bp.UnsupportedError, match="mode='status'"):
+        bp.TakeAlongAxisPlan.select(desc, device="h200")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bp
+from baracuda_py.ops.quantized import _staged_tokens
 from baracuda_py.plan.about.tune import admissible
 from baracuda_py.reference import int4 as oracle
 from baracuda_py.samples.int4 import weight
@@ -317,6 +318,36 @@ def test_an_order_of_other_numbers_than_there_are_is_refused(layout: str, at: in
     for variant in variants:
         plan = admissible(bp.Int4MatmulPlan, desc, PlanPreference(variant=variant), PTX)[0]
         assert np.isnan(plan.run(x=x, **arrays)).all()
+
+
+def test_more_tokens_than_a_launch_stages_are_staged_by_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_staged_tokens, "MOST_STAGED", 5)
+    w, x = packed("tiled", 128, 24, 64, order=True), rng.standard_normal((13, 130)).astype(F16)[:, :128]
+    uneven = rng.standard_normal((2, 8, 128)).astype(F16)[:, :7]
+    for tokens, variant, launches in ((x, "mma", 3), (x, "dequantize_matmul", 3), (uneven, "dequantize_matmul", 4)):
+        plan = plans_of(tokens, w, variant)[0]
+        assert sum("stage_tokens" in step.kernel.entry for step in plan.selection.launches) == launches
+        plan.verify(x=tokens, **w.operands)
+    plans_of(uneven, w, "f32_weights")[0].verify(x=uneven, **w.operands)
+
+
+@pytest.mark.parametrize("variant", ["gemv", "mma", "dequantize_matmul", "f32_weights"])
+def test_an_order_that_nobody_reads_makes_nan_where_it_names_no_k(variant: str) -> None:
+    """Plans take an order as it is. No variant reads memory that nothing wrote."""
+    w, x = packed("tiled", 128, 24, 64, order=True), rng.standard_normal((3, 128)).astype(F16)
+    assert w.order is not None
+    plan = plans_of(x, w, variant)[0]
+    for place, k in ((5, 300), (7, -1)):
+        order = w.order.copy()
+        order[place] = k
+        assert np.isnan(plan.run(x=x, **{**w.operands, "order": order}).astype(np.float32)).all(), (place, k)
+    order = w.order.copy()
+    order[5] = order[6]  # a k that is named twice is multiplied twice, whatever the variant
+    ordered = x[:, order].astype(np.float64)
+    plain = bp.PackedInt4(w.layout, w.shape, w.group_size, w.codes, w.scales)
+    wanted = ordered @ bp.dequantize_int4(plain, out_dtype="f32", device="cpu").astype(np.float64)
+    got = plan.run(x=x, **{**w.operands, "order": order}).astype(np.float64)
+    assert np.allclose(got, wanted, rtol=2e-3, atol=0.05)
 
 
 def test_an_order_that_names_a_k_twice_is_refused() -> None:

@@ -218,3 +218,11 @@ def test_a_projection_names_the_part_that_is_wrong() -> None:
         bp.qkv_project_int8(x, *w, s[0], np.ones(5, np.float32), s[2], device="cpu")
     with pytest.raises(bp.InvalidProblemError, match="wv"):
         bp.qkv_project_int8(x, w[0], w[1], w[2][:16], *s, device="cpu")
+
+
+def test_scales_with_uneven_steps_are_refused_by_select() -> None:
+    """A scale of each row of [2, 3] whose leading axes cannot be one: before a kernel is chosen."""
+    a, b = np.ones((2, 3, 16), np.int8), np.ones((16, 8), np.int8)
+    scale = np.ones((3, 2, 1), np.float32).transpose(1, 0, 2)
+    with pytest.raises(bp.UnsupportedError, match=r"scale_a of shape .* is not evenly spaced: pass scale_a in C order"):
+        bp.Int8MatmulPlan.select(bp.Int8MatmulDescriptor.of(a, b, scale_a=scale), device="h200")

@@ -1,6 +1,8 @@
-"""Which lines of the kernels the emulated gauntlet executes: ``python -m tests.kernel_lines FOLDER`` after a run of the tests
-with BARACUDA_KERNEL_LINES=FOLDER lists the others, and fails where a line is not among the exceptions of kernels/unexecuted.txt
-or where one of these was executed. ``--write`` makes that file anew.
+"""Which lines of the kernels the emulated gauntlet executes, and which loops it goes round more than once.
+
+``python -m tests.kernel_lines FOLDER`` after a run of the tests with BARACUDA_KERNEL_LINES=FOLDER lists the others, and fails
+where a line is not among the exceptions of kernels/unexecuted.txt or where one of these was executed. ``--write`` makes that
+file anew.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import json
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,12 @@ __all__ = ["Executed", "main"]
 
 EXCEPTIONS = Path(__file__).parent.parent / "kernels" / "unexecuted.txt"
 FOLDER = "BARACUDA_KERNEL_LINES"
+TURN = " again"  # behind a line: the loop that ends there, gone round once more
 
 
 class Executed:
-    """Lines of kernels that were translated, and how often threads executed each."""
+    """Lines of kernels that were translated, and how often threads executed each; with `TURN` behind it, how often they went
+    back from a loop's end to its beginning. What only a second turn can get wrong is executed by no loop of one turn."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -34,9 +39,13 @@ class Executed:
             return
         for step in plan.selection.steps:
             if isinstance(step, Launch):
-                for instruction in translated(step.kernel, plan.device.arch).instructions:
+                code = translated(step.kernel, plan.device.arch)
+                for instruction in code.instructions:
                     self.counts[instruction.source] += 0
+                for source in loops_of(code):
+                    self.counts[source + TURN] += 0
         self.counts.update(report.lines)
+        self.counts.update({source + TURN: turns for source, turns in report.turns.items()})
 
     def save(self) -> None:
         if folder := os.environ.get(FOLDER):
@@ -44,11 +53,20 @@ class Executed:
             (Path(folder) / f"{os.getpid()}.json").write_text(json.dumps(self.counts))
 
 
+def loops_of(code: Any) -> Iterator[str]:
+    """The lines at which loops end, but for those that wait for a barrier."""
+    for at, block in enumerate(code.blocks):
+        if block.kind == "bra" and 0 <= block.target <= at and code.blocks[block.target].kind != "wait":
+            yield code.instructions[block.number].source
+
+
 def lines_of(folder: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
     for path in folder.glob("*.json"):
         for line, count in json.loads(path.read_text()).items():
-            if line and not line.endswith(":0"):  # what the compiler made up has no line
+            if line.removesuffix(TURN) and not line.removesuffix(TURN).endswith(
+                ":0"
+            ):  # what the compiler made up has no line
                 counts[line] += count
     return counts
 
@@ -67,7 +85,7 @@ def main() -> int:
     if given.write:
         EXCEPTIONS.write_text("".join(f"{line}\n" for line in missed))
         return 0
-    known = set(EXCEPTIONS.read_text().split())
+    known = set(EXCEPTIONS.read_text().splitlines())
     new, gone = [line for line in missed if line not in known], sorted(known - set(missed), key=_place)
     for line in new:
         print(f"{line} is executed by no sample")
@@ -77,7 +95,7 @@ def main() -> int:
 
 
 def _place(line: str) -> tuple[str, int]:
-    file, _, number = line.rpartition(":")
+    file, _, number = line.removesuffix(TURN).rpartition(":")
     return file, int(number)
 
 

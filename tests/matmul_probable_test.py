@@ -88,6 +88,20 @@ def test_missing_work_shows_at_the_largest_k(mode: Mode) -> None:
                 pytest.fail(f"{what} left out of K = {k} does not show")
 
 
+@pytest.mark.parametrize(("kind", "m", "n", "k", "kept"), [("bf16", 46, 8, 40344, 40320), ("f16", 24, 8, 57624, 57600)])
+def test_library_tail_loss_breaks_guarantee(kind: str, m: int, n: int, k: int, kept: int) -> None:
+    """Two products of which cuBLASLt 13.1 was seen to lose the end of K, with random operands."""
+    mode = next(each for each in MODES if str(each.kind) == kind and each.out is bp.F32)
+    a, b = operands(mode, m, n, k)
+    desc = described(mode, m, n, k)
+    wide = bp.MatmulPlan.reference(desc, a=a, b=b)
+    short = a[:, :kept].astype(np.float64) @ b[:kept].astype(np.float64)
+    for check in checks(desc, a, b, wide, guarantees(desc)):
+        check(wide.astype(np.float32))
+        with pytest.raises(AssertionError):
+            check(short.astype(np.float32))
+
+
 @pytest.mark.parametrize("mode", MATHS, ids=lambda mode: str(mode.math))
 def test_missing_work_shows_in_whole_numbers(mode: Mode) -> None:
     """Which the accumulators hold exactly at the largest K, so that any difference is a fault: a product that is missing always

@@ -9,10 +9,10 @@ import pytest
 
 from baracuda_py.plan import all_ops
 from baracuda_py.runtime.sources import kernels_dir
+from baracuda_py.samples.wanted import WANTED
 
 from .mutants.catalogue import CONTROLS, KINDS, ROOT, Mutant, catalogue, survivors
 from .mutants.workshop import NEAR, arguments
-from .wanted import WANTED
 
 MUTANTS = catalogue()
 

@@ -131,7 +131,7 @@ def test_the_sum_with_a_residual_is_rounded_once() -> None:
         ({"eps": 1e-46}, "eps"),
         ({"normalized_shape": (7,)}, "normalized_shape"),
         ({"normalized_shape": ()}, "normalized_shape"),
-        ({"weight": np.zeros(7, np.float32)}, "normalized_shape"),
+        ({"weight": np.zeros(7, np.float32)}, "weight has shape"),
         ({"weight": np.zeros(8, np.int32)}, "weight"),
         ({"weight": np.zeros(8, np.float16)}, "weight"),
         ({"residual": np.zeros((3, 8), np.float16)}, "residual"),

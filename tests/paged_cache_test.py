@@ -425,3 +425,12 @@ def test_a_fork_waits_for_what_is_pending() -> None:
     a = cache.allocate([1, 2])
     with pytest.raises(bp.InvalidProblemError, match="2 tokens of sequence 0 are not written"):
         cache.fork(a)
+
+
+def test_append_before_any_batch_is_staged_is_refused() -> None:
+    cache = bp.PagedKVCache(bp.KVCacheSpec(layers=1, kv_heads=1, head_dim=16, element="f32"), pages=4, device="cpu")
+    sequence, k = cache.allocate(3), np.ones((3, 1, 16), "f4")
+    with pytest.raises(bp.InvalidProblemError, match=r"stage\(batch\) first"):
+        cache.append(0, k, k)
+    cache.stage([sequence])
+    assert not cache.append(0, k, k).any()

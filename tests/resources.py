@@ -56,7 +56,15 @@ _SIGNED = "16 signed bytes an access on sm_120 only, by NVRTC 13.5"
 _BYTES = "16 unsigned bytes an access on sm_100a and sm_120 only: ptxas keeps a predicate each"
 _FULL = "192 accumulators of 255 registers: a counter or two are kept in memory, and read once a block of keys"
 _ATTENTION = dict.fromkeys(
-    ("attention", "attention_tc", "attention_tc_causal", "attention_flash", "attention_flash_causal"), (64, _FULL)
+    (
+        "attention",
+        "attention_tc",
+        "attention_tc_causal",
+        "attention_flash",
+        "attention_flash_causal",
+        "paged_attention",
+    ),
+    (64, _FULL),
 )
 SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
     "maximum": (152, _BYTES),

@@ -255,6 +255,7 @@ REFUSED: list[tuple[str, dict[str, Any], type[bp.BaracudaError], str]] = [
      bp.InvalidProblemError, "there twice"),
     ("one table", {"sin": T}, bp.InvalidProblemError, "angles are given by sin"),
     ("tables apart", {"cos": T, "sin": T[:8]}, bp.InvalidProblemError, "[positions, rotary_dim / 2]"),
+    ("tables laid out apart", {"cos": T, "sin": np.asfortranarray(T)}, bp.InvalidProblemError, "kernels read both by the same"),
     ("tables of two kinds", {"cos": T, "sin": T.astype(float)}, bp.OperandTypeError, "cast both to f32"),
     ("tables of f64", {"cos": T.astype(float), "sin": T.astype(float)}, bp.OperandTypeError, "cast both to f32"),
     ("odd width", {"x": X[..., :7]}, bp.InvalidProblemError, "dim=7"),

@@ -234,7 +234,7 @@ def test_only_families_of_this_library_are_looked_up(name: str) -> None:
     before = set(sys.modules)
     with pytest.raises(bp.UnsupportedError, match="is not a plan of this library: "):
         Plan.from_json(changed(window(), plan=name))
-    assert all(m.startswith("baracuda_py.ops.") for m in set(sys.modules) - before)
+    assert all(m.startswith("baracuda_py.") for m in set(sys.modules) - before)
 
 
 @pytest.mark.parametrize("place", ["newer", "descriptor__newer", "preference__newer", "device__newer"])
@@ -359,3 +359,15 @@ def test_a_number_of_another_type_than_it_is_saved_as_is_no_saved_plan() -> None
 
 def configs(plan: Plan[Any]) -> list[Any]:
     return [row for row in plan.explain(configs=True) if row.admitted and row.variant == plan.sku.variant]
+
+
+def test_an_edited_configuration_is_not_the_models_choice() -> None:
+    plan = bp.MatmulPlan.select(bp.MatmulDescriptor((64, 512), (512, 256), "f16", "f16"), device="h200")
+    assert plan.provenance == bp.MatmulPlan.from_json(plan.to_json()).provenance == "model"
+    other = next(row for row in plan.explain(configs=True) if row.admitted and not row.chosen)
+    saved = json.loads(plan.to_json()) | {"variant": other.variant, "config": other.config}
+    edited = bp.MatmulPlan.from_json(json.dumps(saved))
+    assert edited.provenance == "asked for"
+    (chosen,) = (row for row in edited.explain(configs=True) if row.chosen)
+    assert (chosen.variant, chosen.config) == (other.variant, other.config)
+    assert chosen.reason == "chosen: asked for when it was planned"

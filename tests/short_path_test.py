@@ -692,9 +692,7 @@ def test_scratch_is_taken_at_every_call_without_one(gpus: Gpus, monkeypatch: pyt
     assert len(sizes) == 3, "memory that was passed is not what was used"
 
 
-def test_scratch_is_taken_in_the_order_of_the_call_s_stream_and_never_in_a_capture(
-    gpus: Gpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scratch_is_taken_in_the_order_of_the_call_s_stream(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = gpus.array(np.zeros((16, 1 << 16), F32)), gpus.array(np.zeros((1 << 16, 16), F32))
     out = gpus.array(np.zeros((16, 16), F32))
     own = gpus.streams[0]
@@ -711,11 +709,6 @@ def test_scratch_is_taken_in_the_order_of_the_call_s_stream_and_never_in_a_captu
     for stream in (None, 99, None, own, 99):
         bp.matmul(a, b, out=out, stream=stream)
     assert taken == [own, 99, own, own, 99]
-    gpus.capturing = True
-    for stream in (None, 99):
-        with pytest.raises(bp.UnsupportedError, match="workspace was not passed"):
-            bp.matmul(a, b, out=out, stream=stream)
-    assert len(taken) == 5
 
 
 # ---- what is kept ----------------------------------------------------------------------------------------------------
@@ -737,7 +730,7 @@ def test_a_capture_asks_whether_the_plan_is_loaded_on_its_device(gpus: Gpus) -> 
     first, second = ([gpus.array(np.ones(64, F32), ordinal) for _ in range(2)] for ordinal in (1, 2))
     plan.run(x=first[0], out=first[1])
     gpus.capturing = True
-    with pytest.raises(bp.UnsupportedError, match="a capture loads nothing"):
+    with pytest.raises(bp.UnsupportedError, match="loads nothing during a capture"):
         plan.run(x=second[0], out=second[1])
     plan.run(x=first[0], out=first[1])
 

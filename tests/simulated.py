@@ -18,7 +18,7 @@ import pytest
 from baracuda_py import functional
 from baracuda_py.call import allocate, bound, foreign, graph, recipe, resolve
 from baracuda_py.call.cache import plan_cache
-from baracuda_py.runtime import device, driver, launch, streams
+from baracuda_py.runtime import capture, device, driver, launch, streams
 from baracuda_py.tensor import arrays, buffer
 from baracuda_py.types import DeviceSpec
 
@@ -38,14 +38,19 @@ class _Stream:
     def from_external(_handle: Any) -> Any:
         return contextlib.nullcontext()
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Any:
         assert self.ordinal == self.gpus.current, "a stream of another device is made current"
+        self.before, self.gpus.streams[self.ordinal] = self.gpus.streams[self.ordinal], self.ptr
+        return self
 
-    def __exit__(self, *_error: object) -> None: ...
+    def __exit__(self, *_error: object) -> None:
+        self.gpus.streams[self.ordinal] = self.before
 
-    def begin_capture(self) -> None: ...
+    def begin_capture(self) -> None:
+        self.gpus.capturing = {self.ptr}
 
     def end_capture(self) -> Any:
+        self.gpus.capturing = False
         return SimpleNamespace(
             launch=lambda stream: self.gpus.events.append(f"graph on {self.gpus.current}:{stream.ptr}")
         )
@@ -68,8 +73,11 @@ class Gpus:
         self.specs = specs
         self.current = 0
         self.streams = [7 + 100 * ordinal for ordinal in range(len(specs))]
-        self.capturing = False
+        self.capturing: bool | set[int] = False  # whether every stream is being captured, or which are
+        self.graphs = CaptureCalls()
+        self.allocator: Any = self.memory
         self.events: list[str] = []  # what happened, in order
+        self.transfers: list[tuple[int, ...]] = []  # addresses and extents of copies and fills
         self.ndarray = self._fresh
         self.Stream = type("Stream", (_Stream,), {"gpus": self})
 
@@ -114,13 +122,31 @@ class Gpus:
 
     def _fresh(self, shape: Any, dtype: Any, memory: Any = None, strides: Any = None) -> Any:
         nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        return self.real.ndarray(shape, dtype, memory or self.memory(nbytes), strides)
+        return self.real.ndarray(shape, dtype, memory or self.alloc(nbytes), strides)
 
     def zeros(self, shape: Any, dtype: Any) -> Any:
         return self._fresh(shape, dtype)
 
     def alloc(self, nbytes: int) -> Any:
-        return self.memory(nbytes)
+        return self.allocator(nbytes)
+
+    @contextlib.contextmanager
+    def using_allocator(self, allocator: Any) -> Iterator[None]:
+        before, self.allocator = self.allocator, allocator
+        try:
+            yield
+        finally:
+            self.allocator = before
+
+    def MemoryPool(self) -> Any:
+        """A pool that notes what is taken from it, and whether the thread was allowed to allocate."""
+
+        def malloc(nbytes: int) -> Any:
+            assert self.graphs.mode == "relaxed", "an allocation that a capture forbids"
+            self.events.append(f"pool gives {nbytes}")
+            return self.memory(nbytes)
+
+        return SimpleNamespace(malloc=malloc)
 
     # ---- devices and streams --------------------------------------------------------------------------------------
 
@@ -146,8 +172,8 @@ class Gpus:
     def get_current_stream(self) -> Any:
         return SimpleNamespace(ptr=self.streams[self.current])
 
-    def streamIsCapturing(self, _stream: int) -> bool:
-        return self.capturing
+    def streamIsCapturing(self, stream: int) -> bool:
+        return stream in self.capturing if isinstance(self.capturing, set) else self.capturing
 
     def eventCreateWithFlags(self, _flags: int) -> int:
         return 1
@@ -167,21 +193,67 @@ class Gpus:
 
     def memcpyAsync(self, dest: int, source: int, nbytes: int, _kind: int, stream: int) -> None:
         self.events.append(f"copy on {self.current}:{stream}")
+        self.transfers.append((dest, source, nbytes))
         ctypes.memmove(dest, source, nbytes)
+
+    def memcpy2DAsync(self, *pitched: int) -> None:
+        """Destination, pitch, source, pitch, width, height; copies nothing."""
+        self.events.append(f"copy on {self.current}:{pitched[-1]}")
+        self.transfers.append(pitched[:6])
+
+    def memsetAsync(self, dest: int, value: int, nbytes: int, stream: int) -> None:
+        self.events.append(f"fill on {self.current}:{stream}")
+        self.transfers.append((dest, value, nbytes))
+        ctypes.memset(dest, value, nbytes)
 
     def launchKernel(self, _function: int, *rest: Any) -> None:
         self.events.append(f"launch on {self.current}:{rest[-3]}")
 
     @property
     def work(self) -> list[str]:
-        """The copies and launches among the events."""
-        return [event for event in self.events if event.split()[0] in ("copy", "launch")]
+        """The copies, fills and launches among the events."""
+        return [event for event in self.events if event.split()[0] in ("copy", "fill", "launch")]
+
+
+class CaptureCalls:
+    """What stands for cuda.bindings.driver where a graph is captured: captures by number, user objects, the thread's mode."""
+
+    CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed")
+    CUuserObject_flags = SimpleNamespace(CU_USER_OBJECT_NO_DESTRUCTOR_SYNC=1)
+    CUuserObjectRetain_flags = SimpleNamespace(CU_GRAPH_USER_OBJECT_MOVE=1)
+
+    def __init__(self) -> None:
+        self.number, self.mode = 1, "global"
+        self.alive: dict[int, list[tuple[int, int]]] = {}  # (destructor, its argument) of a graph's user objects
+
+    CUstream = CUhostFn = staticmethod(int)
+
+    def cuStreamGetCaptureInfo(self, _stream: int) -> tuple[Any, ...]:
+        return 0, "active", self.number, self.number, [], 0
+
+    def cuThreadExchangeStreamCaptureMode(self, mode: str) -> tuple[int, str]:
+        before, self.mode = self.mode, mode
+        return 0, before
+
+    def cuUserObjectCreate(self, argument: int, destroy: int, _count: int, _flags: int) -> tuple[Any, ...]:
+        return 0, (destroy, argument)
+
+    def cuGraphRetainUserObject(self, graph: int, held: tuple[int, int], _count: int, _flags: int) -> tuple[int]:
+        self.alive.setdefault(graph, []).append(held)
+        return (0,)
+
+    def destroy(self, graph: int) -> None:
+        """Destroys a graph: its user objects' destructors run, as CUDA runs them."""
+        for destructor, argument in self.alive.pop(graph):
+            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(destructor)(argument)
 
 
 def simulated(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[Gpus]:
     """Devices of these names (``"h200"``, ``"sm_89"``), the first one current, for the life of a fixture."""
     gpus = Gpus([DeviceSpec.named(name) for name in names])
-    for module in (allocate, bound, buffer, device, foreign, graph, launch, recipe, resolve, streams):
+    monkeypatch.setattr(capture, "bindings", lambda: gpus.graphs)
+    monkeypatch.setattr(capture, "_captures", {})
+    for module in (allocate, bound, buffer, capture, device, foreign, graph, launch, recipe, resolve, streams):
         monkeypatch.setattr(module, "require_gpu", lambda _what: gpus)
     for module in (arrays, device, driver, foreign, functional, resolve):
         monkeypatch.setattr(module, "device_count", lambda: len(names))

@@ -28,6 +28,7 @@ def test_more_tokens_in_less_time_are_told_beyond_noise() -> None:
 
 
 def test_a_finished_file_is_drawn_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
     file = tmp_path / "steps.jsonl"
     head = {"gpu": "NVIDIA H200", "driver": "580", "date": "2026-11-23"}
     file.write_text("\n".join(map(json.dumps, [head, *line(10, 11, 20)])))

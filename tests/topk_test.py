@@ -51,13 +51,14 @@ def _sorted(x: np.ndarray, axis: int, largest: bool) -> np.ndarray:
     return np.flip(rising, axis) if largest else rising
 
 
-def variants(x: np.ndarray, backend: str, **options: Any) -> Iterator[tuple[Any, Any]]:
-    """Every kernel's answer, on the device or emulated: its plan, and (values, indices) on the host."""
+def variants(x: np.ndarray, backend: str, only: tuple[str, ...] = (), **options: Any) -> Iterator[tuple[Any, Any]]:
+    """Every kernel's answer, on the device or emulated, or that of some variants: its plan, and (values, indices)."""
     given = Slot(x, backend).operand
     desc = bp.TopkDescriptor.of(given, **options)
     device = bp.TopkPlan.select(desc, device=None if backend == "cuda" else "ptx").device
     for plan in tune.admissible(bp.TopkPlan, desc, bp.PlanPreference(), device):
-        yield plan, plan.run(x=given)
+        if not only or plan.sku.variant in only:
+            yield plan, plan.run(x=given)
 
 
 def test_ties_zeros_and_nan_by_every_variant(backend: str) -> None:
@@ -94,7 +95,7 @@ LONG = [
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize(("shape", "dtype", "k", "variant"), LONG)
 def test_long_rows_and_many_kept(shape: tuple[int, int], dtype: Any, k: int, variant: str, largest: bool) -> None:
-    """Without a GPU some of these are in tests/wanted.py."""
+    """Without a GPU some of these are in baracuda_py/samples/wanted/."""
     x = np.random.default_rng(5).integers(0, 3000, shape).astype(dtype)
     wanted = bp.topk(x, k, largest=largest, device="cpu")
     found = [(plan, got) for plan, got in variants(x, "cuda", k=k, largest=largest) if plan.sku.variant == variant]
@@ -113,6 +114,92 @@ def test_the_order_of_equal_elements_in_parts(backend: str) -> None:
         assert host(made.indices).tolist() == [[15000, *range(39)]], plan.sku
         seen.add(plan.sku.variant)
     assert seen == {"select_rows", "split_rows"}
+
+
+BF16 = bp.BF16.dtype
+NEW = ("held_rows", "greatest_rows")
+HELD = [
+    ((5, 640), BF16, 40),
+    ((5, 641), np.float16, 40),
+    ((3, 5120), BF16, 40),
+    ((2, 5120), np.float16, 100),
+    ((1, 5121), np.int8, 3),
+    ((2, 8191), np.float32, 150),
+    ((6, 33), np.uint8, 33),
+    ((2, 700), np.int32, 60),
+    ((3, 8192), np.float16, 1),
+    ((2, 20_001), np.float32, 1),
+    ((1, 20_003), np.float32, 1),
+    ((2, 9000), np.int64, 1),
+]
+
+
+def is_floating(x: np.ndarray) -> bool:
+    return x.dtype.kind not in "iu"
+
+
+def short_rows(shape: tuple[int, int], dtype: Any, kind: str) -> np.ndarray:
+    """Normal deviates with NaN, both zeros and infinity; elements most of which are equal; rows in rising order."""
+    rng = np.random.default_rng(shape[1])
+    if kind == "rising":
+        return np.broadcast_to(
+            np.arange(shape[1]) * 100 // max(100, shape[1] * (np.dtype(dtype).itemsize == 1)), shape
+        ).astype(dtype)
+    if kind == "equal":
+        return (rng.random(shape) < 0.01).astype(dtype)
+    x = (rng.standard_normal(shape) * 40).astype(dtype)
+    if is_floating(x):
+        x[:, ::97], x[:, 5::201], x[:, 6::201], x[0, 3] = np.nan, -0.0, 0.0, np.inf
+    return x
+
+
+def first_k(x: np.ndarray, k: int, largest: bool) -> np.ndarray:
+    """Indices of the k first in order: NaN above all numbers, equal elements by index."""
+    floating = is_floating(x)
+    wide = x.astype(np.float64) if floating else x.astype(np.int64)
+    nan = np.isnan(wide) if floating else np.zeros(x.shape, bool)
+    wide = np.where(nan, 0, wide)
+    keys = (-wide, ~nan) if largest else (wide, nan)
+    return np.stack([np.lexsort((np.arange(x.shape[1]), *(key[row] for key in keys)))[:k] for row in range(len(x))])
+
+
+@pytest.mark.parametrize(("kind", "largest"), [("normal", True), ("normal", False), ("equal", False), ("rising", True)])
+@pytest.mark.parametrize(("shape", "dtype", "k"), HELD)
+def test_short_rows_and_one_element(
+    shape: tuple[int, int], dtype: Any, k: int, kind: str, largest: bool, backend: str
+) -> None:
+    x = short_rows(shape, dtype, kind)
+    wanted = first_k(x, k, largest)
+    for ordered in (True, False)[: 1 + (k < 100)]:
+        indices = wanted if ordered else np.sort(wanted, axis=1)
+        tried = list(variants(x, backend, NEW, k=k, largest=largest, sorted=ordered))
+        assert tried
+        for plan, made in tried:
+            assert np.array_equal(host(made.indices), indices), plan.sku
+            assert host(made.values).tobytes() == np.take_along_axis(x, indices, 1).tobytes(), plan.sku
+
+
+def test_short_rows_of_a_view(backend: str) -> None:
+    """Rows that start anywhere, whose elements are not contiguous, along an outer axis."""
+    x = np.random.default_rng(8).integers(-99, 99, (3, 5, 70)).astype(np.float16)
+    for view, axis in ((x[:, :, 1:], -1), (x[:, :, ::2], -1), (x, 1), (x[::-1, ::-1], 0)):
+        rows = np.moveaxis(view, axis, -1)
+        wanted = first_k(rows.reshape(-1, rows.shape[-1]), 3, True).reshape(*rows.shape[:-1], 3)
+        for plan, made in variants(view, backend, ("held_rows",), k=3, axis=axis):
+            assert np.array_equal(host(made.indices), np.moveaxis(wanted, -1, axis)), plan.sku
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["normal", "equal", "rising"])
+@pytest.mark.parametrize(
+    ("shape", "dtype", "k"), [((50_000, 640), BF16, 40), ((3000, 5120), BF16, 40), ((20_001, 513), np.float32, 9)]
+)
+def test_many_short_rows(shape: tuple[int, int], dtype: Any, k: int, kind: str) -> None:
+    x = short_rows(shape, dtype, kind)
+    wanted = first_k(x, k, True)
+    for plan, made in variants(x, "cuda", k=k):
+        assert np.array_equal(host(made.indices), wanted), plan.sku
+        assert host(made.values).tobytes() == np.take_along_axis(x, wanted, 1).tobytes(), plan.sku
 
 
 REFUSED: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[bp.BaracudaError], str]] = [

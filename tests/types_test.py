@@ -365,7 +365,7 @@ def test_preferences_take_names() -> None:
 def test_preferences_are_checked_when_they_are_made() -> None:
     for field, value in (
         ("backend", 3), ("math", ["f32"]), ("variant", 7), ("variant", ["tc"]), ("deterministic", 1), ("bit_stable", "yes"),
-        ("batch_invariant", None), ("max_workspace_bytes", "1MB"), ("max_workspace_bytes", -1),
+        ("batch_invariant", None), ("exact_weights", "yes"), ("max_workspace_bytes", "1MB"), ("max_workspace_bytes", -1),
         ("max_workspace_bytes", 1.5), ("max_workspace_bytes", True),
     ):  # fmt: skip
         with pytest.raises(bp.InvalidProblemError, match=rf"PlanPreference: {field}=.*: give"):
@@ -429,7 +429,7 @@ def test_guarantees_are_compared_term_by_term() -> None:
 
 
 @pytest.mark.parametrize(
-    "flag", ["deterministic", "bit_stable_on_same_hardware", "batch_invariant", "flushes_subnormals"]
+    "flag", ["deterministic", "bit_stable_on_same_hardware", "batch_invariant", "exact_weights", "flushes_subnormals"]
 )
 def test_no_promise_is_given_up_for_another(flag: str) -> None:
     """One flag that is worse is enough, however good the bound."""

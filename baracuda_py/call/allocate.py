@@ -1,18 +1,22 @@
-"""Fresh outputs (CuPy arrays of a layout) and scratch, allocated from CuPy's pool in a stream's order."""
+"""Fresh outputs (CuPy arrays of a layout) and scratch, allocated in a stream's order: from CuPy's current allocator, and
+during a capture from memory that lives as long as the graph, torch's in torch's captures."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from ..plan.descriptor import Layout
+from ..runtime.capture import pool_allocator
 from ..runtime.driver import require_gpu
-from ..runtime.streams import is_capturing, made_current
+from ..runtime.streams import foreign_stream, is_capturing, made_current
 from ..tensor import GpuBuffer
 from ..tensor.axes import c_strides
-from ..types import ElementKind, UnsupportedError
+from ..tensor.pytorch import torch_allocator
+from ..types import ElementKind
 
 __all__ = ["BYTES_IN_CUPY", "allocate", "allocator", "take_workspace"]
 
@@ -33,17 +37,28 @@ def allocator(layout: Layout) -> Callable[[], Any]:
 
 
 def allocate(layout: Layout, stream: int) -> Any:
-    """A fresh array of that layout, from the pool in `stream`'s order."""
-    with made_current(stream):
+    """A fresh array of that layout, in `stream`'s order. The device is current."""
+    with _in_order_of(stream):
         return allocator(layout)()
 
 
-def take_workspace(op: str, nbytes: int, stream: int) -> Any:
-    """Scratch for work on `stream`. The pool reuses it only for later work on that stream, so it may be released as soon as its
-    use is queued. UnsupportedError during a capture, in which nothing can be allocated."""
-    if is_capturing(stream):
-        raise UnsupportedError(
-            f"{op}: a capture allocates nothing, and workspace was not passed", "run a plan with workspace=..."
-        )
-    with made_current(stream):
+def take_workspace(nbytes: int, stream: int) -> Any:
+    """Scratch for work on `stream`, as a CuPy pointer. It is reused only for later work on that stream (of the same capture),
+    so it may be released as soon as its use is queued. The device is current."""
+    with _in_order_of(stream):
         return require_gpu("allocating scratch").cuda.alloc(nbytes)
+
+
+@contextmanager
+def _in_order_of(stream: int) -> Iterator[None]:
+    """A context in which CuPy allocates for work on `stream`."""
+    with made_current(stream):
+        if not is_capturing(stream):
+            yield
+            return
+        cuda = require_gpu("a capture").cuda
+        ordinal = int(cuda.runtime.getDevice())
+        of_torch = foreign_stream("torch", ordinal)
+        in_torch_s = of_torch is not None and is_capturing(of_torch)
+        with cuda.using_allocator(torch_allocator(stream, ordinal) if in_torch_s else pool_allocator(stream)):
+            yield

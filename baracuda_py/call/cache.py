@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..plan.selection import Selection, selected
+from ..runtime.capture import release_pools
 from ..runtime.locks import new_lock
 from ..types import DeviceSpec, PlanPreference
 from .ready import Ready
@@ -47,6 +48,7 @@ class PlanCache:
         return CacheInfo(hits, self._misses, len(self._plans), len(self.calls), self._limit)
 
     def clear(self) -> None:
+        release_pools()
         with self._lock:
             self._plans.clear()
             self.calls.clear()

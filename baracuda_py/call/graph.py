@@ -1,7 +1,9 @@
-"""CUDA graphs of bound plans: captured through CuPy, updated through cuda.bindings."""
+"""CUDA graphs of bound plans and functions: captured through CuPy, updated through cuda.bindings."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 from ..runtime.driver import bindings, require_gpu
@@ -13,19 +15,27 @@ __all__ = ["Graph"]
 
 
 class Graph:
-    """A CUDA graph that replays bound plans in order, all of one device, which need not be the current one.
+    """A CUDA graph that replays its steps in order, all of one device, which need not be the current one.
+
+    A step is a bound plan, or a Python function without arguments that calls functions of this library (and of CuPy) on CuPy
+    arrays. Such a function is called once, while the graph is captured: a replay repeats its kernels, not its Python. `results`
+    holds what it returned; the arrays that it made live as long as the graph, and each replay writes to them again.
 
     >>> graph = bp.Graph(append, project)          # doctest: +SKIP
     >>> graph.launch()                             # doctest: +SKIP
     >>> graph.update(append, start=(8, 0, 0))      # doctest: +SKIP
+    >>> graph = bp.Graph(lambda: bp.gelu(bp.matmul(x, w)))  # doctest: +SKIP
     """
 
-    def __init__(self, *bounds: BoundPlan) -> None:
-        for bound in bounds:
-            if not isinstance(bound, BoundPlan):
+    def __init__(self, *steps: BoundPlan | Callable[[], Any]) -> None:
+        for step in steps:
+            if not callable(step):
                 raise InvalidProblemError(
-                    f"Graph: expected bound plans, got {type(bound).__name__}", "pass plan.bind(...)"
+                    f"Graph: expected bound plans or functions, got {type(step).__name__}",
+                    "pass plan.bind(...), or a function without arguments",
                 )
+        bounds = tuple(step for step in steps if isinstance(step, BoundPlan))
+        for bound in bounds:
             sku, device = bound.selection.sku, bound.selection.device
             if device.host_memory:
                 raise UnsupportedError(
@@ -35,7 +45,8 @@ class Graph:
             if not bound.selection.capture_safe:
                 raise UnsupportedError(f"Graph: {sku} cannot be captured", "run it outside the graph")
         self._cupy = require_gpu("Graph")
-        self.bounds = bounds
+        self.bounds, self._steps = bounds, steps
+        self.results: tuple[Any, ...] = ()
         self._ordinal = bounds[0].ordinal if bounds else int(self._cupy.cuda.runtime.getDevice())
         with self._cupy.cuda.Device(self._ordinal):
             self._stream = self._cupy.cuda.Stream(non_blocking=True)
@@ -54,11 +65,14 @@ class Graph:
         with self._cupy.cuda.Device(self._ordinal), self._stream:
             self._stream.begin_capture()
             try:
-                for bound in self.bounds:
-                    bound(self._stream)
-            finally:
-                captured = self._stream.end_capture()
-        return captured
+                self.results = tuple(
+                    step(self._stream) if isinstance(step, BoundPlan) else step() for step in self._steps
+                )
+            except BaseException:
+                with contextlib.suppress(Exception):  # the error above says more than what became of the capture
+                    self._stream.end_capture()
+                raise
+            return self._stream.end_capture()
 
     def launch(self, stream: Any = None) -> None:
         """Replays on `stream`, or on CuPy's current one of the graph's device. Asynchronous."""
@@ -71,6 +85,11 @@ class Graph:
         The old operands may be freed once work in flight has passed. Where another kernel had to be chosen and the
         driver cannot change the graph in place, the newly captured one takes its place.
         """
+        if len(self.bounds) < len(self._steps):
+            raise InvalidProblemError(
+                "Graph.update: the graph holds functions, whose arrays a new capture would make anew",
+                "change the contents of their operands in place, or make a new graph",
+            )
         if bound not in self.bounds:
             raise InvalidProblemError("Graph.update: that bound plan is not in this graph", "pass one of graph.bounds")
         there = ordinal_of(operands.values())
@@ -88,4 +107,8 @@ class Graph:
             raise DriverError(f"Graph.update: the CUDA driver answered {code.name}", int(code), code.name)
 
     def __repr__(self) -> str:
-        return f"<bp.Graph of {', '.join(str(b.selection.sku) for b in self.bounds)}>"
+        names = (
+            str(step.selection.sku) if isinstance(step, BoundPlan) else getattr(step, "__qualname__", repr(step))
+            for step in self._steps
+        )
+        return f"<bp.Graph of {', '.join(names)}>"

@@ -56,6 +56,7 @@ def _emulated(selection: Selection, desc: Any, held: Mapping[str, Tensor], acces
 
     @untraced
     def call(_stream: int) -> Any:
+        desc.refuse_values(held)
         return selection.program.run(
             feet, written, values, selection.workspace_size, current_options(), accesses=accesses, flops=selection.cost.flops,
             nbytes=selection.cost.bytes,
@@ -71,6 +72,7 @@ def _computed(selection: Selection, desc: Any, held: Mapping[str, Tensor]) -> Ca
     fixed = {n: t.source.array if t.element.packed else t.array() for n, t in held.items() if n not in apart}
 
     def call(_stream: int) -> None:
+        desc.refuse_values(held)
         rows = {n: x.to_host() for n, x in apart.items()}
         _run_reference(selection, desc, {n: rows[n] if n in rows else fixed[n] for n in held})
         for operand in desc.operands:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..tensor import GpuBuffer, Tensor
+from ..tensor.pytorch import is_grad_enabled
 
 __all__ = ["NO_TORCH", "array_type", "byte_strides", "is_cupy_s", "is_read", "learn", "read"]
 
@@ -76,8 +77,10 @@ def read(operands: Iterable[Any], shifts: Sequence[int] | None, key: list[Any], 
             address = 0
             key.append(None)
         elif kind in torch:
-            if (ordinal == NO_TORCH and _known.tracing()) or not x.is_cuda or x.requires_grad or x.is_neg():
+            if (ordinal == NO_TORCH and _known.tracing()) or not x.is_cuda or x.is_neg():
                 return None  # the long way says why
+            if x.requires_grad and is_grad_enabled():
+                return None
             dtype = x.dtype
             if dtype.is_complex and x.is_conj():
                 return None

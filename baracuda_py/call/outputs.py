@@ -15,7 +15,7 @@ import numpy as np
 from ..plan.descriptor import Layout
 from ..runtime.streams import foreign_stream, made_current
 from ..tensor import GpuBuffer
-from ..tensor.pytorch import dtype_of, empty_tensors, is_tensor
+from ..tensor.pytorch import dtype_of, empty_tensors, is_tensor, on_stream
 from .allocate import allocate, allocator
 
 __all__ = ["Output", "kind_of", "output"]
@@ -67,8 +67,7 @@ class _TorchOutput(Output):
     def make(self, stream: int, current: int | None = None) -> Any:
         if self.ordinal < 0 or stream == (foreign_stream("torch", self.ordinal) if current is None else current):
             return self._make()
-        cuda = sys.modules["torch"].cuda
-        with cuda.stream(cuda.ExternalStream(stream, device=self.ordinal)):  # the memory is that stream's to take again
+        with on_stream(stream, self.ordinal):  # the memory is that stream's to take again
             return self._make()
 
     def address(self, x: Any) -> int:

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..plan.selection import Selection
-from ..runtime.streams import stream_pointer, streams_of
+from ..runtime.streams import LEGACY, stream_pointer, streams_of
 from ..tensor.pytorch import is_tensor
-from ..types import UnsupportedError
 from .key import NO_TORCH, is_cupy_s
 from .outputs import Output
-from .recipe import Recipe
+from .recipe import Recipe, not_passed
 
 __all__ = ["MISSED", "Ready"]
 
@@ -75,6 +74,13 @@ class Ready:
                     return MISSED
             if handle != of_torch:
                 return MISSED
+        if stream is None:
+            own = recipe.stream_of().ptr
+            other = self._torch_s(recipe.ordinal) if of_torch is None else own
+            mine = own if handle is None else handle
+            # Where the other framework's current stream is being captured, the graph would silently lack this call.
+            if other is not None and other > LEGACY and other != mine and recipe.is_capturing(other):
+                return MISSED
         if not self._made:
             recipe.fire(pointers, values, 0, handle)
             return self._result(given)
@@ -82,16 +88,13 @@ class Ready:
             return MISSED
         current: int = recipe.current_stream() if of_torch is None else of_torch
         queue = current if handle is None else handle
-        if recipe.is_capturing(queue):
-            name = self._made[0][1]
-            raise UnsupportedError(
-                f"{self._op}: a capture allocates nothing, and {name} was not passed", f"pass {name}=..."
-            )
+        capturing = queue > LEGACY and recipe.is_capturing(queue)
+        if capturing and not recipe.may_allocate:
+            raise not_passed(self._op, self._made[0][1])
         whole = dict(given)
         for place, name, output in self._made:
-            known = (
-                output.of_torch or of_torch is None
-            )  # torch's call makes an array of CuPy's where torch lacks the dtype
+            # torch's call makes an array of CuPy's where torch lacks the dtype
+            known = not capturing and (output.of_torch or of_torch is None)
             fresh = whole[name] = output.make(queue, current if known else None)
             pointers[place] = output.address(fresh)
         recipe.fire_here(pointers, values, 0, queue)

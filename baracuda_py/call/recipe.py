@@ -8,18 +8,29 @@ from typing import Any
 from ..plan.descriptor import Descriptor
 from ..runtime.driver import require_gpu
 from ..runtime.launch import Executable
+from ..runtime.streams import LEGACY
 from ..tensor import Tensor
 from ..tensor.arrays import room_of
 from ..tensor.axes import span
+from ..types import UnsupportedError
 from .allocate import take_workspace
 from .key import array_type
 
-__all__ = ["Recipe"]
+__all__ = ["Recipe", "not_passed"]
+
+
+def not_passed(op: str, name: str) -> UnsupportedError:
+    """What `plan.run` raises during a capture, where it allocates nothing."""
+    return UnsupportedError(
+        f"{op}: plan.run allocates nothing during a capture, and {name} was not passed",
+        f"pass {name}=..., or call the function",
+    )
 
 
 class Recipe:
     """An executable with the comparisons that a set of validated operand layouts still needs: does each operand that was given
-    fit into its allocation, and do their bytes meet? `tensors` are those given, `feet` what is touched of them."""
+    fit into its allocation, and do their bytes meet? `tensors` are those given, `feet` what is touched of them. `may_allocate`
+    says whether memory may be taken during a capture, as the functions do."""
 
     __slots__ = (
         "_alloc",
@@ -29,11 +40,12 @@ class Recipe:
         "_pairs",
         "_reaches",
         "_restore",
-        "_stream_of",
         "_workspace",
         "executable",
         "is_capturing",
+        "may_allocate",
         "ordinal",
+        "stream_of",
     )
 
     def __init__(
@@ -44,15 +56,17 @@ class Recipe:
         tensors: Mapping[str, Tensor],
         feet: Mapping[str, Tensor],
         workspace: int = 0,
+        may_allocate: bool = False,
     ) -> None:
         cupy = require_gpu("running a plan")
         self._op, self._workspace = desc.op, workspace
-        self.executable = executable
+        self.executable, self.may_allocate = executable, may_allocate
         self.ordinal = ordinal
         self._execute = executable.run
-        self._stream_of, self._alloc = cupy.cuda.get_current_stream, cupy.cuda.alloc
+        self.stream_of, self._alloc = cupy.cuda.get_current_stream, cupy.cuda.alloc
         self._device, self._restore = cupy.cuda.runtime.getDevice, cupy.cuda.runtime.setDevice
-        self.is_capturing: Callable[[int], bool] = cupy.cuda.runtime.streamIsCapturing  # of a stream's handle
+        # Of a stream's handle, which is not the legacy one.
+        self.is_capturing: Callable[[int], bool] = cupy.cuda.runtime.streamIsCapturing
         self._pairs = _pairs(desc, feet)
         # Of other arrays nobody knows the room, or their kind has seen to it.
         own = [(n, t) for n, t in tensors.items() if type(t.source) is array_type()]
@@ -74,7 +88,7 @@ class Recipe:
 
     def current_stream(self) -> int:
         """CuPy's current stream on the current device."""
-        return self._stream_of().ptr  # type: ignore[no-any-return]
+        return self.stream_of().ptr  # type: ignore[no-any-return]
 
     def elsewhere(self) -> bool:
         """Whether another device than the operands' is current."""
@@ -93,13 +107,16 @@ class Recipe:
             finally:
                 self._restore(here)
             return
-        self.fire_here(pointers, values, scratch, self._stream_of().ptr if stream is None else stream)
+        self.fire_here(pointers, values, scratch, self.stream_of().ptr if stream is None else stream)
 
     def fire_here(self, pointers: Sequence[int], values: Mapping[str, Any], scratch: int, stream: int) -> None:
         """`fire` where the operands' device is known to be current."""
         if self._workspace and not scratch:
-            usual = stream == self._stream_of().ptr and not self.is_capturing(stream)
-            taken = self._alloc(self._workspace) if usual else take_workspace(self._op, self._workspace, stream)
+            capturing = stream > LEGACY and self.is_capturing(stream)
+            if capturing and not self.may_allocate:
+                raise not_passed(self._op, "workspace")
+            usual = stream == self.stream_of().ptr and not capturing
+            taken = self._alloc(self._workspace) if usual else take_workspace(self._workspace, stream)
             scratch = taken.ptr  # held until this returns
         self._execute(pointers, values, scratch, stream)
 

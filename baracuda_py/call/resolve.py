@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..plan.selection import Selection
+from ..runtime.capture import relaxed, release_pools
 from ..runtime.driver import device_count, require_gpu
-from ..runtime.streams import fence, is_capturing, stream_pointer
+from ..runtime.steps import Call
+from ..runtime.streams import fence, foreign_stream, is_capturing, stream_pointer
 from ..runtime.untraced import untraced
 from ..tensor import Tensor, intake, ordinal_of, overlaps
 from ..types import (
@@ -24,7 +27,7 @@ from .allocate import take_workspace
 from .intake import refuse_unknown, take
 from .key import array_type, is_cupy_s
 from .outputs import Output, kind_of, output
-from .recipe import Recipe
+from .recipe import Recipe, not_passed
 from .stream import framework_stream, stream_of_call
 from .validate import check_operands
 
@@ -58,8 +61,10 @@ class Resolved(NamedTuple):
 
 
 @untraced
-def resolve(selection: Selection, given: Mapping[str, Any], workspace: Any, stream: Any) -> Resolved:
-    """Validates, allocates and loads; launches nothing."""
+def resolve(
+    selection: Selection, given: Mapping[str, Any], workspace: Any, stream: Any, *, may_allocate: bool = False
+) -> Resolved:
+    """Validates, allocates and loads; launches nothing. `may_allocate` says whether it may do so during a capture too."""
     refuse_unknown(selection, given)
     desc = selection.desc.at(given)
     cupy = require_gpu(desc.op)
@@ -76,26 +81,31 @@ def resolve(selection: Selection, given: Mapping[str, Any], workspace: Any, stre
         handle = stream_of_call(desc, given, kind, ordinal) if stream is None else stream_pointer(stream)
         if handle is None:
             handle = int(cupy.cuda.get_current_stream().ptr)
+        if stream is None:
+            _check_bystander(desc.op, handle, ordinal)
         capturing = is_capturing(handle)
         if capturing:
             _check_foreign(selection, given, handle)
-        elif stream is None and any(is_cupy_s(x) for x in given.values()):
-            fence(
-                cupy.cuda.get_current_stream(), handle
-            )  # on the stream of another framework CuPy's work is a stranger's
+        else:
+            release_pools()
+            if stream is None and any(is_cupy_s(x) for x in given.values()):
+                # On the stream of another framework CuPy's work is a stranger's.
+                fence(cupy.cuda.get_current_stream(), handle)
         tensors = take(selection, given, handle)
         check_operands(desc, selection.canonical, tensors, selection.device)
         if capturing:
-            _check_capture(selection, tensors, ordinal, workspace)
+            _check_capture(selection, tensors, ordinal, workspace, may_allocate)
         made = outputs_of(selection, kind, tensors, ordinal)
         whole = dict(given) | {name: one.make(handle) for name, one in made.items()}
         tensors |= {name: intake(whole[name], what=name) for name in made}
-        executable = selection.executable(ordinal)
+        with relaxed() if capturing and not selection.is_loaded(ordinal) else nullcontext():
+            executable = selection.executable(ordinal)
         taken = {n: t for n, t in tensors.items() if t is not None}
         scratch = _scratch(selection, workspace, handle, ordinal, taken)
     feet = {n: desc.footprint(n, t) for n, t in taken.items()}
     passed = {n: t for n, t in taken.items() if n not in made}  # a fresh output fits, and meets nothing
-    recipe = Recipe(desc, executable, ordinal, passed, {n: feet[n] for n in passed}, selection.workspace_size)
+    touched = {n: feet[n] for n in passed}
+    recipe = Recipe(desc, executable, ordinal, passed, touched, selection.workspace_size, may_allocate)
     pointers = [feet[n].pointer if n in feet else 0 for n in selection.names]
     keep = tuple(t.keep for t in taken.values())
     return Resolved(recipe, pointers, desc.resolve(given)[1], whole, made, taken, scratch, handle, keep)
@@ -116,7 +126,7 @@ def _scratch(selection: Selection, workspace: Any, stream: int, ordinal: int, ta
     if not needed:
         return None
     if workspace is None:
-        return take_workspace(selection.desc.op, needed, stream)
+        return take_workspace(needed, stream)
     kind: Any = array_type()
     if kind is None or not isinstance(workspace, kind) or not workspace.flags.c_contiguous:
         raise OperandTypeError(
@@ -150,21 +160,49 @@ def _scratch(selection: Selection, workspace: Any, stream: int, ordinal: int, ta
     return workspace.data
 
 
-def _check_capture(selection: Selection, tensors: Mapping[str, Tensor | None], ordinal: int, workspace: Any) -> None:
+def _check_capture(
+    selection: Selection, tensors: Mapping[str, Tensor | None], ordinal: int, workspace: Any, may_allocate: bool
+) -> None:
     """Refuses, before anything is launched, what a CUDA graph that is being captured cannot hold."""
     op = selection.desc.op
     if not selection.capture_safe:
         raise UnsupportedError(
             f"{op}: {selection.sku} cannot be captured in a CUDA graph", "run it outside the capture"
         )
-    for name, role, optional in selection.operands:
-        if role == "out" and tensors[name] is None and not optional:
-            raise UnsupportedError(f"{op}: a capture allocates nothing, and {name} was not passed", f"pass {name}=...")
-    if selection.workspace_size and workspace is None:
-        raise UnsupportedError(f"{op}: a capture allocates nothing, and workspace was not passed", "pass workspace=...")
-    if not selection.is_loaded(ordinal):
+    if not may_allocate:
+        for name, role, optional in selection.operands:
+            if role == "out" and tensors[name] is None and not optional:
+                raise not_passed(op, name)
+        if selection.workspace_size and workspace is None:
+            raise not_passed(op, "workspace")
+    if selection.is_loaded(ordinal):
+        return
+    if not may_allocate:
         raise UnsupportedError(
-            f"{op}: a capture loads nothing, and {selection.sku} is not loaded", "call plan.load() or bind before it"
+            f"{op}: plan.run loads nothing during a capture, and {selection.sku} is not loaded",
+            "call plan.load() or bind before it",
+        )
+    if any(isinstance(step, Call) and step.load is not None for step in selection.steps):
+        raise UnsupportedError(
+            f"{op}: {selection.sku} calls a library, which cannot be initialised during a capture",
+            f"call {op} once before the capture",
+        )
+
+
+def _check_bystander(op: str, stream: int, ordinal: int) -> None:
+    """Refuses a call that goes to the current stream of one framework while the other's is being captured: it would run at
+    once, and the graph would lack it."""
+    of_cupy = int(require_gpu(op).cuda.get_current_stream().ptr)
+    of_torch = foreign_stream("torch", ordinal)
+    if of_cupy != stream and is_capturing(of_cupy):
+        raise UnsupportedError(
+            f"{op}: CuPy's current stream is being captured, and torch's tensors belong to torch's current stream",
+            "capture with torch.cuda.graph, or pass CuPy arrays",
+        )
+    if of_torch is not None and of_torch != stream and is_capturing(of_torch):
+        raise UnsupportedError(
+            f"{op}: torch's current stream is being captured, and this call belongs to CuPy's current stream",
+            "pass torch tensors, or stream=torch.cuda.current_stream()",
         )
 
 

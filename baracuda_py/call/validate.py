@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..plan.descriptor import Descriptor, resolved_strides
 from ..runtime.device import check_arch
@@ -13,17 +14,32 @@ from ..types import (
     DeviceMismatchError,
     DeviceSpec,
     ElementKind,
+    InternalError,
     InvalidProblemError,
     MisalignedOperandError,
     OperandTypeError,
     OverlapError,
 )
 
-__all__ = ["check_operands", "common_device"]
+__all__ = ["check_gathered", "check_operands", "common_device"]
 
 Tensors = Mapping[str, "Tensor | None"]
 
 _MOVES = {"torch": ".cuda() or cupy.asarray(...)", "jax": "jax.device_put(...) or cupy.asarray(...)"}
+
+
+def check_gathered(desc: Descriptor, operands: Mapping[str, Any]) -> None:
+    """Raises InternalError unless a function gathered its operands as the descriptor orders them: later calls of the same
+    layouts are launched on the addresses in that order, without names. An operand that was given and is unknown, and one that
+    every such problem needs and that was not given, are the caller's mistakes, which `refuse_unknown` and `take` report."""
+    gathered = tuple(operands)
+    described = tuple(o.name for o in desc.operands if o.name in operands or o.optional or o.role == "out")
+    if gathered != described and all(name in described for name, x in operands.items() if x is not None):
+        raise InternalError(
+            f"{desc.op}: its function gathers the operands ({', '.join(gathered)}), and its descriptor orders them "
+            f"({', '.join(described)})",
+            "this is a defect of the library: please report it; plan.run(...) takes operands by name and is not affected",
+        )
 
 
 def check_operands(desc: Descriptor, canonical: Descriptor, tensors: Tensors, device: DeviceSpec) -> int:

@@ -31,12 +31,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help=f"every arch that has a tier: {' '.join(ALL)}")
     parser.add_argument(
         "--limit",
-        type=int,
+        type=_count,
         default=_PER_OP,
         metavar="N",
         help=f"kernels an op, 0 for all of its samples' (default: {_PER_OP})",
     )
     parser.add_argument("--force", action="store_true", help="build even what the cache holds")
+
+
+def _count(text: str) -> int:
+    """An int of 0 or more."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of kernels: give 0 or more")
+    return int(text)
 
 
 def run(given: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Lists the ops: category, element kinds, variants, error bound, where each was verified, and what it computes."""
+"""Lists the ops, one per line: name, element kinds, what it computes. The name of one op shows all that is known of it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 __all__ = ["SUMMARY", "arguments", "describe", "run"]
 
-SUMMARY = "list the ops: kinds, variants, bounds, verified where"
+SUMMARY = "list the ops; of one: kinds, variants, bounds, verified where"
 DEVICE = "h200"
-_WIDE = 130  # a narrower terminal is spared the variants, which `explain` shows with their reasons
-_SHOWN = ("f32", "bf16")  # the kinds whose bounds the table shows; --json has them all
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pattern", nargs="?", help="a part of a name, category or summary (default: every op)")
+    parser.add_argument(
+        "pattern", nargs="?", help="an op, or a part of a name, category or summary (default: every op)"
+    )
     parser.add_argument("--json", action="store_true", help="JSON, with the bound of every kind")
     parser.add_argument("--device", default=DEVICE, help=f"the device that plans are selected for (default: {DEVICE})")
 
@@ -27,10 +27,12 @@ def run(given: argparse.Namespace) -> int:
     from ..plan.registry import all_ops, find
     from ..runtime.device import spec_of
     from ..types import UnsupportedError
-    from .terminal import console, device_of, show_table
+    from ..types.layout import folded
+    from .terminal import device_of
 
     ops = all_ops()
-    names = list(ops) if given.pattern is None else find(given.pattern)
+    pattern = given.pattern
+    names = list(ops) if pattern is None else [pattern] if pattern in ops else find(pattern)
     if not names:
         raise UnsupportedError(f"no op is like {given.pattern!r}", "ops without a pattern lists them all")
     spec = spec_of(device_of(given.device))
@@ -38,13 +40,20 @@ def run(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(found, indent=2))
         return 0
-    screen = console()
-    head = ("op", "takes", f"bound {' / '.join(_SHOWN)}", "verified on", "what it computes", "variants")
-    columns = len(head) if screen.width >= _WIDE else len(head) - 1
+    if pattern in ops:
+        print("\n".join(_details(found[0], spec)))
+        return 0
     for category in dict.fromkeys(op["category"] for op in found):
-        rows = [_cells(op)[:columns] for op in found if op["category"] == category]
-        show_table(screen, head[:columns], rows, title=category)
-    screen.print(f"\n{len(found)} ops; bounds are those of plans for {spec}. `explain OP` shows one at work.")
+        print(f"\n{category}")
+        own = [op for op in found if op["category"] == category]
+        widths = [max(len(op[key]) for op in own) for key in ("op", "takes")]
+        for op in own:
+            print(_line(op, *widths))
+    print(
+        "\n".join(
+            ["", *folded(f"{len(found)} ops. `ops OP` says all that is known of one, `explain OP` shows it at work.")]
+        )
+    )
     return 0
 
 
@@ -76,16 +85,39 @@ def verified(op: Op) -> str:
     return str(verified_on(op))
 
 
-def _cells(op: dict[str, Any]) -> tuple[Any, ...]:
-    from rich.text import Text
+def _line(op: dict[str, Any], names: int, takes: int) -> str:
+    """One line, its summary ended at a word where the terminal ends."""
+    import textwrap
 
-    bounds = [op["bounds"].get(kind, "-") for kind in _SHOWN]
-    where = op["verified_on"]
-    return (
-        Text(op["op"], style="bold cyan"),
-        op["takes"],
-        bounds[0] if len(set(bounds)) == 1 else " / ".join(bounds),
-        Text(where, style="green") if where else Text("unverified", style="yellow"),
-        op["summary"],
-        " ".join(op["variants"]),
-    )
+    from ..types.layout import screen_width
+
+    lead, width = f"  {op['op']:{names}}  {op['takes']:{takes}}  ", screen_width()
+    if width is None:
+        return lead + str(op["summary"])
+    return lead + textwrap.shorten(op["summary"], max(width - len(lead), 4), placeholder=" …")
+
+
+def _details(op: dict[str, Any], spec: Any) -> list[str]:
+    """All that is known of an op; kinds of one bound share a line."""
+    from ..types.layout import folded
+
+    kinds: dict[str, list[str]] = {}
+    for kind, bound in op["bounds"].items():
+        kinds.setdefault(bound, []).append(kind)
+    facts = [
+        ("category", op["category"]),
+        ("takes", op["takes"]),
+        ("variants", " ".join(op["variants"])),
+        *(("bound", f"{', '.join(of)}: {bound}") for bound, of in kinds.items()),
+        ("verified on", op["verified_on"] or "unverified"),
+        ("gradient", op["backward"] or ""),
+        ("elsewhere", ", ".join(f"{where}: {name}" for where, name in op["peers"].items())),
+    ]
+    lines = [*folded(f"{op['op']}: {op['summary']}"), ""]
+    for name, text in facts:
+        lines += folded(text, f"  {name:11}  ", " " * 15) if text else []
+    return [
+        *lines,
+        "",
+        *folded(f"Bounds are those of plans for {spec}. `explain {op['op']}` lists the fields of a problem."),
+    ]

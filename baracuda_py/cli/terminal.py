@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..types.layout import screen_width
 from ..types.units import bytes_text, rate_text, time_text
 
 if TYPE_CHECKING:
@@ -29,16 +30,18 @@ __all__ = [
     "title",
 ]
 
-# A pipe has no width: lines are as long as their text, so that grep and diff see whole rows.
+# A pipe has no width unless COLUMNS says one: lines are as long as their text, so that grep and diff see whole rows.
 _PIPE_WIDTH = 1000
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console on the present stdout (or stderr): a terminal's own width, or none at all in a pipe."""
+    """A console on the present stdout (or stderr), as wide as the terminal."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, width=None if stream.isatty() else _PIPE_WIDTH, highlight=False, emoji=False)
+    return Console(
+        stderr=stderr, width=None if stream.isatty() else screen_width() or _PIPE_WIDTH, highlight=False, emoji=False
+    )
 
 
 def complain(text: str) -> None:

@@ -15,13 +15,14 @@ import argparse
 import contextlib
 import difflib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..plan.about.verify import Outcome
     from ..plan.registry import Op
     from ..samples import Sample
+    from ..samples.wanted import Wanted
     from ..types import DeviceSpec
 
 __all__ = ["SUMMARY", "arguments", "run"]
@@ -45,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    from ..plan.about.verify import outcome_of
+    from ..plan.about.verify import outcome_of, wanted_of, wanted_outcomes
     from ..plan.registry import get_op
     from ..runtime.compiler import line_info
     from ..types import PlanPreference
@@ -55,16 +56,21 @@ def run(given: argparse.Namespace) -> int:
     op = get_op(given.op)
     spec, note = default_device(given.device, _FALLBACK)
     _refuse(op, given, spec)
-    chosen, pref = _chosen(op, given), PlanPreference(variant=given.variant)
+    wanted = {w.name: w for w in wanted_of(op.name, given.variant)}
+    chosen, pref = _chosen(op, given, wanted), PlanPreference(variant=given.variant)
     if note:
         print(note)
-    screen, outcomes = console(), {}
+    screen = console()
+    outcomes: dict[str, Outcome] = {}
     lines = line_info() if given.lineinfo else contextlib.nullcontext()
     with current_device("verify", given.device, spec), lines, progress(screen) as bar:
         task = bar.add_task(op.name, total=len(chosen))
         for label, sample in chosen.items():
             bar.update(task, description=f"{op.name} {label}")
-            outcomes[label] = outcome_of(op, sample, pref, spec)
+            if label in wanted:
+                outcomes |= wanted_outcomes(wanted[label], pref, spec)
+            else:
+                outcomes[label] = outcome_of(op, sample, pref, spec)
             bar.advance(task)
     return _report(op, spec, outcomes, each=given.sample is not None)
 
@@ -80,13 +86,13 @@ def _refuse(op: Op, given: argparse.Namespace, spec: DeviceSpec) -> None:
         raise UnsupportedError(f"verify: {spec} runs no kernel that --lineinfo could be of", "--device 0")
 
 
-def _chosen(op: Op, given: argparse.Namespace) -> dict[str, Sample]:
-    """The samples by distinct labels; InvalidProblemError names some where `--sample` means none."""
+def _chosen(op: Op, given: argparse.Namespace, wanted: Mapping[str, Wanted]) -> dict[str, Sample]:
+    """The samples and the wanted problems by distinct labels; InvalidProblemError names some where `--sample` means none."""
     from ..samples.sample import labels_of, meant
     from ..types import InvalidProblemError
 
-    samples = list(op.samples(op.fixed, 0, full=given.all))
-    labels = labels_of(samples)
+    samples = [*op.samples(op.fixed, 0, full=given.all), *(w.sample for w in wanted.values())]
+    labels = [*labels_of(samples[: len(samples) - len(wanted)]), *wanted]
     places = range(len(labels)) if given.sample is None else meant(labels, given.sample)
     if not places:
         near = difflib.get_close_matches(given.sample, labels, n=_NEAR, cutoff=0.3) or labels[:_NEAR]

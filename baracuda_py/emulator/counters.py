@@ -27,6 +27,7 @@ class Counters:
         self._on = accesses
         self.instructions: Counter[str] = Counter()
         self.lines: Counter[str] = Counter()
+        self.turns: Counter[str] = Counter()
         self.accesses: dict[str, list[int]] = {}
         self.barriers = 0
 

@@ -69,6 +69,7 @@ class Wave:
         self._space = self._names()
         self._functions: list[Callable[[Selection], None] | None] = [None] * len(code.blocks)
         self._runs = [0] * len(code.blocks)
+        self._turns = [0] * len(code.blocks)  # of the loop that a block ends: how often threads went back
         # Barriers wait for those of a warp that have not ended (CUDA C++ Programming Guide, Independent Thread Scheduling).
         self._aligned = np.array([bool(b.gathers) and b.mask is None and b.kind != "barrier" for b in code.blocks])
 
@@ -81,9 +82,11 @@ class Wave:
             self._divided()
         self.copies.finish()
         self.matrices.finish()
-        for span, runs in zip(code.spans, self._runs):
+        for span, runs, block, turns in zip(code.spans, self._runs, code.blocks, self._turns):
             if runs:
                 self.counters.count_block((code.instructions[i] for i in span), runs)
+            if turns:
+                self.counters.turns[code.instructions[block.number].source] += turns
 
     def _in_step(self) -> bool:
         """Runs all lanes together until they part, at the blocks that `_pc` then says; whether they came to the end."""
@@ -102,6 +105,7 @@ class Wave:
             elif end.kind == "bra":
                 test = self._test(end, everyone)
                 if test is None or test.all():
+                    self._turns[at] += count * (end.target <= at)
                     at = end.target
                 elif not test.any():
                     at += 1
@@ -210,6 +214,7 @@ class Wave:
                 self._pc[s] = at + 1
             case "bra":
                 self._pc[s] = end.target if test is None else np.where(test, end.target, at + 1)
+                self._turns[at] += end.target <= at and (self.lanes.count_of(s) if test is None else int(test.sum()))
                 if self.launched.code.blocks[end.target].quits:  # at once: nobody waits for them
                     gone = self.lanes.numbers(s) if test is None else self.lanes.numbers(s)[test]
                     self._runs[end.target] += len(gone)

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..tensor import Tensor
+from ..tensor.axes import without_unit_axes
 from ..types.faults import OutOfBoundsFault, ReadOnlyFault, UninitialisedFault
 from .lanes import Array
 from .memory import Region
@@ -69,8 +70,11 @@ def _mark(marks: Array, tensor: Tensor, low: int) -> None:
         marks[tensor.pointer - low + offsets.ravel() * bits // 8] = True
         return
     size = bits // 8
+    shape, (strides,) = without_unit_axes(
+        tensor.shape, [tensor.strides]
+    )  # one axis of bytes more, and NumPy has 64 at most
     view = np.lib.stride_tricks.as_strided(
-        marks[tensor.pointer - low :], (*tensor.shape, size), (*(s * size for s in tensor.strides), 1)
+        marks[tensor.pointer - low :], (*shape, size), (*(s * size for s in strides), 1)
     )
     view[...] = True
 

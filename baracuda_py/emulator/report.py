@@ -38,6 +38,11 @@ class LaunchReport:
         """Thread instructions by "file:line" of the CUDA source."""
         return self.counters.lines
 
+    @property
+    def turns(self) -> Counter[str]:
+        """How often threads went back to the beginning of a loop, by "file:line" of the branch."""
+        return self.counters.turns
+
 
 @dataclass
 class Report:
@@ -55,6 +60,10 @@ class Report:
     @property
     def lines(self) -> Counter[str]:
         return sum((each.lines for each in self.launches), Counter())
+
+    @property
+    def turns(self) -> Counter[str]:
+        return sum((each.turns for each in self.launches), Counter())
 
     def __str__(self) -> str:
         text = [f"{self.op} emulated for {self.arch}: {len(self.launches)} launches, {self.seconds:.2f} s"]

@@ -17,6 +17,7 @@ import inspect
 import itertools
 import linecache
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,6 +25,7 @@ from .. import functional
 from ..plan.descriptor import Descriptor, Slot, scalar
 from ..plan.plan import Plan
 from ..types import PlanPreference
+from ._misnamed import misnamed
 
 __all__ = ["Asked", "Derived", "Ways", "function_of"]
 
@@ -50,12 +52,13 @@ class Ways(NamedTuple):
     """How arguments are read where a table does not say it.
 
     `reads` are functions (value, what it is called) by which options that were given become a part of a call's key. `wanted`
-    are outputs that a call has where a parameter asks for them: an operand that is given, or an option that is true (by default
-    ``return_<output>``), which is no more than that. `of` describes a call, by default the descriptor's own.
+    are outputs that a call has where a parameter asks for them: an operand that is given, an option that is true (by default
+    ``return_<output>``), which is no more than that, or one that has a certain value (the pair of both). `of` describes a call,
+    by default the descriptor's own.
     """
 
     reads: Mapping[str, Callable[[Any, str], Any]] = MappingProxyType({})
-    wanted: Mapping[str, str] = MappingProxyType({})
+    wanted: Mapping[str, str | tuple[str, Any]] = MappingProxyType({})
     derived: Derived | None = None
     of: Callable[..., Descriptor] | None = None
 
@@ -80,6 +83,7 @@ def function_of(
         known = {
             "_plan": plan, "_of": of, "_call": functional.call, "_scalar": scalar, "_body": template,
             "_check": plan.descriptor.check_values, "_reads": ways.reads, "PlanPreference": PlanPreference,
+            "_misnamed": partial(misnamed, name, signature),
         }  # fmt: skip
         if gathers:
             text = _text(name, signature, _forwarded(own))
@@ -94,6 +98,7 @@ def function_of(
         exec(compile(text, file, "exec"), names)
         function: Callable[..., Any] = names[name]
         function.__module__, function.__doc__ = template.__module__, doc or template.__doc__
+        function.__signature__ = signature.replace(return_annotation="Any")  # type: ignore[attr-defined]
         function.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()} | {"return": "Any"}
         return function
 
@@ -102,6 +107,8 @@ def function_of(
 
 def _text(name: str, signature: inspect.Signature | str, lines: Sequence[str]) -> str:
     parameters = signature if isinstance(signature, str) else _parameters(signature)
+    if not isinstance(signature, str):
+        lines = ["if _more or _others: raise _misnamed(_more, _others)", *lines]
     return "\n    ".join([f"def {name}({parameters}):", *lines]) + "\n"
 
 
@@ -115,13 +122,16 @@ def _whole(own: inspect.Signature, *, out: bool) -> inspect.Signature:
 
 
 def _parameters(signature: inspect.Signature) -> str:
-    """The text between the parentheses; defaults are global names."""
+    """The text between the parentheses; defaults are global names. What the signature does not know is collected, to be
+    answered."""
     empty = inspect.Parameter.empty
     plain = [
         p.replace(annotation=empty, default=p.default if p.default is empty else _Name(f"_{p.name}_"))
         for p in signature.parameters.values()
     ]
-    return str(inspect.Signature(plain))[1:-1]
+    first = next((i for i, p in enumerate(plain) if p.kind is _BY_NAME), len(plain))
+    plain.insert(first, inspect.Parameter("_more", inspect.Parameter.VAR_POSITIONAL))
+    return str(inspect.Signature([*plain, inspect.Parameter("_others", inspect.Parameter.VAR_KEYWORD)]))[1:-1]
 
 
 class _Name(str):
@@ -146,9 +156,11 @@ class _Parts(NamedTuple):
     def of(descriptor: type[Descriptor], signature: inspect.Signature, ways: Ways, fixed: Mapping[str, Any]) -> _Parts:
         given = {p.name: p.default for p in signature.parameters.values() if p.name not in _SHELL}
         slots = tuple(slot for slot in descriptor.slots if slot.name in given)
-        wanted = {s.name: ways.wanted.get(s.name, f"return_{s.name}") for s in slots if s.role == "out"}
-        wanted = {output: by for output, by in wanted.items() if by in given}
+        equal = {output: by for output, by in ways.wanted.items() if isinstance(by, tuple)}
+        by_name = {s.name: ways.wanted.get(s.name, f"return_{s.name}") for s in slots if s.role == "out"}
+        wanted = {output: by for output, by in by_name.items() if isinstance(by, str) and by in given}
         asked = {output: f"{by} is not None" if by in descriptor.slot_of else by for output, by in wanted.items()}
+        asked |= {output: f"{by} == {value!r}" for output, (by, value) in equal.items()}
         flags = {
             flag: " or ".join(f"operands.get({output!r}, 0) is None" for output, by in wanted.items() if by == flag)
             for flag in dict.fromkeys(wanted.values()) if flag not in descriptor.slot_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..plan.candidate import Cost
@@ -18,7 +18,7 @@ from ..plan.fields import integer, integers
 from ..plan.grammar import Config, term
 from ..runtime.steps import Arg, Kernel, Launch, Packed, Ptr
 from ..tensor.axes import collapse, merge_axes
-from ..types import DeviceSpec, ElementKind, InvalidProblemError, MathPrecision
+from ..types import ArchSku, DeviceSpec, ElementKind, InvalidProblemError, MathPrecision
 from ._launch import grid_of, index_scalar, index_type, pack_dims
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Rows",
     "Walk",
     "axes_of",
+    "clustered",
     "computed_in",
     "row_configs",
     "row_cost",
@@ -38,6 +39,7 @@ FLOATS = (ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64)
 WORD = 16  # bytes of the widest access
 CTA = 128  # threads, where rows are shared by a warp or less
 WARP, MOST_LANES = 32, 1024
+CLUSTERS = (ArchSku.SM90A, ArchSku.SM100A, ArchSku.SM120)  # tiers whose CTAs form clusters
 
 
 class Computed(NamedTuple):
@@ -163,7 +165,7 @@ class Rows:
     def launch(self, file: str, name: str, types: str, config: RowConfig, options: str = "", *values: Arg) -> Launch:
         """A kernel of which a group of threads takes a row: `types` and `options` are its own template arguments, ahead of the
         toolkit's and behind them, and `values` what it takes behind the counts."""
-        entry = f"{name}<{', '.join(filter(None, (types, config.template, self.template, options)))}>"
+        entry = config.entry(name, types, self.template, options)
         args = (*self.counts, *values, self.places(), *self.pointers())
         return Launch(Kernel(file, entry), config.grid(self.count), (config.threads, 1, 1), args)
 
@@ -201,6 +203,7 @@ class RowConfig(Config):
     items: int = term("vectors that a thread holds at a time")
     lanes: int = term("threads that share a row")
     resident: bool = term("a row stays in registers; else it is read again for every pass", default=False)
+    ctas: int = term("CTAs of a cluster that share a row", default=1)
 
     @property
     def rows(self) -> int:
@@ -218,12 +221,32 @@ class RowConfig(Config):
     def depth(self, length: int) -> int:
         """Additions that a term of a row's sum goes through at most: a thread's own, then those of lanes and of warps."""
         own = self.items * self.vector
-        passes = 1 if self.resident else -(-length // (own * self.lanes))
-        return own * passes + int(math.log2(min(self.lanes, WARP))) + max(self.lanes // WARP - 1, 0)
+        part = -(-length // self.ctas) + self.vector * (self.ctas > 1)
+        passes = 1 if self.resident else -(-part // (own * self.lanes))
+        return own * passes + int(math.log2(min(self.lanes, WARP))) + max(self.lanes // WARP - 1, 0) + self.ctas - 1
 
     def grid(self, count: int) -> tuple[int, int, int]:
         """CTAs for so many rows."""
-        return grid_of(count, self.rows)
+        return grid_of(count * self.ctas, self.rows)
+
+    def entry(self, name: str, types: str, places: str, options: str = "") -> str:
+        """The name expression of a kernel of the toolkit, or of its twin for clusters."""
+        shared = str(self.ctas) if self.ctas > 1 else ""
+        arguments = ", ".join(filter(None, (types, self.template, places, options, shared)))
+        return f"{name}{'_cluster' if shared else ''}<{arguments}>"
+
+
+CLUSTER_BYTES = 128 << 10  # rows of more than this are shared by a cluster
+PART_BYTES = 64 << 10  # of a row for each of its CTAs: so the rows under way stay in L2 for the second pass
+MOST_CTAS = 8  # of a cluster, on every arch that has them
+
+
+def clustered(config: RowConfig, length: int, element: ElementKind, device: DeviceSpec) -> RowConfig:
+    """`config`, by as many CTAs as a streamed row of `length` takes: a row's length alone decides, and not how many there are."""
+    nbytes = length * element.bits // 8
+    if config.resident or nbytes <= CLUSTER_BYTES or device.tier not in CLUSTERS:
+        return config
+    return replace(config, ctas=min(share(-(-nbytes // PART_BYTES)), MOST_CTAS))
 
 
 def row_configs(

@@ -73,6 +73,7 @@ class PagedKVCache:
         self.sequences: dict[int, PagedSequence] = {}
         self._counted: Counter[str] = Counter()
         self._next = 0
+        self._staged = False
         columns = spec.pages_needed(self.max_tokens)
         self.arrays = PagedArrays(spec, count, self.max_batch, columns, memory_of(device, framework))
 
@@ -257,6 +258,7 @@ class PagedKVCache:
                 f"give {self.max_batch} at most, each once",
             )
         self.arrays.stage(sequences, stream)
+        self._staged = True
 
     def append(
         self, layer: int, k: Any, v: Any, *, positions: Any = None, stream: Any = None, status: Any = None
@@ -265,6 +267,10 @@ class PagedKVCache:
         sequences in the batch's order; T may be more than there are. Returns the status, int32 [max_batch]: by
         default the cache's own, one a layer. Where the cache has a `rope`, keys are turned by their place in their sequence,
         or by `positions`, int32 or int64 [T]."""
+        if not self._staged:
+            raise InvalidProblemError(
+                "append: no batch is staged, so that no token has a place", "call stage(batch) first"
+            )
         turn: dict[str, Any] = {}
         if self.rope is not None:
             turn = {"inv_freq": self.rope.on(k), "attention_factor": self.rope.attention_factor, "style": self.style}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..plan.fields import integer
 from ..types import InvalidProblemError
+from ..types.errors import shown
 
 __all__ = ["PagedSequence", "Tokens", "tokens_of"]
 
@@ -50,8 +51,12 @@ def tokens_of(given: Tokens, what: str) -> tuple[int, list[int] | None]:
             raise InvalidProblemError(f"{what}: {given} tokens", "give 0 or more, or their ids")
         return int(given), None
     try:
-        each = iter(given)  # type: ignore[arg-type]
-    except TypeError:
-        raise InvalidProblemError(f"{what}: tokens={given!r}", "give their ids, or how many there are") from None
+        each = None if isinstance(given, (str, bytes, bytearray, memoryview, Mapping, Set)) else iter(given)  # type: ignore[arg-type]
+    except Exception:  # a number of another kind, an array of no axes
+        each = None
+    if each is None:
+        raise InvalidProblemError(
+            f"{what}: tokens={shown(given)} are no ids in an order", "give their ids, or how many there are"
+        )
     ids = [integer(token, f"{what}: a token's id") for token in each]
     return len(ids), ids

@@ -152,6 +152,9 @@ class Candidate(Generic[D]):
     launches: ClassVar[tuple[str, ...]] = ()  # the kernels that it may launch, as "file:kernel"
     constraints: ClassVar[tuple[Constraint, ...]] = ()  # requirements on operands; all others are in `supports`
     unaligned: ClassVar[bool] = False  # whether operands may start between two of their elements
+    on_request: ClassVar[
+        tuple[str, ...]
+    ] = ()  # flags of a preference, one of which must be set for it to be considered
 
     def supports(self, desc: D, device: DeviceSpec) -> Feasibility:
         return next((said for constraint in self.constraints if not (said := constraint.of(desc))), OK)

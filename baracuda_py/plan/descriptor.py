@@ -237,6 +237,9 @@ class Descriptor:
         used = {f.name: value for f in fields(self) if (value := plain(getattr(self, f.name))) != plain(f.default)}
         return ProblemKey(json.dumps(used, sort_keys=True))
 
+    def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
+        """Raises where values that are read in host memory are wrong and the problem asks that this raise."""
+
     # ---- validity -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -266,6 +269,7 @@ class Descriptor:
             if element is not None:
                 slot.check(self.op, element)
         self.check()
+        self.scalars({})
         for operand in self.operands:
             layout = self.layout(operand.name)
             # The strides of empty arrays are checked as well.
@@ -275,6 +279,11 @@ class Descriptor:
                     f"{self.op}: {operand.name} of shape {layout.shape} and strides {layout.strides} reaches over 2**63 bytes "
                     "or more",
                     "give what fits in memory",
+                )
+            if math.prod(layout.shape) >= INT64:
+                raise InvalidProblemError(
+                    f"{self.op}: {operand.name} of shape {layout.shape} has 2**63 elements or more",
+                    "give a shape whose elements a 64-bit index counts",
                 )
 
     # ---- fields, as users give them -------------------------------------------------------------------------------

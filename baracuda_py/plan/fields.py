@@ -74,6 +74,10 @@ def scalar(value: Any, what: str) -> float:
         raise InvalidProblemError(
             f"{what} is an integer of {bits} bits, beyond any float", f"{name}=math.inf"
         ) from None
+    except Exception as error:  # a subclass's own __float__
+        raise OperandTypeError(
+            f"{what}: __float__ of {type(value).__name__} failed ({type(error).__name__}: {error})", "pass a float"
+        ) from None
 
 
 def choice(known: Any) -> Conversion:

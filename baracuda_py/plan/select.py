@@ -125,7 +125,14 @@ def _supported(candidate: Candidate[Any], desc: Descriptor, device: DeviceSpec) 
 
 def _named(candidate: Candidate[Any], pref: PlanPreference) -> bool:
     """Whether the preference permits this variant and back end."""
-    return pref.variant in (None, candidate.variant) and pref.backend in (None, candidate.backend)
+    named = pref.variant in (None, candidate.variant) and pref.backend in (None, candidate.backend)
+    return named and _requested(candidate, pref)
+
+
+def _requested(candidate: Candidate[Any], pref: PlanPreference) -> bool:
+    """Whether the preference asks for what the candidate exists for, or names it."""
+    asked = pref.variant == candidate.variant or any(getattr(pref, flag) for flag in candidate.on_request)
+    return asked or not candidate.on_request
 
 
 def _admitted(
@@ -146,6 +153,9 @@ def _preferred(candidate: Candidate[Any], guarantee: PrecisionGuarantee, pref: P
         return _asked(f"not the preferred variant {pref.variant!r}", variant=candidate.variant)
     if pref.backend not in (None, candidate.backend):
         return _asked(f"not the preferred back end {pref.backend}", backend=candidate.backend)
+    if not _requested(candidate, pref):
+        flag = candidate.on_request[0]
+        return _asked(f"serves only where {flag} is asked for", **{flag: True})
     if pref.math not in (None, guarantee.math_precision):
         return _asked(f"computes in {guarantee.math_precision}, not {pref.math}", math=guarantee.math_precision)
     if pref.deterministic and not guarantee.deterministic:
@@ -154,6 +164,8 @@ def _preferred(candidate: Candidate[Any], guarantee: PrecisionGuarantee, pref: P
         return _asked("its bits may differ between processes", bit_stable=False)
     if pref.batch_invariant and not guarantee.batch_invariant:
         return _asked("a row's result depends on the batch", batch_invariant=False)
+    if pref.exact_weights and not guarantee.exact_weights:
+        return _asked("rounds weights to the activations' type", exact_weights=False)
     return OK
 
 

@@ -12,7 +12,19 @@ import numpy as np
 from ..types import ElementKind, PrecisionGuarantee, Ulp
 from .gemm import TF32_INFINITE
 
-__all__ = ["MEASURES", "OF_RANGE", "Head", "attention", "guarantee", "heads", "largest", "part_of", "wide", "written"]
+__all__ = [
+    "MEASURES",
+    "OF_RANGE",
+    "Head",
+    "attention",
+    "distant",
+    "guarantee",
+    "heads",
+    "largest",
+    "part_of",
+    "wide",
+    "written",
+]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 # Of a type's largest number: what rounded sums may come to, and sums of values whose weights are up to 2**8, until rescaled
@@ -93,9 +105,9 @@ def _extent(starts: Array | None, batch: int, total: int) -> slice:
 def heads(
     desc: Any, q: Array, k: Array, v: Array, mask: Array | None = None, block_mask: Array | None = None,
     alibi_slopes: Array | None = None, sinks: Array | None = None, cu_seqlens_q: Array | None = None,
-    cu_seqlens_k: Array | None = None, **_: Array,
+    cu_seqlens_k: Array | None = None, missing: Array | None = None, **_: Array,
 ) -> Iterator[Head]:  # fmt: skip
-    """Every head of every sequence."""
+    """Every head of every sequence. `missing`: keys, of all sequences, that are not seen."""
     for batch in range(desc.batch):
         rows, keys = _extent(cu_seqlens_q, batch, desc.total_q), _extent(cu_seqlens_k, batch, desc.total_k)
         i, j = np.arange(rows.stop - rows.start)[:, None], np.arange(keys.stop - keys.start)[None, :]
@@ -103,6 +115,7 @@ def heads(
         left, right = desc.visible
         counts = np.ones(distance.shape, bool) if left is None else distance >= -left
         counts = counts if right is None else counts & (distance <= right)
+        counts = counts if missing is None else counts & ~missing[None, keys]
         for head in range(desc.heads):
             kv_head = head // desc.group
             q2 = wide(desc, part_of(desc, q, batch, head, rows))
@@ -120,6 +133,8 @@ def heads(
                 whole = (desc.batch, desc.heads, *block_mask.shape[-2:])
                 a, b = desc.block_size
                 seen = seen & np.broadcast_to(block_mask, whole)[batch, head][i // a, j // b]
+            past = int(np.flatnonzero(counts.any(axis=0)).max(initial=-1)) + 1
+            k2[past:] = v2[past:] = 0  # what no query sees by its place, at the end, need not be written
             factor = q2.dtype.type(desc.factor)
             sink = q2.dtype.type(-np.inf) if sinks is None else wide(desc, sinks[head])
             with np.errstate(all="ignore"):
@@ -221,17 +236,29 @@ def _overflows(head: Head) -> Array:
 
 
 def _beyond(head: Head) -> Array:
-    """Whether some operand of the head is not finite, products of q and k may be beyond what they are computed in, or scores are
-    so large that f32 holds no differences of weights."""
+    """Whether some operand of the head is not finite, or products of q and k, or scores times log2 e, may be beyond what they are
+    computed in."""
     bad = not all(np.isfinite(x).all() for x in (head.q, head.k, head.v))
     bad = bad or bool((np.abs(head.q) @ np.abs(head.k).T > OF_RANGE * largest(head)).any())
-    return np.full(head.scores.shape[0], bad or bool((head.magnitude > 2.0**30).any()))
+    return np.full(head.scores.shape[0], bad or bool((head.magnitude > largest(head) / 2).any()))
 
 
 def _beyond_tf32(head: Head) -> Array:
     """The same, or some operand's are beyond TF32, or so large that others of theirs below its normal numbers matter."""
     products = any((np.abs(x) > 2.0**100).any() for x in (head.q, head.k))
     return np.asarray(_beyond(head) | products | (np.abs(head.v) >= TF32_INFINITE).any())
+
+
+def distant(head: Head) -> float:
+    """Sizes of scores from which on neighbours, in what scores are computed in, are so far apart that errors of first order say
+    nothing: a weight may be any number from 0 to 1."""
+    return 2.0**51 if head.v.dtype == np.longdouble else 2.0**22
+
+
+def _indistinct(head: Head) -> Array:
+    """What any two means of a row's values differ by at most, where its scores are that large."""
+    values = np.where(np.isneginf(head.scores)[:, :, None], 0, np.abs(head.v)[None]).max(axis=1, initial=0)
+    return np.asarray(np.where(_top(head)[:, None] >= distant(head), 2 * values, 0))
 
 
 def _root_score(head: Head) -> Array:
@@ -251,6 +278,8 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "score_error": _measure(_score_error),
     "top_error": _measure(lambda head: _weighted(head) * 2 * _top(head)[:, None]),
     "faint": _measure(_faint),
+    "indistinct": _measure(_indistinct),
+    "row_indistinct": _measure(lambda head: np.where(_top(head) >= distant(head), _top(head), 0), row=True),
     "root_score": _measure(_root_score),
     "flushed": _measure(_faint),
     "least": lambda desc, **_: np.asarray(

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from ..types import ElementKind
-from .attention import OF_RANGE, Head, heads, largest, part_of, wide
+from .attention import OF_RANGE, Head, distant, heads, largest, part_of, wide
 
 __all__ = ["MEASURES", "backward"]
 
@@ -29,8 +29,9 @@ class Pulled:
 
     @property
     def weights(self) -> Array:
-        """p: 0 in rows whose lse is -inf."""
-        return np.asarray(np.exp(self.head.scores - np.where(np.isneginf(self.lse), np.inf, self.lse)[:, None]))
+        """p, 1 at most: 0 in rows whose lse is -inf."""
+        weights = np.exp(self.head.scores - np.where(np.isneginf(self.lse), np.inf, self.lse)[:, None])
+        return np.asarray(np.minimum(weights, 1))
 
     @property
     def delta(self) -> Array:
@@ -61,7 +62,8 @@ class Pulled:
 
     @property
     def sink_weights(self) -> Array:
-        return np.asarray(np.exp(self.head.sink - np.where(np.isneginf(self.lse), np.inf, self.lse)))
+        weights = np.exp(self.head.sink - np.where(np.isneginf(self.lse), np.inf, self.lse))
+        return np.asarray(np.minimum(weights, 1))
 
 
 def _pulled(desc: Any, grad: Array, out: Array, lse: Array, **arrays: Array) -> Iterator[Pulled]:
@@ -178,6 +180,30 @@ def _faint(desc: Any, output: str, **arrays: Array) -> Array:
     return np.asarray(_gathered(desc, output, arrays, of), np.float64)
 
 
+def _whole(of_pair: Callable[[Pulled], Array], of_row: Callable[[Pulled], Array]) -> Callable[..., Array]:
+    """An output's terms with 1 in the place of p, where pairs (of sinks: rows) count."""
+
+    def measured(desc: Any, output: str, **arrays: Array) -> Array:
+        def of(x: Pulled) -> Any:
+            if output == "grad_sinks":
+                return (np.abs(x.grad * x.out).sum(axis=1) * of_row(x)).sum()
+            counts = of_pair(x) & ~np.isneginf(x.head.scores)
+            return _terms(desc, x, output, np.where(counts, 1 if output == "grad_v" else x.size, 0))
+
+        return np.asarray(_gathered(desc, output, arrays, of), np.float64)
+
+    return measured
+
+
+def _distant(x: Pulled) -> Array:
+    return np.asarray(x.head.magnitude + _lse(None, x) >= distant(x.head))
+
+
+def _distant_sinks(x: Pulled) -> Array:
+    sink = 0 if np.isneginf(x.head.sink) else np.abs(x.head.sink)
+    return np.asarray(sink + _lse(None, x)[:, 0] >= distant(x.head))
+
+
 def _beyond(desc: Any, output: str, **arrays: Array) -> Array:
     """Whether an operand of the head is not finite, or magnitudes, of sums on their way too, are beyond what they are computed or
     rounded in."""
@@ -185,7 +211,7 @@ def _beyond(desc: Any, output: str, **arrays: Array) -> Array:
 
     def of(x: Pulled) -> Any:
         given = (x.head.q, x.head.k, x.head.v, x.grad, x.out)
-        bad: Any = not all(np.isfinite(one).all() for one in given) or (x.head.magnitude > 2.0**100).any()
+        bad: Any = not all(np.isfinite(one).all() for one in given) or (x.head.magnitude > largest(x.head) / 2).any()
         bad = bad or (np.abs(x.weights) > most).any() or (np.abs(x.of_scores) > most).any()
         sums = [np.abs(x.head.q) @ np.abs(x.head.k).T, x.size]
         if output in ("grad_q", "grad_k", "grad_v"):
@@ -203,6 +229,8 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "capped": _measure(lambda desc, x: abs(desc.softcap) + 1, lambda x: 0),
     "root_weighted": _root,
     "faint": _faint,
+    "flushed": _whole(lambda x: np.ones(x.head.scores.shape, bool), lambda x: ~np.isneginf(x.lse)),
+    "indistinct": _whole(_distant, _distant_sinks),
     "beyond": _beyond,
     "smallest_normal": lambda desc, output, **_: np.asarray(
         float(ml_dtypes.finfo(desc.layout(output).element.dtype).smallest_normal)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -55,6 +55,8 @@ def gathered(
         number = np.float32(getattr(desc, f"{name}_scale"))
         made: Array = np.asarray(lines).astype(wide) * np.asarray(scales).astype(wide)[..., None] * number.astype(wide)
         arrays[name] = made
+    if page_table is not None:
+        arrays["missing"] = np.concatenate([np.zeros(0, bool), *_missing(desc, used, page_table)])
     starts = np.arange(desc.batch + 1) * desc.total_q if cu_seqlens_q is None else cu_seqlens_q
     tokens = (desc.batch * desc.total_q, desc.heads, desc.d)
     queries = q if desc.ragged else np.moveaxis(q, desc.head_axis, 2).reshape(tokens)
@@ -76,6 +78,13 @@ def _in_use(desc: Any, x: Array, used: Array, page_table: Array | None) -> Array
                 by_key[page, at % desc.page_keys][None] if there else np.zeros((1, *by_key.shape[2:]), x.dtype)
             )
     return np.concatenate(lines)
+
+
+def _missing(desc: Any, used: Array, page_table: Array) -> Iterator[Array]:
+    """Of the keys in use of every sequence, which have no page."""
+    for table, n in zip(page_table, used):
+        pages = table[np.arange(n) // desc.page_keys]
+        yield (pages < 0) | (pages >= desc.pages)
 
 
 def status(desc: Any, page_table: Array, lengths: Array, cu_seqlens_q: Array | None = None) -> Array:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..types import ElementKind, PrecisionGuarantee, Ulp
+from ..types import ElementKind, PrecisionGuarantee
+from .promise import widely
 from .rounding import round_to
 
 __all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "guarantee", "norm"]
@@ -89,10 +90,12 @@ def backward(
     return tuple(results[operand.name] for operand in desc.operands if operand.written)
 
 
-def guarantee(kernel: PrecisionGuarantee) -> PrecisionGuarantee:
-    """What the oracle itself promises: one rounding."""
-    exactly = {name: replace(part, bound=Ulp(1.0)) for name, part in kernel.parts}
-    return PrecisionGuarantee.by_output(**exactly)
+def guarantee(desc: Any, kernel: PrecisionGuarantee) -> PrecisionGuarantee:
+    """What the oracle itself promises of each output."""
+    terms = max(desc.length, math.prod(desc.row_shape))
+    return PrecisionGuarantee.by_output(
+        **{name: widely(part, desc.layout(name).element, terms) for name, part in kernel.parts}
+    )
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..types import ElementKind, Exact, PrecisionGuarantee, Ulp
+from ..types import ElementKind
 
-__all__ = ["MEASURES", "cumsum", "guarantee"]
+__all__ = ["MEASURES", "cumsum"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -31,11 +30,6 @@ def cumsum(desc: Any, x: Array) -> Array:
     """The sums of x up to each element along `desc.axis`, wide."""
     with np.errstate(all="ignore"):
         return _summed(desc, _wide(desc, x))
-
-
-def guarantee(kernel: PrecisionGuarantee) -> PrecisionGuarantee:
-    """What the oracle itself promises: one rounding."""
-    return kernel if isinstance(kernel.bound, Exact) else replace(kernel, bound=Ulp(1.0))
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..types import ElementKind, PrecisionGuarantee, Ulp
+from ..types import ElementKind
 
-__all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "guarantee", "softmax"]
+__all__ = ["BACKWARD_MEASURES", "MEASURES", "backward", "softmax"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -25,17 +24,30 @@ def _sum(desc: Any, x: Array) -> Array:
 
 def _shift(desc: Any, x: Array) -> tuple[Array, Array]:
     """x - max(x), and the sum of its exponentials."""
-    wide = _wide(desc, x)
-    most = wide.max(axis=desc.axis, keepdims=True, initial=-np.inf) if desc.shape else wide
-    shift = wide - most
+    shift = _from_most(desc, x)
     return shift, _sum(desc, np.exp(shift))
+
+
+def _from_most(desc: Any, x: Array) -> Array:
+    wide = _wide(desc, x)
+    return np.asarray(wide - (wide.max(axis=desc.axis, keepdims=True, initial=-np.inf) if desc.shape else wide))
+
+
+def _log_sum(desc: Any, shift: Array) -> Array:
+    """log(sum(exp(shift))), of which one term is 1: log1p of the others, which may be far below 1."""
+    if not desc.shape or not shift.shape[desc.axis]:
+        return np.log(_sum(desc, np.exp(shift)))
+    at = np.expand_dims(shift.argmax(axis=desc.axis), desc.axis)
+    terms, most = np.exp(shift), np.take_along_axis(shift, at, desc.axis)
+    np.put_along_axis(terms, at, 0, desc.axis)
+    return np.asarray(np.log1p(_sum(desc, terms)) + most)  # which is 0, or NaN
 
 
 def softmax(desc: Any, x: Array) -> Array:
     """`desc.name` of x, wide."""
     with np.errstate(all="ignore"):
-        shift, total = _shift(desc, x)
-        return np.asarray(shift - np.log(total) if desc.log else np.exp(shift) / total)
+        shift = _from_most(desc, x)
+        return np.asarray(shift - _log_sum(desc, shift) if desc.log else np.exp(shift) / _sum(desc, np.exp(shift)))
 
 
 def backward(desc: Any, grad: Array, y: Array) -> Array:
@@ -43,11 +55,6 @@ def backward(desc: Any, grad: Array, y: Array) -> Array:
     with np.errstate(all="ignore"):
         g, p = _wide(desc, grad), _wide(desc, y)
         return np.asarray(g - np.exp(p) * _sum(desc, g) if desc.log else p * (g - _sum(desc, g * p)))
-
-
-def guarantee(kernel: PrecisionGuarantee) -> PrecisionGuarantee:
-    """What the oracle itself promises: one rounding."""
-    return replace(kernel, bound=Ulp(1.0))
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------
@@ -101,7 +108,20 @@ def _backward_measure(of: Callable[..., Array]) -> Callable[..., Array]:
     return measured
 
 
+def _overflowing(desc: Any, grad: Array, y: Array) -> Array:
+    """Whether the terms of the row's sum add up beyond what is computed in, or their infinite sum meets a root of exp(y) that
+    is 0 there."""
+    double = desc.element is ElementKind.F64
+    with np.errstate(all="ignore"):
+        g, p = _wide(desc, grad), _wide(desc, y)
+        total = _sum(desc, np.abs(g if desc.log else g * p))
+        beyond = np.isfinite(total) & (total > (np.longdouble(2) ** 1020 if double else 2.0**124))
+        vanished = desc.log & np.isinf(total) & (p < 2 * np.log(np.finfo(np.float64 if double else np.float32).tiny))
+        return np.asarray(beyond | vanished)
+
+
 BACKWARD_MEASURES: dict[str, Callable[..., Array]] = {
+    "overflowing": _overflowing,
     "y_sum": _backward_measure(lambda g, y, plain, weighted: np.abs(y) * weighted),
     "y_grad": _backward_measure(lambda g, y, plain, weighted: np.abs(y) * g),
     "exp_sum": _backward_measure(lambda g, y, plain, weighted: np.exp(y) * plain),

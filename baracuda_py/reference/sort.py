@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,12 +13,14 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 
 def topk(desc: Any, x: Array) -> tuple[Array, Array]:
-    """The k first of each row in that order, and their indices."""
-    wide = x.astype(np.float64) if desc.element.is_float else x
+    """The k first of each row in that order, and their indices. Rows are made of the array first: NumPy sorts 32 axes at most."""
+    lines = np.moveaxis(x, desc.axis, -1)
+    rows = lines.reshape(math.prod(lines.shape[:-1]), lines.shape[-1])
+    wide = rows.astype(np.float64) if desc.element.is_float else rows
     _, ranks = np.unique(wide, return_inverse=True)  # NaNs are one value, the last; so are both zeros
-    ranks = ranks.reshape(x.shape).astype(np.int64)
-    order = np.argsort(-ranks if desc.largest else ranks, axis=desc.axis, kind="stable")
-    first = np.take(order, np.arange(desc.k), axis=desc.axis)
-    if not desc.sorted:
-        first = np.sort(first, axis=desc.axis)
-    return np.take_along_axis(x, first, axis=desc.axis), first.astype(np.int64)
+    ranks = ranks.reshape(rows.shape).astype(np.int64)
+    order = np.argsort(-ranks if desc.largest else ranks, axis=1, kind="stable")
+    first = order[:, : desc.k] if desc.sorted else np.sort(order[:, : desc.k], axis=1)
+    found = np.take_along_axis(rows, first, axis=1), first.astype(np.int64)
+    values, indices = (np.moveaxis(y.reshape(*lines.shape[:-1], desc.k), -1, desc.axis) for y in found)
+    return values, indices

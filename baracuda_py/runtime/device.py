@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import re
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -11,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..types import DeviceMismatchError, DeviceSpec, UnsupportedError
+from ..types.errors import shown
 from .driver import device_count, require_gpu
 from .libraries import installed_libraries
 
@@ -90,18 +92,29 @@ def spec_of(which: Any = None) -> DeviceSpec:
         return which
     if type(which).__module__ == "torch":  # a torch.device spells itself as its name
         which = str(which)
-    if which is None or which == "cuda":
-        require_gpu("device=None (the current CUDA device)")
-        return _present(current_ordinal())
-    if isinstance(which, str):
+    if isinstance(which, str) and which != "cuda":
         numbered = re.fullmatch(r"cuda:(\d{1,9})", which) if which.startswith("cuda:") else None
         return Device(int(numbered[1])).spec if numbered else DeviceSpec.named(which)
-    ordinal = getattr(which, "ordinal", getattr(which, "id", which))
-    if hasattr(ordinal, "__index__") and not isinstance(ordinal, bool):
-        return Device(ordinal).spec
-    raise UnsupportedError(
-        f"device={which!r:.80} is not an ordinal, a bp.Device, an arch such as 'sm_90a', a GPU's name, 'ptx' or 'cpu'"
-    )
+    if which is None or isinstance(which, str):
+        require_gpu("device=None (the current CUDA device)")
+        return _present(current_ordinal())
+    ordinal = _ordinal_in(which)
+    if ordinal is None:
+        raise UnsupportedError(
+            f"device={shown(which)} is not an ordinal, a bp.Device, an arch such as 'sm_90a', a GPU's name, 'ptx' or 'cpu'"
+        )
+    return Device(ordinal).spec
+
+
+def _ordinal_in(which: Any) -> int | None:
+    """The ordinal that an int or an object of a device stands for. Arrays stand for none: their `__index__` may synchronise, and
+    foreign objects may raise anything."""
+    try:
+        ordinal = getattr(which, "ordinal", getattr(which, "id", which))
+        refused = isinstance(ordinal, bool) or hasattr(type(ordinal), "__dlpack__")
+        return None if refused else operator.index(ordinal)
+    except Exception:
+        return None
 
 
 def check_arch(op: str, device: DeviceSpec, ordinal: int) -> None:

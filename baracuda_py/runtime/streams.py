@@ -12,10 +12,20 @@ from ..types import OperandTypeError
 from ..types.errors import shown
 from .driver import driver_error, require_gpu
 
-__all__ = ["current_stream", "fence", "foreign_stream", "is_capturing", "made_current", "stream_pointer", "streams_of"]
+__all__ = [
+    "LEGACY",
+    "current_stream",
+    "fence",
+    "foreign_stream",
+    "is_capturing",
+    "made_current",
+    "stream_pointer",
+    "streams_of",
+]
 
 
 _HANDLES = 1 << 63  # a handle is an address of the host, or 0, 1 or 2
+LEGACY = 1  # 0 and 1 are the legacy default stream, which no graph can capture
 
 
 def current_stream() -> int:
@@ -78,16 +88,19 @@ def _no_stream(_ordinal: int) -> None:
 
 
 @lru_cache(maxsize=4)
-def _torch_s(torch: Any) -> Callable[[int], int]:
+def _torch_s(torch: Any) -> Callable[[int], int | None]:
     """torch's way to its current stream's handle. The raw one, which code that torch.compile writes uses too, makes no Stream
     object: a tenth of the time."""
     raw: Callable[[int], int] | None = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+    if raw is None and getattr(getattr(torch, "version", None), "cuda", "") is None:  # built for the CPU alone
+        return _no_stream
     return raw or (lambda ordinal: int(torch.cuda.current_stream(ordinal).cuda_stream))
 
 
 def is_capturing(stream: int) -> bool:
-    """Whether a CUDA graph is being captured on `stream`."""
-    return bool(_query()(stream))
+    """Whether a CUDA graph is being captured on `stream`. CUDA is not asked about the legacy stream: it answers with an error
+    while another blocking stream is captured."""
+    return stream > LEGACY and bool(_query()(stream))
 
 
 @lru_cache(maxsize=1)

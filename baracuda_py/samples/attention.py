@@ -52,6 +52,8 @@ def attention(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterator[Samp
     wide = qkv(rng, BF16, 1, (2, 2), 40, 48, 72)
     yield sample("bf16 rows apart", {n: x[..., :64] for n, x in wide.items()})
     yield sample("bf16 rows at odd places", {n: x[..., 1:65] for n, x in wide.items()}, causal=True)
+    far = {**qkv(rng, BF16, 1, (2, 1), 35, 90, 64), "alibi_slopes": np.array([0.25, -(2.0**25)], np.float32)}
+    yield sample("bf16 softcap, alibi, scores of 2^31", far, softcap=5.0, causal=True, return_lse=True)
     if full:
         yield sample("bf16 d64", qkv(rng, BF16, 1, (2, 2), 50, 70, 64))
         yield sample("tf32 d32", qkv(rng, F32, 1, (2, 1), 35, 75, 32), math="tf32", return_lse=True)

@@ -175,7 +175,9 @@ def paged_attention(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterato
     yield sample("bf16 7 keys a page, four tokens", BF16, [50, 3], 7, tokens=4, layout="HND", return_lse=True)
     yield sample("f16 several splits", F16, [700], 16, return_lse=True, return_status=True)
     yield sample("bf16 d80 d_v72", BF16, [45], 10, d=80, d_v=72)
-    yield sample("bf16 latent", BF16, [40], 64, (4, 1), d=576, d_v=512)
+    latent = sample("bf16 latent", BF16, [40, 70], 64, (4, 1), d=576, d_v=512)
+    latent.operands["page_table"][1, 0] = -1
+    yield latent
     wrong = sample(
         "bf16 pages and lengths that are not there", BF16, [70, 40, 20, 9], 16, return_lse=True, return_status=True
     )
@@ -188,6 +190,14 @@ def paged_attention(fixed: Any, seed: int = 0, *, full: bool = False) -> Iterato
     yield sample("bf16 ragged", BF16, [60, 30, 9], 16, tokens=(25, 0, 9), return_lse=True, return_status=True)
     yield sample("f16 ragged, several splits", F16, [500, 30], 16, tokens=(1, 2), max_seqlen_q=2, return_lse=True)
     yield sample("bf16 ragged, window", BF16, [90, 33], 8, (6, 2), (40, 3), max_seqlen_q=40, window=(20, 0))
+    prompt = sample(
+        "bf16 d128, ragged prompts", BF16, [150, 90], 16, (4, 2), (70, 20), 128, return_lse=True, return_status=True
+    )
+    prompt.operands["page_table"][0, 5] = -1
+    yield prompt
+    yield sample(
+        "f16 HND d256, prompt, softcap", F16, [90], 7, (2, 1), 40, 256, layout="HND", softcap=4.0, return_lse=True
+    )
     freed = sample("f16 window, pages before it are gone", F16, [90, 70], 8, window=(20, 0), return_status=True)
     freed.operands["page_table"][:, :4] = -1
     yield freed

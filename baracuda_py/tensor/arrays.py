@@ -137,6 +137,8 @@ def _how_to_wrap(x: Any, host: bool) -> str:
     package = "numpy" if host else "cupy"
     if isinstance(x, (bool, int, float, complex, np.generic)):
         return f"wrap it with {package}.asarray({shown(x)}, x.dtype), x being the other operand: a bare one would be 64 bits wide"
+    if fields := getattr(type(x), "_fields", ()):  # what an op with several outputs returns
+        return f"pass one of its arrays: {', '.join(f'.{name}' for name in fields)}"
     return f"wrap it with {package}.asarray(...)" + (
         "" if host else ', or numpy.asarray(...) for device="cpu" or "ptx"'
     )
@@ -169,6 +171,9 @@ def _refuse_mask(what: str) -> None:
 def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Tensor:
     if isinstance(x, np.ma.MaskedArray):
         _refuse_mask(what)
+    given = x
+    if type(x) is not np.ndarray:  # a subclass's own attributes need not be what its memory is
+        x = np.ndarray.view(x, np.ndarray)
     if not x.dtype.isnative:
         raise OperandTypeError(
             f"{what}: dtype {x.dtype.str} has its bytes in the other order", '.astype(x.dtype.newbyteorder("="))'
@@ -176,7 +181,7 @@ def _from_numpy(x: np.ndarray[Any, Any], what: str) -> Tensor:
     element = _kind(x.dtype, what)
     strides = _element_strides(x.strides, x.itemsize, what)
     pointer = int(x.__array_interface__["data"][0]) if x.dtype.kind != "V" else x.ctypes.data
-    return Tensor(pointer, x.shape, strides, element, HOST_ORDINAL, "numpy", not x.flags.writeable, 0, None, x, x)
+    return Tensor(pointer, x.shape, strides, element, HOST_ORDINAL, "numpy", not x.flags.writeable, 0, None, given, x)
 
 
 _GUESSED = ("DLPackMemory", "UnownedMemory")  # CuPy derives their sizes from the shape of some view

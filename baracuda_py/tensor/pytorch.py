@@ -10,11 +10,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from ..runtime.driver import cupy
 from ..runtime.streams import fence, foreign_stream
 from ..types import DeviceMismatchError, ElementKind, OperandTypeError, UnsupportedError
 from .operand import HOST_ORDINAL, NO_MEMORY, Tensor
 
-__all__ = ["dtype_of", "empty_tensors", "is_tensor", "read"]
+__all__ = ["dtype_of", "empty_tensors", "is_grad_enabled", "is_tensor", "on_stream", "read", "torch_allocator"]
 
 RAW_EMPTY = "_empty_strided_cuda"  # of torch._C._dynamo.guards
 
@@ -25,19 +26,25 @@ def is_tensor(x: Any) -> bool:
     return kind is not None and isinstance(x, kind)
 
 
+def is_grad_enabled() -> bool:
+    """Whether torch records autograd here: not under no_grad and inference_mode."""
+    asked = getattr(sys.modules.get("torch"), "is_grad_enabled", None)
+    return asked is None or bool(asked())
+
+
 def read(x: Any, what: str, stream: int | None) -> Tensor:
     """A tensor's address and layout; with `stream`, what torch's current stream holds is ordered before it.
 
     A meta or fake tensor has a layout alone. Raises OperandTypeError for what has no strided memory of its own meaning:
-    sparse and nested tensors, those that need a gradient, lazy conjugates and negatives.
+    sparse and nested tensors, lazy conjugates and negatives; and for those whose gradient autograd would record.
     """
     if x.layout is not sys.modules["torch"].strided or x.is_nested:
         layout = "nested" if x.is_nested else str(x.layout).removeprefix("torch.")
         raise OperandTypeError(f"{what}: the torch tensor is {layout}", "make it dense, x.to_dense() or x.values()")
-    if x.requires_grad:
+    if x.requires_grad and is_grad_enabled() and not _is_layout(x):
         raise OperandTypeError(
             f"{what}: the torch tensor requires a gradient, and no autograd is recorded here",
-            f"pass {what.rpartition(': ')[2]}.detach()",
+            f"pass {what.rpartition(': ')[2]}.detach(), or call it under torch.no_grad()",
         )
     for lazy, resolve in ((x.is_neg(), "resolve_neg"), (x.is_conj(), "resolve_conj")):
         if lazy:
@@ -91,9 +98,34 @@ def empty_tensors(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, 
     return dispatched if raw is None or ordinal < 0 else direct
 
 
+def on_stream(stream: int, ordinal: int) -> Any:
+    """A context in which torch allocates for work on the stream of that handle."""
+    cuda = sys.modules["torch"].cuda
+    return cuda.stream(cuda.ExternalStream(stream, device=ordinal))
+
+
+def torch_allocator(stream: int, ordinal: int) -> Callable[[int], Any]:
+    """An allocator, as CuPy takes one, of torch's memory for work on `stream`. While torch captures a graph, that is memory of
+    the graph's private pool."""
+    torch = sys.modules["torch"]
+
+    def alloc(nbytes: int) -> Any:
+        with on_stream(stream, ordinal):
+            held = torch.empty(nbytes, dtype=torch.uint8, device=torch.device(f"cuda:{ordinal}"))
+        memory = cupy().cuda
+        return memory.MemoryPointer(memory.UnownedMemory(held.data_ptr(), nbytes, held, ordinal), 0)
+
+    return alloc
+
+
+def _is_layout(x: Any) -> bool:
+    """Whether there is a layout without memory, which may describe a problem and cannot be run."""
+    return bool(x.is_meta) or type(x).__name__ == "FakeTensor"
+
+
 def _place(x: Any, what: str) -> tuple[int, int]:
     """The first element's address and the device's ordinal."""
-    if x.is_meta or type(x).__name__ == "FakeTensor":
+    if _is_layout(x):
         return 0, NO_MEMORY
     if not (x.is_cuda or x.is_cpu):
         raise DeviceMismatchError(

@@ -145,14 +145,14 @@ ElementLike: TypeAlias = "ElementKind | np.dtype[Any] | type | str"
 
 def _unknown(like: Any) -> str:
     known = ", ".join(k.value for k in ElementKind)
-    return f"{shown(like)} is not an element kind: give a NumPy or ml_dtypes dtype, its name, or one of {known}"
+    return f"{shown(like)} is not an element kind: give a NumPy, ml_dtypes or torch dtype, its name, or one of {known}"
 
 
 @lru_cache(maxsize=256)
 def _kind_of(like: Any) -> ElementKind:
-    name: Any = like
-    if isinstance(like, str):
-        name = like.lower().removeprefix("torch.").removeprefix("bp.")
+    name: Any = str(like) if type(like).__module__ == "torch" else like  # NumPy does not know torch's dtypes
+    if isinstance(name, str):
+        name = name.lower().removeprefix("torch.").removeprefix("bp.")
         if name in _TRAITS:
             return ElementKind(name)
         name = getattr(ml_dtypes, name, name)

@@ -13,6 +13,7 @@ __all__ = [
     "CompileError",
     "DeviceMismatchError",
     "DriverError",
+    "InternalError",
     "InvalidProblemError",
     "MisalignedOperandError",
     "OperandTypeError",
@@ -110,6 +111,10 @@ class DriverError(BaracudaError, RuntimeError):
         super().__init__(reason, fix)
         self.code = code
         self.name = name
+
+
+class InternalError(BaracudaError, RuntimeError):
+    """The library contradicts itself: a defect of baracuda_py, whatever was passed. Nothing was launched."""
 
 
 def shown(value: Any) -> str:

@@ -149,6 +149,7 @@ class PrecisionGuarantee:
     `deterministic`: the same plan on the same operands gives the same bits at every call.
     `bit_stable_on_same_hardware`: also in another process, at other addresses of the same alignment.
     `batch_invariant`: a row's result does not depend on what else is in the batch.
+    `exact_weights`: quantised weights are not rounded to the activations' type; True where no operand is such a weight.
     `outputs` are the names of the outputs it is about, if known; where outputs differ, `parts` has a guarantee for each, which
     `of` returns. `bound` holds for any operands, apart from the elements that it excludes; `probable`, where there is one,
     holds for operands without a pattern, and is tight enough to show missing work.
@@ -164,6 +165,7 @@ class PrecisionGuarantee:
     probable: Componentwise | None = field(default=None, compare=False)
     parts: tuple[tuple[str, PrecisionGuarantee], ...] = field(default=(), repr=False)
     outputs: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    exact_weights: bool = True
 
     @staticmethod
     def exact(element: ElementKind) -> PrecisionGuarantee:
@@ -195,6 +197,7 @@ class PrecisionGuarantee:
             ByOutput(tuple((name, part.bound) for name, part in parts.items())),  # type: ignore[misc]
             parts=tuple(parts.items()),
             outputs=tuple(parts),
+            exact_weights=all(part.exact_weights for part in each),
         )
 
     def for_outputs(self, names: Sequence[str]) -> PrecisionGuarantee:
@@ -217,7 +220,7 @@ class PrecisionGuarantee:
         if self.parts or other.parts:
             names = dict.fromkeys(name for name, _ in (*self.parts, *other.parts))
             return all(dict(self.parts).get(n, self).at_least(dict(other.parts).get(n, other)) for n in names)
-        flags = ("deterministic", "bit_stable_on_same_hardware", "batch_invariant")
+        flags = ("deterministic", "bit_stable_on_same_hardware", "batch_invariant", "exact_weights")
         return (
             all(getattr(self, flag) or not getattr(other, flag) for flag in flags)
             and (other.flushes_subnormals or not self.flushes_subnormals)
@@ -285,6 +288,7 @@ class PrecisionGuarantee:
                 ("bit-stable", self.bit_stable_on_same_hardware),
                 ("batch-invariant", self.batch_invariant),
                 ("flushes subnormals", self.flushes_subnormals),
+                ("rounds weights", not self.exact_weights),
             )
             if on
         ]

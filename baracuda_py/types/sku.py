@@ -45,6 +45,7 @@ class PlanPreference:
     A candidate whose result depends on scheduling is admitted only with ``deterministic=False``. A variant's configurations,
     which it ranks itself, are spelled as ``128x256 cluster=2 ping_pong``: extents of a tile, ``name=value``, flags that are set.
     ``print(baracuda_py.plan.glossary())`` explains each term.
+    ``exact_weights=True`` admits no variant that rounds quantised weights to the activations' type before it multiplies them.
     """
 
     backend: BackendKind | None = None
@@ -53,6 +54,7 @@ class PlanPreference:
     deterministic: bool = True
     bit_stable: bool = False
     batch_invariant: bool = False
+    exact_weights: bool = False
     max_workspace_bytes: int | None = None
 
     def __post_init__(self) -> None:
@@ -68,7 +70,7 @@ class PlanPreference:
                 raise _refused(name, value, f"give None or one of {', '.join(m.value for m in kind)}")
         if self.variant is not None and not isinstance(self.variant, str):
             raise _refused("variant", self.variant, "give a variant's name, as plan.explain() lists them, or None")
-        for name in ("deterministic", "bit_stable", "batch_invariant"):
+        for name in ("deterministic", "bit_stable", "batch_invariant", "exact_weights"):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 raise _refused(name, getattr(self, name), "give True or False")
             object.__setattr__(self, name, bool(getattr(self, name)))

@@ -1,5 +1,5 @@
-// The gradients of attention by mma.sync for f16 and bf16 (T. Dao, "FlashAttention-2", 2023, algorithm 2): p = exp(s - lse), ds = p
-// (grad v^T - delta) derivative; grad_v = p^T grad, grad_k = scale ds^T q, grad_q = scale ds k. Every score is computed once.
+// The gradients of attention by mma.sync for f16 and bf16 (T. Dao, "FlashAttention-2", 2023, algorithm 2): p = min(exp(s - lse),
+// 1), ds = p (grad v^T - delta) derivative; grad_v = p^T grad, grad_k = scale ds^T q, grad_q = scale ds k. Every score is computed once.
 //
 // Tiling: a CTA has BN keys and goes through the queries, BM at a time, of every head that shares them. Scores are transposed: a
 // warp has 16 BLOCKS keys by SUB queries. Head dims below D and DV are filled up with zeros.
@@ -16,9 +16,10 @@
 // once and a tile apart, and what they add to stays in L2.
 // Shared memory: keys, values, STAGES of BM queries and gradients by cp.async with their stats, ds^T (SPLIT = 2: p^T too;
 // APART = 2: scores in f32).
-// Grid: blocks of keys from the first, which under causal has most queries, of one head after the other.
+// Grid: blocks of keys from the first, which under causal has most queries, of one section of heads after the other (query_sums.cuh).
 // Bound: the tensor cores' mma.sync rate, and shared memory's as close (BLOCKS = 1: shared memory's).
 #include "attention/anew.cuh"
+#include "attention/changes.cuh"
 #include "attention/gradients.cuh"
 #include "attention/panel_products.cuh"
 #include "attention/query_sums.cuh"
@@ -32,7 +33,7 @@ __device__ __forceinline__ void store_pair(u32 to, u32 pair) {
 }
 
 template <class T, int D, int DV, int BM, int SUB, int WARPS, int BLOCKS, int SPLIT, int APART, int STAGES, int RESIDENT,
-          bool CHANGED, bool IN_TURN>
+          int CHANGES, bool IN_TURN>
 __global__ void __launch_bounds__(WARPS * 32, RESIDENT)
 attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
   constexpr int THREADS = WARPS * 32, BN = WARPS / SPLIT * 16 * BLOCKS, PARTS = BM / SUB, STEP = IN_TURN ? -1 : 1;
@@ -49,7 +50,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
   extern __shared__ __align__(128) u8 memory[];
   // What a block needs once: in registers it would displace what its products need
   __shared__ struct {
-    volatile u32 batch, kv_head, slice, round, others;
+    volatile u32 batch, kv_head, of_head, slice, round, others;
+    volatile float by, cap;
     volatile int tile, before, rows, start, last, first, end, keys;
   } kept;
   const u32 keys = shared_address(memory), values = keys + Keys_::BYTES, ring = values + Values::BYTES;
@@ -82,14 +84,17 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
 
   // Which keys of which head
   if (threadIdx.x == 0) {
-    const u32 kv_heads = p.heads / p.group, flat = blockIdx.x / sums.ctas;
-    kept.slice = sums.slices ? blockIdx.x % sums.ctas % sums.slices : 0;
+    const u32 kv_heads = p.heads / p.group, flat = sums.head(blockIdx.x);
+    kept.of_head = sums.cta_of_head(blockIdx.x);
+    kept.slice = sums.slices ? kept.of_head % sums.slices : 0;
     kept.batch = flat / kv_heads, kept.kv_head = flat % kv_heads, kept.round = 0;
+    const Units units = units_of<CHANGES>(p, float(p.scale));
+    kept.by = units.by, kept.cap = units.cap;
   }
   while (true) {
     __syncthreads();
     const Head<T, T, float> any(p, kept.batch, kept.kv_head * p.group);
-    const u32 rounds = sums.rounds<BN>(any.keys), of_head = blockIdx.x % sums.ctas, block_of_keys = sums.block(of_head, kept.round, rounds);
+    const u32 rounds = sums.rounds<BN>(any.keys), of_head = kept.of_head, block_of_keys = sums.block(of_head, kept.round, rounds);
     if (kept.round == rounds || int(block_of_keys) * BN >= any.keys) break;
     if (threadIdx.x == 0) {
       const Band band = Band::make(p, any);
@@ -107,7 +112,9 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
     __syncthreads();
     const bool seen = (kept.last - kept.start) * STEP >= 0;
     if (seen) {
-      const int tile = kept.tile, rows = any.keys - tile;
+      const int tile = kept.tile;
+      // What no query sees, at the end, may not even be written
+      const int rows = Band::make(p, any).of(any.rows - 1).end - tile;
       const T *const k = any.k + i64(tile) * p.k_walk.row, *const v = any.v + i64(tile) * p.v_walk.row;
       Keys_::template Feed<THREADS>::bring(threadIdx.x, keys, k, int(p.k_walk.row), rows, int(p.d));
       Values::template Feed<THREADS>::bring(threadIdx.x, values, v, int(p.v_walk.row), rows, int(p.d_v));
@@ -133,7 +140,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       }
       const int first = block * BM, tile = kept.tile, past = min(first + BM, kept.rows);
       const Head<T, T, float> head(p, kept.batch, number);  // where scores are changed
-      if (CHANGED && kept.before >= visitors_of(block).first &&
+      if ((CHANGES & BLOCK_MASK) && kept.before >= visitors_of(block).first &&
           !any_counts(p, head, first, past, tile, min(tile + BN, head.keys))) {
         if (STAGES == 1 && following_shared < p.group) bring(following, number + last_block, 0);
         if (STAGES == 1) commit_copies();
@@ -141,7 +148,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
         block = following, shared = following_shared, stage = STAGES == 2 ? stage ^ 1 : 0;
         continue;
       }
-      const float slope = CHANGED ? slope_of(p, head) : 0.0f;
+      const float slope = CHANGES & SLOPE ? slope_of(p, head) : 0.0f;
       const u32 thread = anew(threadIdx.x);
       const int warp = thread / 32, lane = thread % 32, role = warp % 2;
       const int own = APART == 2 ? warp / (2 * PARTS) * 32 * BLOCKS + role * 16 * BLOCKS : warp / SPLIT * 16 * BLOCKS;
@@ -202,7 +209,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
         // p and ds
         const Band band{kept.first, kept.end, kept.keys};
         const bool whole = band.of(past - 1).first <= tile && band.of(first).end >= tile + BN;
-        const float scale = float(p.scale);
+        const float by = CHANGES ? kept.by : float(p.scale), cap = CHANGES & CAP ? kept.cap : 1.0f;
+        const bool mixed = CHANGES & BLOCK_MASK && !all_count(p, head, first, past, tile, min(tile + BN, head.keys));
 #pragma unroll
         for (int n = 0; n < SUB / 8; ++n) {
           Vec<float, 4> of_rows;  // shift and delta of two queries
@@ -211,23 +219,30 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
           for (int e = 0; e < 2; ++e) {
             const int i = first + sub + 8 * n + lane % 4 * 2 + e;
             const float shift = of_rows.at[2 * e + SHIFT], delta = of_rows.at[2 * e + DELTA];
-            const Keys seen = CHANGED || !whole ? band.of(i) : Keys{};
+            const float distance = CHANGES & SLOPE ? float(tile + own + lane / 4 - (i + head.offset)) : 0.0f;
+            const Keys seen = (CHANGES & MASK) || !whole ? band.of(i) : Keys{};
 #pragma unroll
             for (int b = 0; b < BLOCKS; ++b)
 #pragma unroll
               for (int r = 0; r < 2; ++r) {
                 const int j = tile + own + 16 * b + lane / 4 + 8 * r;
                 float &weight = s[b][n][2 * r + e], &pull = ds[b][n][2 * r + e];
-                if constexpr (CHANGED) {
-                  const float scaled = weight * scale;
-                  const bool counts = j >= seen.first && j < seen.end && i < kept.rows;
-                  weight = counts ? math::ex2_ftz((changed<T>(p, head, scaled, i, j, slope) - shift) * math::LOG2E) : 0.0f;
-                  pull = counts ? weight * (pull - delta) * derivative(p, scaled) : 0.0f;
+                const bool seen_here = j >= seen.first && j < seen.end;
+                float part = weight;  // of softcap
+                if constexpr (CHANGES == 0) {
+                  weight = fmaf(weight, by * math::LOG2E, -shift * math::LOG2E);
                 } else {
-                  weight = math::ex2_ftz(fmaf(weight, scale * math::LOG2E, -shift * math::LOG2E));
-                  if (!whole && !(j >= seen.first && j < seen.end)) weight = 0.0f;
-                  pull = weight * (pull - delta);
+                  if (CHANGES & CAP) part = math::tanh_from_log2(weight * by);
+                  weight = fmaf(part, CHANGES & CAP ? cap : by, -shift);
+                  if (CHANGES & SLOPE) weight = fmaf(slope, distance + float(16 * b + 8 * r), weight);
+                  if ((CHANGES & MASK) && seen_here && i < kept.rows) weight = masked<T>(p, head, weight, i, j);
+                  if ((CHANGES & BLOCK_MASK) && mixed && !in_a_block(p, head, i, j)) weight = rows::minus_infinity<float>();
+                  weight *= math::LOG2E;
                 }
+                weight = fminf(math::ex2_ftz(weight), 1.0f);  // f32 holds lse to half a unit in its last place alone
+                if (!whole && !seen_here) weight = 0.0f;
+                pull = weight * (pull - delta);
+                if (CHANGES & CAP) pull *= fmaf(-part, part, 1.0f);
               }
           }
         }

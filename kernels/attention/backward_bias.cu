@@ -6,7 +6,6 @@
 // Shared memory: 9 to 19 KB. Bound: instruction issue; a slope's CTA goes through all scores of a head.
 #include "attention/gradients.cuh"
 #include "attention/plain_scores.cuh"
-#include "math/exp.cuh"
 #include "rows/group.cuh"
 
 using namespace attention;
@@ -35,8 +34,9 @@ attention_grad_bias(Problem<T, T, C> p, Gradients<T, C> g, M* to, Entries of) {
       const u32 batch = own_batch + b, number = own_head + h;
       const Head<T, T, C> head(p, batch, number);
       const QueryGradients<T, C> own(p, g, batch, number);
-      const Lines<T> q = {head.q, p.q_walk.row, head.rows, int(p.d)}, k = {head.k, p.k_walk.row, head.keys, int(p.d)};
-      const Lines<T> v = {head.v, p.v_walk.row, head.keys, int(p.d_v)};
+      const int past = keys_of(p, head, head.rows - 1).end;  // what no query sees, at the end, may not even be written
+      const Lines<T> q = {head.q, p.q_walk.row, head.rows, int(p.d)}, k = {head.k, p.k_walk.row, past, int(p.d)};
+      const Lines<T> v = {head.v, p.v_walk.row, past, int(p.d_v)};
       const Lines<T> grad = {own.grad, g.grad_walk.row, head.rows, int(p.d_v)};
       const C slope = slope_of(p, head);
       for (int row = own_row; row < (of.rows == 1 ? head.rows : min(own_row + TILE, head.rows)); row += TILE) {
@@ -55,7 +55,7 @@ attention_grad_bias(Problem<T, T, C> p, Gradients<T, C> g, M* to, Entries of) {
             const Keys seen = keys_of(p, head, i);
             if (j < seen.first || j >= seen.end) continue;
             const Stats<C> stats = own.stats[i];
-            const C weight = math::exp<24>(changed<T, C>(p, head, score[r] * scale, i, j, slope) - stats.at[SHIFT]);
+            const C weight = weight_of(changed<T, C>(p, head, score[r] * scale, i, j, slope), stats);
             const C ds = weight * (pull[r] - stats.at[DELTA]);
             acc[r] += SLOPES ? ds * C(j - (i + head.offset)) : ds;
           }

@@ -4,7 +4,6 @@
 // order; 64 bytes of shared memory.
 // Bound: bandwidth.
 #include "attention/gradients.cuh"
-#include "math/exp.cuh"
 #include "rows/group.cuh"
 
 using namespace attention;
@@ -33,7 +32,7 @@ __global__ void __launch_bounds__(256) attention_stats(Problem<T, T, C> p, Gradi
   }
 }
 
-// grad_sinks = -sum exp(sink - lse) delta, over the queries of all sequences.
+// grad_sinks = -sum min(exp(sink - lse), 1) delta, over the queries of all sequences.
 template <class T, class C, class S>
 __global__ void __launch_bounds__(256)
 attention_grad_sinks(Problem<T, T, C> p, Gradients<T, C> g, S* grad_sinks, i64 step, u32 sequences) {
@@ -44,7 +43,7 @@ attention_grad_sinks(Problem<T, T, C> p, Gradients<T, C> g, S* grad_sinks, i64 s
     const C sink = sink_of<T, C>(p, head);
 #pragma unroll 1
     for (int row = threadIdx.x; row < head.rows; row += 256)
-      sum -= math::exp<24>(sink - own.stats[row].at[SHIFT]) * own.stats[row].at[DELTA];
+      sum -= weight_of(sink, own.stats[row]) * own.stats[row].at[DELTA];
   }
   sum = rows::sum<256>(sum);
   if (threadIdx.x == 0) grad_sinks[blockIdx.x * step] = convert<S>(sum);

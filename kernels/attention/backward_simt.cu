@@ -1,6 +1,6 @@
 // One gradient of attention by plain multiply-adds, whatever the type, head dims and features: OF queries, keys or values.
 //
-// With p = exp(score - lse) and ds = p (grad v^T - delta) derivative: grad_q = scale ds k, grad_k = scale ds^T q, grad_v = p^T
+// With p = min(exp(score - lse), 1) and ds = p (grad v^T - delta) derivative: grad_q = scale ds k, grad_k = scale ds^T q, grad_v = p^T
 // grad (T. Dao, "FlashAttention-2", 2023, algorithm 2), the latter two summed over the query heads that share keys.
 //
 // Tiling: a CTA has 32 rows of what it computes (queries of a head, or keys) and 32 COLUMNS columns, and goes through the other
@@ -10,7 +10,6 @@
 // Bound: instruction issue, two shared loads for four multiply-adds.
 #include "attention/gradients.cuh"
 #include "attention/plain_scores.cuh"
-#include "math/exp.cuh"
 
 using namespace attention;
 
@@ -37,8 +36,9 @@ __global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, 
     for (u32 shared = 0; shared < group; ++shared) {
       const Head<T, T, C> head(p, batch, place * group + shared);
       const QueryGradients<T, C> gradients(p, g, batch, place * group + shared);
-      const Lines<T> q = {head.q, p.q_walk.row, head.rows, int(p.d)}, k = {head.k, p.k_walk.row, head.keys, int(p.d)};
-      const Lines<T> v = {head.v, p.v_walk.row, head.keys, int(p.d_v)};
+      const int past = keys_of(p, head, head.rows - 1).end;  // what no query sees, at the end, may not even be written
+      const Lines<T> q = {head.q, p.q_walk.row, head.rows, int(p.d)}, k = {head.k, p.k_walk.row, past, int(p.d)};
+      const Lines<T> v = {head.v, p.v_walk.row, past, int(p.d_v)};
       const Lines<T> grad = {gradients.grad, g.grad_walk.row, head.rows, int(p.d_v)};
       const C slope = slope_of(p, head);
       const int begin = OF == QUERIES ? keys_of(p, head, tile).first : rows_of(p, head, tile).first;
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, 
             const C scaled = score[r] * scale;
             if (j >= seen.first && j < seen.end) {
               const Stats<C> stats = gradients.stats[i];
-              weight = math::exp<24>(changed<T, C>(p, head, scaled, i, j, slope) - stats.at[SHIFT]);
+              weight = weight_of(changed<T, C>(p, head, scaled, i, j, slope), stats);
               if constexpr (OF != VALUES) weight *= (pull[r] - stats.at[DELTA]) * derivative(p, scaled);
             }
           }

@@ -7,7 +7,8 @@
 // Shared memory: the queries, and STAGES blocks of keys and values for each warp, by cp.async; then the warps' results.
 // E, what caches hold: T, or 8 bits. A lane then gets four neighbouring columns of keys at once, so queries lie in that order, too;
 // of values it gets pairs of columns, which lie apart in its sums. SCALED: each key and value has a scale.
-// PAGED: rows lie where the table says; a lane knows the page of one key, looked up a block ahead. The first CTAs, one a sequence,
+// PAGED: rows lie where the table says; a lane knows the page of one key, looked up a block ahead. Keys of pages that are missing
+// are not seen. The first CTAs, one a sequence,
 // look whether its pages are there.
 // CLUSTER: so many splits are a cluster, whose results meet in its shared memory. Else splits leave (out, lse) for merge.cu, and
 // one alone writes the result.
@@ -23,7 +24,9 @@
 using namespace attention;
 
 // Scores or weights of 16 keys, as mma's accumulators have them, each column by a number from `from` on, 8 bytes a lane of a quad.
-template <int BLOCKS> __device__ __forceinline__ void scale_columns(float (&s)[BLOCKS][2][4], u32 from) {
+// HELD: to what f16 holds, where the number is below 256: a weight is 2**8 at most, but for what its score errs by, and a product that
+// rounds to 2**16 is still within half a unit of the last place of f16's largest number.
+template <bool HELD, int BLOCKS> __device__ __forceinline__ void scale_columns(float (&s)[BLOCKS][2][4], u32 from) {
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
     Vec<float, 2> by;
@@ -31,7 +34,12 @@ template <int BLOCKS> __device__ __forceinline__ void scale_columns(float (&s)[B
 #pragma unroll
     for (int b = 0; b < BLOCKS; ++b)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) s[b][n][e] *= by.at[e % 2];
+      for (int e = 0; e < 4; ++e) {
+        float& x = s[b][n][e];
+        const float scale = by.at[e % 2], most = HELD && fabsf(scale) < 256.0f ? 65504.0f : -rows::minus_infinity<float>();
+        x *= scale;
+        if constexpr (HELD) x = fminf(fmaxf(x, -most), most);
+      }
   }
 }
 
@@ -109,11 +117,14 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
     v += sequence * p.v_walk.batch + (i64(block) * 16 + value_block.row) * p.v_walk.row;
   }
   int page = -1, slot = 0;
+  bool missing = false;  // a page that the lane has looked up
   const auto look_up = [&](int next) {
     if constexpr (PAGED) {
       const int key = next * 16 + lane % 16, at = key / int(cache.page_keys);
       slot = key - at * int(cache.page_keys);
-      page = next < turns.end && key >= begin && key < end ? cache.table[sequence * cache.table_step + at] : -1;
+      const bool seen = next < turns.end && key >= begin && key < end;
+      page = seen ? cache.table[sequence * cache.table_step + at] : -1;
+      missing |= seen && u32(page) >= cache.pages;
     }
   };
   const auto bring = [&](int stage, int next) {
@@ -216,10 +227,13 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
       for (int e = 0; e < 8; ++e) s[b][e / 4][e % 4] += chains[1][b][e / 4][e % 4];
     const u32 at_scales = ring + stage * STAGE + ROWS_BYTES + lane % 4 * 8;
     if constexpr (SCALED)
-      if (scales.k_each) scale_columns(s, at_scales);
+      if (scales.k_each) scale_columns<false>(s, at_scales);
 
     // Which count, and as what
-    if (CHANGED || block * 16 < whole_begin || block * 16 + 16 > whole_end) {
+    u32 there = ~0u;  // a bit a key
+    if constexpr (PAGED)
+      if (__any_sync(~0u, missing)) there = __ballot_sync(~0u, cache.has(sequence, block * 16 + lane % 16));
+    if (CHANGED || block * 16 < whole_begin || block * 16 + 16 > whole_end || ~there) {
 #pragma unroll
       for (int r = 0; r < OWN; ++r) {
         const int row = first_row + lane / 4 + 8 * r;
@@ -229,7 +243,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
           for (int e = 0; e < 2; ++e) {
             const int key = block * 16 + 8 * n + lane % 4 * 2 + e;
             float& score = s[r / 2][n][r % 2 * 2 + e];
-            const bool counts = key >= seen[r].first && key < seen[r].end;
+            const bool counts = key >= seen[r].first && key < seen[r].end && (there >> key % 16 & 1);
             if constexpr (CHANGED) score = counts ? changed<T>(p, any, score * scale, shared.token(row), key, slope[r]) : rows::minus_infinity<float>();
             else score = counts ? score : rows::minus_infinity<float>();
           }
@@ -241,7 +255,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
     // Weighted values
     const u32 at_values = ring + stage * STAGE + Keys_::BYTES + Values::template enter<true>(lane);
     if constexpr (SCALED)
-      if (scales.v_each) scale_columns(s, at_scales + 64);
+      if (scales.v_each) scale_columns<Same<T, f16>::value>(s, at_scales + 64);
     u32 a[BLOCKS][4];
 #pragma unroll
     for (int b = 0; b < BLOCKS; ++b) pack_weights<T>(a[b], s[b], 0);

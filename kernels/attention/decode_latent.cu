@@ -9,7 +9,7 @@
 // Shared memory: queries, 74 KB; two tiles of keys, 74 KB each at 64 keys, by cp.async: the next comes while one is multiplied; 8 KB
 // of weights. Where values are no columns of the keys, they take the second tile's place, and come while scores are made.
 // `alike`: values lie as far apart as keys do, so that they are columns of these where both begin at one address.
-// PAGED: rows lie where the table says, looked up a tile ahead. The first CTAs, one a sequence, look whether pages are there.
+// PAGED: rows lie where the table says, looked up a tile ahead; those of pages that are missing are not seen. The first CTAs, one a sequence, look whether pages are there.
 // Splits leave (out, lse) for merge.cu; one alone writes the result. Rows are the innermost CTAs, so that those that share keys run
 // together, and all but the first find them in L2.
 // Bound: shared memory in the scores (1.5 KB a warp for 16 x 2048 multiply-adds), tensor cores in the values. 5,700 clocks for 64
@@ -84,6 +84,7 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   extern __shared__ __align__(1024) u8 memory[];
   __shared__ float shrinks[ROWS], reached[ROWS], sums[ROWS];
   __shared__ float exchanged[WARPS * BLOCKS * 16];
+  __shared__ volatile int missing;  // whether a page is that has been looked up
   const u32 queries = shared_address(memory), ring = queries + Queries::BYTES, weights = ring + 2 * Tile::BYTES;
   const u32 exchange = shared_address(exchanged);
   const int warp = threadIdx.x / 32, group = warp / SPLIT, part = warp % SPLIT;
@@ -117,11 +118,16 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   }
   int block = range.x;
   while (block * 16 + KEYS <= begin) block += SPLIT;
+  if constexpr (PAGED) {
+    if (threadIdx.x == 0) missing = 0;
+    __syncthreads();
+  }
 
   // Copies of a tile, a panel's chunk a thread, AT_ONCE rows at a time. `page` and `slot` are where its rows of the next tile lie.
   const T *k = p.k + shared.kv_head * p.k_walk.head, *v = p.v + shared.kv_head * p.v_walk.head;
   const bool joined = alike && p.k == p.v;
   int page[PASSES], slot[PASSES];
+  bool lost = false;  // a page that the thread has looked up
   const auto look_up = [&](int next) {
 #pragma unroll
     for (int i = 0; i < PASSES; ++i) {
@@ -133,7 +139,7 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
         const int at = key / int(cache.page_keys);
         slot[i] = key - at * int(cache.page_keys);
         if (counts) page[i] = cache.table[shared.sequence * cache.table_step + at];
-        if (u32(page[i]) >= cache.pages) page[i] = -1;
+        if (u32(page[i]) >= cache.pages) page[i] = -1, lost |= counts;
       }
     }
   };
@@ -163,6 +169,7 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   float acc[ROWS / 16][COLUMNS / 8][4] = {};
   for (int turn = 0; block < range.y; block += SPLIT) {
     await_copies<0>();
+    if (PAGED && lost) missing = 1;
     __syncthreads();
 
     // The next tile, or these keys' values
@@ -191,7 +198,10 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
     }
 
     // Which count, and as what
-    if (CHANGED || block * 16 < whole_begin || block * 16 + KEYS > whole_end) {
+    u32 there = ~0u;  // a bit a key of the warp's
+    if constexpr (PAGED)
+      if (missing) there = __ballot_sync(~0u, cache.has(shared.sequence, (block + part) * 16 + thread % 16));
+    if (CHANGED || block * 16 < whole_begin || block * 16 + KEYS > whole_end || ~there) {
 #pragma unroll
       for (int r = 0; r < OWN; ++r) {
         const int line = shared.first + group * BLOCKS * 16 + int(thread % 32 / 4) + 8 * r;
@@ -204,7 +214,7 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
           for (int e = 0; e < 2; ++e) {
             const int key = block * 16 + part * 16 + 8 * n + int(thread % 4) * 2 + e;
             float& score = s[r / 2][n][r % 2 * 2 + e];
-            const bool counts = key >= seen.first && key < seen.end;
+            const bool counts = key >= seen.first && key < seen.end && (there >> key % 16 & 1);
             if constexpr (CHANGED) score = counts ? changed<T>(p, head, score * scale, shared.token(line), key, slope) : rows::minus_infinity<float>();
             else score = counts ? score : rows::minus_infinity<float>();
           }

@@ -4,7 +4,7 @@
 // Tiling: a CTA has one token of one query head, a split of its keys and 32 COLUMNS columns of the values. Threads: 4 warps, each
 // of which takes every fourth 32 keys all by itself: a lane has one key's score, then COLUMNS columns of all 32 values (online
 // softmax). Their results meet once at the end.
-// E, what caches hold: T, or 8 bits. PAGED: rows lie where the table says; the first CTAs look whether a sequence's pages are there.
+// E, what caches hold: T, or 8 bits. PAGED: rows lie where the table says, those of pages that are missing are not seen; the first CTAs look whether a sequence's pages are there.
 // Splits leave (out, lse) for merge.cu, one alone writes the result.
 // Shared memory: the query, and a warp's result each: (d + 128 COLUMNS) numbers. Bound: latency, of loads an element each.
 #include "attention/bytes.cuh"
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(128, 4) attention_decode_simt(Problem<T, Out, 
     for (int i = 0; i < (there ? int(p.d) : 0); ++i) score += query[i] * number<C>(from[i]);
     score *= scale;
     if (there && scales.k_each) score *= C(scales.k[page * scales.k_walk.batch + kv_head * scales.k_walk.head + row * scales.k_walk.row]);
-    score = key < end ? changed<T, C>(p, head, score, int(token), key, slope) : rows::minus_infinity<C>();
+    score = there ? changed<T, C>(p, head, score, int(token), key, slope) : rows::minus_infinity<C>();
 
     // Online softmax
     const C highest = rows::combine<32>(score, [](C a, C b) { return a > b || a != a ? a : b; });

@@ -5,22 +5,26 @@
 // Threads: a warp multiplies its queries with the BN keys, turns the scores into weights (softmax.cuh) and these, rounded to T
 // where they lie, into a's of the second product. SPLIT warps share queries where a row of the result is too long for one: each
 // has a part of the keys, then of the columns, and weights go through shared memory. Only blocks at an edge (the last key,
-// causal, window) look which scores count; CHANGED: every block does, and softcap, ALiBi and masks are applied.
+// causal, window) look which scores count. CHANGES: softcap, ALiBi and masks, those that a problem has (changes.cuh).
 // Shared memory: the queries, and STAGES of BN keys and values, by cp.async. Two stages: a block ahead, one barrier a block.
 // One: keys come while weights are made, values while scores are. SPLIT: also the weights.
 // Registers: accumulators take 192 of 255; where fewer, HELD steps of 16 columns of the queries stay. What else a block needs is kept in shared memory or worked out anew.
+// PAGED: keys and values of 16 bits lie in pages (page_lines.cuh). What a page that is missing would hold is not seen: a tile that
+// meets one looks at every key. The first CTAs, one a sequence, tell whether its pages are there.
 // Grid: queries' tiles from the last to the first, which under causal is the longest first, of `section` heads side by side,
 // whose keys and values L2 holds.
 // Bound: the tensor cores' mma.sync rate, close behind it shared memory's (BLOCKS = 1, and D = 256: shared memory's).
 #include "attention/anew.cuh"
+#include "attention/changes.cuh"
 #include "attention/forward_products.cuh"
-#include "attention/mask.cuh"
+#include "attention/page_lines.cuh"
+#include "attention/pages.cuh"
 
 using namespace attention;
 
-template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int SPLIT, int STAGES, int HELD, int RESIDENT, bool CHANGED>
-__global__ void __launch_bounds__(BM / BLOCKS * 2 * SPLIT, RESIDENT)
-attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
+template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int SPLIT, int STAGES, int HELD, int RESIDENT, int CHANGES, bool PAGED>
+__device__ __forceinline__ void
+flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const Cache& cache = {}, const Scales& scales = {}) {
   constexpr int ROWS = 16 * BLOCKS, THREADS = BM / BLOCKS * 2 * SPLIT, KEYS = BN / SPLIT, COLUMNS = DV / SPLIT;
   constexpr bool TF32 = IS_TF32<T>;
   using QueryPanels = Panels<ROWS, D * HALVES<T>>;  // a warp's
@@ -32,20 +36,32 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
   // What a block needs once
   __shared__ struct {
     const T *volatile k, *volatile v;
-    volatile float factor;
-    volatile int tile, begin, first, end, keys, whole_begin, whole_end;
+    volatile float factor, by, cap, slope;
+    volatile u32 batch, head;
+    volatile int tile, begin, first, end, keys, past, whole_begin, whole_end;
+    const i32* volatile table;  // PAGED: the sequence's pages; which keys the tile sees, and whether some of these are missing
+    volatile int seen_first, seen_end, missing;
   } kept;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = warp / SPLIT * ROWS, part = warp % SPLIT;
   const u32 queries = shared_address(memory) + warp / SPLIT * OWN, ring = shared_address(memory) + BM / ROWS * OWN;
   const u32 weights = ring + STAGES * STAGE, exchange = weights + BM * BN * 2;
+  const PageLines<BN> pages = {SPLIT > 1 ? exchange + 4 * BM * SPLIT : weights};
+  static_assert(!PAGED || BN <= THREADS, "a thread looks up a key");
+  if constexpr (PAGED)
+    if (blockIdx.x < cache.sequences) return check<THREADS>(cache, p, blockIdx.x);
 
   // Which queries of which head
-  const TilePlace<Problem<T, Out, float>> at(p, blockIdx.x, tiles, section, heads);
-  const Head<T, Out, float> head(p, at.batch, at.head);
+  const TilePlace<BM, Problem<T, Out, float>> at(p, blockIdx.x - (PAGED ? cache.sequences : 0), tiles, section, heads);
+  Head<T, Out, float> head(p, at.batch, at.head);
+  if constexpr (PAGED) {
+    head.keys = cache.length(at.batch);
+    head.offset = i64(head.keys) - head.rows;
+    head.k = p.k + at.head / p.group * p.k_walk.head, head.v = p.v + at.head / p.group * p.v_walk.head;
+  }
   const int tile = at.tile * BM, last_row = min(tile + BM, head.rows) - 1;
-  if (tile >= head.rows) return;
+  if (tile < 0 || tile >= head.rows) return;
   const Band band = Band::make(p, head);
-  const int begin = band.of(tile).first / BN, end = (band.of(last_row).end + BN - 1) / BN;
+  const int begin = band.of(tile).first / BN, past = band.of(last_row).end, end = (past + BN - 1) / BN;
   // Blocks [whole_begin, whole_end) are seen by all of the tile's queries
   const int whole_begin = (band.of(last_row).first + BN - 1) / BN, whole_end = band.of(tile).end / BN;
 
@@ -54,30 +70,52 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
   using FeedValues = typename ValuePanels::template Feed<THREADS>;
   using FeedQueries = typename QueryPanels::template Feed<32>;
   const auto bring_keys = [&](u32 stage, int block) {
-    FeedKeys::bring(threadIdx.x, stage, kept.k + i64(block * BN) * k_step, k_step, kept.keys - block * BN, p.d);
+    if constexpr (PAGED)
+      return FeedKeys::bring_each(threadIdx.x, stage, p.d, [&](int key) { return pages.row(cache, kept.k, p.k_walk, block, key); });
+    FeedKeys::bring(threadIdx.x, stage, kept.k + i64(block * BN) * k_step, k_step, kept.past - block * BN, p.d);
   };
   const auto bring_values = [&](u32 stage, int block) {
     const u32 to = stage + KeyPanels::BYTES;
-    FeedValues::bring(threadIdx.x, to, kept.v + i64(block * BN) * v_step, v_step, kept.keys - block * BN, p.d_v);
+    if constexpr (PAGED)
+      return FeedValues::bring_each(threadIdx.x, to, p.d_v, [&](int key) { return pages.row(cache, kept.v, p.v_walk, block, key); });
+    FeedValues::bring(threadIdx.x, to, kept.v + i64(block * BN) * v_step, v_step, kept.past - block * BN, p.d_v);
+  };
+  const auto look_up = [&](int block) {
+    if constexpr (PAGED) pages.look_up(cache, kept.table, block, Keys{kept.seen_first, kept.seen_end});
   };
   // The next block that counts, down from `block`
   const auto down_from = [&](int block) {
-    if constexpr (CHANGED)
+    if constexpr ((CHANGES & BLOCK_MASK) != 0)
       while (block >= begin && !any_counts(p, head, tile, last_row + 1, block * BN, min(block * BN + BN, head.keys))) --block;
     return block;
   };
 
-  const float scale = fmaxf(fabsf(float(p.scale)), 0x1p-149f), slope = CHANGED ? slope_of(p, head) : 0.0f;
+  const float signed_scale = float(p.scale) * (PAGED ? float(scales.k_number) : 1.0f);
   if (threadIdx.x == 0) {
+    const Units units = units_of<CHANGES>(p, fmaxf(fabsf(signed_scale), 0x1p-149f));
     kept.k = head.k, kept.v = head.v;
-    kept.factor = CHANGED ? math::LOG2E : scale * math::LOG2E;
+    kept.factor = units.unit * math::LOG2E, kept.by = units.by, kept.cap = units.cap;
+    kept.slope = CHANGES & SLOPE ? slope_of(p, head) : 0.0f;
+    kept.batch = at.batch, kept.head = at.head;
     kept.tile = tile, kept.begin = begin;
-    kept.first = band.first, kept.end = band.end, kept.keys = band.keys;
+    kept.first = band.first, kept.end = band.end, kept.keys = band.keys, kept.past = past;
     kept.whole_begin = whole_begin, kept.whole_end = whole_end;
+    if constexpr (PAGED) {
+      kept.table = cache.table + at.batch * cache.table_step, kept.missing = 0;
+      kept.seen_first = band.of(tile).first, kept.seen_end = band.of(last_row).end;
+    }
   }
   __syncthreads();
 
   int block = down_from(end - 1);
+  if constexpr (PAGED) {
+    look_up(block);
+    if (STAGES == 2) look_up(block - 1);
+    commit_copies();
+    if (misses<THREADS>(cache, kept.table, {kept.seen_first, kept.seen_end})) kept.missing = 1;
+    await_copies<0>();
+    __syncthreads();
+  }
   if (block >= begin) {
     const int q_step = int(p.q_walk.row);
     if (part == 0) FeedQueries::bring(lane, queries, head.q + i64(tile + own) * q_step, q_step, head.rows - tile - own, p.d);
@@ -88,10 +126,10 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
   }
 
   // A negative scale is the queries', so that the highest product has the highest score. f32 are rounded once
-  if ((TF32 || p.scale < 0) && block >= begin && part == 0) {
+  if ((TF32 || signed_scale < 0) && block >= begin && part == 0) {
     await_copies<TF32>();
     __syncwarp();
-    const u32 negative = p.scale < 0 ? TF32 ? 0x80000000u : 0x80008000u : 0;
+    const u32 negative = signed_scale < 0 ? TF32 ? 0x80000000u : 0x80008000u : 0;
     for (u32 at = lane * 4; at < QueryPanels::BYTES; at += 128) {
       u32 word[1];
       load_shared(word[0], queries + at);
@@ -110,7 +148,7 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
     }
 
   int turn = 0;  // of the stages
-  OnlineSoftmax<BLOCKS, CHANGED> softmax;
+  OnlineSoftmax<BLOCKS> softmax;
   float acc[BLOCKS][COLUMNS / 8][4] = {};
   const auto highest = [&](float (&most)[2 * BLOCKS]) { join_rows<BLOCKS, SPLIT, true>(exchange, anew(threadIdx.x), most); };
 
@@ -120,6 +158,7 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
     __syncthreads();
     if constexpr (STAGES == 1) {
       bring_values(ring, block);
+      look_up(block - 1);
       commit_copies();
     }
 
@@ -129,12 +168,28 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
     const u32 own_part = SPLIT > 1 ? thread / 32 % SPLIT : 0;
     const u32 at_keys = ring + turn * STAGE + own_part * KEYS * KeyPanels::PITCH + KeyPanels::template enter<false>(thread % 32);
     float s[BLOCKS][KEYS / 8][4] = {};
-    if (!CHANGED && (block < kept.whole_begin || block >= kept.whole_end)) {  // what does not count is infinitely low from the start
-      const Band seen_by{kept.first, kept.end, kept.keys};
-      const int row = kept.tile + int(thread / 32 / SPLIT * ROWS + thread % 32 / 4), column = first + int(own_part * KEYS + thread % 4 * 2);
+    // Keys of pages that are missing are not seen either
+    const auto leave_out = [&](int column) {
+      if (!PAGED || !kept.missing) return;
+#pragma unroll
+      for (int n = 0; n < KEYS / 8; ++n)
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          if (!cache.has(kept.batch, column + 8 * n + e))
+#pragma unroll
+            for (int r = 0; r < 2 * BLOCKS; ++r) s[r / 2][n][r % 2 * 2 + e] = rows::minus_infinity<float>();
+    };
+    // The thread's first score, whether some of the block do not count by their place, and which do
+    const auto own_row = [&] { return kept.tile + int(thread / 32 / SPLIT * ROWS + thread % 32 / 4); };
+    const auto own_column = [&] { return first + int(own_part * KEYS + thread % 4 * 2); };
+    const auto at_an_edge = [&] { return block < kept.whole_begin || block >= kept.whole_end; };
+    const auto seen_by = [&] { return Band{kept.first, kept.end, kept.keys}; };
+    if (!CHANGES && (at_an_edge() || (PAGED && kept.missing))) {  // what does not count is infinitely low from the start
+      const Band band = seen_by();
+      const int row = own_row(), column = own_column();
 #pragma unroll
       for (int r = 0; r < 2 * BLOCKS; ++r) {
-        const Keys seen = seen_by.of(row + 8 * r);
+        const Keys seen = band.of(row + 8 * r);
 #pragma unroll
         for (int n = 0; n < KEYS / 8; ++n)
 #pragma unroll
@@ -143,6 +198,7 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
             s[r / 2][n][r % 2 * 2 + e] = counts ? 0.0f : rows::minus_infinity<float>();
           }
       }
+      leave_out(column);
     }
     add_scores<T, D, QueryPanels, KeyPanels>(s, held, at_queries, at_keys);
     if constexpr (STAGES == 1) {
@@ -152,23 +208,11 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
       commit_copies();
     }
 
-    // Which count, and as what
-    if constexpr (CHANGED) {
-      const int row = kept.tile + int(thread / 32 / SPLIT * ROWS + thread % 32 / 4), column = first + int(own_part * KEYS + thread % 4 * 2);
-#pragma unroll
-      for (int r = 0; r < 2 * BLOCKS; ++r) {
-        const int i = row + 8 * r;
-        const Keys seen = band.of(i);
-#pragma unroll
-        for (int n = 0; n < KEYS / 8; ++n)
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const int j = column + 8 * n + e;
-            float& score = s[r / 2][n][r % 2 * 2 + e];
-            const bool counts = j >= seen.first && j < seen.end && i < head.rows;
-            score = counts ? changed<T>(p, head, score * scale, i, j, slope) : rows::minus_infinity<float>();
-          }
-      }
+    if constexpr (CHANGES != 0) {
+      const bool mixed = CHANGES & BLOCK_MASK && !all_count(p, head, tile, last_row + 1, first, min(first + BN, head.keys));
+      const Units units = {kept.by, kept.cap};
+      change_scores<CHANGES, T>(s, p, head, seen_by(), units, kept.slope, own_row(), own_column(), at_an_edge(), mixed);
+      leave_out(own_column());
     }
     softmax.follow(s, kept.factor, acc, highest);
 
@@ -178,6 +222,7 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
       if (following >= kept.begin) {
         bring_keys(ring + turn * STAGE, following);
         bring_values(ring + turn * STAGE, following);
+        look_up(following - 1);
       }
       commit_copies();
     }
@@ -213,10 +258,7 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
   }
 
   // Division, and lse. The place is worked out anew: in the loop there are no registers to keep it in
-  u32 cta;
-  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(cta));
-  const TilePlace<Problem<T, Out, float>> result_at(p, cta, tiles, section, heads);
-  const Head<T, Out, float> result(p, result_at.batch, result_at.head);
+  const Head<T, Out, float> result(p, kept.batch, kept.head);
   const float sink = sink_of<T, float>(p, result);
   float factor[2 * BLOCKS];
   softmax.add_up();
@@ -226,6 +268,7 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
   for (int r = 0; r < 2 * BLOCKS; ++r) {
     float lse;
     softmax.finish(r, kept.factor, sink, factor[r], lse);
+    if constexpr (PAGED) factor[r] *= float(scales.v_number);
     if (result.lse && part == 0 && lane % 4 == 0 && row + 8 * r < result.rows) result.lse[(row + 8 * r) * p.lse_walk.row] = lse;
   }
 
@@ -276,4 +319,16 @@ attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
           *reinterpret_cast<Vec<Out, 2>*>(result.out + (row + 8 * r) * p.out_walk.row + column) = pair;
       }
   }
+}
+
+template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int SPLIT, int STAGES, int HELD, int RESIDENT, int CHANGES>
+__global__ void __launch_bounds__(BM / BLOCKS * 2 * SPLIT, RESIDENT)
+attention_flash(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads) {
+  flash<T, Out, D, DV, BM, BN, BLOCKS, SPLIT, STAGES, HELD, RESIDENT, CHANGES, false>(p, tiles, section, heads);
+}
+
+template <class T, class Out, int D, int DV, int BM, int BN, int BLOCKS, int SPLIT, int STAGES, int HELD, int RESIDENT, int CHANGES>
+__global__ void __launch_bounds__(BM / BLOCKS * 2 * SPLIT, RESIDENT)
+attention_flash_paged(Problem<T, Out, float> p, u32 tiles, u32 section, u32 heads, Cache cache, Scales scales) {
+  flash<T, Out, D, DV, BM, BN, BLOCKS, SPLIT, STAGES, HELD, RESIDENT, CHANGES, true>(p, tiles, section, heads, cache, scales);
 }

@@ -24,12 +24,13 @@ __global__ void __launch_bounds__(256, (COLUMNS > 4 ? 1 : 2)) attention_simt(Pro
   const Head<T, Out, C> head(p, place.batch, place.head);
   const C slope = slope_of(p, head), sink = sink_of<T, C>(p, head), scale = C(p.scale);
 
-  const Lines<T> q = {head.q, p.q_walk.row, head.rows, int(p.d)}, k = {head.k, p.k_walk.row, head.keys, int(p.d)};
-  const Lines<T> v = {head.v, p.v_walk.row, head.keys, int(p.d_v)};
+  const Lines<T> q = {head.q, p.q_walk.row, head.rows, int(p.d)};
 
   for (int tile = flat % tiles * TILE; u32(tile) < u32(head.rows); tile += tiles * TILE) {  // once, but of sequences longer than was said
     const int row = tile + warp * ROWS, last = min(tile + TILE, head.rows);
     const int begin = keys_of(p, head, tile).first / KEYS * KEYS, end = keys_of(p, head, last - 1).end;
+    // Keys behind those that the tile sees may not even be written
+    const Lines<T> k = {head.k, p.k_walk.row, end, int(p.d)}, v = {head.v, p.v_walk.row, end, int(p.d_v)};
     C top[ROWS], sum[ROWS] = {}, acc[ROWS][COLUMNS] = {};
     for (int r = 0; r < ROWS; ++r) top[r] = rows::minus_infinity<C>();
 

@@ -25,12 +25,12 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
   const u32 queries = shared_address(memory), ring = queries + QueryPanels::BYTES, scores = ring + 2 * STAGE;
 
   // Which queries of which head, and which blocks of keys they see
-  const TilePlace<Problem<T, Out, float>> at(p, blockIdx.x, tiles, section, heads);
+  const TilePlace<ROWS, Problem<T, Out, float>> at(p, blockIdx.x, tiles, section, heads);
   const Head<T, Out, float> head(p, at.batch, at.head);
   const int tile = at.tile * ROWS, last_row = min(tile + ROWS, head.rows) - 1;
-  if (tile >= head.rows) return;
+  if (tile < 0 || tile >= head.rows) return;
   const Band band = Band::make(p, head);
-  const int end = (band.of(last_row).end + BN - 1) / BN;
+  const int past = band.of(last_row).end, end = (past + BN - 1) / BN;  // what lies behind may not even be written
   const auto up_from = [&](int block) {
     if constexpr (CHANGED)
       while (block < end && !any_counts(p, head, tile, last_row + 1, block * BN, min(block * BN + BN, head.keys))) ++block;
@@ -41,11 +41,11 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
   const int q_step = int(p.q_walk.row), k_step = int(p.k_walk.row), v_step = int(p.v_walk.row);
   const auto bring_keys = [&](int turn, int block) {
     const u32 to = ring + turn % 2 * STAGE;
-    KeyPanels::template Feed<128>::bring(threadIdx.x, to, head.k + i64(block * BN) * k_step, k_step, head.keys - block * BN, p.d);
+    KeyPanels::template Feed<128>::bring(threadIdx.x, to, head.k + i64(block * BN) * k_step, k_step, past - block * BN, p.d);
   };
   const auto bring_values = [&](int turn, int block) {
     const u32 to = ring + turn % 2 * STAGE;
-    ValuePanels::template Feed<128>::bring(threadIdx.x, to, head.v + i64(block * BN) * v_step, v_step, head.keys - block * BN, p.d_v);
+    ValuePanels::template Feed<128>::bring(threadIdx.x, to, head.v + i64(block * BN) * v_step, v_step, past - block * BN, p.d_v);
   };
 
   // Scores
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
   for (int row = warp; row < ROWS; row += WARPS) {
     const u32 line = scores + (row * pitch + lane * 2) * 4;
     Vec<float, 2> pair;
-    OnlineSoftmax<1, true> softmax;
+    OnlineSoftmax<1> softmax;
     float& top = softmax.base[0];
     for (int i = 0; i < count; ++i) {
       load_shared(pair, line + i * BN * 4);

@@ -15,6 +15,9 @@ __device__ __forceinline__ void load_shared(Vec<float, 2>& x, u32 from) {
 __device__ __forceinline__ void load_shared(Vec<double, 2>& x, u32 from) {
   asm volatile("ld.shared.v2.f64 {%0, %1}, [%2];" : "=d"(x.at[0]), "=d"(x.at[1]) : "r"(from) : "memory");
 }
+__device__ __forceinline__ void load_shared(Vec<i32, 2>& x, u32 from) {
+  asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];" : "=r"(x.at[0]), "=r"(x.at[1]) : "r"(from) : "memory");
+}
 
 __device__ __forceinline__ void store_shared(u32 to, const Vec<float, 4>& x) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to),
@@ -31,4 +34,7 @@ __device__ __forceinline__ void store_shared(u32 to, float x) {
 }
 __device__ __forceinline__ void store_shared(u32 to, double x) {
   asm volatile("st.shared.f64 [%0], %1;" ::"r"(to), "d"(x) : "memory");
+}
+__device__ __forceinline__ void store_shared(u32 to, i32 x) {
+  asm volatile("st.shared.s32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
 }

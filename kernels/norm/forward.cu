@@ -4,45 +4,47 @@
 //
 // LANES threads share a row: a part of a warp, a warp, or a CTA (rows/row.cuh: resident in registers, or streamed). The mean and
 // the mean square of deviations are two passes over the row, so that a large mean costs no accuracy. WITH names the operands that
-// there are. Shared memory: a value a warp. Bound: memory bandwidth.
+// there are. norm_anywhere: a CTA a long row that starts at any address, streamed (rows/anywhere.cuh), h = x. norm_cluster,
+// norm_anywhere_cluster: the CTAs of a cluster share a row (rows/across.cuh). Shared memory: one value per warp. Bound: bandwidth.
 #include "math/sqrt.cuh"
-#include "rows/group.cuh"
+#include "rows/across.cuh"
+#include "rows/anywhere.cuh"
 #include "rows/place.cuh"
 #include "rows/row.cuh"
 
 enum With { WEIGHT = 1, BIAS = 2, RESIDUAL = 4, STATS = 8 };
 enum Operand { OUT, SUM, MEAN, RSTD, X, ADDED, SCALE, SHIFT, OPERANDS };
 
-template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CENTERED, int WITH>
-__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
-norm(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, T* residual_out, C* mean_out, C* rstd_out, const T* x,
-     const T* residual, const W* weight, const W* bias) {
+template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CENTERED, int WITH, int CTAS>
+__device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::Places<I, R, RC, OPERANDS>& places, T* out,
+                                         T* residual_out, C* mean_out, C* rstd_out, const T* x, const T* residual,
+                                         const W* weight, const W* bias) {
   using Pack = rows::Pack<T, V>;
   struct Loaded { Pack x, residual; };
-  const I row = I(blockIdx.x) * (THREADS / LANES) + threadIdx.x / LANES;
-  const bool live = row < count;
+  const rows::Part<CTAS, I> part(length, V, THREADS / LANES, threadIdx.x / LANES);
+  const bool live = part.row < count;
   i64 at[OPERANDS];
-  places.enter(live ? row : 0, at);
+  places.enter(live ? part.row : 0, at);
 
   // The row, and the sum of it: a thread of a row too many has no columns.
-  rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I> line(live ? length : 0, threadIdx.x % LANES);
+  rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I> line(live ? part.length : 0, threadIdx.x % LANES);
   const auto load = [&](I column) {
     Loaded loaded;
-    loaded.x.load(places.template at<X>(x, at, column));
-    if constexpr (WITH & RESIDUAL) loaded.residual.load(places.template at<ADDED>(residual, at, column));
+    loaded.x.load(places.template at<X>(x, at, part.first + column));
+    if constexpr (WITH & RESIDUAL) loaded.residual.load(places.template at<ADDED>(residual, at, part.first + column));
     return loaded;
   };
   C sum = 0;
   line.load(load);
   // Weights for which there are registers come while the statistics are made.
   constexpr bool EARLY = RESIDENT && LANES <= 256 && (WITH & WEIGHT) && !(WITH & BIAS);
-  rows::Row<EARLY, rows::Pack<W, V>, V, ITEMS, LANES, I> scale(live ? length : 0, threadIdx.x % LANES);
-  const auto weights = [&](I column) { return rows::loaded<W, V>(places.template at<SCALE>(weight, at, column)); };
+  rows::Row<EARLY, rows::Pack<W, V>, V, ITEMS, LANES, I> scale(live ? part.length : 0, threadIdx.x % LANES);
+  const auto weights = [&](I column) { return rows::loaded<W, V>(places.template at<SCALE>(weight, at, part.first + column)); };
   scale.load(weights);
   line.pass(load, [&](Loaded& loaded, I column, int) {
     if constexpr (WITH & RESIDUAL) {
       rows::add_rounded<C>(loaded.x, loaded.residual);
-      loaded.x.store(places.template at<SUM>(residual_out, at, column));
+      loaded.x.store(places.template at<SUM>(residual_out, at, part.first + column));
     }
     C h[V];
     loaded.x.widen(h);
@@ -50,12 +52,13 @@ norm(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, 
     for (int v = 0; v < V; ++v) sum += CENTERED ? h[v] : h[v] * h[v];
   });
   const auto reload = [&](I column) {
-    const T* from = WITH & RESIDUAL ? places.template at<SUM>(residual_out, at, column) : places.template at<X>(x, at, column);
+    const T* from = WITH & RESIDUAL ? places.template at<SUM>(residual_out, at, part.first + column) : places.template at<X>(x, at, part.first + column);
     return Loaded{rows::loaded<T, V>(from), {}};
   };
 
   // Statistics.
-  sum = rows::sum<LANES, 0>(sum) / C(length);
+  const auto plus = [](C a, C b) { return a + b; };
+  sum = rows::across<CTAS, 0>(rows::sum<LANES, 0>(sum), plus) / C(length);
   const C mean = CENTERED ? sum : C(0);
   if constexpr (CENTERED) {
     C squares = 0;
@@ -65,10 +68,10 @@ norm(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, 
 #pragma unroll
       for (int v = 0; v < V; ++v) squares += (h[v] - mean) * (h[v] - mean);
     });
-    sum = rows::sum<LANES, 1>(squares) / C(length);
+    sum = rows::across<CTAS, 1>(rows::sum<LANES, 1>(squares), plus) / C(length);
   }
   const C rstd = math::rsqrt<24>(sum + eps);
-  if (WITH & STATS && live && threadIdx.x % LANES == 0) {
+  if (WITH & STATS && live && part.first == 0 && threadIdx.x % LANES == 0) {
     if constexpr (CENTERED) *places.template of_row<MEAN>(mean_out, at) = mean;
     *places.template of_row<RSTD>(rstd_out, at) = rstd;
   }
@@ -78,13 +81,95 @@ norm(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, 
     C y[V], w[V], b[V];
     loaded.x.widen(y);
     if constexpr (WITH & WEIGHT) (EARLY ? scale.item[item] : weights(column)).widen(w);
-    if constexpr (WITH & BIAS) rows::fetch(b, places.template at<SHIFT>(bias, at, column));
+    if constexpr (WITH & BIAS) rows::fetch(b, places.template at<SHIFT>(bias, at, part.first + column));
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       y[v] = (y[v] - mean) * rstd;
       if constexpr (WITH & WEIGHT) y[v] *= w[v];
       if constexpr (WITH & BIAS) y[v] += b[v];
     }
-    rows::put(places.template at<OUT>(out, at, column), y);
+    rows::put(places.template at<OUT>(out, at, part.first + column), y);
   });
+  rows::part_ways<CTAS>();
 }
+
+template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CENTERED, int WITH>
+__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
+norm(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, T* residual_out, C* mean_out, C* rstd_out, const T* x,
+     const T* residual, const W* weight, const W* bias) {
+  norm_row<T, W, C, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, CENTERED, WITH, 1>(count, length, eps, places, out, residual_out, mean_out, rstd_out, x, residual, weight, bias);
+}
+
+#if __CUDA_ARCH__ >= 900
+template <class T, class W, class C, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, bool CENTERED, int WITH, int CTAS>
+__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREADS, 1)
+norm_cluster(I count, I length, C eps, rows::Places<I, R, RC, OPERANDS> places, T* out, T* residual_out, C* mean_out, C* rstd_out, const T* x,
+             const T* residual, const W* weight, const W* bias) {
+  norm_row<T, W, C, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, CENTERED, WITH, CTAS>(count, length, eps, places, out, residual_out, mean_out, rstd_out, x, residual, weight, bias);
+}
+#endif
+
+template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH, int CTAS>
+__device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I, R, 0, OPERANDS>& places, T* out, C* mean_out, C* rstd_out,
+                                          const T* x, const W* weight, const W* bias) {
+  // Weights of T come by vectors, as x does; others by elements, and fewer of x are held.
+  constexpr bool HELD = sizeof(W) == sizeof(T);
+  constexpr int SCALED = HELD && WITH & WEIGHT, SHIFTED = HELD && WITH & BIAS, INPUTS = 1 + SCALED + SHIFTED;
+  const rows::Part<CTAS, I> part(length, V, 1, 0);
+  i64 at[OPERANDS];
+  places.enter(part.row, at);
+  const rows::Anywhere<T, C, V, ITEMS, LANES, I, 1> line{{places.template at<X>(x, at, part.first)}, part.length};
+  const W* scale = places.template at<SCALE>(weight, at, part.first);
+  const W* shift = places.template at<SHIFT>(bias, at, part.first);
+  rows::Anywhere<T, C, V, HELD ? ITEMS : ITEMS / 2, LANES, I, INPUTS> scaled{{line.from[0]}, part.length};
+  if constexpr (SCALED) scaled.from[1] = scale;
+  if constexpr (SHIFTED) scaled.from[SCALED + 1] = shift;
+
+  // Statistics.
+  const auto plus = [](C a, C b) { return a + b; };
+  C sum = 0;
+  line.pass(C(0), [&](C (&h)[1][V]) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) sum += CENTERED ? h[0][v] : h[0][v] * h[0][v];
+  });
+  sum = rows::across<CTAS, 0>(rows::sum<LANES, 0>(sum), plus) / C(length);
+  const C mean = CENTERED ? sum : C(0);
+  if constexpr (CENTERED) {
+    C squares = 0;
+    line.pass(mean, [&](C (&h)[1][V]) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) squares += (h[0][v] - mean) * (h[0][v] - mean);
+    });
+    sum = rows::across<CTAS, 1>(rows::sum<LANES, 1>(squares), plus) / C(length);
+  }
+  const C rstd = math::rsqrt<24>(sum + eps);
+  if (WITH & STATS && part.first == 0 && threadIdx.x == 0) {
+    if constexpr (CENTERED) *places.template of_row<MEAN>(mean_out, at) = mean;
+    *places.template of_row<RSTD>(rstd_out, at) = rstd;
+  }
+
+  // The result.
+  scaled.write(places.template at<OUT>(out, at, part.first), [&](const C (&a)[INPUTS], I column) {
+    C y = (a[0] - mean) * rstd;
+    if constexpr (WITH & WEIGHT) y *= HELD ? a[SCALED] : convert<C>(scale[column]);
+    if constexpr (WITH & BIAS) y += HELD ? a[SCALED + SHIFTED] : convert<C>(shift[column]);
+    return y;
+  });
+  rows::part_ways<CTAS>();
+}
+
+template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH>
+__global__ void __launch_bounds__(LANES, sizeof(T) == 4 ? 1 : 0)  // f32: ptxas would spill on sm_80 (rows::LEAST_CTAS)
+norm_anywhere(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T*, C* mean_out, C* rstd_out, const T* x, const T*,
+              const W* weight, const W* bias) {
+  norm_part<T, W, C, V, ITEMS, LANES, R, I, CENTERED, WITH, 1>(length, eps, places, out, mean_out, rstd_out, x, weight, bias);
+}
+
+#if __CUDA_ARCH__ >= 900
+template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH, int CTAS>
+__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, 1)
+norm_anywhere_cluster(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T*, C* mean_out, C* rstd_out, const T* x, const T*,
+                      const W* weight, const W* bias) {
+  norm_part<T, W, C, V, ITEMS, LANES, R, I, CENTERED, WITH, CTAS>(length, eps, places, out, mean_out, rstd_out, x, weight, bias);
+}
+#endif

@@ -3,8 +3,8 @@
 // reduce_rows: terms lie along the innermost axis, or anyhow. LANES threads share a row (rows/row.cuh); a row longer than a chunk
 // is CHUNKED: a CTA each, whose states go to `partial`, [chunks][results]. What a row has beyond whole vectors comes one by one.
 // ANYWHERE: rows start at any address (rows/pack.cuh).
-// reduce_columns: results lie along the innermost axis. A thread takes V of them and goes down the terms, DEPTH at a time, WARPS
-// of a CTA side by side; CHUNKED as above.
+// reduce_columns: results are contiguous along the innermost axis. A CTA is DOWN x ACROSS warps: a thread takes V columns and every
+// DOWN-th batch of DEPTH terms, whose loads are in flight together; CHUNKED as above. ANYWHERE: a row of x starts at any address.
 // join_chunks: the states of a result's chunks together: OUTS results a CTA, its other threads along the chunks.
 // Shared memory: a state a warp, or a state a column and warp. Bound: memory bandwidth.
 #include "overlap.cuh"
@@ -58,39 +58,54 @@ reduce_rows(I count, I length, I chunk, I chunks, int correction, rows::Places<I
 }
 
 // `places` has the innermost kept axis as its columns and the others as rows; `along` goes along the terms, `extent` of them.
-template <class Op, class T, class C, int V, int WARPS, int R, int RT, class I, bool CHUNKED>
-__global__ void __launch_bounds__(WARPS * 32, (rows::LEAST_CTAS<true, C, WARPS * 32>))
+template <class Op, class T, class C, int V, int DOWN, int ACROSS, int R, int RT, class I, bool CHUNKED, bool ANYWHERE>
+__global__ void __launch_bounds__(DOWN * ACROSS * 32, (rows::LEAST_CTAS<true, C, DOWN * ACROSS * 32>))
 reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, rows::Places<I, R, 0, OPERANDS> places,
                Dims<I, RT, 1> along, typename Op::Result* out, typename Op::State* partial, const T* x) {
   using State = typename Op::State;
-  constexpr int DEPTH = 4;
+  using Piece = rows::Piece<T, V, ANYWHERE>;
+  constexpr int DEPTH = 4, COLUMNS = ACROSS * 32 * V;
   struct Held { State state; __device__ Held() {} };
-  __shared__ Held states[WARPS][V][32];
-  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const I blocks = (length + 32 * V - 1) / (32 * V), part = CHUNKED ? I(blockIdx.x) % chunks : 0;
+  __shared__ Held states[DOWN][V][ACROSS * 32];
+  const u32 across = threadIdx.x % (ACROSS * 32), down = threadIdx.x / (ACROSS * 32);
+  const I blocks = (length + COLUMNS - 1) / COLUMNS, part = CHUNKED ? I(blockIdx.x) % chunks : 0;
   const I block = CHUNKED ? I(blockIdx.x) / chunks : I(blockIdx.x), row = block / blocks;
-  const I column = ((block - row * blocks) * 32 + lane) * V, first = part * chunk;
-  const bool live = row < count && column < length;
+  const I column = (block - row * blocks) * COLUMNS + across * V, first = part * chunk;
+  const bool live = row < count && column < length, whole = !ANYWHERE || column + V <= length;
   i64 at[OPERANDS];
   places.enter(row < count ? row : 0, at);
-  const T* from = places.template at<X>(x, at, live ? column : 0);
+  const u8* const from = reinterpret_cast<const u8*>(places.template at<X>(x, at, 0));
   const I end = live ? (CHUNKED ? min(extent, first + chunk) : extent) : 0;
 
-  // A warp's terms of each column.
+  // The thread's terms of each column.
   State state[V];
 #pragma unroll
   for (int v = 0; v < V; ++v) state[v] = Op::none();
-  const auto load = [&](I i) {
+  const auto begin = [&](I i) {
     i64 offset[1] = {0};
     if constexpr (RT > 0) along.locate(i, offset);
-    return rows::loaded<T, V>(reinterpret_cast<const T*>(reinterpret_cast<const u8*>(from) + offset[0]));
+    return reinterpret_cast<const T*>(from + offset[0]);
   };
-  const I whole = first < end ? end - (end - first) % DEPTH : end;
-#pragma unroll 2
-  for (I i = first + warp * DEPTH; i < whole; i += WARPS * DEPTH) {
+  const auto load = [&](Piece& piece, I i) {
+    if (whole) piece.load(begin(i) + column, begin(i), begin(i) + length);
+  };
+  const auto widen = [&](const Piece& piece, I i, C(&terms)[V]) {
+    rows::Pack<T, V> pack;
+    if (whole) pack = piece.whole(begin(i) + column, begin(i), begin(i) + length);
+    else
+#pragma unroll
+      for (int v = 0; v < V; ++v) pack.part[0].at[v] = begin(i)[min(column + v, length - 1)];
+    pack.widen(terms);
+  };
+  I i = first + down * DEPTH;
+#pragma unroll ANYWHERE ? 1 : 2
+  for (; i + DEPTH <= end; i += DOWN * DEPTH) {
+    Piece piece[DEPTH];
     C a[DEPTH][V];
 #pragma unroll
-    for (int k = 0; k < DEPTH; ++k) load(i + k).widen(a[k]);
+    for (int k = 0; k < DEPTH; ++k) load(piece[k], i + k);
+#pragma unroll
+    for (int k = 0; k < DEPTH; ++k) widen(piece[k], i + k, a[k]);
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       C terms[DEPTH];
@@ -99,22 +114,30 @@ reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, r
       Op::add(state[v], terms, i);
     }
   }
-  for (I i = whole + warp; i < end; i += WARPS) {
+  // Terms beyond whole batches
+  Piece piece[DEPTH - 1];
+#pragma unroll
+  for (int k = 0; k < DEPTH - 1; ++k)
+    if (i + k < end) load(piece[k], i + k);
+#pragma unroll
+  for (int k = 0; k < DEPTH - 1; ++k) {
+    if (i + k >= end) break;
     C a[V];
-    load(i).widen(a);
+    widen(piece[k], i + k, a);
 #pragma unroll
-    for (int v = 0; v < V; ++v) Op::add(state[v], reinterpret_cast<const C(&)[1]>(a[v]), i);
+    for (int v = 0; v < V; ++v) Op::add(state[v], reinterpret_cast<const C(&)[1]>(a[v]), i + k);
   }
+  if constexpr (CHUNKED) overlap::release();
 #pragma unroll
-  for (int v = 0; v < V; ++v) states[warp][v][lane].state = state[v];
+  for (int v = 0; v < V; ++v) states[down][v][across].state = state[v];
   __syncthreads();
 
-  // The warps' in order; thread i has column i of the CTA.
-  for (u32 i = threadIdx.x; i < 32 * V; i += WARPS * 32) {
+  // The states of a column in order; thread i takes column i of the CTA.
+  for (u32 i = threadIdx.x; i < COLUMNS; i += DOWN * ACROSS * 32) {
     State total = states[0][i % V][i / V].state;
 #pragma unroll 1
-    for (int w = 1; w < WARPS; ++w) total = Op::join(total, states[w][i % V][i / V].state);
-    const I own = (block - row * blocks) * (32 * V) + i;
+    for (int w = 1; w < DOWN; ++w) total = Op::join(total, states[w][i % V][i / V].state);
+    const I own = (block - row * blocks) * COLUMNS + i;
     if (row >= count || own >= length) continue;
     if constexpr (CHUNKED) partial[(i64(part) * count + row) * length + own] = total;
     else *places.template at<OUT>(out, at, own) = Op::finish(total, extent, correction);

@@ -1,23 +1,32 @@
 // Gradients from the result y: grad_x = y (grad - sum(grad y)), or LOG: grad - exp(y) sum(grad), along rows. Computed in C, rounded
-// once. LANES threads share a row (rows/row.cuh). Shared memory: a value a warp. Bound: memory bandwidth.
+// once. LANES threads share a row (rows/row.cuh). softmax_backward_anywhere: a CTA a long row that starts at any address, streamed
+// (rows/anywhere.cuh). softmax_backward_cluster, softmax_backward_anywhere_cluster: the CTAs of a cluster (rows/across.cuh).
+// Shared memory: one value per warp. Bound: memory bandwidth.
 #include "math/exp.cuh"
-#include "rows/group.cuh"
+#include "rows/across.cuh"
+#include "rows/anywhere.cuh"
 #include "rows/place.cuh"
 #include "rows/row.cuh"
 
 enum Operand { GRAD_X, GRAD, Y, OPERANDS };
 
-template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I>
-__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
-softmax_backward(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+template <class C, int DIGITS, bool LOG> __device__ __forceinline__ C gradient(C grad, C y, C sum) {
+  // exp(y) in halves, since exp(y) * sum may be a normal number where exp(y) is none.
+  const C root = LOG ? math::exp<DIGITS>(y * C(0.5)) : C(0);
+  return LOG ? grad - root * sum * root : y * (grad - sum);
+}
+
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, int CTAS>
+__device__ __forceinline__ void gradient_row(I count, I length, const rows::Places<I, R, RC, OPERANDS>& places, T* grad_x,
+                                             const T* grad, const T* y) {
   struct Loaded { rows::Pack<T, V> grad, y; };
-  const I row = I(blockIdx.x) * (THREADS / LANES) + threadIdx.x / LANES;
-  const bool live = row < count;
+  const rows::Part<CTAS, I> part(length, V, THREADS / LANES, threadIdx.x / LANES);
+  const bool live = part.row < count;
   i64 at[OPERANDS];
-  places.enter(live ? row : 0, at);
-  rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I> line(live ? length : 0, threadIdx.x % LANES);
+  places.enter(live ? part.row : 0, at);
+  rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I> line(live ? part.length : 0, threadIdx.x % LANES);
   const auto load = [&](I column) {
-    return Loaded{rows::loaded<T, V>(places.template at<GRAD>(grad, at, column)), rows::loaded<T, V>(places.template at<Y>(y, at, column))};
+    return Loaded{rows::loaded<T, V>(places.template at<GRAD>(grad, at, part.first + column)), rows::loaded<T, V>(places.template at<Y>(y, at, part.first + column))};
   };
   line.load(load);
 
@@ -30,7 +39,7 @@ softmax_backward(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* 
 #pragma unroll
     for (int v = 0; v < V; ++v) sum += LOG ? g[v] : g[v] * p[v];
   });
-  sum = rows::sum<LANES>(sum);
+  sum = rows::across<CTAS, 0>(rows::sum<LANES>(sum), [](C a, C b) { return a + b; });
 
   // The gradient.
   line.pass(load, [&](Loaded& loaded, I column, int) {
@@ -38,7 +47,54 @@ softmax_backward(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* 
     loaded.grad.widen(g);
     loaded.y.widen(p);
 #pragma unroll
-    for (int v = 0; v < V; ++v) g[v] = LOG ? g[v] - math::exp<DIGITS>(p[v]) * sum : p[v] * (g[v] - sum);
-    rows::put(places.template at<GRAD_X>(grad_x, at, column), g);
+    for (int v = 0; v < V; ++v) g[v] = gradient<C, DIGITS, LOG>(g[v], p[v], sum);
+    rows::put(places.template at<GRAD_X>(grad_x, at, part.first + column), g);
   });
+  rows::part_ways<CTAS>();
 }
+
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I>
+__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
+softmax_backward(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+  gradient_row<T, C, DIGITS, LOG, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, 1>(count, length, places, grad_x, grad, y);
+}
+
+#if __CUDA_ARCH__ >= 900
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, int CTAS>
+__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREADS, 1)
+softmax_backward_cluster(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+  gradient_row<T, C, DIGITS, LOG, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, CTAS>(count, length, places, grad_x, grad, y);
+}
+#endif
+
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int CTAS>
+__device__ __forceinline__ void gradient_part(I length, const rows::Places<I, R, 0, OPERANDS>& places, T* grad_x, const T* grad, const T* y) {
+  const rows::Part<CTAS, I> part(length, V, 1, 0);
+  i64 at[OPERANDS];
+  places.enter(part.row, at);
+  const rows::Anywhere<T, C, V, ITEMS, LANES, I, 2> line{
+      {places.template at<GRAD>(grad, at, part.first), places.template at<Y>(y, at, part.first)}, part.length};
+  C sum = 0;
+  line.pass(C(0), [&](C (&a)[2][V]) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) sum += LOG ? a[0][v] : a[0][v] * a[1][v];
+  });
+  sum = rows::across<CTAS, 0>(rows::sum<LANES>(sum), [](C a, C b) { return a + b; });
+  line.write(places.template at<GRAD_X>(grad_x, at, part.first),
+             [&](const C (&a)[2], I) { return gradient<C, DIGITS, LOG>(a[0], a[1], sum); });
+  rows::part_ways<CTAS>();
+}
+
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I>
+__global__ void __launch_bounds__(LANES)
+softmax_backward_anywhere(I length, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+  gradient_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, 1>(length, places, grad_x, grad, y);
+}
+
+#if __CUDA_ARCH__ >= 900
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int CTAS>
+__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, 1)
+softmax_backward_anywhere_cluster(I length, rows::Places<I, R, 0, OPERANDS> places, T* grad_x, const T* grad, const T* y) {
+  gradient_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, CTAS>(length, places, grad_x, grad, y);
+}
+#endif

@@ -2,13 +2,14 @@
 //
 // softmax_rows: LANES threads share a row (rows/row.cuh). Resident: the maximum, then the sum; exponentials stay in registers.
 // Streamed: both in one pass, and a second one for the result.
-// softmax_anywhere: long rows that start at any address (rows/pack.cuh), streamed. A CTA takes a row; vectors of the first pass count
-// from the row's start, those of the second are out's aligned words, so that where a row starts changes no bit.
+// softmax_anywhere: long rows that start at any address (rows/anywhere.cuh), streamed. A CTA takes a row.
+// softmax_rows_cluster, softmax_anywhere_cluster: streamed, by the CTAs of a cluster (rows/across.cuh).
 // softmax_columns: the axis is not the innermost. A thread takes V neighbours of the inner axis and goes down the axis twice, WARPS
 // of a CTA side by side, DEPTH vectors at a time; sums are scaled once for every GROUP of them, so that V changes no bit.
 // A row with +inf or NaN, or of -inf alone, is NaN. Shared memory: a value a warp; a state a column and warp. Bound: bandwidth.
 #include "math/log.cuh"
-#include "rows/group.cuh"
+#include "rows/across.cuh"
+#include "rows/anywhere.cuh"
 #include "rows/place.cuh"
 #include "rows/row.cuh"
 #include "rows/shifted_sum.cuh"
@@ -21,17 +22,18 @@ template <class C, bool LOG> struct Finish {
   __device__ __forceinline__ C operator()(C shifted, C exponential) const { return LOG ? shifted - scale : exponential * scale; }
 };
 
-template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I>
-__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
-softmax_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* out, const T* x) {
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, int CTAS>
+__device__ __forceinline__ void softmax_row(I count, I length, const rows::Places<I, R, RC, OPERANDS>& places, T* out, const T* x) {
   using Sum = rows::ShiftedSum<C, DIGITS>;
   struct Loaded { rows::Pack<T, V> x; C exponential[V]; };
-  const I row = I(blockIdx.x) * (THREADS / LANES) + threadIdx.x / LANES;
-  const bool live = row < count;
+  const rows::Part<CTAS, I> part(length, V, THREADS / LANES, threadIdx.x / LANES);
+  const bool live = part.row < count;
   i64 at[OPERANDS];
-  places.enter(live ? row : 0, at);
-  rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I> line(live ? length : 0, threadIdx.x % LANES);
-  const auto load = [&](I column) { return Loaded{rows::loaded<T, V>(places.template at<X>(x, at, column)), {}}; };
+  places.enter(live ? part.row : 0, at);
+  rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I> line(live ? part.length : 0, threadIdx.x % LANES);
+  const auto load = [&](I column) {
+    return Loaded{rows::loaded<T, V>(places.template at<X>(x, at, part.first + column)), {}};
+  };
   line.load(load);
 
   // m and s.
@@ -57,7 +59,7 @@ softmax_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* out,
       loaded.x.widen(a);
       sum.add(a);
     });
-    sum = Sum::template gather<LANES>(sum);
+    sum = rows::across<CTAS, 0>(Sum::template gather<LANES>(sum), Sum::join);
   }
 
   // The result.
@@ -70,61 +72,60 @@ softmax_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* out,
       const C shifted = y[v] - sum.most;
       y[v] = finish(shifted, LOG ? C(0) : RESIDENT ? loaded.exponential[v] : math::exp<DIGITS>(shifted));
     }
-    rows::put(places.template at<OUT>(out, at, column), y);
+    rows::put(places.template at<OUT>(out, at, part.first + column), y);
   });
+  rows::part_ways<CTAS>();
+}
+
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I>
+__global__ void __launch_bounds__(THREADS, (rows::LEAST_CTAS<RESIDENT && V != 1, C, THREADS>))
+softmax_rows(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* out, const T* x) {
+  softmax_row<T, C, DIGITS, LOG, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, 1>(count, length, places, out, x);
+}
+
+#if __CUDA_ARCH__ >= 900
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int THREADS, bool RESIDENT, int R, int RC, class I, int CTAS>
+__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(THREADS, 1)
+softmax_rows_cluster(I count, I length, rows::Places<I, R, RC, OPERANDS> places, T* out, const T* x) {
+  softmax_row<T, C, DIGITS, LOG, V, ITEMS, LANES, THREADS, RESIDENT, R, RC, I, CTAS>(count, length, places, out, x);
+}
+#endif
+
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int CTAS>
+__device__ __forceinline__ void softmax_part(I length, const rows::Places<I, R, 0, OPERANDS>& places, T* out, const T* x) {
+  using Sum = rows::ShiftedSum<C, DIGITS>;
+  const rows::Part<CTAS, I> part(length, V, 1, 0);
+  i64 at[OPERANDS];
+  places.enter(part.row, at);
+  const rows::Anywhere<T, C, V, ITEMS, LANES, I, 1> line{{places.template at<X>(x, at, part.first)}, part.length};
+
+  // m and s.
+  Sum sum = Sum::none();
+  line.pass(rows::minus_infinity<C>(), [&](C (&a)[1][V]) { sum.add(a[0]); });
+  sum = rows::across<CTAS, 0>(Sum::template gather<LANES>(sum), Sum::join);
+
+  // The result.
+  const Finish<C, LOG> finish(sum.sum);
+  line.write(places.template at<OUT>(out, at, part.first), [&](const C (&a)[1], I) {
+    const C shifted = a[0] - sum.most;
+    return finish(shifted, LOG ? C(0) : math::exp<DIGITS>(shifted));
+  });
+  rows::part_ways<CTAS>();
 }
 
 template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I>
 __global__ void __launch_bounds__(LANES)
 softmax_anywhere(I length, rows::Places<I, R, 0, OPERANDS> places, T* out, const T* x) {
-  using Sum = rows::ShiftedSum<C, DIGITS>;
-  using Piece = rows::Piece<T, V, true>;
-  const u32 lane = threadIdx.x;
-  i64 at[OPERANDS];
-  places.enter(I(blockIdx.x), at);
-  const T *begin = places.template at<X>(x, at, 0), *end = begin + length;
-  T* to = places.template at<OUT>(out, at, 0);
-  const auto load = [&](I column) {
-    Piece piece;
-    piece.load(begin + column, begin, end);
-    return piece;
-  };
-
-  // m and s.
-  Sum sum = Sum::none();
-  const I whole = length - length % V;
-  rows::Row<false, Piece, V, ITEMS, LANES, I> line(whole, lane);
-  line.pass(load, [&](Piece& piece, I column, int) {
-    C a[V];
-    piece.whole(begin + column, begin, end).widen(a);
-    sum.add(a);
-  });
-  if (whole + lane < length) {
-    const C a[1] = {convert<C>(begin[whole + lane])};
-    sum.add(a);
-  }
-  sum = Sum::template gather<LANES>(sum);
-
-  // The result: what lies about out's words by elements, then the words.
-  const Finish<C, LOG> finish(sum.sum);
-  const auto result = [&](C value) {
-    const C shifted = value - sum.most;
-    return finish(shifted, LOG ? C(0) : math::exp<DIGITS>(shifted));
-  };
-  const I head = min(length, I((16 - reinterpret_cast<u64>(to) % 16) % 16 / sizeof(T))), body = (length - head) / V * V;
-  for (I i = lane; i < length - body; i += LANES) {
-    const I column = i < head ? i : i + body;
-    to[column] = convert<T>(result(convert<C>(begin[column])));
-  }
-  rows::Row<false, Piece, V, ITEMS, LANES, I> words(body, lane);
-  words.pass([&](I column) { return load(head + column); }, [&](Piece& piece, I column, int) {
-    C y[V];
-    piece.whole(begin + head + column, begin, end).widen(y);
-#pragma unroll
-    for (int v = 0; v < V; ++v) y[v] = result(y[v]);
-    rows::put(to + head + column, y);
-  });
+  softmax_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, 1>(length, places, out, x);
 }
+
+#if __CUDA_ARCH__ >= 900
+template <class T, class C, int DIGITS, bool LOG, int V, int ITEMS, int LANES, int R, class I, int CTAS>
+__global__ void __cluster_dims__(CTAS, 1, 1) __launch_bounds__(LANES, 1)
+softmax_anywhere_cluster(I length, rows::Places<I, R, 0, OPERANDS> places, T* out, const T* x) {
+  softmax_part<T, C, DIGITS, LOG, V, ITEMS, LANES, R, I, CTAS>(length, places, out, x);
+}
+#endif
 
 // `places` has the inner axis as its columns; `step` are the bytes from one element of the axis to the next, of each operand.
 template <class T, class C, int DIGITS, bool LOG, int V, int WARPS, int R, class I>

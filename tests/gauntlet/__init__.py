@@ -1,21 +1,27 @@
 """The gauntlet that every op of the registry runs: results, guards, repeats, bindings, variants, graphs, streams, refusals.
 
 `cases` says which samples are run under which names, `parts` how a long test is shared out, `problem` lays one out and checks
-it, `aspects` and `refusals` are what is asked, `warm` compiles ahead.
+it, `fresh` does so once more at other addresses, `aspects` and `refusals` are what is asked, `warm` compiles ahead.
 """
 
 from .aspects import admissible, graph, other_stream, run, served, variants
 from .cases import PER_VARIANT, SAMPLES, Case, cases, every_sample, samples_of, spread
+from .fresh import KINDS, CudaHome, Fresh, Home, HostHome, repeats, torch_over
 from .parts import WHOLE, Part, in_parts
 from .problem import Problem, named, parameters
 from .refusals import Refusal, readable, readonly, refusals, refused, shared_memory
 from .warm import warm, warm_op
 
 __all__ = [
+    "KINDS",
     "PER_VARIANT",
     "SAMPLES",
     "WHOLE",
     "Case",
+    "CudaHome",
+    "Fresh",
+    "Home",
+    "HostHome",
     "Part",
     "Problem",
     "Refusal",
@@ -31,11 +37,13 @@ __all__ = [
     "readonly",
     "refusals",
     "refused",
+    "repeats",
     "run",
     "samples_of",
     "served",
     "shared_memory",
     "spread",
+    "torch_over",
     "variants",
     "warm",
     "warm_op",

@@ -145,27 +145,29 @@ class Problem:
 
     def check_images(self, images: Mapping[str, Array], plan: Plan[Any] | None = None) -> None:
         """Inputs unchanged, outputs within the guarantee (exactly, for what only moves), every other byte as it was."""
-        promised = (plan or self.plan).precision_guarantee
-        canonical = self.desc.canonical()
-        for name, slot in self.slots.items():
-            if name not in self.written:
-                assert np.array_equal(images[name], slot.initial), f"{name} is an input and was changed"
-                continue
-            element = canonical.layout(name).element
-            wide, guarantee = self.wide[name], promised.of(name)
-            if guarantee.exact_for(element):
-                wanted = slot.expected(round_to(wide, element))
-                _same_bytes(name, images[name], wanted, slot)
-                continue
-            touched = slot.touched()
-            assert np.array_equal(images[name][~touched], slot.initial[~touched]), f"bytes outside {name} were changed"
-            guarantee.check(
-                slot.view(images[name]),
-                np.asarray(wide).reshape(slot.shape),
-                self.inputs,
-                output=element,
-                measures=self.measures[name],
-            )
+        for name in self.slots:
+            self.check_image(name, images[name], plan)
+
+    def check_image(self, name: str, image: Array, plan: Plan[Any] | None = None) -> None:
+        """The same for one operand, wherever the image was taken."""
+        slot, canonical = self.slots[name], self.desc.canonical()
+        if name not in self.written:
+            assert np.array_equal(image, slot.initial), f"{name} is an input and was changed"
+            return
+        element = canonical.layout(name).element
+        wide, guarantee = self.wide[name], (plan or self.plan).precision_guarantee.of(name)
+        if guarantee.exact_for(element):
+            _same_bytes(name, image, slot.expected(round_to(wide, element)), slot)
+            return
+        touched = slot.touched()
+        assert np.array_equal(image[~touched], slot.initial[~touched]), f"bytes outside {name} were changed"
+        guarantee.check(
+            slot.view(image),
+            np.asarray(wide).reshape(slot.shape),
+            self.inputs,
+            output=element,
+            measures=self.measures[name],
+        )
 
     def check_unchanged(self) -> None:
         for name, image in self.images().items():

@@ -14,7 +14,7 @@ from ...plan.grammar import Config, term
 from ...runtime.steps import Fill, Kernel, Launch, Packed, Scratch, Step, Struct
 from ...types import ArchSku, DeviceSpec, PrecisionGuarantee
 from . import _backward_guarantee
-from ._flash import HALVES, MMA_SHARE, MOST_ROWS, SHARED_BYTES, changed
+from ._flash import HALVES, LIGHT, MMA_SHARE, MOST_ROWS, SHARED_BYTES, changed, changes
 from ._gradients import COMMON_LAUNCHES, bias_seconds, gradients_struct, of_biases, of_rows, of_sinks
 from ._splits import ABSENT
 from ._struct import problem_struct
@@ -57,6 +57,8 @@ MENU = {
     ),
     (256, True): ((64, 64, 32, 8, 2, 0, 1, 1), (32, 32, 16, 4, 2, 0, 1, 1)),
 }  # fmt: skip
+# The same where the only changes are LIGHT, where that differs.
+LIGHT_MENU = {256: ((64, 64, 32, 8, 2, 1, 1, 1), (64, 64, 32, 8, 2, 0, 1, 1), (32, 32, 16, 4, 2, 0, 1, 1))}
 SPILLS_IN_TURN = (64, 64, 32, 8, 2, 2, 2, 1)
 
 
@@ -161,7 +163,10 @@ class FlashBackward(Candidate[Any]):
         dims = filled(desc.d), filled(desc.d_v)
         wide = max(dims)
         dims = (wide, wide) if wide == 128 else dims
-        for size in MENU[wide, changed(desc) or (wide in TIGHT and device.tier in BLACKWELL)]:
+        menu = MENU[wide, changed(desc) or (wide in TIGHT and device.tier in BLACKWELL)]
+        if changes(desc) in LIGHT:
+            menu = LIGHT_MENU.get(wide, menu)
+        for size in menu:
             config = FlashBackwardConfig(*size, dims)
             fits = config.shared_bytes + STATIC <= device.shared_bytes and (not config.apart or dims[0] == dims[1])
             if fits and not (size == SPILLS_IN_TURN and self._in_turn(desc, device, config)):
@@ -185,7 +190,7 @@ class FlashBackward(Candidate[Any]):
         ctas, in_turn = max(a_head * desc.batch * desc.kv_heads, 1), self._in_turn(desc, device, config)
         waves = max(
             -(-ctas // room) * room / ctas,
-            self._tail(desc, config, room, ctas) if in_turn or not self.ordered else 1.0,
+            self._tail(desc, config, room, ctas) if in_turn else 1.0,
         )
         seconds = blocks * step / device.sms * max(1.0, min(waves, 2.0 * config.ctas))
         sums = 4 * self._sums(desc, config)
@@ -216,15 +221,16 @@ class FlashBackward(Candidate[Any]):
     def lower(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> tuple[Step, ...]:
         problem, gradients = problem_struct(desc), gradients_struct(desc)
         (ctas, slices), sums = self._ctas(desc, device, config), self._sums(desc, config)
-        blocks = max(1, -(-desc.most_q // config.queries))
+        blocks = max(1, -(-desc.launched_q(desc.heads) // config.queries))
         all_ctas = ctas * desc.batch * desc.kv_heads
         held = Scratch.named("sums", max(16, 4 * max(slices, 1) * sums))
         turns = Scratch.named("turns", max(16, 4 * all_ctas))
-        counts = Packed(np.array([self._tiles(desc, config), ctas, slices, 0], np.uint32).tobytes(), 8)
+        extents = (self._tiles(desc, config), ctas, slices, self._section(desc, device, config, ctas))
+        counts = Packed(np.array(extents, np.uint32).tobytes(), 8)
         in_turn = self._in_turn(desc, device, config)
         of_sums = Struct((held, turns if in_turn else ABSENT, np.uint64(sums), counts))
         number = desc.element.number
-        main = f"attention_backward<{number}, {config.template}, {str(changed(desc)).lower()}, {str(in_turn).lower()}>"
+        main = f"attention_backward<{number}, {config.template}, {changes(desc)}, {str(in_turn).lower()}>"
         sizes = (config.dims[0], config.queries, config.keys, config.warps)
         last = f"attention_backward_queries<{number}, {', '.join(map(str, sizes))}>"
         block = (config.threads, 1, 1)
@@ -258,9 +264,9 @@ class FlashBackward(Candidate[Any]):
     def _ctas(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> tuple[int, int]:
         """CTAs a head, and slices that they add to: a CTA a block of keys, and no slices, or few; or, where sums are nothing to
         memory, as many of either as keep the device busy."""
-        blocks = max(1, -(-int(desc.most_k) // config.keys))
         if not self.ordered:
-            return blocks, 0
+            return max(1, -(-desc.launched_k(desc.kv_heads) // config.keys)), 0
+        blocks = max(1, -(-int(desc.most_k) // config.keys))
         heads, room = max(desc.batch * desc.kv_heads, 1), device.sms * config.ctas
         if self._in_turn(desc, device, config):
             return blocks, self._in_few(desc, device, config)
@@ -270,6 +276,15 @@ class FlashBackward(Candidate[Any]):
 
         stripes = min(range(1, min(blocks, MOST_SLICES) + 1), key=rounds)
         return stripes, stripes
+
+    def _section(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig, ctas: int) -> int:
+        """Heads whose CTAs are interleaved. Under causal, where first blocks of keys take longest, as many as keep the device
+        busy twice, so that what runs last is short; no more, for their sums of grad_q are to stay in L2. Else one: CTAs of a head
+        read the same queries, and CTAs that add in order wait for neighbours."""
+        if self.ordered or not desc.causal:
+            return 1
+        heads, wanted = max(desc.batch * desc.kv_heads, 1), 2 * device.sms * config.ctas
+        return int(-(-heads // max(1, round(heads * ctas / wanted))))
 
     def _leaves(self, desc: Any, device: DeviceSpec, config: FlashBackwardConfig) -> bool:
         """Whether slices of CTAs that run together, read and written once a block of keys, leave L2 and take too long."""

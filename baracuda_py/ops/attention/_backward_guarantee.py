@@ -1,7 +1,7 @@
 """Error bounds of attention's gradients, an output each; out and lse are operands, whatever they were computed with.
 
-With s the scores, p = exp(s - lse), h = sum|grad v| + sum|grad out| of a pair, ds = p (grad v^T - delta) derivative; u, `each`
-and m as in _guarantee.py, f the scale.
+With s the scores, p = min(exp(s - lse), 1), h = sum|grad v| + sum|grad out| of a pair, ds = p (grad v^T - delta) derivative; u,
+`each` and m as in _guarantee.py, f the scale.
 
 - p errs by eps p, eps = a m + b |lse| + c: as attention's weights do, but that lse is given. A softcap's derivative, of slope
   2 / softcap at most, adds that share of a m.
@@ -12,6 +12,11 @@ and m as in _guarantee.py, f the scale.
 - Where p and ds are rounded to 16 bits for the second products that is one u of that type of each. What is near zero loses half
   the type's smallest subnormal, or all of it below 2**-126: "faint" is the same sum with 1 in the place of p h.
 
+- A weight below the smallest normal number of what is computed in is 0: "flushed" is the sum with h (grad_v: 1) in the place of
+  p h, which shows where lse is a sink's, far above the scores.
+- All this is of first order. Where scores or lse are so large that their neighbours are half of one apart, p may be any number
+  from 0 to 1: "indistinct" is the same sum over those pairs.
+
 For operands without a pattern the roundings of p and ds are random: their share in the probable bound is a multiple of the root
 of the sum of squares, and that of sums on their way a multiple of the root of their depth. That shows that a block of queries or
 keys is missing.
@@ -21,6 +26,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
+
 from ...types import Componentwise, ElementKind, PrecisionGuarantee, Term
 from .._rows import computed_in
 from ._gradients import BIASES
@@ -28,6 +35,8 @@ from ._guarantee import LIKELY, OF_SCORE, OF_TOP, OF_WEIGHT, PROBABLE, ROOT, SOU
 from ._problem import computed
 
 __all__ = ["backward"]
+
+OF_ANY_WEIGHT = 1.25  # a weight, and what else errs by parts of it
 
 
 def backward(
@@ -86,6 +95,9 @@ def _bounds(
     if weights:
         least = 2.0**-25 if weights is ElementKind.F16 else 2.0**-126
         last.append(Term(least / weights.unit_roundoff, weights, "faint"))
+    smallest = float(ml_dtypes.finfo(unit.dtype).smallest_normal)
+    last.append(Term(smallest / unit.unit_roundoff, unit, "flushed"))
+    last.append(Term(OF_ANY_WEIGHT / unit.unit_roundoff, unit, "indistinct"))
     worst, likely = (Term(n, unit, "weighted") for n in sums)
     return (
         Componentwise((*terms, worst, *(worst for worst, _ in roundings), *last), SOURCE, "beyond"),

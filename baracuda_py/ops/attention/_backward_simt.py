@@ -87,8 +87,8 @@ class SimtBackward(Candidate[Any]):
             of_rows(desc, gradients, vector=False),
             *of_sinks(desc, gradients),
             *of_biases(desc, gradients),
-            one("QUERIES", desc.most_q, desc.heads, desc.d),
-            one("KEYS", desc.most_k, desc.kv_heads, desc.d),
-            one("VALUES", desc.most_k, desc.kv_heads, desc.d_v),
+            one("QUERIES", desc.launched_q(desc.heads), desc.heads, desc.d),
+            one("KEYS", desc.launched_k(desc.kv_heads), desc.kv_heads, desc.d),
+            one("VALUES", desc.launched_k(desc.kv_heads), desc.kv_heads, desc.d_v),
         )
         return tuple(step for step in steps if step.grid[0])

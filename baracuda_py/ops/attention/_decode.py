@@ -54,6 +54,7 @@ WAVE = 1.7e-6  # until the first keys and after the last
 LATE = 1.3e-6  # more where the CTAs of two launches do not fit at once, so that the next one's begin when these have ended;
 CLUSTER_LATE = 3.8e-6  # clusters of more than two, which begin together
 JOIN = 0.09e-6  # a warp of an SM, whose results meet those of the others
+NOTHING = 2e-9  # a CTA that has no rows
 MEET = 0.1e-6  # a cluster's merge
 SECOND = 1.3e-6  # a launch that merges: until it begins, beside what a launch costs
 STEP = 0.06e-6  # what a warp waits for in a block of 16 keys
@@ -162,7 +163,7 @@ class SplitKeys(Candidate[Any]):
 
     def _shares(self, desc: Any, device: DeviceSpec, tile: SplitKeysConfig) -> list[int]:
         """How many splits are worth a try."""
-        keys, pairs = most_keys(desc), max(self._ctas(desc, tile), 1)
+        keys, pairs = most_keys(desc), max(self._busy(desc, tile), 1)
         slots = device.sms * tile.ctas
         most = max(1, min(MOST_SPLITS, -(-keys // LEAST)))
         uneven = desc.has("lengths") and desc.batch > 1 and pairs < MANY * slots
@@ -216,7 +217,7 @@ class SplitKeys(Candidate[Any]):
     def cost(self, desc: Any, device: DeviceSpec, config: SplitKeysConfig) -> Cost:
         """Waves of CTAs, each of which takes what its bytes take at the device's bandwidth, or what its warps take for their
         blocks; and the merge."""
-        keys, ctas, slots = most_keys(desc), max(self._ctas(desc, config), 1), self._slots(device, config)
+        keys, ctas, slots = most_keys(desc), max(self._busy(desc, config), 1), self._slots(device, config)
         split = min(max(-(-keys // config.splits), LEAST, config.fixed), keys)
         blocks = -(-split // (BLOCK * config.warps))
         each = split * float(config.item * (desc.d + config.columns))
@@ -227,6 +228,7 @@ class SplitKeys(Candidate[Any]):
         if config.clustered:
             seconds += MEET
         apart = Splits.of(desc, config)
+        seconds += NOTHING * (self._ctas(desc, config) - self._busy(desc, config))
         seconds += apart.seconds(device) + (SECOND if apart.apart else self._late(config, ctas, slots))
         flops = 2.0 * rows_of(desc) * keys * (desc.d + desc.d_v)
         return Cost(desc.nbytes, int(flops), overlapped_overhead(device) + seconds, "bandwidth")
@@ -306,6 +308,12 @@ class SplitKeys(Candidate[Any]):
 
     def _chunks(self, desc: Any, config: SplitKeysConfig) -> int:
         return int(max(1, -(-desc.d_v // config.columns)))
+
+    def _busy(self, desc: Any, config: SplitKeysConfig) -> int:
+        """CTAs that have rows, if all sequences have as many tokens: of ragged ones the longest decides how many there are."""
+        all_tiles = self._tiles(desc, config)
+        busy = min(max(1, math.ceil(desc.rows_each * desc.group / config.rows)), all_tiles)
+        return int(self._ctas(desc, config) // all_tiles * busy)
 
     def _ctas(self, desc: Any, config: SplitKeysConfig) -> int:
         shares = self._tiles(desc, config) * self._chunks(desc, config) * config.splits

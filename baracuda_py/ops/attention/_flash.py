@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,12 +17,23 @@ from . import _guarantee
 from ._problem import SHORT_KEYS
 from ._struct import problem_struct
 
-__all__ = ["HALVES", "OPERANDS", "Flash", "FlashConfig", "Placed", "changed", "placed", "within"]
+__all__ = [
+    "HALVES",
+    "OPERANDS",
+    "Flash",
+    "FlashConfig",
+    "Placed",
+    "changed",
+    "changes",
+    "filled_up",
+    "placed",
+    "within",
+]
 
 HALVES = (ElementKind.F16, ElementKind.BF16)
 HEAD_DIMS = (32, 64, 96, 128, 160, 192, 224, 256)  # that kernels are made for; others are filled up with zeros
 MOST_ROWS = 1 << 30
-L2_BYTES = 32 << 20  # of keys and values that run at once
+L2_BYTES = 32 << 20  # of keys and values that run at once, where L2 is as large
 MMA_SHARE = {ArchSku.SM90A: 0.62, ArchSku.SM100A: 0.45}  # of the tensor rate, mma.sync's
 ALONE = 0.5  # of that rate, one CTA an SM
 EXPONENTIALS = 16  # a clock and SM
@@ -43,6 +54,7 @@ class FlashConfig(Config):
     held: int = term("steps of 16 columns of the queries that stay in registers", default=0)
     dims: tuple[int, int] = term("columns of queries and of values, filled up", default=(0, 0), hidden=True)
     itemsize: int = term("bytes of an element", default=2, hidden=True)
+    paged: bool = term("whether keys and values lie in pages", default=False, hidden=True)
 
     @property
     def threads(self) -> int:
@@ -52,7 +64,8 @@ class FlashConfig(Config):
     def shared_bytes(self) -> int:
         d, d_v = self.dims
         shared = 2 * self.queries * (self.keys + 2 * self.split) if self.split > 1 else 0  # weights and rows' values
-        return self.itemsize * (self.queries * max(d, d_v) + self.stages * self.keys * (d + d_v)) + shared
+        lines = 2 * 8 * self.keys if self.paged else 0  # of two blocks, where each key lies
+        return self.itemsize * (self.queries * max(d, d_v) + self.stages * self.keys * (d + d_v)) + shared + lines
 
     @property
     def template(self) -> str:
@@ -90,6 +103,14 @@ MENU: dict[tuple[int, bool], tuple[tuple[int, ...], ...]] = {
     ),
     (5, True): ((64, 64, 32, 2, 1, 2), (64, 64, 16, 1, 1, 2)),
 }
+# The same where the only changes are LIGHT, where that differs: they take fewer registers than masks.
+LIGHT = (1, 2)  # softcap or ALiBi alone, as `changes` has them
+LIGHT_MENU: dict[int, tuple[tuple[int, ...], ...]] = {
+    1: ((128, 64, 32, 1, 2, 2), (64, 64, 16, 1, 2, 2), (128, 32, 32, 1, 2, 2)),
+    5: ((64, 64, 32, 2, 1, 2, 2), (64, 64, 32, 2, 1, 2), (64, 64, 16, 1, 1, 2)),
+}
+# More of them, for windows: shorter tiles are less wasted at both edges, and more CTAs hide each other's beginnings.
+WINDOW_MENU: dict[int, tuple[tuple[int, ...], ...]] = {0: ((64, 64, 32, 1, 2, 4), (64, 64, 16, 1, 2, 4))}
 # The same of f32, whose rows are twice as long.
 WIDE_MENU: dict[int, tuple[tuple[int, ...], ...]] = {
     0: ((128, 64, 32, 1, 2, 2), (128, 32, 32, 1, 2, 2), (64, 64, 16, 1, 1, 3), (64, 64, 16, 1, 2, 2)),
@@ -98,9 +119,16 @@ WIDE_MENU: dict[int, tuple[tuple[int, ...], ...]] = {
 }
 
 
+def changes(desc: Any) -> int:
+    """What changes scores beside the scale, as bits: Change of kernels/include/attention/changes.cuh."""
+    operands = ("alibi_slopes", "mask", "block_mask")
+    there = (desc.softcapped, *(name in desc.slot_of and desc.has(name) for name in operands))
+    return sum(bool(one) << bit for bit, one in enumerate(there))
+
+
 def changed(desc: Any) -> bool:
     """Whether scores are more than products with a scale."""
-    return bool(desc.softcapped or any(desc.has(name) for name in ("mask", "block_mask", "alibi_slopes")))
+    return changes(desc) != 0
 
 
 def width_class(dims: tuple[int, int]) -> int:
@@ -120,25 +148,35 @@ class Placed(NamedTuple):
     ctas: int
 
 
-def placed(desc: Any, queries: int) -> Placed:
-    """So many queries a CTA; of as many heads side by side as L2 holds keys and values of."""
-    tiles, heads = int(max(1, -(-desc.most_q // queries))), desc.batch * desc.heads
+def placed(desc: Any, queries: int, device: DeviceSpec) -> Placed:
+    """So many queries a CTA; of as many heads side by side as L2 holds keys and values of. The tiles of ragged sequences lie one
+    behind the other (kernels/include/attention/problem.cuh), as many as there are, however long the longest sequence is."""
+    heads = desc.batch * desc.heads
+    tiles = desc.total_q // queries + desc.batch if desc.ragged else max(1, -(-desc.total_q // queries))
+    side_by_side = desc.heads if desc.ragged else heads
     of_head = desc.element.dtype.itemsize * desc.most_k * (desc.d + desc.d_v) / max(desc.group, 1)
-    section = min(max(heads, 1), max(desc.group, int(L2_BYTES / max(of_head, 1)), 1))
-    return Placed((np.uint32(tiles), np.uint32(section), np.uint32(heads)), tiles * heads)
+    section = min(max(side_by_side, 1), max(desc.group, int(min(L2_BYTES, device.l2_bytes) / max(of_head, 1)), 1))
+    return Placed((np.uint32(tiles), np.uint32(section), np.uint32(heads)), int(tiles * side_by_side))
 
 
-def within(desc: Any, configs: Iterable[Any], device: DeviceSpec) -> Feasibility:
-    """Whether a kernel counts as far as the problem goes, and has a tile for it."""
+def filled_up(desc: Any, queries: int) -> float:
+    """Queries that tiles have room for, of one that there is."""
+    return float(max(queries * -(-desc.rows_each // queries) / max(desc.rows_each, 1), 1.0))
+
+
+def within(
+    desc: Any, configs: Iterable[Any], device: DeviceSpec, read: tuple[str, ...] = ("q", "k", "v")
+) -> Feasibility:
+    """Whether a kernel counts as far as the problem goes, and has a tile for it; `read` are queries, keys and values."""
     if max(desc.d, desc.d_v) > HEAD_DIMS[-1]:
         return no(f"head dims are {desc.d} and {desc.d_v}, and tiles hold {HEAD_DIMS[-1]} at most")
     if max(desc.total_q, desc.total_k) >= MOST_ROWS:
         return no(f"there are more than {MOST_ROWS - 1} queries or keys", "fewer a call")
-    if any(abs(desc.walk(name).row) >= MOST_ROWS for name in ("q", "k", "v")):
+    if any(abs(desc.walk(name).row) >= MOST_ROWS for name in read):
         return no(f"rows are {MOST_ROWS} elements apart or more", "contiguize them")
     if desc.batch * desc.heads >= 1 << 31:
         return no("it takes 2**31 CTAs or more", "fewer sequences or heads a call")
-    fewest = min((placed(desc, config.queries).ctas for config in configs), default=None)
+    fewest = min((placed(desc, config.queries, device).ctas for config in configs), default=None)
     if fewest is None:
         return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
     if fewest >= 1 << 31:
@@ -159,6 +197,7 @@ class Flash(Candidate[Any]):
 
     variant = "flash"
     launches = ("attention/flash.cu:attention_flash",)
+    paged: ClassVar[bool] = False
     constraints = (Kinds("q", (*HALVES, ElementKind.F32)), *OPERANDS)
 
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
@@ -174,10 +213,19 @@ class Flash(Candidate[Any]):
         """The best known first: 32 queries a warp where registers hold them, for which every load of keys serves two products."""
         dims = filled(desc.d), filled(desc.d_v)
         width, itemsize = width_class(dims), desc.element.dtype.itemsize
-        menu = MENU[width, changed(desc)] if itemsize == 2 else WIDE_MENU[min(width, 2)]
+        menu = MENU[width, changed(desc)]
+        if itemsize > 2:
+            menu = WIDE_MENU[min(width, 2)]
+        elif changes(desc) in LIGHT:
+            menu = LIGHT_MENU.get(width, menu)
+        elif desc.visible.left is not None and not changed(desc):
+            menu += WINDOW_MENU.get(width, ())
+        masked = device.tier is ArchSku.SM100A and changes(desc) & 4
         for queries, keys, rows, split, stages, ctas, *held in menu:
+            if masked and rows == 32 and dims == (64, 64) and itemsize == 2:  # spills 160 bytes there
+                continue
             steps = min(held[0], dims[0] // 16) if held else 0
-            config = FlashConfig(queries, keys, rows, split, stages, ctas, steps, dims, itemsize)
+            config = FlashConfig(queries, keys, rows, split, stages, ctas, steps, dims, itemsize, self.paged)
             if config.shared_bytes <= device.shared_bytes:
                 yield config
 
@@ -185,7 +233,6 @@ class Flash(Candidate[Any]):
         """The busiest of tensor cores, exponentials and shared memory, in as many waves as there are."""
         d, d_v = config.dims
         tile = config.queries * config.keys
-        short = max(config.queries * -(-desc.most_q // config.queries) / max(desc.most_q, 1), 1.0)
         clock_sms = device.rate("issue") / 128
         rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / clock_sms  # a clock and SM
         rate *= 2 / config.itemsize
@@ -199,9 +246,9 @@ class Flash(Candidate[Any]):
         }
         limit = max(limits, key=lambda name: limits[name])
         share = 0.8 if config.ctas > 1 else 0.8 * (ALONE + 0.2 * (config.threads > 128))
-        blocks = desc.pairs() * short / tile
+        blocks = desc.tiles(config.queries, config.keys)
         clocks = blocks * (limits[limit] + 0.15 * sum(limits.values())) / share
-        ctas = max(placed(desc, config.queries).ctas, 1)
+        ctas = max(placed(desc, config.queries, device).ctas, 1)
         waves = -(-ctas // (device.sms * config.ctas)) * device.sms * config.ctas / ctas
         tail = min(waves, 2.0 * config.ctas)
         seconds = max(clocks * max(1.0, tail) / clock_sms, desc.nbytes / device.bandwidth)
@@ -220,9 +267,7 @@ class Flash(Candidate[Any]):
 
     def lower(self, desc: Any, device: DeviceSpec, config: FlashConfig) -> tuple[Step, ...]:
         types = f"{desc.element.number}, {desc.layout('out').element.number}"
-        kernel = Kernel(
-            "attention/flash.cu", f"attention_flash<{types}, {config.template}, {str(changed(desc)).lower()}>"
-        )
-        places = placed(desc, config.queries)
+        kernel = Kernel("attention/flash.cu", f"attention_flash<{types}, {config.template}, {changes(desc)}>")
+        places = placed(desc, config.queries, device)
         args = (problem_struct(desc), *places.args)
         return (Launch(kernel, (places.ctas, 1, 1), (config.threads, 1, 1), args, config.shared_bytes),)

@@ -45,7 +45,7 @@ def types_of(desc: Any) -> str:
 def of_rows(desc: Any, gradients: Struct, *, vector: bool) -> Launch:
     """What each query's scores and their gradients are taken less of. `vector`: by 16 bytes an access, of 16-bit types."""
     columns, lanes = (8, 8) if vector else (1, 32)
-    tiles = int(max(1, -(-desc.most_q * lanes // THREADS)))
+    tiles = int(max(1, -(-desc.launched_q(desc.heads) * lanes // THREADS)))
     grid = (tiles * desc.batch * desc.heads, 1, 1)
     kernel = Kernel(ROWS, f"attention_stats<{types_of(desc)}, {columns}, {lanes}>")
     return Launch(kernel, grid, (THREADS, 1, 1), (problem_struct(desc), gradients, np.uint32(tiles)))

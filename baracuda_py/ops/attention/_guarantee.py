@@ -14,6 +14,8 @@ computed in; `each` is 1 where products are added with rounding and 2 where tens
   ed., section 4.2). Where weights are rounded to 16 bits for the second product, that is one u of that type of each, and those
   near zero lose half its smallest subnormal: "faint" is sum |v_j| exp(max s - lse). Weights below the smallest normal number of
   what is computed in are 0: "flushed" is the same sum. What is below it on its way errs by its spacing: "least".
+- All this is of first order. Where scores are so large that their neighbours are half of one apart, a weight may be any number
+  from 0 to 1: "indistinct" is what two means of the row's values differ by, and of lse "row_indistinct" what M errs by.
 - A sum of weighted values may leave f32's range on its way where the result does not: "beyond" are also those whose sum |v_j|,
   of all that count, does.
 - lse errs by mean eps, and by u of M and of log of the sum.
@@ -71,6 +73,7 @@ def forward(
     last += _faint(rounding)
     least = float(ml_dtypes.finfo(unit.dtype).smallest_normal)
     last += [Term(least / unit.unit_roundoff, unit, "flushed"), Term(depth, unit, "least")]
+    last.append(Term(1.0 / unit.unit_roundoff, unit, "indistinct"))
     if tf32:
         last.append(Term(factors, unit, "smallest_normal"))
     of_sums = (Term(score + factors, unit, "score_error"), Term(2 * depth + factors, unit, "weighted"))
@@ -83,7 +86,8 @@ def forward(
     likely = Componentwise((*terms, *of_sums, *random, *last), PROBABLE, beyond)
     bounds: dict[str, tuple[Componentwise, Componentwise | None]] = {"out": (worst, likely)}
     if desc.has("lse"):
-        of_lse = [Term(score + factors, unit, "mean_score"), Term(OF_TOP, unit, "top_score"), Term(depth, unit, "one")]
+        of_lse = [Term(score + factors, unit, name) for name in ("mean_score", "row_indistinct")]
+        of_lse += [Term(OF_TOP, unit, "top_score"), Term(depth, unit, "one")]
         if desc.softcapped:
             of_lse.append(Term(OF_SCORE, unit, "mean_capped"))
         bounds["lse"] = Componentwise((*of_lse, Term(4.0, unit, "abs_result")), SOURCE, f"row_{beyond}"), None

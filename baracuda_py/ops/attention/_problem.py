@@ -14,6 +14,7 @@ import numpy as np
 
 from ...plan.descriptor import Descriptor
 from ...types import ElementKind, InvalidProblemError, MathPrecision, OperandTypeError
+from ._visible import Visible
 
 __all__ = ["FLOATS", "LAYOUTS", "SHORT_KEYS", "Attended", "Visible", "Walk", "computed"]
 
@@ -29,23 +30,8 @@ MASK_KINDS = {ElementKind.BOOL: 1, ElementKind.F32: 3}  # else 2: of q's own typ
 UNLIMITED = 1 << 40  # more keys than there are on one side
 F32_LEAST, F32_MAX = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 SHORT_KEYS = 384  # scores of so many are kept in shared memory where the name is attention_tc's
+BUSY_ROWS = 1 << 14  # of all heads of a sequence: a CTA an SM
 MOST = (1 << 31) - 64  # rows, keys and columns that kernels count
-
-
-class Visible(NamedTuple):
-    """Which keys query i sees: i + offset - left <= j <= i + offset + right; None: no limit on that side."""
-
-    left: int | None
-    right: int | None
-
-    def keys(self, rows: int, keys: int, offset: int) -> float:
-        """Keys that a row sees, in the mean (of a sample of rows)."""
-        if not rows:
-            return 0.0
-        i = np.linspace(0, rows - 1, min(rows, 64)) + offset
-        first = np.zeros_like(i) if self.left is None else np.clip(i - self.left, 0, keys)
-        last = np.full_like(i, keys) if self.right is None else np.clip(i + self.right + 1, 0, keys)
-        return float(np.maximum(last - first, 0).mean())
 
 
 class Walk(NamedTuple):
@@ -158,6 +144,29 @@ class Attended(Descriptor):
     def most_k(self) -> int:
         return min(self.max_seqlen_k or self.total_k, self.total_k) if self.ragged else self.total_k
 
+    def launched_q(self, heads: int) -> int:
+        """Queries of a sequence that CTAs are launched for, by kernels whose CTAs go on where a sequence has more. If the longest
+        of ragged sequences is not known, that is twice the mean, or what the `heads` of one sequence keep a device busy with."""
+        return self._launched(self.most_q, self.max_seqlen_q, self.rows_each, heads)
+
+    def launched_k(self, heads: int) -> int:
+        """The same of keys."""
+        return self._launched(self.most_k, self.max_seqlen_k, self.keys_each, heads)
+
+    def _launched(self, most: int, told: int | None, mean: float, heads: int) -> int:
+        if not self.ragged or told is not None:
+            return most
+        return min(most, max(math.ceil(2 * mean), BUSY_ROWS // max(heads, 1), 1))
+
+    @property
+    def rows_each(self) -> float:
+        """Queries of a sequence, taking ragged ones for equally long."""
+        return self.total_q / max(self.batch, 1) if self.ragged else self.total_q
+
+    @property
+    def keys_each(self) -> float:
+        return self.total_k / max(self.batch, 1) if self.ragged else self.total_k
+
     @property
     def d(self) -> int:
         return self.q_shape[-1]
@@ -204,12 +213,25 @@ class Attended(Descriptor):
     def neutral(self) -> dict[str, Any]:
         return super().neutral() | {"math": self.precision}
 
+    def _sequence(self) -> tuple[float, float, int]:
+        """Queries, keys and offset of a sequence, taking ragged ones for equally long."""
+        rows, keys = self.rows_each, self.keys_each
+        return rows, keys, int(self.offset) if self.offset_given else int(keys) - int(rows)
+
     def pairs(self) -> float:
-        """Scores that count, of all heads, taking ragged sequences for equally long."""
-        sequences = max(self.batch, 1)
-        rows, keys = (n / sequences if self.ragged else n for n in (self.total_q, self.total_k))
-        offset = int(self.offset) if self.offset_given else int(keys) - int(rows)
+        """Scores that count, of all heads."""
+        rows, keys, offset = self._sequence()
         return self.batch * self.heads * rows * self.visible.keys(int(rows), int(keys), offset)
+
+    def tiles(self, queries: int, keys: int) -> float:
+        """Tiles of scores that kernels compute, of all heads. Those of a window are counted, for both of its edges go through
+        tiles; else they are as many as scores that count fill."""
+        if self.visible.left is None:
+            filled = queries * -(-self.rows_each // queries) / max(self.rows_each, 1)
+            return float(self.pairs() * max(filled, 1.0) / (queries * keys))
+        rows, all_keys, offset = self._sequence()
+        touched = self.visible.blocks(int(rows), int(all_keys), offset, (queries, keys))
+        return self.batch * self.heads * -(-int(rows) // queries) * touched
 
     @property
     def flops(self) -> float:

@@ -79,7 +79,7 @@ class Simt(Candidate[Any]):
         return (Launch(kernel, (self._ctas(desc, config), 1, 1), (THREADS, 1, 1), args),)
 
     def _tiles(self, desc: Any) -> int:
-        return int(max(1, -(-desc.most_q // ROWS)))
+        return int(max(1, -(-desc.launched_q(desc.heads) // ROWS)))
 
     def _chunks(self, desc: Any, config: SimtConfig) -> int:
         return int(max(1, -(-desc.d_v // config.columns)))

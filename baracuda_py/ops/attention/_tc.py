@@ -14,7 +14,7 @@ from ...plan.grammar import Config, term
 from ...runtime.steps import Kernel, Launch, Step
 from ...types import DeviceSpec, PrecisionGuarantee
 from . import _guarantee
-from ._flash import EXPONENTIALS, FILL, HALVES, MMA_SHARE, OPERANDS, SHARED_BYTES, changed, placed, within
+from ._flash import EXPONENTIALS, FILL, HALVES, MMA_SHARE, OPERANDS, SHARED_BYTES, changed, filled_up, placed, within
 from ._problem import SHORT_KEYS
 from ._struct import problem_struct
 
@@ -77,14 +77,13 @@ class Tc(Candidate[Any]):
         """What tensor cores, exponentials and shared memory take, one behind the other, in as many waves as there are."""
         d, d_v = config.dims
         rows, tile = config.queries, config.queries * BLOCK
-        short = max(rows * -(-desc.most_q // rows) / max(desc.most_q, 1), 1.0)
         clock_sms = device.rate("issue") / 128
         rate = device.rate("bf16") * MMA_SHARE.get(device.tier, 0.9) / clock_sms  # a clock and SM
         loaded = 2 * 2 * BLOCK * (d + d_v) + 2 * WARPS * rows * d  # by copies and by ldmatrix
         loaded += 4 * tile * (4 + WARPS)  # scores and weights
         clocks = 2.0 * tile * (d + d_v) / rate + tile / EXPONENTIALS + loaded / SHARED_BYTES
         resident = max(1, min(device.shared_bytes // (config.shared_bytes + 1024), MOST_CTAS))
-        blocks, ctas = desc.pairs() * short / tile, max(placed(desc, rows).ctas, 1)
+        blocks, ctas = desc.pairs() * filled_up(desc, rows) / tile, max(placed(desc, rows, device).ctas, 1)
         waves = -(-ctas // (device.sms * resident)) * device.sms * resident / ctas
         busy = blocks * clocks / SHARE * min(waves, 2 * resident) / clock_sms
         chain = 2 * blocks / ctas * LATENCY * device.sms / clock_sms
@@ -103,6 +102,6 @@ class Tc(Candidate[Any]):
         types = f"{desc.element.number}, {desc.layout('out').element.number}"
         sizes = f"{config.dims[0]}, {config.dims[1]}, {config.queries // 16}"
         kernel = Kernel("attention/tc.cu", f"attention_tc<{types}, {sizes}, {str(changed(desc)).lower()}>")
-        places = placed(desc, config.queries)
+        places = placed(desc, config.queries, device)
         args = (problem_struct(desc), *places.args, np.uint32(config.pitch))
         return (Launch(kernel, (places.ctas, 1, 1), (32 * WARPS, 1, 1), args, config.shared_bytes),)

@@ -227,7 +227,9 @@ def attention(
     Scores and sums are f32 (f64 for f64); 16-bit kernels on tensor cores round weights to q's dtype for the second product. f32
     is multiplied as f32 unless math="tf32" (or pref.math) asks for TF32: tensor cores, every factor rounded to 11 digits. Values
     are multiplied by weights of 0 too: NaN and infinities in keys and values of its own sequence and head may reach a row that
-    does not see them. Without softcap and masks, flash gives NaN for scores of 2**31 and more.
+    does not see them; keys and values behind the last that any query sees by causal, window and offset are not read, and may be
+    uninitialized. On tensor cores softcap errs by up to 2**-21 c, whatever the score: a huge c does not stand for none. Scores
+    of 2**22 and more are half of one apart in f32, and weights of keys beside the highest are as uncertain; results are finite.
     """
 
 

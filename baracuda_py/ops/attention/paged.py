@@ -17,6 +17,7 @@ from . import _guarantee
 from ._decode import SplitPages
 from ._decode_latent import LatentPages
 from ._decode_simt import SimtPages
+from ._flash_pages import FlashPages
 from ._problem import FLOATS, Walk, computed
 from .decode import CACHED, Decoding
 from .forward import sides
@@ -140,6 +141,10 @@ class PagedAttentionDescriptor(Decoding):
         return self.total_k
 
     @property
+    def keys_each(self) -> float:
+        return self.total_k
+
+    @property
     def cache_axes(self) -> tuple[int, int]:
         keys, heads = LAYOUTS[self.page_layout]
         return heads, keys
@@ -217,7 +222,7 @@ class PagedAttentionPlan(Plan[PagedAttentionDescriptor]):
 
     descriptor = PagedAttentionDescriptor
     category = OpCategory.ATTENTION
-    candidates = (SplitPages(), LatentPages(), SimtPages())
+    candidates = (SplitPages(), FlashPages(), LatentPages(), SimtPages())
     measures = oracle.MEASURES
     probes = (
         *(
@@ -262,7 +267,7 @@ def paged_attention(
     side by side; f16 and bf16 whose rows begin on multiples of 16 bytes are fast. page_table: device int32 [B, pages], key j of
     sequence b is in page page_table[b, j // N]. lengths: device int32 [B], the keys of each sequence, its tokens' own included.
     Both are read at launch; lengths are clamped to what the table has room for, and pages that are not there are never read:
-    their keys and values count as 0.
+    their keys are not seen.
     Pages may hold fp8_e4m3, fp8_e5m2 or i8, and are multiplied with the numbers k_scale and v_scale (run-time values) and with
     k_scales and v_scales: f32, one a head [Hkv], or one a key and head, in the shape of the pages without their last axis (those
     of values below 256 where q holds f16, in which weights are multiplied with them).

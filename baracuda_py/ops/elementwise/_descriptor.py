@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ...plan.descriptor import Descriptor, Layout, Operand, resolved_strides
+from ...plan.registry import get_op
 from ...tensor import intake
 from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
@@ -82,7 +83,7 @@ class MapDescriptor(Descriptor):
 
     @property
     def row(self) -> Row:
-        return ROWS[self.kind.value]
+        return _row_of(self.kind.value)
 
     @property
     def op(self) -> str:
@@ -296,7 +297,7 @@ class MapDescriptor(Descriptor):
     ) -> Self:
         """The descriptor of arrays as they lie, and of numbers among them."""
         kind = kinds.of(kind, f"{cls.__name__}: kind")
-        row = ROWS[kind.value]
+        row = _row_of(kind.value)
         for name in params:
             if name not in row.params:
                 known = ", ".join(row.params) or "arrays only"
@@ -346,6 +347,13 @@ def names_params(family: type[MapDescriptor]) -> None:
     known = [p for p in told.parameters.values() if p.kind is not p.VAR_KEYWORD]
     known += [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY) for n in family.values if n not in family.inputs]
     made.__signature__ = told.replace(parameters=known)
+
+
+def _row_of(name: str) -> Row:
+    """The row of a kind. Its table may be in a module that this process has not imported yet."""
+    if name not in ROWS:
+        get_op(name)
+    return ROWS[name]
 
 
 def _dense_like(shape: Ints, like: Ints) -> Ints:

@@ -14,8 +14,9 @@ from ...plan.plan import Plan
 from ...reference import elementwise as oracle
 from ...samples import elementwise as samples
 from ...types import ElementKind, OpCategory, PlanPreference, UnaryKind
+from .._misnamed import misnamed
 from ._descriptor import MapDescriptor, names_params
-from ._family import MapPlan, call_with_numbers, publish
+from ._family import MapPlan, call_with_numbers, publish, signature_of
 from ._row import ROUNDED, Row, Ulps
 
 __all__ = ["UnaryDescriptor", "UnaryPlan"]
@@ -115,8 +116,11 @@ class UnaryPlan(MapPlan, Plan[UnaryDescriptor]):
 
 def _function(row: Row) -> Callable[..., Any]:
     def function(
-        x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None
-    ) -> Any:
+        x: Any, /, *, out: Any = None, stream: Any = None, pref: PlanPreference | None = None, device: Any = None,
+        **others: Any,
+    ) -> Any:  # fmt: skip
+        if others:
+            raise misnamed(row.name, signature_of(row), (), others)
         return functional.call(
             UnaryPlan, {"out": out, "x": x}, lambda: UnaryDescriptor.of(row.name, x, out), options=row.name,
             stream=stream, pref=pref, device=device,

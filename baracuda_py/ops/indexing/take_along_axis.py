@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ...plan.candidate import Candidate, Cost, exact_movement
+from ...plan.candidate import OK, Candidate, Change, Cost, Feasibility, exact_movement, no
 from ...plan.descriptor import Descriptor, Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import indexing as oracle
 from ...runtime.steps import Fill, Kernel, Launch, Ptr, Step
 from ...samples import indexing as samples
+from ...tensor import Tensor
 from ...tensor.axes import broadcast_shapes, broadcast_strides, collapse
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
-from .._function import function_of
+from .._function import Ways, function_of
 from .._launch import THREADS, grid_of, index_scalar, index_type, pack_dims
 
 __all__ = ["TakeAlongAxisDescriptor", "TakeAlongAxisPlan", "take_along_axis"]
 
 BYTES = tuple(kind for kind in ElementKind if not kind.packed)
-MODES = ("raise", "clip", "wrap")  # in the order of kernels/indexing/take.cu
+MODES = ("status", "clip", "wrap", "raise")  # in the order of kernels/indexing/take.cu, which has no "raise"
+KERNEL_MODES = {mode: i % 3 for i, mode in enumerate(MODES)}  # indices of "raise" have been looked at before
 UNROLL = 4
 
 
@@ -34,14 +37,14 @@ UNROLL = 4
 )
 class TakeAlongAxisDescriptor(Descriptor):
     """x of `x_shape`, and indices along `axis` whose other axes broadcast against x's. There is a `status` where `mode` is
-    ``"raise"``."""
+    ``"status"``."""
 
     x_shape: tuple[int, ...]
     indices_shape: tuple[int, ...]
     element: ElementKind
     indices_element: ElementKind = ElementKind.I64
     axis: int = -1
-    mode: str = "raise"
+    mode: str = "status"
 
     name = "take_along_axis"
 
@@ -50,7 +53,7 @@ class TakeAlongAxisDescriptor(Descriptor):
         self._member(MODES, "mode")
 
     def has(self, name: str) -> bool:
-        return name != "status" or self.mode == "raise"
+        return name != "status" or self.mode == "status"
 
     @property
     def out_shape(self) -> tuple[int, ...]:
@@ -82,10 +85,23 @@ class TakeAlongAxisDescriptor(Descriptor):
         return {"axis": self.axis % len(self.x_shape)}
 
     def check(self) -> None:
-        if 0 not in self.out_shape and not self.x_shape[self.axis] and self.mode != "raise":
+        if 0 not in self.out_shape and not self.x_shape[self.axis] and self.mode in ("clip", "wrap"):
             raise InvalidProblemError(
                 f"take_along_axis: x of shape {self.x_shape} has nothing along axis {self.axis} to take",
-                'pass no indices, or mode="raise", which gives zeros and says so in status',
+                'pass no indices, or mode="status", which gives zeros and says so in status',
+            )
+
+    def refuse_values(self, tensors: Mapping[str, Tensor]) -> None:
+        if self.mode != "raise" or 0 in self.out_shape:
+            return
+        extent, indices = self.x_shape[self.axis], tensors["indices"].array()
+        wrong = (indices < -extent) | (indices >= extent)
+        if wrong.any():
+            place = tuple(map(int, np.argwhere(wrong)[0]))
+            raise InvalidProblemError(
+                f"take_along_axis: indices[{', '.join(map(str, place))}] = {int(indices[place])} is out of range: x has {extent} "
+                f"elements along axis {self.axis}",
+                f'give -{extent} to {extent - 1}, or mode="clip", "wrap" or "status"',
             )
 
 
@@ -94,6 +110,12 @@ class Gather(Candidate[TakeAlongAxisDescriptor]):
 
     variant = "gather"
     launches = ("indexing/take.cu:take_along",)
+
+    def supports(self, desc: TakeAlongAxisDescriptor, device: DeviceSpec) -> Feasibility:
+        if desc.mode == "raise" and not device.host_memory:
+            reason = "a call does not wait for the GPU, and raises nothing of what it finds there"
+            return no(reason, change=Change({"mode": "status"}))
+        return OK
 
     def guarantee(self, desc: TakeAlongAxisDescriptor, device: DeviceSpec, config: Any) -> PrecisionGuarantee:
         return exact_movement(desc.element)
@@ -124,13 +146,13 @@ def _gather(desc: TakeAlongAxisDescriptor) -> Launch:
         np.int64(x.shape[axis]), np.int64(x.strides[axis] * size), index_scalar(count, index),
         pack_dims(extents, strides, index),
     )  # fmt: skip
-    taken = f"{len(extents)}, {size}, {MODES.index(desc.mode)}, {UNROLL}"
+    taken = f"{len(extents)}, {size}, {KERNEL_MODES[desc.mode]}, {UNROLL}"
     kernel = Kernel("indexing/take.cu", f"take_along<{index}, {desc.indices_element.number}, {taken}>")
     return Launch(kernel, grid_of(count, THREADS * UNROLL), (THREADS, 1, 1), args)
 
 
 class TakeAlongAxisPlan(Plan[TakeAlongAxisDescriptor]):
-    """Elements by index along an axis: operands `x`, `indices`, `out`, and with ``mode="raise"`` `status`."""
+    """Elements by index along an axis: operands `x`, `indices`, `out`, and with ``mode="status"`` `status`."""
 
     descriptor = TakeAlongAxisDescriptor
     category = OpCategory.INDEXING
@@ -150,15 +172,16 @@ class TakeAlongAxisPlan(Plan[TakeAlongAxisDescriptor]):
         return exact_movement(desc.element)
 
 
-@function_of(TakeAlongAxisPlan)
-def take_along_axis(x: Any, indices: Any, axis: int = -1, *, mode: str = "raise", status: Any = None) -> Any:
-    """Elements of `x` by `indices` along `axis`: with ``mode="raise"`` (out, status), else out alone.
+@function_of(TakeAlongAxisPlan, ways=Ways(wanted={"status": ("mode", "status")}))
+def take_along_axis(x: Any, indices: Any, axis: int = -1, *, mode: str = "status", status: Any = None) -> Any:
+    """Elements of `x` by `indices` along `axis`: with ``mode="status"`` (out, status), else out alone.
 
     x: any array of a byte-wide kind. indices: int32 or int64 of x's rank; its axes but `axis` broadcast against x's, which
     gives the shape of out. Negative indices count from the end.
-    mode: what becomes of an index out of range, which is never read. ``"raise"``: zero bytes in its place, and `status`, a
-    device int32 scalar (allocated if not given), is 1 where there was one, else 0: a call does not wait for the device, so that
-    it is the caller who raises. ``"clip"``: the nearest index, 0 for negative ones. ``"wrap"``: modulo the extent.
+    mode: what becomes of an index out of range, which is never read. ``"status"``: zero bytes in its place, and `status`, a
+    device int32 scalar (allocated if not given), is 1 where there was one, else 0. ``"clip"``: the nearest index, 0 for negative
+    ones. ``"wrap"``: modulo the extent. ``"raise"``: InvalidProblemError, before anything is written; on ``device="cpu"`` and
+    ``"ptx"`` alone, because a call does not wait for a GPU.
     """
 
 

@@ -26,10 +26,10 @@ __all__ = ["backward", "forward"]
 SOURCE = "Higham, Accuracy and Stability of Numerical Algorithms, section 4.2"
 
 
-def forward(desc: Any, config: RowConfig) -> PrecisionGuarantee:
-    """What a norm promises of each output."""
+def forward(desc: Any, *, depth: int) -> PrecisionGuarantee:
+    """What a norm promises of each output; a term of a row's sum goes through at most `depth` additions."""
     unit = computed_in(desc.element).element
-    d = config.depth(desc.length)
+    d = depth
     u = unit.unit_roundoff
     of_q, rounded = (d + 4) / 2 + 4, Term(1.0, desc.element, "abs_result")
     own = (rounded, Term(1.0, desc.element, "smallest_normal"))

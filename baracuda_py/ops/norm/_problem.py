@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from ...plan.descriptor import Descriptor, integers
 from ...types import ElementKind, InvalidProblemError, OperandTypeError
+from ...types.errors import shown
 from .._function import Asked
 from .._rows import Rows, computed_in, rows_of
 
@@ -133,7 +134,18 @@ def described_by(descriptor: type[Normed]) -> Callable[..., Normed]:
     def of(
         *, name: str, normalized_shape: tuple[int, ...] | None = None, stats: bool = False, **operands: Any
     ) -> Normed:
+        if isinstance(shape := operands.get("weight"), (tuple, list)):  # torch's order of arguments
+            raise OperandTypeError(
+                f"{name}: weight is the {type(shape).__name__} {shown(shape)}, not an array",
+                f"pass a shape by name: normalized_shape={shown(shape)}, and weight=... if there is one",
+            )
         tensors = descriptor.taken(name, operands)
+        x, weight = tensors["x"], tensors.get("weight")
+        if normalized_shape is None and weight is not None and weight.shape != x.shape[-len(weight.shape) :]:
+            raise InvalidProblemError(
+                f"{name}: weight has shape {weight.shape}, and x of shape {x.shape} does not end with it",
+                "pass a weight of the extents of x's last axes",
+            )
         options: dict[str, Any] = {} if normalized_shape is None else {"normalized_shape": normalized_shape}
         if stats and "rstd" not in tensors:
             options["rstd_element"] = computed_in(tensors["x"].element).element

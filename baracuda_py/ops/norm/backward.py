@@ -73,7 +73,7 @@ class NormBackwardPlan(Plan[NormBackwardDescriptor]):
 
     @classmethod
     def reference_guarantee(cls, desc: NormBackwardDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(_guarantee.backward(desc, RowConfig(1, 1, 1, True), 1))
+        return oracle.guarantee(desc, _guarantee.backward(desc, RowConfig(1, 1, 1, True), 1))
 
 
 def _asked(name: str, operands: dict[str, Any], normalized_shape: Sequence[int] | None) -> Asked:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...plan.candidate import Candidate, Cost
+from ...plan.candidate import Candidate, Cost, Feasibility, no
 from ...plan.descriptor import Slot, described, integers
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
@@ -15,8 +15,9 @@ from ...reference import norm as oracle
 from ...runtime.steps import Run, Step
 from ...samples import norm as samples
 from ...types import DeviceSpec, ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
+from .._anywhere import anywhere_config, anywhere_launch, anywhere_rows
 from .._function import Ways, function_of
-from .._rows import FLOATS, RowConfig, computed_in, row_configs, row_cost
+from .._rows import FLOATS, RowConfig, clustered, computed_in, row_configs, row_cost
 from . import _guarantee
 from ._problem import TABLE, Normed, Part, described_by, probes
 
@@ -64,6 +65,17 @@ class NormDescriptor(Normed):
             "bias": Part(weight, None if self.centered else False),
         }  # fmt: skip
 
+    @property
+    def types(self) -> str:
+        """As kernels take them: of x, of weights, and what is computed in."""
+        weight = self.kind("weight") or self.kind("bias") or self.element
+        return f"{self.element.number}, {weight.number}, {computed_in(self.element).cuda}"
+
+    @property
+    def options(self) -> str:
+        """Kernels' own template arguments."""
+        return f"{str(self.centered).lower()}, {self.flags}"
+
     def in_place(self, written: str, read: str) -> bool:
         """What is written may be x or the residual itself: a thread writes columns that it alone has read."""
         return written in ("out", "residual_out") and read in ("x", "residual")
@@ -83,24 +95,47 @@ class RowsNorm(Candidate[NormDescriptor]):
     """A group of threads a row, which stays in registers where it fits and is streamed where it does not."""
 
     variant = "rows"
-    launches = ("norm/forward.cu:norm",)
+    launches = ("norm/forward.cu:norm", "norm/forward.cu:norm_cluster")
 
     def configs(self, desc: NormDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         inputs = 1 + desc.has("residual")
-        return row_configs(desc.length, desc.rows().vector(desc.element), desc.element, inputs, streams=512)
+        for config in row_configs(desc.length, desc.rows().vector(desc.element), desc.element, inputs, streams=512):
+            yield clustered(config, desc.length, desc.element, device)
 
     def guarantee(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
-        return _guarantee.forward(desc, config)
+        return _guarantee.forward(desc, depth=config.depth(desc.length))
 
     def cost(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
         return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=8.0)
 
     def lower(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
-        computed = computed_in(desc.element)
-        weight = desc.kind("weight") or desc.kind("bias") or desc.element
-        types = f"{desc.element.number}, {weight.number}, {computed.cuda}"
-        options = f"{str(desc.centered).lower()}, {desc.flags}"
-        return (desc.rows().launch("norm/forward.cu", "norm", types, config, options, Run("eps", computed.numpy)),)
+        eps = Run("eps", computed_in(desc.element).numpy)
+        return (desc.rows().launch("norm/forward.cu", "norm", desc.types, config, desc.options, eps),)
+
+
+class AnywhereNorm(Candidate[NormDescriptor]):
+    """A CTA a long row that starts at any address, by aligned words."""
+
+    variant = "anywhere"
+    launches = ("norm/forward.cu:norm_anywhere", "norm/forward.cu:norm_anywhere_cluster")
+
+    def supports(self, desc: NormDescriptor, device: DeviceSpec) -> Feasibility:
+        if desc.has("residual"):
+            return no("a residual is added first")
+        return anywhere_rows(desc.rows(), desc.element, 8)
+
+    def configs(self, desc: NormDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
+        yield anywhere_config(desc.rows(), desc.element, device)
+
+    def guarantee(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
+        return _guarantee.forward(desc, depth=config.depth(desc.length))
+
+    def cost(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
+        return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=8.0)
+
+    def lower(self, desc: NormDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        file, name, eps = "norm/forward.cu", "norm_anywhere", Run("eps", computed_in(desc.element).numpy)
+        return (anywhere_launch(desc.rows(), file, name, desc.types, config, desc.options, eps),)
 
 
 class NormPlan(Plan[NormDescriptor]):
@@ -109,7 +144,7 @@ class NormPlan(Plan[NormDescriptor]):
 
     descriptor = NormDescriptor
     category = OpCategory.NORM
-    candidates = (RowsNorm(),)
+    candidates = (RowsNorm(), AnywhereNorm())
     measures = oracle.MEASURES
     probes = (
         *probes(3),
@@ -124,7 +159,7 @@ class NormPlan(Plan[NormDescriptor]):
 
     @classmethod
     def reference_guarantee(cls, desc: NormDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(_guarantee.forward(desc, RowConfig(1, 1, 1, True)))
+        return oracle.guarantee(desc, _guarantee.forward(desc, depth=1))
 
 
 WAYS = Ways(

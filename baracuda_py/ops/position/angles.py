@@ -93,6 +93,12 @@ class Angled(Descriptor):
             raise InvalidProblemError(
                 f"{op}: cos has shape {cos} and sin {sin}", "give both as [positions, rotary_dim / 2]"
             )
+        strides = [self.layout(name).strides for name in ("cos", "sin")]
+        if any(a != b for n, a, b in zip(cos, *strides) if n > 1):
+            raise InvalidProblemError(
+                f"{op}: cos has strides {strides[0]} and sin {strides[1]}, and kernels read both by the same ones",
+                "give both in the same layout: contiguize one of them",
+            )
         if self.cos_element is not self.sin_element or self.cos_element not in (ElementKind.F32, self.element):
             raise OperandTypeError(
                 f"{op}: cos holds {self.cos_element} and sin {self.sin_element}",

@@ -16,9 +16,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...plan.fields import integer, scalar
+from ...runtime.capture import relaxed
 from ...runtime.driver import require_gpu
+from ...runtime.streams import current_stream, foreign_stream, is_capturing
 from ...tensor import ordinal_of
-from ...tensor.pytorch import is_tensor
+from ...tensor.pytorch import is_tensor, on_stream
 from ...types import InvalidProblemError
 from .angles import check_factor
 
@@ -34,8 +36,8 @@ class RopeScaling:
 
     Made by one of `plain`, `linear`, `ntk`, `dynamic_ntk`, `yarn`, `longrope` and `llama3`, or of frequencies of one's own.
     `dim` is the number of columns that are rotated (rotary_dim) and `trained` the context length of training.
-    InvalidProblemError where a number is out of range. Copies on a device are made at the first call there, outside of any
-    capture, and live as long as the object: keep it beside graphs that read them.
+    InvalidProblemError where a number is out of range. Copies on a device are made at the first call there, and live as long as
+    the object: keep it beside graphs that read them.
     """
 
     inv_freq: Array
@@ -163,14 +165,25 @@ class RopeScaling:
 
 
 def _copied(inv_freq: Array, x: Any, kind: str, ordinal: int) -> Any:
-    """A copy that is there when this returns, so that any stream may read it."""
+    """A copy that is there when this returns, so that any stream may read it. During a capture it is made on another stream:
+    the graph must not repeat it."""
+    cuda = require_gpu("rope: inv_freq").cuda
+    with cuda.Device(ordinal):
+        stream = foreign_stream("torch", ordinal) if kind == "torch" else current_stream()
+        if stream is None or not is_capturing(stream):
+            return _copy(inv_freq, x, kind)
+        aside = cuda.Stream(non_blocking=True)
+        with relaxed(), on_stream(aside.ptr, ordinal) if kind == "torch" else aside:
+            return _copy(inv_freq, x, kind)
+
+
+def _copy(inv_freq: Array, x: Any, kind: str) -> Any:
     if kind == "torch":
         torch = sys.modules["torch"]
         return torch.tensor(inv_freq.tolist(), dtype=torch.float32, device=x.device)
     cupy = require_gpu("rope: inv_freq")
-    with cupy.cuda.Device(ordinal):
-        made = cupy.asarray(inv_freq)
-        cupy.cuda.get_current_stream().synchronize()
+    made = cupy.asarray(inv_freq)
+    cupy.cuda.get_current_stream().synchronize()
     return made
 
 

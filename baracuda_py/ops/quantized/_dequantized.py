@@ -12,19 +12,19 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from ...plan.candidate import OK, Feasibility
+from ...plan.candidate import OK, Cost, Feasibility
 from ...plan.descriptor import Descriptor
 from ...plan.lowering import Place, Sub
 from ...plan.plan import Plan
 from ...plan.selection import Selection, selected
-from ...runtime.steps import Ptr, Scratch
+from ...runtime.steps import Launch, Ptr, Scratch, Step
 from ...types import BackendKind, Componentwise, DeviceSpec, ElementKind, PlanPreference, PrecisionGuarantee, Term
 from ..gemm.matmul import MatmulDescriptor, MatmulPlan
 from ._composite import Composite, Parts, Steps
+from ._staged_tokens import StagedTokens
 
-__all__ = ["DequantizedFirst", "of_rounded"]
+__all__ = ["PRODUCTS", "DequantizedFirst", "of_rounded"]
 
-OURS = PlanPreference(backend=BackendKind.BESPOKE)
 PRODUCTS = tuple(candidate for candidate in MatmulPlan.candidates if candidate.backend is BackendKind.BESPOKE)
 KEPT = ("abs_result", "smallest_normal")  # measures of the result
 LARGER = 1.01  # than a weight, at most: the weight as f16 or bf16
@@ -46,10 +46,13 @@ class DequantizedFirst(Composite):
         super().__init_subclass__(**kwargs)
         if "plan" in cls.__dict__:
             every = (*cls.plan.candidates, *PRODUCTS)
-            cls.launches = tuple(dict.fromkeys(kernel for each in every for kernel in each.launches))
+            kernels = (kernel for each in every for kernel in each.launches)
+            cls.launches = tuple(dict.fromkeys((*cls.__dict__.get("launches", ()), *kernels)))
 
-    def weights(self, desc: Any) -> Descriptor:
-        """The problem of dequantising, whose `out` is densely packed, in the layout of `product`'s b."""
+    # ---- what a format says -----------------------------------------------------------------------------------------
+
+    def weights(self, desc: Any, element: ElementKind) -> Descriptor:
+        """The problem of dequantising to `element`, whose `out` is densely packed, in the layout of `product`'s b."""
         raise NotImplementedError
 
     def product(self, desc: Any) -> MatmulDescriptor:
@@ -62,32 +65,77 @@ class DequantizedFirst(Composite):
         terms = (*of_rounded(bound, "rounded_weights"), Term(1.0, desc.x_element, "small_weights"))
         return Componentwise(terms, bound.source, "beyond_weights")
 
+    def widened(self, desc: Any, product: PrecisionGuarantee) -> PrecisionGuarantee:
+        """The guarantee where weights are f32, each rounded once to it, and `product` is that of the product with them."""
+
+        def of(bound: Componentwise) -> Componentwise:
+            return replace(bound, terms=(*bound.terms, Term(1.0, ElementKind.F32, "abs_matmul")))
+
+        assert isinstance(product.bound, Componentwise), "sums of floats are bounded by components"
+        return replace(product, bound=of(product.bound), probable=product.probable and of(product.probable))
+
+    def invariant(self, desc: Any, device: DeviceSpec) -> bool:
+        """Whether products whose rows do not depend on the batch may go this way: only one way may promise that for a weight, or
+        the number of tokens would choose between bits."""
+        return True
+
+    def staged(self, desc: Any) -> StagedTokens | None:
+        """The copy of the activations that the product multiplies, where it does not multiply them as they lie."""
+        return None
+
+    # ---- the candidate ----------------------------------------------------------------------------------------------
+
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         inner = self.product(desc).canonical()
         if not any(each.supports(inner, device) for each in PRODUCTS):
             return PRODUCTS[0].supports(inner, device)
         return OK
 
-    def parts(self, desc: Any, device: DeviceSpec) -> Parts:
+    def parts(self, desc: Any, device: DeviceSpec, pref: PlanPreference) -> Parts:
+        product, ours = self.product(desc), replace(pref, backend=BackendKind.BESPOKE)
         return (
-            ("dequantise", selected(self.plan, self.weights(desc), None, device)),
-            ("product", selected(MatmulPlan, self.product(desc), OURS, device)),
+            ("dequantise", selected(self.plan, self.weights(desc, product.b_element), pref, device)),
+            ("product", selected(MatmulPlan, product, ours, device)),
         )
+
+    def cost(self, desc: Any, device: DeviceSpec, config: Steps) -> Cost:
+        own, staged = super().cost(desc, device, config), self.staged(desc)
+        return replace(own, seconds=own.seconds + (staged.seconds(device) if staged else 0.0))
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Steps) -> PrecisionGuarantee:
         """That of the product, and a rounding of every weight."""
         own = config.of["product"].guarantee
         assert isinstance(own.bound, Componentwise), "sums of floats are bounded by components"
         probable = None if own.probable is None else self.rounded(desc, own.probable)
-        return replace(own, bound=self.rounded(desc, own.bound), probable=probable)
+        return self.promised(desc, device, replace(own, bound=self.rounded(desc, own.bound), probable=probable), own)
 
-    def lower(self, desc: Any, device: DeviceSpec, config: Steps) -> tuple[Sub, ...]:
+    def promised(
+        self, desc: Any, device: DeviceSpec, whole: PrecisionGuarantee, product: PrecisionGuarantee
+    ) -> PrecisionGuarantee:
+        """The guarantee of the whole, with what it promises beside its bound."""
+        exact = self.product(desc).b_element is ElementKind.F32
+        lone = product.batch_invariant and self.invariant(desc, device)
+        return replace(whole, exact_weights=exact, batch_invariant=lone)
+
+    def lower(self, desc: Any, device: DeviceSpec, config: Steps) -> tuple[Step | Sub, ...]:
+        ahead, a = self.activations(desc)
+        return (*ahead, *self.dequantised(config, a))
+
+    def activations(self, desc: Any) -> tuple[tuple[Launch, ...], Place]:
+        """What copies the activations, and where the product finds them."""
+        staged = self.staged(desc)
+        if staged is None:
+            return (), Ptr(self.called.get("a", "a"))
+        return tuple(staged.launches(staged.scratch(0))), staged.scratch(0)
+
+    def dequantised(self, config: Steps, a: Place) -> tuple[Sub, Sub]:
+        """The weights in scratch, and the product, which finds activations at `a`."""
         dequantise, product = config.of["dequantise"], config.of["product"]
         made = dequantise.desc.layout("out")
         between = Scratch.named("weights", made.element.nbytes(math.prod(made.shape)))
         return (
             Sub(dequantise, self._places(dequantise) | {"out": between}),
-            Sub(product, self._places(product) | {"b": between}),
+            Sub(product, self._places(product) | {"a": a, "b": between}),
         )
 
     def _places(self, step: Selection) -> dict[str, Place]:

@@ -8,13 +8,14 @@ from typing import Any
 from ...plan.candidate import Change, Feasibility, no
 from ...types import Componentwise, DeviceSpec, ElementKind, PrecisionGuarantee, Term
 from ..gemm.matmul import MatmulDescriptor
-from ._composite import Steps
 from ._dequantized import DequantizedFirst
 from .dequantize_gguf import GgufDequantizeDescriptor, GgufDequantizePlan
 
 __all__ = ["Dequantized", "of_weights"]
 
 KEPT = ("abs_result", "smallest_normal")  # measures that matmul_gguf and matmul call alike
+OF_WEIGHT = 4.0  # roundings of a weight as f32
+TINY = 2.0**18  # of "underflow", which is what one rounding below the smallest number costs
 
 
 def of_weights(bound: Componentwise) -> Componentwise:
@@ -36,9 +37,9 @@ class Dequantized(DequantizedFirst):
             return no("multiplies activations as they are", change=Change({"math": None}))
         return super().supports(desc, device)
 
-    def weights(self, desc: Any) -> GgufDequantizeDescriptor:
+    def weights(self, desc: Any, element: ElementKind) -> GgufDequantizeDescriptor:
         w = desc.layout("w")
-        given: dict[str, Any] = {"out_element": desc.x_element, "blocks_align": w.align}
+        given: dict[str, Any] = {"out_element": element, "blocks_align": w.align}
         return GgufDequantizeDescriptor(w.shape, desc.format, **given)
 
     def product(self, desc: Any) -> MatmulDescriptor:
@@ -50,6 +51,10 @@ class Dequantized(DequantizedFirst):
     def rounded(self, desc: Any, bound: Componentwise) -> Componentwise:
         return of_weights(bound)
 
-    def guarantee(self, desc: Any, device: DeviceSpec, config: Steps) -> PrecisionGuarantee:
-        """Fewer rows are multiplied by other variants, with other bits."""
-        return replace(super().guarantee(desc, device, config), batch_invariant=False)
+    def widened(self, desc: Any, product: PrecisionGuarantee) -> PrecisionGuarantee:
+        """Weights are rounded as they are made, a few times each, relative to what `abs_products` adds up."""
+        assert isinstance(product.bound, Componentwise), "sums of floats are bounded by components"
+        sums = sum(t.coefficient for t in product.bound.terms if t.measure == "abs_matmul")
+        kept = [t for t in product.bound.terms if t.measure in KEPT]
+        own = Term(sums + OF_WEIGHT, ElementKind.F32, "abs_products"), Term(TINY, ElementKind.F32, "underflow")
+        return replace(product, bound=Componentwise((*own, *kept), product.bound.source, "beyond"), probable=None)

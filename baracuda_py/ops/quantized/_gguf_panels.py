@@ -146,7 +146,8 @@ class Panels(Candidate[Any]):
         k = self._chunks(desc, config) * CHUNK
         own = guarantee_of(product, product.precision, k, each=TRUNCATED, splits=config.split_k, batch_invariant=False)
         assert isinstance(own.bound, Componentwise)
-        return replace(own, bound=of_weights(own.bound), probable=own.probable and of_weights(own.probable))
+        probable = own.probable and of_weights(own.probable)
+        return replace(own, bound=of_weights(own.bound), probable=probable, exact_weights=False)
 
     def _chunks(self, desc: Any, config: PanelConfig) -> int:
         return -(-int(desc.k) // (CHUNK * config.split_k))

@@ -28,6 +28,7 @@ __all__ = [
     "ExactActivation",
     "Product",
     "Q8Activation",
+    "Q8InOrder",
     "product_guarantee",
     "rows_are_read",
     "rows_of",
@@ -49,6 +50,7 @@ AT_HAND, APART_PAYS = 0.015, 0.94
 ONE_AHEAD = (
     1.1  # times as long where a few columns' activations are loaded as they are wanted, and not two groups ahead
 )
+COLUMNS, WARPS_IN_ORDER = 8, 4  # of an instruction; warps along K where all numbers of rows have the same sums
 NORM = 3  # of the times of reading and of computing, which overlap but for what they wait for each other
 ROUND_TRIP = 1.1e-6  # seconds of memory latency: that much has to be under way
 LATENCY = 1.5e-6  # until the first weights are there, and after the last
@@ -321,3 +323,18 @@ class Q8Activation(Product):
         between = Scratch.named("activations", math.prod(staging.out_shape))
         first = Sub(selected(GgufQuantizePlan, staging, None, device), {"x": Ptr("x"), "out": between})
         return first, self._launch(desc, device, config, between, "gguf::Rounded", staging.out_shape[-1])
+
+
+class Q8InOrder(Q8Activation):
+    """The same for any number of rows in one order of sums: no column is given to another sub-block, and K goes by alike."""
+
+    variant = "q8_in_order"
+    on_request = ("batch_invariant",)
+
+    def configs(self, desc: Any, device: DeviceSpec) -> Iterable[ProductConfig]:
+        tokens = max(math.prod(desc.x_shape[:-1]), COLUMNS)
+        every = configs_of(desc, tokens, 1, rounded=True, stages=False, device=device)
+        return (config for config in every if (config.warps_k, config.chunk) == (WARPS_IN_ORDER, PART))
+
+    def guarantee(self, desc: Any, device: DeviceSpec, config: ProductConfig) -> PrecisionGuarantee:
+        return replace(super().guarantee(desc, device, config), batch_invariant=True)

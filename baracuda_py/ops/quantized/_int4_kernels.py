@@ -23,13 +23,14 @@ from ..gemm._variants.guarantee import TRUNCATED, guarantee_of
 from ..gemm._variants.split import partial_epilogue, partial_size, reduce_step, scratch_of
 from ._int4_table import GEMV, MMA, SLAB, Int4Config, flush_of, seconds_of
 from ._int4_weight import pointer
-from ._staged_tokens import MOST_STAGED, staged_tokens
+from ._staged_tokens import staged_tokens
 
 __all__ = ["Int4Gemv", "Int4Kernel", "Int4Mma", "common_epilogue"]
 
 MOST, MOST_CODES = 1 << 25, 1 << 36  # of M, N and K, and of all codes: kernels count in 32 bits
 PAIRED, SINGLE = ", true, float>", ", false, float>"  # the end of an epilogue's type
 MOST_SPLITS, LEAST_SLABS = 16, 4  # parts of K, and slabs of a part
+SHARE_OF_ALL = 2  # groups of warps that share K where any number of tokens is to have the same sums
 UNIT_OF_BF16 = 64.0  # Unpack<bf16>::UNIT: sums are kept at its inverse, and lose as much more below 2^-126
 
 
@@ -94,10 +95,6 @@ class Int4Kernel(Candidate[Any]):
             return no(
                 f"M={gemm.m}, N={gemm.n} and K={gemm.k} are more than kernels count: {MOST} each, {MOST_CODES} codes"
             )
-        if staged_tokens(desc) is not None and gemm.m > MOST_STAGED:
-            return no(
-                f"x has {gemm.m} rows, of which {MOST_STAGED} can be staged", "contiguize x, and repack without order"
-            )
         if not _priced(self, desc, device):
             return no(f"an SM's {device.shared_bytes} bytes of shared memory hold no tile")
         return OK
@@ -134,13 +131,15 @@ class Int4Kernel(Candidate[Any]):
         k = config.slabs(desc.weight_shape[0]) * SLAB
         flushes = k // config.flush
         additions = k + flushes + (config.warps if config.along_k else config.share) + 2
+        # Tiles of mma that share K alike add it up alike, step by step, whatever their extents: one such kind keeps a row's bits
+        lone = not config.along_k and config.share == SHARE_OF_ALL and config.split_k == 1
         made = guarantee_of(
             desc,
             desc.precision,
             additions,
             each=TRUNCATED,
             splits=config.split_k,
-            batch_invariant=False,
+            batch_invariant=lone,
             in_order=False,
         )
         if desc.x_element is not ElementKind.BF16:
@@ -183,7 +182,7 @@ class Int4Kernel(Candidate[Any]):
         if staged is None:
             return [], Tokens(Ptr("x"), desc.gemm.a.row, desc.gemm.k)
         scratch = staged.scratch(past)
-        return [staged.launch(scratch)], Tokens(scratch, staged.pitch, staged.pitch)
+        return [*staged.launches(scratch)], Tokens(scratch, staged.pitch, staged.pitch)
 
     def _launch(
         self, desc: Any, config: Int4Config, x: Tokens, kind: str, weights: tuple[Struct, ...], columns: int

@@ -11,7 +11,7 @@ from ...plan.lowering import Place, Sub
 from ...plan.registry import get_op
 from ...plan.selection import selected
 from ...runtime.steps import Ptr, Scratch
-from ...types import DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
+from ...types import DeviceSpec, ElementKind, MathPrecision, PlanPreference, PrecisionGuarantee
 from ..gemm.matmul import MatmulDescriptor
 from ..shape_layout.write_slice import WriteSliceDescriptor, WriteSlicePlan
 from ._composite import Composite, Parts, Steps
@@ -20,6 +20,7 @@ from ._int8_gemv import LAUNCHES as GEMV_LAUNCHES
 from ._int8_guarantee import guarantee
 from ._int8_mma import LAUNCHES as MMA_LAUNCHES
 from ._int8_problem import CODES, HALVES, Product, Side, group_of
+from ._int8_tiles import takes_weight
 from ._quantise import QuantiseRows
 from ._quantised_tokens import PITCH, of_codes, pitch_of_codes, quantised, quantising
 from .quantize_int8 import DequantizeDescriptor, DequantizePlan
@@ -51,7 +52,7 @@ class Staged(Composite):
         fits = {"a": product.a.pieces(along_row=True), "b": product.b.pieces(along_row=False)}
         return [name for name, piece in fits.items() if piece < PITCH]
 
-    def parts(self, desc: Any, device: DeviceSpec) -> Parts:
+    def parts(self, desc: Any, device: DeviceSpec, pref: PlanPreference) -> Parts:
         product: Product = desc.product
         pitch, made = pitch_of_codes(product.k), {}
         for name in self._copied(desc):
@@ -69,7 +70,7 @@ class Staged(Composite):
             changed |= {"a_strides": (*apart, 1), "a_align": PITCH}
         if "copy_b" in made:
             changed |= {"b_strides": (1, pitch), "b_align": PITCH}
-        return (*made.items(), ("product", selected(get_op(desc.op).plan, replace(desc, **changed), None, device)))
+        return (*made.items(), ("product", selected(get_op(desc.op).plan, replace(desc, **changed), pref, device)))
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Steps) -> PrecisionGuarantee:
         return guarantee(desc, MathPrecision.INT8)
@@ -94,8 +95,8 @@ class Quantised(Composite):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         return OK if desc.dynamic else no("dynamic was not asked for", "dynamic=True")
 
-    def parts(self, desc: Any, device: DeviceSpec) -> Parts:
-        inner = selected(get_op(desc.op).plan, of_codes(desc), None, device)
+    def parts(self, desc: Any, device: DeviceSpec, pref: PlanPreference) -> Parts:
+        inner = selected(get_op(desc.op).plan, of_codes(desc), pref, device)
         return ("quantise", quantising(desc, device)), ("product", inner)
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Steps) -> PrecisionGuarantee:
@@ -118,12 +119,16 @@ class Dequantised(DequantizedFirst):
             return no("products of bytes need no floats")
         return super().supports(desc, device)
 
+    def invariant(self, desc: Any, device: DeviceSpec) -> bool:
+        """Where gemv takes the weight, tiles of it keep a row's bits, and round no weight."""
+        return not takes_weight(desc)
+
     @staticmethod
     def _along_k(desc: Any) -> bool:
         """Whether dequantised weights lie along K: as they do now, and where groups along K have scales."""
         return bool(group_of(desc)) or desc.product.b.row == 1
 
-    def weights(self, desc: Any) -> DequantizeDescriptor:
+    def weights(self, desc: Any, element: ElementKind) -> DequantizeDescriptor:
         product: Product = desc.product
         b, along_k, group = product.b, self._along_k(desc), group_of(desc)
         shape, steps = ((product.n, product.k), (b.col, b.row)) if along_k else ((product.k, product.n), (b.row, b.col))
@@ -131,7 +136,7 @@ class Dequantised(DequantizedFirst):
         one = all(extent == 1 for extent in desc.scale_b_shape)
         per = "tensor" if one else "group" if group else "row" if along_k else "column"
         return DequantizeDescriptor(
-            shape, ElementKind.I8, desc.a_element, per, group or None, codes_strides=steps, codes_align=b.align,
+            shape, ElementKind.I8, element, per, group or None, codes_strides=steps, codes_align=b.align,
             scales_strides=() if one else tuple(reversed(scales)) if group else scales[-1:],
         )  # type: ignore[call-arg]  # fmt: skip
 
@@ -147,4 +152,10 @@ class Dequantised(DequantizedFirst):
         """Weights are rounded once, by which they are 1 % larger at most; sums are those of tensor cores, with what parts of K
         add."""
         additions = 1.01 * (2.0 * desc.product.k + 64.0)
-        return guarantee(desc, MathPrecision.of(desc.a_element.value), additions, weights=desc.a_element)
+        own = guarantee(desc, MathPrecision.of(desc.a_element.value), additions, weights=desc.a_element)
+        return self.promised(desc, device, own, config.of["product"].guarantee)
+
+    def widened(self, desc: Any, product: PrecisionGuarantee) -> PrecisionGuarantee:
+        """Sums are rounded as strict f32 does; the few terms more are what parts of K add."""
+        own = guarantee(desc, MathPrecision.F32, desc.product.k + 64.0)
+        return replace(own, batch_invariant=product.batch_invariant)

@@ -230,6 +230,9 @@ def _check_scales(desc: Any) -> None:
     bias, n = desc.shape_of("bias"), desc.b_shape[1]
     if bias is not None and bias not in ((), (1,), (n,), (1, n)):
         raise InvalidProblemError(f"{desc.op}: bias of shape {bias}", f"pass {(n,)}, one for each column of b")
+    for name in ("scale_a", "zero_a"):
+        if desc.has(name):
+            step_of(desc, name)  # refused here, and not when the chosen kernel is lowered
 
 
 def _check_output(desc: Any) -> None:

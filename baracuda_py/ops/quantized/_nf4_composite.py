@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...types import ElementKind
 from ._dequantized import DequantizedFirst
 from .dequantize_nf4 import DequantizeNf4Descriptor, DequantizeNf4Plan
 
@@ -17,9 +18,9 @@ class DequantizeNf4ThenMatmul(DequantizedFirst):
     plan = DequantizeNf4Plan
     called = {"a": "x"}
 
-    def weights(self, desc: Any) -> DequantizeNf4Descriptor:
+    def weights(self, desc: Any, element: ElementKind) -> DequantizeNf4Descriptor:
         held = {
             f"{name}_element": desc.layout(name).element for name in ("absmax", "scales", "offset") if desc.has(name)
         }
         held |= {"codes_align": desc.layout("codes").align}
-        return DequantizeNf4Descriptor(desc.weight_shape, desc.x_element, block_size=desc.block_size, **held)
+        return DequantizeNf4Descriptor(desc.weight_shape, element, block_size=desc.block_size, **held)

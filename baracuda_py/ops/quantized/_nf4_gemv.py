@@ -105,7 +105,8 @@ class Nf4Gemv(Candidate[Any]):
             in_order=False,
         )
         assert isinstance(summed.bound, Componentwise)
-        return replace(summed, bound=replace(summed.bound, terms=of_rounded(summed.bound, "rounded_values")))
+        terms = of_rounded(summed.bound, "rounded_values")
+        return replace(summed, bound=replace(summed.bound, terms=terms), exact_weights=False)
 
     def lower(self, desc: Any, device: DeviceSpec, config: Nf4Config) -> tuple[Step, ...]:
         gemm: Gemm = desc.gemm
@@ -116,7 +117,7 @@ class Nf4Gemv(Candidate[Any]):
         if staged is not None:
             scratch = staged.scratch(scratch_of(gemm, config.split_k).nbytes if split else 0)
             x, pitch = scratch, staged.pitch
-            steps.append(staged.launch(scratch))
+            steps += staged.launches(scratch)
         kind, epilogue = epilogue_type(gemm, desc.activation), epilogue_args(gemm)
         if split:
             kind, epilogue = partial_epilogue(gemm, config.split_k)

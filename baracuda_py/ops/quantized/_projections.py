@@ -12,7 +12,7 @@ from ...plan.plan import Plan
 from ...plan.registry import get_op
 from ...plan.selection import selected
 from ...runtime.steps import Ptr
-from ...types import DeviceSpec, ElementKind, MathPrecision, PrecisionGuarantee
+from ...types import DeviceSpec, ElementKind, MathPrecision, PlanPreference, PrecisionGuarantee
 from ..position.rope import RopePlan
 from ._composite import Composite, Parts, Steps
 from ._int8_guarantee import guarantee
@@ -54,11 +54,11 @@ class ThreeProducts(Composite):
     def supports(self, desc: Any, device: DeviceSpec) -> Feasibility:
         return unturned(desc) and super().supports(desc, device)
 
-    def parts(self, desc: Any, device: DeviceSpec) -> Parts:
+    def parts(self, desc: Any, device: DeviceSpec, pref: PlanPreference) -> Parts:
         ahead = (("quantise", quantising(desc.matrices[0].desc, device)),) if desc.dynamic else ()
         plan = WEIGHTS[desc.weights].plan
         products = (of_codes(matrix.desc) if desc.dynamic else matrix.desc for matrix in desc.matrices)
-        return (*ahead, *((part, selected(plan, one, None, device)) for part, one in zip(PARTS, products)))
+        return (*ahead, *((part, selected(plan, one, pref, device)) for part, one in zip(PARTS, products)))
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Steps) -> PrecisionGuarantee:
         if desc.dynamic:
@@ -91,11 +91,11 @@ class ThenRope(Composite):
             return no("no angles were given", "inv_freq, or cos and sin")
         return super().supports(desc, device)
 
-    def parts(self, desc: Any, device: DeviceSpec) -> Parts:
+    def parts(self, desc: Any, device: DeviceSpec, pref: PlanPreference) -> Parts:
         plain = replace(desc, **OF_ANGLES | NO_ANGLES)
         return (
-            ("project", selected(get_op(desc.op).plan, plain, None, device)),
-            ("rope", selected(RopePlan, desc.rotation, None, device)),
+            ("project", selected(get_op(desc.op).plan, plain, pref, device)),
+            ("rope", selected(RopePlan, desc.rotation, pref, device)),
         )
 
     def guarantee(self, desc: Any, device: DeviceSpec, config: Steps) -> PrecisionGuarantee:

@@ -107,7 +107,8 @@ class QkvProjectDescriptor(Descriptor):
     places_shape_q, places_shape_k, places_shape_v = _in_words("order")
 
     def __post_init__(self) -> None:
-        self._member(tuple(WEIGHTS), "weights")
+        self._names_op(tuple(WEIGHTS), "weights")
+        self._member(STYLES, "style")
         super().__post_init__()
         object.__setattr__(self, "dynamic", flag(self.dynamic, f"{self.op}: dynamic"))
         factor = scalar(self.attention_factor, f"{self.op}: attention_factor")

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from ...runtime.steps import Kernel, Launch, Ptr, Scratch
-from .._launch import grid_of
+from ...types import DeviceSpec
+from .._launch import grid_of, overlapped_overhead
 from ..gemm._problem.gemm import Gemm, Matrix
 from ._int4_weight import pointer
 
 __all__ = ["MOST_STAGED", "StagedTokens", "staged_tokens"]
 
-MOST_STAGED = 65535  # rows: along the grid's second axis
+MOST_STAGED = 65535  # rows a launch: along the grid's second axis
 MOST_PITCH = 1 << 25  # elements: kernels count to the last token of a tile in 32 bits
 THREADS, PIECE, ALIGN = 128, 8, 256
+LATENCY = 1.2e-6  # seconds
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class StagedTokens:
     x: Matrix
     m: int
     k: int
+    batch: tuple[int, ...] = ()  # matrices of so many rows, where these are not evenly spaced
 
     @property
     def pitch(self) -> int:
@@ -35,16 +41,27 @@ class StagedTokens:
 
     def scratch(self, past: int) -> Scratch:
         """Where they lie, behind `past` bytes of other scratch."""
-        return Scratch(-(-past // ALIGN) * ALIGN, self.m * self.pitch * self.x.itemsize)
+        return Scratch(-(-past // ALIGN) * ALIGN, math.prod(self.batch) * self.m * self.pitch * self.x.itemsize)
 
-    def launch(self, to: Scratch) -> Launch:
-        args = (
-            Ptr("x"), to, pointer(self.desc, "order"), np.int64(self.x.row), np.int64(self.x.col), np.uint32(self.k),
-            np.uint32(self.pitch),
-        )  # fmt: skip
+    def seconds(self, device: DeviceSpec) -> float:
+        nbytes = 2 * math.prod(self.batch) * self.m * self.k * self.x.itemsize
+        return overlapped_overhead(device) + LATENCY + nbytes / device.bandwidth
+
+    def launches(self, to: Scratch) -> Iterator[Launch]:
         kernel = Kernel("quantized/tokens.cu", f"stage_tokens<{self.x.element.number}>")
-        grid = (grid_of(self.pitch, PIECE * THREADS)[0], self.m, 1)
-        return Launch(kernel, grid, (THREADS, 1, 1), args, overlapped=True)
+        line, size = self.pitch * self.x.itemsize, self.x.itemsize
+        tiles = product(np.ndindex(*self.batch), range(0, max(self.m, 1), MOST_STAGED))
+        for count, (matrix, first) in enumerate(tiles):
+            rows = min(self.m - first, MOST_STAGED)
+            begin = count // -(-max(self.m, 1) // MOST_STAGED) * self.m + first
+            place = Scratch(to.offset + begin * line, rows * line)
+            at = sum(i * step for i, step in zip(matrix, self.x.batch)) + first * self.x.row
+            args = (
+                Ptr("x", at * size), place, pointer(self.desc, "order"), np.int64(self.x.row),
+                np.int64(self.x.col), np.uint32(self.k), np.uint32(self.pitch),
+            )  # fmt: skip
+            grid = (grid_of(self.pitch, PIECE * THREADS)[0], rows, 1)
+            yield Launch(kernel, grid, (THREADS, 1, 1), args, overlapped=True)
 
 
 def staged_tokens(desc: Any) -> StagedTokens | None:
@@ -54,4 +71,4 @@ def staged_tokens(desc: Any) -> StagedTokens | None:
     ordered = "order" in desc.slot_of and desc.has("order")
     if as_it_lies and gemm.k % PIECE == 0 and gemm.a.aligned(16, along=1) and not ordered:
         return None
-    return StagedTokens(desc, gemm.a, gemm.m, gemm.k)
+    return StagedTokens(desc, gemm.a, gemm.m, gemm.k, gemm.batch)

@@ -150,7 +150,7 @@ def dequantize_gguf(
     InvalidProblemError for a format that is not known or a shape that does not fit.
     """
     array, kind, whole = blocks_of("dequantize_gguf", "blocks", blocks, format, shape)
-    operands = {"blocks": array, "out": out}
+    operands = {"out": out, "blocks": array}
     key = (kind, whole, out_dtype)
     return (
         operands,

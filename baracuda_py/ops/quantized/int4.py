@@ -21,10 +21,12 @@ from ...types import (
 )
 from .._function import Asked, function_of
 from ..gemm._problem.shapes import check_addend
+from ._even_rows import EvenRows
 from ._int4_composite import DequantizeThenMatmul
 from ._int4_kernels import Int4Gemv, Int4Mma
 from ._int4_weight import HALVES, ORDER, SLOTS, Int4Weight, arrays_of, taken_weight
 from ._product import WeightProduct
+from ._widened import F32Weights
 
 __all__ = ["Int4MatmulDescriptor", "Int4MatmulPlan", "matmul_int4"]
 
@@ -102,7 +104,13 @@ class Int4MatmulPlan(Plan[Int4MatmulDescriptor]):
 
     descriptor = Int4MatmulDescriptor
     category = OpCategory.QUANTIZATION
-    candidates = (Int4Gemv(), Int4Mma(), DequantizeThenMatmul())
+    candidates = (
+        Int4Gemv(),
+        Int4Mma(),
+        DequantizeThenMatmul(),
+        F32Weights(DequantizeThenMatmul()),
+        EvenRows(Int4Gemv(), Int4Mma(), DequantizeThenMatmul()),
+    )
     measures = oracle.MEASURES
     probes = (
         {"x_shape": (1, 256), "n": 48, "x_element": "f16"},
@@ -135,11 +143,12 @@ def matmul_int4(
 ) -> Asked:  # fmt: skip
     """f(x W + bias) with W[k, n] = (code - zero) scale, never rounded but where W is dequantised first; sums in f32.
 
+    PlanPreference(exact_weights=True) excludes that rounding, batch_invariant=True keeps a row's bits, at any number of tokens.
+
     x: [..., K], f16 or bf16, any strides. codes: a PackedInt4, which has all that describes the weight; or its arrays, with
     `shape` (K, N), `group_size` (128) and `layout` ("tiled"; of the others the shape follows).
     order: int32 [K], as PackedInt4 has and checks it; one that is passed by itself is checked where it lies on the host. One in
-    device memory is not read: what is no k or group makes NaN (with variant `dequantize_matmul` it is undefined), and a k that is
-    named twice is undefined.
+    device memory is not read: what is no k or group makes NaN; a k that is named twice counts twice.
     Weights in layout "tiled" are multiplied as they are; those of others are dequantised at every call: `repack_int4` them once.
     bias: f16, bf16 or f32, broadcasts onto the result. activation: "relu", "gelu", "gelu_tanh" or "silu".
     out_dtype: f16, bf16 or f32; that of x by default.

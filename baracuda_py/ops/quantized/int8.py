@@ -17,6 +17,8 @@ from ._int8_composite import Dequantised, Quantised, Staged
 from ._int8_gemv import Int8Gemv
 from ._int8_mma import Int8Mma
 from ._int8_problem import HALVES, Product, check_product, product_of
+from ._int8_tiles import GemvTiles
+from ._widened import F32Weights
 
 __all__ = ["Int8MatmulDescriptor", "Int8MatmulPlan", "matmul_int8"]
 
@@ -115,7 +117,9 @@ class Int8MatmulPlan(Plan[Int8MatmulDescriptor]):
 
     descriptor = Int8MatmulDescriptor
     category = OpCategory.GEMM
-    candidates = (Int8Gemv(), Int8Mma(), Staged(), Quantised(), Dequantised())
+    candidates = (
+        Int8Gemv(), Int8Mma(), Staged(), Quantised(), Dequantised(), GemvTiles(), F32Weights(Dequantised()),
+    )  # fmt: skip
     measures = oracle.MEASURES
     probes = _probes()
 

@@ -26,7 +26,8 @@ from .._function import Asked, function_of
 from ._gguf import FLOATS, asked_element, blocks_of, check_columns, check_row_bytes
 from ._gguf_dequantized import Dequantized
 from ._gguf_panels import Panels
-from ._gguf_product import ExactActivation, Q8Activation
+from ._gguf_product import ExactActivation, Q8Activation, Q8InOrder
+from ._widened import F32Weights
 
 __all__ = ["GgufMatmulDescriptor", "GgufMatmulPlan", "matmul_gguf", "matmul_q4k"]
 
@@ -130,7 +131,9 @@ class GgufMatmulPlan(Plan[GgufMatmulDescriptor]):
 
     descriptor = GgufMatmulDescriptor
     category = OpCategory.QUANTIZATION
-    candidates = (ExactActivation(), Q8Activation(), Panels(), Dequantized())
+    candidates = (
+        ExactActivation(), Q8Activation(), Q8InOrder(), Panels(), Dequantized(), F32Weights(Dequantized()),
+    )  # fmt: skip
     measures = oracle.MEASURES
     probes = tuple(_probes())
 
@@ -186,7 +189,7 @@ def _asked(
     blocks, kind, _ = blocks_of(op, "w", w, format)
     if math is None and isinstance(pref, PlanPreference):
         math = pref.math
-    operands, options = {"x": x, "w": blocks, "out": out}, {"format": kind, "out_dtype": out_dtype, "math": math}
+    operands, options = {"out": out, "x": x, "w": blocks}, {"format": kind, "out_dtype": out_dtype, "math": math}
     return (
         operands,
         lambda: GgufMatmulDescriptor.of(**operands, **options, name=op),

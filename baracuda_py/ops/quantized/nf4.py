@@ -17,6 +17,7 @@ from ._nf4_composite import DequantizeNf4ThenMatmul
 from ._nf4_gemv import Nf4Gemv
 from ._nf4_weight import FLOATS, HALVES, SLOTS, Nf4Weight, arrays_of_nf4
 from ._product import WeightProduct
+from ._widened import F32Weights
 
 __all__ = ["Nf4MatmulDescriptor", "Nf4MatmulPlan", "matmul_nf4"]
 
@@ -78,7 +79,7 @@ class Nf4MatmulPlan(Plan[Nf4MatmulDescriptor]):
 
     descriptor = Nf4MatmulDescriptor
     category = OpCategory.QUANTIZATION
-    candidates = (Nf4Gemv(), DequantizeNf4ThenMatmul())
+    candidates = (Nf4Gemv(), DequantizeNf4ThenMatmul(), F32Weights(DequantizeNf4ThenMatmul()))
     measures = oracle.MEASURES
     probes = (
         {"x_shape": (1, 256), "n": 48, "x_element": "f16"},
@@ -113,7 +114,8 @@ def matmul_nf4(
     bitsandbytes packs it, with `absmax` and, doubly quantised, `scales` and `offset`; `block_size` is 64 by default.
     bias: f16, bf16 or f32, broadcasts onto the result. activation: "relu", "gelu", "gelu_tanh" or "silu".
     out_dtype: f16, bf16 or f32; that of x by default.
-    For few rows of x the codes are multiplied as they lie; many rows with a weight that is dequantised first, at every call.
+    For few rows of x the codes are multiplied as they lie; many rows with a weight that is dequantised first, at every call:
+    where x is f16, a weight beyond 65504 is infinite then. PlanPreference(exact_weights=True) rounds none, at any number of rows.
     Returns out, [..., N]. Raises InvalidProblemError or OperandTypeError for arrays that do not fit.
     """
     arrays, size = arrays_of_nf4("matmul_nf4", codes, absmax, scales, offset, block_size)

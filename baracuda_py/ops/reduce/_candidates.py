@@ -6,23 +6,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...plan.candidate import OK, Candidate, Cost, Feasibility, no
+from ...plan.grammar import Config, term
 from ...runtime.steps import Arg, Kernel, Launch, Packed, Ptr, Scratch, Step
 from ...types import DeviceSpec, PrecisionGuarantee
-from .._columns import ColumnConfig, Columns, across
+from .._columns import Columns, across
 from .._launch import grid_of, index_scalar, pack_dims
-from .._rows import RowConfig, row_configs, row_cost, rows_of, share
+from .._rows import WARP, RowConfig, Rows, row_configs, row_cost, rows_of, share
 from . import _guarantee
 from ._problem import ReduceDescriptor
 
 __all__ = ["CANDIDATES"]
 
 FILE = "reduce/reduce.cu"
-CHUNK, ROWS_DOWN = 1 << 15, 512  # terms: more along a row, or down columns, are several CTAs' work
+CHUNK = 1 << 15  # terms: more along a row are several CTAs' work
+LEAST_CHUNK, MOST_CHUNK, FEW_CHUNKS = (
+    64,
+    512,
+    32,
+)  # terms of a chunk down columns; chunks, where they need not be longer
+DEPTH, MOST_DOWN = 4, 8  # terms that a thread has in flight down columns; warps that share a column
+STATES = 64  # bytes of a thread's states
+WARPS_ACROSS = 4  # of a CTA whose columns need one warp
+SHORT_ITEMS = 8  # vectors per thread, where at most a warp shares a row
 LANES, JOINERS, FEW = 256, 256, 64
 
 
@@ -52,8 +63,12 @@ class RowsReduce(Candidate[ReduceDescriptor]):
     def configs(self, desc: ReduceDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         rows = desc.rows()
         vector = rows.widest(desc.element) if rows.dense else 1
-        chosen = next(iter(row_configs(min(desc.extent, CHUNK), vector, desc.element, shallow=desc.element.bits == 8)))
-        if desc.extent <= CHUNK and chosen.resident and chosen.lanes <= LANES:
+        shallow = desc.element.bits == 8
+        chosen = next(iter(row_configs(min(desc.extent, CHUNK), vector, desc.element, shallow=shallow)))
+        short = _short(desc.extent, vector, SHORT_ITEMS >> shallow) if rows.dense else None
+        if short is not None and (chosen.lanes > WARP or _slots(short) < _slots(chosen)):
+            yield short
+        elif desc.extent <= CHUNK and chosen.resident and chosen.lanes <= LANES:
             yield chosen
         else:
             yield RowConfig(vector, min(chosen.items, 16 // vector or 2), LANES)
@@ -84,6 +99,35 @@ class RowsReduce(Candidate[ReduceDescriptor]):
         return first, _join(desc, chunks, rows.count, partial, kept, index)
 
 
+def _slots(config: RowConfig) -> int:
+    """Vectors that the threads of a row have registers for."""
+    return config.lanes * config.items
+
+
+def _short(extent: int, vector: int, items: int) -> RowConfig | None:
+    """A warp or less per row, with the fewest idle vectors; more threads where that is equal. None where a row is too long."""
+    vectors = max(1, -(-extent // vector))
+    shares = [RowConfig(vector, -(-vectors // lanes), lanes, True) for lanes in (32, 16, 8, 4, 2, 1)]
+    return min((s for s in shares if s.items <= items), key=_slots, default=None)
+
+
+@dataclass(frozen=True)
+class ColumnsConfig(Config):
+    """How columns are shared out."""
+
+    vector: int = term("neighbouring columns per thread")
+    down: int = term("warps that share a column")
+    across: int = term("warps whose columns are neighbours")
+    anywhere: bool = term("rows start at any address; a vector is shifted out of two aligned words", default=False)
+
+    @property
+    def threads(self) -> int:
+        return WARP * self.down * self.across
+
+    def ctas(self, rows: Rows) -> int:
+        return rows.count * -(-rows.length // (WARP * self.across * self.vector))
+
+
 class ColumnsReduce(Candidate[ReduceDescriptor]):
     """Results lie along the innermost axis: threads take neighbours of them and go down the terms, many in chunks."""
 
@@ -95,37 +139,48 @@ class ColumnsReduce(Candidate[ReduceDescriptor]):
             return no("no axis that is kept lies side by side in out and in x")
         return OK
 
-    def configs(self, desc: ReduceDescriptor, device: DeviceSpec) -> Iterable[ColumnConfig]:
+    def configs(self, desc: ReduceDescriptor, device: DeviceSpec) -> Iterable[ColumnsConfig]:
         found = _columns(desc)
-        if found is not None:
-            vector = found[0].vector(desc.element, 8)
-            while vector > 1 and vector * desc.state > 64:
-                vector //= 2  # states in shared memory
-            yield ColumnConfig(vector, min(8, share(max(1, desc.extent // 4))))
+        if found is None:
+            return
+        widest = found[0].rows.widest(desc.element)
+        vector = found[0].vector(desc.element, widest)
+        anywhere = widest > vector and WARP * widest <= found[0].rows.length
+        if anywhere and widest * desc.state <= STATES:
+            vector = widest
+        else:
+            anywhere = False
+        while vector > 1 and vector * desc.state > STATES:
+            vector //= 2
+        down = min(MOST_DOWN, share(-(-min(desc.extent, _chunk(desc.extent)) // DEPTH)))
+        yield ColumnsConfig(vector, down, max(1, WARPS_ACROSS // down), anywhere)
 
-    def guarantee(self, desc: ReduceDescriptor, device: DeviceSpec, config: ColumnConfig) -> PrecisionGuarantee:
-        chunks = _chunks(desc.extent, ROWS_DOWN)
-        depth = -(-min(desc.extent, ROWS_DOWN) // config.warps) + 4 + config.warps
+    def guarantee(self, desc: ReduceDescriptor, device: DeviceSpec, config: ColumnsConfig) -> PrecisionGuarantee:
+        chunk = _chunk(desc.extent)
+        chunks = _chunks(desc.extent, chunk)
+        depth = -(-min(desc.extent, chunk) // (config.down * DEPTH)) * DEPTH + config.down
         return _guarantee.promised(desc, depth + (_joins(chunks) if chunks > 1 else 0))
 
-    def cost(self, desc: ReduceDescriptor, device: DeviceSpec, config: ColumnConfig) -> Cost:
+    def cost(self, desc: ReduceDescriptor, device: DeviceSpec, config: ColumnsConfig) -> Cost:
         size = desc.element.bits // 8
         spent = (desc.row.instructions + 2) * math.prod(desc.shape)
         efficiency = 0.95 * min(1.0, 0.4 + config.vector * size / 16)
         return Cost.streaming(device, desc.nbytes, flops=int(spent), instructions=spent, efficiency=efficiency)
 
-    def lower(self, desc: ReduceDescriptor, device: DeviceSpec, config: ColumnConfig) -> tuple[Step, ...]:
+    def lower(self, desc: ReduceDescriptor, device: DeviceSpec, config: ColumnsConfig) -> tuple[Step, ...]:
         found = _columns(desc)
         assert found is not None
         (rows, steps, _), extents = found
-        index, chunks = rows.index if math.prod(desc.shape) < 1 << 31 else "u64", _chunks(desc.extent, ROWS_DOWN)
+        index, chunk = rows.index if math.prod(desc.shape) < 1 << 31 else "u64", _chunk(desc.extent)
+        chunks = _chunks(desc.extent, chunk)
         results = rows.count * rows.length
         partial = _scratch(desc, chunks, results)
         entry = (
-            f"reduce_columns<{desc.reducer}, {desc.element.number}, {desc.computed}, {config.vector}, {config.warps}, "
-            f"{len(rows.rows)}, {len(extents)}, {index}, {str(chunks > 1).lower()}>"
+            f"reduce_columns<{desc.reducer}, {desc.element.number}, {desc.computed}, {config.vector}, {config.down}, "
+            f"{config.across}, {len(rows.rows)}, {len(extents)}, {index}, {str(chunks > 1).lower()}, "
+            f"{str(config.anywhere).lower()}>"
         )
-        counts = (index_scalar(n, index) for n in (rows.count, rows.length, desc.extent, ROWS_DOWN, chunks))
+        counts = (index_scalar(n, index) for n in (rows.count, rows.length, desc.extent, chunk, chunks))
         args = (
             *counts,
             np.int32(desc.correction),
@@ -141,6 +196,13 @@ class ColumnsReduce(Candidate[ReduceDescriptor]):
         size = desc.layout("out").element.bits // 8
         kept = (*rows.rows, rows.length), [s * size for s in (*rows.walks["out"].rows, 1)]
         return first, _join(desc, chunks, results, partial, kept, index)
+
+
+def _chunk(extent: int) -> int:
+    """Terms of a chunk down columns, by the extent alone: few enough chunks to join, enough CTAs where columns are few."""
+    if extent <= 2 * LEAST_CHUNK:
+        return max(extent, 1)
+    return min(MOST_CHUNK, max(LEAST_CHUNK, share(-(-extent // FEW_CHUNKS))))
 
 
 def _chunks(extent: int, chunk: int) -> int:

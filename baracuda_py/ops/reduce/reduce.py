@@ -7,6 +7,7 @@ from typing import Any
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import reduce as oracle
+from ...reference.promise import widely
 from ...samples import reduce as samples
 from ...types import OpCategory, PrecisionGuarantee
 from .._function import function_of
@@ -36,7 +37,8 @@ class ReducePlan(Plan[ReduceDescriptor]):
 
     @classmethod
     def reference_guarantee(cls, desc: ReduceDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(_guarantee.promised(desc, 1))
+        kernel, out = _guarantee.promised(desc, 1), desc.layout("out").element
+        return widely(kernel, out, desc.extent) if out.is_float else kernel
 
 
 def _plain(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any: ...

@@ -7,6 +7,7 @@ from typing import Any
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import scan as oracle
+from ...reference.promise import widely
 from ...samples import scan as samples
 from ...types import OpCategory, PrecisionGuarantee
 from .._function import function_of
@@ -35,7 +36,12 @@ class CumsumPlan(Plan[CumsumDescriptor]):
 
     @classmethod
     def reference_guarantee(cls, desc: CumsumDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(promised(desc, 1))
+        kernel = promised(desc, 1)
+        return (
+            widely(kernel, desc.element, desc.shape[desc.axis] if desc.shape else 1)
+            if desc.element.is_float
+            else kernel
+        )
 
 
 @function_of(CumsumPlan)

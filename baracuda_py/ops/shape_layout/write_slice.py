@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
 
+from ...call.key import byte_strides
 from ...plan.candidate import exact_movement
 from ...plan.descriptor import Descriptor, Layout, Operand, Slot, described, integers, resolved_strides
 from ...plan.plan import Plan
@@ -284,9 +285,12 @@ def write_slice(
         return operands, lambda: WriteSliceDescriptor.of(dest, source, ranges), window, values, (shift, 0)
     _refuse_idle(dynamic_axis, start, status)
     operands = {"dest": dest, "source": source, "start": start, "status": status}
-    options = (dynamic_axis, pairs_of(ranges, shape_of(dest)))
+    pairs = pairs_of(ranges, shape_of(dest))
+    steps = enumerate(zip(pairs, byte_strides(dest)))
+    shift = sum(a * stride for axis, ((a, _), stride) in steps if axis != dynamic_axis)
     return (
-        operands, lambda: WriteSliceDescriptor.of(dest, source, ranges, dynamic_axis=dynamic_axis), options, None, None,
+        operands, lambda: WriteSliceDescriptor.of(dest, source, ranges, dynamic_axis=dynamic_axis), (dynamic_axis, pairs), None,
+        (shift, 0, 0, 0),
     )  # fmt: skip
 
 

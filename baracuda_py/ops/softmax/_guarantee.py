@@ -9,7 +9,10 @@ Stability of Numerical Algorithms*, 2nd ed., section 4.2).
 - s = sum exp(t) errs by (d + 4) u + 3 u E relatively. In one pass, a thread's sum is scaled whenever its maximum may have
   grown, and states are joined: 5 u each, `scalings` times; the exponents add up to the whole, so that E stays.
 - exp(t) / s adds the two and 2 roundings; t - log(s) is absolute in s' error and adds log's 2 ulp and 2 roundings.
+- exp(y) sum is computed as exp(y / 2) sum exp(y / 2), which is a normal number wherever exp(y) sum is: twice the function's error
+  and one rounding more.
 - Below the smallest normal number, 2**-149 or so is lost.
+- A gradient whose terms add up beyond what is computed in promises nothing.
 """
 
 from __future__ import annotations
@@ -36,18 +39,20 @@ def forward(element: ElementKind, *, log: bool, depth: int, scalings: int) -> Pr
 
 
 def backward(element: ElementKind, *, log: bool, depth: int) -> PrecisionGuarantee:
-    """What the gradient promises: products take a rounding each, exp(y) as above, and the difference one."""
+    """What the gradient promises: products take a rounding each, exp(y / 2) as above, and the difference one."""
     unit = computed_in(element).element
     terms: tuple[Term, ...]
     if log:
-        terms = (Term(depth + 6.0, unit, "exp_sum"), Term(3.0, unit, "exp_shift_sum"), Term(1.0, unit, "abs_result"))
+        terms = (Term(depth + 11.0, unit, "exp_sum"), Term(3.0, unit, "exp_shift_sum"), Term(1.0, unit, "abs_result"))
     else:
         terms = (Term(depth + 4.0, unit, "y_sum"), Term(3.0, unit, "y_grad"))
-    return _promise(element, terms)
+    return _promise(element, terms, "overflowing")
 
 
-def _promise(element: ElementKind, terms: tuple[Term, ...]) -> PrecisionGuarantee:
+def _promise(element: ElementKind, terms: tuple[Term, ...], outside: str = "") -> PrecisionGuarantee:
     computed = computed_in(element)
     lost = Term(4.0, computed.element, "computed_smallest_normal")
     own = (Term(1.0, element, "abs_result"), Term(1.0, element, "smallest_normal"), lost)
-    return PrecisionGuarantee.fixed_order(computed.math, computed.element, Componentwise((*terms, *own), SOURCE))
+    return PrecisionGuarantee.fixed_order(
+        computed.math, computed.element, Componentwise((*terms, *own), SOURCE, outside)
+    )

@@ -10,11 +10,13 @@ from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Op, register
 from ...reference import softmax as oracle
+from ...reference.promise import widely
 from ...runtime.steps import Step
 from ...samples import softmax as samples
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
+from .._anywhere import anywhere_config, anywhere_launch, anywhere_rows
 from .._function import function_of
-from .._rows import FLOATS, RowConfig, row_configs, row_cost
+from .._rows import FLOATS, RowConfig, clustered, row_configs, row_cost
 from . import _guarantee
 from .forward import TABLE, Softmaxed
 
@@ -39,7 +41,7 @@ class RowsSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
     """A group of threads a row, which stays in registers where it fits and is streamed where it does not."""
 
     variant = "rows"
-    launches = ("softmax/backward.cu:softmax_backward",)
+    launches = ("softmax/backward.cu:softmax_backward", "softmax/backward.cu:softmax_backward_cluster")
 
     def supports(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Feasibility:
         return OK
@@ -47,7 +49,8 @@ class RowsSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
     def configs(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         """Accesses of 8 bytes, two of them as one of 16: rows of 16 KB take 0.87 of the time (H200)."""
         vector = min(desc.rows().vector(desc.element), 64 // desc.element.bits)
-        return row_configs(desc.extent, vector, desc.element, shallow=True)
+        for config in row_configs(desc.extent, vector, desc.element, shallow=True):
+            yield clustered(config, desc.extent, desc.element, device)
 
     def guarantee(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
         return _guarantee.backward(desc.element, log=desc.log, depth=config.depth(desc.extent))
@@ -59,12 +62,38 @@ class RowsSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
         return (desc.launch("softmax/backward.cu", "softmax_backward", config),)
 
 
+class AnywhereSoftmaxBackward(Candidate[SoftmaxBackwardDescriptor]):
+    """A CTA a long row that starts at any address, by aligned words."""
+
+    variant = "anywhere"
+    launches = (
+        "softmax/backward.cu:softmax_backward_anywhere",
+        "softmax/backward.cu:softmax_backward_anywhere_cluster",
+    )
+
+    def supports(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Feasibility:
+        return anywhere_rows(desc.rows(), desc.element, 8)
+
+    def configs(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
+        yield anywhere_config(desc.rows(), desc.element, device)
+
+    def guarantee(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
+        return _guarantee.backward(desc.element, log=desc.log, depth=config.depth(desc.extent))
+
+    def cost(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> Cost:
+        return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=10.0)
+
+    def lower(self, desc: SoftmaxBackwardDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
+        file, name = "softmax/backward.cu", "softmax_backward_anywhere"
+        return (anywhere_launch(desc.rows(), file, name, desc.template, config),)
+
+
 class SoftmaxBackwardPlan(Plan[SoftmaxBackwardDescriptor]):
     """The gradient of softmax along an axis: operands `grad`, `y` and `grad_x`."""
 
     descriptor = SoftmaxBackwardDescriptor
     category = OpCategory.SOFTMAX
-    candidates = (RowsSoftmaxBackward(),)
+    candidates = (RowsSoftmaxBackward(), AnywhereSoftmaxBackward())
     measures = oracle.BACKWARD_MEASURES
     probes = (
         *({"shape": (3, n), "element": e} for e in ("f32", "bf16", "f16", "f64") for n in (100, 4096, 50257)),
@@ -77,7 +106,7 @@ class SoftmaxBackwardPlan(Plan[SoftmaxBackwardDescriptor]):
 
     @classmethod
     def reference_guarantee(cls, desc: SoftmaxBackwardDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(_guarantee.backward(desc.element, log=desc.log, depth=1))
+        return widely(_guarantee.backward(desc.element, log=desc.log, depth=1), desc.element, desc.extent)
 
 
 def _along(grad: Any, y: Any, /, axis: int = -1, *, grad_x: Any = None) -> Any: ...

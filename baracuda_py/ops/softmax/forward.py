@@ -13,19 +13,20 @@ from ...plan.descriptor import Slot, described
 from ...plan.plan import Plan
 from ...plan.registry import Gradient, Op, register
 from ...reference import softmax as oracle
+from ...reference.promise import widely
 from ...runtime.steps import Kernel, Launch, Step
 from ...samples import softmax as samples
 from ...types import DeviceSpec, ElementKind, OpCategory, PrecisionGuarantee
+from .._anywhere import anywhere_launch, anywhere_rows
 from .._axis import AlongAxis
 from .._columns import ColumnConfig
 from .._function import function_of
 from .._launch import index_scalar, index_type
-from .._rows import FLOATS, RowConfig, Rows, computed_in, row_configs, row_cost, share
+from .._rows import FLOATS, RowConfig, Rows, clustered, computed_in, row_configs, row_cost, share
 from . import _guarantee
 
 __all__ = ["SoftmaxDescriptor", "SoftmaxPlan"]
 
-LONG = 2048  # columns from which unaligned rows go by aligned words
 TABLE = {"softmax": "exp(x) / sum(exp(x))", "log_softmax": "x - log(sum(exp(x)))"}  # op: what it computes
 
 
@@ -67,13 +68,14 @@ class RowsSoftmax(Candidate[SoftmaxDescriptor]):
     """A group of threads a row, which stays in registers where it fits; else maximum and sum come in one pass."""
 
     variant = "rows"
-    launches = ("softmax/forward.cu:softmax_rows",)
+    launches = ("softmax/forward.cu:softmax_rows", "softmax/forward.cu:softmax_rows_cluster")
 
     def supports(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Feasibility:
         return OK
 
     def configs(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
-        return row_configs(desc.extent, desc.rows().vector(desc.element), desc.element)
+        for config in row_configs(desc.extent, desc.rows().vector(desc.element), desc.element):
+            yield clustered(config, desc.extent, desc.element, device)
 
     def guarantee(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
         scalings = 0 if config.resident else config.depth(desc.extent) // config.vector + 1
@@ -90,22 +92,18 @@ class AnywhereSoftmax(Candidate[SoftmaxDescriptor]):
     """A CTA a row that starts at any address, by aligned words; maximum and sum come in one pass."""
 
     variant = "anywhere"
-    launches = ("softmax/forward.cu:softmax_anywhere",)
+    launches = ("softmax/forward.cu:softmax_anywhere", "softmax/forward.cu:softmax_anywhere_cluster")
 
     def supports(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Feasibility:
-        rows = desc.rows()
-        if not rows.dense:
-            return no("the axis does not lie side by side in out and x")
-        if desc.extent < LONG:
-            return no(f"rows are shorter than {LONG}")
-        if rows.vector(desc.element) == rows.widest(desc.element):
-            return no("every row starts and ends at 16 bytes")
-        return OK
+        return anywhere_rows(desc.rows(), desc.element, 16)
 
     def configs(self, desc: SoftmaxDescriptor, device: DeviceSpec) -> Iterable[RowConfig]:
         vector, items = Rows.widest(desc.element), 2
         lanes = share(desc.extent // (vector * items))
-        yield RowConfig(vector, items, min(512, max(128, lanes)))  # two CTAs an SM: one reads while the other writes
+        config = RowConfig(
+            vector, items, min(512, max(128, lanes))
+        )  # two CTAs per SM: one reads while the other writes
+        yield clustered(config, desc.extent, desc.element, device)
 
     def guarantee(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> PrecisionGuarantee:
         depth = config.depth(desc.extent) + 1
@@ -115,11 +113,7 @@ class AnywhereSoftmax(Candidate[SoftmaxDescriptor]):
         return row_cost(device, desc.rows(), desc.nbytes, config, desc.element, instructions=10.0)
 
     def lower(self, desc: SoftmaxDescriptor, device: DeviceSpec, config: RowConfig) -> tuple[Step, ...]:
-        rows = desc.rows()
-        shape = f"{config.vector}, {config.items}, {config.lanes}, {len(rows.rows)}, {rows.index}"
-        entry = f"softmax_anywhere<{desc.template}, {shape}>"
-        args = (index_scalar(rows.length, rows.index), rows.places(), *rows.pointers())
-        return (Launch(Kernel("softmax/forward.cu", entry), (rows.count, 1, 1), (config.threads, 1, 1), args),)
+        return (anywhere_launch(desc.rows(), "softmax/forward.cu", "softmax_anywhere", desc.template, config),)
 
 
 class ColumnsSoftmax(Candidate[SoftmaxDescriptor]):
@@ -182,7 +176,8 @@ class SoftmaxPlan(Plan[SoftmaxDescriptor]):
 
     @classmethod
     def reference_guarantee(cls, desc: SoftmaxDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(_guarantee.forward(desc.element, log=desc.log, depth=1, scalings=0))
+        kernel = _guarantee.forward(desc.element, log=desc.log, depth=1, scalings=0)
+        return widely(kernel, desc.element, desc.extent)
 
 
 def _along(x: Any, /, axis: int = -1) -> Any: ...

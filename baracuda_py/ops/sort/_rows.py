@@ -32,7 +32,9 @@ class SortedRows:
     index: str
     axes: int
     packed: Packed
-    vector: bool
+    align: (
+        int  # bytes: every row of x starts at a multiple; an element's size where elements of a row are not contiguous
+    )
     flip: np.generic
 
     @staticmethod
@@ -47,11 +49,16 @@ class SortedRows:
         index = index_type(count)
         dims = pack_dims(extents, strides, index)
         whole = steps[0] == size or desc.shape[axis] == 1
-        vector = whole and layouts[0].align == WORD and all(s % WORD == 0 for s in strides[0])
+        align = math.gcd(WORD, layouts[0].align, *strides[0]) if whole else size
         every = (1 << 8 * max(size, 4)) - 1 if size >= 4 else (1 << 8 * size) - 1
         flip = (np.uint64 if size == 8 else np.uint32)(0 if desc.largest else every)
         packed = Packed(dims.data + struct.pack("<3q", *steps), 8)
-        return SortedRows(count, desc.shape[axis], size, index, len(extents), packed, vector, flip)
+        return SortedRows(count, desc.shape[axis], size, index, len(extents), packed, align, flip)
+
+    @property
+    def vector(self) -> bool:
+        """Whether rows can be read in vectors of 16 bytes."""
+        return self.align == WORD
 
     @property
     def entry(self) -> int:

@@ -13,6 +13,8 @@ from ...reference import sort as oracle
 from ...samples import sort as samples
 from ...types import ElementKind, InvalidProblemError, OpCategory, PrecisionGuarantee
 from .._function import function_of
+from ._greatest import GreatestRows
+from ._held import HeldRows
 from ._select import SelectRows, SplitRows
 from ._short import SortRows
 
@@ -74,7 +76,7 @@ class TopkPlan(Plan[TopkDescriptor]):
 
     descriptor = TopkDescriptor
     category = OpCategory.SORT
-    candidates = (SortRows(), SelectRows(), SplitRows())
+    candidates = (SortRows(), HeldRows(), GreatestRows(), SelectRows(), SplitRows())
     probes = (
         {"shape": (5, 64), "element": "bf16", "k": 8},
         {"shape": (5, 2048), "element": "f64", "k": 8, "largest": False},

@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...runtime.steps import Call, Fill, Launch, Step
+from ...types.layout import folded
 from ...types.units import bytes_text, time_text
 from ..candidate import Feasibility
 from ..select import Assessment, advised
 from ..selection import Selection
 
 __all__ = ["Explanation", "Row", "summary", "summary_html"]
+
+_INDENT = " " * 5
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,26 @@ class Explanation:
         return [head, *(_row_cells(r) for r in self.rows)]
 
     def __repr__(self) -> str:
-        cells = self._cells()
-        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]) - 1)]
-        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths)) + "  " + row[-1] for row in cells]
-        terms = (
-            ["terms of configurations: print(baracuda_py.plan.glossary())"] if any(r.config for r in self.rows) else []
-        )
-        return "\n".join([self.title, *(line.rstrip() for line in lines), *self._runs(), *terms])
+        lines = folded(self.title)
+        cells = [("variant", "predicted", "limited by"), *(_timed(r) for r in self.rows if r.admitted)]
+        widths = [max(len(row[i]) for row in cells) for i in range(3)]
+
+        def line(mark: str, of: Sequence[str], why: str) -> list[str]:
+            lead = "  ".join([mark, *(c.ljust(w) for c, w in zip(of, widths))]) + "  "
+            return folded(why, lead, " " * len(lead))
+
+        lines += line(" ", cells[0], "why")
+        for row in self.rows:
+            if row.admitted:
+                lines += line("*" if row.chosen else "+", _timed(row), row.reason)
+            else:
+                lines += folded(f"{row.variant}: {_reason(row)}", "-  ", _INDENT)
+            lines += folded(row.config, _INDENT, _INDENT) if row.config else []
+        for said in self._runs():
+            lines += folded(said)
+        if any(row.config for row in self.rows):
+            lines += folded("terms of configurations: print(baracuda_py.plan.glossary())")
+        return "\n".join(lines)
 
     def _runs(self) -> list[str]:
         return [f"* runs, in order: {', '.join(self.steps)}"] if len(self.steps) > 1 else []
@@ -126,6 +142,8 @@ def _why(selection: Selection, answers: Sequence[Assessment], index: int, chosen
         return answer.feasibility.reason
     seconds, held = _seconds(answer), _seconds(answers[chosen])
     if index == chosen:
+        if selection.provenance == "asked for":
+            return "chosen: asked for when it was planned"
         if selection.provenance != "model":
             source = "shipped table" if selection.provenance == "shipped" else selection.provenance
             return f"chosen: measured fastest ({source})"
@@ -172,9 +190,18 @@ def _rank(row: Row) -> tuple[bool, bool, float]:
     return not row.chosen, not row.admitted, row.microseconds or 0.0
 
 
-def _row_cells(row: Row) -> tuple[str, ...]:
+def _timed(row: Row) -> tuple[str, str, str]:
+    """The columns of a candidate that would serve."""
+    return row.variant, time_text(row.microseconds * 1e-6) if row.microseconds is not None else "", row.limit
+
+
+def _reason(row: Row) -> str:
+    """Why a candidate does not serve, and what would admit it."""
     advice = "" if row.admitted else Feasibility(row.reason, row.fix, instead=row.instead).advice
-    why = row.reason + (f"; {advice}" if advice else "")
+    return row.reason + (f"; {advice}" if advice else "")
+
+
+def _row_cells(row: Row) -> tuple[str, ...]:
     name = row.variant + (f"[{row.config}]" if row.config else "")
     return (
         "*" if row.chosen else "+" if row.admitted else "-",
@@ -184,7 +211,7 @@ def _row_cells(row: Row) -> tuple[str, ...]:
         f"{row.flops:.3g}" if row.flops else "",
         time_text(row.microseconds * 1e-6) if row.microseconds is not None else "",
         row.limit,
-        why,
+        _reason(row),
     )
 
 
@@ -219,7 +246,10 @@ def summary(selection: Selection) -> str:
     """The block that a REPL shows for a plan."""
     facts = _facts(selection)
     width = max(len(name) for name, _ in facts)
-    return "\n".join([selection.family.__name__, *(f"  {name.ljust(width)}  {text}" for name, text in facts)])
+    lines = [selection.family.__name__]
+    for name, text in facts:
+        lines += folded(text, f"  {name.ljust(width)}  ", " " * (width + 4))
+    return "\n".join(lines)
 
 
 def summary_html(selection: Selection) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["from_json", "to_json"]
 
 T = TypeVar("T")
+ASKED_FOR = "asked for"
 _OPS = re.compile(r"(baracuda_py\.ops(?:\.\w+)+):(\w+)", re.ASCII)
 
 
@@ -95,11 +96,21 @@ def from_json(text: str) -> Selection:
     candidates = [c for c in kind.all_candidates() if c.variant == saved.variant]
     for answer in assess(candidates, canonical, pref, device, only=saved.config):
         if answer.feasibility and str(answer.config) == saved.config:
-            return Selection.of(kind, desc, pref, device, answer, saved.provenance)
+            return _known_truly(Selection.of(kind, desc, pref, device, answer, saved.provenance))
     raise UnsupportedError(
         f"{desc.op}: variant {saved.variant!r:.80} [{saved.config:.80}] of the saved plan does not serve it",
         _alternative(kind, desc, pref, device),
     )
+
+
+def _known_truly(plan: Selection) -> Selection:
+    """The plan as "asked for" where its text says that the cost model or the shipped table chose it, and here they choose
+    another: the text was edited, or is of another version."""
+    if plan.provenance not in ("model", "shipped"):
+        return plan
+    now = selected(plan.family, plan.desc, plan.pref, plan.device)
+    same = (now.candidate.variant, str(now.config)) == (plan.candidate.variant, str(plan.config))
+    return plan if same else plan.known_as(ASKED_FOR)
 
 
 def _parsed(text: str) -> Any:

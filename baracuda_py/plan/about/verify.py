@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,13 +13,26 @@ from ...call.caller import Caller
 from ...call.intake import feasible
 from ...reference.rounding import round_to
 from ...samples import Packed, Sample
+from ...samples.wanted import WANTED, Wanted
 from ...tensor import GpuBuffer
 from ...types import BaracudaError, DeviceSpec, PlanPreference, UnsupportedError
 from ..registry import Op, get_op
 from ..selection import Selection, selected
-from .tune import copy_of
+from .tune import admissible, copy_of
 
-__all__ = ["Outcome", "outcome_of", "placed", "verify", "verify_samples"]
+if TYPE_CHECKING:
+    from ..plan import Plan
+
+__all__ = [
+    "Outcome",
+    "outcome_of",
+    "placed",
+    "verify",
+    "verify_samples",
+    "wanted_of",
+    "wanted_outcomes",
+    "wanted_plans",
+]
 
 
 def _host(x: Any) -> np.ndarray[Any, Any]:
@@ -75,14 +89,56 @@ def outcome_of(op: Op, sample: Sample, pref: PlanPreference, device: DeviceSpec)
     return Outcome(selection)
 
 
+def wanted_of(op: str, variant: str | None = None) -> list[Wanted]:
+    """The problems of `op` that reach what its samples do not; with `variant`, those that it may serve."""
+    return [w for w in WANTED if w.op == op and (variant is None or w.variant in (None, variant))]
+
+
+def wanted_plans(
+    wanted: Wanted, desc: Any, spec: DeviceSpec, pref: PlanPreference | None = None
+) -> Iterator[Plan[Any]]:
+    """The plans that a wanted problem is for: of each of its patterns the first configuration that serves on `spec`."""
+    device = wanted.device(spec)
+    if device is None:
+        return
+    pref = replace(pref or PlanPreference(), deterministic=False)
+    if wanted.variant is not None:
+        pref = replace(pref, variant=wanted.variant)
+    found = admissible(get_op(wanted.op).plan, desc, pref, device)
+    for pattern in wanted.configs:
+        yield from [plan for plan in found if fnmatch(str(plan.sku.config), pattern)][:1]
+
+
+def wanted_outcomes(wanted: Wanted, pref: PlanPreference, spec: DeviceSpec) -> dict[str, Outcome]:
+    """Runs a wanted problem by each of its plans; by labels that name the configuration."""
+    op, sample = get_op(wanted.op), wanted.sample
+    outcomes: dict[str, Outcome] = {}
+    arrays = {name: placed(x, spec.host_memory) for name, x in sample.operands.items()}
+    desc = op.of_sample(arrays, sample.options)
+    given = arrays | {name: sample.options[name] for name in desc.values if name in sample.options}
+    for plan in wanted_plans(wanted, desc, spec, pref):
+        outcomes[f"{wanted.name}, {plan.sku.variant}[{plan.sku.config}]"] = _outcome(plan.selection, given)
+    return outcomes
+
+
+def _outcome(selection: Selection, given: Mapping[str, Any]) -> Outcome:
+    try:
+        verify(selection, given)
+    except (AssertionError, BaracudaError) as error:
+        return Outcome(selection, error)
+    return Outcome(selection)
+
+
 def verify_samples(plan: Selection) -> None:
-    """`verify` on every sample of the plan's op that its variant serves."""
+    """`verify` on every sample of the plan's op that its variant serves, and on the problems that it is wanted for."""
     op, served = get_op(plan.desc.op), 0
     pref = replace(plan.pref, variant=plan.candidate.variant)
-    for sample in op.samples(op.fixed):
-        outcome = outcome_of(op, sample, pref, plan.device)
+    outcomes = [(sample.label, outcome_of(op, sample, pref, plan.device)) for sample in op.samples(op.fixed)]
+    for wanted in wanted_of(op.name, plan.candidate.variant):
+        outcomes += wanted_outcomes(wanted, pref, plan.device).items()
+    for label, outcome in outcomes:
         if isinstance(outcome.error, AssertionError):
-            raise AssertionError(f"{op.name}, sample {sample.label}: {outcome.error}") from None
+            raise AssertionError(f"{op.name}, sample {label}: {outcome.error}") from None
         if outcome.selection is not None:
             if outcome.error is not None:
                 raise outcome.error

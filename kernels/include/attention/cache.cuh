@@ -15,6 +15,10 @@ struct Cache {
   __device__ __forceinline__ int length(u32 sequence) const {
     return lengths ? min(max(lengths[sequence], 0), int(capacity)) : int(capacity);
   }
+  // Whether the page of a key is there.
+  __device__ __forceinline__ bool has(u32 sequence, int key) const {
+    return key < int(capacity) && u32(table[sequence * table_step + key / int(page_keys)]) < pages;
+  }
 };
 
 // One head of one sequence as mask.cuh wants it: `offset` is the key that token 0 stands at.

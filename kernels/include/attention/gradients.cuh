@@ -2,6 +2,7 @@
 // of a score is. Mirrors baracuda_py/ops/attention/_gradients.py.
 #pragma once
 #include "attention/mask.cuh"
+#include "math/exp.cuh"
 
 namespace attention {
 
@@ -9,6 +10,13 @@ namespace attention {
 // and what the forward's result contributes, rowsum(grad * out).
 template <class C> using Stats = Vec<C, 2>;
 enum Stat { SHIFT, DELTA };
+
+// A score's weight. It is held to 1: f32 holds lse to half a unit in its last place alone, whose exponential may be any number where
+// scores are large.
+template <class C> __device__ __forceinline__ C weight_of(C score, const Stats<C>& stats) {
+  const C weight = math::exp<24>(score - stats.at[SHIFT]);
+  return weight > C(1) ? C(1) : weight;
+}
 
 // `stats` lie as [sequences, heads, queries] in C order (ragged: [heads, all queries]).
 template <class T, class C> struct Gradients {

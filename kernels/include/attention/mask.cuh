@@ -37,18 +37,31 @@ __device__ __forceinline__ bool any_counts(const P& p, const H& head, int row, i
   return false;
 }
 
+// The same of the block that row i and key j are in; beyond the last row or key, of the last one.
+template <class P, class H> __device__ __forceinline__ bool in_a_block(const P& p, const H& head, int i, int j) {
+  return block_counts(p, head, min(i, head.rows - 1) / int(p.block_rows), min(j, head.keys - 1) / int(p.block_keys));
+}
+
+// A score with an entry of a mask of type M on it, which is read: added, or (bool) it says whether the score counts.
+template <class M, class C> __device__ __forceinline__ C masked_by(C score, const void* mask, i64 at) {
+  const M entry = static_cast<const M*>(mask)[at];
+  if constexpr (Same<M, u8>::value) return entry ? score : rows::minus_infinity<C>();
+  else return score + convert<C>(entry);
+}
+template <class T, class C, class P, class H> __device__ __forceinline__ C masked(const P& p, const H& head, C score, int i, int j) {
+  const i64 at = head.batch * p.mask_walk[0] + head.head * p.mask_walk[1] + i * p.mask_walk[2] + j * p.mask_walk[3];
+  if (p.mask_kind == BOOL) return masked_by<u8>(score, p.mask, at);
+  if (p.mask_kind == OWN) return masked_by<T>(score, p.mask, at);
+  return masked_by<float>(score, p.mask, at);
+}
+
 // A score of row i and key j, already scaled, as it enters the softmax, -inf where it does not count: softcap, ALiBi, mask. Both
 // masks are read only where row and key exist.
 template <class T, class C, class P, class H>
 __device__ __forceinline__ C changed(const P& p, const H& head, C score, int i, int j, C slope) {
   if (p.capped) score = C(p.softcap) * math::tanh<24>(score / C(p.softcap));
   if (p.slopes) score += slope * C(j - (i + head.offset));
-  if (p.mask_kind) {
-    const i64 at = head.batch * p.mask_walk[0] + head.head * p.mask_walk[1] + i * p.mask_walk[2] + j * p.mask_walk[3];
-    if (p.mask_kind == BOOL) score = static_cast<const u8*>(p.mask)[at] ? score : rows::minus_infinity<C>();
-    else if (p.mask_kind == OWN) score += convert<C>(static_cast<const T*>(p.mask)[at]);
-    else score += C(static_cast<const float*>(p.mask)[at]);
-  }
+  if (p.mask_kind) score = masked<T, C>(p, head, score, i, j);
   if (p.block_mask && !block_counts(p, head, i / int(p.block_rows), j / int(p.block_keys))) score = rows::minus_infinity<C>();
   return score;
 }

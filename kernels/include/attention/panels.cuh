@@ -40,6 +40,22 @@ template <int ROWS, int COLUMNS> struct Panels {
         from += GROUP * i64(step);
       }
     }
+    // The same of rows that lie anywhere: line(row) is where one begins, null if there is none.
+    template <class Line> static __device__ __forceinline__ void bring_each(int thread, u32 to, int columns, const Line& line) {
+      constexpr int CHUNK = 16 / sizeof(*line(0));
+      asm volatile("" : "+r"(thread));
+      to += offset(thread / LANES, thread % LANES);
+      columns -= thread % LANES * CHUNK;
+#pragma unroll
+      for (int i = 0; i < ROWS / GROUP; ++i) {
+        const auto* from = line(thread / LANES + i * GROUP);
+        const u32 at = to ^ swizzle(i * GROUP) * 16;
+#pragma unroll
+        for (int panel = 0; panel < COLUMNS / WIDTH; ++panel)
+          copy_async<16>(at + panel * PANEL + i * GROUP * PITCH, from + thread % LANES * CHUNK + panel * LANES * CHUNK,
+                         from && panel * LANES * CHUNK < columns ? 16 : 0);
+      }
+    }
   };
 
   // Where a lane's address for ldmatrix is in the first 16 rows and columns. BY_ROW: matrices in the order of mma's a (rows first);

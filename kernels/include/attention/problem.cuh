@@ -68,17 +68,40 @@ template <class P> struct Place {
   __device__ __forceinline__ Place(const P& p, u32 flat) : batch(flat / p.heads), head(flat % p.heads) {}
 };
 
-// The same of a CTA that also has one of `tiles` of queries: from the last tile to the first, `section` of the `heads` heads (of
-// all sequences) side by side.
-template <class P> struct TilePlace {
+// The ragged sequence that a tile of BM queries belongs to. Tiles of sequence b begin at first / BM + b, so that no two sequences
+// share one, and each has one too many at most. All lanes of a warp take part: 32 sequences are looked at together.
+template <int BM, class P> __device__ __forceinline__ u32 first_tile(const P& p, u32 sequence) {
+  return u32(min(max(p.starts_q[sequence], 0), int(p.rows))) / BM + sequence;
+}
+template <int BM, class P> __device__ __forceinline__ u32 sequence_of(const P& p, u32 sequences, u32 tile) {
+  const u32 lane = threadIdx.x % 32;
+  u32 low = 0, count = sequences;
+  while (count > 1) {
+    const u32 step = (count + 31) / 32, at = lane * step;
+    const bool begins = at < count && first_tile<BM>(p, low + at) <= tile;
+    const u32 passed = max(__popc(__ballot_sync(~0u, begins)), 1) * step - step;
+    low += passed;
+    count = min(step, count - passed);
+  }
+  return low;
+}
+
+// Which BM queries of which head a CTA has: from the last tile to the first, `section` of the heads side by side. `heads` are those of
+// all sequences, and `tiles` those of one sequence; of ragged sequences, those of all of them.
+template <int BM, class P> struct TilePlace {
   u32 batch, head;
   int tile;
   __device__ __forceinline__ TilePlace(const P& p, u32 cta, u32 tiles, u32 section, u32 heads) {
-    const u32 first = cta / (section * tiles) * section, within = cta - first * tiles, width = min(section, heads - first);
+    const u32 side_by_side = p.starts_q ? p.heads : heads;
+    const u32 first = cta / (section * tiles) * section, within = cta - first * tiles, width = min(section, side_by_side - first);
     const Place<P> place(p, first + within % width);
     batch = place.batch;
     head = place.head;
     tile = int(tiles - 1 - within / width);
+    if (p.starts_q) {
+      batch = sequence_of<BM>(p, heads / p.heads, tile);
+      tile -= int(first_tile<BM>(p, batch));
+    }
   }
 };
 

@@ -24,6 +24,18 @@ struct Sums {
   u32* turns;
   u64 apart;
   u32 tiles, ctas, slices;  // of a head
+  u32 section;              // heads whose CTAs are interleaved; 1 where CTAs wait for others of their head
+
+  // Which head, and which CTA of it, CTA `flat` of the grid is: the first CTAs of `section` heads, then their second ones. Under
+  // causal these take longest, so that the grid ends with short CTAs.
+  __device__ __forceinline__ u32 first_of_section(u32 flat) const { return flat / (section * ctas) * section; }
+  __device__ __forceinline__ u32 heads_of_section(u32 flat) const { return min(section, gridDim.x / ctas - first_of_section(flat)); }
+  __device__ __forceinline__ u32 head(u32 flat) const {
+    return first_of_section(flat) + (flat - first_of_section(flat) * ctas) % heads_of_section(flat);
+  }
+  __device__ __forceinline__ u32 cta_of_head(u32 flat) const {
+    return (flat - first_of_section(flat) * ctas) / heads_of_section(flat);
+  }
 
   // Blocks of BN keys that a CTA takes, one after the other; where CTAs add in turn 1, but of sequences longer than was said.
   template <int BN> __device__ __forceinline__ u32 rounds(int keys) const { return ((keys + BN - 1) / BN + ctas - 1) / ctas; }

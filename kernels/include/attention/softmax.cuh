@@ -1,8 +1,9 @@
 // Online softmax of scores that lie as mma's accumulators do: a thread has two columns of eight each of rows g and g + 8 of
 // every block of 16 (mma.cuh). Weights are exp2(factor s - factor base), factor being above 0 and base a row's highest score at
 // some time: it follows only when a score is 8 above it in log2, so that sums are seldom rescaled; weights are 2**8 at most.
-// WIDE: scores may have any size, as masks of -1e9 or the lowest f32 give them. Then bases are subtracted first, which is exact for
-// scores near them: the rounding of factor base alone, once it reaches 128, is a weight that overflows.
+// A row whose factor base is FAR from 0 has its base subtracted first, which is exact for scores near it: the rounding of factor base
+// alone would make weights overflow there (f16 from scores of 2^29 on). All other rows take one multiply-add a score. A row's choice
+// depends on its own base alone, so that its bits do not depend on the rows beside it.
 #pragma once
 #include "barrier.cuh"
 #include "dtype.cuh"
@@ -12,9 +13,9 @@
 
 namespace attention {
 
-template <int BLOCKS, bool WIDE = false> struct OnlineSoftmax {
+template <int BLOCKS> struct OnlineSoftmax {
   static constexpr int ROWS = 2 * BLOCKS;
-  static constexpr float SLACK = 8.0f;
+  static constexpr float SLACK = 8.0f, FAR = 0x1p22f;
   float base[ROWS], sum[ROWS];  // a row's sum is this thread's part of it
 
   __device__ __forceinline__ OnlineSoftmax() {
@@ -23,6 +24,9 @@ template <int BLOCKS, bool WIDE = false> struct OnlineSoftmax {
   }
 
   static __device__ __forceinline__ float shift(float base) { return rows::ShiftedSum<float, 24>::shift(base); }
+
+  // Half of x - y: finite for any two finite scores.
+  static __device__ __forceinline__ float half_difference(float x, float y) { return fmaf(0.5f, x, -0.5f * y); }
 
   // Moves the bases of rows that have scores far above, and rescales what was weighted with them.
   // `joined` is given the highest score of each row, which all lanes of a quad have, and puts in those of warps that share it.
@@ -41,14 +45,14 @@ template <int BLOCKS, bool WIDE = false> struct OnlineSoftmax {
     joined(highest);
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-      const bool higher = WIDE ? (highest[r] - base[r]) * factor > SLACK : highest[r] * factor > fmaf(base[r], factor, SLACK);
+      const bool higher = half_difference(highest[r], base[r]) * factor > 0.5f * SLACK;
       highest[r] = higher ? highest[r] : base[r];
       moves |= higher;
     }
     if (__any_sync(~0u, moves)) {
 #pragma unroll
       for (int r = 0; r < ROWS; ++r) {
-        shrink[r] = highest[r] == base[r] ? 1.0f : math::ex2_ftz((base[r] - highest[r]) * factor);
+        shrink[r] = highest[r] == base[r] ? 1.0f : math::ex2_ftz(half_difference(base[r], highest[r]) * (2.0f * factor));
         base[r] = highest[r];
         sum[r] *= shrink[r];
 #pragma unroll
@@ -62,18 +66,11 @@ template <int BLOCKS, bool WIDE = false> struct OnlineSoftmax {
 
   // Scores become weights.
   template <int N> __device__ __forceinline__ void weigh(float (&s)[BLOCKS][N][4], float factor) {
+    bool far = false;
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-      const float taken = WIDE ? shift(base[r]) : shift(base[r]) * factor;
-#pragma unroll
-      for (int n = 0; n < N; ++n)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          float& score = s[r / 2][n][r % 2 * 2 + e];
-          score = math::ex2_ftz(WIDE ? (score - taken) * factor : fmaf(score, factor, -taken));
-          sum[r] += score;
-        }
-    }
+    for (int r = 0; r < ROWS; ++r) far |= is_far(shift(base[r]) * factor);
+    if (__any_sync(~0u, far)) weigh_rows<true>(s, factor);
+    else weigh_rows<false>(s, factor);
   }
 
   // At the end: a quad's sums.
@@ -85,14 +82,35 @@ template <int BLOCKS, bool WIDE = false> struct OnlineSoftmax {
     }
   }
 
-  // Then row r's factor for the weighted values (WIDE: factor is log2 e), and the natural logarithm of the denominator, the sink's term in it.
+  // Then row r's factor for the weighted values, and the natural logarithm of the denominator, the sink's term in it. Log2 e times ln 2
+  // is 1 in f32.
   __device__ __forceinline__ void finish(int r, float factor, float sink, float& scale, float& lse) const {
     float whole = sum[r];
-    const float reached = WIDE ? base[r] : base[r] * factor * math::LN2, most = shift(fmaxf(reached, sink));
+    const float reached = base[r] * (factor * math::LN2), most = shift(fmaxf(reached, sink));
     const float shrink = math::ex2_ftz((reached - most) * math::LOG2E);
     whole = whole * shrink + math::ex2_ftz((sink - most) * math::LOG2E);
     scale = whole == 0.0f ? 0.0f : shrink / whole;
     lse = whole == 0.0f ? rows::minus_infinity<float>() : most + ::logf(whole);
+  }
+
+ private:
+  static __device__ __forceinline__ bool is_far(float product) { return fabsf(product) >= FAR; }
+
+  // SOME_FAR: some row of the warp is.
+  template <bool SOME_FAR, int N> __device__ __forceinline__ void weigh_rows(float (&s)[BLOCKS][N][4], float factor) {
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+      const float taken = shift(base[r]), product = taken * factor;
+      const bool far = SOME_FAR && is_far(product);
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& score = s[r / 2][n][r % 2 * 2 + e];
+          score = math::ex2_ftz(far ? (score - taken) * factor : fmaf(score, factor, -product));
+          sum[r] += score;
+        }
+    }
   }
 };
 

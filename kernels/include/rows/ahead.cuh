@@ -46,7 +46,7 @@ template <class T, int V, int COUNT, int THREADS, int STAGES, bool ON = true> st
   }
   __device__ __forceinline__ void turn() {
     stage = stage + 1 == STAGES ? 0 : stage + 1;
-    if constexpr (NARROW)
+    if constexpr (ON && NARROW)
 #pragma unroll
       for (int k = 0; k < COUNT; ++k) own[k * THREADS] = held[k];
   }

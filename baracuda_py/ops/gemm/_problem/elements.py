@@ -63,7 +63,9 @@ def check_elements(desc: Any) -> None:
     op, a, b, named, out = desc.op, desc.a_element, desc.b_element, NAMED.get(desc.name), output_element(desc)
     for name, kind in (("a", a), ("b", b)):
         if kind.is_integer or kind is ElementKind.BOOL:
-            raise OperandTypeError(f"{op}: {name} holds {kind}: integers are not multiplied", "cast it to a float type")
+            bytes_ = kind in (ElementKind.I8, ElementKind.U8)
+            fix = "use matmul_int8, or cast it to a float type" if bytes_ else "cast it to a float type"
+            raise OperandTypeError(f"{op}: {name} holds {kind}, and {op} multiplies floats", fix)
         if named is not None and kind is not named.element:
             fix = f"use {named.other}" if kind in HALVES else f"cast it to {named.element}, or use matmul"
             raise OperandTypeError(f"{op}: {name} must hold {named.element}, got {kind}", fix)

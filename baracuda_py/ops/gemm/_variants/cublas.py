@@ -26,6 +26,9 @@ _PLAIN = Change(
 )
 _LARGEST = 2**31 - 1  # extents and leading dimensions are ints
 _HALVES = (ElementKind.F16, ElementKind.BF16)
+# cuBLAS 12.8 to 13.1 loses the last K mod 64 products of some sums of 16-bit operands (facebookexperimental/triton#2767; of
+# 387,827 random shapes on an H200, 231 by 13.1.0, none of them with K a multiple of 64). No release is known to be free of it.
+_WHOLE_K = 64
 _COMPUTE = {MathPrecision.TF32: cublas.COMPUTE_32F_TF32, MathPrecision.F64: cublas.COMPUTE_64F}
 # What NVIDIA recommends (cuBLAS documentation, cublasSetWorkspace).
 _WORKSPACE = {ArchSku.SM90A: 32 << 20, ArchSku.SM100A: 32 << 20, ArchSku.SM120: 12 << 20}
@@ -119,6 +122,11 @@ class Cublas(Candidate[Any]):
             return no(reason, *relaid(desc, lambda moved: blas_gemm(moved.gemm, cublas.COMPUTE_32F, 0) is not None))
         if max(call.m, call.n, call.k, call.lda, call.ldb, call.ldc, call.matrices) > _LARGEST:
             return no("an extent or pitch is 2**31 or more")
+        if gemm.a.element in _HALVES and gemm.k % _WHOLE_K:
+            return no(
+                f"cuBLAS 12.8 to 13.1 was seen to lose the end of K where that is no multiple of {_WHOLE_K}, and K is {gemm.k}",
+                f"pad K to {-(-gemm.k // _WHOLE_K) * _WHOLE_K} with zeros",
+            )
         return OK
 
     def cost(self, desc: Any, device: DeviceSpec, config: Any) -> Cost:

@@ -1,0 +1,33 @@
+"""What an oracle promises that computes what a kernel does, in float64 (long double for f64), and rounds once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..types import Componentwise, ElementKind, PrecisionGuarantee, Term, Ulp
+
+__all__ = ["widely"]
+
+_OWN = ("abs_result", "smallest_normal")  # of the result's own rounding
+
+
+def widely(kernel: PrecisionGuarantee, output: ElementKind, additions: int) -> PrecisionGuarantee:
+    """`kernel`'s promise, which is that of one addition, for sums of so many terms in float64 and a rounding to `output`.
+
+    Where terms cancel, an error in the last place of float64 may be more than one in the last place of the result.
+    """
+    if not isinstance(kernel.bound, Componentwise):
+        return replace(kernel, bound=Ulp(1.0), probable=None)
+    unit = ElementKind.F64.unit_roundoff
+    finer = float(np.finfo(np.longdouble).eps) / 2 / unit if output is ElementKind.F64 else 1.0
+    sums = [
+        Term(term.coefficient * max(additions, 1) * finer, ElementKind.F64, term.measure)
+        for term in kernel.bound.terms
+        if term.measure not in _OWN
+    ]
+    named = {"abs_result", *(term.measure for term in kernel.bound.terms)}
+    own = [Term(1.0, output, measure) for measure in _OWN if measure in named]
+    bound = Componentwise((*sums, *own), kernel.bound.source, kernel.bound.outside)
+    return replace(kernel, bound=bound, probable=None)

@@ -1,0 +1,112 @@
+"""Attention: splits of a short sequence that are left without keys, halves of the value columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...types import ElementKind
+from ..attention import qkv
+from ..sample import Sample
+from .problem import bf16, f16, n, rng, want
+
+# ---- whole sequences: maxima that grow from block to block of keys, statistics with strides, heads in sections, block masks
+
+
+def growing(order: int) -> Sample:
+    """Scores that grow with the key, or fall: sums and values so far are rescaled at every block of keys."""
+    given: dict[str, Any] = qkv(rng, ElementKind.BF16, 1, (2, 1), 20, 300, 64)
+    ramp = np.linspace(-6, 6, 300)[::order].reshape(1, 1, -1, 1)
+    given["q"] = (np.abs(given["q"].astype(np.float32)) + 1).astype(bf16)
+    given["k"] = (ramp + 0.1 * given["k"].astype(np.float32)).astype(bf16)
+    return Sample(f"bf16 scores that {'grow' if order > 0 else 'fall'}", given, {"return_lse": True})
+
+
+for variant in ("flash", "tc", "simt"):
+    for order in (1, -1):
+        want(f"attention-rescaled-{variant}-{order}", "attention", growing(order), variant)
+    # Statistics in every other place of a wider array, and in a transposed one
+    for lse in (n((1, 2, 140))[:, :, ::2], n((1, 70, 2)).transpose(0, 2, 1)):
+        arrays = {**qkv(rng, ElementKind.F16, 1, (2, 2), 70, 70, 64), "lse": lse}
+        want(f"attention-lse-{variant}-{lse.strides}", "attention", Sample(f"f16 lse {lse.strides}", arrays), variant)
+mask = rng.integers(0, 2, (1, 1, 9, 9)).astype(bool)
+mask[..., 0], mask[..., 8] = True, False  # no query sees the last, of 12 keys
+ragged = Sample(
+    "bf16 blocks of 16, 130 x 140", qkv(rng, ElementKind.BF16, 1, (2, 1), 130, 140, 64), {"block_size": (16, 16)}
+)
+ragged.operands["block_mask"] = mask  # type: ignore[index]
+want("attention-block-mask-ragged", "attention", ragged, "flash")
+# More heads than a section of L2 holds, and not a multiple of them
+in_sections = Sample("bf16 7 heads", qkv(rng, ElementKind.BF16, 1, (7, 7), 100, 100, 64), {"causal": True})
+want("attention-heads-in-sections", "attention", in_sections, "flash", sms=2)
+want("attention-tc-heads-in-sections", "attention", in_sections, "tc", sms=2)
+
+
+# ---- decoding: splits of a short sequence that are left without keys, and CTAs of a cluster with half of the values' columns
+def decoded(keys: int, lengths: tuple[int, ...], heads: int, d: int, d_v: int) -> Sample:
+    arrays = qkv(rng, ElementKind.BF16, len(lengths), (heads, 1), 1, keys, d, d_v)
+    return Sample(f"bf16 {lengths} of {keys}", {**arrays, "lengths": np.array(lengths, np.int32)}, {"return_lse": True})
+
+
+want(
+    "decode-splits-without-keys",
+    "attention_decode",
+    decoded(300, (290, 3), 2, 64, 64),
+    "split_keys",
+    ("16x64 splits=2 stages=4",),
+)
+want(
+    "latent-splits-without-keys",
+    "attention_decode",
+    decoded(200, (190, 3), 2, 576, 512),
+    "latent_keys",
+    ("64x64 splits=2", "64x64 splits=2 halved"),
+)
+want(
+    "decode-halves-of-values",
+    "attention_decode",
+    decoded(300, (290,), 2, 64, 64),
+    "split_keys",
+    ("16x32 splits=8 *",),
+    sms=16,
+)
+
+
+# ---- pages: one that is missing where only a later warp looks
+def missing_page(at: int, pages: int = 100) -> Sample:
+    """One sequence of so many pages, of which one is not there; the status says so."""
+    held = n((pages, 16, 1, 64), f16)
+    table = np.arange(pages, dtype=np.int32)[None].copy()
+    table[0, at] = -1
+    lengths = np.array([pages * 16], np.int32)
+    given = {
+        "q": n((1, 1, 1, 64), f16),
+        "k_pages": held,
+        "v_pages": held.copy(),
+        "page_table": table,
+        "lengths": lengths,
+    }
+    return Sample(f"f16 page {at} of {pages} missing", given, {"return_status": True})
+
+
+for at in (33, 70, 99):
+    want(f"page-missing-{at}", "paged_attention", missing_page(at), "split_pages")
+
+
+# ---- appends whose threads take several heads, which long prefills get
+def appended(heads: int) -> Sample:
+    """Rotated tokens, quantised to 8 bits by row."""
+    rows, pages = (40, heads, 128), (4, 16, heads)
+    k = (n(rows) * np.arange(1, heads + 1)[:, None]).astype(f16)
+    given = {
+        **{f"{x}_pages": np.zeros((*pages, 128), np.int8) for x in "kv"}, "k": k, "v": k.copy(),
+        "page_table": np.arange(4, dtype=np.int32)[None], "lengths": np.zeros(1, np.int32),
+        "cu_seqlens": np.array([0, 40], np.int32), "inv_freq": (10000.0 ** (-np.arange(64) / 64)).astype(np.float32),
+        **{f"{x}_scales": np.zeros(pages, np.float32) for x in "kv"},
+    }  # fmt: skip
+    return Sample(f"int8 {heads} heads", given)
+
+
+for heads in (4, 8):
+    want(f"append-heads-{heads}", "paged_kv_append", appended(heads), configs=("*heads=2*",))

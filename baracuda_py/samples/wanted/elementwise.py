@@ -1,0 +1,34 @@
+"""Elementwise maps: several vectors per thread, corners of f64."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...types import ElementKind
+from ..sample import Sample, adversarial
+from .problem import bf16, n, want
+
+# ---- elementwise
+want(
+    "map-two-a-thread",
+    "add",
+    Sample("bf16 5003", {"x1": n((5003,), bf16), "x2": n((5003,), bf16)}),
+    "contiguous",
+    ("vector=8 unroll=2*",),
+)
+want(
+    "map-strided-two-a-thread",
+    "add",
+    Sample("f32 60x40 of 80", {"x1": n((60, 80))[:, ::2], "x2": n((60, 40))}),
+    "strided",
+    ("vector=1 unroll=2*",),
+)
+c64 = adversarial(ElementKind.F64)
+want("maximum-f64-corners", "maximum", Sample("f64", {"x1": c64[:, None], "x2": c64[None, :]}))
+want(
+    "pow-integers",
+    "pow",
+    Sample(
+        "i32", {"x1": np.array([[-2], [-1], [0], [1], [3]], np.int32), "x2": np.arange(-5, 6, dtype=np.int32)[None]}
+    ),
+)

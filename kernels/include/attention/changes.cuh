@@ -1,0 +1,95 @@
+// How a kernel on tensor cores changes scores beside their scale: which of the four ways it is compiled for, and what each costs.
+// Mirrors `changes` of baracuda_py/ops/attention/_flash.py. (mask.cuh changes one score of any type, looking for all of them.)
+#pragma once
+#include "attention/mask.cuh"
+
+namespace attention {
+
+enum Change : int { CAP = 1, SLOPE = 2, MASK = 4, BLOCK_MASK = 8 };
+template <int CHANGES> constexpr bool ADDS = (CHANGES & (SLOPE | MASK)) != 0;
+
+// Products of queries and keys times `by` are what tanh takes (in units of half log2 e) or scores; `cap` is 1 where there is none.
+// A kernel that adds nothing leaves scores in units of `unit`, so that the softmax's factor does the multiplication.
+struct Units { float by, cap, unit; };
+template <int CHANGES, class P> __device__ __forceinline__ Units units_of(const P& p, float scale) {
+  const float cap = fminf(float(p.softcap), 0x1p126f);
+  if constexpr (!(CHANGES & CAP)) return {scale, 1.0f, ADDS<CHANGES> ? 1.0f : scale};
+  return {fmaxf(fminf(2.0f * math::LOG2E * scale / cap, 0x1p127f), -0x1p127f), cap, ADDS<CHANGES> ? 1.0f : cap};
+}
+
+// Whether the block mask has all blocks that rows [row, row_end) and keys [key, key_end) have a part in.
+template <class P, class H>
+__device__ __forceinline__ bool all_count(const P& p, const H& head, int row, int row_end, int key, int key_end) {
+  for (int i = row / int(p.block_rows); i <= (row_end - 1) / int(p.block_rows); ++i)
+    for (int j = key / int(p.block_keys); j <= (key_end - 1) / int(p.block_keys); ++j)
+      if (!block_counts(p, head, i, j)) return false;
+  return true;
+}
+
+// A mask of type M on a tile of scores, which lie as below; what does not count by its place is not read.
+template <class M, int BLOCKS, int N, class P, class H>
+__device__ __forceinline__ void mask_scores(float (&s)[BLOCKS][N][4], const P& p, const H& head, const Band& band, int row, int column) {
+  i64 at = head.batch * p.mask_walk[0] + head.head * p.mask_walk[1] + row * p.mask_walk[2] + column * p.mask_walk[3];
+#pragma unroll
+  for (int r = 0; r < 2 * BLOCKS; ++r) {
+    const Keys seen = band.of(row + 8 * r);
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int j = column + 8 * n + e;
+        float& score = s[r / 2][n][r % 2 * 2 + e];
+        if (row + 8 * r < head.rows && j >= seen.first && j < seen.end) score = masked_by<M>(score, p.mask, at + (8 * n + e) * p.mask_walk[3]);
+      }
+    at += 8 * p.mask_walk[2];
+  }
+}
+
+// Products of a tile, as mma's accumulators have them, become scores: the thread's first one is that of `row` and `column`, and row
+// r of them is 8 r further. `edge`: some do not count by their place; `mixed`: some may not by the block mask.
+template <int CHANGES, class T, int BLOCKS, int N, class P, class H>
+__device__ __forceinline__ void change_scores(float (&s)[BLOCKS][N][4], const P& p, const H& head, const Band& band, Units units,
+                                              float slope, int row, int column, bool edge, bool mixed) {
+#pragma unroll
+  for (int r = 0; r < 2 * BLOCKS; ++r) {
+    const float distance = CHANGES & SLOPE ? float(column - (row + 8 * r + head.offset)) : 0.0f;
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float& score = s[r / 2][n][r % 2 * 2 + e];
+        if (CHANGES & CAP) score = math::tanh_from_log2(score * units.by);
+        if (ADDS<CHANGES>) score *= CHANGES & CAP ? units.cap : units.by;
+        if (CHANGES & SLOPE) score = fmaf(slope, distance + float(8 * n + e), score);
+      }
+  }
+  if constexpr ((CHANGES & MASK) != 0) {
+    if (p.mask_kind == BOOL) mask_scores<u8>(s, p, head, band, row, column);
+    else if (p.mask_kind == OWN) mask_scores<T>(s, p, head, band, row, column);
+    else mask_scores<float>(s, p, head, band, row, column);
+  }
+  if ((CHANGES & BLOCK_MASK) && mixed) {
+#pragma unroll
+    for (int r = 0; r < 2 * BLOCKS; ++r)
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          if (!in_a_block(p, head, row + 8 * r, column + 8 * n + e)) s[r / 2][n][r % 2 * 2 + e] = rows::minus_infinity<float>();
+  }
+  if (edge) {
+#pragma unroll
+    for (int r = 0; r < 2 * BLOCKS; ++r) {
+      const Keys seen = band.of(row + 8 * r);
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const bool counts = 8 * n + e >= seen.first - column && 8 * n + e < seen.end - column;
+          if (!counts) s[r / 2][n][r % 2 * 2 + e] = rows::minus_infinity<float>();
+        }
+    }
+  }
+}
+
+}  // namespace attention

@@ -1,0 +1,51 @@
+// Where the keys of a block lie in pages, looked up in shared memory a block ahead of the copies that need it.
+#pragma once
+#include "attention/anew.cuh"
+#include "attention/cache.cuh"
+#include "async_copy.cuh"
+
+namespace attention {
+
+// Of two blocks of BN keys in turn: a key's page, by cp.async, and its slot there, -1 where no query of the CTA sees it. What was
+// looked up may be read once the copies are awaited and all threads have met.
+template <int BN> struct PageLines {
+  static constexpr int BYTES = 2 * BN * 8;
+  u32 lines;  // in shared memory
+
+  __device__ __forceinline__ u32 line(int block, int key) const { return lines + ((block & 1) * BN + key) * 8; }
+
+  // `table` is the sequence's row; a thread a key.
+  __device__ __forceinline__ void look_up(const Cache& cache, const i32* table, int block, Keys seen) const {
+    const int thread = threadIdx.x, size = int(anew(cache.page_keys)), key = block * BN + thread, page = key / size;
+    if (thread >= BN) return;
+    const bool counts = key >= seen.first && key < seen.end;
+    copy_async<4>(line(block, thread), table + (counts ? page : 0), counts ? 4 : 0);
+    store_shared(line(block, thread) + 4, counts ? key - page * size : -1);
+  }
+
+  // Where a key's row of one head begins, null where nothing is to be read.
+  template <class T> __device__ __forceinline__ const T* row(const Cache& cache, const T* head, const Walk& walk, int block, int key) const {
+    Vec<i32, 2> at;
+    load_shared(at, line(block, key));
+    const i64 place = i64(at.at[0]) * int(walk.batch) + i64(at.at[1]) * int(walk.row);
+    return at.at[1] >= 0 && u32(at.at[0]) < cache.pages ? head + place : nullptr;
+  }
+};
+
+// Whether a page of keys [seen.first, seen.end) is missing: each of THREADS threads looks at some.
+template <int THREADS> __device__ __forceinline__ bool misses(const Cache& cache, const i32* table, Keys seen) {
+  bool missing = false;
+  const int size = int(cache.page_keys), end = (seen.end + size - 1) / size;
+  for (int at = seen.first / size + int(threadIdx.x); at < end; at += THREADS) missing |= u32(table[at]) >= cache.pages;
+  return missing;
+}
+
+// Which of a thread's keys are there: bit 2 n + e is key `first` + 8 n + e, of N pairs.
+template <int N> __device__ __forceinline__ u32 present(const Cache& cache, u32 sequence, int first) {
+  u32 there = 0;
+#pragma unroll 1
+  for (int bit = 0; bit < 2 * N; ++bit) there |= u32(cache.has(sequence, first + bit / 2 * 8 + bit % 2)) << bit;
+  return there;
+}
+
+}  // namespace attention

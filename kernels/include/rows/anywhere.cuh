@@ -1,0 +1,73 @@
+// Columns [0, length) of a long row, or of a CTA's part of one, that starts at any address in each of N inputs (Piece of
+// rows/pack.cuh). A thread holds ITEMS vectors of all inputs together; LANES threads, the CTA, go along them.
+//
+// Vectors of `pass` count from the row's start, so that where a row starts changes no sum's order. Those of `write` are the result's
+// aligned words, what lies about them comes by elements: a column's result depends on nothing beside it.
+#pragma once
+#include "rows/row.cuh"
+
+namespace rows {
+
+template <class T, class C, int V, int ITEMS, int LANES, class I, int N> struct Anywhere {
+  using Columns = C[N][V];
+  using Column = C[N];
+  const T* from[N];
+  I length;
+
+  // each(Columns&) for V columns at a time; those beyond the row are `none`.
+  template <class Each> __device__ __forceinline__ void pass(C none, const Each& each) const {
+    const I whole = length - length % V;
+    vectors(0, whole, [&](Columns& columns, I) { each(columns); });
+    if (whole < length && threadIdx.x == whole / V % LANES) {
+      Columns columns;
+#pragma unroll
+      for (int v = 0; v < V; ++v)
+#pragma unroll
+        for (int k = 0; k < N; ++k) columns[k][v] = whole + v < length ? convert<C>(from[k][whole + v]) : none;
+      each(columns);
+    }
+  }
+  // Stores result(Column, index) for every column.
+  template <class Result> __device__ __forceinline__ void write(T* to, const Result& result) const {
+    const I head = min(length, I((16 - reinterpret_cast<u64>(to) % 16) % 16 / sizeof(T))), body = (length - head) / V * V;
+    for (I i = threadIdx.x; i < length - body; i += LANES) {
+      const I index = i < head ? i : i + body;
+      Column column;
+#pragma unroll
+      for (int k = 0; k < N; ++k) column[k] = convert<C>(from[k][index]);
+      to[index] = convert<T>(result(column, index));
+    }
+    vectors(head, body, [&](Columns& columns, I first) {
+      C y[V];
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        Column column;
+#pragma unroll
+        for (int k = 0; k < N; ++k) column[k] = columns[k][v];
+        y[v] = result(column, first + v);
+      }
+      put(to + first, y);
+    });
+  }
+
+ private:
+  struct Loaded { Piece<T, V, true> piece[N]; };
+
+  template <class Each> __device__ __forceinline__ void vectors(I first, I count, const Each& each) const {
+    Row<false, Loaded, V, ITEMS / N, LANES, I> line(count, threadIdx.x);
+    const auto load = [&](I column) {
+      Loaded loaded;
+#pragma unroll
+      for (int k = 0; k < N; ++k) loaded.piece[k].load(from[k] + first + column, from[k], from[k] + length);
+      return loaded;
+    };
+    line.pass(load, [&](Loaded& loaded, I column, int) {
+      Columns columns;
+#pragma unroll
+      for (int k = 0; k < N; ++k) loaded.piece[k].whole(from[k] + first + column, from[k], from[k] + length).widen(columns[k]);
+      each(columns, first + column);
+    });
+  }
+};
+
+}  // namespace rows

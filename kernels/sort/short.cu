@@ -1,0 +1,207 @@
+// values, indices = the k greatest (or smallest) elements of each row and their places; ties go to the lower place.
+//
+// held_rows:     rows of at most 8,192 elements of 32 bits or less and k of at most about 150; each element is read once.
+// Grid:          a warp per row, four rows per CTA; or one row per CTA of LANES threads.
+// 1. hold:       a thread holds ITEMS vectors of V elements in registers; an entry is a key with its place.
+// 2. bound:      a thread's elements form 2 * KEEP groups; the KEEP greatest of their maxima go to one warp, which sorts them. At
+//                least k elements reach the k-th of these, and few others do.
+// 3. list:       what reaches the bound goes to shared memory. If more than CAPACITY elements do (such as in rising rows), a bound
+//                that fewer reach is searched for bit by bit.
+// 4. sort:       one warp sorts the list in its registers.
+// Shared:        CAPACITY entries of 4 bytes (8 for 32-bit kinds) per row.   Bound: instructions.
+//
+// greatest_rows: k = 1 for rows of any length, one CTA per row: the argmax reducer over keys.   Bound: bandwidth.
+#include "cta_scan.cuh"
+#include "index.cuh"
+#include "rows/reducers.cuh"
+#include "sort/compact.cuh"
+
+using namespace sort;
+
+// The rows' axes, and the bytes from one element to the next, of x, values and indices.
+template <class I, int R> struct Rows {
+  Dims<I, R, 3> dims;
+  i64 step[3];
+};
+
+enum Operand { X, VALUES, INDICES };
+
+template <class T> using WordOf = typename Order<T>::Word;
+
+// Copies the element at `place` of the row to `slot` of the results.
+template <class T, class I, int R>
+__device__ __forceinline__ void put(const Rows<I, R>& rows, const i64 (&offset)[3], u8* values, u8* indices, const u8* x, u32 slot, u32 place) {
+  const auto* from = reinterpret_cast<const WordOf<T>*>(x + offset[X] + place * rows.step[X]);
+  *reinterpret_cast<WordOf<T>*>(values + offset[VALUES] + slot * rows.step[VALUES]) = *from;
+  *reinterpret_cast<i64*>(indices + offset[INDICES] + slot * rows.step[INDICES]) = place;
+}
+
+// The V elements from `place`; V > 1: elements are contiguous and aligned to V.
+template <class T, int V> __device__ __forceinline__ Vec<WordOf<T>, V> load(const u8* row, i64 step, u32 place) {
+  if constexpr (V > 1) return *reinterpret_cast<const Vec<WordOf<T>, V>*>(row + i64(place) * sizeof(T));
+  else return {*reinterpret_cast<const WordOf<T>*>(row + place * step)};
+}
+
+// Sorts `count` listed entries by one warp, 32 * N at most, and calls give(slot, place) for the first k: by place if `in_order`.
+template <int BYTES, int N, class E, class Give>
+__device__ __forceinline__ void give_sorted(const E* list, u32 count, u32 k, bool in_order, u32 lane, const Give& give) {
+  E x[N];
+#pragma unroll
+  for (int r = 0; r < N; ++r) x[r] = lane * N + r < count ? list[lane * N + r] : E{};
+#pragma unroll 1
+  for (int pass = 0; pass <= in_order; ++pass) {
+    if (pass)
+#pragma unroll
+      for (int r = 0; r < N; ++r) x[r] = lane * N + r < k ? Compact<BYTES>::of(0, Compact<BYTES>::place(x[r])) : E{};
+    sort_registers<32>(x, lane);
+  }
+#pragma unroll
+  for (int r = 0; r < N; ++r)
+    if (lane * N + r < k) give(lane * N + r, Compact<BYTES>::place(x[r]));
+}
+
+// Writes the k-th of the entries that a warp has sorted; at least one, which is below every element.
+template <class C, int N, class E> __device__ __forceinline__ void share_kth(const E (&sorted)[N], u32 k, u32 lane, E* kth) {
+#pragma unroll
+  for (int r = 0; r < N; ++r)
+    if (lane * N + r == k - 1) *kth = greater(sorted[r], C::with(E{}, 0));
+}
+
+template <class T, class I, int R, int V, int ITEMS, int LANES, int KEEP>
+__global__ void __launch_bounds__(LANES < 128 ? 128 : LANES)
+held_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 in_order, typename Order<T>::Key flip, Rows<I, R> rows) {
+  using C = Compact<int(sizeof(T))>;
+  using E = typename C::E;
+  constexpr int ROWS = LANES == 32 ? 4 : 1, MAXIMA = KEEP * LANES, GROUPS = 2 * KEEP;
+  constexpr u32 CAPACITY = LANES == 32 ? 2 * MAXIMA : 256;
+  static_assert(MAXIMA <= CAPACITY);
+  __shared__ E lists[ROWS][CAPACITY];
+  __shared__ u32 listed;
+  __shared__ E shared_bound;
+  const u32 lane = threadIdx.x % LANES, in_warp = threadIdx.x % 32;
+  E* const list = lists[threadIdx.x / LANES];
+  const I row = I(blockIdx.x) * ROWS + threadIdx.x / LANES;
+  if (ROWS > 1 && row >= count) return;
+  i64 offset[3] = {0, 0, 0};
+  rows.dims.locate(row, offset);
+
+  // 1. The thread's elements.
+  Vec<WordOf<T>, V> held[ITEMS];
+  const auto place = [&](int item) { return (item * LANES + lane) * V; };
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i)
+    if (place(i) < n) held[i] = load<T, V>(x + offset[X], rows.step[X], place(i));
+  E own[ITEMS * V];
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i)
+#pragma unroll
+    for (int v = 0; v < V; ++v)
+      own[i * V + v] = place(i) < n ? C::of(Order<T>::key(held[i].at[v]) ^ flip, place(i) + v) : E{};
+
+  // 2. The bound.
+  E most[GROUPS] = {};
+#pragma unroll
+  for (int i = 0; i < ITEMS * V; ++i) most[i % GROUPS] = greater(most[i % GROUPS], own[i]);
+  sort_registers<1>(most, 0);
+  E bound;
+  if constexpr (LANES == 32) {
+    E kept[KEEP];
+#pragma unroll
+    for (int r = 0; r < KEEP; ++r) kept[r] = most[r];
+    sort_registers<32>(kept, in_warp);
+    share_kth<C>(kept, k, in_warp, list);
+    __syncwarp();
+    bound = list[0];
+    __syncwarp();
+  } else {
+#pragma unroll
+    for (int r = 0; r < KEEP; ++r) list[r * LANES + lane] = most[r];
+    if (threadIdx.x == 0) listed = 0;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+      E kept[MAXIMA / 32];
+#pragma unroll
+      for (int r = 0; r < MAXIMA / 32; ++r) kept[r] = list[r * 32 + in_warp];
+      sort_registers<32>(kept, in_warp);
+      share_kth<C>(kept, k, in_warp, &shared_bound);
+    }
+    __syncthreads();
+    bound = shared_bound;
+  }
+
+  // 3. What reaches it.
+  u32 parity = 0;
+  const auto reaching = [&](const E& least, u32& mine) {
+    mine = 0;
+#pragma unroll
+    for (int i = 0; i < ITEMS * V; ++i) mine += !(own[i] < least);
+    if constexpr (LANES == 32) return __reduce_add_sync(~0u, mine);
+    else return rows::sum<LANES>(mine, parity ^= 1);
+  };
+  u32 mine, found = reaching(bound, mine);
+  if (found > CAPACITY) {
+    bound = E{};
+#pragma unroll 1
+    for (int bit = C::BITS - 1; bit >= 0; --bit) {
+      const E tried = C::with(bound, bit);
+      const u32 reach = reaching(tried, mine);
+      if (reach < k) continue;
+      bound = tried, found = reach;
+      if (found <= CAPACITY) break;
+    }
+    reaching(bound, mine);
+  }
+  u32 base = 0;
+  const u32 before = inclusive_sum_of_warp(mine, in_warp) - mine;
+  if constexpr (LANES > 32) {
+    if (in_warp == 31) base = atomicAdd(&listed, before + mine);
+    base = __shfl_sync(~0u, base, 31);
+  }
+  u32 slot = base + before;
+#pragma unroll
+  for (int i = 0; i < ITEMS * V; ++i)
+    if (!(own[i] < bound)) list[slot++] = own[i];
+  if constexpr (LANES == 32) __syncwarp();
+  else __syncthreads();
+
+  // 4. The list in order.
+  if (LANES > 32 && threadIdx.x >= 32) return;
+  const auto give = [&](u32 to, u32 from) { put<T>(rows, offset, values, indices, x, to, from); };
+  if (found <= 32) give_sorted<int(sizeof(T)), 1>(list, found, k, in_order, in_warp, give);
+  else if (found <= 64) give_sorted<int(sizeof(T)), 2>(list, found, k, in_order, in_warp, give);
+  else if (found <= 128) give_sorted<int(sizeof(T)), 4>(list, found, k, in_order, in_warp, give);
+  else if constexpr (CAPACITY > 128) give_sorted<int(sizeof(T)), 8>(list, found, k, in_order, in_warp, give);
+}
+
+template <class T, class I, int R, int V, int ITEMS, int THREADS>
+__global__ void __launch_bounds__(THREADS)
+greatest_rows(u8* values, u8* indices, const u8* x, u32 n, typename Order<T>::Key flip, Rows<I, R> rows) {
+  using Key = typename Order<T>::Key;
+  using Most = rows::ArgMax<Key, i64>;
+  i64 offset[3] = {0, 0, 0};
+  rows.dims.locate(I(blockIdx.x), offset);
+  const u8* const row = x + offset[X];
+  auto state = Most::none();
+  const u32 whole = n - n % V;
+  for (u64 base = threadIdx.x * V; base < whole; base += u64(THREADS) * V * ITEMS) {
+    Vec<WordOf<T>, V> some[ITEMS];
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i)
+      if (base + i * THREADS * V < whole) some[i] = load<T, V>(row, rows.step[X], u32(base) + i * THREADS * V);
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      if (base + i * THREADS * V >= whole) break;
+      Key keys[V];
+#pragma unroll
+      for (int v = 0; v < V; ++v) keys[v] = Order<T>::key(some[i].at[v]) ^ flip;
+      Most::add(state, keys, i64(base + i * THREADS * V));
+    }
+  }
+  if (threadIdx.x < n - whole) {
+    const u32 place = whole + threadIdx.x;
+    const Key keys[1] = {Key(Order<T>::key(load<T, 1>(row, sizeof(T), place).at[0]) ^ flip)};
+    Most::add(state, keys, i64(place));
+  }
+  state = Most::template gather<THREADS>(state);
+  if (threadIdx.x == 0) put<T>(rows, offset, values, indices, x, 0, u32(state.at));
+}

@@ -1,0 +1,140 @@
+"""Arguments at the far edge, which foreign code, other files or a slip may pass: each is answered by an error of this library."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bp
+from baracuda_py.cli.main import main
+
+
+class RaisesOnAttributes:
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class RaisesOnEquality:
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("compared")
+
+
+class RaisesOnIndex:
+    def __index__(self) -> int:
+        raise RuntimeError("read")
+
+
+class RaisesOnFloat(float):
+    def __float__(self) -> float:
+        raise RuntimeError("read")
+
+
+class LiesAboutStrides(np.ndarray):  # type: ignore[type-arg]
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return (1 << 40, 4)
+
+
+DEVICES = {
+    "ints": np.array([1, 2]),
+    "names": np.array(["cpu", "ptx"]),
+    "one name": np.array(["cpu"]),
+    "one int": np.array(0),
+    "many axes": np.zeros((1,) * 33),
+    "attributes raise": RaisesOnAttributes(),
+    "equality raises": RaisesOnEquality(),
+    "index raises": RaisesOnIndex(),
+    "list": ["cpu"],
+}
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+def test_device_odd_objects_are_refused(device: Any) -> None:
+    with pytest.raises(bp.UnsupportedError, match="is not an ordinal"):
+        bp.neg(np.ones(3, "f4"), device=device)
+
+
+FRESH = """
+import numpy as np, baracuda_py as bp
+x = np.ones((2, 3), "f4")
+print(bp.{family}Plan.select(bp.{family}Descriptor.of({kind!r}, {arrays}), device="h200").desc.op)
+"""
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "arrays"),
+    [("Binary", "silu_mul", "x, x"), ("Binary", "equal", "x, x"), ("Unary", "cast", "x, dtype='f16'")],
+)
+def test_descriptor_of_finds_its_row_in_a_fresh_process(family: str, kind: str, arrays: str) -> None:
+    made = subprocess.run(
+        [sys.executable, "-c", FRESH.format(family=family, kind=kind, arrays=arrays)], capture_output=True, text=True
+    )
+    assert (made.returncode, made.stdout.strip()) == (0, kind), made.stderr
+
+
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_arrays_of_numpys_highest_rank(device: str) -> None:
+    shape = (1,) * 62 + (2, 3)
+    x = np.arange(6, dtype="f4").reshape(shape)
+    np.testing.assert_array_equal(bp.neg(x, device=device), -x)
+    np.testing.assert_array_equal(bp.sum(x, axis=-1, device=device).ravel(), [3, 12])
+    best = bp.topk(x, 2, device=device)
+    np.testing.assert_array_equal(best.values.ravel(), [2, 1, 5, 4])
+    np.testing.assert_array_equal(best.indices.ravel(), [2, 1, 2, 1])
+    np.testing.assert_array_equal(bp.take_along_axis(x, best.indices, -1, device=device).out, best.values)
+
+
+def test_numbers_that_cannot_be_read_are_refused() -> None:
+    x = np.ones((1, 4, 2, 64), "f2")
+    with pytest.raises(bp.OperandTypeError, match="softcap"):
+        bp.attention(x, x, x, softcap=RaisesOnFloat(2), device="cpu")
+    with pytest.raises(bp.OperandTypeError, match="alpha"):
+        bp.matmul(x[0, 0], x[0, 0].T, alpha=RaisesOnFloat(2), device="cpu")
+
+
+@pytest.mark.parametrize("value", [slice(None), np.array([1]), [1], 10**5000], ids=["slice", "array", "list", "huge"])
+def test_names_that_do_not_hash_or_print_are_refused(value: Any) -> None:
+    for field in ("style", "weights"):
+        with pytest.raises(bp.InvalidProblemError, match=field):
+            bp.QkvProjectDescriptor((4, 64), "f16", **{field: value})
+    with pytest.raises(bp.BaracudaError):
+        bp.MatmulDescriptor((4, 4), (4, 4), "f16", "f16", activation=value)
+
+
+def test_more_elements_than_an_index_counts_are_refused() -> None:
+    many = bp.ReduceDescriptor((1 << 32, 1 << 32, 4), "f32", (0,), x_strides=(0, 0, 0))
+    with pytest.raises(bp.InvalidProblemError, match="elements"):
+        bp.ReducePlan.select(many, device="h200")
+
+
+def test_array_subclasses_are_read_as_they_lie() -> None:
+    x = np.arange(6, dtype="f4").reshape(2, 3).view(LiesAboutStrides)
+    np.testing.assert_array_equal(bp.neg(x, device="cpu"), -np.arange(6, dtype="f4").reshape(2, 3))
+
+
+def test_compile_refuses_a_negative_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", "add", "--limit", "-1"]) == 2
+    assert "--limit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tokens", [{}, {1: 2}, "", "12", {1, 2}, b"12", bytearray(2), frozenset()], ids=repr)
+def test_paged_cache_takes_tokens_only_in_an_order(tokens: Any) -> None:
+    cache = bp.PagedKVCache(bp.KVCacheSpec(layers=1, kv_heads=1, head_dim=16), pages=4, device="cpu")
+    sequence = cache.allocate(1)
+    for call in (cache.allocate, lambda given: cache.extend({sequence: given})):
+        with pytest.raises(bp.InvalidProblemError, match="give their ids"):
+            call(tokens)
+    assert cache.allocate(iter([1, 2])).length == cache.allocate(range(2)).length == 2
+
+
+@pytest.mark.parametrize("eps", [float("nan"), -1.0, float("inf")])
+def test_select_refuses_an_eps_that_run_refuses(eps: float) -> None:
+    for name in ("rms_norm", "layer_norm"):
+        with pytest.raises(bp.InvalidProblemError, match="eps"):
+            bp.NormPlan.select(bp.NormDescriptor((4, 8), "f32", name=name, eps=eps), device="h200")
