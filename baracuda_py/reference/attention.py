@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from ..types import ElementKind, PrecisionGuarantee, Ulp
+from ..types import ElementKind, PrecisionGuarantee
 from .gemm import TF32_INFINITE
+from .promise import widely
 
 __all__ = [
     "MEASURES",
@@ -18,6 +19,7 @@ __all__ = [
     "Head",
     "attention",
     "distant",
+    "distant_on_host",
     "guarantee",
     "heads",
     "largest",
@@ -176,12 +178,15 @@ def written(desc: Any, arrays: dict[str, Array], **of: Callable[[Head], Array]) 
     return results
 
 
-def guarantee(kernel: PrecisionGuarantee) -> PrecisionGuarantee:
-    """What the oracle itself promises: one rounding, up to what float64 errs by."""
-    from dataclasses import replace
+def guarantee(desc: Any, kernel: PrecisionGuarantee) -> PrecisionGuarantee:
+    """What the oracle itself promises: the terms of a `kernel` that adds in the oracle's order, in the oracle's arithmetic.
 
-    exactly = {name: replace(part, bound=Ulp(1.0), probable=None) for name, part in kernel.parts}
-    return PrecisionGuarantee.by_output(**exactly)
+    Scores are as large before they are "indistinct" as its arithmetic is finer.
+    """
+    fixed = {"indistinct": "indistinct_on_host"}
+    return PrecisionGuarantee.by_output(
+        **{name: widely(part, desc.layout(name).element, 1, fixed) for name, part in kernel.parts}
+    )
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------
@@ -255,10 +260,15 @@ def distant(head: Head) -> float:
     return 2.0**51 if head.v.dtype == np.longdouble else 2.0**22
 
 
-def _indistinct(head: Head) -> Array:
-    """What any two means of a row's values differ by at most, where its scores are that large."""
+def distant_on_host(head: Head) -> float:
+    """Sizes of scores from which on the oracle's own errors are 2**-4 and more, and errors of first order say nothing."""
+    return float(2.0 ** (np.finfo(head.v.dtype).nmant - 3) / (max(head.q.shape[1], head.v.shape[1]) + 20))
+
+
+def _indistinct(head: Head, distant: float) -> Array:
+    """What any two means of a row's values differ by at most, where its scores are as large as `distant`."""
     values = np.where(np.isneginf(head.scores)[:, :, None], 0, np.abs(head.v)[None]).max(axis=1, initial=0)
-    return np.asarray(np.where(_top(head)[:, None] >= distant(head), 2 * values, 0))
+    return np.asarray(np.where(_top(head)[:, None] >= distant, 2 * values, 0))
 
 
 def _root_score(head: Head) -> Array:
@@ -278,7 +288,8 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "score_error": _measure(_score_error),
     "top_error": _measure(lambda head: _weighted(head) * 2 * _top(head)[:, None]),
     "faint": _measure(_faint),
-    "indistinct": _measure(_indistinct),
+    "indistinct": _measure(lambda head: _indistinct(head, distant(head))),
+    "indistinct_on_host": _measure(lambda head: _indistinct(head, distant_on_host(head))),
     "row_indistinct": _measure(lambda head: np.where(_top(head) >= distant(head), _top(head), 0), row=True),
     "root_score": _measure(_root_score),
     "flushed": _measure(_faint),

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from ..types import ElementKind
-from .attention import OF_RANGE, Head, distant, heads, largest, part_of, wide
+from .attention import OF_RANGE, Head, distant, distant_on_host, heads, largest, part_of, wide
 
 __all__ = ["MEASURES", "backward"]
 
@@ -195,13 +195,14 @@ def _whole(of_pair: Callable[[Pulled], Array], of_row: Callable[[Pulled], Array]
     return measured
 
 
-def _distant(x: Pulled) -> Array:
-    return np.asarray(x.head.magnitude + _lse(None, x) >= distant(x.head))
+def _where_distant(size: Callable[[Head], float]) -> Callable[..., Array]:
+    """An output's terms with 1 in the place of p, of pairs and sinks whose scores are as large as `size`."""
 
+    def of_row(x: Pulled) -> Array:
+        sink = 0 if np.isneginf(x.head.sink) else np.abs(x.head.sink)
+        return np.asarray(sink + _lse(None, x)[:, 0] >= size(x.head))
 
-def _distant_sinks(x: Pulled) -> Array:
-    sink = 0 if np.isneginf(x.head.sink) else np.abs(x.head.sink)
-    return np.asarray(sink + _lse(None, x)[:, 0] >= distant(x.head))
+    return _whole(lambda x: np.asarray(x.head.magnitude + _lse(None, x) >= size(x.head)), of_row)
 
 
 def _beyond(desc: Any, output: str, **arrays: Array) -> Array:
@@ -230,7 +231,8 @@ MEASURES: dict[str, Callable[..., Array]] = {
     "root_weighted": _root,
     "faint": _faint,
     "flushed": _whole(lambda x: np.ones(x.head.scores.shape, bool), lambda x: ~np.isneginf(x.lse)),
-    "indistinct": _whole(_distant, _distant_sinks),
+    "indistinct": _where_distant(distant),
+    "indistinct_on_host": _where_distant(distant_on_host),
     "beyond": _beyond,
     "smallest_normal": lambda desc, output, **_: np.asarray(
         float(ml_dtypes.finfo(desc.layout(output).element.dtype).smallest_normal)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
 
-from ..types import ElementKind, Exact, PrecisionGuarantee, Ulp
+from ..types import ElementKind, Exact, PrecisionGuarantee
+from .promise import widely
 
 __all__ = ["MEASURES", "guarantee", "rope"]
 
@@ -88,10 +88,12 @@ def rope(desc: Any, **arrays: Any) -> Any:
     return tuple(results) if len(results) > 1 else results[0]
 
 
-def guarantee(kernel: PrecisionGuarantee) -> PrecisionGuarantee:
-    """What the oracle itself promises: one rounding."""
-    exactly = {n: part if isinstance(part.bound, Exact) else replace(part, bound=Ulp(1.0)) for n, part in kernel.parts}
-    return PrecisionGuarantee.by_output(**exactly)
+def guarantee(desc: Any, kernel: PrecisionGuarantee) -> PrecisionGuarantee:
+    """What the oracle itself promises. "abs_pair" is what its angles err by, in long double whatever the operands are."""
+    fixed = {"abs_pair": "abs_pair"}
+    return PrecisionGuarantee.by_output(**{
+        name: part if isinstance(part.bound, Exact) else widely(part, desc.element, 1, fixed) for name, part in kernel.parts
+    })  # fmt: skip
 
 
 # ---- measures ------------------------------------------------------------------------------------------------------

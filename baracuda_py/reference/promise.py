@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -13,10 +15,13 @@ __all__ = ["widely"]
 _OWN = ("abs_result", "smallest_normal")  # of the result's own rounding
 
 
-def widely(kernel: PrecisionGuarantee, output: ElementKind, additions: int) -> PrecisionGuarantee:
+def widely(
+    kernel: PrecisionGuarantee, output: ElementKind, additions: int, fixed: Mapping[str, str] = MappingProxyType({})
+) -> PrecisionGuarantee:  # fmt: skip
     """`kernel`'s promise, which is that of one addition, for sums of so many terms in float64 and a rounding to `output`.
 
-    Where terms cancel, an error in the last place of float64 may be more than one in the last place of the result.
+    Where terms cancel, an error in the last place of float64 may be more than one in the last place of the result. Terms of the
+    measures in `fixed` are no smaller in float64: they keep their size, and name the measure that `fixed` has for theirs.
     """
     if not isinstance(kernel.bound, Componentwise):
         return replace(kernel, bound=Ulp(1.0), probable=None)
@@ -25,8 +30,9 @@ def widely(kernel: PrecisionGuarantee, output: ElementKind, additions: int) -> P
     sums = [
         Term(term.coefficient * max(additions, 1) * finer, ElementKind.F64, term.measure)
         for term in kernel.bound.terms
-        if term.measure not in _OWN
+        if term.measure not in (*_OWN, *fixed)
     ]
+    sums += [replace(term, measure=fixed[term.measure]) for term in kernel.bound.terms if term.measure in fixed]
     named = {"abs_result", *(term.measure for term in kernel.bound.terms)}
     own = [Term(1.0, output, measure) for measure in _OWN if measure in named]
     bound = Componentwise((*sums, *own), kernel.bound.source, kernel.bound.outside)

@@ -182,7 +182,7 @@ class AttentionBackwardPlan(Plan[AttentionBackwardDescriptor]):
 
     @classmethod
     def reference_guarantee(cls, desc: AttentionBackwardDescriptor) -> PrecisionGuarantee:
-        return forward_oracle.guarantee(_backward_guarantee.backward(desc))
+        return forward_oracle.guarantee(desc, _backward_guarantee.backward(desc))
 
 
 @function_of(AttentionBackwardPlan)

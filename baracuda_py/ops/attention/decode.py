@@ -219,7 +219,7 @@ class DecodeAttentionPlan(Plan[DecodeAttentionDescriptor]):
 
     @classmethod
     def reference_guarantee(cls, desc: DecodeAttentionDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(_guarantee.forward(desc, dot=1, keys=1, blocks=1))
+        return oracle.guarantee(desc, _guarantee.forward(desc, dot=desc.d, keys=desc.most_k, blocks=1))
 
 
 @function_of(DecodeAttentionPlan, ways=Ways(reads={"window": sides}))

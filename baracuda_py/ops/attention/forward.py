@@ -183,7 +183,7 @@ class AttentionPlan(Plan[AttentionDescriptor]):
 
     @classmethod
     def reference_guarantee(cls, desc: AttentionDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(_guarantee.forward(desc, dot=1, keys=1, blocks=1))
+        return oracle.guarantee(desc, _guarantee.forward(desc, dot=desc.d, keys=desc.most_k, blocks=1))
 
 
 def _multiplied(pref: Any, math: Any = None) -> tuple[Any]:

@@ -192,7 +192,7 @@ class MergeAttentionPlan(Plan[MergeAttentionDescriptor]):
 
     @classmethod
     def reference_guarantee(cls, desc: MergeAttentionDescriptor) -> PrecisionGuarantee:
-        return oracle.guarantee(guarantee(desc))
+        return oracle.guarantee(desc, guarantee(desc))
 
 
 @function_of(MergeAttentionPlan)

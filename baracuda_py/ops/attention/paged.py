@@ -244,7 +244,7 @@ class PagedAttentionPlan(Plan[PagedAttentionDescriptor]):
 
     @classmethod
     def reference_guarantee(cls, desc: PagedAttentionDescriptor) -> PrecisionGuarantee:
-        made = oracle.guarantee(_guarantee.forward(desc, dot=1, keys=1, blocks=1))
+        made = oracle.guarantee(desc, _guarantee.forward(desc, dot=desc.d, keys=desc.most_k, blocks=1))
         if not desc.checked:
             return made
         return PrecisionGuarantee.by_output(**dict(made.parts), status=PrecisionGuarantee.exact(I32))

@@ -131,7 +131,7 @@ class _RotationPlan(Plan[R]):
 
     @classmethod
     def reference_guarantee(cls, desc: R) -> PrecisionGuarantee:
-        return oracle.guarantee(guarantee_of(desc))
+        return oracle.guarantee(desc, guarantee_of(desc))
 
 
 class RopePlan(_RotationPlan[RopeDescriptor]):
