@@ -71,6 +71,14 @@ def _large_scores(p: Drawn) -> None:
     p.v[0] = 0
 
 
+def _equal_scores(p: Drawn) -> None:
+    """The same products in another order: two scores that are equal and far above 2**53 come out apart by more than exp sees."""
+    p.q[:] = p.q[:, :1] * 2.0**40
+    p.k[0] = np.abs(p.k[0]) * 2.0 ** np.array([20, 28, 36, 23])
+    p.k[1] = p.rng.permutation(p.k[0])
+    p.v[p.rng.integers(2)] = 0
+
+
 def _sinks(p: Drawn) -> None:
     """Sinks far above and below the scores."""
     p.options["sinks"] = p.rng.standard_normal(1) * 100
@@ -107,6 +115,7 @@ PROBLEMS: dict[str, Callable[[Drawn], None]] = {
     "cancelling values": _cancelling_values,
     "cancelling scores": _cancelling_scores,
     "large scores": _large_scores,
+    "equal scores": _equal_scores,
     "sinks": _sinks,
     "far": _far,
     "capped": _capped,
