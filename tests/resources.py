@@ -1,6 +1,7 @@
 """What each kernel takes of an SM, on every arch: ``python -m tests.resources [OP ...]`` writes it into the ops' records.
 
-A record is keyed by kernel, with the digest of its source, so that the bounded test run compiles what has changed only.
+A record is keyed by NVRTC's version and by kernel, with the digest of its source, so that a test run compiles only what has
+changed. It is written by the oldest and by the newest NVRTC that the extras admit: run it in an environment of each.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ __all__ = [
     "listable",
     "listed",
     "spilled",
+    "version",
     "wgmma_s",
     "written_with",
 ]
@@ -53,6 +55,7 @@ SAMPLES = 12
 
 # Declared exceptions: op -> the most bytes of spill and of stack one of its kernels may take on an arch, and why.
 _SIGNED = "16 signed bytes an access on sm_120 only, by NVRTC 13.5"
+_PLACES = "20 elements a thread that are read one by one, on sm_120 only, by NVRTC 13.5: 80 registers of 255 are in use"
 _BYTES = "16 unsigned bytes an access on sm_100a and sm_120 only: ptxas keeps a predicate each"
 _FULL = "192 accumulators of 255 registers: a counter or two are kept in memory, and read once a block of keys"
 _ATTENTION = dict.fromkeys(
@@ -70,6 +73,7 @@ SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
     "maximum": (152, _BYTES),
     "minimum": (152, _BYTES),
     "clamp": (8, _SIGNED),
+    "topk": (16, _PLACES),
 }
 
 
@@ -187,14 +191,22 @@ def compiled(kernels: Iterable[Kernel], arch: str) -> dict[Kernel, Compiled]:
     return compile_kernels(kernels, arch)
 
 
-def listed(op: str) -> dict[str, dict[str, list[Any]]]:
-    """The op's record: arch -> label -> [digest, registers, spill bytes, stack bytes, static shared bytes]."""
-    return _section(op).get("kernels", {})  # type: ignore[no-any-return]
+def version() -> str:
+    """The version of NVRTC that is installed, ``"12.9"``."""
+    return ".".join(map(str, nvrtc_version()))
 
 
-def written_with(op: str) -> str:
-    """The version of NVRTC that the op's record is of, ``"12.9"``."""
-    return str(_section(op).get("nvrtc", ""))
+def written_with(op: str) -> list[str]:
+    """The versions of NVRTC that the op's record has figures of, the oldest first."""
+    return sorted(_section(op).get("nvrtc", {}), key=lambda name: tuple(map(int, name.split("."))))
+
+
+def listed(op: str, nvrtc: str | None = None) -> dict[str, dict[str, list[Any]]]:
+    """The op's record by one NVRTC (default: the installed one, or else the oldest):
+    arch -> label -> [digest, registers, spill bytes, stack bytes, static shared bytes]."""
+    known = _section(op).get("nvrtc", {})
+    oldest = next(iter(written_with(op)), "")
+    return known.get(nvrtc or version(), {} if nvrtc else known.get(oldest, {}))  # type: ignore[no-any-return]
 
 
 def _section(op: str) -> dict[str, Any]:
@@ -221,7 +233,8 @@ def main() -> int:
                 found = compiled(listable(op, arch), arch).items()
                 kernels[arch] = {label(kernel): _row(kernel, built) for kernel, built in found}
                 bar.advance(task)
-            said = {"nvrtc": ".".join(map(str, nvrtc_version())), "fields": list(FIELDS), "kernels": kernels}
+            others = {name: listed(op.name, name) for name in written_with(op.name)}
+            said = {"fields": list(FIELDS), "nvrtc": others | {version(): kernels}}
             records.put(records.records_dir(), op.name, "resources", said)
     print(f"{records.records_dir()}: {len(ops)} ops")
     return 0
