@@ -75,18 +75,18 @@ class Ready:
             if handle != of_torch:
                 return MISSED
         if stream is None:
-            own = recipe.stream_of().ptr
-            other = self._torch_s(recipe.ordinal) if of_torch is None else own
-            mine = own if handle is None else handle
             # Where the other framework's current stream is being captured, the graph would silently lack this call.
-            if other is not None and other > LEGACY and other != mine and recipe.is_capturing(other):
-                return MISSED
+            other = self._torch_s(recipe.ordinal) if of_torch is None else recipe.stream_of().ptr
+            if other is not None and other > LEGACY:
+                mine = recipe.stream_of().ptr if handle is None else handle
+                if other != mine and recipe.is_capturing(other):
+                    return MISSED
         if not self._made:
             recipe.fire(pointers, values, 0, handle)
             return self._result(given)
         if recipe.elsewhere():  # an output belongs where its operands are
             return MISSED
-        current: int = recipe.current_stream() if of_torch is None else of_torch
+        current: int = recipe.stream_of().ptr if of_torch is None else of_torch
         queue = current if handle is None else handle
         capturing = queue > LEGACY and recipe.is_capturing(queue)
         if capturing and not recipe.may_allocate:
