@@ -71,6 +71,15 @@ def test_gemv_s_kernels_do_not_spill_whatever_the_pitch(arch: str, everything: b
     check_all("matmul", resources.gemv_s(arch), arch, everything=everything)
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("arch", ARCHES)
+def test_kernels_of_long_rows_do_not_spill(arch: str, everything: bool) -> None:
+    kernels = {op: resources.long_rows(get_op(op), arch) for op in OPS}
+    assert {"rms_norm", "softmax"} <= {op for op in OPS if kernels[op]}
+    for op in OPS:
+        check_all(op, kernels[op], arch, everything=everything)
+
+
 @pytest.mark.parametrize("op", OPS)
 def test_resources_are_not_stale(op: str) -> None:
     """Regenerate with `python -m tests.resources OP` after editing a kernel, with the oldest and the newest NVRTC."""
@@ -91,7 +100,7 @@ def test_no_exception_is_declared_in_vain() -> None:
     for op, (_, why) in SPILLS.items():
         used = 0
         for arch in ARCHES:
-            kernels = resources.kernels_of(get_op(op), arch, everything=True)
+            kernels = {*resources.kernels_of(get_op(op), arch, everything=True), *resources.long_rows(get_op(op), arch)}
             used = max(used, *(c.resources.spill_bytes for c in compile_kernels(kernels, arch).values()))
         assert used > 0 or nvrtc_version() < resources.NEWEST, (
             f"no kernel of {op} spills any more: take it out of SPILLS"

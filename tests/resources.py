@@ -43,6 +43,7 @@ __all__ = [
     "label",
     "listable",
     "listed",
+    "long_rows",
     "spilled",
     "version",
     "wgmma_s",
@@ -58,6 +59,7 @@ _SIGNED = "16 signed bytes an access on sm_120 only, by NVRTC 13.5"
 _PLACES = "20 elements a thread that are read one by one, on sm_120 only, by NVRTC 13.5: 80 registers of 255 are in use"
 _BYTES = "16 unsigned bytes an access on sm_100a and sm_120 only: ptxas keeps a predicate each"
 _FULL = "192 accumulators of 255 registers: a counter or two are kept in memory, and read once a block of keys"
+_DOUBLES = "f64 rows that start anywhere, by 512 threads of which an SM holds two CTAs: 64 registers a thread"
 _ATTENTION = dict.fromkeys(
     (
         "attention",
@@ -74,6 +76,8 @@ SPILLS: Mapping[str, tuple[int, str]] = _ATTENTION | {
     "minimum": (152, _BYTES),
     "clamp": (8, _SIGNED),
     "topk": (16, _PLACES),
+    "softmax": (48, _DOUBLES),
+    "log_softmax": (48, _DOUBLES),
 }
 
 
@@ -177,6 +181,28 @@ def gemv_s(arch: str) -> list[Kernel]:
     return list(found)
 
 
+# Of which each is served in another way, by 16 bits or by 32; the last ones are shared by clusters, where an arch has them.
+LONG_ROWS = (2049, 4097, 8193, 16385, 32769, 524288, 524289)
+
+
+def long_rows(op: Op, arch: str) -> list[Kernel]:
+    """The kernels of long rows that start anywhere and of those that a cluster shares, of an op that has some, with all operands
+    that may come with x. Samples are shorter, or few of them start there."""
+    launches = [name for candidate in op.plan.candidates for name in candidate.launches]
+    if not any(name.endswith("_anywhere") for name in launches):
+        return []
+    optional = [slot.name for slot in op.plan.descriptor.slots if slot.optional and "residual" not in slot.name]
+    found: dict[Kernel, None] = {}
+    for kind, length in itertools.product(("bf16", "f32", "f64"), LONG_ROWS):
+        beside = {f"{name}_element": "f64" if kind == "f64" else "f32" for name in optional}
+        desc = op.describe(shape=(3, length), element=kind, **beside)
+        for plan in admissible(op.plan, desc, PlanPreference(), DeviceSpec.named(arch)):
+            found |= {s.kernel: None for s in plan.selection.steps if isinstance(s, Launch)}
+    wanted = [kernel for kernel in found if "_anywhere" in kernel.entry or "_cluster" in kernel.entry]
+    assert len(wanted) > 4
+    return wanted
+
+
 def listable(op: Op, arch: str) -> list[Kernel]:
     """The kernels that the op's record lists of an arch."""
     kernels = kernels_of(op, arch)
@@ -184,7 +210,7 @@ def listable(op: Op, arch: str) -> list[Kernel]:
         kernels += gemv_s(arch)
         if arch == "sm_90a":
             kernels += [kernel for kind, batch in WGMMA for kernel in wgmma_s(kind, batch)]
-    return list(dict.fromkeys(kernels))
+    return list(dict.fromkeys(kernels + long_rows(op, arch)))
 
 
 def compiled(kernels: Iterable[Kernel], arch: str) -> dict[Kernel, Compiled]:
