@@ -38,7 +38,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
   using Keys_ = Panels<BN, D>;
   using Values = Panels<BN, DV>;
   using Queries = Panels<BM, D>;
-  using Pulls = Panels<BM, DV>;  // rows of dO
+  using Pulls = Panels<BM, DV>;  // rows of dO; `pull` is dP, then dS
   using Scores = Panels<BN, BM>;
   constexpr int STAGE = Queries::BYTES + Pulls::BYTES, STATS = BM * 8;
   extern __shared__ __align__(128) u8 memory[];
@@ -155,7 +155,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       for (int part = 0; part < (SPLIT == 1 ? PARTS : 1); ++part) {
         const int sub = (SPLIT == 1 ? part : half) * SUB;
 
-        // 3a. S^T = K Q^T and dP^T = V dO^T
+        // 3a. S^T = K Q^T (s) and dP^T = V dO^T (ds)
         float s[BLOCKS][SUB / 8][4] = {}, ds[BLOCKS][SUB / 8][4] = {};
         if constexpr (APART == 2) {
           float both[2 * BLOCKS][SUB / 8][4] = {};  // first half: own keys; second half: the partner's keys
@@ -203,7 +203,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
               [&](int n, int step) { return Pulls::at(at_pulls, n, step); });
         }
 
-        // 3b. P = exp(S - lse), dS = P (dP - delta)
+        // 3b. P = exp(S - lse) (weight), dS = P (dP - delta) (pull)
         const Band band{kept.first, kept.end, kept.keys};
         const bool whole = band.of(past - 1).first <= tile && band.of(first).end >= tile + BN;
         const float by = CHANGES ? kept.by : float(p.scale), cap = CHANGES & CAP ? kept.cap : 1.0f;

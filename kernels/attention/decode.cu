@@ -52,10 +52,12 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   constexpr int ROWS_BYTES = Keys_::BYTES + Values::BYTES, STAGE = ROWS_BYTES + (SCALED ? 128 : 0), PITCH = DV + 8;
   constexpr bool HELD = BLOCKS * D <= 128 && WARPS * RESIDENT <= 8;  // Q in registers
   extern __shared__ __align__(1024) u8 memory[];
+  // Row maximum m (`reached`, in base 2) and sum l of every warp.
   __shared__ float reached[WARPS][ROWS], sums[WARPS][ROWS];
   __shared__ __align__(8) float states[CLUSTER > 1 ? 2 * ROWS : 1];  // (m, l) per row, all warps
   const u32 joint = shared_address(states);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  // Shared memory: Q, stage buffers of this warp (`ring`).
   const u32 queries = shared_address(memory), ring = queries + Queries::BYTES + warp * (STAGES * STAGE);
 
   // 1. tile scheduler: split, rows, columns, head

@@ -79,9 +79,11 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   using Weights = Panels<ROWS, KEYS>;
   static_assert(COLUMNS == 64 && DV <= D, "a warp's columns of values are a panel");
   extern __shared__ __align__(1024) u8 memory[];
+  // Per row: rescale factor, maximum m (base 2), sum l.
   __shared__ float shrinks[ROWS], reached[ROWS], sums[ROWS];
   __shared__ float exchanged[WARPS * BLOCKS * 16];
   __shared__ volatile int missing;  // some page that was looked up is missing
+  // Shared memory: Q, stage buffers (`ring`), P (`weights`).
   const u32 queries = shared_address(memory), ring = queries + Queries::BYTES, weights = ring + 2 * Tile::BYTES;
   const u32 exchange = shared_address(exchanged);
   const int warp = threadIdx.x / 32, group = warp / SPLIT, part = warp % SPLIT;
@@ -165,7 +167,7 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   const HeldQueries<0, BLOCKS> held = {};
   OnlineSoftmax<BLOCKS> softmax;
   float acc[ROWS / 16][COLUMNS / 8][4] = {};
-  // 5. main loop over k_blocks
+  // 5. main loop over k_blocks; `turn`: index of the pipeline stage
   for (int turn = 0; block < range.y; block += SPLIT) {
     await_copies<0>();
     if (PAGED && lost) missing = 1;

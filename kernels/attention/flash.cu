@@ -42,6 +42,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     volatile int seen_first, seen_end, missing;
   } kept;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = warp / SPLIT * ROWS, part = warp % SPLIT;
+  // Shared memory: Q, stage buffers (`ring`), P (`weights`), row maxima (`exchange`), page lookups.
   const u32 queries = shared_address(memory) + warp / SPLIT * OWN, ring = shared_address(memory) + BM / ROWS * OWN;
   const u32 weights = ring + STAGES * STAGE, exchange = weights + BM * BN * 2;
   const PageLines<BN> pages = {SPLIT > 1 ? exchange + 4 * BM * SPLIT : weights};
@@ -184,7 +185,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
 #pragma unroll
             for (int r = 0; r < 2 * BLOCKS; ++r) s[r / 2][n][r % 2 * 2 + e] = rows::minus_infinity<float>();
     };
-    // The thread's first row and column; whether the k_block is at an edge; the visible band.
+    // The thread's first row and column; whether the k_block is at an edge; the range of visible keys.
     const auto own_row = [&] { return kept.tile + int(thread / 32 / SPLIT * ROWS + thread % 32 / 4); };
     const auto own_column = [&] { return first + int(own_part * KEYS + thread % 4 * 2); };
     const auto at_an_edge = [&] { return block < kept.whole_begin || block >= kept.whole_end; };
@@ -220,7 +221,7 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
       change_scores<CHANGES, T>(s, p, head, seen_by(), units, kept.slope, own_row(), own_column(), at_an_edge(), mixed);
       leave_out(own_column());
     }
-    // 7c. online softmax: row maxima, rescale O
+    // 7c. online softmax: row maxima, lazy rescale of O
     softmax.follow(s, kept.factor, acc, highest);
 
     // 7d. prefetch the next k_block; before this point no registers are free for its addresses

@@ -27,7 +27,7 @@ __device__ __forceinline__ bool all_count(const P& p, const H& head, int row, in
   return true;
 }
 
-// Applies a mask of type M to a tile of accumulators (layout as in change_scores); entries outside the band are not
+// Applies a mask of type M to a tile of accumulators (layout as in change_scores); entries of invisible keys are not
 // read.
 template <class M, int BLOCKS, int N, class P, class H>
 __device__ __forceinline__ void mask_scores(float (&s)[BLOCKS][N][4], const P& p, const H& head, const Band& band, int row, int column) {
@@ -48,7 +48,7 @@ __device__ __forceinline__ void mask_scores(float (&s)[BLOCKS][N][4], const P& p
 }
 
 // Accumulators of q k^T become scores. The thread's first element is (row, column); its row r is row + 8 r. `edge`:
-// some elements are outside the band; `mixed`: the block mask may drop some.
+// some elements are invisible (length, causal, window); `mixed`: the block mask may drop some.
 template <int CHANGES, class T, int BLOCKS, int N, class P, class H>
 __device__ __forceinline__ void change_scores(float (&s)[BLOCKS][N][4], const P& p, const H& head, const Band& band, Units units,
                                               float slope, int row, int column, bool edge, bool mixed) {
@@ -82,7 +82,7 @@ __device__ __forceinline__ void change_scores(float (&s)[BLOCKS][N][4], const P&
         for (int e = 0; e < 2; ++e)
           if (!in_a_block(p, head, row + 8 * r, column + 8 * n + e)) s[r / 2][n][r % 2 * 2 + e] = rows::minus_infinity<float>();
   }
-  // 4. band: last key, causal, window
+  // 4. last key, causal, window
   if (edge) {
 #pragma unroll
     for (int r = 0; r < 2 * BLOCKS; ++r) {

@@ -49,7 +49,7 @@ template <class T, class C> struct KeyGradients {
   }
 };
 
-// Queries [first, end) whose band contains key j; empty where end <= first.
+// Queries [first, end) that see key j (causal, window); empty where end <= first.
 struct Rows { int first, end; };
 template <class P, class H> __device__ __forceinline__ Rows rows_of(const P& p, const H& head, int j) {
   const i64 stands = j - head.offset;

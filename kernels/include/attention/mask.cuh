@@ -1,4 +1,4 @@
-// Which scores count (band, mask, block mask), and softcap and ALiBi for one score.
+// Which scores count (causal, window, length, masks), and softcap and ALiBi for one score.
 #pragma once
 #include "attention/problem.cuh"
 #include "math/tanh.cuh"
@@ -6,14 +6,15 @@
 
 namespace attention {
 
-// Keys [first, end) in the band of row i (causal, window, length); empty where end <= first.
+// Keys [first, end) visible to row i (causal, window, length); empty where end <= first.
 struct Keys { int first, end; };
 template <class P, class H> __device__ __forceinline__ Keys keys_of(const P& p, const H& head, int i) {
   const i64 stands = i + head.offset;
   return {int(max(min(stands - p.left, i64(head.keys)), i64(0))), int(max(min(stands + p.right + 1, i64(head.keys)), i64(0)))};
 }
 
-// The band in 32 bits, for fewer than 2^30 rows and keys: row i sees keys j with i + first <= j < i + end, j < keys.
+// The same as offsets from i in 32 bits, for fewer than 2^30 rows and keys: row i sees keys j with i + first <= j < i +
+// end, j < keys.
 struct Band {
   int first, end, keys;
   template <class P, class H> static __device__ __forceinline__ Band make(const P& p, const H& head) {

@@ -17,10 +17,10 @@ template <int ROWS, int COLUMNS> struct Panels {
     return chunk / (WIDTH / 8) * PANEL + row * PITCH + (chunk % (WIDTH / 8) ^ swizzle(row)) * 16;
   }
 
-  // Global -> shared memory loader (cp.async) by THREADS threads: rows `step` elements apart, of which `rows` and
-  // `columns` exist; the rest is filled with zeros. Each thread has one chunk per panel row and iterates over rows,
-  // GROUP at a time. The asm makes `thread` and `step` opaque, so that addresses are recomputed and occupy no registers
-  // across the k_block loop.
+  // GlobalLoader (`Feed`), global -> shared memory by cp.async, by THREADS threads: rows `step` elements apart, of
+  // which `rows` and `columns` exist; the rest is filled with zeros. Each thread has one chunk per panel row and
+  // iterates over rows, GROUP at a time. The asm makes `thread` and `step` opaque, so that addresses are recomputed and
+  // occupy no registers across the k_block loop.
   template <int THREADS> struct Feed {
     static constexpr int LANES = WIDTH / 8, GROUP = THREADS / LANES;
     static_assert(ROWS % GROUP == 0, "every thread copies as much");
