@@ -1,7 +1,8 @@
 // dV = P^T dO, dK = scale dS^T Q, dQ = scale dS K; P = min(exp(S - lse), 1), dS = P (dO V^T - delta) [1 - tanh^2].
 // FlashAttention-2 backward (T. Dao, 2023, algorithm 2) on mma.sync; f16, bf16; each score is computed once. The factor
 // 1 - tanh^2 is the derivative of softcap.
-// Tiling:    one CTA per BN keys; query tiles of BM, for every head of the GQA group. Head dims are padded with zeros.
+// Tiling:    one CTA per BN keys (or several such blocks); query tiles of BM, for every head of the GQA group. Head
+//            dims are padded with zeros.
 // Threads:   S^T = K Q^T, dP^T = V dO^T: 16 BLOCKS keys by SUB queries per warp.
 //   SPLIT=1  P^T and dS^T stay in registers as A operands; each warp accumulates dK and dV of its keys.
 //   SPLIT=2  two warps share keys: half of the queries each, then half of the columns; P^T, dS^T through shared memory.

@@ -8,7 +8,8 @@
 //            griddepcontrol.wait and before the lengths are known.
 // E:         element of the cache: T, or 8 bits, widened in registers (bytes.cuh). ldmatrix then delivers
 //            columns of 8-bit K and V in another order: Q is stored permuted, O is permuted back at the end.
-// PAGED:     each lane knows the page of one key, looked up a k_block ahead; keys of missing pages are masked.
+// PAGED:     page ids are looked up a k_block ahead, one key per lane; keys of missing pages are masked. The first
+//            CTAs, one per sequence, check the page table.
 // CLUSTER:   the splits of a cluster are combined through DSMEM. Otherwise splits write for merge.cu.
 // Shared:    Q, WARPS x STAGES x (K, V, SCALED: one f32 scale per key and value); at the end the warps' O.
 // Bound:     DRAM, STAGES - 1 k_blocks per warp in flight; short problems: latency.
@@ -21,9 +22,9 @@
 
 using namespace attention;
 
-// Scales columns of S or P (mma accumulators of 16 keys) by one f32 per key, read at `from`, 8 bytes per lane of a
-// quad. HELD: saturates at 65504 where |scale| < 256. P is at most 2^8 but for rounding, so the product may round to
-// 2^16, which is within half an ulp of f16's largest number.
+// Scales columns of S or P (mma accumulators of 16 keys) by one f32 per key, read at `from`, 8 bytes per lane.
+// HELD: saturates at 65504 where |scale| < 256. P is at most 2^8 but for rounding, so the product may round to 2^16,
+// which is within half an ulp of f16's largest number.
 template <bool HELD, int BLOCKS> __device__ __forceinline__ void scale_columns(float (&s)[BLOCKS][2][4], u32 from) {
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
@@ -54,7 +55,7 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   extern __shared__ __align__(1024) u8 memory[];
   // Row maximum m (`reached`, in base 2) and sum l of every warp.
   __shared__ float reached[WARPS][ROWS], sums[WARPS][ROWS];
-  __shared__ __align__(8) float states[CLUSTER > 1 ? 2 * ROWS : 1];  // (m, l) per row, all warps
+  __shared__ __align__(8) float states[CLUSTER > 1 ? 2 * ROWS : 1];  // (m, l) per row
   const u32 joint = shared_address(states);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   // Shared memory: Q, stage buffers of this warp (`ring`).

@@ -1,12 +1,10 @@
-// out = softmax(change(scale q k^T)) v for a few tokens per sequence over its KV cache (split-KV), by FMA; lse on
-// request.
+// out = softmax(change(scale q k^T)) v for a few tokens per sequence over its KV cache (split-KV), by FMA; lse.
 //
 // Tiling:    one CTA per (token, query head, split of the keys, 32 COLUMNS columns of V). Any type and head dim.
 // Threads:   4 warps; each takes every fourth k_block of 32 keys: one key's score per lane, then COLUMNS columns per
 //            lane of all 32 values; online softmax per warp. The warps are combined once at the end.
 // E:         element of the cache: T, or 8 bits.
-// PAGED:     rows are found through the page table; keys of missing pages are masked. CTAs below cache.sequences only
-//            check.
+// PAGED:     rows are found through the page table; keys of missing pages are masked. The first CTAs only check.
 // Splits:    each split writes (out, lse) for merge.cu; a single split writes the result.
 // Shared:    q and the warps' O: (d + 128 COLUMNS) elements of C.
 // Bound:     latency of scalar loads.

@@ -8,8 +8,8 @@
 // Pipeline:  cp.async. STAGES = 2: the next K and V are loaded during exp and P V, one barrier per k_block. STAGES = 1:
 //            V is loaded during Q K^T, the next K during softmax and P V.
 // Masking:   only k_blocks at an edge (last key, causal, window) compare indices. CHANGES: see changes.cuh.
-// PAGED:     16-bit K and V through a page table (page_lines.cuh); keys of missing pages are masked. CTAs below
-//            cache.sequences only check the page table of one sequence each.
+// PAGED:     16-bit K and V through a page table (page_lines.cuh); keys of missing pages are masked. The first
+//            cache.sequences CTAs only check page tables, one sequence each.
 // Grid:      query tiles from the last to the first (longest first under causal), `section` heads interleaved for L2.
 // Shared:    Q, STAGES x (K, V), SPLIT > 1: P. Registers: up to 192 accumulators; HELD k-steps of Q stay in registers.
 // Bound:     mma.sync rate, closely followed by shared-memory bandwidth (which is the bound for BLOCKS = 1 or D = 256).

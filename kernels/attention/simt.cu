@@ -1,7 +1,6 @@
 // out = softmax(change(scale q k^T)) v without tensor cores: any type, head dim and feature; lse on request.
 //
-// Tiling:    one CTA per 32 queries of one head and 32 COLUMNS columns; k_blocks of 32 keys; k_blocks that no query
-//            sees are skipped.
+// Tiling:    one CTA per 32 queries of one head and 32 COLUMNS columns; k_blocks of 32 keys, invisible ones skipped.
 // Threads:   8 warps of 4 queries; one key's scores per lane, then COLUMNS columns of O per lane. Row maximum and sum
 //            (online softmax) are the same in all lanes.
 // Shared:    32 x 32 of K or V, 32 columns of Q, P: 12 to 25 KB.

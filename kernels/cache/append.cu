@@ -1,15 +1,12 @@
-// pages[table[request][pos / page]][pos % page] = k or v of each new token (KV-cache append); optional RoPE,
-// quantization.
+// pages[table[request][pos / page]][pos % page] = k or v of each new token, with RoPE or quantization on request.
 //
 // Grid:      LANES threads per row: HEADS heads of one token, V-wide vectors, of K or of V. The page table, lengths and
 //            offsets are read on the device, so that a captured CUDA graph follows a growing batch.
 // Loads:     a row is loaded before its destination is known, to overlap both latencies.
-// Rotation:  append_turned rotates K (RoPE); the row's HEADS heads share cos and sin; the result is rounded, then
-//            stored.
+// Rotation:  append_turned rotates K (RoPE); the row's HEADS heads share cos and sin; the result is rounded.
 // Quantize:  the row stays in registers between its absmax and its codes.
 // Atomicity: a request is written as a whole or not at all. Every row checks all pages (and positions) of its request,
-// or,
-//            CHECKED, reads the status that check_requests or check_turned (one warp per request) has written.
+//            or, CHECKED, reads the status that check_requests or check_turned (one warp per request) has written.
 // Shared:    none.   Bound: latency when small, DRAM when large.
 #include "cache/request.cuh"
 #include "cache/quantise.cuh"

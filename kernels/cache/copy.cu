@@ -1,7 +1,6 @@
 // dest page = source page, for pairs of page ids: K, V and their scales, all layers, in one launch.
 //
-// Grid:      blockIdx.y: array; blockIdx.x: (pair, layer, chunk of a page). A page of a layer is one run of WIDTH-byte
-//            words.
+// Grid:      blockIdx.y: array; blockIdx.x: (pair, layer, chunk of a page). A layer's page is one run of words.
 // Loads:     UNROLL words per thread in flight.
 // Errors:    a pair with an id out of range is skipped, and its status is 1.
 // Shared:    none.   Bound: DRAM, latency when small.

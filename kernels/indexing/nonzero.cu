@@ -1,11 +1,9 @@
-// out = indices of nonzero elements, in C order. Three launches over tiles of 4,096 elements, 16 consecutive ones per
-// thread.
+// out = indices of nonzero elements, in C order. Three launches over tiles of 4,096 elements, 16 per thread.
 //
 // count_tiles: nonzero elements per tile.
 // scan_tiles:  one CTA: first output row of each tile, and the total.
 // write_tiles: reads the tile again, compacts its nonzero elements into a list in shared memory (8 KB), writes rows of
-// indices
-//              coalesced.
+//              indices, coalesced.
 // Bound:       DRAM, two reads of x.
 #include "cta_scan.cuh"
 #include "index.cuh"
@@ -18,8 +16,8 @@ __device__ __forceinline__ bool is_set(uint4 x, u64 mask) {
   return (((u64(x.y) << 32 | x.x) | (u64(x.w) << 32 | x.z)) & mask) != 0;
 }
 
-// One bit per nonzero byte of four (under `mask`): an addition without carry between bytes sets the top bits, a
-// multiplication gathers them.
+// One bit per nonzero byte of four (under `mask`): an addition without carry between bytes sets the top bits, and a
+// multiplication gathers these.
 __device__ __forceinline__ u32 set_of_four(u32 bytes, u32 mask) {
   bytes &= mask;
   const u32 tops = (((bytes & 0x7f7f7f7f) + 0x7f7f7f7f) | bytes) & 0x80808080;

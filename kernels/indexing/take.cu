@@ -1,8 +1,7 @@
 // out[i] = x[indices[i]] along one axis.
 //
 // Grid:      UNROLL results per thread, coalesced in the result's order; all index loads in flight, then all gathers.
-// Range:     an out-of-range index is never read. RAISE: zero bytes, and `status` is set; CLIP: nearest index; WRAP:
-//            modulo.
+// Range:     an out-of-range index is never read. RAISE: zero bytes, `status` is set; CLIP: nearest; WRAP: modulo.
 // Shared:    none.   Bound: DRAM, and the sectors that gathered elements share.
 #include "index.cuh"
 
@@ -46,9 +45,9 @@ take_along(u8* out, const u8* x, const u8* indices, i32* status, i64 extent, i64
     if (from >= 0) value[u] = *reinterpret_cast<const T*>(x + offset[u][2] + from * step);
     bad |= from < 0;
   }
+  // 3. store
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u)
-    // 3. store
     if (first + u * TAKE_THREADS < count) *reinterpret_cast<T*>(out + offset[u][0]) = value[u];
   // 4. report: one atomic per warp with a bad index
   if constexpr (MODE == RAISE) {

@@ -1,7 +1,6 @@
 // grad_x = rstd (g - mean(g) - n mean(g n)) along rows, g = grad weight, n = (x - mean) rstd; see norm/gradient.cuh.
 //
-// Grid:      persistent CTAs; a CTA takes rows blockIdx.x, blockIdx.x + gridDim.x, ... (a stripe); LANES threads per
-//            row.
+// Grid:      persistent CTAs; a CTA takes rows blockIdx.x, blockIdx.x + gridDim.x, ... (a stripe).
 // Pipeline:  resident rows: cp.async, STAGES rows prefetched (rows/ahead.cuh). A thread has the same columns of every
 //            row, so weight and its parts of grad_weight and grad_bias stay in registers.
 // Weights:   each CTA writes its sums as one row of `partial`; sum_stripes adds these in order. Streamed rows:

@@ -33,9 +33,9 @@ norm_weight_backward(I count, I length, I stripe, Places<I, R, RC> places, C* pa
       }
     }
   }
+  // 2. all warps' sums to shared memory
 #pragma unroll
   for (int v = 0; v < V; ++v) {
-    // 2. all warps' sums to shared memory
     sums[0][warp][v * 32 + lane] = scale[v];
     sums[1][warp][v * 32 + lane] = shift[v];
   }

@@ -1,9 +1,7 @@
-// out = (h - mean) rstd weight + bias, h = x + residual; rstd = 1 / sqrt(mean((h - mean)^2) + eps). Not CENTERED: mean
-// = 0.
+// out = (h - mean) rstd weight + bias, h = x + residual; rstd = 1 / sqrt(mean((h - mean)^2) + eps). Or mean = 0.
 //
 // Rounding:  computed in C, rounded once. h is rounded to T; f32 has more than twice the digits of a 16-bit T, so the
-//            sum's own rounding is innocuous (S. A. Figueroa, "When is double rounding innocuous?", SIGNUM 30(3),
-//            1995).
+//            sum's own rounding is innocuous (S. A. Figueroa, "When is double rounding innocuous?", 1995).
 // norm:          LANES threads per row: part of a warp, a warp, or a CTA (rows/row.cuh), resident or streamed.
 // norm_anywhere: one CTA per long row at any alignment, streamed, no residual (rows/anywhere.cuh; variant "unaligned").
 // *_cluster:     the CTAs of a cluster share a row (rows/across.cuh).
@@ -163,8 +161,7 @@ __device__ __forceinline__ void norm_part(I length, C eps, const rows::Places<I,
 }
 
 template <class T, class W, class C, int V, int ITEMS, int LANES, int R, class I, bool CENTERED, int WITH>
-// f32: without it ptxas spills on sm_80 (rows::LEAST_CTAS)
-__global__ void __launch_bounds__(LANES, sizeof(T) == 4 ? 1 : 0)
+__global__ void __launch_bounds__(LANES, sizeof(T) == 4 ? 1 : 0)  // f32: for sm_80, else ptxas spills
 norm_anywhere(I length, C eps, rows::Places<I, R, 0, OPERANDS> places, T* out, T*, C* mean_out, C* rstd_out, const T* x, const T*,
               const W* weight, const W* bias) {
   norm_part<T, W, C, V, ITEMS, LANES, R, I, CENTERED, WITH, 1>(length, eps, places, out, mean_out, rstd_out, x, weight, bias);

@@ -1,13 +1,9 @@
-// out = reduce(x) over any axes, with the reducers of rows/reducers.cuh. The reduced extent alone fixes the order of
-// terms.
+// out = reduce(x) over any axes, with the reducers of rows/reducers.cuh. The reduced extent fixes the order.
 //
 // reduce_rows:    the reduced axes are innermost, or arbitrary. LANES threads per row (rows/row.cuh). CHUNKED: long
-// rows are
-//                 split, one CTA per chunk, states to partial[chunks][results]. Columns past whole vectors go by
-//                 elements.
+//                 rows are split, one CTA per chunk, states to partial[chunks][results]. The tail goes by elements.
 // reduce_columns: results are contiguous along the innermost axis. A CTA has DOWN x ACROSS warps; V columns per thread,
-// every
-//                 DOWN-th batch of DEPTH terms, DEPTH loads in flight; CHUNKED as above.
+//                 every DOWN-th batch of DEPTH terms, DEPTH loads in flight; CHUNKED as above.
 // join_chunks:    joins the states of a result's chunks; OUTS results per CTA, the other threads along the chunks.
 // ANYWHERE:       rows of x at any alignment (rows/pack.cuh; variant "unaligned").
 // Shared:         one state per warp, or one per column and warp.   Bound: DRAM.

@@ -1,7 +1,6 @@
 // out[column] = sum over stripes of partial[stripe][part][column], in stripe order (second pass of a split reduction).
 //
-// Grid:      32 columns per CTA; blockIdx.y: part (at most two). WARPS warps take every WARPS-th stripe, then add in
-//            warp order.
+// Grid:      32 columns per CTA; blockIdx.y: part (at most two). A warp takes every WARPS-th stripe.
 // Shared:    one value per thread.   Bound: latency (there are as many stripes as CTAs).
 #include "dtype.cuh"
 #include "overlap.cuh"

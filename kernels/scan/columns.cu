@@ -3,8 +3,7 @@
 // Tiling:    one CTA per 32 V columns, tiles of WARPS * ITEMS elements; a thread has ITEMS rows of V adjacent columns.
 // Scan:      thread-serial, then over warps in order through shared memory, then tile by tile (carry).
 // Chunks:    long axes take three launches: TOTALS (one CTA per chunk) writes totals[chunks][results], WHOLE scans
-//            these, CHUNKS reads x again and starts from the totals before. The extent alone fixes the order of
-//            additions.
+//            these, CHUNKS reads x again and starts from the totals before. The extent fixes the order.
 // Shared:    two sums per thread and column, at most 16 KB.   Bound: DRAM.
 #include "rows/pack.cuh"
 #include "rows/place.cuh"
@@ -60,9 +59,9 @@ scan_columns(I count, I length, I extent, I chunk, I chunks, rows::Places<I, R, 
       slots[turn][warp][v][lane] = held[ITEMS - 1][v];
     }
     __syncthreads();
+    // 1c. add the carry and the warps before
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      // 1c. add the carry and the warps before
       C before = 0, total = 0;
 #pragma unroll
       for (u32 w = 0; w < WARPS; ++w) {

@@ -1,14 +1,11 @@
-// out = exp(x - m) / s, or LOG: (x - m) - log(s); m = max(x), s = sum(exp(x - m)) along an axis. Computed in C, rounded
-// once.
+// out = exp(x - m) / s, or LOG: (x - m) - log(s); m = max(x), s = sum(exp(x - m)) along an axis. Computed in C.
 //
 // softmax_rows:     LANES threads per row (rows/row.cuh). Resident: max, then sum; exponentials stay in registers.
-// Streamed:
-//                   online softmax (max and sum in one pass), then a second pass for the result.
+//                   Streamed: online softmax (max and sum in one pass), then a second pass for the result.
 // softmax_anywhere: one CTA per long row at any alignment, streamed (rows/anywhere.cuh; variant "unaligned").
 // *_cluster:        streamed; the CTAs of a cluster share a row (rows/across.cuh).
 // softmax_columns:  the axis is not innermost. V adjacent columns per thread; WARPS warps split the axis, DEPTH loads
-// in
-//                   flight; two passes. Sums are rescaled once per GROUP terms, so that V does not change bits.
+//                   in flight; two passes. Sums are rescaled once per GROUP terms, so that V does not change bits.
 // Special:          a row with +inf or NaN, or with -inf only, is NaN.
 // Shared:           one value per warp; columns: one state per column and warp.   Bound: DRAM.
 #include "math/log.cuh"

@@ -1,12 +1,10 @@
 // values, indices = the k greatest (or smallest) elements of each row and their places; ties go to the lower place.
 //
-// held_rows:     rows of at most 8,192 elements of at most 32 bits and k of at most about 150; each element is read
-// once.
+// held_rows:     rows of at most 8,192 elements of at most 32 bits and k of at most about 150, read once.
 // Grid:          one warp per row, four rows per CTA; or one row per CTA of LANES threads.
 // 1. load:       a thread has ITEMS vectors of V elements in registers; an entry is a key with its index (place).
-// 2. bound:      a thread's elements form 2 * KEEP groups; the KEEP greatest of their maxima go to one warp, which
-// sorts
-//                them. At least k elements reach the k-th of these, and few others do.
+// 2. bound:      a thread's elements form 2 * KEEP groups; the KEEP greatest of their maxima are sorted by one warp.
+//                At least k elements reach the k-th of these, and few others do.
 // 3. filter:     elements that reach the bound go to shared memory. If they exceed CAPACITY (rising rows), a bound that
 //                fewer reach is searched bit by bit.
 // 4. sort:       one warp sorts the list in registers (bitonic).

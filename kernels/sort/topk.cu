@@ -1,11 +1,9 @@
-// values, indices = the k greatest (or smallest) of each row, sorted or in row order (in_order); ties go to the lower
-// index.
+// values, indices = the k greatest (or smallest) of each row, sorted or in row order; ties go to the lower index.
 //
-// sort_rows:   short rows, TILE / length per CTA, bitonic sort of whole rows in shared memory (8 or 16 KB; 64-bit keys:
-// twice). select_rows: one CTA per row or per part of one.
+// sort_rows:   short rows, TILE / length per CTA, bitonic sort of whole rows in shared memory (8 to 32 KB).
+// select_rows: one CTA per row or per part of one.
 //   fast path  a sample gives a bound that k keys and few more should reach; one pass lists these in shared memory (32
-//   KB),
-//              where they are sorted.   Bound: DRAM.
+//              KB), where they are sorted.   Bound: DRAM.
 //   radix      if too few or too many reach the bound, or k is large: histograms of 11-bit digits from the top (four
 //              copies per bin to spread atomics) until the k-th key's leading digits are known; an ordered pass keeps
 //              keys above and the first ties. Kept keys are sorted in shared memory, or as runs merged in scratch.
@@ -57,10 +55,10 @@ sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 lengt
     for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) entries[i] = i % length < k ? entry(Key(0), place_of(entries[i])) : E{};
     sort_blocks<SORT_THREADS>(entries, TILE, length);
   }
+  // 3. store
   for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) {
     const I row = first + i / length;
     const u32 slot = i % length;
-    // 3. store
     if (row >= count || slot >= k) continue;
     i64 offset[3] = {0, 0, 0};
     rows.dims.locate(row, offset);
@@ -196,8 +194,7 @@ template <class E> __device__ __forceinline__ E* sort_in_scratch(E* a, E* b, con
 }
 
 // `n`: elements per row, or listed indices of one. A row has `parts` parts of `part` elements, each of which lists at
-// most k indices, `listed` per row. `samples`: sample vectors per thread, 0: radix select. `in_order`: results stay in
-// row order.
+// most k indices, `listed` per row. `samples`: sample vectors per thread, 0: radix select. `in_order`: row order.
 template <class T, class I, int R, int ROLE, bool VECTOR>
 __global__ void __launch_bounds__(SELECT_THREADS, 2)
 select_rows(u8* values, u8* indices, const u8* x, u32* list, void* scratch, u32 n, u32 k, u32 parts, u32 part, u32 listed,

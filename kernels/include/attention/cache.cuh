@@ -28,8 +28,7 @@ struct Standing {
   u32 batch, head;
 };
 
-// Scales of 8-bit keys and values: a constant times an f32 per head or (`*_each`) per key and head, strided as keys
-// are.
+// Scales of 8-bit keys and values: a constant times an f32 per head or (`*_each`) per key and head.
 struct Scales {
   const float *k, *v;
   Walk k_walk, v_walk;

@@ -1,6 +1,5 @@
 // Score modifications of the tensor-core kernels: softcap, ALiBi, mask, block mask, each compiled in only if present.
-// Mirrors `changes` of baracuda_py/ops/attention/_flash.py. (mask.cuh modifies one score, testing all of them at run
-// time.)
+// Mirrors `changes` of baracuda_py/ops/attention/_flash.py. (mask.cuh modifies one score, testing all at run time.)
 #pragma once
 #include "attention/mask.cuh"
 
@@ -9,7 +8,7 @@ namespace attention {
 enum Change : int { CAP = 1, SLOPE = 2, MASK = 4, BLOCK_MASK = 8 };
 template <int CHANGES> constexpr bool ADDS = (CHANGES & (SLOPE | MASK)) != 0;
 
-// q k^T * by is tanh's argument (in units of log2(e) / 2) or the score; `cap` is 1 without softcap. A kernel without
+// q k^T * by is 2 log2(e) times tanh's argument (softcap), or the score; `cap` is 1 without softcap. A kernel without
 // ALiBi and mask leaves scores in multiples of `unit`, which the softmax's factor includes.
 struct Units { float by, cap, unit; };
 template <int CHANGES, class P> __device__ __forceinline__ Units units_of(const P& p, float scale) {
@@ -27,8 +26,7 @@ __device__ __forceinline__ bool all_count(const P& p, const H& head, int row, in
   return true;
 }
 
-// Applies a mask of type M to a tile of accumulators (layout as in change_scores); entries of invisible keys are not
-// read.
+// Applies a mask of type M to a tile of accumulators (layout as in change_scores); invisible keys are skipped.
 template <class M, int BLOCKS, int N, class P, class H>
 __device__ __forceinline__ void mask_scores(float (&s)[BLOCKS][N][4], const P& p, const H& head, const Band& band, int row, int column) {
   i64 at = head.batch * p.mask_walk[0] + head.head * p.mask_walk[1] + row * p.mask_walk[2] + column * p.mask_walk[3];

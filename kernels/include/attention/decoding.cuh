@@ -24,8 +24,8 @@ template <class T, class Out> __device__ __forceinline__ const T* query_of(const
   return p.q + sequence * p.q_walk.batch + (kv_head * p.group + row - token * int(p.group)) * p.q_walk.head + token * p.q_walk.row;
 }
 
-// The rows that share one KV head of one sequence: (token, query head of the group), token by token. A CTA has rows
-// `first` to `last`.
+// The rows that share one KV head of one sequence: (token, query head of the group), token by token; a CTA's
+// rows are `first` to `last`.
 template <class T, class Out> struct SharedRows {
   const Problem<T, Out, float>& p;
   u32 sequence, kv_head;
@@ -73,8 +73,7 @@ template <class T, class Out> struct SharedRows {
   static __device__ __forceinline__ float division(float of_values, float whole) { return whole == 0.0f ? 0.0f : of_values / whole; }
 
   // A row's lse, or (PARTS, with several splits) its split's; `most` is its highest score in base 2. The fma is
-  // explicit: the compiler would contract it in one instantiation and not in another, and bits would depend on the
-  // number of rows.
+  // explicit: the compiler contracts it in some instantiations only, and bits would depend on the number of rows.
   template <bool PARTS> __device__ __forceinline__ void leave_lse(const Splits& splits, u32 split, int row, float whole, float most) const {
     const float lse = whole == 0.0f ? rows::minus_infinity<float>() : fmaf(OnlineSoftmax<1>::shift(most), math::LN2, ::logf(whole));
     if (PARTS && splits.out) splits.lse[place(splits, row, split)] = lse;

@@ -2,8 +2,7 @@
 // bf16, or f32 as TF32, an element of which counts as two 16-bit columns.
 //
 // TF32:      ldmatrix moves 32-bit words as pairs of 16 bits, so S is computed as for 16-bit types. ldmatrix cannot
-//            transpose words, so V is read by 16-byte loads, four columns of one key per lane, free of bank conflicts
-//            by the swizzle.
+//            transpose words, so V is read by 16-byte loads, four columns of one key per lane, free of bank conflicts.
 // Order:     k and n may be permuted freely: key 2 t is k = t and key 2 t + 1 is k = t + 4, as in the accumulators of
 //            S; column 4 n + j is column n of fragment j, so that a thread's columns of 32 are contiguous.
 #pragma once

@@ -6,9 +6,8 @@
 
 namespace attention {
 
-// Per query: SHIFT is what is subtracted from scores (lse; +inf where lse is -inf, so that a row that sees no key has
-// weights
-// 0), DELTA is rowsum(dO * O).
+// Per query: SHIFT is what is subtracted from scores (lse; +inf where lse is -inf, so that P of such a row is 0),
+// DELTA is rowsum(dO * O).
 template <class C> using Stats = Vec<C, 2>;
 enum Stat { SHIFT, DELTA };
 

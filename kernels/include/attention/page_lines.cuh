@@ -32,8 +32,7 @@ template <int BN> struct PageLines {
   }
 };
 
-// Whether some page of keys [seen.first, seen.end) is missing; the result is per thread, THREADS threads share the
-// pages.
+// Whether some page of keys [seen.first, seen.end) is missing; per thread, of THREADS that share the pages.
 template <int THREADS> __device__ __forceinline__ bool misses(const Cache& cache, const i32* table, Keys seen) {
   bool missing = false;
   const int size = int(cache.page_keys), end = (seen.end + size - 1) / size;

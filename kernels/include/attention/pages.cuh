@@ -4,8 +4,7 @@
 
 namespace attention {
 
-// status 0: every page that some token sees exists; 1: some page is missing; 2: the length is negative or above the
-// capacity;
+// status 0: every page that some token sees exists; 1: some page is missing; 2: the length is out of range;
 // 3 (for all sequences): the sequence starts decrease or are out of range.
 template <int THREADS, class P> __device__ __forceinline__ void check(const Cache& cache, const P& p, u32 sequence) {
   const i64 length = cache.lengths ? cache.lengths[sequence] : i64(cache.capacity);

@@ -1,7 +1,6 @@
 // Shared-memory layout for mma.sync operands of 16-bit elements (f32 counts as two): panels of 64 columns (32 where
-// COLUMNS is not a multiple of 64), so that a panel row is 128 (64) bytes. XOR swizzle: 16-byte chunk c of row r is
-// stored at chunk c ^ swizzle(r); neither cp.async (eight chunks of a row) nor ldmatrix (one chunk of eight rows) has
-// bank conflicts.
+// COLUMNS % 64 != 0), so that a panel row is 128 (64) bytes. XOR swizzle: 16-byte chunk c of row r is stored at chunk
+// c ^ swizzle(r); cp.async (eight chunks of a row) and ldmatrix (one chunk of eight rows) are free of bank conflicts.
 #pragma once
 #include "async_copy.cuh"
 #include "mma.cuh"

@@ -1,12 +1,11 @@
-// f32 accumulators of dQ in global memory (`Sums`): layout, which blocks of keys visit a query tile, and in which order
-// CTAs add.
+// f32 accumulators of dQ in global memory (`Sums`): layout, visitors of a query tile, order of CTAs.
 #pragma once
 #include "attention/mask.cuh"
 
 namespace attention {
 
-// Blocks of BN keys that visit a tile of BM queries: those with a key that some query sees, and for the tile that
-// extends past the last row, all later ones. Consistent with rows_of rounded to tiles.
+// Blocks of BN keys that visit a tile of BM queries: those with a key that some query sees (causal, window), and for
+// the tile that extends past the last row, all later ones. Consistent with rows_of rounded to tiles.
 struct Visitors {
   int first, end;
   template <int BM, int BN> static __device__ __forceinline__ Visitors of(const Band& band, int rows, int tile) {

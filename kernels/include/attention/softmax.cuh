@@ -136,8 +136,7 @@ __device__ __forceinline__ void join_rows(u32 exchange, u32 thread, float (&x)[2
   }
 }
 
-// The A fragment of P, rounded to T: 16 keys from 16 k on. TF32: 8 keys, where k = t is key 2 t and k = t + 4 is key 2
-// t + 1.
+// The A fragment of P, rounded to T: 16 keys from 16 k on. TF32: 8 keys; k = t is key 2 t, k = t + 4 key 2 t + 1.
 template <class T, int N> __device__ __forceinline__ void pack_weights(u32 (&a)[4], const float (&s)[N][4], int k) {
   if constexpr (Same<T, float>::value) {
 #pragma unroll

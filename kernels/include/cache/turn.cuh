@@ -11,8 +11,7 @@ struct Still {
   template <int V, int LANES> static __device__ __forceinline__ u32 column(u32 i, u32 lane, u32) { return (i * LANES + lane) * V; }
 };
 
-// Vectors come in pairs: one from each half of the first 2 * half columns, or adjacent if INTERLEAVED. half is a
-// multiple of V.
+// Vectors come in pairs: one from each half of the first 2 * half columns, or adjacent if INTERLEAVED; half % V == 0.
 template <class Position_, class Table_, bool TABLES, bool INTERLEAVED> struct Turned {
   using Position = Position_;
   using Table = Table_;

@@ -1,5 +1,4 @@
-// RoPE arithmetic: cos and sin of V pairs at a position, and the rotation of pairs. C: compute type, float, or double
-// for f64.
+// RoPE arithmetic: cos and sin of V pairs at a position, and the rotation of pairs. C: compute type.
 #pragma once
 #include "rows/pack.cuh"
 
@@ -16,9 +15,8 @@ struct Angle {
 };
 
 // Range reduction of at * frequency < 2^40, |at| <= 2^53 (W. J. Cody and W. Waite, Software Manual for the Elementary
-// Functions, 1980, section 8, with FMA). The product is exact as high + low, and so is the first difference, a multiple
-// of
-// 2^-52 below 1: the remainder has two roundings of itself, and an error of 2^-67 because pi / 2 has two parts.
+// Functions, 1980, section 8, with FMA). The product is exact as high + low, and the first difference is exact, being a
+// multiple of 2^-52 below 1: the remainder has two roundings, and an error of 2^-67 because pi / 2 has two parts.
 __device__ __forceinline__ Angle angle_of(double at, double frequency) {
   const double high = at * frequency, low = ::fma(at, frequency, -high);
   const double shifted = ::fma(high, PER_QUARTER, TO_INTEGER), quarters = shifted - TO_INTEGER;

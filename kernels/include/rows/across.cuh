@@ -25,8 +25,7 @@ template <int CTAS, class I> struct Part {
   }
 };
 
-// All-reduce of the CTAs' states over the cluster. All threads take part; consecutive calls use different TURN (smem
-// slots).
+// All-reduce of the CTAs' states over the cluster. All threads take part; consecutive calls differ in TURN (smem slot).
 template <int CTAS, int TURN, class S, class Join> __device__ __forceinline__ S across(const S& own, const Join& join) {
   if constexpr (CTAS == 1) return own;
   static_assert(sizeof(S) % 4 == 0);

@@ -2,8 +2,7 @@
 // by a CTA of LANES threads with ITEMS vectors of all inputs in flight per thread.
 //
 // pass:  vectors count from the row's start, so that the order of sums does not depend on the alignment.
-// write: vectors are aligned to the result; its unaligned head and tail go by elements. Each column is computed
-// separately.
+// write: vectors are aligned to the result; its unaligned head and tail go by elements. Columns are independent.
 #pragma once
 #include "rows/row.cuh"
 

@@ -39,8 +39,7 @@ template <class T, int V> __device__ __forceinline__ Pack<T, V> loaded(const T* 
   return pack;
 }
 // UnalignedVec: a vector of a row [begin, end). ANYWHERE: loaded as the two aligned 16-byte words that contain it and
-// funnel shifted; at the row's ends, where a word would exceed the row, by elements. Columns do not depend on the
-// alignment.
+// funnel shifted; at the row's ends, where a word would exceed the row, by elements. Columns ignore the alignment.
 template <class T, int V, bool ANYWHERE> struct Piece {
   Pack<T, V> pack;
   __device__ __forceinline__ void load(const T* from, const T*, const T*) { pack.load(from); }

@@ -1,8 +1,8 @@
 // A row shared by LANES threads: thread `lane` has vectors lane, lane + LANES, ... of V columns.
 //
-// Resident: the thread's ITEMS vectors stay in registers in storage type; all loads are in flight together. Streamed:
-// rows of any length; every pass reads the row again, ITEMS vectors in flight per thread, mostly from L2. Kernels are
-// written once for both: `load`, then any number of `pass`.
+// Resident: the thread's ITEMS vectors stay in registers in storage type; all loads are in flight together.
+// Streamed: rows of any length; every pass reads the row again (mostly from L2), ITEMS vectors in flight per thread.
+// One kernel text serves both: `load`, then any number of `pass`.
 #pragma once
 #include "rows/pack.cuh"
 

@@ -1,12 +1,10 @@
-// Compact entries for short rows (key and index in as few bits as possible), and their bitonic sort in one warp's
-// registers.
+// Compact entries for short rows (key and index in as few bits as possible), and their bitonic sort in registers.
 #pragma once
 #include "sort/entry.cuh"
 
 namespace sort {
 
-// Key above the complement of the index: entries are distinct, a greater one comes first, none is 0. BYTES: size of the
-// key.
+// Key above the complement of the index: entries are distinct, a greater one comes first, none is 0. BYTES: of a key.
 template <int BYTES> struct Compact {
   using E = u32;  // indices below 65,535
   static constexpr int BITS = 32;
@@ -27,8 +25,7 @@ template <class E> __device__ __forceinline__ E lesser(const E& a, const E& b) {
 __device__ __forceinline__ u32 from_lane(u32 x, u32 mask) { return __shfl_xor_sync(~0u, x, mask); }
 __device__ __forceinline__ u64 from_lane(u64 x, u32 mask) { return __shfl_xor_sync(~0u, x, mask); }
 
-// Compare-exchange of one thread's registers `distance` apart (MIRRORED: mirrored within 2 * distance), the greater
-// first.
+// Compare-exchange of one thread's registers `distance` apart (MIRRORED: within 2 * distance), greater first.
 template <int N, class E> __device__ __forceinline__ void exchange_within(E (&x)[N], int distance, bool mirrored) {
 #pragma unroll
   for (int r = 0; r < N; ++r) {
