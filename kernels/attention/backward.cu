@@ -204,7 +204,7 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
               [&](int n, int step) { return Pulls::at(at_pulls, n, step); });
         }
 
-        // 3b. P = exp(S - lse) (weight), dS = P (dP - delta) (pull)
+        // 3b. P (weight), dS (pull): exp(S - lse), P (dP - delta)
         const Band band{kept.first, kept.end, kept.keys};
         const bool whole = band.of(past - 1).first <= tile && band.of(first).end >= tile + BN;
         const float by = CHANGES ? kept.by : float(p.scale), cap = CHANGES & CAP ? kept.cap : 1.0f;
@@ -298,7 +298,8 @@ attention_backward(Problem<T, T, float> p, Gradients<T, float> g, Sums sums) {
       if (STAGES == 1 && following_shared < p.group) bring(following, number + last_block, 0);
       if (STAGES == 1) commit_copies();
 
-      // 3e. dQ += dS K: 32 queries per warp, f32 red.add (first visitor: plain store)
+      // 3e. dQ += dS K, by f32 red.add
+      // A warp has 32 queries; a tile's first visitor stores instead of adding.
       constexpr int ACROSS = WARPS / (BM / 32), COLUMNS = D / ACROSS;
       static_assert(COLUMNS % 16 == 0);
       const int down = warp / ACROSS * 2, across = warp % ACROSS * (COLUMNS / 16);

@@ -28,7 +28,8 @@ __global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, 
   const int own_rows = OF == QUERIES ? any.rows : any.keys;
   const C scale = C(p.scale);
 
-  // 1. loop over tiles: one iteration, unless a sequence exceeds its max_seqlen
+  // 1. loop over tiles of own rows
+  // It has one iteration, unless a sequence exceeds its max_seqlen.
   for (int tile = flat % tiles * TILE; u32(tile) < u32(own_rows); tile += tiles * TILE) {
     const int row = tile + warp * ROWS, last = min(tile + TILE, own_rows) - 1;
     C acc[ROWS][COLUMNS] = {};
@@ -50,7 +51,8 @@ __global__ void __launch_bounds__(256, 1) attention_backward_simt(Problem<T, T, 
                           : !any_counts(p, head, first, others, tile, last + 1))
           continue;
 
-        // 2. S, dP and P or dS: the lane's other row with the warp's own rows
+        // 2. S, dP, and P or dS
+        // The lane's other row is multiplied with the warp's own rows.
         C score[ROWS] = {}, pull[ROWS] = {};
         if constexpr (OF == QUERIES) scores.multiply(score, q, tile, k, first), scores.multiply(pull, grad, tile, v, first);
         else scores.multiply(score, k, tile, q, first);

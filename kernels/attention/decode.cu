@@ -4,8 +4,8 @@
 //            the GQA group), token by token.
 // Threads:   each of WARPS warps takes every WARPS-th k_block of 16 keys from load to P V, with no CTA barrier in the
 //            loop; the warps' (m, l, O) are combined once at the end.
-// Pipeline:  cp.async, STAGES stages per warp. PDL: Q and the first k_blocks are prefetched to L2 before
-//            griddepcontrol.wait and before the lengths are known.
+// Pipeline:  cp.async, STAGES stages per warp. PDL: without pages, Q and the first k_blocks are prefetched
+//            to L2 before griddepcontrol.wait and before the lengths are known.
 // E:         element of the cache: T, or 8 bits, widened in registers (bytes.cuh). ldmatrix then delivers
 //            columns of 8-bit K and V in another order: Q is stored permuted, O is permuted back at the end.
 // PAGED:     page ids are looked up a k_block ahead, one key per lane; keys of missing pages are masked. The first
@@ -109,7 +109,8 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   int block = turns.first + warp;
   while (block * 16 + 16 <= begin) block += turns.step;
 
-  // 5. loader: cp.async of one k_block; rows that no query sees are filled with zeros.
+  // 5. loader: cp.async of one k_block
+  // Rows that no query sees are filled with zeros.
   // PAGED: `page` and `slot` locate the lane's key of the next k_block.
   const KeyBlock<Keys_, E> key_block(lane, int(p.d));
   const KeyBlock<Values, E> value_block(lane, columns);
@@ -165,7 +166,8 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
 #pragma unroll
   for (int s = 0; s < STAGES - 1; ++s) bring(s, block + s * turns.step);
 
-  // 7. Q to shared memory, negated if scale < 0, so that the largest product stays the largest score
+  // 7. Q to shared memory
+  // Q is negated if scale < 0, so that the largest product stays the largest score.
   const float whole_scale = float(p.scale) * scales.of_keys(kv_head);
   shared.template bring_queries<Queries, ROWS, THREADS, NARROW>(queries, whole_scale < 0 ? 0x80008000u : 0);
   __syncthreads();
@@ -313,7 +315,8 @@ decode(const Problem<T, Out, float>& p, const Cache& cache, const Scales& scales
   }
   __syncthreads();
 
-  // 10. combine warps: four columns per thread, the sink in split 0
+  // 10. combine warps, four columns per thread
+  // The sink's term is added in split 0.
   const int live = min(ROWS, rows - first_row);
   const auto joined = [&](int line, int column, Vec<float, 4>& x, float& whole) {
     const float sink = split == 0 ? sink_of<T, float>(p, shared.standing(first_row + line)) * math::LOG2E : rows::minus_infinity<float>();

@@ -122,7 +122,8 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
     __syncthreads();
   }
 
-  // 3. loader: cp.async of one k_block, one 16-byte chunk of every panel per thread, AT_ONCE rows at a time.
+  // 3. loader: cp.async of one k_block
+  // Each thread copies one 16-byte chunk of every panel, AT_ONCE rows at a time.
   // `page` and `slot` locate the thread's rows of the next k_block.
   const T *k = p.k + shared.kv_head * p.k_walk.head, *v = p.v + shared.kv_head * p.v_walk.head;
   const bool joined = alike && p.k == p.v;
@@ -158,7 +159,8 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   if (block < range.y) bring(0, k, p.k_walk, p.d);
   if (joined) look_up(block + SPLIT);
 
-  // 4. Q to shared memory, negated if scale < 0, so that the largest product stays the largest score
+  // 4. Q to shared memory
+  // Q is negated if scale < 0, so that the largest product stays the largest score.
   const float whole_scale = float(p.scale) * scales.of_keys(shared.kv_head);
   shared.template bring_queries<Queries, ROWS, THREADS, false>(queries, whole_scale < 0 ? 0x80008000u : 0);
   const float scale = whole_scale == 0.0f ? 0x1p-149f : fabsf(whole_scale);  // nonzero, so that scale * -inf stays -inf
@@ -274,7 +276,8 @@ attention_decode_latent(Problem<T, Out, float> p, Cache cache, Scales scales, Sp
   }
   __syncthreads();
 
-  // 7. one thread per row: rescale factor, 1 / l with the sink in split 0, lse, destination (in place of Q).
+  // 7. combine: one thread per row
+  // It computes the rescale factor, 1 / l (with the sink in split 0), lse, and the destination (in place of Q).
   // The tile is recomputed from blockIdx, so that no register holds it through the loop.
   i64* const places = reinterpret_cast<i64*>(memory);
   const u32 line = thread, same = anew(flat), own_split = split_of(same);

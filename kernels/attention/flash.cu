@@ -129,7 +129,8 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     commit_copies();
   }
 
-  // 5. negate Q if scale < 0, so that the largest product stays the largest score; round f32 to TF32
+  // 5. sign of scale into Q; TF32 rounding
+  // Q is negated if scale < 0, so that the largest product stays the largest score.
   if ((TF32 || signed_scale < 0) && block >= begin && part == 0) {
     await_copies<TF32>();
     __syncwarp();
@@ -224,7 +225,8 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     // 7c. online softmax: row maxima, lazy rescale of O
     softmax.follow(s, kept.factor, acc, highest);
 
-    // 7d. prefetch the next k_block; before this point no registers are free for its addresses
+    // 7d. prefetch the next k_block
+    // Before this point no registers are free for its addresses.
     if constexpr (STAGES == 2) {
       turn ^= 1;
       if (following >= kept.begin) {
@@ -237,7 +239,8 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     // 7e. P = exp2(S - m)
     softmax.weigh(s, kept.factor);
 
-    // 7f. O += P V; SPLIT > 1: P of all SPLIT warps through shared memory
+    // 7f. O += P V
+    // SPLIT > 1: the warps exchange P through shared memory.
     if constexpr (SPLIT > 1) {
       const u32 to = weights + thread / 32 / SPLIT * WeightPanels::BYTES;
 #pragma unroll
@@ -266,7 +269,8 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     block = following;
   }
 
-  // 8. epilogue: row sums, 1 / l, lse; the head is recomputed, because the loop has no registers to keep it
+  // 8. epilogue: row sums, 1 / l, lse
+  // The head is recomputed, because the loop has no registers to keep it.
   const Head<T, Out, float> result(p, kept.batch, kept.head);
   const float sink = sink_of<T, float>(p, result);
   float factor[2 * BLOCKS];
@@ -281,7 +285,8 @@ flash(const Problem<T, Out, float>& p, u32 tiles, u32 section, u32 heads, const 
     if (result.lse && part == 0 && lane % 4 == 0 && row + 8 * r < result.rows) result.lse[(row + 8 * r) * p.lse_walk.row] = lse;
   }
 
-  // 9. store O: 16-bit rows through the warp's own Q buffer, 16 bytes per store
+  // 9. store O
+  // 16-bit rows are staged in the warp's own Q buffer and stored by 16 bytes.
   using Results = Panels<16, DV>;
   constexpr int CHUNKS = COLUMNS / 8;
   const u32 first_chunk = part * CHUNKS, first_column = part * COLUMNS;

@@ -36,7 +36,8 @@ template <class In, class Out, int V, int TEAM> __global__ void __launch_bounds_
   overlap::wait();
   overlap::release();
 
-  // 1. loader: AHEAD parts; a part with lse = -inf saw no key and is not read. The first parts arrive during step 2
+  // 1. loader: AHEAD parts in flight
+  // A part with lse = -inf saw no key and is not read. The first parts arrive during step 2.
   const float none = rows::minus_infinity<float>();
   float seen[AHEAD];
   Vec<In, V> part[AHEAD];

@@ -92,7 +92,8 @@ __global__ void __launch_bounds__(128, 2) attention_tc(Problem<T, Out, float> p,
   }
   __syncthreads();
 
-  // 4. softmax: one row per warp at a time; S becomes P in place
+  // 4. softmax: S becomes P in place
+  // A warp handles one row at a time.
   const float sink = sink_of<T, float>(p, head);
   for (int row = warp; row < ROWS; row += WARPS) {
     const u32 line = scores + (row * pitch + lane * 2) * 4;

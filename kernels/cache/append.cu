@@ -122,7 +122,8 @@ __device__ __forceinline__ void append(const Turn& turn, const cache::Requests<R
     }
   }
 
-  // 6. status of requests without tokens; of all requests if the offsets are invalid
+  // 6. status of requests without rows
+  // These are requests without tokens, or all of them if the offsets are invalid.
   if constexpr (!CHECKED) {
     const u32 step = side.ctas * THREADS;
     for (u32 b = side.cta * THREADS + threadIdx.x; first && b < batch.requests; b += step)

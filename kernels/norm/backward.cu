@@ -102,7 +102,7 @@ norm_backward(I count, I length, Places<I, R, RC> places, T* grad_x, C* partial,
     ahead.leave(bring, row, stripe.step);
   }
 
-  // 3. epilogue: grad_weight and grad_bias of the CTA, reduced in shared memory
+  // 3. epilogue: reduce grad_weight and grad_bias
   if constexpr (RESIDENT && WITH != 0) {
     overlap::release();
     const Partial<WITH, C, I> to(partial, blockIdx.x, length);

@@ -28,7 +28,8 @@ __device__ __forceinline__ void norm_row(I count, I length, C eps, const rows::P
   i64 at[OPERANDS];
   places.enter(live ? part.row : 0, at);
 
-  // 1. load the row (out-of-range rows have no columns), add the residual, sum
+  // 1. load, add the residual, sum
+  // Out-of-range rows have no columns.
   rows::Row<RESIDENT, Loaded, V, ITEMS, LANES, I> line(live ? part.length : 0, threadIdx.x % LANES);
   const auto load = [&](I column) {
     Loaded loaded;

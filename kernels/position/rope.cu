@@ -47,7 +47,8 @@ rope(RopeShape<I> shape, RopeRows to_rows, RopeRows to_k_rows, RopeRows rows, Ro
   const I second = first + (rotates && !INTERLEAVED ? shape.half : I(V));
   const bool both = second < shape.width;
 
-  // 2. operand and addresses; in place, columns that are not rotated are skipped
+  // 2. operand and addresses
+  // In place, columns that are not rotated are skipped.
   const bool of_x = group < shape.x.groups;
   if (!rotates && (of_x ? out == x : k_out == k)) return;
   const RopeHeads<I> heads = of_x ? shape.x : shape.k;

@@ -132,7 +132,7 @@ reduce_columns(I count, I length, I extent, I chunk, I chunks, int correction, r
   for (int v = 0; v < V; ++v) states[down][v][across].state = state[v];
   __syncthreads();
 
-  // 2. join down the CTA in order; thread i stores column i
+  // 2. join warps in order, store columns
   for (u32 i = threadIdx.x; i < COLUMNS; i += DOWN * ACROSS * 32) {
     State total = states[0][i % V][i / V].state;
 #pragma unroll 1

@@ -151,7 +151,8 @@ softmax_columns(I count, I length, I extent, rows::Places<I, R, 0, OPERANDS> pla
       if (base + k * WARPS < end) pack[k].load(reinterpret_cast<const T*>(reinterpret_cast<const u8*>(from) + i64(base + k * WARPS) * x_step));
   };
 
-  // 1. m and s of every column: per warp, then combined in warp order
+  // 1. m and s of every column
+  // Each warp has a part; the parts are combined in warp order.
   Sum sum[V];
 #pragma unroll
   for (int v = 0; v < V; ++v) sum[v] = Sum::none();

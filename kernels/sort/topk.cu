@@ -50,7 +50,7 @@ sort_rows(u8* values, u8* indices, const u8* x, I count, u32 n, u32 k, u32 lengt
     entries[i] = mine;
   }
   sort_blocks<SORT_THREADS>(entries, TILE, length);
-  // 2. the first k of each row; in_order: sorted again by index alone
+  // 2. in_order: sort the first k by index
   if (in_order) {
     for (u32 i = threadIdx.x; i < TILE; i += SORT_THREADS) entries[i] = i % length < k ? entry(Key(0), place_of(entries[i])) : E{};
     sort_blocks<SORT_THREADS>(entries, TILE, length);
@@ -96,7 +96,7 @@ template <class T, class S> __device__ __forceinline__ Threshold<typename Order<
       }
     }
     __syncthreads();
-    // 2. the digit at which k is reached, from the greatest down
+    // 2. the digit at which k is reached
     u32 count[PER], mine = 0, total;
 #pragma unroll
     for (int j = 0; j < PER; ++j) {

@@ -48,7 +48,8 @@ __device__ __forceinline__ u32 list_greatest(u32* pool, const Entries<E>& entrie
     return batch;
   };
 
-  // 1. sample spread over the row, bound; the row's first vectors are in flight meanwhile
+  // 1. bound from a sample of the row
+  // The row's first vectors are in flight meanwhile.
   const u32 chosen = SELECT_THREADS * samples, apart = whole / V > chosen ? whole / V / chosen : 1;
   const u32 end = whole < chosen * apart * V ? whole : chosen * apart * V;
   const Batch some = load(first * apart, TILE * apart, end);
@@ -66,7 +67,8 @@ __device__ __forceinline__ u32 list_greatest(u32* pool, const Entries<E>& entrie
   const Key bound = bound_of<T>(pool, greatest, rank);
   const Probe<T> probe(bound, source.flip);
 
-  // 2. whole vectors, most of which fail the probe, then the tail
+  // 2. list keys that reach the bound
+  // Most vectors fail the probe. The tail follows.
   bool full = false;
   const auto list = [&](u32 i) {
     const Keys<T, V> mine = source.keys(i);
