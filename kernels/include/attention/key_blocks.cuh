@@ -1,4 +1,4 @@
-// cp.async of k_blocks of 16 rows of K or V by one warp.
+// Loader of k_blocks of 16 rows of K or V into shared memory (cp.async), by one warp.
 #pragma once
 #include "attention/panels.cuh"
 
