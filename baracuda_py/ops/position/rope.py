@@ -239,6 +239,7 @@ def rope_backward(
     """
 
 
-_gradient = Gradient("rope_backward", ("positions", "inv_freq", "cos", "sin"), {"x": "grad_x", "k": "grad_k"})
+_SAVES, _GIVES = ("positions", "inv_freq", "cos", "sin"), {"x": "grad_x", "k": "grad_k"}
+_gradient = Gradient("rope_backward", _SAVES, _GIVES, more={"k_out": "k_grad"})
 register(Op("rope", RopePlan, rope, samples.rope, gradient=_gradient))
 register(Op("rope_backward", RopeBackwardPlan, rope_backward, samples.rope_backward))
