@@ -1,7 +1,8 @@
-// Second pass of a product whose K was split: adds up the partial products in order of the splits, then finishes them once.
+// out = epilogue(sum over splits s of partials[s]): the second pass of split K, in the order of the splits.
 //
-// `partials` holds one slab [batch][m][n] a split, in rows without gaps. A thread sums V neighbours of a row, one access a slab
-// and four slabs in flight. No shared memory. Bound: bandwidth, mostly that of L2, where the slabs still lie.
+// Input:   `partials` is [splits][batch][m][n], contiguous.
+// Threads: V neighbouring columns per thread, one vector load per split, four splits in flight.
+// Shared:  none.   Bound: L2 bandwidth mostly, as the partial sums have just been written.
 #include "epilogue.cuh"
 #include "index.cuh"
 #include "overlap.cuh"

@@ -22,8 +22,7 @@
 #include "tma.cuh"
 
 constexpr int SLAB = 128;  // k_block: bytes of K per stage, one row of the 128-byte swizzle
-// Named barriers: ping-pong (TURN and TURN + 1, one per consumer) and drained stages. 1 and 2 sync each consumer's
-// epilogue.
+// Named barriers: ping-pong (TURN and TURN + 1, one per consumer) and drained stages; 1 and 2 are the epilogues'.
 constexpr u32 TURN = 4, DRAINED = 6;
 
 // How the epilogue stores a tile: directly from registers, or through shared memory by TMA or by warps, as rows or
@@ -124,7 +123,7 @@ __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, 
         }
       // Wait until the buffer's previous TMA store has read it
       if (BY_TMA && !roomy && threadIdx.x % 128 == 0) {
-        if (i == 0 && PARTS % 2) tma::wait_stores_read<0>();  // PARTS odd: the previous tile's last part used this buffer
+        if (i == 0 && PARTS % 2) tma::wait_stores_read<0>();  // PARTS odd: the previous tile's last part used it too
         else tma::wait_stores_read<1>();
       }
       meet(name, 128);
@@ -162,11 +161,11 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
   constexpr int REGISTERS = 65536 / (128 * (1 + CONSUMERS) * RESIDENT) / 8 * 8;  // per thread, at launch
   constexpr int KEPT = BATCHED ? 56 : 40;  // registers per producer thread after setmaxnreg
   static_assert(RESIDENT == 1 || CONSUMERS == 1, "only two consumers and a producer share out registers, all of an SM's");
-  // 1. Shared memory: stages, epilogue buffers (split K: received partial sums and buffers overlay the stages),
-  // barriers
+  // 1. Shared memory: stages, epilogue buffers, barriers. Split K: received partial sums and buffers overlay the stages
   extern __shared__ __align__(1024) u8 raw[];
   Ring<BM, BN, STAGES, B_MN, SCALES> ring;
-  static_assert(SHARERS > 1 || SPLIT > 1 || STAGES * decltype(ring)::STAGE >= BM * BN * sizeof(typename E::Out));  // `roomy`
+  // The last tile's epilogue buffers (`roomy`) fit the stages
+  static_assert(SHARERS > 1 || SPLIT > 1 || STAGES * decltype(ring)::STAGE >= BM * BN * sizeof(typename E::Out));
   ring.base = shared_address(raw);
   constexpr u32 PARCEL = BM * BN / SPLIT * 4, MAIL = PARCEL * (SPLIT - 1);
   constexpr u32 BUFFERS = LEAVE == STRAIGHT ? 0 : staging::BUFFERS<typename E::Out, BN / SPLIT>, STAGED = CONSUMERS * BUFFERS;
@@ -394,5 +393,6 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
     }
   }
   if constexpr (CLUSTER > 1) cluster::await();  // peers may still write or signal here
-  if constexpr (LEAVE == ROWS_BY_TMA || LEAVE == COLUMNS_BY_TMA) tma::wait_stores_read<0>();  // shared memory goes with the CTA
+  // TMA stores must have read shared memory before the CTA exits
+  if constexpr (LEAVE == ROWS_BY_TMA || LEAVE == COLUMNS_BY_TMA) tma::wait_stores_read<0>();
 }
