@@ -1,17 +1,13 @@
-// out = epilogue(a B) for at most M rows of a ("tokens") and a large B, of which every element is read once; FMAs of
-// Acc.
+// out = epilogue(a B) by FMAs of Acc, for at most M rows of a ("tokens") and a large B, which is read once.
 //
 // gemv_rows:   B is contiguous along k. WARPS_K warps split k of COLS columns; a thread issues UNROLL vector loads per
 //              column before the first FMA. Many short CTAs, as SMs then finish together (H200, 134 MB: 31 us, not 33).
-// gemv_strips: B is contiguous along n. LANES lanes cover LANES x V columns, the other threads of the CTA split k in
-// runs
-//              of UNROLL. Each thread has its own cp.async pipeline of STAGES stages (Ring), without barriers; 16-bit
-//              scalars go through a register. More than 64 KB in flight per SM costs 1 to 2 % (H200: DRAM pages).
-// Order:       shuffles, then shared memory in warp order: fixed by the configuration. Split K: reduce.cu adds the
-//              splits.
+// gemv_strips: B is contiguous along n. LANES lanes cover LANES x V columns, the CTA's other threads split k in runs of
+//              UNROLL. A thread has its own cp.async pipeline of STAGES stages (Ring), without barriers; 16-bit scalars
+//              go through a register. More than 64 KB in flight per SM costs 1 to 2 % (H200: DRAM pages).
+// Order:       shuffles, then shared memory in warp order: fixed by the configuration. Split K: second pass reduce.cu.
 // swap_ab:     the host transposes a problem with few columns, so that its large operand is B.
-// Shared:      gemv_strips STAGES UNROLL V elements per thread; then, in both, M x columns x warps (along k) partial
-//              sums.
+// Shared:      gemv_strips' stages (STAGES UNROLL V elements per thread), then M x columns partial sums per warp of k.
 // Bound:       DRAM bandwidth.
 #include "async_copy.cuh"
 #include "epilogue.cuh"

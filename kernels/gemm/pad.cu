@@ -102,7 +102,7 @@ template <int WIDTH, int R> struct Turned {
   using T = typename Word<WIDTH>::type;
   static constexpr u32 ELEMENTS = CHUNK / WIDTH, SQUARE = 4 / WIDTH;  // per chunk; per side of a square
   static constexpr u32 LINES = WIDTH == 4 ? 64 : 128, ROW = 16384 / LINES, CHUNKS = ROW / CHUNK;
-  static constexpr u32 STRETCHES = LINES * WIDTH / 128, STEP = 8 / STRETCHES;  // 128-byte runs across a tile; chunks per step
+  static constexpr u32 STRETCHES = LINES * WIDTH / 128, STEP = 8 / STRETCHES;  // 128-byte runs across; chunks per step
   static constexpr u32 UNITS = UNROLL / SQUARE;  // runs per warp, each at another chunk along the line
 
   Source source;

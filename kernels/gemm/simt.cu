@@ -1,7 +1,6 @@
 // out = epilogue(A B) by FMA (SIMT), for any element type, strides and alignment.
 //
-// Tiling:   BM x BN per CTA, TM x TN per thread in W x W blocks spread evenly over the tile (W Acc elements = 16
-//           bytes).
+// Tiling:   BM x BN per CTA, TM x TN per thread in W x W blocks spread evenly over the tile (W: 16 bytes of Acc).
 // Grid:     tile swizzle with group_m = GROUP, times `splits` of K with outputs `slab` elements apart, times matrices.
 // Pipeline: STAGES stages of BK in shared memory (ring), k outermost, one barrier per k_block; cp.async STAGES - 1
 //           k_blocks ahead, or through registers if elements are converted or vectors along k are transposed.

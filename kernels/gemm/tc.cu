@@ -1,10 +1,8 @@
 // out = epilogue(A B) by mma.sync, single-buffered: global memory -> registers -> shared memory -> tensor cores.
 //
-// Tiling:  BM x BN per CTA, WM x WN per warp, k_blocks of BK; tile swizzle with group_m = `band` (Place), times
-//          matrices.
+// Tiling:  BM x BN per CTA, WM x WN per warp, k_blocks of BK; tile swizzle with group_m = `band` (Place) per matrix.
 // Loads:   a thread holds its vectors of the next k_block (Feed) in registers during the mma loop. One-element vectors
-//          take any strides and alignment. Out-of-range elements are zero.
-// Barriers: two per k_block.
+//          take any strides and alignment. Out-of-range elements are zero. Two barriers per k_block.
 // Shared:  (BM + BN) BK sizeof(T) bytes, swizzled (tile.cuh).   Bound: latency between the barriers.
 #include "async_copy.cuh"
 #include "epilogue.cuh"

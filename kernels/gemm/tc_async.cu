@@ -1,14 +1,12 @@
 // out = epilogue(A B) by mma.sync with a cp.async pipeline: f16, bf16, f32 as tf32, f64.
 //
 // Tiling:   BM x BN per CTA, WM x WN per warp, k_blocks of BK in steps of one mma.
-// Grid:     tile swizzle with group_m = `band` (Place), times `splits` of K with outputs `slab` elements apart, times
-//           matrices.
-// Loads:    vectors of A_BYTES and B_BYTES by cp.async (Feed); one-element vectors take any strides. Zeros out of
+// Grid:     tile swizzle with group_m = `band` (Place) per matrix and split of K; splits are `slab` elements apart.
+// Loads:    vectors of A_BYTES and B_BYTES by cp.async (Feed); one-element vectors take any strides; zeros out of
 //           range.
-// Pipeline: STAGES stages, one barrier per k_block; fragments are double-buffered: step s + 1 is loaded while s
-//           multiplies.
+// Pipeline: STAGES stages, one barrier per k_block; double-buffered fragments, loaded one mma step ahead.
 // Order:    each output accumulates in the order of K, one mma after the other, for every tile shape.
-// Registers: 128 accumulators per thread, so predicates, addresses and offsets are kept few.
+// Registers: 128 accumulators per thread, so predicates, addresses and offsets must need few.
 // Shared:   STAGES (BM + BN) BK sizeof(T) bytes, swizzled (tile.cuh).
 // Bound:    mma.sync rate (on Hopper about 0.62 of wgmma's).
 #include "async_copy.cuh"
