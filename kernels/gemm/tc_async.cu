@@ -2,8 +2,7 @@
 //
 // Tiling:   BM x BN per CTA, WM x WN per warp, k_blocks of BK in steps of one mma.
 // Grid:     tile swizzle with group_m = `band` (Place) per matrix and split of K; splits are `slab` elements apart.
-// Loads:    vectors of A_BYTES and B_BYTES by cp.async (Feed); one-element vectors take any strides; zeros out of
-//           range.
+// Loads:    vectors of A_BYTES and B_BYTES by cp.async (Feed), zero-filled; one-element vectors take any strides.
 // Pipeline: STAGES stages, one barrier per k_block; double-buffered fragments, loaded one mma step ahead.
 // Order:    each output accumulates in the order of K, one mma after the other, for every tile shape.
 // Registers: 128 accumulators per thread, so predicates, addresses and offsets must need few.

@@ -1,8 +1,8 @@
-// Rows of f32, f16 or bf16 as blocks of GGUF formats.
+// Rows of f32, f16 or bf16 to GGUF blocks.
 //
-// A thread takes 8 neighbouring values of a row, by accesses of V elements; 4 threads make a block of 32, a warp one of 256. What
-// lies behind the row's end, and what is not finite, counts as 0. No shared memory.
-// Bound: bandwidth, values read once; for 16 bits the about 20 instructions a value come near.
+// Threads: 8 consecutive values of a row per thread, by accesses of V elements; 4 threads per block of 32, a warp per
+//          block of 256. Values past the row's end and non-finite values count as 0.
+// Shared:  none.   Bound: DRAM, values read once; for 16-bit types issue is close, at about 20 instructions per value.
 #include "index.cuh"
 #include "overlap.cuh"
 #include "quantized/gguf/quantise.cuh"

@@ -1,5 +1,7 @@
-// sums[line] = the sum of a line of K bytes, as zero points need it. A warp a line, BYTES an access, four products with 1 at a time.
-// No shared memory. Bound: bandwidth.
+// sums[line] = sum of x[line, k] over k, for zero points.
+//
+// Threads: one warp per line, accesses of BYTES, dp4a with ones.
+// Shared:  none.   Bound: DRAM bandwidth.
 #include "dtype.cuh"
 #include "overlap.cuh"
 

@@ -31,7 +31,7 @@ template <class Slab, int THREADS, int PARTS> struct Feed {
   using S = typename Slab::Scale;
   static constexpr int STRIPS = Slab::STRIPS, GROUPS = Slab::GROUPS;
   static constexpr int CODES = 2 * STRIPS / PARTS;                                          // 16-byte copies
-  static constexpr int PIECES = 16 * Slab::TOKENS, OF_X = (PIECES + THREADS - 1) / THREADS;  // 16-byte vectors of tokens: of all threads, of one
+  static constexpr int PIECES = 16 * Slab::TOKENS, OF_X = (PIECES + THREADS - 1) / THREADS;  // token vectors: in all, per thread
   static constexpr int ROWS = PIECES / 4 % THREADS ? OF_X : OF_X / 4;  // distinct rows; the rest are 32, 64, 96 k's on
   static constexpr int ALL = CODES + OF_X + 1;                         // all copies, with one of scales and zeros
   static_assert(PARTS <= 2 && OF_X < 32);

@@ -16,7 +16,7 @@ template <class Slab, int TILES> struct Pipeline {
   using T = typename Slab::Element;
   using S = typename Slab::Scale;
   static constexpr int STRIPS = Slab::STRIPS, STEPS = Slab::DEPTH / 16, OF_GROUP = STEPS / Slab::GROUPS;
-  static constexpr int AHEAD = OF_GROUP > 2 ? 2 : 1, READ = STEPS - AHEAD;  // token prefetch distance in steps; the step of the switch to the next stage
+  static constexpr int AHEAD = OF_GROUP > 2 ? 2 : 1, READ = STEPS - AHEAD;  // token prefetch distance; step that opens the next stage
 
   float acc[STRIPS][TILES][4] = {}, sum[STRIPS][TILES][4] = {};
   u32 words[STRIPS][4], a[2][4], b[2][TILES][4], scale[STRIPS] = {}, zero[STRIPS];

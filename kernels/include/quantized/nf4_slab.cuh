@@ -61,7 +61,7 @@ template <class T, int STRIPS_, int TOKENS_, int ACROSS, int DEPTH_> struct Rows
 // tokens are zero. Offsets are computed once, in 32 bits, those of codes from the warp's first row.
 template <class Slab, int ACROSS> struct Copies {
   using T = typename Slab::Element;
-  static constexpr u32 COPIES = Slab::STRIPS * Slab::PIECES / 2, AT_ONCE = 32 / Slab::PIECES;  // 16-byte copies per lane; rows per copy of a warp
+  static constexpr u32 COPIES = Slab::STRIPS * Slab::PIECES / 2, AT_ONCE = 32 / Slab::PIECES;  // per lane; rows per warp copy
   static constexpr u32 ALL = Slab::ACTIVATIONS / 16, THREADS = ACROSS * 32, ROUNDS = (ALL + THREADS - 1) / THREADS;
   static constexpr u32 PER_TOKEN = Slab::DEPTH / 8;
   const u8* codes;

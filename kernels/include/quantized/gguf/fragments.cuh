@@ -40,7 +40,7 @@ template <bool EXACTLY> struct Widened<f16, true, EXACTLY> {
   static constexpr int MORE = 0;
   static constexpr bool APART = false;
   static constexpr u32 EXPONENTS = 0x64646464u;  // high byte of f16 1024
-  static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) {  // (1024 + 128 + code) - 1152
+  static __device__ __forceinline__ u32 pair(u32 codes, int i, [[maybe_unused]] u32 exponents) {  // 1152 + code - 1152
     return less_pair(__byte_perm(codes ^ 0x80808080u, exponents, i ? 0x4342 : 0x4140), 0x64806480u, f16{});
   }
 };
@@ -59,7 +59,8 @@ template <bool EXACTLY> struct Widened<bf16, true, EXACTLY> {
   static constexpr int MORE = 0;
   static constexpr bool APART = true;
   static constexpr u32 EXPONENTS = 0x43004300u;  // of 128 and more
-  static __device__ __forceinline__ u32 pair(u32 codes, int i, u32 exponents) {  // 128 + low seven bits, minus 128 or 256
+  // 128 + the low seven bits, minus 128 or (sign bit set) 256
+  static __device__ __forceinline__ u32 pair(u32 codes, int i, u32 exponents) {
     const u32 bytes = codes >> (8 * i);
     return less_pair((bytes & 0x007f007fu) | exponents, (bytes & 0x00800080u) | exponents, bf16{});
   }
