@@ -77,8 +77,7 @@ template <int EXTENT, bool MN_MAJOR> __device__ __forceinline__ u32 arriving(i32
 }
 
 // Epilogue of one consumer's 64 x BN accumulators, in parts of WIDTH columns: double-buffered, or with one buffer per
-// part where the stages are free (`roomy`). `whole`: the scale of the whole matrix. `name`: the consumer's named
-// barrier.
+// part if the stages are free (`roomy`). `whole`: the per-tensor scale. `name`: the consumer's named barrier.
 template <int BN, Leave LEAVE, bool BATCHED, class E>
 __device__ __forceinline__ void finish(float (&acc)[BN / 2], const E& epilogue, const TensorMap& out, const Extents& extents, i64 row, i64 col,
                                        const BatchIndex& batch, float whole, u32 buffers, bool roomy, u32 name) {
@@ -167,6 +166,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
   // The last tile's epilogue buffers (`roomy`) fit the stages
   static_assert(SHARERS > 1 || SPLIT > 1 || STAGES * decltype(ring)::STAGE >= BM * BN * sizeof(typename E::Out));
   ring.base = shared_address(raw);
+  // PARCEL: bytes of partial sums from one peer; MAIL: from all peers (inbox)
   constexpr u32 PARCEL = BM * BN / SPLIT * 4, MAIL = PARCEL * (SPLIT - 1);
   constexpr u32 BUFFERS = LEAVE == STRAIGHT ? 0 : staging::BUFFERS<typename E::Out, BN / SPLIT>, STAGED = CONSUMERS * BUFFERS;
   constexpr u32 IN_FLIGHT = STAGES * decltype(ring)::STAGE, AFTERWARDS = MAIL + STAGED;
@@ -174,7 +174,8 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
   ring.barriers = ring.base + (SPLIT == 1 ? IN_FLIGHT + STAGED : IN_FLIGHT > AFTERWARDS ? IN_FLIGHT : AFTERWARDS);
   const u32 arrived = ring.full(STAGES);
 
-  // 2. Role, cluster rank, k_block range [first, last), and the first tile. turn: which consumer of a ping-pong pair
+  // 2. Roles. above: the CTA's tile row in a multicast cluster; part: its split of K, k_blocks [first, last). sharer:
+  // the consumer's part of a shared tile; turn: its index in a ping-pong pair. step: tiles per pass of the grid
   const u32 group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), rank = CLUSTER * SPLIT > 1 ? cluster::rank() : 0;
   const u32 above = CLUSTER > 1 ? rank : 0, part = SPLIT > 1 ? rank : 0;
   const u32 consumer = group - 1, sharer = BY_TURNS ? 0 : consumer, turn = BY_TURNS && group > 0 ? consumer : 0;
@@ -250,6 +251,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       cursor.skip(last - first);
       announce(TURN, 256);
     }
+    // Multicast: a CTA arrives at the cluster's exit barrier when the stages of its last tile have been released
     const u32 apart = (BY_TURNS ? 2 : 1) * step;
     if constexpr (CLUSTER > 1)
       if (at >= raster.end) cluster::arrive();
@@ -335,6 +337,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
         announce(TURN + (turn ^ 1), 256);
         cursor.skip(last - first);
       }
+      // Complete the last wgmmas, release their stage; before the CTA's last tile tell the other consumer (DRAINED)
       if constexpr (!Sums::PROMOTED) {
         warpgroup::wait<0>();
 #pragma unroll
@@ -354,8 +357,7 @@ __global__ void __cluster_dims__(CLUSTER* SPLIT, 1, 1) __launch_bounds__(128 * (
       if (BY_TURNS && !Sums::PROMOTED && roomy && at >= raster.begin + step) meet(DRAINED, 256);
       if constexpr (SPLIT > 1) {
         // Split K: send each peer this CTA's partial sums of the peer's BN / SPLIT columns (st.async, 16 bytes per
-        // thread), receive the peers' partial sums of the own columns, and add all in rank order. Slots are in the
-        // senders' order.
+        // thread), receive the peers' partial sums of its own columns, and add all in rank order
         constexpr int SHARE = BN / 2 / SPLIT;
         cluster::arrive();
         cluster::await();  // all CTAs have finished reading their stages

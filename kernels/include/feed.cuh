@@ -2,8 +2,8 @@
 // thread.
 //
 // A vector (piece) is BYTES along the contiguous axis, or one element with any strides. Neighbouring threads take
-// neighbouring vectors of a row of the shared tile; a thread's vectors are APART = THREADS / (vectors per row) rows
-// apart.
+// neighbouring vectors of a row of the shared tile; a thread's next vector is APART rows further, where APART is
+// THREADS / (vectors per row).
 #pragma once
 #include "dtype.cuh"
 

@@ -27,9 +27,9 @@ template <class T, int MN_, int BK_, bool K_MAJOR_> struct Tile {
 };
 
 // Loads the fragments of a warp's mn range [first, first + EXTENT) of a tile, in blocks of 16. IS_A: register 2 p + h
-// holds part p of half h, the order of mma's a; otherwise PARTS h + p, two b fragments. Within 128 bytes of a row the
-// swizzle is an XOR with constant bits, so the offset of a k step (K-major) or of a group of mn is the first offset
-// with bits flipped; all other offsets are immediates.
+// holds part p of half h, the order of mma's a; otherwise PARTS h + p, two b fragments. The swizzle XORs all chunks of
+// a row with the same bits. So inside 128 bytes, the offset of another k step (K-major) or another group of mn is the
+// first offset with a constant XORed; all other offsets are immediates.
 template <class Tile, int EXTENT, bool IS_A> struct Reader {
   using T = typename Tile::Element;
   using Reg = typename Mma<T>::Reg;

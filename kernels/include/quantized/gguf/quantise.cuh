@@ -24,7 +24,7 @@ template <int ALIGN> __device__ __forceinline__ void store_word(u8* to, u32 x) {
     store_half<ALIGN>(to + 2, x >> 16);
   }
 }
-// Rounds to f16, stores where `stores`, and returns what was stored.
+// Rounds to f16, stores it if `stores`, and returns the rounded value.
 template <int ALIGN> __device__ __forceinline__ float store_f16(u8* to, float x, bool stores) {
   const f16 rounded = convert<f16>(x);
   if (stores) store_half<ALIGN>(to, rounded.bits);
