@@ -46,6 +46,7 @@ template <class F, class C, int DIGITS, class Out, int V, class Row> __device__ 
 template <class F, class C, int DIGITS, int V, int UNROLL, int THREADS, class I, class Out, class... In>
 __global__ void __launch_bounds__(THREADS) map_contiguous(I count, Out* out, const In*... in) {
   const I first = (I(blockIdx.x) * (THREADS * UNROLL) + threadIdx.x) * V;
+  // 1. Load all vectors
   Inputs<V, 0, In...> row[UNROLL];
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u) {
@@ -53,6 +54,7 @@ __global__ void __launch_bounds__(THREADS) map_contiguous(I count, Out* out, con
     const i64 offset[] = {i64(i) * i64(sizeof(In))...};
     if (i + V <= count) row[u].load(offset, in...);
   }
+  // 2. Evaluate and store; scalar tail
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u) {
     I i = first + I(u) * (THREADS * V);
@@ -74,6 +76,7 @@ template <class F, class C, int DIGITS, int V, int UNROLL, int THREADS, int R, i
 __global__ void __launch_bounds__(THREADS)
 map_strided(I vectors, Dims<I, R, 1 + sizeof...(In)> dims, Out* out, const In*... in) {
   const I first = I(blockIdx.x) * (THREADS * UNROLL) + threadIdx.x;
+  // 1. Locate and load all vectors
   Inputs<V, SPLAT, In...> row[UNROLL];
   i64 to[UNROLL];
 #pragma unroll
@@ -86,6 +89,7 @@ map_strided(I vectors, Dims<I, R, 1 + sizeof...(In)> dims, Out* out, const In*..
       row[u].load(offset + 1, in...);
     }
   }
+  // 2. Evaluate and store
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u)
     if (first + I(u) * THREADS < vectors)

@@ -16,6 +16,7 @@ reduce(const Acc* partials, Epi epilogue, Batch batch, I vectors, u32 splits, u3
   const I i = I(blockIdx.x) * THREADS + threadIdx.x;
   if (i >= vectors) return;
   const Vec<Acc, V>* at = reinterpret_cast<const Vec<Acc, V>*>(partials) + i;
+  // 1. Add the splits in order
   Acc sum[V] = {};
 #pragma unroll 4
   for (u32 s = 0; s < splits; ++s, at += vectors) {
@@ -24,6 +25,7 @@ reduce(const Acc* partials, Epi epilogue, Batch batch, I vectors, u32 splits, u3
     for (int v = 0; v < V; ++v) sum[v] += part.at[v];
   }
 
+  // 2. Epilogue of the V columns
   const I row = row_vectors.divide(i), matrix = rows.divide(row);
   const i64 from_m = i64(row - matrix * m), from_n = i64(i - row * row_vectors.divisor) * V;
   const Epi out = epilogue.enter(batch.locate(u32(matrix)));

@@ -35,6 +35,7 @@ tc(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Batch ba
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_m = warp % (BM / WM) * WM, warp_n = warp / (BM / WM) * WN;
 
+  // 1. Tile, loaders, fragment readers
   const Place<BM, BN> place(M, N, band);
   const BatchIndex index = batch.locate(place.matrix);
   FeedA feed_a(a + a_walk.enter(index), a_walk.row, a_walk.col, place.m, M, 0, K);
@@ -57,7 +58,7 @@ tc(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Batch ba
     FeedB(feed_b).each(0, 1, true, [&](int i, u32 to, const u8*, int) { *reinterpret_cast<PieceB*>(image_b + to) = held_b[i]; });
   };
 
-  // Main loop over k_blocks: store to shared memory, load the next k_block, multiply
+  // 2. Main loop over k_blocks: store to shared memory, load the next k_block, multiply
   const int count = (feed_a.k + BK - 1) / BK;
   const u32 begin = shared_address(memory);
   overlap::wait();
@@ -76,5 +77,6 @@ tc(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Batch ba
     __syncthreads();
   }
   overlap::release();
+  // 3. Epilogue
   tile.store(epilogue.enter(index), place.m + warp_m, place.n + warp_n, M, N, lane);
 }

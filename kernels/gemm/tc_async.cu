@@ -30,6 +30,7 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_m = warp % (BM / WM) * WM, warp_n = warp / (BM / WM) * WN;
 
+  // 1. Tile, split of K, loaders, fragment readers
   const Place<BM, BN> place(M, N, band);
   const u32 split = place.matrix % splits;
   const BatchIndex index = batch.locate(place.matrix / splits);
@@ -58,14 +59,15 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
   // Multiplies the fragments loaded one step before
   const auto multiply = [&](int step) { tile.multiply(fragments[(step + STEPS - 1) % SETS]); };
 
-  int left = (feed_a.k + BK - 1) / BK;  // K tiles
+  int left = (feed_a.k + BK - 1) / BK;  // k_blocks
   const bool inside = place.m + BM <= M && place.n + BN <= N;
   overlap::wait();
+  // 2. Pipeline prologue
 #pragma unroll
   for (int stage = 0; stage < STAGES - 1; ++stage) bring(0, 1, false);
-  // Main loop. A k_block's last mma step runs after the next k_block's barrier (the first time on zeros), so that the
-  // tensor cores have work during the first fragment loads. ldmatrix precedes cp.async, as ptxas does not reorder them.
-  // Full k_blocks have a loop without predicates of their own if registers suffice for two loops (FREE).
+  // 3. Main loop. A k_block's last mma step runs after the next k_block's barrier (the first time on zeros), so that
+  // the tensor cores have work during the first fragment loads. ldmatrix precedes cp.async, as ptxas does not reorder
+  // them. Full k_blocks have a loop without predicates of their own if registers suffice for two loops (FREE).
   constexpr bool FREE = FeedA::COUNT + FeedB::COUNT < 16 && !Same<T, float>::value;
 #pragma unroll
   for (int ragged = FREE ? 0 : 1; ragged < 2; ++ragged) {
@@ -86,6 +88,7 @@ tc_async(const T* a, const T* b, Epilogue epilogue, Walk a_walk, Walk b_walk, Ba
   overlap::release();
   multiply(0);
 
+  // 4. Epilogue
   Epilogue finish = epilogue.enter(index);
   finish.out += split * slab;
   tile.store(finish, place.m + warp_m, place.n + warp_n, M, N, lane);

@@ -17,6 +17,7 @@ gguf_quantize(u8* out, const T* from, typename DivisorOf<I>::type blocks_of_row,
   const u32 first = u32((stores ? index : 0) - row * blocks_of_row.divisor) * (Make::LANES * 8) + threadIdx.x % Make::LANES * 8;
   from += i64(row) * columns + first;
 
+  // 1. Load eight values, non-finite ones as 0
   float x[8];
 #pragma unroll
   for (int i = 0; i < 8; i += V) {
@@ -28,5 +29,6 @@ gguf_quantize(u8* out, const T* from, typename DivisorOf<I>::type blocks_of_row,
       x[i + k] = fabsf(each) < __uint_as_float(0x7f800000) ? each : 0.0f;
     }
   }
+  // 2. Quantize and store the block
   Make::template make<ALIGN>(out + i64(index) * Make::BYTES, x, stores);
 }

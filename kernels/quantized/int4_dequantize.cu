@@ -20,6 +20,7 @@ dequantize(T* out, const typename Layout::Word* codes, const S* scales, const vo
   const u32 n = u32(along.divide(i)), k8 = u32(i - I(n) * along.divisor), own = group_size.divide(k8 * 8);
   const auto factor = [&](u32 group) { return convert<float>(scales[u64(group) * pitch + n]); };
   const auto zero = [&](u32 group) { return float(nibbles::zero_at<Layout>(zeros, group, n, N)); };
+  // 1. Decode eight weights
   float x[8];
   const float shared_factor = ORDER == OF_GROUPS ? 0 : factor(own);
   const float shared_zero = ORDER == OF_GROUPS ? 0 : zero(own);
@@ -36,6 +37,7 @@ dequantize(T* out, const typename Layout::Word* codes, const S* scales, const vo
       x[e] = (float(code) - shared_zero) * shared_factor;
     }
   }
+  // 2. Store, as vectors or one by one
   if constexpr (WIDE) {
     T* to = out + n * col + k8 * 8;
     if constexpr (sizeof(T) == 2) {

@@ -29,6 +29,7 @@ __global__ void __launch_bounds__(CTA) nf4_quantize(u8* codes, float* absmax, co
   const I eight = I(blockIdx.x) * CTA + threadIdx.x;
   const bool live = eight < eights;
   overlap::wait();
+  // Eight values, non-finite ones as 0
   float a[8];
 #pragma unroll
   for (int i = 0; i < 8; i += V) {

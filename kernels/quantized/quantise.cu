@@ -98,6 +98,7 @@ template <class T, int V, int LANES, int DEPTH, int THREADS, int R, int RC, clas
 __global__ void __launch_bounds__(THREADS)
 find_ranges(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> places, u32* ranges, const T* x) {
   const Part<V, LANES, DEPTH, THREADS, I> part(blockIdx.x, count, length, stripe);
+  // 1. Ranges of the thread's columns
   Range range[COLUMN ? V : 1] = {};
   const auto load = [&](I row) {
     i64 at[OPERANDS];
@@ -110,6 +111,7 @@ find_ranges(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> places
 #pragma unroll
     for (int v = 0; v < V; ++v) range[COLUMN ? v : 0].add(a[v]);
   });
+  // 2. Reduce over the CTA, then by atomic maxima
   const auto widest = [](const Range& a, const Range& b) { return a.join(b); };
   if constexpr (COLUMN) {
     __shared__ Range found[THREADS / LANES][V][LANES];
@@ -143,6 +145,7 @@ quantise_ranged(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> pl
   const Part<V, LANES, DEPTH, THREADS, I> part(gridDim.x - 1 - blockIdx.x, count, length, stripe);
   overlap::wait();
   overlap::release();
+  // 1. Scales from the ranges
   Scale scale[OWN];
 #pragma unroll
   for (int v = 0; v < OWN; ++v) {
@@ -152,6 +155,7 @@ quantise_ranged(I count, I length, I stripe, rows::Places<I, R, RC, OPERANDS> pl
     scales[part.column + v] = scale[v].scale;
     if constexpr (ZERO) zeros[part.column + v] = P(scale[v].zero);
   }
+  // 2. Codes of the stripe
   const auto load = [&](I row) {
     i64 at[OPERANDS];
     places.enter(row, at);

@@ -29,6 +29,7 @@ append_runs(u8* dest0, u8* dest1, const u8* source0, const u8* source1, const Po
   const u8* source = PARTS == 2 && blockIdx.y ? source1 : source0;
   u8* dest = PARTS == 2 && blockIdx.y ? dest1 : dest0;
   const I first = I(blockIdx.x) * (THREADS * UNROLL) + threadIdx.x;
+  // 1. Load positions and source words
   I sequence[UNROLL];
   i64 at[UNROLL], to[UNROLL];
   T value[UNROLL];
@@ -42,6 +43,7 @@ append_runs(u8* dest0, u8* dest1, const u8* source0, const u8* source1, const Po
     to[u] = offset[0];
     value[u] = *reinterpret_cast<const T*>(source + offset[1]);
   }
+  // 2. Check positions, store words and status
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u) {
     const bool fits = at[u] >= 0 && at[u] <= limit;

@@ -33,6 +33,7 @@ copy_runs(u8* dest, const u8* source, i64 length, I chunks, typename DivisorOf<I
   u64 run_dest[UNROLL];
   i64 lag[UNROLL];
   bool whole[UNROLL];
+  // 1. Load whole chunks
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u) {
     I chunk = base + u * THREADS;
@@ -58,6 +59,7 @@ copy_runs(u8* dest, const u8* source, i64 length, I chunks, typename DivisorOf<I
       }
     }
   }
+  // 2. Store whole chunks, copy the ends of runs by grains
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u) {
     if (whole[u]) {
@@ -109,10 +111,10 @@ template <class I, int R> struct Gaps {
 __device__ __forceinline__ void fetch(const u8* sector) { asm volatile("prefetch.global.L2 [%0];" ::"l"(sector)); }
 
 // SECTORS: a run's slots start at the destination sector in which the run starts, so that one store writes all of a
-// sector's bytes; slots outside the run's `length` bytes are idle, and slots_per_run fills whole sectors. FETCH:
-// prefetches partly written destination sectors. L2 must read the bytes that a partial store leaves out; issued with
-// the loads, this latency is hidden. With SECTORS only the partial sectors of runs that also have whole ones, otherwise
-// every slot's sector.
+//          sector's bytes; slots outside the run's `length` bytes are idle, and slots_per_run fills whole sectors.
+// FETCH:   prefetches partly written destination sectors. L2 must read the bytes that a partial store leaves out;
+//          issued with the loads, this latency is hidden. With SECTORS only the partial sectors of runs that also have
+//          whole ones, otherwise every slot's sector.
 template <class I, int R, int WIDTH, int UNROLL, bool SECTORS, bool FETCH>
 __global__ void __launch_bounds__(THREADS)
 copy_slots(u8* dest, const u8* source, u32 length, I slots, typename DivisorOf<I>::type slots_per_run, Gaps<I, R> gaps) {
@@ -125,7 +127,7 @@ copy_slots(u8* dest, const u8* source, u32 length, I slots, typename DivisorOf<I
   source += i64(first) * WIDTH;
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u) {
-    // The slot's run and its addresses
+    // 1. The slot's run and its addresses
     const I slot = first + u * THREADS, run = slots_per_run.divide(slot);
     const u8* from = source + u * THREADS * WIDTH;
     to[u] = dest + u * THREADS * WIDTH;
@@ -147,6 +149,7 @@ copy_slots(u8* dest, const u8* source, u32 length, I slots, typename DivisorOf<I
     }
     if (yes[u]) value[u] = *reinterpret_cast<const T*>(from);
   }
+  // 2. Store the slots
 #pragma unroll
   for (int u = 0; u < UNROLL; ++u)
     if (yes[u]) *reinterpret_cast<T*>(to[u]) = value[u];

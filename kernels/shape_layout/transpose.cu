@@ -41,6 +41,7 @@ transpose_blocks(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 des
     const int ca = threadIdx.x % CA, cb = threadIdx.x / CA;
     const i64 a = a0 + ca * N, b = b0 + cb * N;
     const u8* from = source + place.offset[1] + b * source_b + a * WIDTH;
+    // 1. Load and transpose a block in registers
     V rows[N];
     if (a + N <= extent_a && b + N <= extent_b) {
 #pragma unroll
@@ -53,7 +54,8 @@ transpose_blocks(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 des
           rows[i].at[j] = b + i < extent_b && a + j < extent_a ? *reinterpret_cast<const T*>(from + i * source_b + j * WIDTH) : T{};
     }
     flip(rows);
-    // 64-byte rows cover half the banks: every other thread stores its second row first, in the other half.
+    // 2. Store to shared memory. 64-byte rows cover half the banks: every other thread stores its second row first, in
+    // the other half
     const int turn = N > 1 && CB * VECTOR == 64 ? cb % 2 : 0;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -62,6 +64,7 @@ transpose_blocks(u8* dest, const u8* source, i64 extent_a, i64 extent_b, i64 des
     }
   }
   __syncthreads();
+  // 3. Store whole destination rows
 #pragma unroll
   for (int k = 0; k < N; ++k) {
     const int at = threadIdx.x + k * (CA * CB), row = at / CB, chunk = at % CB;

@@ -132,8 +132,8 @@ template <> struct Mma<quantized::Eight<u8>> {
 
 template <class A> struct Mma<quantized::Summed<A>> : Mma<quantized::Eight<A>> {};
 
-// A warp's tile. The scales and biases of its rows and columns are loaded once, before the stores, which may alias
-// them.
+// A warp's tile. The scales and biases of its rows and columns are loaded before the stores: after a store, which might
+// alias them, the compiler would reload them.
 template <class A, int WM, int WN> struct WarpTile<quantized::Eight<A>, WM, WN> : WarpTile<quantized::Summed<A>, WM, WN> {
   template <class Finish> __device__ __forceinline__ void store(const Finish& finish, u32 m, u32 n, u32 M, u32 N, int lane) {
     constexpr int ROWS = WM / 8, COLUMNS = WN / 8;

@@ -3,10 +3,11 @@
 // differs from the instruction's, but is the same on both sides.
 //
 // Exact<f16>, Exact<bf16>: activations unchanged, f32 accumulators. Unsigned codes as f16 are subnormals, code * 2^-24,
-// which the tensor cores multiply exactly; as bf16 they are 128 + code, and the 128 is subtracted with the other
-// offsets. Exact<float>: an activation is the sum of three bf16, truncated, in columns of their own. The 128 is
-// subtracted from the codes, so that the accumulators stay small. Rounded: activations in Q8_1 blocks, s32
-// accumulators.
+//                          which the tensor cores multiply exactly; as bf16 they are 128 + code, and the 128 is
+//                          subtracted with the other offsets.
+// Exact<float>:            an activation is the sum of three bf16, truncated, in separate columns of B. The 128 is
+//                          subtracted from the codes, so that the accumulators stay small.
+// Rounded:                 activations in Q8_1 blocks, s32 accumulators.
 #pragma once
 #include "mma.cuh"
 #include "quantized/gguf/format.cuh"
@@ -58,7 +59,7 @@ template <bool EXACTLY> struct Widened<bf16, true, EXACTLY> {
   static constexpr float INVERSE = 1.0f;
   static constexpr int MORE = 0;
   static constexpr bool APART = true;
-  static constexpr u32 EXPONENTS = 0x43004300u;  // of 128 and more
+  static constexpr u32 EXPONENTS = 0x43004300u;  // bf16 128
   // 128 + the low seven bits, minus 128 or (sign bit set) 256
   static __device__ __forceinline__ u32 pair(u32 codes, int i, u32 exponents) {
     const u32 bytes = codes >> (8 * i);
