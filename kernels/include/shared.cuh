@@ -1,5 +1,5 @@
-// Shared memory by 32-bit address, up to 16 bytes of f32 or f64 an access. Through pointers ptxas works the window's base out
-// again and again.
+// Shared-memory access by 32-bit address, up to 16 bytes per access. With generic pointers ptxas recomputes the
+// window's base at each use.
 #pragma once
 #include "dtype.cuh"
 
