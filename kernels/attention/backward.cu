@@ -19,7 +19,7 @@
 #include "attention/panel_products.cuh"
 #include "attention/query_sums.cuh"
 #include "attention/softmax.cuh"
-#include "barrier.cuh"
+#include "ptx/barrier.cuh"
 
 using namespace attention;
 

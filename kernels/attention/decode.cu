@@ -17,8 +17,8 @@
 #include "attention/decoding.cuh"
 #include "attention/key_blocks.cuh"
 #include "attention/pages.cuh"
-#include "cluster.cuh"
-#include "overlap.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/overlap.cuh"
 
 using namespace attention;
 

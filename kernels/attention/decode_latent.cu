@@ -16,7 +16,7 @@
 #include "attention/decoding.cuh"
 #include "attention/forward_products.cuh"
 #include "attention/pages.cuh"
-#include "overlap.cuh"
+#include "ptx/overlap.cuh"
 
 using namespace attention;
 

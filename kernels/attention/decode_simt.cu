@@ -12,7 +12,7 @@
 #include "attention/pages.cuh"
 #include "math/exp.cuh"
 #include "math/log.cuh"
-#include "overlap.cuh"
+#include "ptx/overlap.cuh"
 #include "rows/group.cuh"
 
 using namespace attention;

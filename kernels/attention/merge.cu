@@ -7,9 +7,9 @@
 // Shared:    2 KB.   Bound: DRAM; few rows: latency.
 #include "attention/problem.cuh"
 #include "attention/softmax.cuh"
-#include "overlap.cuh"
+#include "ptx/overlap.cuh"
 #include "rows/group.cuh"
-#include "shared.cuh"
+#include "core/shared.cuh"
 
 using namespace attention;
 

@@ -9,7 +9,7 @@
 //            or, CHECKED, reads the status that check_requests or check_turned (one warp per request) has written.
 // Shared:    none.   Bound: latency when small, DRAM when large.
 #include "cache/request.cuh"
-#include "cache/quantise.cuh"
+#include "rows/quantise.cuh"
 #include "cache/turn.cuh"
 #include "rows/words.cuh"
 

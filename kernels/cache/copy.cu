@@ -4,7 +4,7 @@
 // Loads:     UNROLL words per thread in flight.
 // Errors:    a pair with an id out of range is skipped, and its status is 1.
 // Shared:    none.   Bound: DRAM, latency when small.
-#include "index.cuh"
+#include "core/index.cuh"
 
 // Strides of one array in bytes, and words per page.
 struct Array {

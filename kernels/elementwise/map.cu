@@ -7,7 +7,7 @@
 // map_strided:    any strides, 0 to broadcast. A vector of V elements is along the innermost axis, where the output and
 //                 every input has stride 1, or 0 for inputs in the bit mask SPLAT; outer indices by invariant division.
 // Shared:         none.   Bound: DRAM bandwidth; instruction issue for the costliest functions.
-#include "index.cuh"
+#include "core/index.cuh"
 
 // V elements of each input in registers, recursive over the inputs; the lowest bit of SPLAT belongs to the first input.
 template <int V, int SPLAT, class... In> struct Inputs {

@@ -9,9 +9,9 @@
 // swap_ab:     the host transposes a problem with few columns, so that its large operand is B.
 // Shared:      gemv_strips' stages (STAGES UNROLL V elements per thread), then M x columns partial sums per warp of k.
 // Bound:       DRAM bandwidth.
-#include "async_copy.cuh"
-#include "epilogue.cuh"
-#include "overlap.cuh"
+#include "ptx/async_copy.cuh"
+#include "products/epilogue.cuh"
+#include "ptx/overlap.cuh"
 
 constexpr int STAGES = 2;
 extern __shared__ uint4 pool[];  // gemv_strips' stage buffers, later the partial sums

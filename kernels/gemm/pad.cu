@@ -9,10 +9,10 @@
 //          of 128 bytes, threads transpose squares 4 bytes wide in registers; the swizzle avoids bank conflicts.
 // Grid:    CTAs from `boundary` on copy the second matrix.
 // Shared:  none, or 16 KB (Turned).   Bound: DRAM bandwidth.
-#include "flip.cuh"
-#include "index.cuh"
-#include "overlap.cuh"
-#include "shift.cuh"
+#include "core/flip.cuh"
+#include "core/index.cuh"
+#include "ptx/overlap.cuh"
+#include "core/shift.cuh"
 
 constexpr int THREADS = 256, UNROLL = 4, CHUNK = 16;
 

@@ -3,9 +3,9 @@
 // Input:   `partials` is [splits][batch][m][n], contiguous.
 // Threads: V neighbouring columns per thread, one vector load per split, four splits in flight.
 // Shared:  none.   Bound: L2 bandwidth mostly, as the partial sums have just been written.
-#include "epilogue.cuh"
-#include "index.cuh"
-#include "overlap.cuh"
+#include "products/epilogue.cuh"
+#include "core/index.cuh"
+#include "ptx/overlap.cuh"
 
 template <class Acc, int V, int THREADS, class I, class Epi>
 __global__ void __launch_bounds__(THREADS)

@@ -7,9 +7,9 @@
 // Order:    each output is one chain of IEEE FMAs of Acc in the order of K, for every tile shape.
 // Shared:   STAGES BK (BM + BN + 2 PAD) Acc elements, at most 38 KB.
 // Bound:    FMA issue: 128 of 134 instructions of the inner loop are FMAs at 8 x 16 per thread.
-#include "async_copy.cuh"
-#include "epilogue.cuh"
-#include "shared.cuh"
+#include "ptx/async_copy.cuh"
+#include "products/epilogue.cuh"
+#include "core/shared.cuh"
 
 constexpr int PAD = 4;          // padding elements per shared row: transposed stores have no bank conflicts
 constexpr u32 GROUP = 8;        // group_m: tile rows that run concurrently, for L2 reuse

@@ -4,11 +4,11 @@
 // Loads:   a thread holds its vectors of the next k_block (Feed) in registers during the mma loop. One-element vectors
 //          take any strides and alignment. Out-of-range elements are zero. Two barriers per k_block.
 // Shared:  (BM + BN) BK sizeof(T) bytes, swizzled (tile.cuh).   Bound: latency between the barriers.
-#include "async_copy.cuh"
-#include "epilogue.cuh"
-#include "feed.cuh"
-#include "overlap.cuh"
-#include "tile.cuh"
+#include "ptx/async_copy.cuh"
+#include "products/epilogue.cuh"
+#include "products/feed.cuh"
+#include "ptx/overlap.cuh"
+#include "products/tile.cuh"
 
 // Loads a vector of BYTES of which `valid` are in range; the rest is zero.
 template <class T, int BYTES> __device__ __forceinline__ Vec<T, BYTES / sizeof(T)> fetch(const u8* from, int valid) {

@@ -8,11 +8,11 @@
 // Registers: 128 accumulators per thread, so predicates, addresses and offsets must need few.
 // Shared:   STAGES (BM + BN) BK sizeof(T) bytes, swizzled (tile.cuh).
 // Bound:    mma.sync rate (on Hopper about 0.62 of wgmma's).
-#include "async_copy.cuh"
-#include "epilogue.cuh"
-#include "feed.cuh"
-#include "overlap.cuh"
-#include "tile.cuh"
+#include "ptx/async_copy.cuh"
+#include "products/epilogue.cuh"
+#include "products/feed.cuh"
+#include "ptx/overlap.cuh"
+#include "products/tile.cuh"
 
 template <class T, class Epilogue, int BM, int BN, int BK, int WM, int WN, int STAGES, bool A_K_MAJOR, int A_BYTES, bool B_K_MAJOR, int B_BYTES>
 __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 1)

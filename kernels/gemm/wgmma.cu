@@ -13,13 +13,13 @@
 // Epilogue: registers -> shared memory -> TMA store, overlapped with the next tile; ragged rows by warps; or direct.
 // Shared:   STAGES (BM + BN) 128 B + block scales + at most two 8 KB buffers per consumer; split K reuses the stages.
 // Bound:    tensor cores; power above 2048^3; DRAM for few rows.
-#include "cluster.cuh"
-#include "epilogue.cuh"
-#include "overlap.cuh"
-#include "raster.cuh"
-#include "staging.cuh"
-#include "sums.cuh"
-#include "tma.cuh"
+#include "ptx/cluster.cuh"
+#include "products/epilogue.cuh"
+#include "ptx/overlap.cuh"
+#include "products/raster.cuh"
+#include "products/staging.cuh"
+#include "products/sums.cuh"
+#include "ptx/tma.cuh"
 
 constexpr int SLAB = 128;  // k_block: bytes of K per stage, one row of the 128-byte swizzle
 // Named barriers: ping-pong (TURN and TURN + 1, one per consumer) and drained stages; 1 and 2 are the epilogues'.

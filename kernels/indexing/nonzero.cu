@@ -5,8 +5,8 @@
 // write_tiles: reads the tile again, compacts its nonzero elements into a list in shared memory (8 KB), writes rows of
 //              indices, coalesced.
 // Bound:       DRAM, two reads of x.
-#include "cta_scan.cuh"
-#include "index.cuh"
+#include "rows/cta_scan.cuh"
+#include "core/index.cuh"
 
 constexpr int TILE_THREADS = 256, PER_THREAD = 16, TILE = TILE_THREADS * PER_THREAD;
 

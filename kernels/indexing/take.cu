@@ -3,7 +3,7 @@
 // Grid:      UNROLL results per thread, coalesced in the result's order; all index loads in flight, then all gathers.
 // Range:     an out-of-range index is never read. RAISE: zero bytes, `status` is set; CLIP: nearest; WRAP: modulo.
 // Shared:    none.   Bound: DRAM, and the sectors that gathered elements share.
-#include "index.cuh"
+#include "core/index.cuh"
 
 constexpr int RAISE = 0, CLIP = 1, WRAP = 2;
 constexpr int TAKE_THREADS = 256;

@@ -7,7 +7,7 @@
 //            grad_weight and grad_bias are left to norm_weight_backward, with 2 more reads.
 // Shared:    STAGES rows of x and grad per group.   Bound: DRAM.
 #include "norm/gradient.cuh"
-#include "overlap.cuh"
+#include "ptx/overlap.cuh"
 #include "rows/ahead.cuh"
 #include "rows/group.cuh"
 #include "rows/row.cuh"

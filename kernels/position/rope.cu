@@ -5,7 +5,7 @@
 // Loads:     HEADS heads in flight per round; cos and sin are read or computed once per thread.
 // Errors:    TABLES: a position outside the tables is not read; status is 1 and the rotated columns are 0.
 // Shared:    none.   Bound: DRAM.
-#include "index.cuh"
+#include "core/index.cuh"
 #include "position/angles.cuh"
 #include "rows/words.cuh"
 

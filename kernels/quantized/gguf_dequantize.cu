@@ -9,7 +9,7 @@
 // Shared:  none.
 // Bound:   DRAM: Q4_K to bf16 2.6 bytes per weight, 8192 x 8192 in 37 us at 4.6 TB/s, or 16 issue slots per weight;
 //          sm_90 instructions per weight: Q4_K 7.7, Q4_0 6.1, Q6_K 8.1, Q8_0 7.9.
-#include "overlap.cuh"
+#include "ptx/overlap.cuh"
 #include "quantized/gguf/format.cuh"
 
 // Rounds and stores eight values by accesses of STORE elements; 16-bit types are rounded in pairs.

@@ -9,11 +9,11 @@
 // Shared:   RAWS chunks of BN rows (Q4_K: 144 bytes each), two panels of BN 128 bytes, 4 BM 128 bytes of x.
 // Bound:    issue: about 5 instructions per Q4_K weight and BM-row tile to dequantize; N = 8192, K = 28672 in 45 us,
 //           where the blocks' DRAM time is 29 us. For large M the mma.sync rate.
-#include "epilogue.cuh"
-#include "feed.cuh"
-#include "overlap.cuh"
+#include "products/epilogue.cuh"
+#include "products/feed.cuh"
+#include "ptx/overlap.cuh"
 #include "quantized/gguf/staging.cuh"
-#include "tile.cuh"
+#include "products/tile.cuh"
 
 constexpr u32 CHUNK = 256, SLAB = 64, SLABS = CHUNK / SLAB;
 

@@ -12,7 +12,7 @@
 // Order:     warps of the same rows are summed in warp order: the result depends on the configuration only.
 // Shared:    stages, two buffers of row sums, scale tables; BOOK: 32 KB of value pairs by code byte, a copy per bank.
 // Bound:     DRAM (Q4_K: 0.56 B per weight, 512 MiB in 117 us at 4.6 TB/s), if the issue slots suffice: see the kernel.
-#include "overlap.cuh"
+#include "ptx/overlap.cuh"
 #include "quantized/gguf/fragments.cuh"
 #include "quantized/gguf/staging.cuh"
 

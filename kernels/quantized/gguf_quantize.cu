@@ -3,8 +3,8 @@
 // Threads: 8 consecutive values of a row per thread, by accesses of V elements; 4 threads per block of 32, a warp per
 //          block of 256. Values past the row's end and non-finite values count as 0.
 // Shared:  none.   Bound: DRAM, values read once; for 16-bit types issue is close, at about 20 instructions per value.
-#include "index.cuh"
-#include "overlap.cuh"
+#include "core/index.cuh"
+#include "ptx/overlap.cuh"
 #include "quantized/gguf/quantise.cuh"
 
 template <class Make, class T, int V, int ALIGN, int THREADS, class I>

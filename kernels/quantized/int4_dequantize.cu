@@ -5,7 +5,7 @@
 //                   or the output k of each weight k (an invalid k is not stored).
 // dequantize_tiles: tiled layout; 16 bytes per thread, four runs of eight k's, about 5 instructions per weight.
 // Shared:           none.   Bound: DRAM, writing the result.
-#include "index.cuh"
+#include "core/index.cuh"
 #include "quantized/int4_layout.cuh"
 
 constexpr int THREADS = 256;

@@ -7,8 +7,8 @@
 // Grid:     x: groups of strips over all weights; y: splits of K, `slab` elements apart, added by reduce.cu.
 // Shared:   WARPS STAGES (STRIPS 1.1 KB + TOKENS 256 bytes), reused for the partial sums.
 // Bound:    DRAM: codes and scales at 4.6 TB/s (H200); about 1.3 instructions per weight and lane.
-#include "epilogue.cuh"
-#include "overlap.cuh"
+#include "products/epilogue.cuh"
+#include "ptx/overlap.cuh"
 #include "quantized/int4_feed.cuh"
 
 template <class T, class S, int TOKENS, int STRIPS, int WARPS, int STAGES, int GROUP, bool ZEROS, class Epi, int COUNT>

@@ -11,8 +11,8 @@
 //           reads 1024 PARTS / TOKENS + 256 / STRIPS bytes, at 128 per cycle.
 // Registers: two sets of 4 STRIPS TOKENS / PARTS / 8 accumulators (group and total).
 // Bound:    DRAM for few tokens, then the mma.sync rate (on Hopper about 0.62 of wgmma's).
-#include "epilogue.cuh"
-#include "overlap.cuh"
+#include "products/epilogue.cuh"
+#include "ptx/overlap.cuh"
 #include "quantized/int4_feed.cuh"
 #include "quantized/int4_pipeline.cuh"
 

@@ -9,7 +9,7 @@
 // Order:    partial sums are added in warp order.
 // Shared:   WARPS x TOKENS x COLUMNS partial sums; then quantized tokens (m x `pitch`) and their scales.
 // Bound:    DRAM: N = K = 8192 is 67 MB, 14.6 us at 4.6 TB/s.
-#include "overlap.cuh"
+#include "ptx/overlap.cuh"
 #include "quantized/dynamic.cuh"
 #include "quantized/product.cuh"
 #include "quantized/tokens.cuh"

@@ -2,8 +2,8 @@
 //
 // Threads: one warp per line, accesses of BYTES, dp4a with ones.
 // Shared:  none.   Bound: DRAM bandwidth.
-#include "dtype.cuh"
-#include "overlap.cuh"
+#include "core/dtype.cuh"
+#include "ptx/overlap.cuh"
 
 __device__ __forceinline__ int sum_of_four(u32 word, int sum, i8) { return __dp4a(int(word), 0x01010101, sum); }
 __device__ __forceinline__ int sum_of_four(u32 word, int sum, u8) { return int(__dp4a(word, 0x01010101u, u32(sum))); }

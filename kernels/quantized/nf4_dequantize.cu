@@ -6,7 +6,7 @@
 // Shared:  with DOUBLE, the absmax map (1 KB).
 // Bound:   DRAM: 0.56 bytes per value read plus the result: 8192 x 8192 to bf16 in 37 us at 4.6 TB/s; about 5
 //          instructions per value, of 11 that fit.
-#include "overlap.cuh"
+#include "ptx/overlap.cuh"
 #include "quantized/nf4.cuh"
 
 constexpr int THREADS = 256, TURNS = 4;

@@ -12,10 +12,10 @@
 // Shared:   64 KB of tables, ALONG STAGES (ACROSS STRIPS DEPTH 8 + TOKENS DEPTH 2) bytes, reused for the partial sums.
 //           1024 weights take 16 cycles for pairs, 8 for codes, 8 / STRIPS per 8 tokens; 32 would equal the DRAM time.
 // Bound:    DRAM: 0.56 bytes per weight, N = K = 8192 in 8.2 us at 4.6 TB/s; about 2 instructions per weight and lane.
-#include "barrier.cuh"
-#include "epilogue.cuh"
-#include "mma.cuh"
-#include "overlap.cuh"
+#include "ptx/barrier.cuh"
+#include "products/epilogue.cuh"
+#include "ptx/mma.cuh"
+#include "ptx/overlap.cuh"
 #include "quantized/nf4_slab.cuh"
 #include "quantized/nf4_table.cuh"
 

@@ -9,7 +9,7 @@
 // Non-finite values count as 0.
 // Shared:         256 bytes of intervals; the absmax map.
 // Bound:          DRAM, values read once; about 10 instructions per value, of 16 that fit for bf16.
-#include "overlap.cuh"
+#include "ptx/overlap.cuh"
 #include "quantized/nf4.cuh"
 #include "rows/group.cuh"
 

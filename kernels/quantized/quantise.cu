@@ -10,7 +10,7 @@
 //                  others down the rows; DEPTH rows per thread in flight.
 // Shared:          one range per warp; per column two floats per thread and column, 16 KB.
 // Bound:           DRAM bandwidth; x is read twice unless the scale is per row.
-#include "overlap.cuh"
+#include "ptx/overlap.cuh"
 #include "quantized/codes.cuh"
 #include "rows/group.cuh"
 #include "rows/place.cuh"

@@ -4,8 +4,8 @@
 //          stay unnoticed.
 // Threads: eight elements of a row per thread.
 // Shared:  none.   Bound: DRAM bandwidth; in practice launch latency.
-#include "dtype.cuh"
-#include "overlap.cuh"
+#include "core/dtype.cuh"
+#include "ptx/overlap.cuh"
 
 constexpr int THREADS = 128;
 

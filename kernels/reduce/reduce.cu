@@ -7,7 +7,7 @@
 // join_chunks:    joins the states of a result's chunks; OUTS results per CTA, the other threads along the chunks.
 // ANYWHERE:       rows of x at any alignment (rows/pack.cuh; variant "unaligned").
 // Shared:         one state per warp, or one per column and warp.   Bound: DRAM.
-#include "overlap.cuh"
+#include "ptx/overlap.cuh"
 #include "rows/group.cuh"
 #include "rows/place.cuh"
 #include "rows/reducers.cuh"

@@ -2,8 +2,8 @@
 //
 // Grid:      32 columns per CTA; blockIdx.y: part (at most two). A warp takes every WARPS-th stripe.
 // Shared:    one value per thread.   Bound: latency (there are as many stripes as CTAs).
-#include "dtype.cuh"
-#include "overlap.cuh"
+#include "core/dtype.cuh"
+#include "ptx/overlap.cuh"
 
 template <class C, class W, int WARPS, class I>
 __global__ void __launch_bounds__(WARPS * 32) sum_stripes(u32 stripes, I length, const C* partial, W* first, W* second) {

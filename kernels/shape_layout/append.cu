@@ -4,7 +4,7 @@
 //              position outside [0, limit] writes nothing of its sequence and sets its status to 1.
 // Threads:     UNROLL words per thread; position and source are loaded concurrently, stores are predicated.
 // Shared:      none.   Bound: memory latency for small copies, DRAM bandwidth for large ones.
-#include "index.cuh"
+#include "core/index.cuh"
 
 // Predicated store. A branch on a value just loaded stalls instruction fetch until the load completes: 0.15 us here.
 __device__ __forceinline__ void store_if(bool yes, u8* p, u8 x) { asm volatile("{.reg .pred q; setp.ne.u32 q, %0, 0; @q st.global.u8 [%1], %2;}" ::"r"(u32(yes)), "l"(p), "h"(u16(x))); }

@@ -8,8 +8,8 @@
 //                sectors touched.
 // copy_elements: no contiguous run; UNROLL elements of WIDTH bytes per thread. Bound: sectors touched.
 // Shared:        none.
-#include "index.cuh"
-#include "shift.cuh"
+#include "core/index.cuh"
+#include "core/shift.cuh"
 
 constexpr int THREADS = 256;
 constexpr int CHUNK = 16;

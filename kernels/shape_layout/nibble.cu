@@ -4,7 +4,7 @@
 //          back, so a neighbour outside the window keeps its bits. Rows start on bytes: no two threads share a byte.
 // Strides: strides and phases count nibbles; the source may have any stride, including zero and negative.
 // Shared:  none.   Bound: instruction issue.
-#include "index.cuh"
+#include "core/index.cuh"
 
 constexpr int THREADS = 256;
 

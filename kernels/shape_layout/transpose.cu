@@ -8,8 +8,8 @@
 //                   in transpose_tile (each faster on an H200).
 // Shared:           CA CB N VECTOR bytes (32 KB at 16 x 16 threads, 16-byte vectors, N = 8); 64 * 65 * WIDTH bytes.
 // Bound:            DRAM bandwidth.
-#include "flip.cuh"
-#include "index.cuh"
+#include "core/flip.cuh"
+#include "core/index.cuh"
 
 constexpr int TILE = 64;
 constexpr int TILE_THREADS = 256;

@@ -11,8 +11,8 @@
 // Shared:        CAPACITY entries of 4 bytes (8 for 32-bit kinds) per row.   Bound: instruction issue.
 //
 // greatest_rows: k = 1, rows of any length, one CTA per row: the argmax reducer over keys.   Bound: DRAM.
-#include "cta_scan.cuh"
-#include "index.cuh"
+#include "rows/cta_scan.cuh"
+#include "core/index.cuh"
 #include "rows/reducers.cuh"
 #include "sort/compact.cuh"
 

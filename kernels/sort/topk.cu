@@ -8,8 +8,8 @@
 //              copies per bin to spread atomics) until the k-th key's leading digits are known; an ordered pass keeps
 //              keys above and the first ties. Kept keys are sorted in shared memory, or as runs merged in scratch.
 //              Every pass reads the row again, mostly from L2.   Bound: instructions and atomics.
-#include "cta_scan.cuh"
-#include "index.cuh"
+#include "rows/cta_scan.cuh"
+#include "core/index.cuh"
 #include "sort/list.cuh"
 
 using namespace sort;

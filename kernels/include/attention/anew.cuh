@@ -1,5 +1,5 @@
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace attention {
 

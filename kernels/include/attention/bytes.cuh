@@ -2,7 +2,7 @@
 // operations and one exact FMA per pair. A pair is bytes 0 and 2, or 1 and 3, so that no byte changes its half of the
 // word. Without special codes: 9 instructions per word for e4m3, 7 for i8.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace attention {
 

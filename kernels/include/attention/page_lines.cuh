@@ -2,7 +2,7 @@
 #pragma once
 #include "attention/anew.cuh"
 #include "attention/cache.cuh"
-#include "async_copy.cuh"
+#include "ptx/async_copy.cuh"
 
 namespace attention {
 

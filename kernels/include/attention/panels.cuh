@@ -2,8 +2,8 @@
 // COLUMNS % 64 != 0), so that a panel row is 128 (64) bytes. XOR swizzle: 16-byte chunk c of row r is stored at chunk
 // c ^ swizzle(r); cp.async (eight chunks of a row) and ldmatrix (one chunk of eight rows) are free of bank conflicts.
 #pragma once
-#include "async_copy.cuh"
-#include "mma.cuh"
+#include "ptx/async_copy.cuh"
+#include "ptx/mma.cuh"
 
 namespace attention {
 

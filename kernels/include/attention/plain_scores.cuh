@@ -1,6 +1,6 @@
 // Scores by FMA, of any type: 32 own rows by 32 rows of the other side, 8 warps of four own rows each.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace attention {
 

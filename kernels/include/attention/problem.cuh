@@ -1,7 +1,7 @@
 // The attention problem, passed by value, and the view of one head of one sequence. Mirrors
 // baracuda_py/ops/attention/_problem.py.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace attention {
 

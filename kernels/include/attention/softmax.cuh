@@ -7,10 +7,10 @@
 //            factor base alone would overflow P (f16 from scores of 2^29 on). Other rows take one FMA per score. The
 //            choice depends on the row's own base, so that a row's bits do not depend on other rows (batch invariance).
 #pragma once
-#include "barrier.cuh"
-#include "dtype.cuh"
+#include "ptx/barrier.cuh"
+#include "core/dtype.cuh"
 #include "math/approx.cuh"
-#include "mma.cuh"
+#include "ptx/mma.cuh"
 #include "rows/shifted_sum.cuh"
 
 namespace attention {

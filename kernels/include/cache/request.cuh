@@ -1,6 +1,6 @@
 // Requests of a batch that appends to a paged cache: token ranges, and whether their pages exist.
 #pragma once
-#include "index.cuh"
+#include "core/index.cuh"
 
 namespace cache {
 

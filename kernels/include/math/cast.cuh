@@ -1,7 +1,7 @@
 // Casts between all element kinds of whole bytes, on bits. Float to float rounds to nearest even, once; float to
 // integer truncates and saturates, NaN gives 0; integer to integer wraps; to bool is x != 0.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 #include "math/odd.cuh"
 
 struct e4m3 { u8 bits; };  // float8_e4m3fn: bias 7, no infinity, NaN all ones, 448 at most

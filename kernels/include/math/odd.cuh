@@ -1,7 +1,7 @@
 // Round to odd: a second rounding, to a shorter type, then gives the same result as a single one (S. Boldo and G.
 // Melquiond, "Emulation of a FMA and correctly rounded sums", IEEE TC 57(4), 2008).
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace math {
 

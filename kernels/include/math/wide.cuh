@@ -1,6 +1,6 @@
 // Mixed comparison of u64 and signed integers, as 65-bit numbers: a sign and 64 bits.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace math {
 

@@ -11,8 +11,8 @@
 // Cost:   9 instructions per word of 8 codes, 5 of them on the half-rate logic pipe; with the mma about 1.2 per weight
 //         and lane.
 #pragma once
-#include "async_copy.cuh"
-#include "mma.cuh"
+#include "ptx/async_copy.cuh"
+#include "ptx/mma.cuh"
 
 namespace nibbles {
 

@@ -3,7 +3,7 @@
 // A code is 0..15. Place i of a word is its bits 4 i to 4 i + 3; a word has PER places. FLIP: XOR mask to an unsigned
 // code. baracuda_py/packed/int4.py names the layouts.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace nibbles {
 

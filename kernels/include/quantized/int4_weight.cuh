@@ -1,7 +1,7 @@
 // Kernel arguments per int4 weight: one weight, or several that share the tokens (QKV projections). A CTA has columns
 // of one.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace nibbles {
 

@@ -6,7 +6,7 @@
 // (T. Dettmers, "8-bit approximations for parallelism in deep learning", arXiv:1511.04561), plus 0 and 1. Blocks are
 // consecutive elements in C order.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace nf4 {
 

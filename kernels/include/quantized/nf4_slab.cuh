@@ -1,6 +1,6 @@
 // One stage (slab, DEPTH of K) of NF4 codes and tokens: shared-memory layout, cp.async loader, and fragment loads.
 #pragma once
-#include "async_copy.cuh"
+#include "ptx/async_copy.cuh"
 #include "quantized/nf4.cuh"
 
 namespace nf4 {

@@ -3,8 +3,8 @@
 // Products of floats with i8 (W8A16) have the same epilogue without zero points. An i32 output stays exact, with
 // integer bias and relu. Mirrored by baracuda_py/ops/quantized/_int8_finish.py, which packs the struct.
 #pragma once
-#include "epilogue.cuh"
-#include "tile.cuh"
+#include "products/epilogue.cuh"
+#include "products/tile.cuh"
 
 namespace quantized {
 

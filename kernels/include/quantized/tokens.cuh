@@ -5,7 +5,7 @@
 // 1152 + b; minus 1152. bf16: the low 7 bits under 0x4300 are 128 + their value; minus 0x4300 (128) or, if the sign bit
 // is set, 0x4380 (256). 1.25 and 2 instructions per weight.
 #pragma once
-#include "mma.cuh"
+#include "ptx/mma.cuh"
 #include "quantized/words.cuh"
 
 namespace quantized {

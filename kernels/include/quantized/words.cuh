@@ -4,7 +4,7 @@
 // Of block i, a lane has columns column(i, h), h = 0 and 1, and WORDS words of each; word w holds k = of_word(w) to +
 // 3. The order of k differs from the mma's, which changes no sum as long as the tokens use the same order.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace quantized {
 

@@ -2,7 +2,7 @@
 // of whole vectors (the last one the rest); states are joined through DSMEM in rank order, so that every CTA gets the
 // same bits. Shared memory: one state per TURN.
 #pragma once
-#include "cluster.cuh"
+#include "ptx/cluster.cuh"
 #include "rows/group.cuh"
 
 namespace rows {

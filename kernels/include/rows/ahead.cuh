@@ -2,7 +2,7 @@
 // reads, so that no barrier is needed. 2-byte accesses, which cp.async lacks, are loaded to registers one row ahead
 // instead. fetch(row) calls `bring` (issue) for each vector of a row. Not ON: does nothing.
 #pragma once
-#include "async_copy.cuh"
+#include "ptx/async_copy.cuh"
 #include "rows/pack.cuh"
 
 namespace rows {

@@ -1,6 +1,6 @@
 // Threads that share a row: LANES adjacent lanes of a warp, or a CTA of LANES threads.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace rows {
 

@@ -1,6 +1,6 @@
 // V adjacent elements of a row in registers, in their storage type.
 #pragma once
-#include "shift.cuh"
+#include "core/shift.cuh"
 
 namespace rows {
 

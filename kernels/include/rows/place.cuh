@@ -1,6 +1,6 @@
 // Addresses of rows and columns in N operands.
 #pragma once
-#include "index.cuh"
+#include "core/index.cuh"
 
 namespace rows {
 

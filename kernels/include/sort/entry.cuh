@@ -1,7 +1,7 @@
 // Elements as unsigned keys of the same order, and distinct entries (key, index): ties go to the lower index.
 #pragma once
-#include "barrier.cuh"
-#include "dtype.cuh"
+#include "ptx/barrier.cuh"
+#include "core/dtype.cuh"
 
 namespace sort {
 

@@ -9,7 +9,7 @@
 //                          subtracted from the codes, so that the accumulators stay small.
 // Rounded:                 activations in Q8_1 blocks, s32 accumulators.
 #pragma once
-#include "mma.cuh"
+#include "ptx/mma.cuh"
 #include "quantized/gguf/format.cuh"
 
 namespace gguf {

@@ -1,6 +1,6 @@
 // Loads from blocks aligned to ALIGN bytes, in global or shared memory, and bit planes of codes.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 namespace gguf {
 

@@ -1,7 +1,7 @@
 // Global loaders of GGUF rows: chunks to shared memory by 16-byte cp.async. SHIFTED: chunks are not 16-byte aligned;
 // the copy starts at the aligned address below, and reads are shifted.
 #pragma once
-#include "async_copy.cuh"
+#include "ptx/async_copy.cuh"
 #include "quantized/gguf/format.cuh"
 
 namespace gguf {

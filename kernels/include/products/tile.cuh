@@ -6,7 +6,7 @@
 //   ldmatrix reads the same chunk of 8 rows            -> r % 8, or r / 2 % 4 if a row has only 4 chunks
 //   otherwise lane (g, t) reads element (mn g, k t)    -> 2 (r % 4): 2 chunks of each of 4 rows (f64: per half-warp)
 #pragma once
-#include "mma.cuh"
+#include "ptx/mma.cuh"
 
 template <class T, int MN_, int BK_, bool K_MAJOR_> struct Tile {
   using Element = T;

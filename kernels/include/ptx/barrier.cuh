@@ -1,7 +1,7 @@
 // mbarriers in shared memory, which count arrivals and bytes, and named barriers. PTX ISA 8.7, section 9.7.13.
 // Shared memory is addressed by 32-bit shared-window addresses throughout.
 #pragma once
-#include "shared.cuh"
+#include "core/shared.cuh"
 
 // True in one lane of the warp, the same at every call (elect.sync); cheaper code than threadIdx.x == 0.
 __device__ __forceinline__ bool elected() {

@@ -5,7 +5,7 @@
 // neighbouring vectors of a row of the shared tile; a thread's next vector is APART rows further, where APART is
 // THREADS / (vectors per row).
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 template <class Tile, int BYTES, int THREADS> struct Feed {
   using T = typename Tile::Element;

@@ -1,7 +1,7 @@
 // Accumulation over k_blocks (slabs): in the wgmma accumulators, or promoted to f32 per k_block, with block scales if
 // any. A consumer thread's accumulators are pairs of columns, alternately of a row and of the row 8 below.
 #pragma once
-#include "tma.cuh"
+#include "ptx/tma.cuh"
 
 // STAGED<BM>: bytes of scales in a stage of a tile with BM rows. prefetch: of the scales' tensor map. Bringer: the
 // producer's scale loader, for the tile at `row`. Scales: a consumer's scale reader, for the tile at `col`, from

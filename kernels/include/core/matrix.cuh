@@ -1,6 +1,6 @@
 // Strides of a batch of matrices, in elements, with up to three batch axes.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 struct BatchIndex { u32 at[3]; };
 

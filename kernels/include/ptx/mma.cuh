@@ -4,7 +4,7 @@
 // h] is row g + 8 h and b[p] is column g of part p. A part has 8 k's, of which a register holds 2 t and 2 t + 1 (16-bit
 // types), or 4 k's, of which a register holds k = t (tf32, f64).
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 template <class T> struct Mma;
 

@@ -1,6 +1,6 @@
 // Tile swizzle: maps a linear tile index to a tile of a matrix of the batch.
 #pragma once
-#include "matrix.cuh"
+#include "core/matrix.cuh"
 
 struct Work {
   u32 m, n;  // tile

@@ -1,6 +1,6 @@
 // Prefix sums over the threads of a warp and of a CTA.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 template <class C> __device__ __forceinline__ C inclusive_sum_of_warp(C x, u32 lane) {
 #pragma unroll

@@ -1,8 +1,8 @@
 // Epilogue staging: wgmma accumulators -> swizzled shared memory -> global memory, in parts of 64 rows by WIDTH
 // columns, or transposed, by one warpgroup. A part is at most 8 KB, with rows of at most 128 bytes in TMA's swizzle.
 #pragma once
-#include "shared.cuh"
-#include "warpgroup.cuh"
+#include "core/shared.cuh"
+#include "ptx/warpgroup.cuh"
 
 namespace staging {
 

@@ -1,6 +1,6 @@
 // Transposes blocks of elements in registers.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 // Transposes N vectors of N elements. 8- and 16-bit elements are permuted with PRMT, so that they are never unpacked.
 template <class T, int N> __device__ __forceinline__ void flip(Vec<T, N> (&rows)[N]) {

@@ -1,7 +1,7 @@
 // Thread block clusters (sm_90 and later): co-scheduled CTAs with distributed shared memory. PTX ISA 8.7, sections
 // 9.7.13.4 and 9.7.9.12. Shared memory is addressed by 32-bit shared-window addresses.
 #pragma once
-#include "shared.cuh"
+#include "core/shared.cuh"
 
 namespace cluster {
 

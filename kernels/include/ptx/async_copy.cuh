@@ -1,7 +1,7 @@
 // cp.async: copies from global to shared memory without registers, and their commit groups. Shared addresses are
 // 32-bit.
 #pragma once
-#include "shared.cuh"
+#include "core/shared.cuh"
 
 // Copies BYTES (4, 8 or 16) to `to`: `valid` bytes from `from`, then zeros. Nothing is read if `valid` is 0. BYTES == 2
 // has no cp.async and goes through a register.

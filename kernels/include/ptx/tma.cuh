@@ -1,8 +1,8 @@
 // TMA (tensor memory accelerator): asynchronous copies of tensor boxes between global and shared memory, issued by one
 // thread. Coordinates count elements, innermost first; elements outside the tensor are read as zero and not written.
 #pragma once
-#include "barrier.cuh"
-#include "matrix.cuh"
+#include "ptx/barrier.cuh"
+#include "core/matrix.cuh"
 
 struct alignas(64) TensorMap { u8 opaque[128]; };
 

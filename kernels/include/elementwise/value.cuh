@@ -2,7 +2,7 @@
 // address, or for a scalar of type T its value, a double that is rounded to T here, or T's own bytes. So a new scalar
 // is a new argument, and one kernel serves arrays and scalars.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 #include "math/odd.cuh"
 
 template <int V, int SPLAT, class... In> struct Inputs;  // of elementwise/map.cu

@@ -2,7 +2,7 @@
 // itself is generated text (baracuda_py/ops/gemm/_wgmma/launch.py), since it names every accumulator register:
 // wgmma(acc, a, b, accumulate) for m64nN and 32 bytes of K.
 #pragma once
-#include "barrier.cuh"
+#include "ptx/barrier.cuh"
 
 namespace warpgroup {
 

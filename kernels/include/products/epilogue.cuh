@@ -7,7 +7,7 @@
 #include "math/gelu.cuh"
 #include "math/sigmoid.cuh"
 #include "math/silu.cuh"
-#include "matrix.cuh"
+#include "core/matrix.cuh"
 
 struct Absent {};
 template <class T> constexpr bool present = !Same<T, Absent>::value;

@@ -1,6 +1,6 @@
 // Flat index to byte offsets: division by invariant integers, and dims structs passed by value.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 // Division by an invariant divisor (T. Granlund and P. L. Montgomery, "Division by invariant integers using
 // multiplication", PLDI 1994): floor(n / d) for n < 2^31 as one high multiply and a shift.

@@ -1,6 +1,6 @@
 // Unaligned 16-byte reads from two aligned 16-byte words.
 #pragma once
-#include "dtype.cuh"
+#include "core/dtype.cuh"
 
 // Bytes [shift, shift + 16) of the two words; shift < 16.
 __device__ __forceinline__ uint4 shifted(uint4 low, uint4 high, u32 shift) {
