@@ -130,6 +130,19 @@ def test_includes_that_point_up_or_in_circles_are_found(tmp_path: Path) -> None:
         TopologicalSorter(found).prepare()
 
 
+# ---- generated files ---------------------------------------------------------------------------------------------------
+
+
+def test_gitattributes_mark_files_that_commands_write() -> None:
+    """Each pattern is of files that exist, and those of every command that writes files are marked."""
+    root = PACKAGE.parent
+    lines = (root / ".gitattributes").read_text().splitlines()
+    patterns = [line.removesuffix(" linguist-generated") for line in lines if line.endswith(" linguist-generated")]
+    marked = {path for pattern in patterns for path in root.glob(pattern) if path.is_file()}
+    assert {path.name for path in marked} >= {"_index.py", "__init__.pyi", "add.json", "RESULTS.md", "unexecuted.txt"}
+    assert [pattern for pattern in patterns if not any(root.glob(pattern))] == []
+
+
 # ---- the checks themselves ---------------------------------------------------------------------------------------------
 
 PLANTED = {
