@@ -307,7 +307,7 @@ class FakeDevice:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDevice]:
     fake = FakeDevice()
     for module in (allocate, recipe, resolve, streams):
-        monkeypatch.setattr(module, "require_gpu", lambda _what: fake)
+        monkeypatch.setattr(module, "require_gpu", lambda _what, **_: fake)
     streams._query.cache_clear()
     plan_cache.clear()
     yield fake
